@@ -1,0 +1,2 @@
+//! The polling edge: answers polls from memcached, holds waits, falls back to the app.
+#![forbid(unsafe_code)]

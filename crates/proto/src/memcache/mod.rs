@@ -1,0 +1,1 @@
+//! The memcached text and meta protocols (memcached `doc/protocol.txt`).
