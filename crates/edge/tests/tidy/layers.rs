@@ -1,0 +1,227 @@
+//! Which crate may depend on which.
+
+use crate::{assert_clean, workspace_root};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+/// One workspace member and what it may depend on outside of tests.
+struct Layer {
+    name: &'static str,
+    /// Members of the workspace.
+    inside: &'static [&'static str],
+    /// Packages from the registry; `None` when any are welcome (`deny.toml` still applies).
+    outside: Option<&'static [&'static str]>,
+}
+
+/// The layers, lowest first. A member may name only members above its own line here.
+const LAYERS: &[Layer] = &[
+    Layer {
+        name: "dwell-timers",
+        inside: &[],
+        outside: Some(&[]),
+    },
+    Layer {
+        name: "dwell-proto",
+        inside: &[],
+        outside: Some(&["base64", "bytes", "httparse", "httpdate", "itoa", "memchr"]),
+    },
+    Layer {
+        name: "dwell-store",
+        inside: &[],
+        outside: Some(&[
+            "bytes",
+            "foldhash",
+            "hashbrown",
+            "itoa",
+            "memchr",
+            "xxhash-rust",
+        ]),
+    },
+    Layer {
+        name: "dwell-evloop",
+        inside: &["dwell-timers"],
+        outside: None,
+    },
+    Layer {
+        name: "dwell-engine",
+        inside: &["dwell-evloop", "dwell-proto"],
+        outside: None,
+    },
+    Layer {
+        name: "dwell-memcache",
+        inside: &["dwell-evloop", "dwell-proto", "dwell-timers"],
+        outside: None,
+    },
+    Layer {
+        name: "dwell-edge",
+        inside: &[
+            "dwell-engine",
+            "dwell-evloop",
+            "dwell-memcache",
+            "dwell-proto",
+            "dwell-store",
+            "dwell-timers",
+        ],
+        outside: None,
+    },
+    Layer {
+        name: TESTKIT,
+        inside: &[],
+        outside: None,
+    },
+    Layer {
+        name: "dwell-bench-floor",
+        inside: &[],
+        outside: None,
+    },
+];
+
+/// The one member that others may name, and only among their dev-dependencies.
+const TESTKIT: &str = "dwell-testkit";
+
+/// One dependency as written in a manifest.
+#[derive(Clone, Copy)]
+struct Edge<'a> {
+    from: &'a str,
+    to: &'a str,
+    is_dev: bool,
+    is_member: bool,
+}
+
+#[test]
+fn members_keep_to_their_layers() {
+    let metadata = metadata();
+    let members: Vec<&str> = metadata
+        .workspace_packages()
+        .iter()
+        .map(|package| package.name.as_str())
+        .collect();
+    let mut findings: Vec<String> = members.iter().filter_map(|name| unlisted(name)).collect();
+    for package in metadata.workspace_packages() {
+        for dependency in &package.dependencies {
+            let edge = Edge {
+                from: &package.name,
+                to: &dependency.name,
+                is_dev: dependency.kind == DependencyKind::Development,
+                is_member: members.contains(&dependency.name.as_str()),
+            };
+            findings.extend(refused(edge));
+        }
+    }
+    assert_clean(&findings);
+}
+
+#[test]
+fn the_table_itself_points_downwards() {
+    for (place, layer) in LAYERS.iter().enumerate() {
+        for name in layer.inside {
+            let below = LAYERS.iter().position(|other| other.name == *name);
+            assert!(
+                below.is_some_and(|below| below < place),
+                "{} -> {name}",
+                layer.name
+            );
+        }
+    }
+}
+
+#[test]
+fn upward_sideways_and_stray_dependencies_are_refused() {
+    let member = |from, to| Edge {
+        from,
+        to,
+        is_dev: false,
+        is_member: true,
+    };
+    let registry = |from, to| Edge {
+        from,
+        to,
+        is_dev: false,
+        is_member: false,
+    };
+    for edge in [
+        member("dwell-timers", "dwell-evloop"),
+        member("dwell-engine", "dwell-edge"),
+        member("dwell-engine", "dwell-memcache"),
+        member("dwell-store", "dwell-proto"),
+        member("dwell-edge", TESTKIT),
+        registry("dwell-timers", "itoa"),
+        registry("dwell-proto", "mio"),
+        registry("dwell-store", "socket2"),
+        Edge {
+            from: "dwell-proto",
+            to: "dwell-edge",
+            is_dev: true,
+            is_member: true,
+        },
+    ] {
+        assert!(
+            refused(edge).is_some(),
+            "{} -> {} passed",
+            edge.from,
+            edge.to
+        );
+    }
+    assert!(unlisted("dwell-newcomer").is_some());
+}
+
+#[test]
+fn downward_dependencies_and_the_testkit_in_tests_are_allowed() {
+    for edge in [
+        Edge {
+            from: "dwell-edge",
+            to: "dwell-store",
+            is_dev: false,
+            is_member: true,
+        },
+        Edge {
+            from: "dwell-proto",
+            to: "httparse",
+            is_dev: false,
+            is_member: false,
+        },
+        Edge {
+            from: "dwell-evloop",
+            to: "mio",
+            is_dev: false,
+            is_member: false,
+        },
+        Edge {
+            from: "dwell-timers",
+            to: "proptest",
+            is_dev: true,
+            is_member: false,
+        },
+        Edge {
+            from: "dwell-engine",
+            to: TESTKIT,
+            is_dev: true,
+            is_member: true,
+        },
+    ] {
+        assert_eq!(refused(edge), None);
+    }
+}
+
+fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(workspace_root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata reads the workspace")
+}
+
+fn unlisted(name: &str) -> Option<String> {
+    let listed = LAYERS.iter().any(|layer| layer.name == name);
+    (!listed).then(|| format!("{name} has no line in the table of layers"))
+}
+
+fn refused(edge: Edge<'_>) -> Option<String> {
+    let layer = LAYERS.iter().find(|layer| layer.name == edge.from)?;
+    let allowed = match (edge.is_member, edge.is_dev) {
+        (true, true) => edge.to == TESTKIT || layer.inside.contains(&edge.to),
+        (true, false) => layer.inside.contains(&edge.to),
+        (false, true) => true,
+        (false, false) => layer.outside.is_none_or(|names| names.contains(&edge.to)),
+    };
+    (!allowed).then(|| format!("{} may not depend on {}", edge.from, edge.to))
+}
