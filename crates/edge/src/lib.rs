@@ -1,2 +1,4 @@
 //! The polling edge: answers polls from memcached, holds waits, falls back to the app.
 #![forbid(unsafe_code)]
+
+pub mod config;

@@ -1,0 +1,172 @@
+//! Addresses of peers: a host by name or number, and a port.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+/// A host and port as somebody wrote them.
+///
+/// Shape: the host is kept as written (a memcached ring hashes the name, not the address);
+/// an IPv6 address is kept without its brackets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PeerAddress {
+    /// Name, IPv4 or IPv6 address.
+    pub host: String,
+    /// TCP port; never 0.
+    pub port: u16,
+}
+
+impl PeerAddress {
+    /// Looks the host up; blocks, so it is for start-up only.
+    ///
+    /// # Errors
+    /// The resolver's error, or `NotFound` when it knows no address.
+    pub fn resolve(&self) -> io::Result<SocketAddr> {
+        (self.host.as_str(), self.port)
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!("no address for {}", self.host),
+                )
+            })
+    }
+}
+
+impl FromStr for PeerAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (host, port) = text.rsplit_once(':').ok_or(AddressError::NoPort)?;
+        let port = port
+            .parse()
+            .map_err(|_| AddressError::Port(port.to_owned()))?;
+        if port == 0 {
+            return Err(AddressError::Port("0".to_owned()));
+        }
+        Ok(Self {
+            host: host_name(host)?.to_owned(),
+            port,
+        })
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Where the application behind the edge is: `http://host` or `http://host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamUrl {
+    /// Host and port; the port is 80 where none was written.
+    pub address: PeerAddress,
+}
+
+impl FromStr for UpstreamUrl {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let Some(rest) = strip_scheme(text) else {
+            return Err(match text.split_once("://") {
+                Some((scheme, _)) => AddressError::Scheme(scheme.to_owned()),
+                None => AddressError::NoScheme,
+            });
+        };
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        if authority.contains(['/', '?', '#']) {
+            return Err(AddressError::UrlPath);
+        }
+        if authority.contains('@') {
+            return Err(AddressError::UserInfo);
+        }
+        let has_port = authority
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| !port.ends_with(']'));
+        let address = if has_port {
+            authority.parse()?
+        } else {
+            PeerAddress {
+                host: host_name(authority)?.to_owned(),
+                port: 80,
+            }
+        };
+        Ok(Self { address })
+    }
+}
+
+impl fmt::Display for UpstreamUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.address)
+    }
+}
+
+/// Why a text is not an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// There is no `:port`.
+    NoPort,
+    /// The port is not a number from 1 to 65535.
+    Port(String),
+    /// The host is empty or has a byte no host name has.
+    Host(String),
+    /// There is no `http://`.
+    NoScheme,
+    /// The scheme is not `http`.
+    Scheme(String),
+    /// The URL has a path, a query or a fragment.
+    UrlPath,
+    /// The URL has a user name.
+    UserInfo,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPort => f.write_str("no port: write host:port"),
+            Self::Port(port) => write!(f, "port is not a number from 1 to 65535: `{port}`"),
+            Self::Host(host) => write!(f, "not a host name or address: `{host}`"),
+            Self::NoScheme => f.write_str("no scheme: write http://host:port"),
+            Self::Scheme(scheme) => write!(f, "only http upstreams are supported: `{scheme}`"),
+            Self::UrlPath => {
+                f.write_str("the upstream url ends after the port: requests keep their own path")
+            }
+            Self::UserInfo => f.write_str("the upstream url cannot carry a user name"),
+        }
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+fn strip_scheme(text: &str) -> Option<&str> {
+    let scheme = "http://";
+    let head = text.get(..scheme.len())?;
+    head.eq_ignore_ascii_case(scheme)
+        .then(|| &text[scheme.len()..])
+}
+
+/// Checks a host and takes the brackets off an IPv6 address.
+fn host_name(host: &str) -> Result<&str, AddressError> {
+    let fail = || AddressError::Host(host.to_owned());
+    if let Some(inner) = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        let address: std::net::Ipv6Addr = inner.parse().map_err(|_| fail())?;
+        let _ = address;
+        return Ok(inner);
+    }
+    let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if host.is_empty() || !host.bytes().all(is_host_byte) {
+        return Err(fail());
+    }
+    Ok(host)
+}

@@ -1,0 +1,426 @@
+//! What the program is told to do: typed, validated, with a default for everything.
+//!
+//! [`Config`] is plain data; it is made from a TOML file and flags, and every mistake in them is
+//! reported with its line.
+
+mod address;
+mod template;
+
+pub use address::{AddressError, PeerAddress, UpstreamUrl};
+pub use template::{KeyError, KeyTemplate, TemplateError};
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything the program can be told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Listeners and loops.
+    pub server: ServerConfig,
+    /// Bounds on what a client may send, hold and wait for.
+    pub limits: LimitsConfig,
+    /// The embedded store; used when [`MemcachedConfig::servers`] is empty.
+    pub store: StoreConfig,
+    /// The external memcached servers.
+    pub memcached: MemcachedConfig,
+    /// The application behind the edge.
+    pub upstream: UpstreamConfig,
+    /// Poll routes, the longest prefix first; never empty.
+    pub routes: Vec<RouteConfig>,
+    /// Diagnostics and the access log.
+    pub log: LogConfig,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            server: ServerConfig::default(),
+            limits: LimitsConfig::default(),
+            store: StoreConfig::default(),
+            memcached: MemcachedConfig::default(),
+            upstream: UpstreamConfig::default(),
+            routes: vec![RouteConfig::default()],
+            log: LogConfig::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Whether values come from the embedded store rather than from memcached servers.
+    pub fn uses_embedded_store(&self) -> bool {
+        self.memcached.servers.is_empty()
+    }
+
+    /// Finds the route whose prefix starts `path`; the longest prefix wins.
+    pub fn route(&self, path: &str) -> Option<&RouteConfig> {
+        self.routes
+            .iter()
+            .find(|route| path.starts_with(&route.prefix))
+    }
+}
+
+/// `[server]`: listeners and loops.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerConfig {
+    /// Where clients connect; never empty.
+    pub listen: Vec<SocketAddr>,
+    /// Where health and metrics answer; `None` is `"off"`.
+    pub admin: Option<SocketAddr>,
+    /// Number of loops; 0 is one per core. [`Self::loops`] resolves it.
+    pub pollers: usize,
+}
+
+impl ServerConfig {
+    /// Number of loops to start: `pollers`, or one per core the process may use.
+    pub fn loops(&self) -> usize {
+        if self.pollers > 0 {
+            return self.pollers;
+        }
+        std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+    }
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: vec![loopback(8080)],
+            admin: Some(loopback(9090)),
+            pollers: 0,
+        }
+    }
+}
+
+/// `[limits]`: bounds on what a client may send, hold and wait for.
+///
+/// Shape: maxima of connections and waiters are for the whole process; see [`share`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitsConfig {
+    /// Request line and header section. Units: bytes. Beyond it: 431.
+    pub head_bytes_max: usize,
+    /// Request target. Units: bytes. Beyond it: 414.
+    pub target_bytes_max: usize,
+    /// Header fields in one request. Beyond it: 431.
+    pub header_count_max: usize,
+    /// Body of a forwarded request. Units: bytes. Beyond it: 413.
+    pub body_bytes_max: u64,
+    /// Body of a poll, kept so that a miss can be forwarded. Units: bytes. Beyond it: 413.
+    pub poll_body_bytes_max: u64,
+    /// Open client connections. Beyond it new ones are closed.
+    pub connections_max: usize,
+    /// Requests on one connection before it is closed.
+    pub requests_per_connection_max: u64,
+    /// Held polls. Beyond it: 503 with Retry-After.
+    pub waiters_max: usize,
+    /// From the first byte of a request to the end of its header section. Beyond it: 408.
+    pub header_timeout: Duration,
+    /// From the end of the header section to the end of the body. Beyond it: 408.
+    pub body_timeout: Duration,
+    /// Between requests on a kept-alive connection. Beyond it: closed.
+    pub idle_timeout: Duration,
+    /// Without progress while an answer is being written. Beyond it: closed.
+    pub write_timeout: Duration,
+    /// From SIGTERM to exit, for requests and waits under way.
+    pub drain_timeout: Duration,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            head_bytes_max: 16 * KIB,
+            target_bytes_max: 8 * KIB,
+            header_count_max: 100,
+            body_bytes_max: MIB as u64,
+            poll_body_bytes_max: 64 * KIB as u64,
+            connections_max: 100_000,
+            requests_per_connection_max: 100_000,
+            waiters_max: 100_000,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// `[store]`: the embedded store and its memcached listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreConfig {
+    /// Where the memcached protocol is spoken; `None` is `"off"`.
+    pub listen: Option<SocketAddr>,
+    /// Whether `listen` may be an address other machines can reach.
+    pub allow_remote: bool,
+    /// Items with their overhead. Units: bytes.
+    pub bytes_max: usize,
+    /// One value. Units: bytes. Beyond it: `SERVER_ERROR object too large for cache`.
+    pub item_bytes_max: usize,
+    /// Open connections of memcached clients.
+    pub connections_max: usize,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            listen: Some(loopback(11211)),
+            allow_remote: false,
+            bytes_max: 64 * MIB,
+            item_bytes_max: MIB,
+            connections_max: 1024,
+        }
+    }
+}
+
+/// `[memcached]`: external servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemcachedConfig {
+    /// The ring; empty means the embedded store.
+    pub servers: Vec<MemcachedServer>,
+    /// One lookup, from asking to answer. Beyond it: a miss.
+    pub timeout: Duration,
+    /// One connection attempt.
+    pub connect_timeout: Duration,
+    /// Between two looks at the keys that polls wait for.
+    pub sweep_interval: Duration,
+    /// Failures in a row after which a server is left alone for a while.
+    pub failures_max: u32,
+}
+
+impl Default for MemcachedConfig {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            timeout: Duration::from_millis(500),
+            connect_timeout: Duration::from_millis(500),
+            sweep_interval: Duration::from_millis(250),
+            failures_max: 3,
+        }
+    }
+}
+
+/// One memcached server of the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemcachedServer {
+    /// Where it listens; the name as written is what the ring hashes.
+    pub address: PeerAddress,
+    /// Its share of the keys relative to the other servers; at least 1.
+    pub weight: u32,
+}
+
+/// `[upstream]`: the application that answers misses and everything that is not a poll.
+///
+/// Shape: maxima are for the whole process; see [`share`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamConfig {
+    /// Where it is; `None` answers 404 instead of forwarding.
+    pub url: Option<UpstreamUrl>,
+    /// One connection attempt. Beyond it: 502.
+    pub connect_timeout: Duration,
+    /// From the request sent to the header section received. Beyond it: 504.
+    pub header_timeout: Duration,
+    /// One exchange. Beyond it: 504, or a closed connection once the answer has begun.
+    pub total_timeout: Duration,
+    /// Open connections. Beyond it requests queue until `header_timeout`, then 503.
+    pub connections_max: usize,
+    /// Connections kept open while unused.
+    pub idle_max: usize,
+    /// How long an unused connection is kept.
+    pub idle_timeout: Duration,
+    /// Body of one answer. Units: bytes. Beyond it: 502.
+    pub answer_bytes_max: u64,
+}
+
+impl Default for UpstreamConfig {
+    fn default() -> Self {
+        Self {
+            url: None,
+            connect_timeout: Duration::from_secs(2),
+            header_timeout: Duration::from_secs(30),
+            total_timeout: Duration::from_secs(60),
+            connections_max: 256,
+            idle_max: 64,
+            idle_timeout: Duration::from_secs(30),
+            answer_bytes_max: 8 * MIB as u64,
+        }
+    }
+}
+
+/// `[[route]]`: one path prefix whose requests are polls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteConfig {
+    /// Start of the request path; begins with `/`.
+    pub prefix: String,
+    /// How the key is made from the request.
+    pub key: KeyTemplate,
+    /// `Content-Type` of values.
+    pub content_type: String,
+    /// Methods that poll; others get 405.
+    pub methods: Methods,
+    /// Wait of a request that asks for none.
+    pub wait_default: Duration,
+    /// Longest wait a request may ask for; longer ones are cut to it.
+    pub wait_max: Duration,
+    /// What a stored empty value is answered with.
+    pub empty: EmptyAnswer,
+    /// Whether POST polls that miss on one key share one upstream request.
+    pub coalesce_post: bool,
+    /// What a held poll gets when its key goes away.
+    pub on_delete: OnDelete,
+}
+
+impl RouteConfig {
+    /// A route with every default under `prefix`.
+    pub fn new(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for RouteConfig {
+    fn default() -> Self {
+        Self {
+            prefix: "/poll/".to_owned(),
+            key: KeyTemplate::path(),
+            content_type: "text/plain; charset=utf-8".to_owned(),
+            methods: Methods {
+                get: true,
+                head: true,
+                post: true,
+            },
+            wait_default: Duration::ZERO,
+            wait_max: Duration::from_secs(55),
+            empty: EmptyAnswer::Ok,
+            coalesce_post: false,
+            on_delete: OnDelete::Origin,
+        }
+    }
+}
+
+/// The methods a route answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Methods {
+    /// GET polls.
+    pub get: bool,
+    /// HEAD polls.
+    pub head: bool,
+    /// POST polls.
+    pub post: bool,
+}
+
+impl Methods {
+    /// Whether `method`, as it stands in the request line, polls.
+    pub fn allows(self, method: &str) -> bool {
+        match method {
+            "GET" => self.get,
+            "HEAD" => self.head,
+            "POST" => self.post,
+            _ => false,
+        }
+    }
+
+    /// Value of the `Allow` field of a 405 answer.
+    pub fn allow_field(self) -> String {
+        let all = [(self.get, "GET"), (self.head, "HEAD"), (self.post, "POST")];
+        let names: Vec<&str> = all
+            .iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, name)| *name)
+            .collect();
+        names.join(", ")
+    }
+}
+
+/// What a stored empty value ("nothing new") is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmptyAnswer {
+    /// 200 with an empty body.
+    Ok,
+    /// 204.
+    NoContent,
+}
+
+/// What a held poll gets when its key is deleted or expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDelete {
+    /// The upstream's answer, as for any miss.
+    Origin,
+    /// 404.
+    NotFound,
+    /// Nothing yet: it stays held until a value is set or its wait ends.
+    KeepWaiting,
+}
+
+/// `[log]`: diagnostics and the access log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogConfig {
+    /// The least severe event written to standard error.
+    pub level: LogLevel,
+    /// How an event is written.
+    pub format: LogFormat,
+    /// Where one line per request goes.
+    pub access: AccessTarget,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            level: LogLevel::Info,
+            format: LogFormat::Text,
+            access: AccessTarget::Off,
+        }
+    }
+}
+
+/// Severity below which events are not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What stops or breaks something.
+    Error,
+    /// What degrades something.
+    Warn,
+    /// What an operator wants to know once.
+    Info,
+    /// What helps to follow one request.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// How an event is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessTarget {
+    /// Nowhere.
+    Off,
+    /// Standard output.
+    Stdout,
+    /// Appended to a file.
+    File(PathBuf),
+}
+
+/// One loop's part of a maximum for the whole process, rounded up.
+///
+/// Loops share nothing, so each keeps to its own part.
+pub fn share(maximum: usize, loops: usize) -> usize {
+    maximum.div_ceil(loops.max(1))
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;

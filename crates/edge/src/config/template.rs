@@ -1,0 +1,258 @@
+//! How a request becomes a key.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+/// A key made of the request's path, query, header and cookie values and literal text.
+///
+/// Written as text with the parts in braces: `{path}`, `{query.NAME}`, `{header.NAME}`,
+/// `{cookie.NAME}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyTemplate {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    Path,
+    Query(String),
+    Header(String),
+    Cookie(String),
+}
+
+impl KeyTemplate {
+    /// The template `{path}`: the key is the request path with the query stripped.
+    pub fn path() -> Self {
+        Self {
+            parts: vec![Part::Path],
+        }
+    }
+
+    /// Makes the key of one request.
+    ///
+    /// Shape: `path` and `query` are the two sides of the target's first `?`; `header` finds a
+    /// field's value by its name in any case. The key is `path` itself for the template `{path}`
+    /// and is otherwise written to `scratch`, which is cleared first. A key has 1 to 250 bytes,
+    /// none of them a space or a control character.
+    ///
+    /// # Errors
+    /// [`KeyError`] when a part is missing or the key is not one memcached takes.
+    pub fn render<'k, 'h>(
+        &self,
+        path: &'k str,
+        query: Option<&str>,
+        header: impl Fn(&str) -> Option<&'h [u8]>,
+        scratch: &'k mut Vec<u8>,
+    ) -> Result<&'k [u8], KeyError> {
+        if let [Part::Path] = self.parts.as_slice() {
+            return check_key(path.as_bytes());
+        }
+        scratch.clear();
+        for part in &self.parts {
+            part.render(path, query, &header, scratch)?;
+        }
+        check_key(scratch)
+    }
+}
+
+impl Part {
+    fn render<'h>(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        header: &impl Fn(&str) -> Option<&'h [u8]>,
+        key: &mut Vec<u8>,
+    ) -> Result<(), KeyError> {
+        match self {
+            Self::Literal(text) => key.extend_from_slice(text.as_bytes()),
+            Self::Path => key.extend_from_slice(path.as_bytes()),
+            Self::Query(name) => {
+                let value = query.and_then(|query| query_value(query, name));
+                key.extend_from_slice(value.ok_or(KeyError::Missing)?.as_bytes());
+            }
+            Self::Header(name) => key.extend_from_slice(header(name).ok_or(KeyError::Missing)?),
+            Self::Cookie(name) => {
+                let value = header("cookie").and_then(|field| cookie_value(field, name));
+                key.extend_from_slice(value.ok_or(KeyError::Missing)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for KeyTemplate {
+    type Err = TemplateError;
+
+    fn from_str(text: &str) -> Result<Self, TemplateError> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(open) = rest.find(['{', '}']) {
+            push_literal(&mut parts, &rest[..open]);
+            let inside = rest[open..]
+                .strip_prefix('{')
+                .ok_or(TemplateError::Unopened)?;
+            let close = inside.find('}').ok_or(TemplateError::Unclosed)?;
+            parts.push(part(&inside[..close])?);
+            rest = &inside[close + 1..];
+        }
+        push_literal(&mut parts, rest);
+        if parts.iter().all(|part| matches!(part, Part::Literal(_))) {
+            return Err(TemplateError::NoPart);
+        }
+        match parts.iter().find_map(forbidden_literal) {
+            Some(character) => Err(TemplateError::Literal(character)),
+            None => Ok(Self { parts }),
+        }
+    }
+}
+
+impl fmt::Display for KeyTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => f.write_str(text)?,
+                Part::Path => f.write_str("{path}")?,
+                Part::Query(name) => write!(f, "{{query.{name}}}")?,
+                Part::Header(name) => write!(f, "{{header.{name}}}")?,
+                Part::Cookie(name) => write!(f, "{{cookie.{name}}}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a text is not a key template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// A `{` has no `}`.
+    Unclosed,
+    /// A `}` has no `{`.
+    Unopened,
+    /// The name in braces is not one of the parts.
+    Part(String),
+    /// A part of `query`, `header` or `cookie` has no name, or one no request can have.
+    Name(String),
+    /// Nothing of the request is in the key: every request would share one.
+    NoPart,
+    /// The literal text has a character no key can have.
+    Literal(char),
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unclosed => f.write_str("a `{` has no `}`"),
+            Self::Unopened => f.write_str("a `}` has no `{`"),
+            Self::Part(part) => write!(f, "unknown part of a request: `{part}`"),
+            Self::Name(part) => write!(f, "not a name a request can have: `{part}`"),
+            Self::NoPart => f.write_str("the key uses nothing of the request"),
+            Self::Literal(character) => write!(f, "a key cannot have the character {character:?}"),
+        }
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+/// Why a request has no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The request lacks a value the template names, or every value is empty.
+    Missing,
+    /// The key has more than 250 bytes.
+    TooLong(usize),
+    /// The key has a space or a control character.
+    Forbidden(u8),
+}
+
+impl KeyError {
+    /// The status of the answer: 414 for a key that is too long, otherwise 400.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::TooLong(_) => 414,
+            Self::Missing | Self::Forbidden(_) => 400,
+        }
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("the request lacks a value its key is made of"),
+            Self::TooLong(bytes) => write!(f, "key exceeds {KEY_BYTES_MAX} bytes: {bytes}"),
+            Self::Forbidden(byte) => write!(f, "key has the byte 0x{byte:02x}"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+fn push_literal(parts: &mut Vec<Part>, text: &str) {
+    if !text.is_empty() {
+        parts.push(Part::Literal(text.to_owned()));
+    }
+}
+
+fn part(text: &str) -> Result<Part, TemplateError> {
+    if text == "path" {
+        return Ok(Part::Path);
+    }
+    let (kind, name) = text
+        .split_once('.')
+        .ok_or_else(|| TemplateError::Part(text.to_owned()))?;
+    let make = match kind {
+        "query" => Part::Query,
+        "header" => Part::Header,
+        "cookie" => Part::Cookie,
+        _ => return Err(TemplateError::Part(text.to_owned())),
+    };
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~[]".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return Err(TemplateError::Name(text.to_owned()));
+    }
+    Ok(make(name.to_owned()))
+}
+
+fn forbidden_literal(part: &Part) -> Option<char> {
+    let Part::Literal(text) = part else {
+        return None;
+    };
+    text.chars().find(|c| c.is_ascii_control() || *c == ' ')
+}
+
+/// Source: memcached `doc/protocol.txt`, "Keys".
+fn check_key(key: &[u8]) -> Result<&[u8], KeyError> {
+    if key.is_empty() {
+        return Err(KeyError::Missing);
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return Err(KeyError::TooLong(key.len()));
+    }
+    match key
+        .iter()
+        .find(|byte| byte.is_ascii_control() || **byte == b' ')
+    {
+        Some(byte) => Err(KeyError::Forbidden(*byte)),
+        None => Ok(key),
+    }
+}
+
+/// The first value of `name`, percent-decoded.
+fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
+    form_urlencoded::parse(query.as_bytes())
+        .find(|(candidate, _)| candidate == name)
+        .map(|(_, value)| value)
+}
+
+/// The first value of `name` in a `Cookie` field. Source: RFC 6265 section 4.2.
+fn cookie_value<'h>(field: &'h [u8], name: &str) -> Option<&'h [u8]> {
+    field.split(|byte| *byte == b';').find_map(|pair| {
+        let pair = pair.trim_ascii();
+        pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
+    })
+}
+
+const KEY_BYTES_MAX: usize = 250;
