@@ -1,0 +1,93 @@
+# The commands of the project. `make` alone lists them. Each installs what it needs first.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+PYTHON := .venv/bin/python
+CARGO := cargo
+
+# Arguments of `make run` and of pytest: make run ARGS="--listen 127.0.0.1:8000"
+ARGS ?=
+
+.PHONY: help
+help: ## list these commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) \
+		| awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+.PHONY: run
+run: ## build Dwell and start it on its embedded store, with the page at http://127.0.0.1:8080/
+	$(CARGO) build --release --locked --bin dwell
+	$(TARGET_DIR)/release/dwell demo $(ARGS)
+
+.PHONY: test
+test: ## everything that must pass: format, lints, unit, property, doc, fuzz and integration tests
+test: install fmt-check clippy test-rust test-docs fuzz-smoke test-bench test-integration
+
+.PHONY: lint
+lint: ## only the checks that run no code: format, clippy, Python, documentation
+lint: install-rust install-python fmt-check clippy test-docs
+
+.PHONY: fmt
+fmt: install-rust install-python ## format every source
+	$(CARGO) fmt --all
+	$(PYTHON) -m ruff format --quiet tests
+	$(PYTHON) -m ruff check --quiet --fix tests
+
+.PHONY: bench
+bench: install-rust ## measure side by side with the peers: table and plot in docs/
+	@if [[ -f bench/Makefile ]]; then $(MAKE) -C bench bench ARGS="$(ARGS)"; \
+	else bench/run $(ARGS); fi
+
+.PHONY: targets
+targets: ## print every target figure with its newest measured value and whether it holds
+	@if [[ -f bench/Makefile ]]; then $(MAKE) -C bench targets; else bench/targets; fi
+
+.PHONY: docs
+docs: install-rust ## build the Rust documentation into target/doc
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+.PHONY: fuzz-smoke
+fuzz-smoke: install-rust ## a short run of every fuzz target
+	fuzz/smoke.sh
+
+.PHONY: install
+install: install-debian install-rust install-python ## install what the tests need, where missing
+
+# The steps of the commands above.
+
+.PHONY: install-debian install-rust install-python
+install-debian:
+	@scripts/install-debian curl=curl memcached=memcached memccapable=libmemcached-tools
+
+install-rust:
+	@scripts/install-rust
+
+install-python: .venv/installed
+
+.venv/installed: tests/requirements.txt
+	@scripts/install-python .venv tests/requirements.txt
+	@touch $@
+
+.PHONY: fmt-check clippy test-rust test-docs test-bench test-integration
+fmt-check:
+	$(CARGO) fmt --all --check
+	$(PYTHON) -m ruff format --check tests
+	$(PYTHON) -m ruff check tests
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+test-rust:
+	$(CARGO) test --workspace --locked
+
+test-docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
+
+test-bench:
+	$(PYTHON) -m pytest bench
+
+test-integration:
+	$(CARGO) build --locked --bin dwell
+	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" $(PYTHON) -m pytest tests $(ARGS)
