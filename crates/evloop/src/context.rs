@@ -1,0 +1,172 @@
+//! What a driver's callbacks work with.
+
+use crate::clock::Clock;
+use crate::deadlines::Deadlines;
+use crate::{Readiness, Token};
+use dwell_timers::Tick;
+use mio::{Interest, Registry};
+use std::io;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Bytes of the one input buffer a loop reads into.
+pub const INPUT_BYTES: usize = 64 * 1024;
+
+/// The loop as its driver sees it: time, deadlines, registration and the shared buffers.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) registry: Registry,
+    pub(crate) clock: Clock,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) again: Vec<(Token, Readiness)>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    stopped: bool,
+}
+
+impl Context {
+    pub(crate) fn new(registry: Registry) -> Self {
+        let clock = Clock::new();
+        Self {
+            registry,
+            deadlines: Deadlines::new(clock.tick()),
+            clock,
+            again: Vec::new(),
+            input: vec![0; INPUT_BYTES],
+            output: Vec::new(),
+            stopped: false,
+        }
+    }
+
+    /// The instant at which the current turn began to deliver.
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The 10 ms tick of the current turn.
+    pub fn tick(&self) -> Tick {
+        self.clock.tick()
+    }
+
+    /// The wall clock, at most 50 ms old: for dates and whole-second expiry only.
+    pub fn wall(&self) -> SystemTime {
+        self.clock.wall()
+    }
+
+    /// The wall clock in whole seconds since 1970.
+    pub fn unix_seconds(&self) -> u64 {
+        self.clock.unix_seconds()
+    }
+
+    /// Sets the deadline of `token`, replacing the one it had.
+    ///
+    /// Shape: [`Driver::expired`](crate::Driver::expired) is called once, never before `timeout`
+    /// has passed and at most two ticks and a turn after. Re-arming later costs one store.
+    pub fn arm(&mut self, token: Token, timeout: Duration) {
+        self.deadlines.arm(token, self.clock.tick(), timeout);
+    }
+
+    /// Takes the deadline of `token` away; does nothing where there is none.
+    pub fn disarm(&mut self, token: Token) {
+        self.deadlines.disarm(token);
+    }
+
+    /// Whether `token` has a deadline.
+    pub fn is_armed(&self, token: Token) -> bool {
+        self.deadlines.is_armed(token)
+    }
+
+    /// How many deadlines are set.
+    pub fn armed(&self) -> usize {
+        self.deadlines.armed()
+    }
+
+    /// Delivers `readiness` of `token` again in the next turn, which will not wait.
+    ///
+    /// For whoever stops before a socket is drained, so that one peer cannot fill a turn.
+    pub fn again(&mut self, token: Token, readiness: Readiness) {
+        self.again.push((token, readiness));
+    }
+
+    /// Registers a socket once, for reading and writing, edge-triggered.
+    ///
+    /// # Errors
+    /// What the system's registration says (out of memory, or too many watches).
+    pub fn register<S: mio::event::Source + ?Sized>(
+        &mut self,
+        source: &mut S,
+        token: Token,
+    ) -> io::Result<()> {
+        self.registry.register(
+            source,
+            token.into(),
+            Interest::READABLE | Interest::WRITABLE,
+        )
+    }
+
+    /// Registers a source that is only read from, such as a listener.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    pub fn register_readable<S: mio::event::Source + ?Sized>(
+        &mut self,
+        source: &mut S,
+        token: Token,
+    ) -> io::Result<()> {
+        self.registry
+            .register(source, token.into(), Interest::READABLE)
+    }
+
+    /// Ends the delivery of readiness for a source that stays open.
+    ///
+    /// # Errors
+    /// What the system's deregistration says.
+    pub fn deregister<S: mio::event::Source + ?Sized>(&mut self, source: &mut S) -> io::Result<()> {
+        self.registry.deregister(source)
+    }
+
+    /// Takes the loop's shared input buffer of [`INPUT_BYTES`]; give it back with
+    /// [`return_input`](Self::return_input).
+    ///
+    /// Shape: its contents are whatever was read last. A second taker before the first has given
+    /// it back gets a fresh buffer, which is correct but not free.
+    pub fn take_input(&mut self) -> Vec<u8> {
+        let mut input = std::mem::take(&mut self.input);
+        if input.len() < INPUT_BYTES {
+            input.resize(INPUT_BYTES, 0);
+        }
+        input
+    }
+
+    /// Gives the shared input buffer back. One that had to grow for a single long message is
+    /// dropped, so that its memory does not stay.
+    pub fn return_input(&mut self, input: Vec<u8>) {
+        if input.len() == INPUT_BYTES {
+            self.input = input;
+        }
+    }
+
+    /// Takes the loop's shared output buffer, empty; give it back with
+    /// [`return_output`](Self::return_output).
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output)
+    }
+
+    /// Gives the shared output buffer back; one that grew past 1 MiB is dropped.
+    pub fn return_output(&mut self, mut output: Vec<u8>) {
+        const KEEP_BYTES_MAX: usize = 1024 * 1024;
+        if output.capacity() <= KEEP_BYTES_MAX {
+            output.clear();
+            self.output = output;
+        }
+    }
+
+    /// Asks the loop to end after this turn.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+}

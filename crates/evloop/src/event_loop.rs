@@ -1,0 +1,197 @@
+//! The turn: wait, read the clock, deliver, expire, flush.
+
+use crate::inbox::Inbox;
+use crate::signals::Signals;
+use crate::{Context, Readiness, Sender, Token};
+use std::io;
+use std::time::Duration;
+
+/// What runs on a loop: it is told what happened and owns every connection.
+pub trait Driver {
+    /// What other threads send to this loop.
+    type Message: Send;
+
+    /// A registered socket is ready. Edge-triggered: see [`Readiness`].
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness);
+
+    /// The deadline of `token` has passed; it is no longer armed.
+    fn expired(&mut self, context: &mut Context, token: Token);
+
+    /// A message came from a [`Sender`].
+    fn message(&mut self, context: &mut Context, message: Self::Message);
+
+    /// A signal that [`EventLoop::watch_signal`] watches came.
+    fn signal(&mut self, context: &mut Context, signal: i32) {
+        let _ = (context, signal);
+    }
+
+    /// The turn has delivered everything; batched work goes out now.
+    fn turn_end(&mut self, context: &mut Context) {
+        let _ = context;
+    }
+}
+
+/// One loop on one thread.
+#[derive(Debug)]
+pub struct EventLoop<M> {
+    poll: mio::Poll,
+    events: mio::Events,
+    context: Context,
+    inbox: Inbox<M>,
+    messages: Vec<M>,
+    again: Vec<(Token, Readiness)>,
+    signals: Signals,
+}
+
+/// Readiness events taken from the system in one turn; more come in the next.
+const EVENTS_PER_TURN: usize = 1024;
+/// Deadlines expired in one turn; more follow in the next, which does not wait.
+const EXPIRIES_PER_TURN: usize = 65_536;
+
+impl<M: Send> EventLoop<M> {
+    /// Makes a loop with nothing registered.
+    ///
+    /// # Errors
+    /// When the system has no descriptor or memory left for the poller and its waker.
+    pub fn new() -> io::Result<Self> {
+        let poll = mio::Poll::new()?;
+        let inbox = Inbox::new(poll.registry(), Token::WAKE.into())?;
+        let context = Context::new(poll.registry().try_clone()?);
+        Ok(Self {
+            poll,
+            events: mio::Events::with_capacity(EVENTS_PER_TURN),
+            context,
+            inbox,
+            messages: Vec::new(),
+            again: Vec::new(),
+            signals: Signals::default(),
+        })
+    }
+
+    /// What callbacks get; for registering before the first turn.
+    pub fn context(&mut self) -> &mut Context {
+        &mut self.context
+    }
+
+    /// A new handle for sending messages to this loop.
+    pub fn sender(&self) -> Sender<M> {
+        self.inbox.sender()
+    }
+
+    /// Delivers `signal` to [`Driver::signal`] from now on, instead of its default action.
+    ///
+    /// # Errors
+    /// When the signal may not be caught, or no descriptor is left.
+    pub fn watch_signal(&mut self, signal: i32) -> io::Result<()> {
+        self.signals.watch(self.poll.registry(), signal)
+    }
+
+    /// Waits once, for at most `timeout` (`None`: until something happens), and delivers.
+    ///
+    /// Shape: ends at once for readiness, a message, a signal or a due deadline. A signal that is
+    /// not watched but interrupts the wait ends the turn early, without error.
+    ///
+    /// # Errors
+    /// What the system's poll says other than an interruption; the loop is then unusable.
+    pub fn turn<D>(&mut self, driver: &mut D, timeout: Option<Duration>) -> io::Result<()>
+    where
+        D: Driver<Message = M>,
+    {
+        // The caller may have been away since the last turn, so its reading is stale.
+        self.context.clock.update();
+        self.turn_now(driver, timeout)
+    }
+
+    /// Turns until the driver calls [`Context::stop`].
+    ///
+    /// # Errors
+    /// As [`turn`](Self::turn).
+    pub fn run<D>(&mut self, driver: &mut D) -> io::Result<()>
+    where
+        D: Driver<Message = M>,
+    {
+        self.context.clock.update();
+        while !self.context.is_stopped() {
+            self.turn_now(driver, None)?;
+        }
+        Ok(())
+    }
+
+    /// One turn; the last clock reading is no older than the end of the turn before.
+    fn turn_now<D>(&mut self, driver: &mut D, timeout: Option<Duration>) -> io::Result<()>
+    where
+        D: Driver<Message = M>,
+    {
+        let wait = self.wait_at_most(timeout);
+        std::mem::swap(&mut self.again, &mut self.context.again);
+        let interrupted = match self.poll.poll(&mut self.events, wait) {
+            Ok(()) => false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+            Err(error) => return Err(error),
+        };
+        self.context.clock.update();
+        self.deliver_messages(driver);
+        if !interrupted {
+            self.deliver_events(driver);
+        }
+        self.deliver_again(driver);
+        self.expire(driver);
+        driver.turn_end(&mut self.context);
+        Ok(())
+    }
+
+    fn wait_at_most(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if !self.context.again.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = self.context.clock.tick();
+        let timer = self
+            .context
+            .deadlines
+            .next_event(now)
+            .map(|tick| self.context.clock.until(tick));
+        match (timeout, timer) {
+            (Some(timeout), Some(timer)) => Some(timeout.min(timer)),
+            (timeout, timer) => timeout.or(timer),
+        }
+    }
+
+    fn deliver_messages<D: Driver<Message = M>>(&mut self, driver: &mut D) {
+        self.inbox.drain(&mut self.messages);
+        for message in self.messages.drain(..) {
+            driver.message(&mut self.context, message);
+        }
+    }
+
+    fn deliver_events<D: Driver<Message = M>>(&mut self, driver: &mut D) {
+        for event in &self.events {
+            let token = Token::from(event.token());
+            match token {
+                Token::WAKE => {}
+                Token::SIGNAL => {
+                    for signal in self.signals.take() {
+                        driver.signal(&mut self.context, signal);
+                    }
+                }
+                token => driver.ready(&mut self.context, token, Readiness::of(event)),
+            }
+        }
+    }
+
+    fn deliver_again<D: Driver<Message = M>>(&mut self, driver: &mut D) {
+        // What these deliveries put back goes to `context.again` and waits for the next turn.
+        for (token, readiness) in self.again.drain(..) {
+            driver.ready(&mut self.context, token, readiness);
+        }
+    }
+
+    fn expire<D: Driver<Message = M>>(&mut self, driver: &mut D) {
+        let now = self.context.clock.tick();
+        for _ in 0..EXPIRIES_PER_TURN {
+            let Some(token) = self.context.deadlines.pop_due(now) else {
+                break;
+            };
+            driver.expired(&mut self.context, token);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The one way into a loop from other threads.
+
+use mio::Waker;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, io};
+
+/// Messages that may wait in a loop's inbox.
+pub const INBOX_CAPACITY: usize = 1 << 20;
+
+/// Sends messages to a loop from any thread.
+///
+/// Shape: messages arrive in the order sent and none is lost; a burst of them costs one wake-up.
+pub struct Sender<M> {
+    shared: Arc<Shared<M>>,
+}
+
+/// The message a full inbox gave back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Full<M>(pub M);
+
+struct Shared<M> {
+    queue: Mutex<Vec<M>>,
+    /// A wake-up is under way: whoever finds this set need not write to the waker again.
+    awake: AtomicBool,
+    waker: Waker,
+}
+
+/// The loop's end of the inbox.
+pub(crate) struct Inbox<M> {
+    shared: Arc<Shared<M>>,
+}
+
+impl<M> Sender<M> {
+    /// Puts `message` in the inbox and ends the loop's wait.
+    ///
+    /// # Errors
+    /// [`Full`] with the message when [`INBOX_CAPACITY`] messages wait already.
+    pub fn send(&self, message: M) -> Result<(), Full<M>> {
+        {
+            let mut queue = self
+                .shared
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if queue.len() >= INBOX_CAPACITY {
+                return Err(Full(message));
+            }
+            queue.push(message);
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Ends the loop's wait without a message.
+    pub fn wake(&self) {
+        // The push above comes before this swap, the loop's swap before its drain: either the
+        // drain sees the message or this swap sees `false` and wakes the loop once more.
+        if !self.shared.awake.swap(true, Ordering::AcqRel) {
+            // The only failures are of a loop that no longer exists; nobody is left to wake.
+            let _ = self.shared.waker.wake();
+        }
+    }
+}
+
+impl<M> Clone for Sender<M> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<M> fmt::Debug for Sender<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Debug for Full<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Full(..)")
+    }
+}
+
+impl<M> fmt::Display for Full<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inbox holds {INBOX_CAPACITY} messages already")
+    }
+}
+
+impl<M> std::error::Error for Full<M> {}
+
+impl<M> Inbox<M> {
+    pub(crate) fn new(registry: &mio::Registry, token: mio::Token) -> io::Result<Self> {
+        let shared = Shared {
+            queue: Mutex::new(Vec::new()),
+            awake: AtomicBool::new(false),
+            waker: Waker::new(registry, token)?,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    pub(crate) fn sender(&self) -> Sender<M> {
+        Sender {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Moves what has arrived into `into`, which must be empty; cheap when nothing has.
+    pub(crate) fn drain(&self, into: &mut Vec<M>) {
+        if self.shared.awake.swap(false, Ordering::AcqRel) {
+            let mut queue = self
+                .shared
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::swap(&mut *queue, into);
+        }
+    }
+}
+
+impl<M> fmt::Debug for Inbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! Listening sockets, one a loop on the same port, accepted in batches.
+
+use crate::{Context, Readiness, Stream, Token};
+use mio::net::{TcpListener, TcpStream};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How a listening socket is made.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ListenOptions {
+    /// Connections the kernel completes and keeps for us. Default 4096.
+    pub backlog: i32,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self { backlog: 4096 }
+    }
+}
+
+/// A listening socket of one loop.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+/// What one batch of accepts gave.
+#[derive(Debug)]
+pub enum Accepted {
+    /// A new connection and its peer.
+    Connection(Stream, SocketAddr),
+    /// No more for now; readiness tells of the next.
+    Drained,
+    /// No descriptor or memory is left; the listener tries again by itself.
+    Exhausted(io::Error),
+}
+
+/// Connections accepted in one turn before others get theirs.
+const ACCEPTS_PER_TURN: usize = 256;
+/// How long a listener rests when the process has no descriptor left.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Binds `count` listeners to one address, for `count` loops (`SO_REUSEPORT`).
+///
+/// Shape: port 0 takes one free port for all. Another process that listens there already is an
+/// error, even if it shares its port: the kernel would split the clients between two programs.
+///
+/// # Errors
+/// `AddrInUse` when the port is taken, and what else the system says of the address.
+pub fn bind_group(
+    address: SocketAddr,
+    count: usize,
+    options: ListenOptions,
+) -> io::Result<Vec<Listener>> {
+    // A bind without SO_REUSEPORT fails where any socket listens. The claim is given up before the
+    // group binds: the group could not bind beside it.
+    let address = bind(address, false)?
+        .local_addr()?
+        .as_socket()
+        .ok_or_else(|| io::Error::other("the system gave a listener no address"))?;
+    (0..count)
+        .map(|_| {
+            let socket = bind(address, true)?;
+            socket.listen(options.backlog)?;
+            Ok(Listener {
+                socket: TcpListener::from_std(socket.into()),
+                address,
+            })
+        })
+        .collect()
+}
+
+fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    if share {
+        socket.set_reuse_port(true)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&SockAddr::from(address))?;
+    Ok(socket)
+}
+
+impl Listener {
+    /// The address it listens on, its port resolved.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Registers it with the loop under `token`.
+    ///
+    /// # Errors
+    /// As [`Context::register`].
+    pub fn register(&mut self, context: &mut Context, token: Token) -> io::Result<()> {
+        context.register_readable(&mut self.socket, token)
+    }
+
+    /// Stops listening; connections that the kernel has completed but nobody accepted are reset.
+    pub fn close(mut self, context: &mut Context) {
+        // Closing the descriptor ends the registration even where this fails.
+        let _ = context.deregister(&mut self.socket);
+    }
+
+    /// Accepts a bounded batch and hands each result to `accept`.
+    ///
+    /// Shape: call on readiness and on expiry of `token`. When the bound is reached, `token` is
+    /// delivered again in the next turn; when descriptors run out, after 100 ms.
+    pub fn accept_batch(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        mut accept: impl FnMut(&mut Context, Accepted),
+    ) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            match self.socket.accept() {
+                Ok((socket, peer)) => accept(context, connection(socket, peer)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    accept(context, Accepted::Drained);
+                    return;
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    context.arm(token, EXHAUSTED_PAUSE);
+                    accept(context, Accepted::Exhausted(error));
+                    return;
+                }
+            }
+        }
+        context.again(token, Readiness::READABLE);
+    }
+}
+
+fn connection(socket: TcpStream, peer: SocketAddr) -> Accepted {
+    // Answers are written whole, so delaying a short segment only adds latency. A socket that
+    // refuses the option (its peer is gone already) fails at its first read.
+    let _ = socket.set_nodelay(true);
+    Accepted::Connection(Stream::from_tcp(socket), peer)
+}
+
+/// Errors of a connection that died in the queue, not of the listener (accept(2)).
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::TimedOut
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_shares_one_free_port_and_refuses_a_taken_one() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let group = bind_group(any, 3, ListenOptions::default()).unwrap();
+        let address = group[0].address();
+        assert_ne!(address.port(), 0);
+        assert!(group.iter().all(|listener| listener.address() == address));
+        let error = bind_group(address, 1, ListenOptions::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}

@@ -1,0 +1,168 @@
+//! A generational arena: the table of a component's connections.
+
+use crate::Token;
+
+/// Holds the values of one kind, each addressed by a [`Token`].
+///
+/// Shape: places are reused last-in first-out, so that a busy component keeps touching the same
+/// memory; a token of an earlier tenant finds nothing. Never holds more than `capacity_max`.
+#[derive(Debug)]
+pub struct Slab<T> {
+    kind: u8,
+    slots: Vec<Slot<T>>,
+    free: u32,
+    len: usize,
+    capacity_max: usize,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    entry: Entry<T>,
+}
+
+#[derive(Debug)]
+enum Entry<T> {
+    Occupied(T),
+    Vacant { next: u32 },
+}
+
+const NONE: u32 = u32::MAX;
+
+impl<T> Slab<T> {
+    /// Makes an empty slab for tokens of `kind` that holds at most `capacity_max` values.
+    pub fn new(kind: u8, capacity_max: usize) -> Self {
+        let capacity_max = capacity_max.min(NONE as usize);
+        Self {
+            kind,
+            slots: Vec::new(),
+            free: NONE,
+            len: 0,
+            capacity_max,
+        }
+    }
+
+    /// Adds a value.
+    ///
+    /// # Errors
+    /// Gives the value back when the slab is full.
+    pub fn insert(&mut self, value: T) -> Result<Token, T> {
+        if self.len >= self.capacity_max {
+            return Err(value);
+        }
+        self.len += 1;
+        let index = self.free;
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            if let Entry::Vacant { next } = slot.entry {
+                self.free = next;
+            }
+            slot.entry = Entry::Occupied(value);
+            return Ok(Token::new(self.kind, slot.generation, index));
+        }
+        let index = self.slots.len() as u32;
+        self.slots.push(Slot {
+            generation: 0,
+            entry: Entry::Occupied(value),
+        });
+        Ok(Token::new(self.kind, 0, index))
+    }
+
+    /// The value that `token` names, if it still lives.
+    pub fn get(&self, token: Token) -> Option<&T> {
+        let slot = self.slots.get(token.index() as usize)?;
+        match &slot.entry {
+            Entry::Occupied(value) if slot.generation == token.generation() => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The value that `token` names, to change it.
+    pub fn get_mut(&mut self, token: Token) -> Option<&mut T> {
+        let slot = self.slots.get_mut(token.index() as usize)?;
+        match &mut slot.entry {
+            Entry::Occupied(value) if slot.generation == token.generation() => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Takes the value out; its token names nothing from now on.
+    pub fn remove(&mut self, token: Token) -> Option<T> {
+        self.get(token)?;
+        let slot = self.slots.get_mut(token.index() as usize)?;
+        slot.generation = (slot.generation + 1) & Token::GENERATION_MASK;
+        let entry = std::mem::replace(&mut slot.entry, Entry::Vacant { next: self.free });
+        self.free = token.index();
+        self.len -= 1;
+        match entry {
+            Entry::Occupied(value) => Some(value),
+            Entry::Vacant { .. } => None,
+        }
+    }
+
+    /// How many values it holds.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the next insertion would be refused.
+    pub fn is_full(&self) -> bool {
+        self.len >= self.capacity_max
+    }
+
+    /// The tokens of all values, in order of place.
+    pub fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(index, slot)| match slot.entry {
+                Entry::Occupied(_) => Some(Token::new(self.kind, slot.generation, index as u32)),
+                Entry::Vacant { .. } => None,
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removed_token_never_names_the_next_tenant() {
+        let mut slab = Slab::new(1, 10);
+        let first = slab.insert("first").unwrap();
+        assert_eq!(slab.remove(first), Some("first"));
+        let second = slab.insert("second").unwrap();
+        assert_eq!(second.index(), first.index());
+        assert_eq!(slab.get(first), None);
+        assert_eq!(slab.remove(first), None);
+        assert_eq!(slab.get(second), Some(&"second"));
+        assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn a_full_slab_gives_the_value_back() {
+        let mut slab = Slab::new(1, 2);
+        let first = slab.insert(1).unwrap();
+        slab.insert(2).unwrap();
+        assert!(slab.is_full());
+        assert_eq!(slab.insert(3), Err(3));
+        slab.remove(first);
+        assert!(slab.insert(3).is_ok());
+        assert_eq!(slab.tokens().count(), 2);
+    }
+
+    #[test]
+    fn places_are_reused_last_in_first_out() {
+        let mut slab = Slab::new(1, 10);
+        let tokens: Vec<_> = (0..4).map(|n| slab.insert(n).unwrap()).collect();
+        slab.remove(tokens[1]);
+        slab.remove(tokens[3]);
+        assert_eq!(slab.insert(9).unwrap().index(), 3);
+        assert_eq!(slab.insert(9).unwrap().index(), 1);
+        assert_eq!(slab.insert(9).unwrap().index(), 4);
+    }
+}
