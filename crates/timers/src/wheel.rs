@@ -1,0 +1,337 @@
+use crate::bitmap::Bitmap;
+use crate::chunks::{Chunk, ChunkPool, List};
+use crate::tick::{TICKS_AHEAD_MAX, Tick};
+
+/// A lazy timing wheel: one deadline per id, ids dense and chosen by the caller.
+///
+/// An id's entry says when it is due and when the wheel will look at it next. Moving a deadline
+/// later, or cancelling it, changes the entry and nothing else; the look that comes too early
+/// files the id again. Moving a deadline earlier files a second record; the first is recognised
+/// as stale by its tick and dropped when met, or all at once when stale records outnumber the
+/// live ones.
+///
+/// Shape: 8 bytes per id up to the largest id used, and 4 bytes per record, in chunks of 62. No
+/// record is filed beyond twice the armed ids plus 1024, and nothing is allocated once ids and
+/// records have reached their peak.
+/// Units: ticks. The tick 2^32 - 1 is never a deadline: whatever is armed for it fires one later.
+///
+/// How it is laid out: four levels of 256 buckets, a level's bucket covering as much as the whole
+/// level below. A record is filed under the first tick of its deadline's bucket in the lowest
+/// level that tells deadline and position apart, and is looked at on that tick. A tick is the
+/// first of a level's bucket if and only if its lower bytes are zero, so each tick concerns
+/// exactly one bucket.
+#[derive(Debug)]
+pub struct Wheel {
+    entries: Vec<Entry>,
+    buckets: [List; LEVELS * BUCKETS],
+    occupied: [Bitmap; LEVELS],
+    pool: ChunkPool,
+    /// Records in the buckets, stale ones included.
+    records: usize,
+    /// Entries that have a deadline.
+    armed: usize,
+    /// The last tick whose bucket was taken. No bucket has records for it or for any tick before.
+    position: u32,
+    /// The newest tick the caller drained to; `position` trails it during a drain.
+    now: u32,
+    /// No bucket is to be looked at before this tick; `None` if all are empty.
+    next_visit: Option<u32>,
+    /// What remains of the bucket of `position`.
+    due: List,
+    due_chunk: Chunk,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// When the id fires; `NEVER` if it is not armed.
+    deadline: u32,
+    /// The tick of the id's one live record; `NEVER` if it has none.
+    visit: u32,
+}
+
+impl Wheel {
+    /// Makes an empty wheel that stands at `now`.
+    pub const fn new(now: Tick) -> Self {
+        Self {
+            entries: Vec::new(),
+            buckets: [List::EMPTY; LEVELS * BUCKETS],
+            occupied: [Bitmap::EMPTY; LEVELS],
+            pool: ChunkPool::new(),
+            records: 0,
+            armed: 0,
+            position: now.value(),
+            now: now.value(),
+            next_visit: None,
+            due: List::EMPTY,
+            due_chunk: Chunk::EMPTY,
+        }
+    }
+
+    /// Sets the deadline of `id`, whether it had one or not.
+    ///
+    /// Shape: a deadline at or before now becomes the next tick, one farther than
+    /// [`TICKS_AHEAD_MAX`] that many ticks; now is the tick last given to [`Wheel::pop_due`].
+    #[inline]
+    pub fn arm(&mut self, id: u32, deadline: Tick) {
+        let deadline = self.bounded(deadline);
+        if id as usize >= self.entries.len() {
+            self.entries.resize(id as usize + 1, Entry::IDLE);
+        }
+        let entry = &mut self.entries[id as usize];
+        self.armed += usize::from(entry.deadline == NEVER);
+        entry.deadline = deadline;
+        let too_late = entry.visit == NEVER
+            || deadline.wrapping_sub(self.position) < entry.visit.wrapping_sub(self.position);
+        if too_late {
+            self.file(id, deadline);
+            if self.records > 2 * self.armed + RECORDS_SPARE {
+                self.compact();
+            }
+        }
+    }
+
+    /// Takes the deadline of `id` away; says whether there was one.
+    #[inline]
+    pub fn cancel(&mut self, id: u32) -> bool {
+        let Some(entry) = self.entries.get_mut(id as usize) else {
+            return false;
+        };
+        let was_armed = entry.deadline != NEVER;
+        entry.deadline = NEVER;
+        self.armed -= usize::from(was_armed);
+        was_armed
+    }
+
+    /// When `id` fires, if it is armed.
+    #[inline]
+    pub fn deadline(&self, id: u32) -> Option<Tick> {
+        let deadline = self.entries.get(id as usize)?.deadline;
+        (deadline != NEVER).then_some(Tick::new(deadline))
+    }
+
+    /// How many ids are armed.
+    pub const fn len(&self) -> usize {
+        self.armed
+    }
+
+    /// Whether no id is armed.
+    pub const fn is_empty(&self) -> bool {
+        self.armed == 0
+    }
+
+    /// A tick that is not after the next deadline; `None` if nothing is armed.
+    ///
+    /// Shape: constant time. It may be earlier than the deadline (one look per record at most
+    /// finds nothing to do), never later.
+    pub const fn next_event(&self) -> Option<Tick> {
+        match self.next_visit {
+            Some(visit) if self.armed > 0 => Some(Tick::new(visit)),
+            _ => None,
+        }
+    }
+
+    /// Disarms and returns an id that is due at `now`, in order of tick; `None` when none is left.
+    ///
+    /// Call it until it returns `None`. Between two calls any id may be armed or cancelled: one
+    /// that is cancelled is not returned, and one armed at or before `now` waits for the next tick.
+    ///
+    /// Shape: one comparison when nothing is due. A jump over many ticks costs a step per bucket
+    /// that holds records, however far it goes (below 2^31 ticks).
+    #[inline]
+    pub fn pop_due(&mut self, now: Tick) -> Option<u32> {
+        if !now.is_due(Tick::new(self.now)) {
+            self.now = now.value();
+        }
+        match self.next_visit {
+            Some(visit) if self.is_reached(visit) => self.drain(),
+            _ => {
+                self.position = self.now;
+                None
+            }
+        }
+    }
+
+    fn drain(&mut self) -> Option<u32> {
+        loop {
+            while let Some(id) = self.due_chunk.pop() {
+                if self.visit(id) {
+                    return Some(id);
+                }
+            }
+            if let Some(chunk) = self.pool.take_chunk(&mut self.due) {
+                self.due_chunk = chunk;
+                continue;
+            }
+            self.next_visit = self.earliest_visit();
+            match self.next_visit {
+                Some(visit) if self.is_reached(visit) => self.take_bucket(visit),
+                _ => {
+                    self.position = self.now;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Looks at one record of the bucket of `position`; says whether its id is due.
+    #[inline]
+    fn visit(&mut self, id: u32) -> bool {
+        let entry = &mut self.entries[id as usize];
+        if entry.visit != self.position {
+            return false; // Stale: the live record is elsewhere, or there is none.
+        }
+        entry.visit = NEVER;
+        let deadline = entry.deadline;
+        if deadline == self.position {
+            entry.deadline = NEVER;
+            self.armed -= 1;
+            return true;
+        }
+        if deadline != NEVER {
+            self.file(id, deadline);
+        }
+        false
+    }
+
+    /// Makes the bucket of `visit` the one being drained.
+    fn take_bucket(&mut self, visit: u32) {
+        let (level, index) = place(visit);
+        self.position = visit;
+        self.occupied[level].clear(index);
+        self.due = std::mem::replace(&mut self.buckets[level * BUCKETS + index], List::EMPTY);
+        self.records -= self.pool.count(self.due);
+    }
+
+    /// Adds a record for `id` under the lowest level that tells `deadline` and `position` apart.
+    fn file(&mut self, id: u32, deadline: u32) {
+        let differing_bits = u32::BITS - (deadline ^ self.position).leading_zeros();
+        let shift = differing_bits.saturating_sub(1) / 8 * 8;
+        let visit = deadline >> shift << shift;
+        let (level, index) = place(visit);
+        self.entries[id as usize].visit = visit;
+        self.occupied[level].set(index);
+        self.pool
+            .push(&mut self.buckets[level * BUCKETS + index], id);
+        self.records += 1;
+        let sooner = self.next_visit.is_none_or(|next| {
+            visit.wrapping_sub(self.position) < next.wrapping_sub(self.position)
+        });
+        if sooner {
+            self.next_visit = Some(visit);
+        }
+    }
+
+    /// The first tick after `position` whose bucket holds records.
+    fn earliest_visit(&self) -> Option<u32> {
+        for (level, occupied) in self.occupied.iter().enumerate() {
+            let shift = level as u32 * 8;
+            let from = (self.position >> shift & 255) as usize + 1;
+            let top = level == LEVELS - 1;
+            // Below the top all records lie in the level's current round; only the top wraps.
+            let found = occupied.first_from(from);
+            if let Some(index) = found.or_else(|| occupied.first_from(0).filter(|_| top)) {
+                let round = if top {
+                    0
+                } else {
+                    self.position >> (shift + 8) << (shift + 8)
+                };
+                return Some(round | (index as u32) << shift);
+            }
+        }
+        None
+    }
+
+    /// Drops every stale record from the buckets.
+    ///
+    /// It runs when more than half of them are stale, which makes it a constant per record filed,
+    /// and leaves at most one record per armed id, whatever the durations are.
+    #[cold]
+    fn compact(&mut self) {
+        for level in 0..LEVELS {
+            let mut from = 0;
+            while let Some(index) = self.occupied[level].first_from(from) {
+                self.compact_bucket(level, index);
+                from = index + 1;
+            }
+        }
+    }
+
+    fn compact_bucket(&mut self, level: usize, index: usize) {
+        let bucket = level * BUCKETS + index;
+        let mut records = std::mem::replace(&mut self.buckets[bucket], List::EMPTY);
+        let mut kept = List::EMPTY;
+        let mut tick = NEVER;
+        while let Some(chunk) = self.pool.take_chunk(&mut records) {
+            for &id in chunk.ids() {
+                self.records -= 1;
+                let entry = &mut self.entries[id as usize];
+                if entry.visit == NEVER || place(entry.visit) != (level, index) {
+                    continue;
+                }
+                // An id can be here twice, if it left and came back: forgetting its visit until
+                // the bucket is done lets only the first record through.
+                tick = entry.visit;
+                entry.visit = NEVER;
+                if entry.deadline != NEVER {
+                    self.pool.push(&mut kept, id);
+                    self.records += 1;
+                }
+            }
+        }
+        let entries = &mut self.entries;
+        self.pool
+            .for_each(kept, |id| entries[id as usize].visit = tick);
+        if kept.is_empty() {
+            self.occupied[level].clear(index);
+        }
+        self.buckets[bucket] = kept;
+    }
+
+    /// The tick at which a deadline asked for is kept.
+    #[inline]
+    const fn bounded(&self, deadline: Tick) -> u32 {
+        let ahead = deadline.value().wrapping_sub(self.now);
+        let deadline = if deadline.is_due(Tick::new(self.now)) {
+            self.now.wrapping_add(1)
+        } else if ahead > TICKS_AHEAD_MAX {
+            self.now.wrapping_add(TICKS_AHEAD_MAX)
+        } else {
+            deadline.value()
+        };
+        if deadline == NEVER { 0 } else { deadline }
+    }
+
+    /// Whether `visit`, which is not before `position`, is not after `now` either.
+    #[inline]
+    const fn is_reached(&self, visit: u32) -> bool {
+        visit.wrapping_sub(self.position) <= self.now.wrapping_sub(self.position)
+    }
+}
+
+impl Entry {
+    const IDLE: Self = Self {
+        deadline: NEVER,
+        visit: NEVER,
+    };
+}
+
+/// The one bucket that is looked at on `visit`: its level and its index there.
+#[inline]
+const fn place(visit: u32) -> (usize, usize) {
+    let zero_bytes = visit.trailing_zeros() as usize / 8;
+    let level = if zero_bytes < LEVELS {
+        zero_bytes
+    } else {
+        LEVELS - 1
+    };
+    (level, (visit >> (level * 8)) as usize & (BUCKETS - 1))
+}
+
+const LEVELS: usize = 4;
+const BUCKETS: usize = 256;
+const NEVER: u32 = u32::MAX;
+/// How many stale records a wheel may hold without regard to how many live ones it has.
+const RECORDS_SPARE: usize = 1024;
+
+#[cfg(test)]
+mod tests;
