@@ -144,9 +144,9 @@ fn messages_from_threads_all_arrive_in_the_order_of_each() {
     while echo.messages.len() < 4000 {
         event_loop.turn(&mut echo, LONG).unwrap();
     }
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     for thread in 0..4 {
         let own: Vec<_> = echo
             .messages
