@@ -1,0 +1,146 @@
+//! Bodies: from the bytes of a connection to the bytes of a message.
+
+use super::chunk::ChunkDecoder;
+use super::error::BodyError;
+use super::framing::BodyFraming;
+
+/// Takes the body of one message out of the bytes of a connection.
+///
+/// Shape: owns no buffer and copies nothing; make one per message from its framing.
+///
+/// ```
+/// use dwell_proto::http1::{BodyDecoder, BodyFraming};
+///
+/// let mut decoder = BodyDecoder::new(BodyFraming::Chunked, 1024);
+/// let step = decoder.decode(b"5\r\nhello\r\n0\r\n\r\nGET /next")?;
+/// assert_eq!((step.data, step.consumed, step.done), (&b"hello"[..], 15, true));
+/// # Ok::<(), dwell_proto::http1::BodyError>(())
+/// ```
+#[derive(Debug)]
+pub struct BodyDecoder {
+    state: State,
+    /// How much of the body may still come; what is announced is taken off at once.
+    bytes_left: u64,
+    body_bytes_max: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Done,
+    Length(u64),
+    UntilClose,
+    Chunked(ChunkDecoder),
+}
+
+/// What one call of [`BodyDecoder::decode`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyStep<'b> {
+    /// How many bytes of the input are used up; keep the rest.
+    pub consumed: usize,
+    /// The body bytes among them, in one piece; may be empty.
+    pub data: &'b [u8],
+    /// Whether the message is complete; what follows belongs to the next one.
+    pub done: bool,
+}
+
+impl BodyDecoder {
+    /// A decoder for a body with this framing.
+    ///
+    /// Units: `body_bytes_max` is in bytes after decoding. A length beyond it is refused by the
+    /// first [`decode`](Self::decode), before any byte of the body has to arrive.
+    pub fn new(framing: BodyFraming, body_bytes_max: u64) -> Self {
+        let state = match framing {
+            BodyFraming::None | BodyFraming::Length(0) => State::Done,
+            BodyFraming::Length(length) => State::Length(length),
+            BodyFraming::Chunked => State::Chunked(ChunkDecoder::new()),
+            BodyFraming::UntilClose => State::UntilClose,
+        };
+        Self {
+            state,
+            bytes_left: body_bytes_max,
+            body_bytes_max,
+        }
+    }
+
+    /// Takes what it can from the front of `input`.
+    ///
+    /// Shape: call again with the rest until `done` is set or nothing was consumed, which means
+    /// that more bytes are needed.
+    ///
+    /// # Errors
+    /// [`BodyError`]; the connection is out of step and must be closed.
+    ///
+    /// Source: RFC 9112 sections 6 and 7.
+    pub fn decode<'b>(&mut self, input: &'b [u8]) -> Result<BodyStep<'b>, BodyError> {
+        let too_large = BodyError::TooLarge {
+            limit: self.body_bytes_max,
+        };
+        match &mut self.state {
+            State::Done => Ok(BodyStep {
+                consumed: 0,
+                data: &[],
+                done: true,
+            }),
+            State::Length(left) => {
+                if *left > self.bytes_left {
+                    return Err(too_large);
+                }
+                let taken = input
+                    .len()
+                    .min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= taken as u64;
+                self.bytes_left -= taken as u64;
+                let done = *left == 0;
+                if done {
+                    self.state = State::Done;
+                }
+                Ok(BodyStep {
+                    consumed: taken,
+                    data: &input[..taken],
+                    done,
+                })
+            }
+            State::UntilClose => {
+                let left = self
+                    .bytes_left
+                    .checked_sub(input.len() as u64)
+                    .ok_or(too_large)?;
+                self.bytes_left = left;
+                Ok(BodyStep {
+                    consumed: input.len(),
+                    data: input,
+                    done: false,
+                })
+            }
+            State::Chunked(chunks) => {
+                let step = chunks.decode(input, &mut self.bytes_left, too_large)?;
+                if step.done {
+                    self.state = State::Done;
+                }
+                Ok(step)
+            }
+        }
+    }
+
+    /// Says that the connection has ended.
+    ///
+    /// # Errors
+    /// [`BodyError::Truncated`] unless the body may end here.
+    pub fn eof(&mut self) -> Result<(), BodyError> {
+        match self.state {
+            State::Done | State::UntilClose => {
+                self.state = State::Done;
+                Ok(())
+            }
+            State::Length(_) | State::Chunked(_) => Err(BodyError::Truncated),
+        }
+    }
+
+    /// Whether the message is complete.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests;

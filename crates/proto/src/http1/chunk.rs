@@ -1,0 +1,178 @@
+//! The chunked transfer coding, read strictly.
+//!
+//! Every line ends with carriage return and line feed, a size has at least one digit and neither
+//! sign nor prefix, and what is thrown away (extensions, trailer fields) is checked and bounded.
+
+use super::body::BodyStep;
+use super::error::BodyError;
+use super::fields::{is_token_byte, is_value_byte};
+
+/// Where in a chunked body the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before the first digit of a size.
+    SizeStart,
+    /// After at least one digit.
+    Size,
+    /// In whitespace after the digits, which only an extension may follow.
+    SizeWhitespace,
+    Extension,
+    SizeLineFeed,
+    Data,
+    DataReturn,
+    DataLineFeed,
+    /// At the start of a trailer field, or of the empty line that ends the message.
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLineFeed,
+    LastLineFeed,
+    Done,
+}
+
+#[derive(Debug)]
+pub(super) struct ChunkDecoder {
+    /// The size being read, then what is left of the chunk.
+    size: u64,
+    /// All extensions of the body so far.
+    extension_bytes: u32,
+    /// The trailer section so far.
+    trailer_bytes: u32,
+    digits: u8,
+    place: Place,
+}
+
+impl ChunkDecoder {
+    pub(super) fn new() -> Self {
+        Self {
+            size: 0,
+            extension_bytes: 0,
+            trailer_bytes: 0,
+            digits: 0,
+            place: Place::SizeStart,
+        }
+    }
+
+    /// Takes framing, then the data of at most one chunk, then framing again.
+    ///
+    /// `bytes_left` is what the body may still grow by; a chunk that announces more gets
+    /// `too_large` before its data.
+    pub(super) fn decode<'b>(
+        &mut self,
+        input: &'b [u8],
+        bytes_left: &mut u64,
+        too_large: BodyError,
+    ) -> Result<BodyStep<'b>, BodyError> {
+        let mut consumed = 0;
+        let mut data = &input[..0];
+        while let Some(byte) = input.get(consumed) {
+            match self.place {
+                Place::Done => break,
+                Place::Data if !data.is_empty() => break,
+                Place::Data => {
+                    let rest = &input[consumed..];
+                    let taken = rest
+                        .len()
+                        .min(usize::try_from(self.size).unwrap_or(usize::MAX));
+                    data = &rest[..taken];
+                    consumed += taken;
+                    self.size -= taken as u64;
+                    if self.size == 0 {
+                        self.place = Place::DataReturn;
+                    }
+                }
+                place => {
+                    self.place = self.framing_byte(place, *byte)?;
+                    consumed += 1;
+                    if self.place == Place::Data {
+                        *bytes_left = bytes_left.checked_sub(self.size).ok_or(too_large)?;
+                    }
+                }
+            }
+        }
+        Ok(BodyStep {
+            consumed,
+            data,
+            done: self.place == Place::Done,
+        })
+    }
+
+    fn framing_byte(&mut self, place: Place, byte: u8) -> Result<Place, BodyError> {
+        match (place, byte) {
+            (Place::SizeStart | Place::Size, byte) if byte.is_ascii_hexdigit() => self.digit(byte),
+            (Place::Size | Place::SizeWhitespace, b' ' | b'\t') => {
+                self.extension(Place::SizeWhitespace)
+            }
+            (Place::Size | Place::SizeWhitespace, b';') => self.extension(Place::Extension),
+            (Place::Size | Place::Extension, b'\r') => Ok(Place::SizeLineFeed),
+            (Place::Size, b'\n') => Err(BodyError::ChunkLineEnd),
+            (Place::SizeStart | Place::Size, _) => Err(BodyError::ChunkSize),
+            (Place::Extension, byte) if is_value_byte(byte) => self.extension(Place::Extension),
+            (Place::SizeWhitespace | Place::Extension, _) => Err(BodyError::ChunkExtension),
+            (Place::SizeLineFeed, b'\n') if self.size == 0 => Ok(Place::TrailerStart),
+            (Place::SizeLineFeed, b'\n') => Ok(Place::Data),
+            (Place::DataReturn, b'\r') => Ok(Place::DataLineFeed),
+            (Place::DataLineFeed, b'\n') => {
+                self.digits = 0;
+                Ok(Place::SizeStart)
+            }
+            (Place::LastLineFeed, b'\n') => Ok(Place::Done),
+            (Place::TrailerStart | Place::TrailerName | Place::TrailerValue, byte) => {
+                self.trailer(place, byte)
+            }
+            (Place::TrailerLineFeed, b'\n') => Ok(Place::TrailerStart),
+            _ => Err(BodyError::ChunkLineEnd),
+        }
+    }
+
+    fn digit(&mut self, byte: u8) -> Result<Place, BodyError> {
+        if self.digits == SIZE_DIGITS_MAX {
+            return Err(BodyError::ChunkSize);
+        }
+        let value = match byte {
+            b'0'..=b'9' => byte - b'0',
+            _ => (byte | 0x20) - b'a' + 10,
+        };
+        self.digits += 1;
+        self.size = (self.size << 4) | u64::from(value);
+        Ok(Place::Size)
+    }
+
+    fn extension(&mut self, next: Place) -> Result<Place, BodyError> {
+        self.extension_bytes += 1;
+        if self.extension_bytes > EXTENSION_BYTES_MAX {
+            return Err(BodyError::ChunkExtensionsTooLong {
+                limit: EXTENSION_BYTES_MAX as usize,
+            });
+        }
+        Ok(next)
+    }
+
+    fn trailer(&mut self, place: Place, byte: u8) -> Result<Place, BodyError> {
+        if place == Place::TrailerStart && byte == b'\r' {
+            return Ok(Place::LastLineFeed);
+        }
+        self.trailer_bytes += 1;
+        if self.trailer_bytes > TRAILER_BYTES_MAX {
+            return Err(BodyError::TrailerTooLong {
+                limit: TRAILER_BYTES_MAX as usize,
+            });
+        }
+        match (place, byte) {
+            (Place::TrailerName, b':') => Ok(Place::TrailerValue),
+            (Place::TrailerValue, b'\r') => Ok(Place::TrailerLineFeed),
+            (Place::TrailerValue, byte) if is_value_byte(byte) => Ok(Place::TrailerValue),
+            (Place::TrailerStart | Place::TrailerName, byte) if is_token_byte(byte) => {
+                Ok(Place::TrailerName)
+            }
+            _ => Err(BodyError::Trailer),
+        }
+    }
+}
+
+/// Enough for every 64-bit size, leading zeros included.
+const SIZE_DIGITS_MAX: u8 = 16;
+/// For a whole body: one-byte chunks that each carry a long extension cost the reader much more
+/// than the sender.
+const EXTENSION_BYTES_MAX: u32 = 4_096;
+const TRAILER_BYTES_MAX: u32 = 8_192;

@@ -1,0 +1,267 @@
+//! Writing messages: start lines, fields, chunks.
+//!
+//! Everything appends to a `Vec<u8>`; nothing written through [`field`] can end a line early.
+
+use memchr::memchr3;
+
+use super::framing::Version;
+
+/// Appends a status line.
+///
+/// Source: RFC 9112 section 4.
+pub fn status_line(out: &mut Vec<u8>, version: Version, status: u16) {
+    out.extend_from_slice(version_name(version));
+    out.push(b' ');
+    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a request line.
+///
+/// Shape: method and target are those of a parsed request, or known to be clean; bytes that
+/// would end the line or part its words are dropped.
+///
+/// Source: RFC 9112 section 3.
+pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str, version: Version) {
+    push_word(out, method.as_bytes());
+    out.push(b' ');
+    push_word(out, target.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(version_name(version));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a field line.
+///
+/// Shape: carriage returns, line feeds and NULs in the value become spaces; bytes of the name
+/// that no token may hold are dropped.
+///
+/// Source: RFC 9112 section 5; RFC 9110 section 5.5.
+pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    push_name(out, name);
+    let start = out.len();
+    out.extend_from_slice(value);
+    if memchr3(b'\r', b'\n', 0, value).is_some() {
+        for byte in &mut out[start..] {
+            if matches!(byte, b'\r' | b'\n' | 0) {
+                *byte = b' ';
+            }
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a field line with a decimal value.
+pub fn field_u64(out: &mut Vec<u8>, name: &str, value: u64) {
+    push_name(out, name);
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a `Date` field line.
+///
+/// Units: seconds since 1970.
+pub fn field_date(out: &mut Vec<u8>, unix_seconds: u64) {
+    out.extend_from_slice(b"Date: ");
+    out.extend_from_slice(&http_date(unix_seconds));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the empty line that ends a head.
+pub fn end_of_head(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends one chunk; nothing for no data, because an empty chunk would end the body.
+///
+/// Source: RFC 9112 section 7.1.
+pub fn chunk(out: &mut Vec<u8>, data: &[u8]) {
+    if data.is_empty() {
+        return;
+    }
+    chunk_size(out, data.len());
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the size line of a chunk; its data and a line end have to follow.
+pub fn chunk_size(out: &mut Vec<u8>, size: usize) {
+    let bits = usize::BITS - size.leading_zeros();
+    let mut digits = bits.div_ceil(4).max(1);
+    while digits > 0 {
+        digits -= 1;
+        out.push(HEX_DIGITS[(size >> (digits * 4)) & 15]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the empty chunk and the empty trailer section that end a chunked body.
+pub fn last_chunk(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n\r\n");
+}
+
+/// The registered reason phrase of a status code; empty for one that is not registered.
+///
+/// Source: RFC 9110 section 15; RFC 6585; RFC 8297.
+pub fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        102 => "Processing",
+        103 => "Early Hints",
+        200..=299 => reason_successful(status),
+        300 => "Multiple Choices",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        305 => "Use Proxy",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400..=499 => reason_client_error(status),
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        506 => "Variant Also Negotiates",
+        507 => "Insufficient Storage",
+        508 => "Loop Detected",
+        511 => "Network Authentication Required",
+        _ => "",
+    }
+}
+
+fn reason_successful(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        203 => "Non-Authoritative Information",
+        204 => "No Content",
+        205 => "Reset Content",
+        206 => "Partial Content",
+        207 => "Multi-Status",
+        208 => "Already Reported",
+        226 => "IM Used",
+        _ => "",
+    }
+}
+
+fn reason_client_error(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        423 => "Locked",
+        424 => "Failed Dependency",
+        425 => "Too Early",
+        426 => "Upgrade Required",
+        428 => "Precondition Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        451 => "Unavailable For Legal Reasons",
+        _ => "",
+    }
+}
+
+/// A point in time as HTTP writes it, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
+///
+/// Units: seconds since 1970; what lies beyond the year 9999 is written as its last second.
+///
+/// Source: RFC 9110 section 5.6.7.
+pub fn http_date(unix_seconds: u64) -> [u8; 29] {
+    let seconds = unix_seconds.min(LAST_DATE);
+    let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil_date(days);
+    let mut out = *b"Thu, 01 Jan 1970 00:00:00 GMT";
+    // 1970 began on a Thursday, the first of these names.
+    let weekday = (days % 7) as usize * 3;
+    out[..3].copy_from_slice(&b"ThuFriSatSunMonTueWed"[weekday..weekday + 3]);
+    let name = (month - 1) as usize * 3;
+    out[8..11].copy_from_slice(&b"JanFebMarAprMayJunJulAugSepOctNovDec"[name..name + 3]);
+    two_digits(&mut out[5..7], day);
+    two_digits(&mut out[12..14], year / 100);
+    two_digits(&mut out[14..16], year % 100);
+    two_digits(&mut out[17..19], second_of_day / 3_600);
+    two_digits(&mut out[20..22], second_of_day / 60 % 60);
+    two_digits(&mut out[23..25], second_of_day % 60);
+    out
+}
+
+/// Year, month and day of a number of days since 1970, in the Gregorian calendar.
+///
+/// Counts from 1 March of year 0, so that the leap day comes last in its year and the lengths of
+/// the months before it follow one pattern: 153 days in every five months.
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
+    let year_of_era = (day_of_era - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let (month, carry) = if month_from_march < 10 {
+        (month_from_march + 3, 0)
+    } else {
+        (month_from_march - 9, 1)
+    };
+    (era * 400 + year_of_era + carry, month, day)
+}
+
+fn two_digits(out: &mut [u8], number: u64) {
+    out[0] = b'0' + (number / 10 % 10) as u8;
+    out[1] = b'0' + (number % 10) as u8;
+}
+
+fn version_name(version: Version) -> &'static [u8] {
+    match version {
+        Version::Http10 => b"HTTP/1.0",
+        Version::Http11 => b"HTTP/1.1",
+    }
+}
+
+fn push_name(out: &mut Vec<u8>, name: &str) {
+    let unclean = |byte: &u8| *byte <= b' ' || *byte == b':' || *byte >= 0x7f;
+    if name.as_bytes().iter().any(unclean) {
+        out.extend(name.bytes().filter(|byte| !unclean(byte)));
+    } else {
+        out.extend_from_slice(name.as_bytes());
+    }
+    out.extend_from_slice(b": ");
+}
+
+fn push_word(out: &mut Vec<u8>, word: &[u8]) {
+    if word.iter().any(|byte| *byte <= b' ') {
+        out.extend(word.iter().filter(|byte| **byte > b' '));
+    } else {
+        out.extend_from_slice(word);
+    }
+}
+
+const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
+/// 31 December 9999, 23:59:59.
+const LAST_DATE: u64 = 253_402_300_799;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Which version, which connection options, and where the body ends.
+
+use super::error::HeadError;
+use super::fields::list_tokens;
+
+/// The protocol version of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0: connections close unless both sides ask otherwise; no chunks.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// How the end of a body is found.
+///
+/// Source: RFC 9112 section 6.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// There is no body.
+    None,
+    /// This many bytes, from `Content-Length`; may be 0.
+    Length(u64),
+    /// Chunks, up to the empty one.
+    Chunked,
+    /// Everything until the connection closes; only ever of a response.
+    UntilClose,
+}
+
+/// What the framing and connection fields of one head said so far.
+#[derive(Default)]
+pub(super) struct FramingFields {
+    content_length: Option<u64>,
+    coding: Option<Coding>,
+    pub(super) close: bool,
+    pub(super) keep_alive: bool,
+    pub(super) upgrade: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    Chunked,
+    Unsupported,
+}
+
+impl FramingFields {
+    /// Takes in a field line if it bears on framing; every other name costs a length comparison.
+    #[inline]
+    pub(super) fn visit(&mut self, name: &str, value: &[u8]) -> Result<(), HeadError> {
+        match name.len() {
+            10 if name.eq_ignore_ascii_case("connection") => self.visit_connection(value),
+            14 if name.eq_ignore_ascii_case("content-length") => {
+                if self.content_length.is_some() {
+                    return Err(HeadError::LengthRepeated);
+                }
+                self.content_length = Some(decimal(value).ok_or(HeadError::LengthInvalid)?);
+            }
+            17 if name.eq_ignore_ascii_case("transfer-encoding") => {
+                if self.coding.is_some() {
+                    return Err(HeadError::CodingInvalid);
+                }
+                self.coding = Some(coding(value)?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn visit_connection(&mut self, value: &[u8]) {
+        for option in list_tokens(value) {
+            match option.len() {
+                5 if option.eq_ignore_ascii_case(b"close") => self.close = true,
+                7 if option.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
+                10 if option.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// The framing that the fields ask for; `None` if they say nothing.
+    ///
+    /// Source: RFC 9112 sections 6.1 and 6.3, with every choice taken on the refusing side.
+    pub(super) fn framing(&self, version: Version) -> Result<Option<BodyFraming>, HeadError> {
+        match (self.coding, self.content_length) {
+            (None, None) => Ok(None),
+            (None, Some(length)) => Ok(Some(BodyFraming::Length(length))),
+            (Some(_), Some(_)) => Err(HeadError::LengthAndCoding),
+            (Some(_), None) if version == Version::Http10 => Err(HeadError::CodingOnHttp10),
+            (Some(Coding::Unsupported), None) => Err(HeadError::CodingUnsupported),
+            (Some(Coding::Chunked), None) => Ok(Some(BodyFraming::Chunked)),
+        }
+    }
+
+    /// Whether the connection outlives this message, as far as its fields say.
+    pub(super) fn persists(&self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep_alive)
+    }
+}
+
+/// Reads a plain decimal number: digits only, and at most 19 of them, so that it always fits.
+fn decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 19 {
+        return None;
+    }
+    let mut number = 0_u64;
+    for byte in value {
+        if !byte.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + u64::from(byte - b'0');
+    }
+    Some(number)
+}
+
+/// Reads a `Transfer-Encoding` value. Only the bare word `chunked` is understood; the rest is
+/// sorted into what is malformed (empty members, `chunked` twice or not last) and what is merely
+/// not supported.
+fn coding(value: &[u8]) -> Result<Coding, HeadError> {
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Ok(Coding::Chunked);
+    }
+    let members = value.split(|byte| *byte == b',').count();
+    if list_tokens(value).count() != members {
+        return Err(HeadError::CodingInvalid);
+    }
+    let chunked_at = list_tokens(value).position(|name| name.eq_ignore_ascii_case(b"chunked"));
+    match chunked_at {
+        Some(index) if index + 1 != members => Err(HeadError::CodingInvalid),
+        _ => Ok(Coding::Unsupported),
+    }
+}

@@ -1,0 +1,181 @@
+//! Where a head ends, what it may cost, and the grammar that both sides share.
+
+use std::mem::MaybeUninit;
+
+use httparse::Header;
+use memchr::{memchr, memchr_iter};
+
+use super::error::HeadError;
+use super::fields::Fields;
+use super::framing::FramingFields;
+
+/// The most that one head may hold.
+///
+/// Units: bytes, and field lines. More than 128 field lines are never accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// From the first byte to the end of the empty line.
+    pub head_bytes_max: usize,
+    /// The request target alone.
+    pub target_bytes_max: usize,
+    /// The field lines.
+    pub field_count_max: usize,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self {
+            head_bytes_max: 16_384,
+            target_bytes_max: 8_192,
+            field_count_max: 100,
+        }
+    }
+}
+
+/// Room on the stack for the field lines of one head.
+///
+/// Shape: 4 KiB that are not cleared, so making one costs nothing; make it where it is used.
+pub struct FieldStorage<'b> {
+    slots: [MaybeUninit<Header<'b>>; FIELD_COUNT_CEILING],
+}
+
+impl<'b> FieldStorage<'b> {
+    /// Empty room.
+    #[inline]
+    pub fn new() -> Self {
+        Self {
+            slots: [const { MaybeUninit::uninit() }; FIELD_COUNT_CEILING],
+        }
+    }
+
+    pub(super) fn slots(&mut self, limits: &HeadLimits) -> &mut [MaybeUninit<Header<'b>>] {
+        &mut self.slots[..limits.field_count_max.min(FIELD_COUNT_CEILING)]
+    }
+}
+
+impl Default for FieldStorage<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Finds the end of the first head in `input`: the length up to and with its empty line.
+///
+/// Shape: `scanned` remembers how far earlier calls looked, so that every byte is looked at
+/// once; start it at 0, pass the same bytes with more behind them, and find it at 0 again after
+/// a head was found. Up to four empty lines before the head are taken as part of it. An empty
+/// line that ends in a bare line feed ends the head too: the parser refuses it, but does not
+/// wait for more.
+///
+/// Source: RFC 9112 sections 2.1 and 2.2.
+pub fn head_end(input: &[u8], scanned: &mut usize) -> Option<usize> {
+    let start = (*scanned).min(input.len());
+    for found in memchr_iter(b'\n', &input[start..]) {
+        let newline = start + found;
+        let before = &input[..newline];
+        let line_is_empty = matches!(before, [] | [b'\r'] | [.., b'\n'] | [.., b'\n', b'\r']);
+        if line_is_empty && !is_leading(before) {
+            *scanned = 0;
+            return Some(newline + 1);
+        }
+    }
+    *scanned = input.len();
+    None
+}
+
+/// Whether the empty line that follows `before` still stands in front of the head.
+fn is_leading(before: &[u8]) -> bool {
+    before.len() < LEADING_BYTES_MAX && before.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
+}
+
+/// Which limit an unfinished or oversized head broke.
+///
+/// Shape: call it when `head.len()` exceeds `head_bytes_max` and [`head_end`] found nothing; it
+/// tells a target that never ends (414) from a header section that is too long (431).
+pub fn oversized_head(head: &[u8], limits: &HeadLimits) -> HeadError {
+    let line = memchr(b'\n', head).map_or(head, |end| &head[..end]);
+    let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    if target.len() > limits.target_bytes_max {
+        let (limit, length) = (limits.target_bytes_max, target.len());
+        return HeadError::TargetTooLong { limit, length };
+    }
+    HeadError::HeadTooLong {
+        limit: limits.head_bytes_max,
+        length: head.len(),
+    }
+}
+
+/// Turns the grammar's verdict on a head into ours.
+pub(super) fn grammar_error(error: httparse::Error, head: &[u8], limits: &HeadLimits) -> HeadError {
+    match error {
+        httparse::Error::HeaderName => HeadError::FieldName,
+        httparse::Error::HeaderValue => HeadError::FieldValue,
+        httparse::Error::NewLine => HeadError::LineEnd,
+        httparse::Error::Status => HeadError::StatusCode,
+        httparse::Error::Token => HeadError::RequestLine,
+        httparse::Error::TooManyHeaders => HeadError::TooManyFields {
+            limit: limits.field_count_max.min(FIELD_COUNT_CEILING),
+        },
+        httparse::Error::Version if names_a_version(head) => HeadError::VersionUnsupported,
+        httparse::Error::Version => HeadError::VersionSyntax,
+    }
+}
+
+/// Visits every field line once: that its line ends as it must, then what it says.
+///
+/// The grammar takes a bare line feed for a line end. The field's value is a slice of the head,
+/// so where it stops says where to look for the carriage return.
+#[inline]
+pub(super) fn visit_fields<'b>(
+    head: &[u8],
+    fields: Fields<'_, 'b>,
+    framing: &mut FramingFields,
+    mut other: impl FnMut(&'b str, &'b [u8]) -> Result<(), HeadError>,
+) -> Result<(), HeadError> {
+    for (name, value) in fields.iter() {
+        let mut end = offset_of_end(head, value);
+        while let Some(b' ' | b'\t') = head.get(end) {
+            end += 1;
+        }
+        if head.get(end) != Some(&b'\r') {
+            return Err(HeadError::LineEnd);
+        }
+        framing.visit(name, value)?;
+        other(name, value)?;
+    }
+    Ok(())
+}
+
+/// Checks the empty line at the end, and the empty lines that may come before the first word.
+pub(super) fn check_edges(head: &[u8], first_word: &[u8]) -> Result<(), HeadError> {
+    let leading = &head[..offset_of_end(head, first_word) - first_word.len()];
+    let leading_is_clean = leading.chunks(2).all(|pair| pair == b"\r\n");
+    if leading_is_clean && head.ends_with(b"\r\n\r\n") {
+        Ok(())
+    } else {
+        Err(HeadError::LineEnd)
+    }
+}
+
+/// Where in `head` its part `part` stops.
+pub(super) fn offset_of_end(head: &[u8], part: &[u8]) -> usize {
+    part.as_ptr()
+        .addr()
+        .wrapping_sub(head.as_ptr().addr())
+        .wrapping_add(part.len())
+}
+
+/// Whether the first line of a head has a well-formed version in it, be it at its start or end.
+fn names_a_version(head: &[u8]) -> bool {
+    let line = head.trim_ascii_start();
+    let line = memchr(b'\n', line)
+        .map_or(line, |end| &line[..end])
+        .trim_ascii_end();
+    line.split(|byte| *byte == b' ').any(|word| {
+        matches!(word, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit())
+    })
+}
+
+const FIELD_COUNT_CEILING: usize = 128;
+const LEADING_BYTES_MAX: usize = 8;
