@@ -1,0 +1,224 @@
+//! Numbers that one loop writes and a scrape reads.
+//!
+//! A cell has one writer, so an addition is a relaxed load and a relaxed store: no locked
+//! instruction on the hot path. A scrape may read a cell a moment late, never a torn one.
+
+use super::labels::Label;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A number that only grows; one thread writes it.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `amount`.
+    pub fn add(&self, amount: u64) {
+        let value = self.0.load(Ordering::Relaxed);
+        self.0.store(value.wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// Adds one.
+    pub fn increment(&self) {
+        self.add(1);
+    }
+
+    /// The number now.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that many threads add to, for what is too rare to be kept per loop.
+#[derive(Debug, Default)]
+pub struct SharedCounter(AtomicU64);
+
+impl SharedCounter {
+    /// Adds `amount`.
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// The number now.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that goes up and down; one thread writes it.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicI64);
+
+impl Gauge {
+    /// Adds `amount`, which may be negative.
+    pub fn add(&self, amount: i64) {
+        self.set(self.value().wrapping_add(amount));
+    }
+
+    /// Adds one.
+    pub fn increment(&self) {
+        self.add(1);
+    }
+
+    /// Takes one away.
+    pub fn decrement(&self) {
+        self.add(-1);
+    }
+
+    /// Replaces the number.
+    pub fn set(&self, value: i64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// The number now.
+    pub fn value(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One counter for each value of a label.
+#[derive(Debug)]
+pub struct CounterSet<L: Label>(L::Counters);
+
+impl<L: Label> Default for CounterSet<L> {
+    fn default() -> Self {
+        Self(L::Counters::default())
+    }
+}
+
+impl<L: Label> CounterSet<L> {
+    /// The counter of one value of the label.
+    pub fn of(&self, label: L) -> &Counter {
+        &self.0.as_ref()[label.index()]
+    }
+
+    /// Adds one to the counter of `label`.
+    pub fn increment(&self, label: L) {
+        self.of(label).increment();
+    }
+}
+
+/// How durations are spread, in fixed buckets from 50 microseconds to 10 seconds.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    counts: [Counter; BUCKETS + 1],
+    sum_micros: Counter,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn observe(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        // Short durations are the common ones, and they are found first.
+        let bucket = BOUNDS_MICROS.iter().position(|bound| micros <= *bound);
+        self.counts[bucket.unwrap_or(BUCKETS)].increment();
+        self.sum_micros.add(micros);
+    }
+
+    /// Adds what has been counted to `total`.
+    pub fn add_to(&self, total: &mut HistogramSum) {
+        for (sum, count) in total.counts.iter_mut().zip(&self.counts) {
+            *sum += count.value();
+        }
+        total.sum_micros = total.sum_micros.wrapping_add(self.sum_micros.value());
+    }
+}
+
+/// Histograms of several loops added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistogramSum {
+    counts: [u64; BUCKETS + 1],
+    sum_micros: u64,
+}
+
+impl HistogramSum {
+    /// How many durations were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// All durations together. Units: seconds.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a sum is shown, not computed with; 2^53 microseconds are 285 years"
+    )]
+    pub fn sum_seconds(&self) -> f64 {
+        self.sum_micros as f64 / 1e6
+    }
+
+    /// Upper bounds in seconds, the last one infinite, with the durations in each bucket alone.
+    #[expect(clippy::cast_precision_loss, reason = "the bounds are small constants")]
+    pub fn buckets(&self) -> [(f64, u64); BUCKETS + 1] {
+        let mut buckets = [(f64::INFINITY, 0); BUCKETS + 1];
+        for (index, count) in self.counts.iter().enumerate() {
+            if let Some(bound) = BOUNDS_MICROS.get(index) {
+                buckets[index].0 = *bound as f64 / 1e6;
+            }
+            buckets[index].1 = *count;
+        }
+        buckets
+    }
+}
+
+const BUCKETS: usize = 17;
+
+const BOUNDS_MICROS: [u64; BUCKETS] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::PollOutcome;
+
+    #[test]
+    fn a_duration_on_a_bound_belongs_to_its_bucket() {
+        let histogram = Histogram::default();
+        histogram.observe(Duration::ZERO);
+        histogram.observe(Duration::from_micros(50));
+        histogram.observe(Duration::from_micros(51));
+        histogram.observe(Duration::from_secs(11));
+        let mut total = HistogramSum::default();
+        histogram.add_to(&mut total);
+        histogram.add_to(&mut total);
+        let buckets = total.buckets();
+        assert_eq!((buckets[0], buckets[1]), ((0.000_05, 4), (0.000_1, 2)));
+        assert_eq!(buckets[BUCKETS], (f64::INFINITY, 2));
+        assert_eq!(total.count(), 8);
+        assert!(
+            (total.sum_seconds() - 22.000_202).abs() < 1e-9,
+            "{}",
+            total.sum_seconds()
+        );
+    }
+
+    #[test]
+    fn the_longest_duration_is_counted() {
+        let histogram = Histogram::default();
+        histogram.observe(Duration::MAX);
+        let mut total = HistogramSum::default();
+        histogram.add_to(&mut total);
+        assert_eq!(total.count(), 1);
+    }
+
+    #[test]
+    fn each_label_has_its_own_counter() {
+        let polls = CounterSet::<PollOutcome>::default();
+        for (index, outcome) in PollOutcome::ALL.iter().enumerate() {
+            polls.of(*outcome).add(index as u64);
+        }
+        for (index, outcome) in PollOutcome::ALL.iter().enumerate() {
+            assert_eq!(polls.of(*outcome).value(), index as u64);
+        }
+    }
+
+    #[test]
+    fn a_gauge_goes_both_ways() {
+        let gauge = Gauge::default();
+        gauge.increment();
+        gauge.add(3);
+        gauge.decrement();
+        assert_eq!(gauge.value(), 3);
+    }
+}

@@ -1,0 +1,295 @@
+//! Showing the metrics to a scrape.
+
+use super::labels::Label;
+use super::process::ProcessFigures;
+use super::{
+    Counter, CounterSet, Gauge, Histogram, HistogramSum, LoopMetrics, Metrics, ServerState,
+    StoreFigures,
+};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+
+impl Metrics {
+    /// Adds up the loops and writes everything as [`CONTENT_TYPE`](super::CONTENT_TYPE).
+    ///
+    /// Shape: `store` is absent when values come from memcached servers.
+    pub fn render(&self, store: Option<StoreFigures>) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Scrape {
+            metrics: self.clone(),
+            store,
+        }));
+        let mut text = String::with_capacity(16 * 1024);
+        // Writing to a String cannot fail, and the encoders have no other failure.
+        let _ = text::encode(&mut text, &registry);
+        text
+    }
+}
+
+/// One scrape; a collector must own what it shows.
+#[derive(Debug)]
+struct Scrape {
+    metrics: Metrics,
+    store: Option<StoreFigures>,
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page {
+            encoder,
+            loops: &self.metrics,
+        };
+        page.process(self.metrics.started_unix_seconds)?;
+        page.connections()?;
+        page.requests()?;
+        page.polls()?;
+        page.peers()?;
+        self.store.map_or(Ok(()), |store| page.store(store))?;
+        let dropped = self.metrics.process.access_log_dropped.value();
+        page.number(
+            "access_log_dropped",
+            "Lines the access log had no room for",
+            dropped,
+        )
+    }
+}
+
+/// A page of metrics being written.
+struct Page<'e, 'm> {
+    encoder: DescriptorEncoder<'e>,
+    loops: &'m Metrics,
+}
+
+impl Page<'_, '_> {
+    fn process(&mut self, started: u64) -> fmt::Result {
+        let build = [("version", env!("CARGO_PKG_VERSION"))];
+        self.encoder
+            .encode_descriptor("dwell_build", "What is running", None, MetricType::Info)?
+            .encode_info(&build)?;
+        self.process_gauge(
+            "process_start_time",
+            "Unix time of the start",
+            &Unit::Seconds,
+            started,
+        )?;
+        if let Some(figures) = ProcessFigures::read() {
+            let seconds = Unit::Seconds;
+            let help = "User and system CPU time spent";
+            self.encoder
+                .encode_descriptor("process_cpu", help, Some(&seconds), MetricType::Counter)?
+                .encode_counter::<NoLabelSet, _, f64>(&figures.cpu_seconds, NO_EXEMPLAR)?;
+            let resident = figures.resident_bytes;
+            self.process_gauge(
+                "process_resident_memory",
+                "Resident set",
+                &Unit::Bytes,
+                resident,
+            )?;
+            self.encoder
+                .encode_descriptor("process_open_fds", "Open files", None, MetricType::Gauge)?
+                .encode_gauge(&figures.open_fds)?;
+        }
+        let loops = self.loops.loops.len() as u64;
+        self.level("loops", "Loops", loops)?;
+        self.counter("loop_turns", "Turns of the loops", |of| &of.turns)?;
+        self.counter(
+            "panics",
+            "Handlers that panicked; each cost one connection",
+            |of| &of.panics,
+        )
+    }
+
+    fn connections(&mut self) -> fmt::Result {
+        let help = "Client connections open now";
+        self.gauge("connections_open", help, |of| &of.connections_open)?;
+        self.counter("connections", "Client connections accepted", |of| {
+            &of.connections
+        })?;
+        let help = "Client connections closed at once for limits.connections_max";
+        self.counter("connections_refused", help, |of| &of.connections_refused)?;
+        self.counter("received_bytes", "Bytes read from clients", |of| {
+            &of.received_bytes
+        })?;
+        self.counter("sent_bytes", "Bytes written to clients", |of| {
+            &of.sent_bytes
+        })?;
+        let help = "Deadlines clients missed";
+        self.counters("client_timeouts", help, |of| &of.client_timeouts)
+    }
+
+    fn requests(&mut self) -> fmt::Result {
+        let help = "Answers by the class of their status";
+        self.counters("http_requests", help, |of| &of.http_requests)?;
+        let help = "Requests refused for their form, size or a limit";
+        self.counters("bad_requests", help, |of| &of.bad_requests)?;
+        let help = "From the end of the header section to the answer, held polls left out";
+        self.histogram("http_request_duration", help, |of| &of.request_duration)
+    }
+
+    fn polls(&mut self) -> fmt::Result {
+        self.counters("polls", "Polls by how they ended", |of| &of.polls)?;
+        self.gauge("waits_held", "Polls held now", |of| &of.waits_held)?;
+        self.counter("waits", "Polls that were held", |of| &of.waits)?;
+        let help = "Distinct keys that polls wait for now";
+        self.gauge("watched_keys", help, |of| &of.watched_keys)?;
+        let help = "Changes of watched keys by what came of them";
+        self.counters("wakeups", help, |of| &of.wakeups)?;
+        let help = "From the change of a key to the answers of the polls it woke";
+        self.histogram("wake_latency", help, |of| &of.wake_latency)
+    }
+
+    fn peers(&mut self) -> fmt::Result {
+        let help = "Lookups at memcached servers by what they came to";
+        self.counters("memcached_lookups", help, |of| &of.memcached_lookups)?;
+        let help = "Rounds of looking at the keys that polls wait for";
+        self.counter("memcached_sweeps", help, |of| &of.memcached_sweeps)?;
+        self.server_states()?;
+        let help = "Requests to the upstream by what they came to";
+        self.counters("upstream_requests", help, |of| &of.upstream_requests)?;
+        let help = "Connections to the upstream open now";
+        self.gauge("upstream_connections_open", help, |of| {
+            &of.upstream_connections_open
+        })
+    }
+
+    fn server_states(&mut self) -> fmt::Result {
+        let help = "Whether the server answered last: 1 yes, 0 no; absent until it was asked";
+        let name = "dwell_memcached_server_up";
+        let metrics = self.loops;
+        let mut family = self
+            .encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (server, state) in metrics.servers() {
+            let up = match state {
+                ServerState::Unknown => continue,
+                ServerState::Down => 0_u64,
+                ServerState::Up => 1,
+            };
+            family
+                .encode_family(&[("server", server)])?
+                .encode_gauge(&up)?;
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, store: StoreFigures) -> fmt::Result {
+        self.level("store_items", "Items in the embedded store", store.items)?;
+        self.level(
+            "store_bytes",
+            "Bytes the items take with their overhead",
+            store.bytes,
+        )?;
+        self.level(
+            "store_bytes_max",
+            "Bytes the items may take",
+            store.bytes_max,
+        )?;
+        let help = "Connections of memcached clients open now";
+        self.level("store_connections_open", help, store.connections_open)?;
+        self.number("store_hits", "Lookups that found a value", store.hits)?;
+        self.number("store_misses", "Lookups that found none", store.misses)?;
+        self.number("store_sets", "Values stored", store.sets)?;
+        self.number(
+            "store_evictions",
+            "Items dropped to make room",
+            store.evictions,
+        )?;
+        self.number(
+            "store_expired",
+            "Items dropped at the end of their time",
+            store.expired,
+        )
+    }
+
+    fn counter(&mut self, name: &str, help: &str, of: fn(&LoopMetrics) -> &Counter) -> fmt::Result {
+        let total = self.loops.loops.iter().map(|cells| of(cells).value()).sum();
+        self.number(name, help, total)
+    }
+
+    fn number(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.encoder
+            .encode_descriptor(&dwell(name), help, None, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, f64>(&value, NO_EXEMPLAR)
+    }
+
+    fn counters<L: Label>(
+        &mut self,
+        name: &str,
+        help: &str,
+        of: fn(&LoopMetrics) -> &CounterSet<L>,
+    ) -> fmt::Result {
+        let name = dwell(name);
+        let mut family = self
+            .encoder
+            .encode_descriptor(&name, help, None, MetricType::Counter)?;
+        for label in L::ALL {
+            let total: u64 = self
+                .loops
+                .loops
+                .iter()
+                .map(|cells| of(cells).of(*label).value())
+                .sum();
+            family
+                .encode_family(&[(L::NAME, label.as_str())])?
+                .encode_counter::<NoLabelSet, _, f64>(&total, NO_EXEMPLAR)?;
+        }
+        Ok(())
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, of: fn(&LoopMetrics) -> &Gauge) -> fmt::Result {
+        let total: i64 = self.loops.loops.iter().map(|cells| of(cells).value()).sum();
+        self.encoder
+            .encode_descriptor(&dwell(name), help, None, MetricType::Gauge)?
+            .encode_gauge(&total)
+    }
+
+    fn level(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.encoder
+            .encode_descriptor(&dwell(name), help, None, MetricType::Gauge)?
+            .encode_gauge(&value)
+    }
+
+    fn process_gauge(&mut self, name: &str, help: &str, unit: &Unit, value: u64) -> fmt::Result {
+        self.encoder
+            .encode_descriptor(name, help, Some(unit), MetricType::Gauge)?
+            .encode_gauge(&value)
+    }
+
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        of: fn(&LoopMetrics) -> &Histogram,
+    ) -> fmt::Result {
+        let mut total = HistogramSum::default();
+        for cells in &self.loops.loops {
+            of(cells).add_to(&mut total);
+        }
+        self.encoder
+            .encode_descriptor(
+                &dwell(name),
+                help,
+                Some(&Unit::Seconds),
+                MetricType::Histogram,
+            )?
+            .encode_histogram::<NoLabelSet>(
+                total.sum_seconds(),
+                total.count(),
+                &total.buckets(),
+                None,
+            )
+    }
+}
+
+fn dwell(name: &str) -> String {
+    format!("dwell_{name}")
+}
+
+const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;
+
+#[cfg(test)]
+mod tests;

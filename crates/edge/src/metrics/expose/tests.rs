@@ -1,0 +1,183 @@
+use super::super::{PollOutcome, ServerState};
+use super::*;
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+fn sample() -> String {
+    let metrics = Metrics::new(
+        2,
+        vec!["a:11211".to_owned(), "b:11211".to_owned()],
+        1_700_000_000,
+    );
+    for index in 0..2 {
+        let cells = metrics.of_loop(index);
+        cells.turns.add(10);
+        cells.polls.increment(PollOutcome::Hit);
+        cells.waits_held.add(-1);
+        cells.request_duration.observe(Duration::from_micros(70));
+        cells.request_duration.observe(Duration::from_secs(60));
+    }
+    metrics.of_loop(1).waits_held.add(6);
+    metrics.of_loop(1).servers[1].set(ServerState::Up);
+    metrics.of_process().access_log_dropped.add(3);
+    metrics.render(Some(StoreFigures {
+        items: 5,
+        evictions: 7,
+        ..StoreFigures::default()
+    }))
+}
+
+#[test]
+fn loops_are_added_up() {
+    let text = sample();
+    for line in [
+        "dwell_loop_turns_total 20",
+        "dwell_polls_total{outcome=\"hit\"} 2",
+        "dwell_polls_total{outcome=\"miss\"} 0",
+        "dwell_waits_held 4",
+        "dwell_http_request_duration_seconds_count 4",
+        "dwell_http_request_duration_seconds_bucket{le=\"0.00005\"} 0",
+        "dwell_http_request_duration_seconds_bucket{le=\"0.0001\"} 2",
+        "dwell_http_request_duration_seconds_bucket{le=\"10.0\"} 2",
+        "dwell_http_request_duration_seconds_bucket{le=\"+Inf\"} 4",
+        "dwell_memcached_server_up{server=\"b:11211\"} 1",
+        "dwell_store_items 5",
+        "dwell_store_evictions_total 7",
+        "dwell_access_log_dropped_total 3",
+        "process_start_time_seconds 1700000000",
+    ] {
+        assert!(
+            text.lines().any(|found| found == line),
+            "`{line}` is not in\n{text}"
+        );
+    }
+    assert!(
+        !text.contains("server=\"a:11211\""),
+        "a server nobody asked has no state"
+    );
+    assert!(text.contains("dwell_build_info{version=\""));
+}
+
+#[test]
+fn external_servers_show_no_store() {
+    assert!(
+        !Metrics::new(1, Vec::new(), 0)
+            .render(None)
+            .contains("dwell_store")
+    );
+}
+
+/// One metric family as the text has it.
+#[derive(Default)]
+struct Family {
+    kind: String,
+    help: bool,
+    samples: Vec<(String, String, f64)>,
+}
+
+/// Reads the text by the rules of `OpenMetrics` 1.0 as far as they concern this page.
+fn families(text: &str) -> BTreeMap<String, Family> {
+    let body = text
+        .strip_suffix("# EOF\n")
+        .expect("the text ends in # EOF");
+    let mut families = BTreeMap::<String, Family>::new();
+    let mut open = String::new();
+    for line in body.lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        if let ["#", keyword, name, value] = words[..] {
+            if open != name {
+                assert!(
+                    !families.contains_key(name),
+                    "the family {name} is in two places"
+                );
+                name.clone_into(&mut open);
+            }
+            let family = families.entry(open.clone()).or_default();
+            assert!(family.samples.is_empty(), "{line} stands after a sample");
+            match keyword {
+                "HELP" => family.help = true,
+                "TYPE" => value.clone_into(&mut family.kind),
+                "UNIT" => assert!(name.ends_with(&format!("_{value}")), "{line}"),
+                _ => panic!("unknown keyword in {line}"),
+            }
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let value: f64 = value.parse().expect("a sample's value is a number");
+        let family = families
+            .get_mut(&open)
+            .expect("a sample stands after its TYPE");
+        assert!(
+            name.starts_with(&open),
+            "{line} stands in the family {open}"
+        );
+        family
+            .samples
+            .push((name.to_owned(), labels.to_owned(), value));
+    }
+    families
+}
+
+#[test]
+fn the_text_keeps_the_rules_of_its_content_type() {
+    let families = families(&sample());
+    let mut series = HashSet::new();
+    for (name, family) in &families {
+        assert!(
+            family.help && !family.kind.is_empty(),
+            "{name} lacks HELP or TYPE"
+        );
+        for (sample, labels, _) in &family.samples {
+            assert!(
+                series.insert(format!("{sample}{{{labels}")),
+                "{sample} {labels} is doubled"
+            );
+            let suffix = &sample[name.len()..];
+            let suffixes: &[&str] = match family.kind.as_str() {
+                "counter" => &["_total"],
+                "gauge" => &[""],
+                "info" => &["_info"],
+                "histogram" => &["_bucket", "_count", "_sum"],
+                kind => panic!("{name} has the type {kind}"),
+            };
+            assert!(
+                suffixes.contains(&suffix),
+                "{sample} in the {} {name}",
+                family.kind
+            );
+        }
+    }
+    assert!(families.len() > 30, "only {} families", families.len());
+}
+
+#[test]
+fn buckets_grow_and_end_at_the_count() {
+    let families = families(&sample());
+    let histograms = families
+        .iter()
+        .filter(|(_, family)| family.kind == "histogram");
+    let mut seen = 0;
+    for (name, family) in histograms {
+        let of = |suffix: &str| {
+            let full = format!("{name}{suffix}");
+            let samples = family
+                .samples
+                .iter()
+                .filter(move |(sample, ..)| *sample == full);
+            samples
+                .map(|(_, labels, value)| (labels.clone(), *value))
+                .collect::<Vec<_>>()
+        };
+        let buckets = of("_bucket");
+        assert!(
+            buckets.is_sorted_by(|a, b| a.1 <= b.1),
+            "{name}: {buckets:?}"
+        );
+        let (label, last) = buckets.last().expect("a histogram has buckets");
+        assert_eq!(label, "le=\"+Inf\"}", "{name}");
+        assert_eq!(vec![(String::new(), *last)], of("_count"), "{name}");
+        seen += 1;
+    }
+    assert_eq!(seen, 2);
+}

@@ -1,0 +1,120 @@
+//! The answer to `/-/health`.
+
+use super::{Metrics, ServerState};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Status and JSON body of the answer to `/-/health`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// 200, or 503 while draining so that a balancer sends no more.
+    pub status: u16,
+    /// One JSON object and a line end.
+    pub body: String,
+}
+
+impl Metrics {
+    /// Says whether the process should be sent requests.
+    ///
+    /// `status` is `ok`; `degraded` when a memcached server does not answer (polls still do, from
+    /// the upstream); `draining` after SIGTERM.
+    pub fn health(&self, uptime: Duration, draining: bool) -> Health {
+        let servers: Vec<_> = self.servers().collect();
+        let any_down = servers.iter().any(|(_, state)| *state == ServerState::Down);
+        let status = match (draining, any_down) {
+            (true, _) => "draining",
+            (false, true) => "degraded",
+            (false, false) => "ok",
+        };
+        let memcached = servers
+            .iter()
+            .map(|(server, state)| ServerBody {
+                server,
+                state: state.as_str(),
+            })
+            .collect();
+        let body = Body {
+            status,
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: uptime.as_secs(),
+            values: if servers.is_empty() {
+                "embedded store"
+            } else {
+                "memcached"
+            },
+            memcached,
+        };
+        // Only maps with other keys than strings, or a failing writer, make this fail.
+        let mut body = serde_json::to_string(&body).unwrap_or_default();
+        body.push('\n');
+        Health {
+            status: if draining { 503 } else { 200 },
+            body,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    status: &'static str,
+    version: &'static str,
+    uptime_seconds: u64,
+    values: &'static str,
+    memcached: Vec<ServerBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct ServerBody<'a> {
+    server: &'a str,
+    state: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_store_needs_nobody() {
+        let health = Metrics::new(2, Vec::new(), 0).health(Duration::from_millis(2_900), false);
+        assert_eq!(health.status, 200);
+        let version = env!("CARGO_PKG_VERSION");
+        let expected = format!(
+            "{{\"status\":\"ok\",\"version\":\"{version}\",\"uptime_seconds\":2,\
+             \"values\":\"embedded store\",\"memcached\":[]}}\n"
+        );
+        assert_eq!(health.body, expected);
+    }
+
+    #[test]
+    fn one_loop_that_reaches_a_server_is_enough() {
+        let servers = vec!["a:1".to_owned(), "b:2".to_owned(), "c:3".to_owned()];
+        let metrics = Metrics::new(2, servers, 0);
+        metrics.of_loop(0).servers[0].set(ServerState::Down);
+        metrics.of_loop(1).servers[0].set(ServerState::Up);
+        metrics.of_loop(1).servers[1].set(ServerState::Down);
+        let states: Vec<_> = metrics.servers().map(|(_, state)| state.as_str()).collect();
+        assert_eq!(states, ["up", "down", "unknown"]);
+        let health = metrics.health(Duration::ZERO, false);
+        assert!(
+            health.body.starts_with("{\"status\":\"degraded\""),
+            "{}",
+            health.body
+        );
+        assert!(
+            health
+                .body
+                .contains("{\"server\":\"b:2\",\"state\":\"down\"}")
+        );
+    }
+
+    #[test]
+    fn a_draining_process_turns_balancers_away() {
+        let health = Metrics::new(1, Vec::new(), 0).health(Duration::ZERO, true);
+        assert_eq!(health.status, 503);
+        assert!(
+            health.body.starts_with("{\"status\":\"draining\""),
+            "{}",
+            health.body
+        );
+    }
+}

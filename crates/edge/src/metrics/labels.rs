@@ -1,0 +1,239 @@
+//! The closed sets of label values; a set that is closed cannot grow a scrape without bound.
+
+use super::cells::Counter;
+use std::fmt::Debug;
+
+/// A closed set of values of one label.
+pub trait Label: Copy + Debug + 'static {
+    /// One counter for each value.
+    type Counters: AsRef<[Counter]> + Default + Debug + Send + Sync;
+    /// The label's name.
+    const NAME: &'static str;
+    /// Every value, in the order of [`Self::index`].
+    const ALL: &'static [Self];
+    /// The value's place.
+    fn index(self) -> usize;
+    /// The value as a scrape and the access log show it.
+    fn as_str(self) -> &'static str;
+}
+
+macro_rules! labels {
+    (
+        $(#[$documentation:meta])*
+        $name:ident, $label:literal: $($(#[$value_documentation:meta])* $value:ident = $text:literal,)+
+    ) => {
+        $(#[$documentation])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$value_documentation])* $value,)+
+        }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [Self] = &[$(Self::$value,)+];
+
+            /// The value as a scrape and the access log show it.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$value => $text,)+
+                }
+            }
+        }
+
+        impl Label for $name {
+            type Counters = [Counter; Self::ALL.len()];
+            const NAME: &'static str = $label;
+            const ALL: &'static [Self] = Self::ALL;
+
+            fn index(self) -> usize {
+                self as usize
+            }
+
+            fn as_str(self) -> &'static str {
+                Self::as_str(self)
+            }
+        }
+    };
+}
+
+labels! {
+    /// First digit of an answer's status.
+    StatusClass, "status_class":
+    /// 100 to 199.
+    Informational = "1xx",
+    /// 200 to 299.
+    Success = "2xx",
+    /// 300 to 399.
+    Redirection = "3xx",
+    /// 400 to 499.
+    ClientError = "4xx",
+    /// 500 and above.
+    ServerError = "5xx",
+}
+
+impl StatusClass {
+    /// The class of `status`.
+    pub fn of(status: u16) -> Self {
+        match status {
+            0..=199 => Self::Informational,
+            200..=299 => Self::Success,
+            300..=399 => Self::Redirection,
+            400..=499 => Self::ClientError,
+            _ => Self::ServerError,
+        }
+    }
+}
+
+labels! {
+    /// How a poll ended; each poll ends once.
+    PollOutcome, "outcome":
+    /// A value, at once.
+    Hit = "hit",
+    /// An empty value, at once.
+    Empty = "empty",
+    /// The client's cursor is the current one, and it did not wait.
+    NotModified = "not_modified",
+    /// It was held, and a change answered it.
+    Woken = "woken",
+    /// It was held until its wait ended without a change.
+    WaitEnded = "wait_ended",
+    /// No value: the upstream's answer.
+    Miss = "miss",
+    /// No value and no upstream: 404.
+    NotFound = "not_found",
+    /// No value, and the upstream gave no answer: 502 or 504.
+    Failed = "failed",
+    /// Over a limit or draining: 503.
+    Refused = "refused",
+    /// The request has no key: 400 or 414.
+    BadKey = "bad_key",
+    /// The client left before the answer.
+    Abandoned = "abandoned",
+}
+
+labels! {
+    /// What a change of a watched key led to.
+    WakeOutcome, "outcome":
+    /// At least one held poll was answered.
+    Answered = "answered",
+    /// The value is the one the waiters have.
+    Unchanged = "unchanged",
+    /// Nobody waits for the key any more.
+    Unwatched = "unwatched",
+}
+
+labels! {
+    /// What one memcached lookup came to.
+    LookupOutcome, "outcome":
+    /// A value.
+    Hit = "hit",
+    /// The server does not have the key.
+    Miss = "miss",
+    /// No answer in time.
+    Timeout = "timeout",
+    /// The connection broke or the answer was not memcached's.
+    Error = "error",
+    /// The server is being left alone after failures.
+    Skipped = "skipped",
+}
+
+labels! {
+    /// What one request to the upstream came to.
+    UpstreamOutcome, "outcome":
+    /// An answer below 500.
+    Answered = "answered",
+    /// An answer of 500 or above.
+    ServerError = "server_error",
+    /// No connection.
+    ConnectFailed = "connect_failed",
+    /// No answer in time.
+    Timeout = "timeout",
+    /// The connection broke or the answer was not HTTP.
+    BadAnswer = "bad_answer",
+    /// No connection became free.
+    Refused = "refused",
+    /// Not sent: another request for the key was under way and its answer was shared.
+    Coalesced = "coalesced",
+}
+
+labels! {
+    /// A deadline that a client missed.
+    ClientTimeout, "kind":
+    /// The header section.
+    Header = "header",
+    /// The body.
+    Body = "body",
+    /// The next request on a kept-alive connection.
+    Idle = "idle",
+    /// Taking the answer.
+    Write = "write",
+}
+
+labels! {
+    /// Status of a request that was refused for its form or size, or for a limit.
+    RefusedStatus, "status":
+    /// Malformed.
+    BadRequest = "400",
+    /// A method the route does not answer.
+    MethodNotAllowed = "405",
+    /// Too slow.
+    RequestTimeout = "408",
+    /// Body too large.
+    ContentTooLarge = "413",
+    /// Request target or key too long.
+    UriTooLong = "414",
+    /// An expectation other than 100-continue.
+    ExpectationFailed = "417",
+    /// Too many requests.
+    TooManyRequests = "429",
+    /// Header section too large.
+    HeaderFieldsTooLarge = "431",
+    /// A transfer coding other than chunked.
+    NotImplemented = "501",
+    /// A limit of the process.
+    ServiceUnavailable = "503",
+    /// A version other than 1.x.
+    VersionNotSupported = "505",
+    /// Any other.
+    Other = "other",
+}
+
+impl RefusedStatus {
+    /// The value for `status`.
+    pub fn of(status: u16) -> Self {
+        match status {
+            400 => Self::BadRequest,
+            405 => Self::MethodNotAllowed,
+            408 => Self::RequestTimeout,
+            413 => Self::ContentTooLarge,
+            414 => Self::UriTooLong,
+            417 => Self::ExpectationFailed,
+            429 => Self::TooManyRequests,
+            431 => Self::HeaderFieldsTooLarge,
+            501 => Self::NotImplemented,
+            503 => Self::ServiceUnavailable,
+            505 => Self::VersionNotSupported,
+            _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_found_under_its_own_digits() {
+        for status in [400, 405, 408, 413, 414, 417, 429, 431, 501, 503, 505_u16] {
+            assert_eq!(RefusedStatus::of(status).as_str(), status.to_string());
+        }
+        assert_eq!(RefusedStatus::of(418), RefusedStatus::Other);
+        for class in 1..=5_u16 {
+            assert_eq!(StatusClass::of(class * 100).as_str(), format!("{class}xx"));
+            assert_eq!(
+                StatusClass::of(class * 100 + 99).as_str(),
+                format!("{class}xx")
+            );
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What the process counts, and how it is shown.
+//!
+//! Each loop writes its own [`LoopMetrics`]; a scrape adds them up. Nothing is looked up by name
+//! while serving.
+
+mod cells;
+mod expose;
+mod health;
+mod labels;
+mod process;
+
+pub use cells::{Counter, CounterSet, Gauge, Histogram, HistogramSum, SharedCounter};
+pub use health::Health;
+pub use labels::{
+    ClientTimeout, Label, LookupOutcome, PollOutcome, RefusedStatus, StatusClass, UpstreamOutcome,
+    WakeOutcome,
+};
+
+use std::sync::Arc;
+
+/// `Content-Type` of [`Metrics::render`].
+///
+/// The text is `OpenMetrics` 1.0, not the older Prometheus text 0.0.4: it ends in `# EOF`, and a
+/// counter's `# TYPE` line has its name without `_total`. Every Prometheus since 2.5 reads it; the
+/// older content type would make it take the counters for untyped numbers.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Everything the process counts.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    loops: Vec<Arc<LoopMetrics>>,
+    process: Arc<ProcessMetrics>,
+    servers: Arc<[String]>,
+    started_unix_seconds: u64,
+}
+
+impl Metrics {
+    /// Makes zeroed metrics for `loops` loops, each with a cell for each memcached server.
+    ///
+    /// Shape: `servers` are the names shown, in the order of the configuration.
+    pub fn new(loops: usize, servers: Vec<String>, started_unix_seconds: u64) -> Self {
+        let one = || {
+            let states = servers.iter().map(|_| ServerCell::default()).collect();
+            Arc::new(LoopMetrics {
+                servers: states,
+                ..LoopMetrics::default()
+            })
+        };
+        Self {
+            loops: (0..loops).map(|_| one()).collect(),
+            process: Arc::default(),
+            servers: servers.into(),
+            started_unix_seconds,
+        }
+    }
+
+    /// The cells one loop writes.
+    ///
+    /// # Panics
+    /// When there is no such loop.
+    pub fn of_loop(&self, index: usize) -> Arc<LoopMetrics> {
+        Arc::clone(&self.loops[index])
+    }
+
+    /// The cells any thread may write.
+    pub fn of_process(&self) -> Arc<ProcessMetrics> {
+        Arc::clone(&self.process)
+    }
+
+    /// The memcached servers with what the loops know of them.
+    ///
+    /// One loop that reaches a server makes it `Up`; a server nobody asked is `Unknown`.
+    pub fn servers(&self) -> impl Iterator<Item = (&str, ServerState)> {
+        self.servers.iter().enumerate().map(|(index, name)| {
+            let states = self
+                .loops
+                .iter()
+                .map(|of_loop| of_loop.servers[index].state());
+            let best = states.max_by_key(|state| *state as i64);
+            (name.as_str(), best.unwrap_or(ServerState::Unknown))
+        })
+    }
+}
+
+/// What one loop counts; only that loop's thread writes it.
+// Aligned so that two loops never write the same cache line, nor a pair of prefetched ones.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct LoopMetrics {
+    /// Turns of the loop.
+    pub turns: Counter,
+    /// Client connections open now.
+    pub connections_open: Gauge,
+    /// Client connections accepted.
+    pub connections: Counter,
+    /// Client connections closed at once because `limits.connections_max` was reached.
+    pub connections_refused: Counter,
+    /// Bytes read from clients.
+    pub received_bytes: Counter,
+    /// Bytes written to clients.
+    pub sent_bytes: Counter,
+    /// Answers by the class of their status.
+    pub http_requests: CounterSet<StatusClass>,
+    /// Requests refused for their form, size or a limit.
+    pub bad_requests: CounterSet<RefusedStatus>,
+    /// Deadlines clients missed.
+    pub client_timeouts: CounterSet<ClientTimeout>,
+    /// From the end of a request's header section to its answer; held polls are not in it.
+    pub request_duration: Histogram,
+    /// Polls that ended, by how.
+    pub polls: CounterSet<PollOutcome>,
+    /// Polls held now.
+    pub waits_held: Gauge,
+    /// Polls that were held.
+    pub waits: Counter,
+    /// Changes of watched keys that reached the loop, by what came of them.
+    pub wakeups: CounterSet<WakeOutcome>,
+    /// From the change of a key to the answers of the polls it woke.
+    pub wake_latency: Histogram,
+    /// Lookups at memcached servers.
+    pub memcached_lookups: CounterSet<LookupOutcome>,
+    /// Rounds of looking at the keys that polls wait for.
+    pub memcached_sweeps: Counter,
+    /// Distinct keys that polls wait for now.
+    pub watched_keys: Gauge,
+    /// Requests to the upstream.
+    pub upstream_requests: CounterSet<UpstreamOutcome>,
+    /// Connections to the upstream open now.
+    pub upstream_connections_open: Gauge,
+    /// Handlers that panicked; each cost one connection.
+    pub panics: Counter,
+    /// What the loop knows of each memcached server, in the order of the configuration.
+    pub servers: Box<[ServerCell]>,
+}
+
+/// What any thread counts.
+#[derive(Debug, Default)]
+pub struct ProcessMetrics {
+    /// Lines the access log had no room for.
+    pub access_log_dropped: SharedCounter,
+}
+
+/// What one loop knows of one memcached server.
+#[derive(Debug, Default)]
+pub struct ServerCell(Gauge);
+
+impl ServerCell {
+    /// Tells whether the server answers.
+    pub fn set(&self, state: ServerState) {
+        self.0.set(state as i64);
+    }
+
+    /// What was told last.
+    pub fn state(&self) -> ServerState {
+        [ServerState::Up, ServerState::Down]
+            .into_iter()
+            .find(|state| *state as i64 == self.0.value())
+            .unwrap_or(ServerState::Unknown)
+    }
+}
+
+/// Whether a memcached server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerState {
+    /// Nobody has asked it yet.
+    Unknown = 0,
+    /// It does not answer.
+    Down = 1,
+    /// It answers.
+    Up = 2,
+}
+
+impl ServerState {
+    /// The state as the health answer shows it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Down => "down",
+            Self::Up => "up",
+        }
+    }
+}
+
+/// What the embedded store says of itself at one scrape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreFigures {
+    /// Items now.
+    pub items: u64,
+    /// Bytes the items take with their overhead now.
+    pub bytes: u64,
+    /// Bytes they may take.
+    pub bytes_max: u64,
+    /// Lookups that found a value.
+    pub hits: u64,
+    /// Lookups that found none.
+    pub misses: u64,
+    /// Values stored.
+    pub sets: u64,
+    /// Items dropped to make room.
+    pub evictions: u64,
+    /// Items dropped because their time was over.
+    pub expired: u64,
+    /// Connections of memcached clients open now.
+    pub connections_open: u64,
+}
