@@ -203,11 +203,13 @@ impl Wheel {
     }
 
     /// Adds a record for `id` under the lowest level that tells `deadline` and `position` apart.
+    #[inline]
     fn file(&mut self, id: u32, deadline: u32) {
-        let differing_bits = u32::BITS - (deadline ^ self.position).leading_zeros();
-        let shift = differing_bits.saturating_sub(1) / 8 * 8;
-        let visit = deadline >> shift << shift;
-        let (level, index) = place(visit);
+        // A deadline lies after the position, so the two differ; the 1 is there for the compiler.
+        let level = (deadline ^ self.position | 1).ilog2() as usize / 8;
+        let visit = deadline >> (level * 8) << (level * 8);
+        let index = (deadline >> (level * 8)) as usize & (BUCKETS - 1);
+        debug_assert_eq!((level, index), place(visit), "a tick concerns one bucket");
         self.entries[id as usize].visit = visit;
         self.occupied[level].set(index);
         self.pool
@@ -291,12 +293,12 @@ impl Wheel {
     #[inline]
     const fn bounded(&self, deadline: Tick) -> u32 {
         let ahead = deadline.value().wrapping_sub(self.now);
-        let deadline = if deadline.is_due(Tick::new(self.now)) {
-            self.now.wrapping_add(1)
-        } else if ahead > TICKS_AHEAD_MAX {
-            self.now.wrapping_add(TICKS_AHEAD_MAX)
-        } else {
+        let deadline = if ahead.wrapping_sub(1) < TICKS_AHEAD_MAX {
             deadline.value()
+        } else if deadline.is_due(Tick::new(self.now)) {
+            self.now.wrapping_add(1)
+        } else {
+            self.now.wrapping_add(TICKS_AHEAD_MAX)
         };
         if deadline == NEVER { 0 } else { deadline }
     }
