@@ -34,6 +34,21 @@ impl Chunk {
         &self.ids[..self.count as usize]
     }
 
+    /// Keeps the ids that `keep` approves of.
+    ///
+    /// Shape: a loop without branches that depend on the ids, so that the cache misses of looking
+    /// up all of them overlap.
+    #[inline]
+    pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
+        let mut kept = 0;
+        for index in 0..self.count as usize {
+            let id = self.ids[index];
+            self.ids[kept] = id;
+            kept += usize::from(keep(id));
+        }
+        self.count = kept as u32;
+    }
+
     /// Takes the last id.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<u32> {

@@ -80,9 +80,9 @@ impl Wheel {
         let entry = &mut self.entries[id as usize];
         self.armed += usize::from(entry.deadline == NEVER);
         entry.deadline = deadline;
-        let too_late = entry.visit == NEVER
+        let looked_at_too_late = entry.visit == NEVER
             || deadline.wrapping_sub(self.position) < entry.visit.wrapping_sub(self.position);
-        if too_late {
+        if looked_at_too_late {
             self.file(id, deadline);
             if self.records > 2 * self.armed + RECORDS_SPARE {
                 self.compact();
@@ -160,6 +160,9 @@ impl Wheel {
             }
             if let Some(chunk) = self.pool.take_chunk(&mut self.due) {
                 self.due_chunk = chunk;
+                let (entries, position) = (&self.entries, self.position);
+                self.due_chunk
+                    .retain(|id| entries[id as usize].visit == position);
                 continue;
             }
             self.next_visit = self.earliest_visit();
