@@ -1,0 +1,285 @@
+//! The server's side: one request at a time out of the bytes a client sent.
+
+use super::command::Command;
+use super::command_line::{ItemSize, Line, parse_line};
+use super::error_line::ErrorLine;
+use super::key::MetaKey;
+use super::line::LineSearch;
+
+/// Bounds of what a server takes from a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// Longest request line. Units: bytes before its line feed. Default: 2048.
+    pub line_bytes_max: usize,
+    /// Longest line of `get`, `gets`, `gat` and `gats`, which take any number of keys.
+    ///
+    /// memcached knows no limit here. The default is 1 MiB, because a connection may hold as much
+    /// for an unfinished value anyway. Units: bytes before the line feed.
+    pub retrieval_line_bytes_max: usize,
+    /// Largest item: key, value and [`ITEM_OVERHEAD_BYTES`]. Default: 1 MiB.
+    ///
+    /// [`ITEM_OVERHEAD_BYTES`]: RequestLimits::ITEM_OVERHEAD_BYTES
+    pub item_bytes_max: usize,
+}
+
+impl RequestLimits {
+    /// What memcached adds to key and value when it compares an item with its size limit.
+    ///
+    /// Units: bytes; client flags other than 0 add 4. With the default limit the largest value of
+    /// a one-byte key has 1,048,516 bytes.
+    pub const ITEM_OVERHEAD_BYTES: usize = 59;
+
+    fn item_fits(&self, item: &ItemSize<'_>, length: usize) -> bool {
+        let flags = if item.has_flags { 4 } else { 0 };
+        let rest = item.key.decoded_len() + flags + Self::ITEM_OVERHEAD_BYTES;
+        length.saturating_add(rest) <= self.item_bytes_max
+    }
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self {
+            line_bytes_max: 2048,
+            retrieval_line_bytes_max: 1 << 20,
+            item_bytes_max: 1 << 20,
+        }
+    }
+}
+
+/// What one call of [`RequestDecoder::decode`] led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoded<'b> {
+    /// How many bytes at the front of the input are done with.
+    pub consumed: usize,
+    /// What they were.
+    pub progress: Progress<'b>,
+}
+
+/// What was at the front of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress<'b> {
+    /// Nothing complete: show the unconsumed bytes again, with more behind them.
+    Incomplete {
+        /// How many contiguous bytes, counted from the first unconsumed one, are needed at least.
+        needed: usize,
+    },
+    /// A request.
+    Command(Command<'b>),
+    /// A storage request whose value is too large; its data will be discarded as it comes.
+    ///
+    /// The error line follows as [`Progress::Error`] when all of it has come, or never if the
+    /// client asked for silence.
+    TooLarge {
+        /// The key it was for.
+        key: MetaKey<'b>,
+        /// Whether the item stored there now has to be deleted, because its successor is lost.
+        deletes_old: bool,
+    },
+    /// Not a request: answer this line.
+    Error(ErrorLine),
+    /// Close the connection without an answer.
+    Close(CloseReason),
+}
+
+/// Why a connection is not worth another answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// A line longer than its limit.
+    LineTooLong,
+    /// A browser or a server-side request forgery speaks HTTP.
+    Http,
+    /// A client of the binary protocol, which is not spoken here.
+    BinaryProtocol,
+}
+
+/// Cuts a client's bytes into requests.
+///
+/// Shape: holds a few numbers and no bytes. Each call is given every byte that has not been
+/// consumed yet, contiguous; bytes already searched are not searched again, and a refused value is
+/// discarded as it comes, whatever its size.
+///
+/// ```
+/// use dwell_proto::memcache::{Command, Progress, RequestDecoder};
+///
+/// let mut decoder = RequestDecoder::default();
+/// let decoded = decoder.decode(b"delete a\r\nquit\r\n");
+/// assert_eq!(decoded.consumed, 10);
+/// let delete = Command::Delete { key: b"a", noreply: false };
+/// assert_eq!(decoded.progress, Progress::Command(delete));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct RequestDecoder {
+    limits: RequestLimits,
+    search: LineSearch,
+    /// Fewer unconsumed bytes than this cannot be a request.
+    needed: usize,
+    /// Bytes of a refused value still to come.
+    discard: u64,
+    /// What to answer when they have come.
+    after_discard: Option<ErrorLine>,
+    closed: Option<CloseReason>,
+    started: bool,
+}
+
+impl RequestDecoder {
+    /// A decoder with its own bounds.
+    pub fn new(limits: RequestLimits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    /// Decodes the request at the front of `input`.
+    ///
+    /// Shape: call until it returns [`Progress::Incomplete`]; the unconsumed rest has to be shown
+    /// again. After [`Progress::Close`] every call returns the same.
+    pub fn decode<'b>(&mut self, input: &'b [u8]) -> Decoded<'b> {
+        let mut consumed = 0;
+        loop {
+            let step = self.step(&input[consumed..]);
+            consumed += step.consumed;
+            if let Some(progress) = step.progress {
+                return Decoded { consumed, progress };
+            }
+        }
+    }
+
+    /// One request, one refusal, or one piece of a discarded value.
+    fn step<'b>(&mut self, input: &'b [u8]) -> Step<'b> {
+        if let Some(reason) = self.closed {
+            return Step::stay(Progress::Close(reason));
+        }
+        if self.discard > 0 || self.after_discard.is_some() {
+            return self.discard(input);
+        }
+        if input.len() < self.needed {
+            return Step::stay(Progress::Incomplete {
+                needed: self.needed,
+            });
+        }
+        let Some(&first) = input.first() else {
+            return Step::stay(Progress::Incomplete { needed: 1 });
+        };
+        if !self.started && first == BINARY_MAGIC {
+            return self.close(CloseReason::BinaryProtocol);
+        }
+        self.started = true;
+        let found = self.search.find(input);
+        if self.line_is_too_long(&input[..found.unwrap_or(input.len())]) {
+            return self.close(CloseReason::LineTooLong);
+        }
+        match found {
+            Some(line_feed) => self.line(input, line_feed),
+            None => Step::stay(Progress::Incomplete {
+                needed: input.len() + 1,
+            }),
+        }
+    }
+
+    fn line_is_too_long(&self, line: &[u8]) -> bool {
+        if line.len() <= self.limits.line_bytes_max {
+            return false;
+        }
+        // Only as much as is certain to have come decides, so that the cuts of the input do not.
+        let start = line[..self.limits.line_bytes_max].trim_ascii_start();
+        let takes_many_keys = [&b"get "[..], b"gets ", b"gat ", b"gats "]
+            .iter()
+            .any(|name| start.starts_with(name));
+        !takes_many_keys || line.len() > self.limits.retrieval_line_bytes_max
+    }
+
+    fn line<'b>(&mut self, input: &'b [u8], line_feed: usize) -> Step<'b> {
+        let head = line_feed + 1;
+        let line = &input[..line_feed];
+        match parse_line(line.strip_suffix(b"\r").unwrap_or(line)) {
+            Line::Command(command) => self.done(head, Some(Progress::Command(command))),
+            Line::Http => self.close(CloseReason::Http),
+            Line::Refused { reply, discard: 0 } => self.done(head, reply.map(Progress::Error)),
+            Line::Refused { reply, discard } => {
+                self.discard = discard;
+                self.after_discard = reply;
+                self.done(head, None)
+            }
+            Line::Data { length, item, .. } if !self.limits.item_fits(&item, length) => {
+                self.discard = length as u64 + 2;
+                self.after_discard = (!item.noreply).then_some(ErrorLine::TooLarge);
+                let ItemSize {
+                    key, deletes_old, ..
+                } = item;
+                self.done(head, Some(Progress::TooLarge { key, deletes_old }))
+            }
+            Line::Data {
+                command, length, ..
+            } => self.value(input, head, length, command),
+        }
+    }
+
+    fn value<'b>(
+        &mut self,
+        input: &'b [u8],
+        head: usize,
+        length: usize,
+        command: Command<'b>,
+    ) -> Step<'b> {
+        let end = head + length + 2;
+        if input.len() < end {
+            self.needed = end;
+            return Step::stay(Progress::Incomplete { needed: end });
+        }
+        if &input[end - 2..end] == b"\r\n" {
+            let command = command.with_value(&input[head..end - 2]);
+            self.done(end, Some(Progress::Command(command)))
+        } else {
+            // What comes next is read as a request, as memcached does.
+            self.done(end, command.bad_data_reply().map(Progress::Error))
+        }
+    }
+
+    fn discard<'b>(&mut self, input: &'b [u8]) -> Step<'b> {
+        let consumed = usize::try_from(self.discard)
+            .unwrap_or(usize::MAX)
+            .min(input.len());
+        self.discard -= consumed as u64;
+        let progress = if self.discard > 0 {
+            Some(Progress::Incomplete { needed: 1 })
+        } else {
+            self.after_discard.take().map(Progress::Error)
+        };
+        Step { consumed, progress }
+    }
+
+    fn done<'b>(&mut self, consumed: usize, progress: Option<Progress<'b>>) -> Step<'b> {
+        self.search.reset();
+        self.needed = 0;
+        Step { consumed, progress }
+    }
+
+    fn close<'b>(&mut self, reason: CloseReason) -> Step<'b> {
+        self.closed = Some(reason);
+        Step::stay(Progress::Close(reason))
+    }
+}
+
+/// `progress` is `None` where nothing has to be said and the next request may follow at once.
+struct Step<'b> {
+    consumed: usize,
+    progress: Option<Progress<'b>>,
+}
+
+impl<'b> Step<'b> {
+    fn stay(progress: Progress<'b>) -> Self {
+        Self {
+            consumed: 0,
+            progress: Some(progress),
+        }
+    }
+}
+
+/// The first byte of every request of the binary protocol.
+const BINARY_MAGIC: u8 = 0x80;
+
+#[cfg(test)]
+mod tests;
