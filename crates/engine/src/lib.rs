@@ -1,2 +1,20 @@
 //! HTTP/1.1 on the event loop for very many mostly idle connections.
+//!
+//! [`Http`] is a component of a driver: it owns listeners and connections, reads and frames
+//! requests, keeps answers in order, and bounds everything a client can hold. What the requests
+//! mean is the business of an [`App`], which answers at once through a [`Reply`] or later by
+//! [`ExchangeId`]. A held request is an entry of the connection table: no thread, task or buffer
+//! exists for it.
 #![forbid(unsafe_code)]
+
+mod app;
+mod connection;
+mod date;
+mod http;
+mod limits;
+mod reply;
+
+pub use app::{App, Event, ExchangeId, Outcome, Request};
+pub use http::{Http, Kinds};
+pub use limits::Limits;
+pub use reply::{Body, Reply, Response};

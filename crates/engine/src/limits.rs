@@ -1,0 +1,37 @@
+//! What one client may send, hold and wait for.
+
+use dwell_proto::http1::HeadLimits;
+use std::time::Duration;
+
+/// Bounds of a [`Http`](crate::Http) component; each has a finite default.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes and fields of a request head.
+    pub head: HeadLimits,
+    /// Connections held at once; more are closed as they come. Default 100,000.
+    pub connections_max: usize,
+    /// Requests answered on one connection before it is closed. Default 100,000.
+    pub requests_per_connection_max: u32,
+    /// From the first byte of a request to the end of its head. Default 10 s.
+    pub header_timeout: Duration,
+    /// From the end of the head to the end of the body. Default 30 s.
+    pub body_timeout: Duration,
+    /// From an answer to the first byte of the next request. Default 75 s.
+    pub idle_timeout: Duration,
+    /// For which the peer may take nothing of an answer. Default 30 s.
+    pub write_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head: HeadLimits::default(),
+            connections_max: 100_000,
+            requests_per_connection_max: 100_000,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Writing one answer.
+
+use bytes::Bytes;
+use dwell_evloop::Stream;
+use dwell_proto::http1::{Version, encode};
+use std::io;
+use std::net::SocketAddr;
+
+/// An answer to be written.
+///
+/// Shape: the engine adds `Date`, `Content-Length` and, where needed, `Connection`; it leaves the
+/// body out for HEAD, 1xx, 204 and 304 (RFC 9110 sections 6.4.1 and 9.3.2).
+#[derive(Debug)]
+pub struct Response<'a> {
+    /// The status code, 200 to 599.
+    pub status: u16,
+    /// Further fields, in order; values are sanitised on the way out.
+    pub fields: &'a [(&'a str, &'a [u8])],
+    /// The body.
+    pub body: Body<'a>,
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum Body<'a> {
+    /// No bytes.
+    Empty,
+    /// A body of this many bytes that exists elsewhere: for answers to HEAD only.
+    Absent(u64),
+    /// Bytes that are copied into the answer.
+    Slice(&'a [u8]),
+    /// Bytes many answers share; a large body is never copied, not even for a slow reader.
+    Shared(Bytes),
+}
+
+impl Body<'_> {
+    /// Its size in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Body::Empty => 0,
+            Body::Absent(length) => *length,
+            Body::Slice(bytes) => bytes.len() as u64,
+            Body::Shared(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What of a request decides how its answer is framed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Framing {
+    pub(crate) is_head: bool,
+    pub(crate) is_http10: bool,
+    pub(crate) keep_alive: bool,
+}
+
+/// The place where the answer to one request goes.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    pub(crate) output: &'a mut Vec<u8>,
+    pub(crate) stream: &'a mut Stream,
+    pub(crate) date: &'a [u8],
+    pub(crate) framing: Framing,
+    pub(crate) sent: bool,
+    pub(crate) failed: Option<io::Error>,
+}
+
+/// Bodies up to this size are copied next to their head; larger ones are written by reference.
+const COPY_BYTES_MAX: usize = 16 * 1024;
+
+impl Reply<'_> {
+    /// The client's address, asked of the system at each call; `None` when it is gone.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.stream.peer_address().ok().flatten()
+    }
+
+    /// Closes the connection after this answer.
+    pub fn close_after(&mut self) {
+        self.framing.keep_alive = false;
+    }
+
+    /// Whether an answer was sent.
+    pub fn is_sent(&self) -> bool {
+        self.sent
+    }
+
+    /// Sends the answer; a second one to the same request is ignored.
+    pub fn send(&mut self, response: &Response<'_>) {
+        if self.sent {
+            return;
+        }
+        self.sent = true;
+        self.head(response);
+        if self.framing.is_head || is_bodiless(response.status) {
+            return;
+        }
+        match &response.body {
+            Body::Empty | Body::Absent(_) => {}
+            Body::Slice(bytes) => self.output.extend_from_slice(bytes),
+            Body::Shared(bytes) if bytes.len() <= COPY_BYTES_MAX => {
+                self.output.extend_from_slice(bytes);
+            }
+            Body::Shared(bytes) => {
+                if let Err(error) = self.stream.write_shared(self.output, bytes.clone()) {
+                    self.failed = Some(error);
+                }
+                self.output.clear();
+            }
+        }
+    }
+
+    /// Sends `text` as `text/plain`, with a line feed.
+    pub fn text(&mut self, status: u16, text: &str) {
+        let mut body = String::with_capacity(text.len() + 1);
+        body.push_str(text);
+        body.push('\n');
+        self.send(&Response {
+            status,
+            fields: &[("Content-Type", b"text/plain; charset=utf-8")],
+            body: Body::Slice(body.as_bytes()),
+        });
+    }
+
+    fn head(&mut self, response: &Response<'_>) {
+        let output = &mut *self.output;
+        encode::status_line(output, Version::Http11, response.status);
+        encode::field(output, "Date", self.date);
+        for (name, value) in response.fields {
+            encode::field(output, name, value);
+        }
+        if !is_bodiless(response.status) {
+            encode::field_u64(output, "Content-Length", response.body.len());
+        }
+        if !self.framing.keep_alive {
+            encode::field(output, "Connection", b"close");
+        } else if self.framing.is_http10 {
+            encode::field(output, "Connection", b"keep-alive");
+        }
+        encode::end_of_head(output);
+    }
+}
+
+/// Whether an answer of this status never has a body (RFC 9110 section 6.4.1).
+fn is_bodiless(status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | 304)
+}
