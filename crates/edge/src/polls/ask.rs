@@ -1,0 +1,218 @@
+//! What a poll asks: which cursor the client has, and how long it would wait.
+
+use super::cursor::Cursor;
+use dwell_proto::http1::{RequestHead, list_tokens};
+use std::fmt;
+use std::time::Duration;
+
+/// The question a poll puts to the value of its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    pub(crate) condition: Condition,
+    /// How long it may be held; zero answers at once.
+    pub(crate) wait: Duration,
+    /// The wait was asked with `Prefer`, so the answer says that it was applied.
+    pub(crate) preferred: bool,
+}
+
+/// The methods that poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Method {
+    Get,
+    Head,
+    Post,
+}
+
+/// What the client says it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Condition {
+    /// Nothing.
+    None,
+    /// Something this edge cannot have sent, so it differs from every value.
+    Foreign,
+    /// `If-None-Match: *`: any value at all.
+    Any,
+    /// `If-None-Match` with a cursor.
+    IfNoneMatch(Cursor),
+    /// `?since=` with a cursor.
+    Since(Cursor),
+}
+
+/// Why a poll makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum AskError {
+    Wait(String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wait(text) => write!(f, "wait is not a number of seconds: {text}"),
+        }
+    }
+}
+
+/// The waits a route gives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    pub(crate) default: Duration,
+    pub(crate) max: Duration,
+}
+
+impl Ask {
+    /// Reads the question of one request.
+    ///
+    /// Shape: `If-None-Match` counts for GET and HEAD only, as a POST that matches it would have
+    /// to fail (RFC 9110 section 13.1.2). Of a list of tags the first counts; a value that another
+    /// of them names is sent once more than needed. A wait longer than the route's is cut to it.
+    ///
+    /// # Errors
+    /// [`AskError`] for a `?wait=` that is no duration; a `Prefer` that makes no sense is ignored
+    /// (RFC 7240 section 2).
+    pub(crate) fn of(head: &RequestHead<'_, '_>, waits: Waits) -> Result<Self, AskError> {
+        let method = match head.method {
+            "HEAD" => Method::Head,
+            "POST" => Method::Post,
+            _ => Method::Get,
+        };
+        let mut ask =
+            Self { method, condition: Condition::None, wait: waits.default, preferred: false };
+        if method != Method::Post
+            && let Some(tags) = head.fields.find("if-none-match")
+        {
+            ask.condition = if_none_match(tags);
+        }
+        if let Some(seconds) = head.fields.find("prefer").and_then(preferred_wait) {
+            ask.wait = Duration::from_secs(seconds);
+            ask.preferred = true;
+        }
+        if let Some(query) = head.query {
+            ask.read_query(query)?;
+        }
+        ask.wait = ask.wait.min(waits.max);
+        Ok(ask)
+    }
+
+    fn read_query(&mut self, query: &str) -> Result<(), AskError> {
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*name {
+                "wait" => {
+                    self.wait =
+                        parse_wait(&value).ok_or_else(|| AskError::Wait(value.into_owned()))?;
+                    self.preferred = false;
+                }
+                "since" if self.condition == Condition::None && !value.is_empty() => {
+                    self.condition =
+                        Cursor::parse(value.as_bytes()).map_or(Condition::Foreign, Condition::Since);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the client has the value with this cursor.
+    pub(crate) fn has(&self, current: Cursor) -> bool {
+        match self.condition {
+            Condition::None | Condition::Foreign => false,
+            Condition::Any => true,
+            Condition::IfNoneMatch(cursor) | Condition::Since(cursor) => cursor == current,
+        }
+    }
+}
+
+fn if_none_match(tags: &[u8]) -> Condition {
+    if tags.trim_ascii() == b"*" {
+        return Condition::Any;
+    }
+    list_tokens(tags).next().and_then(Cursor::parse).map_or(Condition::Foreign, Condition::IfNoneMatch)
+}
+
+/// `wait` of a `Prefer` field (RFC 7240 section 4.3), in seconds.
+fn preferred_wait(value: &[u8]) -> Option<u64> {
+    list_tokens(value).find_map(|preference| {
+        let name_and_value = preference.split(|byte| *byte == b';').next()?;
+        let mut parts = name_and_value.splitn(2, |byte| *byte == b'=');
+        if !parts.next()?.trim_ascii().eq_ignore_ascii_case(b"wait") {
+            return None;
+        }
+        let seconds = std::str::from_utf8(parts.next()?).ok()?;
+        seconds.trim().trim_matches('"').parse().ok()
+    })
+}
+
+/// `25`, `25s` or `500ms`.
+fn parse_wait(text: &str) -> Option<Duration> {
+    let digits = |text: &str| {
+        let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        plain.then(|| text.parse::<u64>().ok()).flatten()
+    };
+    if let Some(milliseconds) = text.strip_suffix("ms") {
+        return digits(milliseconds).map(Duration::from_millis);
+    }
+    digits(text.strip_suffix('s').unwrap_or(text)).map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+
+    const WAITS: Waits = Waits { default: Duration::ZERO, max: Duration::from_secs(55) };
+
+    fn ask(request_line: &str, fields: &str) -> Result<Ask, AskError> {
+        let text = format!("{request_line} HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
+        let mut storage = FieldStorage::new();
+        let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
+        Ask::of(&head, WAITS)
+    }
+
+    #[test]
+    fn a_plain_poll_asks_for_the_value_now() {
+        let plain = ask("GET /poll/a?x=1", "").unwrap();
+        assert_eq!((plain.condition, plain.wait), (Condition::None, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_wait_comes_from_the_query_or_from_prefer_and_is_cut() {
+        let seconds = |line: &str, fields: &str| ask(line, fields).unwrap().wait.as_millis();
+        assert_eq!(seconds("GET /p?wait=25", ""), 25_000);
+        assert_eq!(seconds("GET /p?wait=25s", ""), 25_000);
+        assert_eq!(seconds("GET /p?wait=250ms", ""), 250);
+        assert_eq!(seconds("GET /p?wait=99999", ""), 55_000);
+        assert_eq!(seconds("GET /p", "Prefer: wait=7\r\n"), 7_000);
+        assert_eq!(seconds("GET /p", "Prefer: respond-async, wait=7;foo\r\n"), 7_000);
+        assert_eq!(seconds("GET /p", "Prefer: wait=soon\r\n"), 0);
+        assert!(ask("GET /p", "Prefer: wait=7\r\n").unwrap().preferred);
+    }
+
+    #[test]
+    fn a_wait_that_is_no_duration_is_an_error() {
+        for wait in ["soon", "-1", "+1", "", "1.5", "99999999999999999999"] {
+            assert!(ask(&format!("GET /p?wait={wait}"), "").is_err(), "{wait}");
+        }
+        let error = ask("GET /p?wait=soon", "").unwrap_err();
+        assert_eq!(error.to_string(), "wait is not a number of seconds: soon");
+    }
+
+    #[test]
+    fn a_post_has_a_cursor_only_by_since() {
+        let cursor = Cursor::of(b"v", 0);
+        let text = String::from_utf8(cursor.text().bare().to_vec()).unwrap();
+        let field = format!("If-None-Match: \"{text}\"\r\n");
+        assert_eq!(ask("POST /p", &field).unwrap().condition, Condition::None);
+        assert_eq!(ask("GET /p", &field).unwrap().condition, Condition::IfNoneMatch(cursor));
+        let line = format!("POST /p?since={text}");
+        assert_eq!(ask(&line, "").unwrap().condition, Condition::Since(cursor));
+    }
+
+    #[test]
+    fn an_unknown_cursor_differs_from_every_value() {
+        let foreign = ask("GET /p?since=42", "").unwrap();
+        assert_eq!(foreign.condition, Condition::Foreign);
+        assert!(!foreign.has(Cursor::of(b"v", 0)));
+        let any = ask("GET /p", "If-None-Match: *\r\n").unwrap();
+        assert!(any.has(Cursor::of(b"v", 0)));
+    }
+}

@@ -1,0 +1,137 @@
+//! The cursor: a strong hash of the content, the same on every edge.
+
+use std::fmt;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// Names one content of a key: what a client has seen, and what the store holds.
+///
+/// Shape: XXH3-64 over the value and, where they are not 0, its flags. Written as 11 characters of
+/// base64url. The same bytes have the same cursor on every server and after every restart, so a
+/// client may change servers, and a value set again wakes nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Cursor(u64);
+
+/// Characters of a written cursor.
+const TEXT_BYTES: usize = 11;
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+impl Cursor {
+    /// The cursor of a value.
+    pub fn of(value: &[u8], flags: u32) -> Self {
+        if flags == 0 {
+            return Self(xxh3_64(value));
+        }
+        let mut hash = Xxh3::new();
+        hash.update(&flags.to_le_bytes());
+        hash.update(value);
+        Self(hash.digest())
+    }
+
+    /// Reads a cursor as clients send it: quoted or not, weak (`W/`), or with the suffix a
+    /// compressing proxy adds (`-gzip`). `None` for anything else, which no value has.
+    ///
+    /// Source: RFC 9110 section 8.8.3; comparison is weak (section 13.1.2).
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = text.trim_ascii();
+        let text = text.strip_prefix(b"W/").unwrap_or(text);
+        let text = text.strip_prefix(b"\"").unwrap_or(text);
+        let text = text.strip_suffix(b"\"").unwrap_or(text);
+        let (digits, suffix) = text.split_at_checked(TEXT_BYTES)?;
+        // A dash is also a digit, so the suffix is cut by length and not searched for.
+        if !suffix.is_empty() && !suffix.starts_with(b"-") {
+            return None;
+        }
+        digits.iter().try_fold(0_u128, |bits, digit| Some(bits << 6 | u128::from(value(*digit)?))).and_then(
+            // 66 bits of digits carry 64 of hash; the two to spare are written as 0.
+            |bits| (bits & 3 == 0).then_some(Self((bits >> 2) as u64)),
+        )
+    }
+
+    /// The cursor as text, without quotes.
+    pub fn text(self) -> CursorText {
+        let bits = u128::from(self.0) << 2;
+        let mut quoted = [b'"'; TEXT_BYTES + 2];
+        for (place, digit) in quoted[1..=TEXT_BYTES].iter_mut().enumerate() {
+            *digit = ALPHABET[(bits >> (6 * (TEXT_BYTES - 1 - place))) as usize & 63];
+        }
+        CursorText(quoted)
+    }
+}
+
+/// A written cursor.
+#[derive(Clone, Copy)]
+pub struct CursorText([u8; TEXT_BYTES + 2]);
+
+impl CursorText {
+    /// As an entity tag, in quotes.
+    pub fn entity_tag(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Without quotes.
+    pub fn bare(&self) -> &[u8] {
+        &self.0[1..=TEXT_BYTES]
+    }
+}
+
+impl fmt::Debug for CursorText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+fn value(digit: u8) -> Option<u8> {
+    match digit {
+        b'A'..=b'Z' => Some(digit - b'A'),
+        b'a'..=b'z' => Some(digit - b'a' + 26),
+        b'0'..=b'9' => Some(digit - b'0' + 52),
+        b'-' => Some(62),
+        b'_' => Some(63),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_cursor_is_known_in_every_dress() {
+        let cursor = Cursor::of(b"hello", 0);
+        let bare = String::from_utf8(cursor.text().bare().to_vec()).unwrap();
+        assert_eq!(bare.len(), 11);
+        for dress in [
+            bare.clone(),
+            format!("\"{bare}\""),
+            format!("W/\"{bare}\""),
+            format!("\"{bare}-gzip\""),
+            format!("W/\"{bare}-br\""),
+            format!("  \"{bare}\" "),
+        ] {
+            assert_eq!(Cursor::parse(dress.as_bytes()), Some(cursor), "{dress}");
+        }
+    }
+
+    #[test]
+    fn foreign_tags_are_no_cursor() {
+        for foreign in ["", "\"\"", "*", "\"5d8c72a5edda8\"", "\"abc\"", "\"AAAAAAAAAAB\"", "\"!!!!!!!!!!!\""] {
+            assert_eq!(Cursor::parse(foreign.as_bytes()), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn flags_are_part_of_the_content() {
+        assert_ne!(Cursor::of(b"1", 0), Cursor::of(b"1", 1));
+        assert_eq!(Cursor::of(b"1", 1), Cursor::of(b"1", 1));
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_back(bits: u64) {
+            let cursor = Cursor(bits);
+            prop_assert_eq!(Cursor::parse(cursor.text().bare()), Some(cursor));
+            prop_assert_eq!(Cursor::parse(cursor.text().entity_tag()), Some(cursor));
+        }
+    }
+}
