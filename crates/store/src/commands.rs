@@ -1,0 +1,450 @@
+//! The commands, on one locked shard.
+
+use std::sync::Arc;
+
+use crate::item::{Expiry, Item, Value, allocate, allocation_bytes};
+use crate::options::{
+    ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, Direction, MetaDebug,
+    MetaGet, MetaHit, StoreMode, StoreOptions, StoreOutcome,
+};
+use crate::queues::Queues;
+use crate::shard::{Call, Shard, Write};
+use crate::slab::{Slab, mark};
+use crate::watch::WatcherId;
+
+impl Shard {
+    /// `get`, `gets`, and with `expiry` `gat` and `gats`.
+    pub(crate) fn get(&mut self, expiry: Option<Expiry>, call: &mut Call<'_>) -> Option<Item> {
+        let found = self.find_for_read(call);
+        if expiry.is_some() {
+            self.count_touch(found.is_some());
+        }
+        let index = found?;
+        self.bump(index, call.now);
+        let item = self.slab.entry(index).item();
+        if let Some(expiry) = expiry {
+            self.set_expiry(index, expiry, call);
+        }
+        Some(item)
+    }
+
+    /// Registers a watcher and reads.
+    pub(crate) fn watch(&mut self, watcher: WatcherId, call: &mut Call<'_>) -> Option<Item> {
+        // The order within the lock cannot be observed; read first, so that an expiry noticed by
+        // this read is not announced to its own reader.
+        let item = self.get(None, call);
+        self.watches.add(call.hash, call.key, watcher);
+        if let Some(index) = self.slab.find(call.hash, call.key) {
+            let expiry = self.slab.entry(index).expiry;
+            self.watches.expiry_moved(call.hash, call.key, expiry);
+        }
+        item
+    }
+
+    /// Reads for a watcher, whose lookup was counted when it began, and clears its mark.
+    pub(crate) fn reread(&mut self, watcher: WatcherId, call: &mut Call<'_>) -> Option<Item> {
+        let found = self.find(call);
+        self.watches.acknowledge(call.hash, call.key, watcher);
+        let index = found?;
+        self.bump(index, call.now);
+        Some(self.slab.entry(index).item())
+    }
+
+    pub(crate) fn touch(&mut self, expiry: Expiry, call: &mut Call<'_>) -> bool {
+        let found = self.find(call);
+        self.count_touch(found.is_some());
+        if let Some(index) = found {
+            self.bump(index, call.now);
+            self.set_expiry(index, expiry, call);
+        }
+        found.is_some()
+    }
+
+    pub(crate) fn store(
+        &mut self,
+        value: &[u8],
+        ready: Option<Arc<[u8]>>,
+        options: &StoreOptions,
+        call: &mut Call<'_>,
+    ) -> StoreOutcome {
+        self.statistics.cmd_set += 1;
+        let existing = self.find(call);
+        if !self.fits(call.key.len(), value.len()) {
+            self.statistics.store_too_large += 1;
+            if let (Some(index), StoreMode::Set, None) = (existing, options.mode, options.cas) {
+                // The client meant to replace this value; serving it on would be serving stale.
+                self.remove(index, call);
+            }
+            return StoreOutcome::TooLarge;
+        }
+        let stale = match self.check(existing, options) {
+            Ok(stale) => stale,
+            Err(refusal) => return refusal,
+        };
+        let extends = matches!(options.mode, StoreMode::Append | StoreMode::Prepend);
+        if let (true, Some(index)) = (extends, existing) {
+            return self.extend(index, value, options, call);
+        }
+        let mut marks = 0;
+        let mut expiry = options.expiry;
+        if let (true, Some(vivify)) = (extends, options.vivify) {
+            expiry = vivify;
+        }
+        if let (true, Some(index)) = (stale, existing) {
+            // A late value does not earn a new life: it stays stale, for the old time.
+            let entry = self.slab.entry(index);
+            expiry = entry.expiry;
+            marks = mark::STALE | (entry.marks & mark::WIN_SENT);
+        }
+        let cas = call.version(options.cas_new);
+        let flags = options.flags;
+        let write = Write {
+            head: value,
+            tail: &[],
+            ready,
+            flags,
+            expiry,
+            marks,
+            cas,
+        };
+        self.put(existing, write, call);
+        StoreOutcome::Stored { cas }
+    }
+
+    /// Decides whether a store goes ahead; `Ok(true)` if it does with a version that is too old.
+    fn check(
+        &mut self,
+        existing: Option<u32>,
+        options: &StoreOptions,
+    ) -> Result<bool, StoreOutcome> {
+        let extends = matches!(options.mode, StoreMode::Append | StoreMode::Prepend);
+        let overwrites = matches!(options.mode, StoreMode::Set | StoreMode::Replace);
+        let Some(index) = existing else {
+            return match (options.mode, options.cas) {
+                (StoreMode::Set | StoreMode::Replace, Some(_)) => {
+                    self.statistics.cas_misses += 1;
+                    Err(StoreOutcome::NotFound)
+                }
+                (StoreMode::Replace, None) => Err(StoreOutcome::NotStored),
+                _ if extends && options.vivify.is_none() => Err(StoreOutcome::NotStored),
+                _ => Ok(false),
+            };
+        };
+        if options.mode == StoreMode::Add {
+            let entry = self.slab.entry_mut(index);
+            Queues::bump(entry);
+            return Err(StoreOutcome::NotStored);
+        }
+        let Some(asked) = options.cas else {
+            return Ok(false);
+        };
+        let there = self.slab.entry(index).cas;
+        if asked == there {
+            self.statistics.cas_hits += u64::from(overwrites);
+            return Ok(false);
+        }
+        if overwrites && options.invalidate && asked < there {
+            return Ok(true);
+        }
+        self.statistics.cas_badval += u64::from(overwrites);
+        Err(StoreOutcome::Exists)
+    }
+
+    /// `append` and `prepend`, which keep flags and expiry; the longer value is a fresh one.
+    fn extend(
+        &mut self,
+        index: u32,
+        value: &[u8],
+        options: &StoreOptions,
+        call: &mut Call<'_>,
+    ) -> StoreOutcome {
+        let entry = self.slab.entry(index);
+        let expiry = entry.expiry;
+        let old = entry.item();
+        if !self.fits(call.key.len(), old.value.len().saturating_add(value.len())) {
+            self.statistics.store_too_large += 1;
+            return StoreOutcome::TooLarge;
+        }
+        let (head, tail) = match options.mode {
+            StoreMode::Prepend => (value, &*old.value),
+            _ => (&*old.value, value),
+        };
+        let cas = call.version(options.cas_new);
+        let write = Write {
+            head,
+            tail,
+            ready: None,
+            flags: old.flags,
+            expiry,
+            marks,
+            cas,
+        };
+        self.put(Some(index), write, call);
+        StoreOutcome::Stored { cas }
+    }
+
+    pub(crate) fn delete(&mut self, options: &DeleteOptions, call: &mut Call<'_>) -> DeleteOutcome {
+        let Some(index) = self.find(call) else {
+            self.statistics.delete_misses += 1;
+            return DeleteOutcome::NotFound;
+        };
+        if options
+            .cas
+            .is_some_and(|cas| cas != self.slab.entry(index).cas)
+        {
+            self.statistics.delete_misses += 1;
+            return DeleteOutcome::Exists;
+        }
+        self.statistics.delete_hits += 1;
+        if !options.invalidate && !options.remove_value {
+            self.remove(index, call);
+            return DeleteOutcome::Deleted;
+        }
+        let cas = call.version(options.cas_new);
+        let entry = self.slab.entry(index);
+        let mut expiry = entry.expiry;
+        let mut marks = entry.marks;
+        if options.invalidate {
+            expiry = options.expiry.unwrap_or(expiry);
+            // Whoever reads next is told to store a fresh value.
+            marks = (marks | mark::STALE) & !mark::WIN_SENT;
+        }
+        if options.remove_value {
+            let (head, tail): (&[u8], &[u8]) = (&[], &[]);
+            let write = Write {
+                head,
+                tail,
+                ready: None,
+                flags: 0,
+                expiry,
+                marks,
+                cas,
+            };
+            self.put(Some(index), write, call);
+            return DeleteOutcome::Deleted;
+        }
+        let entry = self.slab.entry_mut(index);
+        entry.marks = marks;
+        entry.cas = cas;
+        self.set_expiry(index, expiry, call);
+        self.changed(expiry, call);
+        DeleteOutcome::Deleted
+    }
+
+    pub(crate) fn meta_get(&mut self, options: &MetaGet, call: &mut Call<'_>) -> Option<MetaHit> {
+        let found = self.find_for_read(call);
+        if options.expiry.is_some() {
+            self.count_touch(found.is_some());
+        }
+        let Some(index) = found else {
+            return options
+                .vivify
+                .map(|expiry| self.vivify(expiry, options, call));
+        };
+        let entry = self.slab.entry(index);
+        let stale = entry.has(mark::STALE);
+        let win_sent = entry.has(mark::WIN_SENT);
+        let expiry_before = entry.expiry;
+        let remaining = expiry_before.remaining(call.now);
+        let runs_out = matches!((remaining, options.recache), (Some(left), Some(r)) if left < r);
+        let won = !win_sent && (stale || runs_out);
+        let expiry = options.expiry.unwrap_or(expiry_before);
+        let hit = MetaHit {
+            item: entry.item(),
+            expiry_before,
+            expiry,
+            fetched: entry.has(mark::FETCHED),
+            unused_seconds: call.now.saturating_sub(entry.used),
+            won,
+            stale,
+            win_sent,
+            created: false,
+        };
+        if !options.no_bump {
+            self.bump(index, call.now);
+        }
+        if won {
+            self.slab.entry_mut(index).marks |= mark::WIN_SENT;
+        }
+        if options.expiry.is_some() {
+            self.set_expiry(index, expiry, call);
+        }
+        Some(hit)
+    }
+
+    /// Creates the empty item that tells others a value is on its way.
+    fn vivify(&mut self, vivify: Expiry, options: &MetaGet, call: &mut Call<'_>) -> MetaHit {
+        let cas = call.version(options.cas_new);
+        let expiry = options.expiry.unwrap_or(vivify);
+        let data = allocate(call.key, &[], &[]);
+        let value = Value::new(Arc::clone(&data), call.key.len() as u8);
+        let (head, tail): (&[u8], &[u8]) = (&[], &[]);
+        let marks = mark::WIN_SENT | mark::FETCHED;
+        if self.fits(call.key.len(), 0) {
+            let write = Write {
+                head,
+                tail,
+                ready: Some(data),
+                flags: 0,
+                expiry,
+                marks,
+                cas,
+            };
+            self.put(None, write, call);
+        }
+        MetaHit {
+            item: Item {
+                value,
+                flags: 0,
+                cas,
+            },
+            expiry_before: expiry,
+            expiry,
+            fetched: false,
+            unused_seconds: 0,
+            won: true,
+            stale: false,
+            win_sent: false,
+            created: true,
+        }
+    }
+
+    pub(crate) fn meta_debug(&mut self, call: &mut Call<'_>) -> Option<MetaDebug> {
+        let index = self.find(call)?;
+        let entry = self.slab.entry(index);
+        Some(MetaDebug {
+            expiry: entry.expiry,
+            unused_seconds: call.now.saturating_sub(entry.used),
+            cas: entry.cas,
+            fetched: entry.has(mark::FETCHED),
+            bytes: allocation_bytes(entry.data.len()) + Slab::ENTRY_BYTES,
+        })
+    }
+
+    pub(crate) fn arithmetic(
+        &mut self,
+        options: &ArithmeticOptions,
+        call: &mut Call<'_>,
+    ) -> ArithmeticOutcome {
+        let Some(index) = self.find(call) else {
+            let Some(vivify) = options.vivify else {
+                self.count_arithmetic(options.direction, false);
+                return ArithmeticOutcome::NotFound;
+            };
+            let expiry = options.expiry.unwrap_or(vivify);
+            let number = options.initial;
+            let cas = call.version(options.cas_new);
+            self.put_number(None, number, 0, (0, expiry, 0, cas), call);
+            return ArithmeticOutcome::Done {
+                number,
+                cas,
+                expiry,
+            };
+        };
+        let entry = self.slab.entry(index);
+        if options.cas.is_some_and(|cas| cas != entry.cas) {
+            return ArithmeticOutcome::Exists;
+        }
+        let old = entry.item();
+        let Some(before) = parse_number(&old.value) else {
+            return ArithmeticOutcome::NotNumeric;
+        };
+        let (flags, marks) = (entry.flags, entry.marks);
+        let expiry = options.expiry.unwrap_or(entry.expiry);
+        let pad_to = old.value.len();
+        drop(old);
+        let number = match options.direction {
+            Direction::Increment => before.wrapping_add(options.delta),
+            Direction::Decrement => before.saturating_sub(options.delta),
+        };
+        self.count_arithmetic(options.direction, true);
+        let cas = call.version(options.cas_new);
+        self.put_number(
+            Some(index),
+            number,
+            pad_to,
+            (flags, expiry, marks, cas),
+            call,
+        );
+        ArithmeticOutcome::Done {
+            number,
+            cas,
+            expiry,
+        }
+    }
+
+    /// Stores a number in decimal, with spaces behind it up to the length of the old one.
+    fn put_number(
+        &mut self,
+        existing: Option<u32>,
+        number: u64,
+        pad_to: usize,
+        (flags, expiry, marks, cas): (u32, Expiry, u8, u64),
+        call: &mut Call<'_>,
+    ) {
+        let mut digits = itoa::Buffer::new();
+        let head = digits.format(number).as_bytes();
+        let spaces = vec![b' '; pad_to.saturating_sub(head.len())];
+        if self.fits(call.key.len(), head.len() + spaces.len()) {
+            let write = Write {
+                head,
+                tail: &spaces,
+                ready: None,
+                flags,
+                expiry,
+                marks,
+                cas,
+            };
+            self.put(existing, write, call);
+        }
+    }
+
+    /// Finds the entry and counts the lookup.
+    fn find_for_read(&mut self, call: &mut Call<'_>) -> Option<u32> {
+        let reclaimed = self.statistics.reclaimed;
+        let found = self.find(call);
+        self.statistics.cmd_get += 1;
+        if found.is_some() {
+            self.statistics.get_hits += 1;
+        } else {
+            self.statistics.get_misses += 1;
+            self.statistics.get_expired += self.statistics.reclaimed - reclaimed;
+        }
+        found
+    }
+
+    fn count_touch(&mut self, hit: bool) {
+        self.statistics.cmd_touch += 1;
+        if hit {
+            self.statistics.touch_hits += 1;
+        } else {
+            self.statistics.touch_misses += 1;
+        }
+    }
+
+    fn count_arithmetic(&mut self, direction: Direction, hit: bool) {
+        let counter = match (direction, hit) {
+            (Direction::Increment, true) => &mut self.statistics.incr_hits,
+            (Direction::Increment, false) => &mut self.statistics.incr_misses,
+            (Direction::Decrement, true) => &mut self.statistics.decr_hits,
+            (Direction::Decrement, false) => &mut self.statistics.decr_misses,
+        };
+        *counter += 1;
+    }
+}
+
+/// Reads a number as memcached does: blanks in front, a plus sign, digits, then the end or a
+/// blank with anything behind it.
+pub(crate) fn parse_number(value: &[u8]) -> Option<u64> {
+    let value = value.trim_ascii_start();
+    let value = value.strip_prefix(b"+").unwrap_or(value);
+    let digits = value
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    let (number, rest) = value.split_at(digits);
+    if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+        return None;
+    }
+    std::str::from_utf8(number).ok()?.parse().ok()
+}

@@ -1,0 +1,153 @@
+//! What the store hands out: values, items and times of expiry.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Seconds of Unix time, or a number of seconds, as memcached counts them.
+pub type Seconds = u32;
+
+/// The longest `exptime` that is an offset from now: 30 days. Anything above is Unix time.
+const EXPTIME_RELATIVE_MAX: i64 = 60 * 60 * 24 * 30;
+
+/// The bytes of a stored value, shared with the store without a copy.
+///
+/// Shape: one reference-counted allocation; a clone is a counter increment. The bytes never
+/// change while a `Value` holds them, whatever happens to the key.
+#[derive(Clone)]
+pub struct Value {
+    /// The key followed by the value.
+    data: Arc<[u8]>,
+    key_len: u8,
+}
+
+impl Value {
+    pub(crate) fn new(data: Arc<[u8]>, key_len: u8) -> Self {
+        Self { data, key_len }
+    }
+
+    /// The key these bytes were stored under.
+    pub fn key(&self) -> &[u8] {
+        self.data
+            .get(..usize::from(self.key_len))
+            .unwrap_or_default()
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.data
+            .get(usize::from(self.key_len)..)
+            .unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Value {}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "b\"{}\"", self.escape_ascii())
+    }
+}
+
+/// A value with what is stored beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The bytes.
+    pub value: Value,
+    /// The client's flags, opaque to the store.
+    pub flags: u32,
+    /// The unique number of this version, changed by every store and never by a touch.
+    pub cas: u64,
+}
+
+/// When an item stops existing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Expiry(Seconds);
+
+impl Expiry {
+    /// The item stays until it is deleted, flushed or evicted.
+    pub const NEVER: Self = Self(0);
+
+    /// The item is already gone.
+    pub const IMMEDIATE: Self = Self(1);
+
+    /// The item is gone from `time` on.
+    ///
+    /// Units: seconds of Unix time; 0 counts as long ago, not as never.
+    pub fn at(time: Seconds) -> Self {
+        Self(time.max(Self::IMMEDIATE.0))
+    }
+
+    /// Reads an `exptime` as it stands on the wire.
+    ///
+    /// Shape: 0 is never, a negative number is gone at once, up to 30 days is an offset from
+    /// `now`, more is Unix time. Numbers beyond 31 bits are gone at once, because memcached keeps
+    /// an `exptime` in a signed 32-bit integer.
+    ///
+    /// Source: memcached `doc/protocol.txt`, "Expiration times".
+    pub fn from_exptime(exptime: i64, now: Seconds) -> Self {
+        match exptime {
+            0 => Self::NEVER,
+            1..=EXPTIME_RELATIVE_MAX => {
+                let offset = u32::try_from(exptime).unwrap_or(u32::MAX);
+                Self::at(now.saturating_add(offset))
+            }
+            _ => i32::try_from(exptime)
+                .ok()
+                .and_then(|time| u32::try_from(time).ok())
+                .map_or(Self::IMMEDIATE, Self::at),
+        }
+    }
+
+    /// Whether an item with this expiry is gone at `now`.
+    pub fn is_past(self, now: Seconds) -> bool {
+        self != Self::NEVER && self.0 <= now
+    }
+
+    /// The Unix time of the expiry, or `None` for never.
+    pub fn time(self) -> Option<Seconds> {
+        (self != Self::NEVER).then_some(self.0)
+    }
+
+    /// The seconds left at `now`, or `None` for an item that does not expire.
+    pub fn remaining(self, now: Seconds) -> Option<Seconds> {
+        self.time().map(|time| time.saturating_sub(now))
+    }
+}
+
+/// Puts a key and the two parts of a value into one allocation.
+pub(crate) fn allocate(key: &[u8], head: &[u8], tail: &[u8]) -> Arc<[u8]> {
+    let len = key.len() + head.len() + tail.len();
+    // One allocation: the iterator's length is trusted, and filling it first is a `memset`.
+    let mut data: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+    if let Some(bytes) = Arc::get_mut(&mut data) {
+        let (front, rest) = bytes.split_at_mut(key.len());
+        let (middle, back) = rest.split_at_mut(head.len());
+        front.copy_from_slice(key);
+        middle.copy_from_slice(head);
+        back.copy_from_slice(tail);
+    }
+    data
+}
+
+/// The bytes that an allocation of `len` bytes of key and value really takes.
+///
+/// Two reference counts stand in front, and the allocator adds a word and rounds up to 16.
+pub(crate) fn allocation_bytes(len: usize) -> usize {
+    (len + 2 * size_of::<usize>() + size_of::<usize>()).next_multiple_of(16)
+}

@@ -1,0 +1,213 @@
+//! The arguments and results of the commands, one pair per command.
+
+use crate::item::{Expiry, Item, Seconds};
+
+/// Which items a store command may replace, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Store whatever is there (`set`; with a cas unique, `cas`).
+    #[default]
+    Set,
+    /// Store only where nothing is (`add`).
+    Add,
+    /// Store only where something is (`replace`).
+    Replace,
+    /// Put the bytes behind those that are there (`append`).
+    Append,
+    /// Put the bytes before those that are there (`prepend`).
+    Prepend,
+}
+
+/// How to store: `set add replace append prepend cas` and `ms`.
+///
+/// ```
+/// use dwell_store::{Expiry, StoreMode, StoreOptions};
+///
+/// let add_for_a_minute = StoreOptions {
+///     mode: StoreMode::Add,
+///     expiry: Expiry::from_exptime(60, 1_700_000_000),
+///     ..StoreOptions::default()
+/// };
+/// assert_eq!(add_for_a_minute.flags, 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreOptions {
+    /// Which items may be replaced (`M`).
+    pub mode: StoreMode,
+    /// The client's flags (`F`); ignored by append and prepend.
+    pub flags: u32,
+    /// When the item is gone (`T`); ignored by append and prepend.
+    pub expiry: Expiry,
+    /// Store only over this version (`cas`, `C`).
+    pub cas: Option<u64>,
+    /// With `cas`: also store over a newer version, marking the result stale (`I`).
+    pub invalidate: bool,
+    /// Append and prepend create a missing item with this expiry (`N`).
+    pub vivify: Option<Expiry>,
+    /// The version number to give the item instead of the next one (`E`).
+    pub cas_new: Option<u64>,
+}
+
+/// What became of a store command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOutcome {
+    /// Stored, as this version.
+    Stored {
+        /// The item's new version number.
+        cas: u64,
+    },
+    /// The condition of the mode was not met.
+    NotStored,
+    /// The item has another version than the one asked for.
+    Exists,
+    /// A version was asked for and there is no item.
+    NotFound,
+    /// The item exceeds the item size limit; a plain `set` has removed the old value.
+    TooLarge,
+}
+
+/// What `mg` asks for beyond the item.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MetaGet {
+    /// Give the item this expiry (`T`).
+    pub expiry: Option<Expiry>,
+    /// Create a missing item, empty, with this expiry (`N`).
+    pub vivify: Option<Expiry>,
+    /// Offer a win when fewer seconds than this are left (`R`), judged before `expiry` is applied.
+    pub recache: Option<Seconds>,
+    /// Do not count the read as a use of the item (`u`).
+    pub no_bump: bool,
+    /// The version number of an item created by `vivify` (`E`).
+    pub cas_new: Option<u64>,
+}
+
+/// What `mg` found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "five independent flags of the protocol"
+)]
+pub struct MetaHit {
+    /// The item.
+    pub item: Item,
+    /// The expiry the item had when the command came (`t` in front of `T` or `N`).
+    pub expiry_before: Expiry,
+    /// The expiry the item has now (`t`).
+    pub expiry: Expiry,
+    /// Whether the item had been read before (`h`).
+    pub fetched: bool,
+    /// Seconds since the item was last used (`l`).
+    pub unused_seconds: Seconds,
+    /// This caller should store a fresh value (`W`).
+    pub won: bool,
+    /// The item was invalidated (`X`).
+    pub stale: bool,
+    /// Somebody else has already been told to store a fresh value (`Z`).
+    pub win_sent: bool,
+    /// The item was created by this command.
+    pub created: bool,
+}
+
+/// How to delete: `delete` and `md`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeleteOptions {
+    /// Delete only this version (`C`).
+    pub cas: Option<u64>,
+    /// Mark the item stale instead, as a new version (`I`).
+    pub invalidate: bool,
+    /// With `invalidate`: give the item this expiry (`T`).
+    pub expiry: Option<Expiry>,
+    /// Keep the item but empty its value and flags (`x`).
+    pub remove_value: bool,
+    /// The version number for an item that stays (`E`).
+    pub cas_new: Option<u64>,
+}
+
+/// What became of a delete command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteOutcome {
+    /// Deleted, invalidated or emptied.
+    Deleted,
+    /// There is no such item.
+    NotFound,
+    /// The item has another version than the one asked for.
+    Exists,
+}
+
+/// Which way a number is changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Add, wrapping at 2^64 (`incr`, `MI`).
+    #[default]
+    Increment,
+    /// Subtract, stopping at 0 (`decr`, `MD`).
+    Decrement,
+}
+
+/// How to change a number: `incr`, `decr` and `ma`.
+#[derive(Clone, Copy, Debug)]
+pub struct ArithmeticOptions {
+    /// Which way (`M`).
+    pub direction: Direction,
+    /// By how much (`D`).
+    pub delta: u64,
+    /// Change only this version (`C`).
+    pub cas: Option<u64>,
+    /// Create a missing item with this expiry (`N`).
+    pub vivify: Option<Expiry>,
+    /// The number a created item holds (`J`).
+    pub initial: u64,
+    /// Give the item this expiry (`T`).
+    pub expiry: Option<Expiry>,
+    /// The version number to give the item instead of the next one (`E`).
+    pub cas_new: Option<u64>,
+}
+
+impl Default for ArithmeticOptions {
+    fn default() -> Self {
+        Self {
+            direction: Direction::Increment,
+            delta: 1,
+            cas: None,
+            vivify: None,
+            initial: 0,
+            expiry: None,
+            cas_new: None,
+        }
+    }
+}
+
+/// What became of an arithmetic command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArithmeticOutcome {
+    /// The number was changed, or created.
+    Done {
+        /// The number now stored.
+        number: u64,
+        /// The item's new version number.
+        cas: u64,
+        /// The item's expiry.
+        expiry: Expiry,
+    },
+    /// There is no such item.
+    NotFound,
+    /// The item has another version than the one asked for.
+    Exists,
+    /// The value is not a decimal number of 64 bits.
+    NotNumeric,
+}
+
+/// What `me` shows of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaDebug {
+    /// When the item is gone (`exp`).
+    pub expiry: Expiry,
+    /// Seconds since the item was last used (`la`).
+    pub unused_seconds: Seconds,
+    /// The version number (`cas`).
+    pub cas: u64,
+    /// Whether the item has been read (`fetch`).
+    pub fetched: bool,
+    /// The bytes the item occupies, overhead included (`size`).
+    pub bytes: usize,
+}

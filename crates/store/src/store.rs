@@ -1,0 +1,408 @@
+//! The store: shards, each behind its lock, under one face.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use foldhash::quality::RandomState;
+
+use crate::item::{Expiry, Item, Seconds, allocate};
+use crate::options::{
+    ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, MetaDebug, MetaGet,
+    MetaHit, StoreOptions, StoreOutcome,
+};
+use crate::shard::{Call, Shard};
+use crate::statistics::Statistics;
+use crate::watch::{Changes, Notify, WatcherId};
+
+/// The longest key of the protocol. Reads of longer keys miss; see [`Store::watch`] for waits.
+pub const KEY_BYTES_MAX: usize = 250;
+
+/// Below this a shard could not hold its own tables.
+const SHARD_BYTES_MIN: usize = 16 * 1024;
+
+/// A value of at least this many bytes is copied before the lock is taken.
+const COPY_OUTSIDE_BYTES: usize = 4096;
+
+/// The sizes of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// The bytes the store may take for items and everything it needs to find them.
+    pub bytes_max: usize,
+    /// The bytes of one item as memcached counts them: key, value and a header of 59 bytes.
+    ///
+    /// An item larger than a quarter of a shard is refused too.
+    pub item_bytes_max: usize,
+    /// The number of shards wanted; fewer if four of the largest items would not fit into one.
+    pub shards: usize,
+}
+
+impl Default for StoreConfig {
+    /// 64 MiB in 16 shards, with items of up to 1 MiB.
+    fn default() -> Self {
+        Self {
+            bytes_max: 64 << 20,
+            item_bytes_max: 1 << 20,
+            shards: 16,
+        }
+    }
+}
+
+/// An in-memory store with the semantics of memcached and word of every change.
+///
+/// Shape: shared by all threads; every command locks the one shard of its key. Time comes from the
+/// caller, in seconds, and may differ between threads by a little. The memory of a value that a
+/// caller still holds after the store dropped it is not counted.
+///
+/// ```
+/// use dwell_store::{Expiry, Store, StoreConfig};
+///
+/// let now = 1_700_000_000;
+/// let store = Store::new(&StoreConfig::default(), Box::new(()));
+/// store.set(b"greeting", 0, Expiry::at(now + 60), b"hello", now);
+/// assert_eq!(&*store.get(b"greeting", now).unwrap().value, b"hello");
+/// assert!(store.get(b"greeting", now + 60).is_none());
+/// ```
+pub struct Store {
+    shards: Box<[Mutex<Shard>]>,
+    item_bytes_max: usize,
+    hasher: RandomState,
+    /// The last version number given out.
+    versions: AtomicU64,
+    flushes: AtomicU64,
+    notify: Box<dyn Notify>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Store")
+            .field("shards", &self.shards.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// An empty store that tells `notify` of changes to watched keys.
+    pub fn new(config: &StoreConfig, notify: Box<dyn Notify>) -> Self {
+        let largest = config.item_bytes_max.saturating_mul(4).max(SHARD_BYTES_MIN);
+        let room_for = (config.bytes_max / largest).max(1);
+        let count = config.shards.clamp(1, room_for);
+        // The next lower power of two.
+        let count = 1 << count.ilog2();
+        let bytes_max = shard_bytes(config.bytes_max, count);
+        let shards = (0..count)
+            .map(|_| Mutex::new(Shard::new(bytes_max, config.item_bytes_max)))
+            .collect();
+        Self {
+            shards,
+            item_bytes_max: config.item_bytes_max,
+            hasher: RandomState::default(),
+            versions: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+            notify,
+        }
+    }
+
+    /// Reads an item: `get` and `gets`.
+    pub fn get(&self, key: &[u8], now: Seconds) -> Option<Item> {
+        self.call(key, now, |shard, call| shard.get(None, call))
+    }
+
+    /// Reads an item and gives it a new expiry: `gat` and `gats`.
+    pub fn get_and_touch(&self, key: &[u8], expiry: Expiry, now: Seconds) -> Option<Item> {
+        self.call(key, now, |shard, call| shard.get(Some(expiry), call))
+    }
+
+    /// Stores a value whatever is there: `set`. See [`Store::store`] for the other modes.
+    pub fn set(
+        &self,
+        key: &[u8],
+        flags: u32,
+        expiry: Expiry,
+        value: &[u8],
+        now: Seconds,
+    ) -> StoreOutcome {
+        self.store(
+            key,
+            value,
+            &StoreOptions {
+                flags,
+                expiry,
+                ..StoreOptions::default()
+            },
+            now,
+        )
+    }
+
+    /// Stores a value: `set add replace append prepend cas`, and `ms` except for its counter.
+    pub fn store(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        options: &StoreOptions,
+        now: Seconds,
+    ) -> StoreOutcome {
+        self.store_counting(key, value, options, 0, now)
+    }
+
+    /// Removes what is under a key that could not be set, uncounted.
+    ///
+    /// A server calls this for a `set` whose value it refused to receive: the client meant to
+    /// replace the old value, so it must not be served on.
+    pub fn discard(&self, key: &[u8], now: Seconds) {
+        self.call(key, now, |shard, call| {
+            shard.statistics.store_too_large += 1;
+            if let Some(index) = shard.find(call) {
+                shard.remove(index, call);
+            }
+        });
+    }
+
+    /// Deletes an item: `delete`.
+    pub fn delete(&self, key: &[u8], now: Seconds) -> bool {
+        let options = DeleteOptions::default();
+        self.call(key, now, |shard, call| shard.delete(&options, call)) == DeleteOutcome::Deleted
+    }
+
+    /// Changes a number: `incr` and `decr`.
+    pub fn arithmetic(
+        &self,
+        key: &[u8],
+        options: &ArithmeticOptions,
+        now: Seconds,
+    ) -> ArithmeticOutcome {
+        self.call(key, now, |shard, call| shard.arithmetic(options, call))
+    }
+
+    /// Gives an item a new expiry: `touch`.
+    pub fn touch(&self, key: &[u8], expiry: Expiry, now: Seconds) -> bool {
+        self.call(key, now, |shard, call| shard.touch(expiry, call))
+    }
+
+    /// Reads an item as `mg` does.
+    pub fn meta_get(&self, key: &[u8], options: &MetaGet, now: Seconds) -> Option<MetaHit> {
+        self.call(key, now, |shard, call| {
+            shard.statistics.cmd_meta += 1;
+            shard.meta_get(options, call)
+        })
+    }
+
+    /// Stores a value as `ms` does.
+    pub fn meta_set(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        options: &StoreOptions,
+        now: Seconds,
+    ) -> StoreOutcome {
+        self.store_counting(key, value, options, 1, now)
+    }
+
+    /// Deletes or invalidates an item as `md` does.
+    pub fn meta_delete(&self, key: &[u8], options: &DeleteOptions, now: Seconds) -> DeleteOutcome {
+        self.call(key, now, |shard, call| {
+            shard.statistics.cmd_meta += 1;
+            shard.delete(options, call)
+        })
+    }
+
+    /// Changes a number as `ma` does.
+    pub fn meta_arithmetic(
+        &self,
+        key: &[u8],
+        options: &ArithmeticOptions,
+        now: Seconds,
+    ) -> ArithmeticOutcome {
+        self.call(key, now, |shard, call| {
+            shard.statistics.cmd_meta += 1;
+            shard.arithmetic(options, call)
+        })
+    }
+
+    /// Describes an item as `me` does, without counting as a use of it.
+    pub fn meta_debug(&self, key: &[u8], now: Seconds) -> Option<MetaDebug> {
+        self.call(key, now, |shard, call| {
+            shard.statistics.cmd_meta += 1;
+            shard.meta_debug(call)
+        })
+    }
+
+    /// Removes everything: `flush_all`.
+    ///
+    /// Shape: `delay` as on the wire; 0 and negative numbers mean now, others when everything
+    /// stored by then goes. A later call replaces a delayed one. All shards are locked for the
+    /// moment of an immediate flush, so it is one point in time for every key.
+    pub fn flush_all(&self, delay: i64, now: Seconds) {
+        // Relaxed: only a count.
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        let at = Expiry::from_exptime(delay.max(0), now);
+        if let Some(time) = at.time().filter(|_| !at.is_past(now)) {
+            self.each_shard(|shard| shard.flush_at(time));
+            return;
+        }
+        let mut changes = Changes::default();
+        // Always in the order of the index, and no other command holds two locks.
+        let mut guards: Vec<_> = (0..self.shards.len())
+            .map(|index| self.lock(index))
+            .collect();
+        let flushed: Vec<_> = guards
+            .iter_mut()
+            .map(|shard| shard.flush(&mut changes))
+            .collect();
+        drop(guards);
+        drop(flushed);
+        changes.deliver(&*self.notify);
+    }
+
+    /// Registers a watcher of a key and reads the item, as one step.
+    ///
+    /// Shape: from here until [`Store::unwatch`] the watcher hears of every change, once per
+    /// [`Store::reread`]. Registering again changes nothing. The key may be missing, and may be
+    /// longer than the protocol allows. A registered key takes about 150 bytes and its length,
+    /// not counted in the bound of the store: whoever registers bounds its waits.
+    pub fn watch(&self, key: &[u8], watcher: WatcherId, now: Seconds) -> Option<Item> {
+        self.call(key, now, |shard, call| shard.watch(watcher, call))
+    }
+
+    /// Reads the item after a notification, as one step with asking for the next one.
+    pub fn reread(&self, key: &[u8], watcher: WatcherId, now: Seconds) -> Option<Item> {
+        self.call(key, now, |shard, call| shard.reread(watcher, call))
+    }
+
+    /// Ends a watcher's interest in a key; whether it had any.
+    ///
+    /// A notification on its way may still arrive.
+    pub fn unwatch(&self, key: &[u8], watcher: WatcherId) -> bool {
+        let hash = self.hasher.hash_one(key);
+        self.shard(hash).watches.remove(hash as u32, key, watcher)
+    }
+
+    /// Does what time alone makes due; to be called about once a second.
+    ///
+    /// Shape: every watched key whose item has expired is noticed. Besides, up to `budget` items
+    /// are looked at, where the last sweep ended, and the expired ones are removed. Returns the
+    /// number of items removed.
+    pub fn sweep(&self, now: Seconds, budget: usize) -> usize {
+        let share = budget.div_ceil(self.shards.len());
+        let mut removed = 0;
+        for index in 0..self.shards.len() {
+            let mut changes = Changes::default();
+            let mut guard = self.lock(index);
+            let flushed = guard.advance(now, &mut changes);
+            removed += guard.sweep(now, share, &mut changes);
+            drop(guard);
+            drop(flushed);
+            changes.deliver(&*self.notify);
+        }
+        removed
+    }
+
+    /// Changes the bound of the store and evicts what no longer fits: `cache_memlimit`.
+    pub fn set_bytes_max(&self, bytes_max: usize, now: Seconds) {
+        let bytes_max = shard_bytes(bytes_max, self.shards.len());
+        for index in 0..self.shards.len() {
+            let changes = Changes::default();
+            let mut call = Call {
+                key: &[],
+                hash: 0,
+                now,
+                versions: &self.versions,
+                changes,
+            };
+            self.lock(index).set_bytes_max(bytes_max, &mut call);
+            call.changes.deliver(&*self.notify);
+        }
+    }
+
+    /// Sums the counters of all shards.
+    pub fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        self.each_shard(|shard| {
+            sum.add(&Statistics {
+                bytes: shard.bytes() as u64,
+                curr_items: shard.slab.len() as u64,
+                limit_maxbytes: shard.bytes_max() as u64,
+                hash_bytes: shard.table_bytes() as u64,
+                watched_keys: shard.watches.len() as u64,
+                watch_notifications: shard.watches.notifications,
+                ..shard.statistics
+            });
+        });
+        sum.cmd_flush = self.flushes.load(Ordering::Relaxed);
+        sum
+    }
+
+    /// Sets the counters to 0, not the gauges: `stats reset`.
+    pub fn reset_statistics(&self) {
+        self.flushes.store(0, Ordering::Relaxed);
+        self.each_shard(|shard| {
+            shard.statistics = Statistics::default();
+            shard.watches.notifications = 0;
+        });
+    }
+
+    /// Runs one command on the shard of its key, and afterwards makes the calls it owes.
+    fn call<R>(
+        &self,
+        key: &[u8],
+        now: Seconds,
+        command: impl FnOnce(&mut Shard, &mut Call<'_>) -> R,
+    ) -> R {
+        let hash = self.hasher.hash_one(key);
+        let changes = Changes::default();
+        // The low half of the hash is kept with the item, the high half chooses the shard.
+        let mut call = Call {
+            key,
+            hash: hash as u32,
+            now,
+            versions: &self.versions,
+            changes,
+        };
+        let mut shard = self.shard(hash);
+        let flushed = shard.advance(now, &mut call.changes);
+        let result = command(&mut shard, &mut call);
+        drop(shard);
+        drop(flushed);
+        call.changes.deliver(&*self.notify);
+        result
+    }
+
+    fn store_counting(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        options: &StoreOptions,
+        meta_commands: u64,
+        now: Seconds,
+    ) -> StoreOutcome {
+        let large = (COPY_OUTSIDE_BYTES..=self.item_bytes_max).contains(&value.len());
+        let ready = large.then(|| allocate(key, value, &[]));
+        self.call(key, now, |shard, call| {
+            shard.statistics.cmd_meta += meta_commands;
+            shard.store(value, ready, options, call)
+        })
+    }
+
+    fn each_shard(&self, mut visit: impl FnMut(&mut Shard)) {
+        for index in 0..self.shards.len() {
+            visit(&mut self.lock(index));
+        }
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        self.lock((hash >> 32) as usize & (self.shards.len() - 1))
+    }
+
+    fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
+        // A poisoned lock is taken all the same: a store that refuses every command after one
+        // panic would be the worse failure.
+        self.shards[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn shard_bytes(bytes_max: usize, shards: usize) -> usize {
+    (bytes_max / shards).max(SHARD_BYTES_MIN)
+}

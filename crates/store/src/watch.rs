@@ -1,0 +1,274 @@
+//! Who waits for which key, and whom to tell of a change.
+//!
+//! A watched key has an entry of its own beside the items, so a missing key can be watched and a
+//! key that nobody watches costs one comparison with an empty table.
+//!
+//! # Why no wake-up is lost
+//!
+//! Everything below happens under the lock of the key's shard, except the call of
+//! [`Notify::changed`]:
+//!
+//! 1. `watch` adds the watcher and reads the item, in one hold of the lock.
+//! 2. A write changes the item and then sets the watcher's pending mark; if the mark was not set
+//!    before, the writer owes one call, which it makes after it has released the lock.
+//! 3. `reread` clears the pending mark and reads the item, in one hold of the lock.
+//!
+//! A write is either before the read of step 1, and the reader has its value, or after it, and
+//! finds the watcher registered. A write that finds the mark set owes nothing, because the call
+//! owed for the mark has not been answered by a `reread` yet, and that `reread` will see the write.
+//! A write after the `reread` finds the mark clear and owes a call of its own. So whenever a
+//! watcher's last read differs from the item, a call is owed or has been made and awaits its
+//! `reread`. A call may arrive for a change that an earlier read has already seen: that costs one
+//! comparison.
+//!
+//! The call is made outside of the lock so that a notified loop can use the store at once and a
+//! slow receiver holds up no other command.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use crate::item::{Expiry, Seconds};
+
+/// A loop that waits for keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WatcherId(u8);
+
+impl WatcherId {
+    /// The number of watchers there can be.
+    pub const COUNT: u8 = 64;
+
+    /// The watcher of this index, or `None` if the index is not below [`WatcherId::COUNT`].
+    pub fn new(index: u8) -> Option<Self> {
+        (index < Self::COUNT).then_some(Self(index))
+    }
+
+    /// The index.
+    pub fn index(self) -> u8 {
+        self.0
+    }
+
+    fn bit(self) -> u64 {
+        1 << self.0
+    }
+}
+
+/// Receives word of changes, on the thread that made them.
+pub trait Notify: Send + Sync {
+    /// The item under `key` is no longer what `watcher` last read.
+    ///
+    /// Shape: called once per key and watcher until the watcher's `reread`, by whichever thread
+    /// made the change, with no lock of the store held. It should hand the key to the watcher's
+    /// inbox and return.
+    fn changed(&self, watcher: WatcherId, key: &[u8]);
+}
+
+/// A receiver for stores that nobody watches.
+impl Notify for () {
+    fn changed(&self, _watcher: WatcherId, _key: &[u8]) {}
+}
+
+/// The calls a command owes when it has released its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(Vec<(Arc<[u8]>, u64)>);
+
+impl Changes {
+    /// Makes the calls.
+    pub(crate) fn deliver(self, notify: &dyn Notify) {
+        for (key, mut watchers) in self.0 {
+            while watchers != 0 {
+                notify.changed(WatcherId(watchers.trailing_zeros() as u8), &key);
+                watchers &= watchers - 1;
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Watch {
+    key: Arc<[u8]>,
+    hash: u32,
+    watchers: u64,
+    /// The watchers that are owed a `reread`; a subset of `watchers`.
+    pending: u64,
+    /// When to look whether the item has expired: never later than its expiry.
+    alarm: Option<Seconds>,
+}
+
+/// The watched keys of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    slots: Vec<Option<Watch>>,
+    free: Vec<u32>,
+    table: HashTable<u32>,
+    /// The alarms of all watches.
+    alarms: BTreeSet<(Seconds, u32)>,
+    pub(crate) notifications: u64,
+}
+
+impl Watches {
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Adds a watcher of a key.
+    pub(crate) fn add(&mut self, hash: u32, key: &[u8], watcher: WatcherId) {
+        if let Some(watch) = self.find(hash, key).and_then(|slot| self.slot(slot)) {
+            watch.watchers |= watcher.bit();
+            return;
+        }
+        let watch = Watch {
+            key: Arc::from(key),
+            hash,
+            watchers: watcher.bit(),
+            pending: 0,
+            alarm: None,
+        };
+        let slot = if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(watch);
+            slot
+        } else {
+            self.slots.push(Some(watch));
+            (self.slots.len() - 1) as u32
+        };
+        let slots = &self.slots;
+        self.table.insert_unique(spread(hash), slot, |&slot| {
+            slots[slot as usize]
+                .as_ref()
+                .map_or(0, |watch| spread(watch.hash))
+        });
+    }
+
+    /// Removes a watcher of a key; whether it was one.
+    pub(crate) fn remove(&mut self, hash: u32, key: &[u8], watcher: WatcherId) -> bool {
+        let Some(slot) = self.find(hash, key) else {
+            return false;
+        };
+        let Some(watch) = self.slot(slot) else {
+            return false;
+        };
+        let was_watching = watch.watchers & watcher.bit() != 0;
+        watch.watchers &= !watcher.bit();
+        watch.pending &= !watcher.bit();
+        if watch.watchers != 0 {
+            return was_watching;
+        }
+        if let Some(alarm) = watch.alarm {
+            self.alarms.remove(&(alarm, slot));
+        }
+        if let Ok(occupied) = self.table.find_entry(spread(hash), |&other| other == slot) {
+            occupied.remove();
+        }
+        self.slots[slot as usize] = None;
+        self.free.push(slot);
+        self.release_slack();
+        was_watching
+    }
+
+    /// Clears the pending mark of a watcher, before it reads.
+    pub(crate) fn acknowledge(&mut self, hash: u32, key: &[u8], watcher: WatcherId) {
+        if let Some(watch) = self.find(hash, key).and_then(|slot| self.slot(slot)) {
+            watch.pending &= !watcher.bit();
+        }
+    }
+
+    /// Marks the watchers of a changed key; `expiry` is that of the item now there.
+    pub(crate) fn changed(&mut self, hash: u32, key: &[u8], expiry: Expiry, to: &mut Changes) {
+        let Some(slot) = self.find(hash, key) else {
+            return;
+        };
+        self.mark(slot, to);
+        self.set_alarm(slot, expiry);
+    }
+
+    /// Notes that the item of a key has a new expiry.
+    pub(crate) fn expiry_moved(&mut self, hash: u32, key: &[u8], expiry: Expiry) {
+        if let Some(slot) = self.find(hash, key) {
+            self.set_alarm(slot, expiry);
+        }
+    }
+
+    /// Marks the watchers of every key that `was_there` says had an item, which is gone now.
+    pub(crate) fn flushed(&mut self, was_there: impl Fn(u32, &[u8]) -> bool, to: &mut Changes) {
+        for slot in 0..self.slots.len() {
+            let watch = self.slots[slot].as_ref();
+            if watch.is_some_and(|watch| was_there(watch.hash, &watch.key)) {
+                self.mark(slot as u32, to);
+            }
+        }
+    }
+
+    /// Takes one alarm that is due, as the hash and key to look at.
+    pub(crate) fn pop_alarm(&mut self, now: Seconds) -> Option<(u32, Arc<[u8]>)> {
+        let &(alarm, slot) = self.alarms.first()?;
+        if alarm > now {
+            return None;
+        }
+        self.alarms.pop_first();
+        let watch = self.slot(slot)?;
+        watch.alarm = None;
+        Some((watch.hash, Arc::clone(&watch.key)))
+    }
+
+    fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
+        if self.table.is_empty() {
+            return None;
+        }
+        let is_key = |&slot: &u32| {
+            self.slots[slot as usize]
+                .as_ref()
+                .is_some_and(|watch| *watch.key == *key)
+        };
+        self.table.find(spread(hash), is_key).copied()
+    }
+
+    fn slot(&mut self, slot: u32) -> Option<&mut Watch> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    fn mark(&mut self, slot: u32, to: &mut Changes) {
+        let Some(watch) = self.slot(slot) else { return };
+        let fresh = watch.watchers & !watch.pending;
+        if fresh == 0 {
+            return;
+        }
+        watch.pending |= fresh;
+        let key = Arc::clone(&watch.key);
+        self.notifications += u64::from(fresh.count_ones());
+        to.0.push((key, fresh));
+    }
+
+    /// Makes sure that the watch has an alarm no later than `expiry`.
+    ///
+    /// An alarm that is too early stays: when it rings, the item is looked at and the alarm is set
+    /// anew, so pushing an expiry ahead again and again costs nothing.
+    fn set_alarm(&mut self, slot: u32, expiry: Expiry) {
+        let Some(time) = expiry.time() else { return };
+        let Some(watch) = self.slot(slot) else { return };
+        let before = watch.alarm;
+        if before.is_some_and(|alarm| alarm <= time) {
+            return;
+        }
+        watch.alarm = Some(time);
+        if let Some(alarm) = before {
+            self.alarms.remove(&(alarm, slot));
+        }
+        self.alarms.insert((time, slot));
+    }
+
+    /// Gives memory back when the last of many watches is gone.
+    fn release_slack(&mut self) {
+        if self.table.is_empty() {
+            *self = Self {
+                notifications: self.notifications,
+                ..Self::default()
+            };
+        }
+    }
+}
+
+/// Widens a hash for a table that looks at the top bits.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
