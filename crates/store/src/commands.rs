@@ -176,7 +176,7 @@ impl Shard {
             ready: None,
             flags: old.flags,
             expiry,
-            marks,
+            marks: 0,
             cas,
         };
         self.put(Some(index), write, call);
