@@ -1,0 +1,201 @@
+"""The command lines of `bench/run` and `bench/targets`."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any, NoReturn
+
+from harness import machine, measure, plot, pollers, results, tables, targets, waiting
+from harness.contenders import Contender
+from harness.measure import Method, Row, say
+from harness.paths import REPOSITORY, RESULTS, SCRATCH_RESULTS, release_directory
+from harness.stage import LOAD_CORE, SERVER_CORE, ContenderError
+from harness.suite import AB_CONTENDERS, IDLE_CONTENDERS, REQUEST_GROUPS
+
+AB_TITLE = "The 2009 command: ab -c 50 -n 5000, a connection per request"
+PARTS = [group.name for group in REQUEST_GROUPS] + ["ab", "waiting"]
+BUILDS = (
+    ["-p", "dwell-bench-floor"],
+    ["--bin", "dwell"],
+    ["-p", "dwell-engine", "--example", "hello"],
+)
+
+Table = dict[str, Any]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`bench/run`: measures, keeps the result, and makes the tables and the plot from it."""
+    options = _run_options(arguments)
+    _require_machine()
+    if not options.no_build:
+        _build()
+    signal.signal(signal.SIGTERM, _end)
+    # The harness keeps off the server's core; what it starts is pinned by taskset.
+    os.sched_setaffinity(0, {LOAD_CORE})
+
+    method = _method(options)
+    kind = "quick" if options.quick else "partial" if options.only else "full"
+    result: results.Result = {
+        "schema": results.SCHEMA,
+        "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "kind": kind,
+        "machine": machine.facts(),
+        "method": asdict(method),
+    }
+    if result["machine"]["load_before"] > machine.QUIET_LOAD:
+        say(f"note: the machine is busy (load {result['machine']['load_before']})")
+    result["tables"] = _measure_all(options.only, method)
+    _publish(result, keep=kind == "full" or options.keep)
+    return 1 if any(row["problems"] for part in result["tables"] for row in part["rows"]) else 0
+
+
+def show_targets(arguments: Sequence[str]) -> int:
+    """`bench/targets`: prints every target figure with its newest measured value."""
+    parser = argparse.ArgumentParser(prog="bench/targets", description=show_targets.__doc__)
+    parser.parse_args(arguments)
+    print(targets.report(targets.load(), results.load_all()))
+    return 0
+
+
+def _run_options(arguments: Sequence[str]) -> argparse.Namespace:
+    names = [*PARTS, *_contender_names()]
+    parser = argparse.ArgumentParser(
+        prog="bench/run",
+        description="Measures Dwell and its peers side by side; bench/README.md is the method.",
+        epilog=f"Names for --only: {', '.join(names)}.",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round of everything: does it all work?"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        choices=names,
+        default=[],
+        help="measure only this part or contender; may be repeated",
+    )
+    parser.add_argument("--rounds", type=int, help="rounds per contender (default 3)")
+    parser.add_argument(
+        "--seconds", type=int, help="seconds of load per round, after the warm-up (default 6)"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the result of a quick or partial run as well"
+    )
+    parser.add_argument("--no-build", action="store_true", help="measure what is already built")
+    return parser.parse_args(arguments)
+
+
+def _method(options: argparse.Namespace) -> Method:
+    method = measure.QUICK if options.quick else Method()
+    if options.rounds is not None:
+        method = replace(method, rounds=options.rounds)
+    if options.seconds is not None:
+        method = replace(method, seconds=options.seconds)
+    return method
+
+
+def _require_machine() -> None:
+    """Stops with a plain sentence where the machine cannot measure."""
+    if missing := machine.missing_tools():
+        tools = ", ".join(f"{tool} (Debian: {package})" for tool, package in missing.items())
+        sys.exit(f"bench/run needs {tools}; bench/requirements installs them")
+    if not {SERVER_CORE, LOAD_CORE} <= os.sched_getaffinity(0):
+        sys.exit("bench/run needs two cores: 0 for the server, 1 for the load generator")
+
+
+def _build() -> None:
+    for build in BUILDS:
+        say(f"cargo build --release {' '.join(build)}")
+        done = subprocess.run(
+            ["cargo", "build", "--release", "--quiet", "--locked", *build],
+            cwd=REPOSITORY,
+            check=False,
+        )
+        if done.returncode != 0:
+            sys.exit(f"bench/run cannot build what it is to measure into {release_directory()}")
+
+
+def _end(*_: object) -> NoReturn:
+    """Ends by an exception, so that every stage stops its programs."""
+    raise SystemExit("bench/run was told to stop")
+
+
+def _contender_names() -> list[str]:
+    return [contender.name for group in REQUEST_GROUPS for contender in group.contenders]
+
+
+def _measure_all(only: Sequence[str], method: Method) -> list[Table]:
+    found: list[Table] = []
+    for group in REQUEST_GROUPS:
+        contenders = _chosen(group.name, group.contenders, only)
+        if contenders:
+            say(group.title)
+            rows = measure.in_turn(
+                contenders,
+                method.rounds,
+                lambda running, row: measure.load_sample(running, method, row),
+            )
+            measure.trace(contenders, rows, method.trace_seconds)
+            found.append(_table(group.name, group.title, rows))
+    if not only or "ab" in only:
+        say(AB_TITLE)
+        rows = measure.in_turn(
+            AB_CONTENDERS,
+            method.rounds,
+            lambda running, row: measure.ab_sample(running, method, row),
+        )
+        found.append(_table("ab", AB_TITLE, rows))
+    if not only or "waiting" in only:
+        found += _measure_waiting(method)
+    return found
+
+
+def _measure_waiting(method: Method) -> list[Table]:
+    clients = f"{method.waiting_clients:,}"
+    say(f"{clients} clients waiting")
+    try:
+        pollers.raise_descriptor_limit(method.waiting_clients)
+    except ContenderError as error:
+        say(f"  left out: {error}")
+        return []
+    rows = waiting.run(IDLE_CONTENDERS, method)
+    idle = [row for row in rows if row.name.startswith("idle_")]
+    held = [row for row in rows if not row.name.startswith("idle_")]
+    return [
+        _table("idle", f"{clients} idle keep-alive connections, after one request each", idle),
+        _table("held", f"{clients} clients waiting on the embedded store", held),
+    ]
+
+
+def _chosen(part: str, contenders: Sequence[Contender], only: Sequence[str]) -> Sequence[Contender]:
+    if not only or part in only:
+        return contenders
+    return [contender for contender in contenders if contender.name in only]
+
+
+def _table(name: str, title: str, rows: Sequence[Row]) -> Table:
+    return {"name": name, "title": title, "rows": [row.as_dict() for row in rows]}
+
+
+def _publish(result: results.Result, *, keep: bool) -> None:
+    """Saves the result; a full one becomes `latest.md` and `latest.svg`, others are printed."""
+    directory = RESULTS if keep else SCRATCH_RESULTS
+    path = results.save(result, directory)
+    shown = directory if result["kind"] == "full" or not keep else SCRATCH_RESULTS
+    shown.mkdir(parents=True, exist_ok=True)
+    groups = plot.bar_groups(result)
+    if groups:
+        facts = result["machine"]
+        source = f"{path.name}: {facts['cpu']}, Linux {facts['kernel']}, nginx {facts['nginx']}"
+        (shown / "latest.svg").write_text(plot.svg(groups, source))
+    standings = [targets.standing(target, [result]) for target in targets.load()]
+    document = tables.document(result, standings, "latest.svg" if groups else None)
+    (shown / "latest.md").write_text(document)
+    print(document)
+    say(f"kept as {path.relative_to(REPOSITORY)}; tables in {shown.relative_to(REPOSITORY)}")

@@ -1,0 +1,19 @@
+"""The programs that are compared: one small class each, and the list of all."""
+
+from harness.contenders.base import BODY, Contender, Running
+from harness.contenders.edge import EdgeHit, EdgeMiss
+from harness.contenders.nginx import NginxMemcached, NginxProxy, NginxReturn
+from harness.contenders.plain import EngineHello, Floor
+
+__all__ = [
+    "BODY",
+    "Contender",
+    "EdgeHit",
+    "EdgeMiss",
+    "EngineHello",
+    "Floor",
+    "NginxMemcached",
+    "NginxProxy",
+    "NginxReturn",
+    "Running",
+]

@@ -1,0 +1,142 @@
+"""Many waiting clients in one process.
+
+They are opened and asked one after another over blocking sockets, which is simple and puts no load
+on the server worth mentioning. Only the moment that is timed, a wake-up of all of them, goes
+through one epoll set: arrivals are counted there without reading anything, so what is timed is the
+server and not this program.
+"""
+
+import resource
+import select
+import socket
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from harness import http
+from harness.stage import HOST, ContenderError
+
+DESCRIPTORS = 20_000
+SPARE_DESCRIPTORS = 200
+WAIT_SECONDS = 50
+SOCKET_TIMEOUT_SECONDS = 10
+
+
+def raise_descriptor_limit(clients: int) -> None:
+    """Lets this process, and the servers it starts, hold `clients` connections.
+
+    Raises:
+        ContenderError: the system's hard limit is too low.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(DESCRIPTORS, hard) if hard != resource.RLIM_INFINITY else DESCRIPTORS
+    if wanted < clients + SPARE_DESCRIPTORS:
+        raise ContenderError(f"{clients} clients need more descriptors than the limit of {hard}")
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class Pollers:
+    """Keep-alive clients, one per path; the same path may stand there many times."""
+
+    def __init__(self, port: int, paths: Sequence[str]) -> None:
+        self._port = port
+        self._paths = paths
+        self._sockets: list[socket.socket] = []
+        self._cursors: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._sockets:
+            connection.close()
+
+    def open(self) -> None:
+        """Connects every client and has one request of each answered.
+
+        Raises:
+            ContenderError: an answer is not 200.
+        """
+        for path in self._paths:
+            connection = socket.create_connection(
+                (HOST, self._port), timeout=SOCKET_TIMEOUT_SECONDS
+            )
+            self._sockets.append(connection)
+            connection.sendall(http.request(path))
+            answer = http.receive(connection)
+            if answer.status != 200:
+                raise ContenderError(f"{path} was answered {answer.status}")
+            self._cursors.append(answer.fields.get("etag", ""))
+
+    def hold(self) -> None:
+        """Has every client ask for something newer than it has, and wait for it."""
+        for connection, path, cursor in zip(self._sockets, self._paths, self._cursors, strict=True):
+            if not cursor:
+                raise ContenderError(f"{path} was answered without an ETag")
+            fields = {"If-None-Match": cursor, "Prefer": f"wait={WAIT_SECONDS}"}
+            connection.sendall(http.request(path, fields))
+
+    def require_silence(self) -> None:
+        """Checks that every client is still connected and waiting.
+
+        Raises:
+            ContenderError: some were answered, or closed.
+        """
+        watch = select.poll()
+        for connection in self._sockets:
+            watch.register(connection, select.POLLIN)
+        answered = len(watch.poll(0))
+        if answered:
+            raise ContenderError(
+                f"{answered} of {len(self._sockets)} clients were not kept waiting"
+            )
+
+    def arrivals(self) -> "Arrivals":
+        """A watch over all clients, to be made before what wakes them."""
+        return Arrivals(self._sockets)
+
+    def take_answers(self, body: bytes) -> None:
+        """Reads the answer each client got and remembers its cursor.
+
+        Raises:
+            ContenderError: an answer is not 200 with `body`.
+        """
+        for index, connection in enumerate(self._sockets):
+            answer = http.receive(connection)
+            if answer.status != 200 or answer.body != body:
+                raise ContenderError(f"a waiter got {answer.status} {answer.body[:40]!r}")
+            self._cursors[index] = answer.fields.get("etag", "")
+
+
+class Arrivals:
+    """The moments at which answers reach a set of sockets."""
+
+    def __init__(self, sockets: Sequence[socket.socket]) -> None:
+        self._count = len(sockets)
+        self._epoll = select.epoll(self._count)
+        for connection in sockets:
+            self._epoll.register(connection, select.EPOLLIN | select.EPOLLET)
+
+    def wait_all(self, timeout_seconds: float) -> tuple[float, float]:
+        """Waits until every socket has something to read; the monotonic times of first and last.
+
+        Raises:
+            ContenderError: not all had by the end of the time.
+        """
+        give_up = time.monotonic() + timeout_seconds
+        seen: set[int] = set()
+        first = last = 0.0
+        while len(seen) < self._count:
+            events = self._epoll.poll(max(0.0, give_up - time.monotonic()), self._count)
+            last = time.monotonic()
+            if not events:
+                raise ContenderError(f"{len(seen)} of {self._count} waiters were answered")
+            if not seen:
+                first = last
+            seen.update(descriptor for descriptor, _ in events)
+        return first, last
+
+    def close(self) -> None:
+        """Ends the watch; the sockets stay open."""
+        self._epoll.close()

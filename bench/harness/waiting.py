@@ -1,0 +1,195 @@
+"""What waiting clients cost: memory each, CPU while nothing happens, and one wake-up of all."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from harness import accounting, memcached
+from harness.contenders import Contender
+from harness.contenders.edge import Edge, start_edge
+from harness.measure import Method, Row, say
+from harness.pollers import Pollers
+from harness.stage import ContenderError, Stage
+
+VALUE = b"Hello, World!"
+WARM_PATH = "/poll/warm"
+SHARED_PATH = "/poll/shared"
+SETTLE_STEP_SECONDS = 0.25
+SETTLE_STEPS_MAX = 20
+SETTLED_CPU_SECONDS = 0.001
+FAN_OUT_TIMEOUT_SECONDS = 20.0
+
+Figures = dict[str, Any]
+
+
+def settle(pid: int) -> None:
+    """Waits until the server has nothing left to do, for at most 5 s."""
+    before = accounting.fine_cpu_seconds(pid)
+    for _ in range(SETTLE_STEPS_MAX):
+        time.sleep(SETTLE_STEP_SECONDS)
+        now = accounting.fine_cpu_seconds(pid)
+        if now - before < SETTLED_CPU_SECONDS:
+            return
+        before = now
+
+
+def idle_connections(contender: Contender, method: Method) -> Figures:
+    """User memory per keep-alive connection that has had one answer and waits for its next request.
+
+    Raises:
+        ContenderError: it did not start, answer, or keep all connections open.
+    """
+    with Stage() as stage:
+        running = contender.start(stage)
+        pid = running.program.pid
+        with Pollers(running.port, [running.path]) as first:
+            first.open()
+        settle(pid)
+        before = accounting.user_bytes(pid)
+        with Pollers(running.port, [running.path] * method.waiting_clients) as clients:
+            clients.open()
+            settle(pid)
+            grown = accounting.user_bytes(pid) - before
+            clients.require_silence()
+    return {"bytes_per_connection": grown / method.waiting_clients}
+
+
+def held_polls(paths: Sequence[str], method: Method, fan_out: bool) -> Figures:
+    """Memory, threads and idle CPU of the edge holding one long-poll per path.
+
+    With `fan_out`, also how long one write takes to reach them all; the paths are then the same.
+
+    Raises:
+        ContenderError: the edge did not start, or did not hold every poll.
+    """
+    with Stage() as stage:
+        edge = start_edge(stage, [])
+        pid = edge.program.pid
+        memcached.fill(edge.store_port, {*paths, WARM_PATH}, VALUE)
+        _one_whole_wait(edge)
+        settle(pid)
+        memory = accounting.user_bytes(pid)
+        threads = accounting.thread_count(pid)
+        with Pollers(edge.port, paths) as clients:
+            clients.open()
+            clients.hold()
+            settle(pid)
+            figures = {
+                "bytes_per_poll": (accounting.user_bytes(pid) - memory) / len(paths),
+                "extra_threads": accounting.thread_count(pid) - threads,
+                **idle_cost(pid, method.idle_seconds),
+            }
+            clients.require_silence()
+            if fan_out:
+                figures |= _fan_out(edge, clients, paths[0], len(paths), method.fan_out_rounds)
+    return figures
+
+
+def idle_cost(pid: int, seconds: float) -> Figures:
+    """CPU (percent of a core) and wake-ups per second of a process left alone for a time."""
+    cpu, wakeups, start = (
+        accounting.fine_cpu_seconds(pid),
+        accounting.wakeups(pid),
+        time.monotonic(),
+    )
+    time.sleep(seconds)
+    cpu = accounting.fine_cpu_seconds(pid) - cpu
+    wakeups = accounting.wakeups(pid) - wakeups
+    elapsed = time.monotonic() - start
+    return {"idle_cpu_percent": 100 * cpu / elapsed, "wakeups_per_second": wakeups / elapsed}
+
+
+def nothing_armed(method: Method) -> Figures:
+    """CPU and wake-ups of an edge nobody has talked to."""
+    with Stage() as stage:
+        pid = start_edge(stage, []).program.pid
+        settle(pid)
+        return idle_cost(pid, method.idle_seconds)
+
+
+def _one_whole_wait(edge: Edge) -> None:
+    """One poll held and woken, so that what is made once is made before memory is counted."""
+    writer = memcached.Writer(edge.store_port)
+    try:
+        with Pollers(edge.port, [WARM_PATH]) as one:
+            one.open()
+            one.hold()
+            settle(edge.program.pid)
+            writer.set(WARM_PATH, b"woken")
+            one.take_answers(b"woken")
+    finally:
+        writer.close()
+
+
+def _fan_out(edge: Edge, clients: Pollers, key: str, waiting: int, rounds: int) -> Figures:
+    """One write to one key with everybody waiting for it, several times over."""
+    writer = memcached.Writer(edge.store_port)
+    samples = []
+    try:
+        for number in range(rounds):
+            value = f"version {number:05}".encode()
+            arrivals = clients.arrivals()
+            cpu = accounting.fine_cpu_seconds(edge.program.pid)
+            start = time.monotonic()
+            writer.begin_set(key, value)
+            first, last = arrivals.wait_all(FAN_OUT_TIMEOUT_SECONDS)
+            writer.finish_set(key)
+            arrivals.close()
+            settle(edge.program.pid)
+            cpu = accounting.fine_cpu_seconds(edge.program.pid) - cpu
+            clients.take_answers(value)
+            clients.hold()
+            settle(edge.program.pid)
+            samples.append(
+                {
+                    "first_ms": (first - start) * 1e3,
+                    "last_ms": (last - start) * 1e3,
+                    "cpu_us_per_waiter": cpu / waiting * 1e6,
+                }
+            )
+    finally:
+        writer.close()
+    medians = {
+        f"fan_out_{name}": statistics.median(sample[name] for sample in samples)
+        for name in samples[0]
+    }
+    return {**medians, "fan_out_samples": samples}
+
+
+def run(idle_contenders: Sequence[Contender], method: Method) -> list[Row]:
+    """All waiting figures, one row each; a row whose measurement failed says why."""
+    clients = method.waiting_clients
+    steps: list[tuple[Row, Callable[[], Figures]]] = [
+        (
+            Row(f"idle_{contender.name}", contender.label, contender.ours),
+            partial(idle_connections, contender, method),
+        )
+        for contender in idle_contenders
+    ]
+    distinct = [f"/poll/k{index}" for index in range(clients)]
+    steps += [
+        (
+            Row("held_distinct", "long-polls on a key each", True),
+            partial(held_polls, distinct, method, fan_out=False),
+        ),
+        (
+            Row("held_shared", "long-polls on one key", True),
+            partial(held_polls, [SHARED_PATH] * clients, method, fan_out=True),
+        ),
+        (Row("nothing_armed", "nobody connected", True), partial(nothing_armed, method)),
+    ]
+    for row, step in steps:
+        try:
+            row.samples.append(step())
+        except (ContenderError, OSError) as error:
+            row.problem(f"failed: {error}")
+        say(f"  {row.name}: {row.problems or _short(row.samples[0])}")
+    return [row for row, _ in steps]
+
+
+def _short(figures: Figures) -> str:
+    return ", ".join(
+        f"{name} {value:.3g}" for name, value in figures.items() if isinstance(value, int | float)
+    )

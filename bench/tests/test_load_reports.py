@@ -1,0 +1,82 @@
+import pytest
+
+from harness import ab, syscalls, wrk
+from harness.stage import ContenderError
+
+WRK = """Running 1s test @ http://127.0.0.1:18999/a
+  1 threads and 100 connections
+Requests/sec: 149809.33
+dwell-bench {"requests": 150067, "microseconds": 1001720, "bytes": 11705226, "p50_us": 333, \
+"p99_us": 684, "errors": {"connect": 0, "read": 1, "write": 0, "timeout": 2, "status": 0}}
+"""
+
+AB = """This is ApacheBench, Version 2.3 <$Revision$>
+Server Hostname:        127.0.0.1
+Document Length:        13 bytes
+
+Concurrency Level:      50
+Time taken for tests:   0.310 seconds
+Complete requests:      5000
+Failed requests:        3
+   (Connect: 0, Receive: 0, Length: 3, Exceptions: 0)
+Non-2xx responses:      2
+Requests per second:    16134.02 [#/sec] (mean)
+Time per request:       3.099 [ms] (mean)
+Time per request:       0.062 [ms] (mean, across all concurrent requests)
+
+Percentage of the requests served within a certain time (ms)
+  50%      3
+  99%      5
+ 100%      6 (longest request)
+"""
+
+STRACE = """% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 62.52    0.126660           6     18597           sendto
+ 34.54    0.069969           3     18695         3 recvfrom
+  2.23    0.004517          23       190           epoll_wait
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.202602           5     37482         3 total
+"""
+
+
+def test_wrk_report_is_read_exactly() -> None:
+    report = wrk.parse_report(WRK)
+    assert report.requests == 150067
+    assert report.seconds == pytest.approx(1.00172)
+    assert (report.p50_us, report.p99_us, report.bytes_read) == (333, 684, 11705226)
+    assert report.failures == 3
+
+
+def test_wrk_without_a_report_repeats_its_words() -> None:
+    with pytest.raises(ContenderError, match="unable to connect"):
+        wrk.parse_report("unable to connect to 127.0.0.1:1 Connection refused\n")
+
+
+def test_key_space_names_its_paths() -> None:
+    keys = wrk.KeySpace("/poll/key-", 3)
+    assert keys.paths() == ["/poll/key-0", "/poll/key-1", "/poll/key-2"]
+
+
+def test_ab_report_adds_up_its_failures() -> None:
+    report = ab.parse_report(AB)
+    assert report.requests == 5000
+    assert report.requests_per_second == pytest.approx(16134.02)
+    assert (report.mean_ms, report.p99_ms) == (3.099, 5)
+    assert report.failures == 5
+    assert report.body_bytes == 13
+
+
+def test_ab_report_without_wrong_answers() -> None:
+    assert ab.parse_report(AB.replace("Non-2xx responses:      2\n", "")).failures == 3
+
+
+def test_ab_that_gave_up_repeats_its_words() -> None:
+    with pytest.raises(ContenderError, match="Connection refused"):
+        ab.parse_report("apr_socket_recv: Connection refused (111)")
+
+
+def test_strace_summary_without_its_total() -> None:
+    calls = syscalls.parse_summary(STRACE)
+    assert calls == {"sendto": 18597, "recvfrom": 18695, "epoll_wait": 190}
+    assert syscalls.parse_summary("strace: attach: Operation not permitted") == {}
