@@ -67,6 +67,11 @@ impl FramingFields {
     }
 
     fn visit_connection(&mut self, value: &[u8]) {
+        // What nearly every client sends, spared the walk over a list.
+        if value == b"keep-alive" {
+            self.keep_alive = true;
+            return;
+        }
         for option in list_tokens(value) {
             match option.len() {
                 5 if option.eq_ignore_ascii_case(b"close") => self.close = true,

@@ -116,7 +116,7 @@ pub(super) fn grammar_error(error: httparse::Error, head: &[u8], limits: &HeadLi
         httparse::Error::TooManyHeaders => HeadError::TooManyFields {
             limit: limits.field_count_max.min(FIELD_COUNT_CEILING),
         },
-        httparse::Error::Version if names_a_version(head) => HeadError::VersionUnsupported,
+        httparse::Error::Version if names_another_version(head) => HeadError::VersionUnsupported,
         httparse::Error::Version => HeadError::VersionSyntax,
     }
 }
@@ -165,16 +165,18 @@ pub(super) fn offset_of_end(head: &[u8], part: &[u8]) -> usize {
         .wrapping_add(part.len())
 }
 
-/// Whether the first line of a head has a well-formed version in it, be it at its start or end.
-fn names_a_version(head: &[u8]) -> bool {
+/// Whether the first line has a well-formed version in it that is neither 1.0 nor 1.1.
+fn names_another_version(head: &[u8]) -> bool {
     let line = head.trim_ascii_start();
     let line = memchr(b'\n', line)
         .map_or(line, |end| &line[..end])
         .trim_ascii_end();
-    line.split(|byte| *byte == b' ').any(|word| {
-        matches!(word, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-            if major.is_ascii_digit() && minor.is_ascii_digit())
-    })
+    line.split(|byte| *byte == b' ')
+        .any(|word| match word.strip_prefix(b"HTTP/") {
+            Some(b"1.0" | b"1.1") => false,
+            Some([major, b'.', minor]) => major.is_ascii_digit() && minor.is_ascii_digit(),
+            _ => false,
+        })
 }
 
 const FIELD_COUNT_CEILING: usize = 128;

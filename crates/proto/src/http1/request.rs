@@ -1,10 +1,12 @@
 //! Request heads.
 
+use memchr::memchr;
+
 use super::error::HeadError;
 use super::fields::Fields;
 use super::framing::{BodyFraming, FramingFields, Version};
 use super::head::{
-    FieldStorage, HeadLimits, check_edges, grammar_error, offset_of_end, oversized_head,
+    FieldStorage, HeadLimits, check_edges, grammar_error, head_end, offset_of_end, oversized_head,
     visit_fields,
 };
 use super::target::{is_host, parse_target};
@@ -24,8 +26,8 @@ pub struct RequestHead<'f, 'b> {
     pub path: &'b str,
     /// What follows the first `?` of the target.
     pub query: Option<&'b str>,
-    /// The host and port that the request is for; absent or empty if it named none.
-    pub host: Option<&'b str>,
+    /// The host and port that the request is for; absent or empty if it named none. ASCII.
+    pub host: Option<&'b [u8]>,
     /// The protocol version.
     pub version: Version,
     /// The field lines.
@@ -38,6 +40,51 @@ pub struct RequestHead<'f, 'b> {
     pub expect_continue: bool,
     /// The value of `Upgrade`, if `Connection` nominates it and the version has it.
     pub upgrade: Option<&'b [u8]>,
+    /// How many bytes the head takes, with its empty line; the body starts after them.
+    pub length: usize,
+}
+
+/// Parses the request head at the front of `input`, or says that more bytes are needed.
+///
+/// Shape: the quickest way through one connection's bytes: a head that is there as a whole is
+/// looked at once. One that is not is looked at once more when its end has come, however many
+/// pieces it comes in; `scanned` is kept as by [`head_end`], with 0 for a new head.
+///
+/// # Errors
+/// [`HeadError`], as soon as what there is can no longer become a valid head within the limits;
+/// otherwise as [`parse_request`].
+///
+/// Source: as [`parse_request`].
+pub fn next_request<'f, 'b>(
+    input: &'b [u8],
+    scanned: &mut usize,
+    storage: &'f mut FieldStorage<'b>,
+    limits: &HeadLimits,
+) -> Result<Option<RequestHead<'f, 'b>>, HeadError> {
+    if *scanned > 0 {
+        return match head_end(input, scanned) {
+            Some(end) => parse_request(&input[..end], storage, limits).map(Some),
+            None if input.len() > limits.head_bytes_max => Err(oversized_head(input, limits)),
+            None => Ok(None),
+        };
+    }
+    let mut raw = httparse::Request::new(&mut []);
+    match raw.parse_with_uninit_headers(input, storage.slots(limits)) {
+        Ok(httparse::Status::Complete(end)) => check_request(raw, &input[..end], limits).map(Some),
+        // Which version it is shows only when all of its line is there.
+        Err(httparse::Error::Version) if !first_line_ended(input) => {
+            *scanned = input.len();
+            Ok(None)
+        }
+        Err(error) => Err(grammar_error(error, input, limits)),
+        Ok(httparse::Status::Partial) if head_end(input, scanned).is_some() => {
+            Err(HeadError::NotOneHead)
+        }
+        Ok(httparse::Status::Partial) if input.len() > limits.head_bytes_max => {
+            Err(oversized_head(input, limits))
+        }
+        Ok(httparse::Status::Partial) => Ok(None),
+    }
 }
 
 /// Parses one whole request head, as [`head_end`](super::head_end) cut it out.
@@ -52,22 +99,26 @@ pub fn parse_request<'f, 'b>(
     storage: &'f mut FieldStorage<'b>,
     limits: &HeadLimits,
 ) -> Result<RequestHead<'f, 'b>, HeadError> {
-    if head.len() > limits.head_bytes_max {
-        return Err(oversized_head(head, limits));
-    }
     let mut raw = httparse::Request::new(&mut []);
-    let parsed = raw.parse_with_uninit_headers(head, storage.slots(limits));
-    let used = parsed.map_err(|error| grammar_error(error, head, limits))?;
+    match raw.parse_with_uninit_headers(head, storage.slots(limits)) {
+        Ok(httparse::Status::Complete(end)) if end == head.len() => {
+            check_request(raw, head, limits)
+        }
+        Ok(_) => Err(HeadError::NotOneHead),
+        Err(error) => Err(grammar_error(error, head, limits)),
+    }
+}
+
+/// Checks what the grammar leaves open. `head` is what it took the head to be.
+fn check_request<'f, 'b>(
+    raw: httparse::Request<'f, 'b>,
+    head: &'b [u8],
+    limits: &HeadLimits,
+) -> Result<RequestHead<'f, 'b>, HeadError> {
     let (Some(method), Some(target), Some(minor)) = (raw.method, raw.path, raw.version) else {
         return Err(HeadError::NotOneHead);
     };
-    if used != httparse::Status::Complete(head.len()) {
-        return Err(HeadError::NotOneHead);
-    }
-    if target.len() > limits.target_bytes_max {
-        let (limit, length) = (limits.target_bytes_max, target.len());
-        return Err(HeadError::TargetTooLong { limit, length });
-    }
+    check_lengths(target, head, limits)?;
     check_edges(head, method.as_bytes())?;
     let line_end = offset_of_end(head, target.as_bytes()) + " HTTP/1.1".len();
     if head.get(line_end) != Some(&b'\r') {
@@ -101,20 +152,37 @@ pub fn parse_request<'f, 'b>(
         authority: parts.authority,
         path: parts.path,
         query: parts.query,
-        host: parts.authority.or(own.host),
+        host: parts.authority.map(str::as_bytes).or(own.host),
         version,
         fields,
         framing: framing.framing(version)?.unwrap_or(BodyFraming::None),
         keep_alive: framing.persists(version),
         expect_continue: is_11 && own.expects_continue,
         upgrade: own.upgrade.filter(|_| is_11 && framing.upgrade),
+        length: head.len(),
     })
+}
+
+fn check_lengths(target: &str, head: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
+    if target.len() > limits.target_bytes_max {
+        let (limit, length) = (limits.target_bytes_max, target.len());
+        return Err(HeadError::TargetTooLong { limit, length });
+    }
+    if head.len() > limits.head_bytes_max {
+        let (limit, length) = (limits.head_bytes_max, head.len());
+        return Err(HeadError::HeadTooLong { limit, length });
+    }
+    Ok(())
+}
+
+fn first_line_ended(input: &[u8]) -> bool {
+    memchr(b'\n', input.trim_ascii_start()).is_some()
 }
 
 /// What the fields that only a request has said so far.
 #[derive(Default)]
 struct RequestFields<'b> {
-    host: Option<&'b str>,
+    host: Option<&'b [u8]>,
     upgrade: Option<&'b [u8]>,
     expects_continue: bool,
     expects_other: bool,
@@ -128,8 +196,10 @@ impl<'b> RequestFields<'b> {
                 if self.host.is_some() {
                     return Err(HeadError::HostRepeated);
                 }
-                let text = std::str::from_utf8(value).ok().filter(|_| is_host(value));
-                self.host = Some(text.ok_or(HeadError::HostInvalid)?);
+                if !is_host(value) {
+                    return Err(HeadError::HostInvalid);
+                }
+                self.host = Some(value);
             }
             6 if name.eq_ignore_ascii_case("expect") => {
                 if value.eq_ignore_ascii_case(b"100-continue") {

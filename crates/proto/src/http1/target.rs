@@ -1,5 +1,7 @@
 //! Request targets and hosts.
 
+use memchr::memchr;
+
 use super::error::HeadError;
 
 /// A request target taken apart.
@@ -14,9 +16,11 @@ pub(super) struct Target<'b> {
 /// Source: RFC 9112 section 3.2; RFC 9110 section 4.2.4 for user information in a target.
 #[inline]
 pub(super) fn parse_target<'b>(method: &str, target: &'b str) -> Result<Target<'b>, HeadError> {
-    let question_mark = check_bytes(target)?;
+    if !is_clean(target.as_bytes()) {
+        return Err(HeadError::RequestLine);
+    }
     if target.starts_with('/') {
-        let (path, query) = match question_mark {
+        let (path, query) = match memchr(b'?', target.as_bytes()) {
             Some(at) => (&target[..at], Some(&target[at + 1..])),
             None => (target, None),
         };
@@ -63,21 +67,19 @@ fn strip_scheme(target: &str) -> Option<&str> {
     known.then_some(rest)
 }
 
-/// Checks that no byte stands in a target that a URI may not hold, and finds the first `?`.
+/// Whether every byte may stand in a target.
 ///
 /// What browsers and tools send unescaped though RFC 3986 has no place for it (such as `|` and
 /// brackets) is let through: it parts nothing. Space, quotes, angle brackets, `#`, controls and
-/// everything beyond ASCII are not.
-fn check_bytes(target: &str) -> Result<Option<usize>, HeadError> {
-    let mut question_mark = None;
-    for (index, byte) in target.bytes().enumerate() {
-        match TARGET_BYTES[usize::from(byte)] {
-            Kind::Plain => {}
-            Kind::QuestionMark => question_mark = question_mark.or(Some(index)),
-            Kind::Refused => return Err(HeadError::RequestLine),
-        }
-    }
-    Ok(question_mark)
+/// everything beyond ASCII are not. No early exit, so that the compiler can take many bytes at
+/// a time.
+fn is_clean(target: &[u8]) -> bool {
+    let refused = |byte: u8| {
+        (byte <= b' ') | (byte >= 0x7f) | (byte == b'"') | (byte == b'#') | (byte & !2 == b'<')
+    };
+    !target
+        .iter()
+        .fold(false, |found, byte| found | refused(*byte))
 }
 
 /// Whether the text is a host with an optional port, or nothing at all.
@@ -110,28 +112,6 @@ fn is_port(text: &[u8]) -> bool {
         _ => false,
     }
 }
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Refused,
-    Plain,
-    QuestionMark,
-}
-
-static TARGET_BYTES: [Kind; 256] = {
-    let mut table = [Kind::Refused; 256];
-    let mut byte = 0x21;
-    while byte < 0x7f {
-        table[byte] = Kind::Plain;
-        byte += 1;
-    }
-    table[b'"' as usize] = Kind::Refused;
-    table[b'<' as usize] = Kind::Refused;
-    table[b'>' as usize] = Kind::Refused;
-    table[b'#' as usize] = Kind::Refused;
-    table[b'?' as usize] = Kind::QuestionMark;
-    table
-};
 
 static HOST_BYTES: [bool; 256] = {
     let mut table = [false; 256];

@@ -1,1 +1,148 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::http1::{FieldStorage, HeadLimits, is_hop_by_hop, parse_request, parse_response};
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn start_lines_are_written() {
+    assert_eq!(
+        written(|out| status_line(out, Version::Http11, 200)),
+        "HTTP/1.1 200 OK\r\n"
+    );
+    assert_eq!(
+        written(|out| status_line(out, Version::Http10, 299)),
+        "HTTP/1.0 299 \r\n"
+    );
+    let line = written(|out| request_line(out, "GET", "/a?b", Version::Http11));
+    assert_eq!(line, "GET /a?b HTTP/1.1\r\n");
+    let line = written(|out| request_line(out, "GE T", "/a\r\nX: y", Version::Http11));
+    assert_eq!(line, "GET /aX:y HTTP/1.1\r\n");
+}
+
+#[test]
+fn a_field_stays_on_its_line() {
+    assert_eq!(written(|out| field(out, "X", b"a b")), "X: a b\r\n");
+    assert_eq!(
+        written(|out| field(out, "X", b"a\r\nY: b\0")),
+        "X: a  Y: b \r\n"
+    );
+    assert_eq!(written(|out| field(out, "X\r\n: Y", b"a")), "XY: a\r\n");
+    assert_eq!(
+        written(|out| field_u64(out, "X", u64::MAX)),
+        "X: 18446744073709551615\r\n"
+    );
+}
+
+#[test]
+fn chunks_are_written() {
+    assert_eq!(written(|out| chunk(out, b"")), "");
+    assert_eq!(written(|out| chunk(out, b"hello")), "5\r\nhello\r\n");
+    assert_eq!(written(|out| chunk_size(out, 0)), "0\r\n");
+    assert_eq!(written(|out| chunk_size(out, 0x1a2f)), "1a2f\r\n");
+    assert_eq!(written(|out| chunk_size(out, 16)), "10\r\n");
+    assert_eq!(
+        written(|out| chunk_size(out, usize::MAX)),
+        "ffffffffffffffff\r\n"
+    );
+    assert_eq!(written(last_chunk), "0\r\n\r\n");
+}
+
+#[test]
+fn dates_are_written() {
+    for (seconds, text) in [
+        (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+        (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+        (951_782_399, "Mon, 28 Feb 2000 23:59:59 GMT"),
+        (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
+        (951_868_800, "Wed, 01 Mar 2000 00:00:00 GMT"),
+        (1_735_689_599, "Tue, 31 Dec 2024 23:59:59 GMT"),
+        (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
+        (u64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
+    ] {
+        assert_eq!(std::str::from_utf8(&http_date(seconds)), Ok(text));
+    }
+    assert!(written(|out| field_date(out, 0)).starts_with("Date: Thu, 01 Jan 1970"));
+}
+
+#[test]
+fn hop_by_hop_names_are_known_in_any_case() {
+    for name in [
+        "Connection",
+        "keep-alive",
+        "TE",
+        "Trailer",
+        "Transfer-Encoding",
+        "UPGRADE",
+    ] {
+        assert!(is_hop_by_hop(name), "{name}");
+    }
+    for name in [
+        "Proxy-Connection",
+        "Proxy-Authenticate",
+        "Proxy-Authorization",
+    ] {
+        assert!(is_hop_by_hop(name), "{name}");
+    }
+    for name in ["Host", "Content-Length", "ETag", "", "Connections"] {
+        assert!(!is_hop_by_hop(name), "{name}");
+    }
+}
+
+#[test]
+fn every_common_status_has_a_reason() {
+    for status in [
+        200, 204, 206, 301, 304, 400, 404, 408, 413, 414, 417, 429, 431,
+    ] {
+        assert_ne!(reason(status), "", "{status}");
+    }
+    for status in [500, 501, 502, 503, 504, 505] {
+        assert_ne!(reason(status), "", "{status}");
+    }
+    assert_eq!((reason(299), reason(499), reason(600)), ("", "", ""));
+}
+
+proptest! {
+    #[test]
+    fn no_value_breaks_the_head(
+        name in "[A-Za-z-]{1,10}",
+        value in proptest::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let mut out = Vec::new();
+        status_line(&mut out, Version::Http11, 200);
+        field(&mut out, &name, &value);
+        let line_end = out.len();
+        end_of_head(&mut out);
+        let lines = memchr::memchr_iter(b'\n', &out[..line_end]).count();
+        prop_assert_eq!(lines, 2);
+        prop_assert!(!out.contains(&0));
+    }
+
+    #[test]
+    fn what_was_written_is_read(target in "/[a-z0-9?=&%]{0,30}", value in "[!-~]([ -~]{0,20}[!-~])?") {
+        let mut out = Vec::new();
+        request_line(&mut out, "PATCH", &target, Version::Http11);
+        field(&mut out, "Host", b"a");
+        field(&mut out, "X-Value", value.as_bytes());
+        end_of_head(&mut out);
+        let mut storage = FieldStorage::new();
+        let head = parse_request(&out, &mut storage, &HeadLimits::default()).unwrap();
+        prop_assert_eq!((head.method, head.target), ("PATCH", &target[..]));
+        prop_assert_eq!(head.fields.find("x-value"), Some(value.as_bytes()));
+    }
+
+    #[test]
+    fn any_status_is_read_back(status in 100_u16..=999) {
+        let mut out = Vec::new();
+        status_line(&mut out, Version::Http11, status);
+        end_of_head(&mut out);
+        let mut storage = FieldStorage::new();
+        let head = parse_response(&out, &mut storage, &HeadLimits::default(), "GET").unwrap();
+        prop_assert_eq!((head.status, head.reason), (status, reason(status)));
+    }
+}
