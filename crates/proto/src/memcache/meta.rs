@@ -135,6 +135,10 @@ pub struct MetaFlags<'b> {
     pub recache: Option<i64>,
     /// `C`: go on only if the item's cas unique is this one.
     pub cas_unique: Option<u64>,
+    /// `E`: give the item this cas unique instead of the next one (memcached 1.6.22 and later).
+    pub cas_new: Option<u64>,
+    /// `x`: delete the value, keep the item (memcached 1.6.32 and later).
+    pub remove_value: bool,
     /// `F`: the client flags to store; 0 if absent.
     pub client_flags: u32,
     /// `D`: how much to add or to subtract; 1 if absent.
@@ -167,6 +171,8 @@ impl<'b> MetaFlags<'b> {
             vivify: None,
             recache: None,
             cas_unique: None,
+            cas_new: None,
+            remove_value: false,
             client_flags: 0,
             delta: 1,
             initial: 0,
@@ -211,6 +217,8 @@ impl<'b> MetaFlags<'b> {
             b'N' => self.vivify = Some(parse_i64(token).ok_or(ErrorLine::BadToken)?),
             b'R' => self.recache = Some(parse_i64(token).ok_or(ErrorLine::BadToken)?),
             b'C' => self.cas_unique = Some(parse_u64(token).ok_or(ErrorLine::BadToken)?),
+            b'E' => self.cas_new = Some(parse_u64(token).ok_or(ErrorLine::BadToken)?),
+            b'x' => self.remove_value = true,
             b'F' => self.client_flags = parse_u32(token).ok_or(ErrorLine::BadFormat)?,
             b'D' => self.delta = parse_u64(token).ok_or(ErrorLine::InvalidMetaDelta)?,
             b'J' => self.initial = parse_u64(token).ok_or(ErrorLine::InvalidMetaInitial)?,

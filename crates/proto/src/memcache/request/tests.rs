@@ -194,7 +194,7 @@ fn the_other_text_commands() {
 
 #[test]
 fn meta_commands_with_typed_flags() {
-    let line = b"mg key v q u I T30 N-1 R5 C7 F9 D2 J3 Oxy k c P1 L\r\n";
+    let line = b"mg key v q u I T30 N-1 R5 C7 E8 x F9 D2 J3 Oxy k c P1 L\r\n";
     let Command::MetaGet(get) = command(line) else {
         panic!()
     };
@@ -205,11 +205,13 @@ fn meta_commands_with_typed_flags() {
         (flags.exptime, flags.vivify, flags.recache),
         (Some(30), Some(-1), Some(5))
     );
-    assert_eq!((flags.cas_unique, flags.client_flags), (Some(7), 9));
+    assert_eq!((flags.cas_unique, flags.cas_new), (Some(7), Some(8)));
+    assert!(flags.remove_value);
+    assert_eq!(flags.client_flags, 9);
     assert_eq!((flags.delta, flags.initial, flags.mode), (2, 3, None));
     assert_eq!(flags.all.opaque(), Some(&b"xy"[..]));
     let letters: Vec<u8> = flags.all.iter().map(|flag| flag.letter).collect();
-    assert_eq!(letters, b"vquITNRCFDJOkcPL");
+    assert_eq!(letters, b"vquITNRCExFDJOkcPL");
     let Command::MetaArithmetic(arithmetic) = command(b"ma n M- D5\r\n") else {
         panic!()
     };
