@@ -1,0 +1,1 @@
+"""What the tests start, and how they speak to it."""

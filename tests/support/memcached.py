@@ -1,0 +1,43 @@
+"""The real memcached."""
+
+import os
+import signal
+
+from pymemcache.client.base import Client
+
+from support import ports
+from support.process import Process
+
+
+class Memcached(Process):
+    """One memcached server on a port of its own."""
+
+    def __init__(self, folder):
+        self.address = ports.free_address()
+        port = self.address[1]
+        user = ["-u", "root"] if os.geteuid() == 0 else []
+        options = ["-l", ports.HOST, "-p", port, "-U", "0", "-t", "2", "-c", "4096"]
+        super().__init__(["memcached", *options, *user], folder / f"memcached-{port}.log")
+
+    @property
+    def name(self):
+        """`host:port`."""
+        return ports.text(self.address)
+
+    def start_ready(self):
+        return self.start_listening(self.address)
+
+    def client(self):
+        return store_client(self.address)
+
+    def pause(self):
+        """Stops the process: it still accepts connections, and never answers."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+
+
+def store_client(address):
+    """A pymemcache client that waits for every reply."""
+    return Client(address, default_noreply=False, timeout=5, connect_timeout=5)

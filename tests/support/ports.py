@@ -1,0 +1,30 @@
+"""Free ports on loopback."""
+
+import itertools
+import os
+import socket
+
+HOST = "127.0.0.1"
+
+# Below the range from which the kernel takes the ports of outgoing connections, so that none of
+# the thousands of clients started here can hold a port that a server is about to take.
+_FIRST, _LAST = 12_000, 30_000
+_places = itertools.count(os.getpid() * 131)
+
+
+def free_address():
+    """An address nobody listens at, not handed out before in this run."""
+    for _ in range(_LAST - _FIRST):
+        port = _FIRST + next(_places) % (_LAST - _FIRST)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return HOST, port
+    raise AssertionError("no free port")
+
+
+def text(address):
+    """`host:port`."""
+    return f"{address[0]}:{address[1]}"

@@ -1,0 +1,99 @@
+"""Child processes that are ended by their own pid, whatever happens."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+from support.wait import accepts, until
+
+# The kernel ends the child when this process dies, so not even a killed run leaves servers behind.
+_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+
+
+class Process:
+    """One server under test, its output kept in a file."""
+
+    def __init__(self, arguments, log):
+        self.arguments = [str(argument) for argument in arguments]
+        self.log = pathlib.Path(log)
+        self.child = None
+
+    def start(self):
+        """Starts the process without waiting for anything."""
+        with self.log.open("ab") as log:
+            self.child = subprocess.Popen(
+                _WITH_PARENT + self.arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        return self
+
+    def start_listening(self, *addresses):
+        """Starts the process and waits until it accepts connections at all `addresses`."""
+        self.start()
+        for address in addresses:
+            self.await_port(address)
+        return self
+
+    def await_port(self, address):
+        """Waits until the process accepts connections at `address`."""
+        until(lambda: self._is_ready(address), f"{self.arguments[0]} listens at {address}")
+
+    def _is_ready(self, address):
+        if self.child.poll() is not None:
+            raise AssertionError(f"ended with {self.child.returncode}:\n{self.output()}")
+        return accepts(address)
+
+    @property
+    def pid(self):
+        return self.child.pid
+
+    def is_alive(self):
+        return self.child is not None and self.child.poll() is None
+
+    def signal(self, number):
+        os.kill(self.child.pid, number)
+
+    def wait(self, timeout_s=10.0):
+        """Waits for the process to end by itself; returns its exit code."""
+        return self.child.wait(timeout_s)
+
+    def kill(self):
+        """Ends the process as a crash would."""
+        self.signal(signal.SIGKILL)
+        self.child.wait(10)
+
+    def stop(self):
+        """Ends the process, politely first."""
+        if not self.is_alive():
+            return
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        try:
+            self.child.wait(2)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def output(self):
+        """Everything written so far to standard output and standard error."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def cpu_seconds(self):
+        """User and system time used so far."""
+        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_bytes(self):
+        """Memory in use."""
+        pages = int(pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_share(self, seconds):
+        """The part of one core used during the next `seconds`."""
+        before, start = self.cpu_seconds(), time.monotonic()
+        time.sleep(seconds)
+        return (self.cpu_seconds() - before) / (time.monotonic() - start)

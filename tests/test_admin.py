@@ -1,0 +1,131 @@
+"""Health and metrics on the admin listener."""
+
+import json
+import re
+
+from support.http import Connection, request
+from support.wait import Stopwatch
+
+KEY = "/poll/alice"
+SAMPLE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [-+0-9.eE]+(Inf)?( .*)?')
+
+
+def test_health_says_ok(edge):
+    response = edge.admin("/-/health")
+    assert response.status == 200
+    assert response.field("Content-Type").startswith("application/json")
+    assert json.loads(response.body)["status"] == "ok"
+
+
+def test_health_names_the_memcached_servers(start_dwell, memcached):
+    dwell = start_dwell(memcached={"servers": [memcached.name]})
+    dwell.get(KEY)
+    assert memcached.name in dwell.admin("/-/health").body.decode()
+
+
+def test_metrics_are_what_prometheus_reads(edge):
+    edge.get(KEY)
+    response = edge.admin("/-/metrics")
+    assert response.status == 200
+    assert response.field("Content-Type").startswith(("text/plain", "application/openmetrics-text"))
+    lines = response.body.decode().splitlines()
+    assert lines[-1] == "# EOF" or "openmetrics" not in response.field("Content-Type")
+    families = set()
+    for line in lines:
+        if line.startswith("# TYPE "):
+            family = line.split()[2]
+            assert family not in families, f"{family} is described twice"
+            families.add(family)
+        elif not line.startswith("#"):
+            assert SAMPLE.fullmatch(line), line
+            assert any(line.startswith(family) for family in families), line
+
+
+def test_polls_are_counted_by_how_they_ended(edge):
+    def polls(outcome):
+        return edge.metric("dwell_polls_total", outcome=outcome)
+
+    store = edge.store()
+    store.set(KEY, b"value")
+    store.set("/poll/empty", b"")
+    etag = edge.get(KEY).etag
+    edge.get("/poll/empty")
+    edge.get(KEY, fields={"If-None-Match": etag})
+    edge.get("/poll/none")
+    with edge.connect() as connection:
+        connection.ask(f"{KEY}?wait=30", fields={"If-None-Match": etag})
+        edge.await_waiters(1)
+        store.set(KEY, b"new")
+        connection.answer()
+    outcomes = ("hit", "empty", "not_modified", "miss", "woken")
+    assert {outcome: polls(outcome) for outcome in outcomes} == dict.fromkeys(outcomes, 1)
+    assert edge.metric("dwell_waits_total") == 1
+    assert edge.metric("dwell_wakeups_total", outcome="answered") == 1
+
+
+def test_a_wait_that_ends_is_counted(lone_edge):
+    lone_edge.store().set(KEY, b"value")
+    lone_edge.get(f"{KEY}?wait=1", fields={"If-None-Match": lone_edge.get(KEY).etag})
+    assert lone_edge.metric("dwell_polls_total", outcome="wait_ended") == 1
+
+
+def test_answers_and_bytes_are_counted(edge, app):
+    before = edge.metrics()
+    with edge.connect() as connection:
+        for _ in range(10):
+            connection.get("/page")
+        edge.await_connections(1)
+
+    def grown(name):
+        return edge.metric(name) - sum(v for k, v in before.items() if k.startswith(name))
+
+    assert grown("dwell_http_requests_total") == 10
+    assert grown("dwell_connections_total") >= 1
+    assert grown("dwell_received_bytes_total") == 10 * len(request("/page"))
+    assert grown("dwell_sent_bytes_total") > 10 * len(b"from the app")
+    assert edge.metric("dwell_upstream_requests_total", outcome="answered") == 10
+
+
+def test_scrapes_do_not_count_as_clients(lone_edge):
+    before = lone_edge.metric("dwell_http_requests_total")
+    for _ in range(5):
+        lone_edge.admin("/-/health")
+    assert lone_edge.metric("dwell_http_requests_total") == before
+    lone_edge.await_connections(0)
+
+
+def test_the_store_is_counted(lone_edge):
+    store = lone_edge.store()
+    store.set("k", b"value")
+    store.get("k")
+    store.get("none")
+    assert lone_edge.metric("dwell_store_items") == 1
+    assert lone_edge.metric("dwell_store_bytes") > 5
+    assert lone_edge.metric("dwell_store_sets_total") == 1
+    assert lone_edge.metric("dwell_store_hits_total") == 1
+    assert lone_edge.metric("dwell_store_misses_total") == 1
+
+
+def test_other_admin_paths_and_methods_are_refused(edge):
+    assert edge.admin("/").status == 404
+    assert edge.admin("/-/metrics/x").status == 404
+    with Connection(edge.admin_address) as connection:
+        assert connection.get("/-/health", "POST", body=b"").status == 405
+
+
+def test_the_admin_listener_keeps_to_the_same_rules(edge):
+    with Connection(edge.admin_address) as connection:
+        connection.send(b"GET /-/health HTTP/1.1\r\n\r\n")
+        assert connection.answer().status == 400
+        assert connection.is_ended()
+
+
+def test_a_scrape_is_quick_while_many_wait(lone_edge, cleanup):
+    lone_edge.store().set(KEY, b"value")
+    fields = {"If-None-Match": lone_edge.get(KEY).etag}
+    for _ in range(200):
+        cleanup.enter_context(lone_edge.connect()).ask(f"{KEY}?wait=30", fields=fields)
+    lone_edge.await_waiters(200)
+    with Stopwatch() as watch:
+        assert lone_edge.metric("dwell_watched_keys") >= 1
+    assert watch.seconds < 1

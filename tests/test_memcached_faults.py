@@ -1,0 +1,128 @@
+"""memcached fails, and polls are still answered: by the application, and soon."""
+
+import pytest
+
+from support.wait import Stopwatch, until
+
+KEY = "/poll/alice"
+
+
+@pytest.fixture
+def fragile(start_dwell, memcached, app):
+    """An edge with short limits on memcached."""
+    settings = {
+        "servers": [memcached.name],
+        "timeout": "200ms",
+        "connect_timeout": "200ms",
+        "sweep_interval": "50ms",
+        "failures_max": 3,
+    }
+    dwell = start_dwell(memcached=settings, upstream={"url": app.url}, server={"pollers": 1})
+    memcached.client().set(KEY, b"value")
+    assert dwell.get(KEY).body == b"value"
+    return dwell
+
+
+def test_a_dead_memcached_is_a_miss_and_a_new_one_is_used(fragile, memcached, app):
+    memcached.kill()
+    for _ in range(5):
+        with Stopwatch() as watch:
+            response = fragile.get(KEY)
+        assert (response.status, response.body) == (200, b"from the app")
+        assert watch.seconds < 2
+    memcached.start_ready()
+    memcached.client().set(KEY, b"back")
+    until(lambda: fragile.get(KEY).body == b"back", "memcached answers again")
+
+
+def test_a_dead_memcached_without_an_application_is_no_error_page(start_dwell, memcached):
+    dwell = start_dwell(memcached={"servers": [memcached.name], "timeout": "200ms"})
+    memcached.kill()
+    response = dwell.get(KEY)
+    assert response.status in (404, 503)
+    assert b"<html" not in response.body
+
+
+def test_an_edge_starts_before_its_memcached(start_dwell, memcached, app):
+    memcached.kill()
+    settings = {"servers": [memcached.name], "timeout": "200ms"}
+    dwell = start_dwell(memcached=settings, upstream={"url": app.url})
+    assert dwell.get(KEY).body == b"from the app"
+    memcached.start_ready()
+    memcached.client().set(KEY, b"there now")
+    until(lambda: dwell.get(KEY).body == b"there now", "memcached is found")
+
+
+def test_a_silent_memcached_costs_one_timeout_and_then_nothing(fragile, memcached, app):
+    memcached.pause()
+    with Stopwatch() as first:
+        assert fragile.get(KEY).body == b"from the app"
+    assert first.seconds < 1.5
+    until(lambda: is_fast(fragile), "the server is left alone after its failures")
+    with Stopwatch() as later:
+        for _ in range(10):
+            fragile.get(KEY)
+    # Ten timeouts would be two seconds; a probe in between may cost one.
+    assert later.seconds < 1
+    memcached.resume()
+    until(lambda: fragile.get(KEY).body == b"value", "memcached answers again")
+
+
+def is_fast(dwell):
+    with Stopwatch() as watch:
+        assert dwell.get(KEY).body == b"from the app"
+    return watch.seconds < 0.1
+
+
+def test_a_silent_memcached_is_seen_in_health_and_metrics(fragile, memcached, app):
+    def failures():
+        names = ("timeout", "error")
+        return sum(fragile.metric("dwell_memcached_lookups_total", outcome=n) for n in names)
+
+    before = failures()
+    memcached.pause()
+    for _ in range(4):
+        fragile.get(KEY)
+    assert failures() > before
+    assert b"degraded" in fragile.admin("/-/health").body
+
+
+def test_waiters_outlive_a_restart_of_memcached(fragile, memcached, app):
+    etag = fragile.get(KEY).etag
+    with fragile.connect() as connection:
+        connection.ask(f"{KEY}?wait=30", fields={"If-None-Match": etag})
+        fragile.await_waiters(1)
+        memcached.kill()
+        memcached.start_ready()
+        memcached.client().set(KEY, b"after the restart")
+        # Gone with the old process, the value is a miss; kept through the gap, it is the new one.
+        assert connection.answer().body in (b"after the restart", b"from the app")
+
+
+def test_a_stopped_memcached_slows_nobody_on_another_server(start_dwell, start_memcached, app):
+    servers = [start_memcached(), start_memcached()]
+    settings = {"servers": [server.name for server in servers], "timeout": "400ms"}
+    dwell = start_dwell(memcached=settings, upstream={"url": app.url})
+    keys = [f"/poll/{place}" for place in range(40)]
+    for server in servers:
+        for key in keys:
+            server.client().set(key, server.name)
+    homes = {key: dwell.get(key).body.decode() for key in keys}
+    assert set(homes.values()) == {server.name for server in servers}
+    servers[0].pause()
+    for key in keys:
+        if homes[key] == servers[1].name:
+            with Stopwatch() as watch:
+                assert dwell.get(key).body.decode() == servers[1].name
+            assert watch.seconds < 0.3
+    key = next(key for key in keys if homes[key] == servers[0].name)
+    assert dwell.get(key).body == b"from the app"
+
+
+def test_a_server_that_speaks_no_memcached_is_a_miss(start_dwell, app):
+    # The application answers a memcached request with an HTTP error.
+    name = app.url.removeprefix("http://")
+    settings = {"servers": [name], "timeout": "300ms"}
+    dwell = start_dwell(memcached=settings, upstream={"url": app.url})
+    for _ in range(3):
+        assert dwell.get(KEY).body == b"from the app"

@@ -1,0 +1,233 @@
+"""Starting: flags, configuration files, ports that are taken."""
+
+import json
+import socket
+import subprocess
+
+import pytest
+
+from support import ports
+from support.dwell import BINARY, toml
+from support.http import Connection
+from support.memcached import store_client
+from support.process import Process
+
+KEY = "/poll/alice"
+
+
+def run(*arguments):
+    """Runs `dwell` to its end."""
+    command = [BINARY, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+
+
+@pytest.fixture
+def start(cleanup, tmp_path):
+    """Starts `dwell` with the given arguments and waits for the given addresses."""
+
+    def start(*arguments, addresses):
+        process = Process([BINARY, *arguments], tmp_path / "dwell.log")
+        cleanup.callback(process.stop)
+        return process.start_listening(*addresses)
+
+    return start
+
+
+def test_serve_by_flags_alone(start, app):
+    listen, admin, store = (ports.free_address() for _ in range(3))
+    flags = ["--listen", ports.text(listen), "--admin", ports.text(admin)]
+    flags += ["--store", ports.text(store), "--upstream", app.url, "--pollers", "1"]
+    flags += ["--poll-prefix", "/poll/", "--poll-prefix", "/live/"]
+    start("serve", *flags, addresses=[listen, admin, store])
+    store_client(store).set("/live/alice", b"value")
+    with Connection(listen) as connection:
+        assert connection.get("/live/alice").body == b"value"
+        assert connection.get("/poll/alice").body == b"from the app"
+    with Connection(admin) as connection:
+        assert connection.get("/-/health").status == 200
+
+
+def test_serve_by_flags_on_memcached(start, app, memcached):
+    listen, admin = (ports.free_address() for _ in range(2))
+    flags = ["--listen", ports.text(listen), "--admin", ports.text(admin)]
+    flags += ["--memcached", memcached.name, "--upstream", app.url]
+    start("serve", *flags, addresses=[listen, admin])
+    memcached.client().set(KEY, b"value")
+    with Connection(listen) as connection:
+        assert connection.get(KEY).body == b"value"
+        assert connection.get("/poll/none").body == b"from the app"
+
+
+def test_flags_come_before_the_file(start, tmp_path):
+    listen, other, admin, store = (ports.free_address() for _ in range(4))
+    file = tmp_path / "dwell.toml"
+    server = {"listen": ports.text(other), "admin": ports.text(admin)}
+    file.write_text(toml({"server": server, "store": {"listen": ports.text(store)}}))
+    flags = ["--config", file, "--listen", ports.text(listen)]
+    start("serve", *flags, addresses=[listen, admin])
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(other, timeout=1)
+
+
+@pytest.mark.parametrize("name", ["listen", "admin", "store"])
+@pytest.mark.parametrize("holder", ["a_plain_listener", "another_dwell"])
+def test_a_taken_port_is_said_plainly(name, holder, lone_edge):
+    addresses = {flag: ports.free_address() for flag in ("listen", "admin", "store")}
+    with socket.socket() as plain:
+        if holder == "a_plain_listener":
+            plain.bind(addresses[name])
+            plain.listen()
+        else:
+            held = {
+                "listen": lone_edge.address,
+                "admin": lone_edge.admin_address,
+                "store": lone_edge.store_address,
+            }
+            addresses[name] = held[name]
+        flags = [part for flag, a in addresses.items() for part in (f"--{flag}", ports.text(a))]
+        result = run("serve", *flags)
+    assert result.returncode != 0
+    said = result.stderr + result.stdout
+    assert str(addresses[name][1]) in said
+    assert "in use" in said or "taken" in said
+    assert "panicked" not in said
+
+
+def test_check_passes_a_good_file(tmp_path):
+    file = tmp_path / "good.toml"
+    sections = {
+        "server": {"listen": "127.0.0.1:8080", "pollers": 2},
+        "limits": {"idle_timeout": "75s", "body_bytes_max": "1mb"},
+        "upstream": {"url": "http://127.0.0.1:3000"},
+        "route": [{"prefix": "/poll/", "wait_max": "55s"}],
+    }
+    file.write_text(toml(sections))
+    result = run("check", file)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('[server]\nlitsen = "127.0.0.1:80"\n', 2, ["litsen", "listen"]),
+        ('[limits]\n\nidle_timeout = "soon"\n', 3, ["idle_timeout", "soon"]),
+        ("[limits]\nidle_timeout = 75\n", 2, ["idle_timeout"]),
+        ("[limts]\nwaiters_max = 5\n", 1, ["limts", "limits"]),
+        ('[upstream]\nurl = "https://127.0.0.1"\n', 2, ["http"]),
+        ('[upstream]\nurl = "127.0.0.1:80"\n', 2, ["http://"]),
+        ("[server]\nlisten = \n", 2, []),
+        ('[[route]]\nprefix = "poll"\n', 2, ["poll", "/"]),
+        ('[[route]]\nprefix = "/poll/"\nkey = "{pth}"\n', 3, ["pth", "path"]),
+        ('[log]\nlevel = "loud"\n', 2, ["loud"]),
+        ('[store]\nlisten = "0.0.0.0:11211"\n', 2, ["allow_remote"]),
+    ],
+    ids=[
+        "key",
+        "duration",
+        "unit",
+        "section",
+        "scheme",
+        "no_scheme",
+        "toml",
+        "prefix",
+        "template",
+        "level",
+        "open_store",
+    ],
+)
+def test_check_says_where_a_file_is_wrong_and_how_to_mend_it(tmp_path, text, line, words):
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    checked, served = run("check", file), run("serve", "--config", file)
+    for result in (checked, served):
+        assert result.returncode not in (0, 101)
+        said = result.stderr + result.stdout
+        assert f"bad.toml:{line}" in said, said
+        for word in words:
+            assert word in said, said
+
+
+def test_every_mistake_of_a_file_is_told_at_once(tmp_path):
+    file = tmp_path / "bad.toml"
+    file.write_text('[server]\nlitsen = "x"\n[limits]\nwaiters = 5\n')
+    said = run("check", file).stderr
+    assert "bad.toml:2" in said
+    assert "bad.toml:4" in said
+
+
+def test_check_of_a_file_that_is_not_there(tmp_path):
+    result = run("check", tmp_path / "none.toml")
+    assert result.returncode not in (0, 101)
+    assert "none.toml" in result.stderr
+
+
+def test_a_wrong_flag_is_told_with_the_nearest():
+    result = run("serve", "--upsteam", "http://127.0.0.1:1")
+    assert result.returncode not in (0, 101)
+    assert "--upstream" in result.stderr
+
+
+def test_help_is_for_people():
+    result = run("--help")
+    assert result.returncode == 0
+    for word in ("serve", "check", "demo"):
+        assert word in result.stdout
+    helped = run("serve", "--help")
+    flags = [
+        "upstream",
+        "memcached",
+        "store",
+        "listen",
+        "admin",
+        "poll-prefix",
+        "pollers",
+        "config",
+    ]
+    for flag in flags:
+        assert f"--{flag}" in helped.stdout
+    assert max(len(line) for line in helped.stdout.splitlines()) <= 100
+
+
+def test_version():
+    result = run("--version")
+    assert (result.returncode, result.stdout.split()[0]) == (0, "dwell")
+
+
+def test_the_log_can_be_json(start_dwell):
+    dwell = start_dwell(log={"format": "json", "level": "debug"})
+    dwell.get(KEY)
+    dwell.stop()
+    lines = dwell.output().splitlines()
+    assert lines
+    for line in lines:
+        assert json.loads(line)
+
+
+def test_the_access_log_has_a_line_for_each_request(start_dwell, tmp_path):
+    file = tmp_path / "access.log"
+    dwell = start_dwell(log={"access": str(file)})
+    dwell.store().set(KEY, b"value")
+    dwell.get(f"{KEY}?x=1")
+    dwell.get("/page", "POST", body=b"x")
+    dwell.stop()
+    lines = file.read_text().splitlines()
+    assert len(lines) == 2
+    assert KEY in lines[0]
+    assert "200" in lines[0]
+    assert "404" in lines[1]
+
+
+def test_demo_serves_its_page_and_takes_the_next_free_store_port(start):
+    listen, admin, store = (ports.free_address() for _ in range(3))
+    flags = ["--listen", ports.text(listen), "--admin", ports.text(admin)]
+    with socket.socket() as holder:
+        holder.bind(store)
+        holder.listen()
+        demo = start("demo", *flags, "--store", ports.text(store), addresses=[listen])
+    with Connection(listen) as connection:
+        page = connection.get("/")
+        assert page.status == 200
+        assert page.field("Content-Type").startswith("text/html")
+        assert b"<script" in page.body
+    # Says which port was taken and which it has instead.
+    assert str(store[1]) in demo.output()
