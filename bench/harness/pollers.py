@@ -10,7 +10,7 @@ import resource
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from harness import http
@@ -18,7 +18,6 @@ from harness.stage import HOST, ContenderError
 
 DESCRIPTORS = 20_000
 SPARE_DESCRIPTORS = 200
-WAIT_SECONDS = 50
 SOCKET_TIMEOUT_SECONDS = 10
 
 
@@ -43,7 +42,7 @@ class Pollers:
         self._port = port
         self._paths = paths
         self._sockets: list[socket.socket] = []
-        self._cursors: list[str] = []
+        self._seen: list[http.Answer] = []
 
     def __enter__(self) -> Self:
         return self
@@ -67,15 +66,15 @@ class Pollers:
             answer = http.receive(connection)
             if answer.status != 200:
                 raise ContenderError(f"{path} was answered {answer.status}")
-            self._cursors.append(answer.fields.get("etag", ""))
+            self._seen.append(answer)
 
-    def hold(self) -> None:
-        """Has every client ask for something newer than it has, and wait for it."""
-        for connection, path, cursor in zip(self._sockets, self._paths, self._cursors, strict=True):
-            if not cursor:
-                raise ContenderError(f"{path} was answered without an ETag")
-            fields = {"If-None-Match": cursor, "Prefer": f"wait={WAIT_SECONDS}"}
-            connection.sendall(http.request(path, fields))
+    def hold(self, waiting_fields: Callable[[http.Answer], dict[str, str]]) -> None:
+        """Has every client ask for something newer than it has, and wait for it.
+
+        `waiting_fields` makes the fields of that request from the last answer the client got.
+        """
+        for connection, path, seen in zip(self._sockets, self._paths, self._seen, strict=True):
+            connection.sendall(http.request(path, waiting_fields(seen)))
 
     def require_silence(self) -> None:
         """Checks that every client is still connected and waiting.
@@ -97,7 +96,7 @@ class Pollers:
         return Arrivals(self._sockets)
 
     def take_answers(self, body: bytes) -> None:
-        """Reads the answer each client got and remembers its cursor.
+        """Reads the answer each client got and remembers it.
 
         Raises:
             ContenderError: an answer is not 200 with `body`.
@@ -106,7 +105,7 @@ class Pollers:
             answer = http.receive(connection)
             if answer.status != 200 or answer.body != body:
                 raise ContenderError(f"a waiter got {answer.status} {answer.body[:40]!r}")
-            self._cursors[index] = answer.fields.get("etag", "")
+            self._seen[index] = answer
 
 
 class Arrivals:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -109,6 +109,10 @@ class Stage:
         trace: TracebackType | None,
     ) -> None:
         self._stack.close()
+
+    def on_exit(self, action: Callable[[], None]) -> None:
+        """Has something done when the stage is left, before the programs started so far end."""
+        self._stack.callback(action)
 
     def free_port(self) -> int:
         """A port of 127.0.0.1 nobody listens on just now."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from harness.contenders import (
     Contender,
+    Design2009,
     EdgeHit,
     EdgeMiss,
     EngineHello,
@@ -80,6 +81,7 @@ REQUEST_GROUPS = (
                 many_keys=True,
                 note="keys placed by `hash ... consistent`",
             ),
+            Design2009(),
             NginxMemcached(
                 "nginx_memcached_close",
                 "nginx, memcached_pass, no keepalive",
@@ -107,7 +109,12 @@ REQUEST_GROUPS = (
 )
 
 # A connection per request, as in 2009.
-AB_CONTENDERS: tuple[Contender, ...] = (EDGE_EMBEDDED, EDGE_MEMCACHED, NGINX_MEMCACHED)
+AB_CONTENDERS: tuple[Contender, ...] = (
+    EDGE_EMBEDDED,
+    EDGE_MEMCACHED,
+    NGINX_MEMCACHED,
+    Design2009(),
+)
 
 # Who holds the idle keep-alive connections.
 IDLE_CONTENDERS: tuple[Contender, ...] = (EDGE_EMBEDDED, EngineHello(), Floor(), NginxReturn())

@@ -75,7 +75,7 @@ IDLE_COLUMNS = (
     Column("remarks", remarks),
 )
 HELD_COLUMNS = (
-    Column("dwell edge holding", lambda row: row["label"]),
+    Column("server", name),
     Column("user bytes each", figure("bytes_per_poll")),
     Column("idle CPU, % of a core", figure("idle_cpu_percent", 3)),
     Column("wake-ups/s", figure("wakeups_per_second", 2)),

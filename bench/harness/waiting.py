@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from harness import accounting, memcached
+from harness import accounting
+from harness.boards import Board, EdgeBoard, NchanBoard
 from harness.contenders import Contender
-from harness.contenders.edge import Edge, start_edge
+from harness.contenders.edge import start_edge
 from harness.measure import Method, Row, say
 from harness.pollers import Pollers
 from harness.stage import ContenderError, Stage
@@ -56,25 +57,28 @@ def idle_connections(contender: Contender, method: Method) -> Figures:
     return {"bytes_per_connection": grown / method.waiting_clients}
 
 
-def held_polls(paths: Sequence[str], method: Method, fan_out: bool) -> Figures:
-    """Memory, threads and idle CPU of the edge holding one long-poll per path.
+def held_polls(
+    make_board: Callable[[Stage], Board], paths: Sequence[str], method: Method, fan_out: bool
+) -> Figures:
+    """Memory, threads and idle CPU of a server holding one long-poll per path.
 
     With `fan_out`, also how long one write takes to reach them all; the paths are then the same.
 
     Raises:
-        ContenderError: the edge did not start, or did not hold every poll.
+        ContenderError: the server did not start, or did not hold every poll.
     """
     with Stage() as stage:
-        edge = start_edge(stage, [])
-        pid = edge.program.pid
-        memcached.fill(edge.store_port, {*paths, WARM_PATH}, VALUE)
-        _one_whole_wait(edge)
+        board = make_board(stage)
+        stage.on_exit(board.close)
+        pid = board.program.pid
+        board.fill({*paths, WARM_PATH}, VALUE)
+        _one_whole_wait(board)
         settle(pid)
         memory = accounting.user_bytes(pid)
         threads = accounting.thread_count(pid)
-        with Pollers(edge.port, paths) as clients:
+        with Pollers(board.port, paths) as clients:
             clients.open()
-            clients.hold()
+            clients.hold(board.waiting_fields)
             settle(pid)
             figures = {
                 "bytes_per_poll": (accounting.user_bytes(pid) - memory) / len(paths),
@@ -83,7 +87,7 @@ def held_polls(paths: Sequence[str], method: Method, fan_out: bool) -> Figures:
             }
             clients.require_silence()
             if fan_out:
-                figures |= _fan_out(edge, clients, paths[0], len(paths), method.fan_out_rounds)
+                figures |= _fan_out(board, clients, paths[0], len(paths), method.fan_out_rounds)
     return figures
 
 
@@ -109,53 +113,48 @@ def nothing_armed(method: Method) -> Figures:
         return idle_cost(pid, method.idle_seconds)
 
 
-def _one_whole_wait(edge: Edge) -> None:
+def _one_whole_wait(board: Board) -> None:
     """One poll held and woken, so that what is made once is made before memory is counted."""
-    writer = memcached.Writer(edge.store_port)
-    try:
-        with Pollers(edge.port, [WARM_PATH]) as one:
-            one.open()
-            one.hold()
-            settle(edge.program.pid)
-            writer.set(WARM_PATH, b"woken")
-            one.take_answers(b"woken")
-    finally:
-        writer.close()
+    with Pollers(board.port, [WARM_PATH]) as one:
+        one.open()
+        one.hold(board.waiting_fields)
+        settle(board.program.pid)
+        board.fill([WARM_PATH], b"woken")
+        one.take_answers(b"woken")
 
 
-def _fan_out(edge: Edge, clients: Pollers, key: str, waiting: int, rounds: int) -> Figures:
+def _fan_out(board: Board, clients: Pollers, path: str, waiting: int, rounds: int) -> Figures:
     """One write to one key with everybody waiting for it, several times over."""
-    writer = memcached.Writer(edge.store_port)
-    samples = []
-    try:
-        for number in range(rounds):
-            value = f"version {number:05}".encode()
-            arrivals = clients.arrivals()
-            cpu = accounting.fine_cpu_seconds(edge.program.pid)
-            start = time.monotonic()
-            writer.begin_set(key, value)
-            first, last = arrivals.wait_all(FAN_OUT_TIMEOUT_SECONDS)
-            writer.finish_set(key)
-            arrivals.close()
-            settle(edge.program.pid)
-            cpu = accounting.fine_cpu_seconds(edge.program.pid) - cpu
-            clients.take_answers(value)
-            clients.hold()
-            settle(edge.program.pid)
-            samples.append(
-                {
-                    "first_ms": (first - start) * 1e3,
-                    "last_ms": (last - start) * 1e3,
-                    "cpu_us_per_waiter": cpu / waiting * 1e6,
-                }
-            )
-    finally:
-        writer.close()
+    samples = [_fan_out_sample(board, clients, path, waiting, number) for number in range(rounds)]
     medians = {
         f"fan_out_{name}": statistics.median(sample[name] for sample in samples)
         for name in samples[0]
     }
     return {**medians, "fan_out_samples": samples}
+
+
+def _fan_out_sample(
+    board: Board, clients: Pollers, path: str, waiting: int, number: int
+) -> dict[str, float]:
+    pid = board.program.pid
+    value = f"version {number:05}".encode()
+    arrivals = clients.arrivals()
+    cpu = accounting.fine_cpu_seconds(pid)
+    start = time.monotonic()
+    board.begin_write(path, value)
+    first, last = arrivals.wait_all(FAN_OUT_TIMEOUT_SECONDS)
+    board.finish_write(path)
+    arrivals.close()
+    settle(pid)
+    cpu = accounting.fine_cpu_seconds(pid) - cpu
+    clients.take_answers(value)
+    clients.hold(board.waiting_fields)
+    settle(pid)
+    return {
+        "first_ms": (first - start) * 1e3,
+        "last_ms": (last - start) * 1e3,
+        "cpu_us_per_waiter": cpu / waiting * 1e6,
+    }
 
 
 def run(idle_contenders: Sequence[Contender], method: Method) -> list[Row]:
@@ -169,16 +168,24 @@ def run(idle_contenders: Sequence[Contender], method: Method) -> list[Row]:
         for contender in idle_contenders
     ]
     distinct = [f"/poll/k{index}" for index in range(clients)]
+    shared = [SHARED_PATH] * clients
     steps += [
         (
-            Row("held_distinct", "long-polls on a key each", True),
-            partial(held_polls, distinct, method, fan_out=False),
+            Row("held_distinct", "dwell edge, long-polls on a key each", True),
+            partial(held_polls, EdgeBoard, distinct, method, fan_out=False),
         ),
         (
-            Row("held_shared", "long-polls on one key", True),
-            partial(held_polls, [SHARED_PATH] * clients, method, fan_out=True),
+            Row("held_shared", "dwell edge, long-polls on one key", True),
+            partial(held_polls, EdgeBoard, shared, method, fan_out=True),
         ),
-        (Row("nothing_armed", "nobody connected", True), partial(nothing_armed, method)),
+        (
+            Row("held_nchan", "nginx with nchan, long-polls on one channel", False),
+            partial(held_polls, NchanBoard, shared, method, fan_out=True),
+        ),
+        (
+            Row("nothing_armed", "dwell edge, nobody connected", True),
+            partial(nothing_armed, method),
+        ),
     ]
     for row, step in steps:
         try:

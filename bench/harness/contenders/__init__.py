@@ -1,6 +1,7 @@
 """The programs that are compared: one small class each, and the list of all."""
 
 from harness.contenders.base import BODY, Contender, Running
+from harness.contenders.design2009 import Design2009
 from harness.contenders.edge import EdgeHit, EdgeMiss
 from harness.contenders.nginx import NginxMemcached, NginxProxy, NginxReturn
 from harness.contenders.plain import EngineHello, Floor
@@ -8,6 +9,7 @@ from harness.contenders.plain import EngineHello, Floor
 __all__ = [
     "BODY",
     "Contender",
+    "Design2009",
     "EdgeHit",
     "EdgeMiss",
     "EngineHello",

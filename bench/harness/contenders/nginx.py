@@ -5,6 +5,8 @@ otherwise, to memcached and to the application.
 """
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 from harness import memcached
 from harness.contenders.base import BODY, HIT_KEYS, HIT_PATH, MISS_KEYS, Contender, Running
@@ -12,6 +14,7 @@ from harness.contenders.plain import start_floor
 from harness.stage import HOST, LOAD_CORE, SERVER_CORE, Program, Stage
 
 FRAME = """
+{modules}
 daemon off;
 {user}
 worker_processes 1;
@@ -75,12 +78,15 @@ def upstream(name: str, ports: list[int], keepalive: bool) -> str:
     )
 
 
-def start_nginx(stage: Stage, upstreams: str, locations: str) -> tuple[Program, int]:
+def start_nginx(
+    stage: Stage, upstreams: str, locations: str, modules: Sequence[Path] = ()
+) -> tuple[Program, int]:
     """Starts nginx on the server's core with these parts of a configuration."""
     port = stage.free_port()
     configuration = stage.directory / "nginx.conf"
     configuration.write_text(
         FRAME.format(
+            modules="\n".join(f"load_module {module};" for module in modules),
             user="user root;" if os.geteuid() == 0 else "",
             directory=stage.directory,
             host=HOST,

@@ -1,0 +1,131 @@
+"""Servers that keep clients waiting for a key, and let somebody write to it.
+
+The edge is written to over the memcached protocol, nchan by POST. Their long-polls differ in the
+fields a client sends to say what it has already seen.
+"""
+
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness import http, memcached
+from harness.contenders.edge import start_edge
+from harness.contenders.nginx import start_nginx
+from harness.stage import HOST, ContenderError, Program, Stage
+
+WAIT_SECONDS = 50
+NCHAN_MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
+NCHAN_LOCATIONS = """
+        location ~ ^/poll/(.+)$ {
+            nchan_subscriber longpoll;
+            nchan_channel_id $1;
+            nchan_message_buffer_length 1;
+            nchan_message_timeout 1h;
+        }
+        location ~ ^/publish/poll/(.+)$ {
+            nchan_publisher;
+            nchan_channel_id $1;
+            nchan_message_buffer_length 1;
+            nchan_message_timeout 1h;
+        }
+"""
+
+Fields = dict[str, str]
+
+
+class Board(ABC):
+    """A started server, and a connection to write to it.
+
+    Attributes:
+        program: the process that is accounted for.
+        port: where its clients poll.
+    """
+
+    program: Program
+    port: int
+
+    @abstractmethod
+    def begin_write(self, path: str, value: bytes) -> None:
+        """Sends a new value for a path."""
+
+    @abstractmethod
+    def finish_write(self, path: str) -> None:
+        """Reads the reply to it.
+
+        Raises:
+            ContenderError: the value was not taken.
+        """
+
+    @abstractmethod
+    def waiting_fields(self, seen: http.Answer) -> Fields:
+        """The fields of a poll that waits for something newer than `seen`."""
+
+    def fill(self, paths: Iterable[str], value: bytes) -> None:
+        """Writes one value to many paths."""
+        for path in paths:
+            self.begin_write(path, value)
+            self.finish_write(path)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the connection for writing."""
+
+
+class EdgeBoard(Board):
+    """`dwell serve` on its embedded store."""
+
+    def __init__(self, stage: Stage) -> None:
+        edge = start_edge(stage, [])
+        self.program, self.port = edge.program, edge.port
+        self._writer = memcached.Writer(edge.store_port)
+
+    def begin_write(self, path: str, value: bytes) -> None:
+        """Sends a `set`; the key is the path."""
+        self._writer.begin_set(path, value)
+
+    def finish_write(self, path: str) -> None:
+        """Reads STORED."""
+        self._writer.finish_set(path)
+
+    def waiting_fields(self, seen: http.Answer) -> Fields:
+        """The cursor as an entity tag, and RFC 7240's `wait`."""
+        if "etag" not in seen.fields:
+            raise ContenderError("a poll was answered without an ETag")
+        return {"If-None-Match": seen.fields["etag"], "Prefer": f"wait={WAIT_SECONDS}"}
+
+    def close(self) -> None:
+        """Closes the connection to the store."""
+        self._writer.close()
+
+
+class NchanBoard(Board):
+    """nginx with nchan, one message kept per channel."""
+
+    def __init__(self, stage: Stage) -> None:
+        if not NCHAN_MODULE.exists():
+            raise ContenderError("libnginx-mod-nchan is not installed")
+        self.program, self.port = start_nginx(stage, "", NCHAN_LOCATIONS, [NCHAN_MODULE])
+        self._writer = socket.create_connection((HOST, self.port), timeout=10)
+
+    def begin_write(self, path: str, value: bytes) -> None:
+        """POSTs a message to the channel of the path."""
+        head = f"POST /publish{path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {len(value)}"
+        self._writer.sendall(head.encode() + http.HEAD_END + value)
+
+    def finish_write(self, path: str) -> None:
+        """Reads 201 (somebody waited or had been there) or 202."""
+        answer = http.receive(self._writer)
+        if answer.status not in (201, 202):
+            raise ContenderError(f"publishing to {path} was answered {answer.status}")
+
+    def waiting_fields(self, seen: http.Answer) -> Fields:
+        """nchan's message id: a time and a number within it."""
+        return {
+            "If-Modified-Since": seen.fields.get("last-modified", ""),
+            "If-None-Match": seen.fields.get("etag", ""),
+        }
+
+    def close(self) -> None:
+        """Closes the connection for publishing."""
+        self._writer.close()
