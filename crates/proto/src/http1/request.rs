@@ -115,7 +115,13 @@ fn check_request<'f, 'b>(
     head: &'b [u8],
     limits: &HeadLimits,
 ) -> Result<RequestHead<'f, 'b>, HeadError> {
-    let (Some(method), Some(target), Some(minor)) = (raw.method, raw.path, raw.version) else {
+    let httparse::Request {
+        method,
+        path,
+        version,
+        headers,
+    } = raw;
+    let (Some(method), Some(target), Some(minor)) = (method, path, version) else {
         return Err(HeadError::NotOneHead);
     };
     check_lengths(target, head, limits)?;
@@ -133,7 +139,7 @@ fn check_request<'f, 'b>(
     } else {
         Version::Http11
     };
-    let fields = Fields::new(raw.headers);
+    let fields = Fields::new(headers);
     let mut framing = FramingFields::default();
     let mut own = RequestFields::default();
     visit_fields(head, fields, &mut framing, |name, value| {

@@ -74,9 +74,7 @@ fn strip_scheme(target: &str) -> Option<&str> {
 /// everything beyond ASCII are not. No early exit, so that the compiler can take many bytes at
 /// a time.
 fn is_clean(target: &[u8]) -> bool {
-    let refused = |byte: u8| {
-        (byte <= b' ') | (byte >= 0x7f) | (byte == b'"') | (byte == b'#') | (byte & !2 == b'<')
-    };
+    let refused = |byte| byte <= b' ' || byte >= 0x7f || matches!(byte, b'"' | b'#' | b'<' | b'>');
     !target
         .iter()
         .fold(false, |found, byte| found | refused(*byte))
@@ -94,14 +92,12 @@ pub(super) fn is_host(text: &[u8]) -> bool {
         let is_literal = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
         return !literal.is_empty() && literal.iter().all(is_literal) && is_port(port);
     }
-    let end = text
-        .iter()
-        .position(|byte| *byte == b':')
-        .unwrap_or(text.len());
-    text[..end]
-        .iter()
-        .all(|byte| HOST_BYTES[usize::from(*byte)])
-        && is_port(&text[end..])
+    for (index, byte) in text.iter().enumerate() {
+        if !HOST_BYTES[usize::from(*byte)] {
+            return is_port(&text[index..]);
+        }
+    }
+    true
 }
 
 /// Whether the text is nothing, or a colon with at most five digits.
