@@ -11,6 +11,9 @@ CARGO := cargo
 # Arguments of `make run` and of pytest: make run ARGS="--listen 127.0.0.1:8000"
 ARGS ?=
 
+# `test` runs its steps in the order in which they stand, the quick ones first.
+.NOTPARALLEL:
+
 .PHONY: help
 help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) \
@@ -32,17 +35,17 @@ lint: install-rust install-python fmt-check clippy test-docs
 .PHONY: fmt
 fmt: install-rust install-python ## format every source
 	$(CARGO) fmt --all
-	$(PYTHON) -m ruff format --quiet tests
-	$(PYTHON) -m ruff check --quiet --fix tests
+	$(PYTHON) -m ruff format --quiet tests bench
+	$(PYTHON) -m ruff check --quiet --fix tests bench
 
 .PHONY: bench
-bench: install-rust ## measure side by side with the peers: table and plot in docs/
-	@if [[ -f bench/Makefile ]]; then $(MAKE) -C bench bench ARGS="$(ARGS)"; \
-	else bench/run $(ARGS); fi
+bench: install-rust ## measure side by side with the peers; the tables go to bench/results
+	bench/requirements
+	bench/run $(ARGS)
 
 .PHONY: targets
 targets: ## print every target figure with its newest measured value and whether it holds
-	@if [[ -f bench/Makefile ]]; then $(MAKE) -C bench targets; else bench/targets; fi
+	@bench/targets
 
 .PHONY: docs
 docs: install-rust ## build the Rust documentation into target/doc
@@ -73,8 +76,8 @@ install-python: .venv/installed
 .PHONY: fmt-check clippy test-rust test-docs test-bench test-integration
 fmt-check:
 	$(CARGO) fmt --all --check
-	$(PYTHON) -m ruff format --check tests
-	$(PYTHON) -m ruff check tests
+	$(PYTHON) -m ruff format --check --quiet tests bench
+	$(PYTHON) -m ruff check --quiet tests bench
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings

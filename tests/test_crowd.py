@@ -27,6 +27,22 @@ def test_five_hundred_clients_of_one_key_all_get_the_value(backend):
             dwell.await_waiters(0)
 
 
+def test_five_hundred_keys_are_watched_at_once(backend):
+    dwell, cache = backend
+    keys = [f"/poll/user{place}" for place in range(500)]
+    cache.set_many(dict.fromkeys(keys, b"old"))
+    etag = dwell.get(keys[0]).etag
+    with Crowd(dwell.address, len(keys)) as crowd:
+        fields = {"If-None-Match": etag}
+        crowd.send_each(lambda place: request(f"{keys[place]}?wait=55", fields=fields))
+        dwell.await_waiters(len(keys))
+        assert dwell.metric("dwell_watched_keys") == len(keys)
+        cache.set_many({key: key for key in keys})
+        bodies = {body.decode() for _, _, body in crowd.answers()}
+        assert bodies == set(keys)
+    dwell.await_metric(0, "dwell_watched_keys")
+
+
 def test_clients_that_leave_are_forgotten(backend):
     dwell, cache = backend
     cache.set(KEY, b"old")

@@ -60,7 +60,7 @@ def test_an_empty_value_is_an_empty_200(backend, app):
 
 
 def test_an_empty_value_is_204_where_the_route_says_so(start_dwell):
-    dwell = start_dwell(route=[{"prefix": "/poll/", "empty": "no-content"}])
+    dwell = start_dwell(route=[{"prefix": "/poll/", "empty": "204"}])
     dwell.store().set(KEY, b"")
     assert dwell.get(KEY).status == 204
 

@@ -21,7 +21,7 @@ def test_keys_are_where_libmemcached_puts_them(start_dwell, start_memcached, wei
     assert min(held) > 0
     assert sum(held) == len(KEYS)
     names = [
-        server.name if weight == 1 else f"{server.name} weight={weight}"
+        server.name if weight == 1 else f"{server.name}={weight}"
         for server, weight in zip(servers, weights, strict=True)
     ]
     dwell = start_dwell(memcached={"servers": names})

@@ -37,7 +37,12 @@ class Crowd:
 
     def send(self, data):
         """Every client sends `data`, which is small enough for any send buffer."""
-        for client in self.sockets.values():
+        self.send_each(lambda place: data)
+
+    def send_each(self, make):
+        """Client number `place` sends `make(place)`."""
+        for place, client in enumerate(self.sockets.values()):
+            data = make(place)
             assert client.send(data) == len(data)
 
     def leave(self, count=None):
