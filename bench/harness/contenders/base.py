@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.stage import HOST, Program, Stage
 from harness.wrk import KeySpace
 
-# What every contender answers with: 13 bytes.
+# What every contender answers with, or 13 bytes of its own.
 BODY = b"Hello, World!"
 HIT_PATH = "/poll/hello"
 # Enough that two neighbours in a server's queue never ask for the same key.
