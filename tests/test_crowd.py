@@ -1,5 +1,7 @@
 """Many clients on one key."""
 
+import resource
+
 import pytest
 
 from support.crowd import Crowd
@@ -67,6 +69,9 @@ def test_a_client_that_says_goodbye_is_forgotten(backend):
     dwell.await_waiters(0)
 
 
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 11_000, reason="needs 11,000 descriptors"
+)
 @pytest.mark.timeout(180)
 def test_ten_thousand_held_polls_are_answered_by_one_write(start_dwell):
     count = 10_000
