@@ -34,7 +34,8 @@ def run(arguments: Sequence[str]) -> int:
     _require_machine()
     if not options.no_build:
         _build()
-    signal.signal(signal.SIGTERM, _end)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     # The harness keeps off the server's core; what it starts is pinned by taskset.
     os.sched_setaffinity(0, {LOAD_CORE})
 
