@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
-from harness import machine, measure, plot, pollers, results, tables, targets, waiting
+from harness import machine, measure, plot, pollers, results, storeload, tables, targets, waiting
 from harness.contenders import Contender, design2009
 from harness.measure import Method, Row, say
 from harness.paths import REPOSITORY, RESULTS, SCRATCH_RESULTS, release_directory
@@ -18,7 +18,8 @@ from harness.stage import LOAD_CORE, SERVER_CORE, ContenderError
 from harness.suite import AB_CONTENDERS, IDLE_CONTENDERS, REQUEST_GROUPS
 
 AB_TITLE = "The 2009 command: ab -c 50 -n 5000, a connection per request"
-PARTS = [group.name for group in REQUEST_GROUPS] + ["ab", "waiting"]
+STORE_TITLE = "The memcached protocol: 8 connections, pipelined, 9 gets to a set, 100-byte values"
+PARTS = [group.name for group in REQUEST_GROUPS] + ["ab", "store", "waiting"]
 BUILDS = (
     ["-p", "dwell-bench-floor"],
     ["--bin", "dwell"],
@@ -156,6 +157,9 @@ def _measure_all(only: Sequence[str], method: Method) -> list[Table]:
             lambda running, row: measure.ab_sample(running, method, row),
         )
         found.append(_table("ab", AB_TITLE, rows))
+    if not only or "store" in only:
+        say(STORE_TITLE)
+        found.append(_table("store", STORE_TITLE, storeload.run(method)))
     if not only or "waiting" in only:
         found += _measure_waiting(method)
     return found

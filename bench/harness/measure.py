@@ -160,7 +160,8 @@ def in_turn(
                 say(f"  round {number}  {contender.label}: failed: {error}")
                 continue
             row.samples.append(result)
-            say(f"  round {number}  {contender.label}: {result['us_per_request']:.2f} us/request")
+            figure = next(iter(result))
+            say(f"  round {number}  {contender.label}: {figure} {result[figure]:.2f}")
     return rows
 
 

@@ -4,21 +4,26 @@ import os
 import socket
 from collections.abc import Iterable
 
-from harness.stage import HOST, LOAD_CORE, ContenderError, Stage
+from harness.stage import HOST, LOAD_CORE, ContenderError, Program, Stage
 
 SETS_PER_WRITE = 500
+
+
+def start_on(stage: Stage, core: int) -> tuple[Program, int]:
+    """Starts a memcached with one thread on a core."""
+    port = stage.free_port()
+    arguments = ["memcached", "-l", HOST, "-p", str(port), "-U", "0", "-t", "1", "-c", "4096"]
+    if os.geteuid() == 0:
+        arguments += ["-u", "root"]
+    return stage.start("memcached", arguments, core, [port]), port
 
 
 def start(stage: Stage) -> int:
     """Starts a memcached on the load generator's core and returns its port.
 
-    One worker thread is plenty there, and the server's core stays the server's.
+    One thread is plenty there, and the server's core stays the server's.
     """
-    port = stage.free_port()
-    arguments = ["memcached", "-l", HOST, "-p", str(port), "-U", "0", "-t", "1", "-c", "4096"]
-    if os.geteuid() == 0:
-        arguments += ["-u", "root"]
-    stage.start("memcached", arguments, LOAD_CORE, [port])
+    _, port = start_on(stage, LOAD_CORE)
     return port
 
 
@@ -37,7 +42,7 @@ class Writer:
 
     def begin_set(self, key: str, value: bytes) -> None:
         """Sends one value without waiting for the reply."""
-        self._socket.sendall(_set_command(key, value))
+        self._socket.sendall(set_command(key, value))
 
     def finish_set(self, key: str) -> None:
         """Reads the reply to one value sent.
@@ -67,12 +72,13 @@ class Writer:
         keys = list(keys)
         for first in range(0, len(keys), SETS_PER_WRITE):
             some = keys[first : first + SETS_PER_WRITE]
-            self._socket.sendall(b"".join(_set_command(key, value) for key in some))
+            self._socket.sendall(b"".join(set_command(key, value) for key in some))
             for key in some:
                 self.finish_set(key)
 
 
-def _set_command(key: str, value: bytes) -> bytes:
+def set_command(key: str, value: bytes) -> bytes:
+    """The bytes of a `set` without flags and expiry."""
     return b"set %b 0 0 %d\r\n%b\r\n" % (key.encode(), len(value), value)
 
 

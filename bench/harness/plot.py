@@ -8,7 +8,7 @@ from typing import Any
 from harness.results import Result
 
 # Tables that are not about keep-alive requests.
-OTHER_TABLES = ("ab", "idle", "held")
+OTHER_TABLES = ("ab", "store", "idle", "held")
 
 WIDTH = 920
 MARGIN = 32

@@ -69,6 +69,12 @@ AB_COLUMNS = (
     Column("99 % within ms", figure("p99_ms")),
     Column("remarks", remarks),
 )
+STORE_COLUMNS = (
+    Column("server", name),
+    Column("CPU us/operation", figure("us_per_operation", 3)),
+    Column("operations/s", figure("operations_per_second")),
+    Column("remarks", remarks),
+)
 IDLE_COLUMNS = (
     Column("server", name),
     Column("user bytes per connection", figure("bytes_per_connection")),
@@ -101,7 +107,12 @@ def table(columns: Sequence[Column], rows: Sequence[RowDict]) -> list[str]:
 
 def columns_of(table_name: str) -> Sequence[Column]:
     """The columns of one of a result's tables."""
-    special = {"ab": AB_COLUMNS, "idle": IDLE_COLUMNS, "held": HELD_COLUMNS}
+    special = {
+        "ab": AB_COLUMNS,
+        "store": STORE_COLUMNS,
+        "idle": IDLE_COLUMNS,
+        "held": HELD_COLUMNS,
+    }
     return special.get(table_name, LOAD_COLUMNS)
 
 

@@ -1,6 +1,8 @@
+import random
+
 import pytest
 
-from harness import ab, syscalls, wrk
+from harness import ab, storeload, syscalls, wrk
 from harness.stage import ContenderError
 
 WRK = """Running 1s test @ http://127.0.0.1:18999/a
@@ -80,3 +82,12 @@ def test_strace_summary_without_its_total() -> None:
     calls = syscalls.parse_summary(STRACE)
     assert calls == {"sendto": 18597, "recvfrom": 18695, "epoll_wait": 190}
     assert syscalls.parse_summary("strace: attach: Operation not permitted") == {}
+
+
+def test_store_batch_knows_the_length_of_its_replies() -> None:
+    batch = storeload.make_batch(random.Random(1))
+    gets = batch.requests.count(b"get ")
+    sets = batch.requests.count(b"set ")
+    assert (gets, sets) == (90, 10)
+    one_hit = len(b"VALUE key-000000 0 100\r\n") + 102 + len(b"END\r\n")
+    assert batch.reply_bytes == gets * one_hit + sets * len(b"STORED\r\n")

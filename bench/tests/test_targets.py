@@ -96,6 +96,7 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows = {contender.name for group in suite.REQUEST_GROUPS for contender in group.contenders}
     rows |= {f"ab.{contender.name}" for contender in suite.AB_CONTENDERS}
     rows |= {f"idle_{contender.name}" for contender in suite.IDLE_CONTENDERS}
+    rows |= {"store_edge", "store_memcached"}
     rows |= {"held_distinct", "held_shared", "held_nchan", "nothing_armed"}
     for target in targets.load():
         for name in filter(None, (target.result, target.over)):
