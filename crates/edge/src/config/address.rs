@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 /// A host and port as somebody wrote them.
@@ -160,13 +160,88 @@ fn host_name(host: &str) -> Result<&str, AddressError> {
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
     {
-        let address: std::net::Ipv6Addr = inner.parse().map_err(|_| fail())?;
-        let _ = address;
-        return Ok(inner);
+        return inner.parse::<Ipv6Addr>().map(|_| inner).map_err(|_| fail());
     }
     let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if host.is_empty() || !host.bytes().all(is_host_byte) {
         return Err(fail());
     }
     Ok(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(text: &str) -> Result<(String, u16), AddressError> {
+        text.parse().map(|PeerAddress { host, port }| (host, port))
+    }
+
+    #[test]
+    fn a_peer_is_a_host_and_a_port() {
+        assert_eq!(peer("127.0.0.1:11211"), Ok(("127.0.0.1".to_owned(), 11211)));
+        assert_eq!(
+            peer("cache-1.internal:1"),
+            Ok(("cache-1.internal".to_owned(), 1))
+        );
+        assert_eq!(peer("[::1]:2"), Ok(("::1".to_owned(), 2)));
+        assert_eq!(peer("cache"), Err(AddressError::NoPort));
+        assert_eq!(peer("cache:"), Err(AddressError::Port(String::new())));
+        assert_eq!(peer("cache:0"), Err(AddressError::Port("0".to_owned())));
+        assert_eq!(
+            peer("cache:65536"),
+            Err(AddressError::Port("65536".to_owned()))
+        );
+        assert_eq!(peer(":1"), Err(AddressError::Host(String::new())));
+        assert_eq!(peer("::1:2"), Err(AddressError::Host("::1".to_owned())));
+        assert_eq!(peer("[::x]:2"), Err(AddressError::Host("[::x]".to_owned())));
+        assert_eq!(peer("a b:2"), Err(AddressError::Host("a b".to_owned())));
+    }
+
+    #[test]
+    fn a_peer_is_shown_as_it_is_written() {
+        for text in ["127.0.0.1:11211", "cache-1.internal:1", "[::1]:2"] {
+            assert_eq!(
+                text.parse::<PeerAddress>()
+                    .map(|peer| peer.to_string())
+                    .as_deref(),
+                Ok(text)
+            );
+        }
+    }
+
+    #[test]
+    fn an_upstream_is_http_and_nothing_after_the_port() {
+        let url = |text: &str| text.parse::<UpstreamUrl>().map(|url| url.to_string());
+        assert_eq!(
+            url("http://127.0.0.1:3000").as_deref(),
+            Ok("http://127.0.0.1:3000")
+        );
+        assert_eq!(url("HTTP://app/").as_deref(), Ok("http://app:80"));
+        assert_eq!(url("http://[::1]").as_deref(), Ok("http://[::1]:80"));
+        assert_eq!(url("http://[::1]:3000").as_deref(), Ok("http://[::1]:3000"));
+        assert_eq!(url("app:3000"), Err(AddressError::NoScheme));
+        assert_eq!(
+            url("https://app"),
+            Err(AddressError::Scheme("https".to_owned()))
+        );
+        assert_eq!(url("http://app/x"), Err(AddressError::UrlPath));
+        assert_eq!(url("http://app?x"), Err(AddressError::UrlPath));
+        assert_eq!(url("http://a@app"), Err(AddressError::UserInfo));
+        assert_eq!(url("http://"), Err(AddressError::Host(String::new())));
+        assert_eq!(url("http://app:x"), Err(AddressError::Port("x".to_owned())));
+        assert_eq!(
+            url("http\u{e9}://app"),
+            Err(AddressError::Scheme("http\u{e9}".to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_number_is_resolved_without_asking_anybody() {
+        let address = "[::1]:2".parse::<PeerAddress>().map(|peer| peer.resolve());
+        let resolved = address
+            .expect("an address")
+            .expect("a number needs no resolver");
+        assert_eq!(resolved.to_string(), "[::1]:2");
+    }
 }

@@ -4,10 +4,21 @@
 //! reported with its line.
 
 mod address;
+mod check;
+mod codec;
+mod load;
+mod options;
+mod reference;
+mod report;
 mod template;
+mod units;
 
 pub use address::{AddressError, PeerAddress, UpstreamUrl};
+pub use load::{FlagValue, load, parse};
+pub use reference::{example_file, reference_page};
+pub use report::ConfigError;
 pub use template::{KeyError, KeyTemplate, TemplateError};
+pub use units::{UnitError, duration, show_duration, show_size, size};
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;

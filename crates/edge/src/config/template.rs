@@ -256,3 +256,136 @@ fn cookie_value<'h>(field: &'h [u8], name: &str) -> Option<&'h [u8]> {
 }
 
 const KEY_BYTES_MAX: usize = 250;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn template(text: &str) -> KeyTemplate {
+        text.parse().expect("the template is right")
+    }
+
+    /// Renders against `GET /poll/a?user=x%20y&user=z&empty= HTTP/1.1` with two fields.
+    fn key(text: &str) -> Result<String, KeyError> {
+        let header = |name: &str| match name.to_ascii_lowercase().as_str() {
+            "cookie" => Some(&b"a=1; id=\"7\"; id=8;id2=9"[..]),
+            "x-user" => Some(&b"bob"[..]),
+            "x-space" => Some(&b"b b"[..]),
+            _ => None,
+        };
+        let query = Some("user=x%2By&user=z&empty=&space=x+y");
+        let mut scratch = b"left over".to_vec();
+        let key = template(text).render("/poll/a", query, header, &mut scratch)?;
+        Ok(String::from_utf8(key.to_vec()).expect("the parts are text"))
+    }
+
+    #[test]
+    fn each_part_is_found() {
+        assert_eq!(key("{path}").as_deref(), Ok("/poll/a"));
+        assert_eq!(key("{query.user}").as_deref(), Ok("x+y"));
+        assert_eq!(
+            key("u:{header.X-User}/{cookie.id2}").as_deref(),
+            Ok("u:bob/9")
+        );
+        assert_eq!(key("{cookie.id}").as_deref(), Ok("\"7\""));
+        assert_eq!(key("{path}{query.empty}").as_deref(), Ok("/poll/a"));
+    }
+
+    #[test]
+    fn a_request_without_the_value_has_no_key() {
+        for text in [
+            "{query.none}",
+            "{header.none}",
+            "{cookie.none}",
+            "{query.empty}",
+        ] {
+            assert_eq!(key(text), Err(KeyError::Missing), "{text}");
+        }
+        let no_query = template("{query.user}")
+            .render("/", None, |_| None, &mut Vec::new())
+            .err();
+        assert_eq!(no_query, Some(KeyError::Missing));
+    }
+
+    #[test]
+    fn no_value_makes_a_key_memcached_would_read_as_two() {
+        assert_eq!(key("{query.space}"), Err(KeyError::Forbidden(b' ')));
+        assert_eq!(key("{header.x-space}"), Err(KeyError::Forbidden(b' ')));
+        let split = template("{query.a}")
+            .render("/", Some("a=x%0D%0Aflush_all"), |_| None, &mut Vec::new())
+            .err();
+        assert_eq!(split, Some(KeyError::Forbidden(b'\r')));
+        assert_eq!(KeyError::Forbidden(b' ').status(), 400);
+    }
+
+    #[test]
+    fn a_key_has_at_most_250_bytes() {
+        let long = "/".repeat(251);
+        let render = |path| {
+            KeyTemplate::path()
+                .render(path, None, |_| None, &mut Vec::new())
+                .err()
+        };
+        assert_eq!(render(&long[..250]), None);
+        assert_eq!(render(&long), Some(KeyError::TooLong(251)));
+        assert_eq!(KeyError::TooLong(251).status(), 414);
+        assert_eq!(
+            KeyError::TooLong(251).to_string(),
+            "key exceeds 250 bytes: 251"
+        );
+    }
+
+    #[test]
+    fn wrong_templates_are_refused() {
+        let error = |text: &str| text.parse::<KeyTemplate>().err();
+        assert_eq!(error("{path"), Some(TemplateError::Unclosed));
+        assert_eq!(error("path}"), Some(TemplateError::Unopened));
+        assert_eq!(error("{}"), Some(TemplateError::Part(String::new())));
+        assert_eq!(
+            error("{body}"),
+            Some(TemplateError::Part("body".to_owned()))
+        );
+        assert_eq!(
+            error("{body.x}"),
+            Some(TemplateError::Part("body.x".to_owned()))
+        );
+        assert_eq!(
+            error("{query.}"),
+            Some(TemplateError::Name("query.".to_owned()))
+        );
+        assert_eq!(
+            error("{cookie.a b}"),
+            Some(TemplateError::Name("cookie.a b".to_owned()))
+        );
+        assert_eq!(error("all"), Some(TemplateError::NoPart));
+        assert_eq!(error(""), Some(TemplateError::NoPart));
+        assert_eq!(error("a {path}"), Some(TemplateError::Literal(' ')));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_back(text in "([a-z:/]{0,3}(\\{path\\}|\\{query\\.[a-z]{1,4}\\})){1,4}") {
+            prop_assert_eq!(template(&text).to_string(), text);
+        }
+
+        #[test]
+        fn no_text_panics(text in ".*", path in ".*", query in ".*", field in ".*") {
+            if let Ok(template) = text.parse::<KeyTemplate>() {
+                let header = |_: &str| Some(field.as_bytes());
+                let _ = template.render(&path, Some(&query), header, &mut Vec::new());
+            }
+        }
+
+        #[test]
+        fn every_key_is_one_word_of_a_command(query in "[a%0-9A-F=&+ -~]{0,20}", field in ".{0,9}") {
+            let header = |_: &str| Some(field.as_bytes());
+            let mut scratch = Vec::new();
+            let template = template("{query.a}{header.b}");
+            let key = template.render("/", Some(&query), header, &mut scratch);
+            let breaks = |byte: &u8| *byte <= b' ' || *byte == 0x7f;
+            let is_one_word = key.map_or(true, |key| !key.is_empty() && !key.iter().any(breaks));
+            prop_assert!(is_one_word);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What must hold between options.
+
+use super::load::{Draft, route_option};
+use super::{Config, UpstreamUrl, show_duration, show_size};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// Reports every conflict between options of the draft.
+pub(super) fn check(draft: &mut Draft) {
+    let config = draft.config.clone();
+    addresses(draft, &config);
+    exposure(draft, &config);
+    upstream_is_another(draft, &config);
+    servers_differ(draft, &config);
+    sizes(draft, &config);
+    times(draft, &config);
+    routes(draft, &config);
+}
+
+/// Every address the process listens on, with the option that names it.
+fn listeners(config: &Config) -> Vec<(&'static str, SocketAddr)> {
+    let mut all: Vec<_> = config
+        .server
+        .listen
+        .iter()
+        .map(|one| ("server.listen", *one))
+        .collect();
+    all.extend(config.server.admin.map(|one| ("server.admin", one)));
+    let store = config.store.listen.filter(|_| config.uses_embedded_store());
+    all.extend(store.map(|one| ("store.listen", one)));
+    all
+}
+
+fn addresses(draft: &mut Draft, config: &Config) {
+    let listeners = listeners(config);
+    for (place, (option, address)) in listeners.iter().enumerate() {
+        // Port 0 is whichever is free.
+        let taken = listeners[..place]
+            .iter()
+            .find(|(_, other)| other == address);
+        if let Some((other, _)) = taken.filter(|_| address.port() != 0) {
+            let message = format!("`{option}` and `{other}` are both {address}");
+            draft.conflict(&[option, other], message, "give each its own port");
+        }
+    }
+}
+
+fn exposure(draft: &mut Draft, config: &Config) {
+    let listen = config.store.listen.filter(|_| config.uses_embedded_store());
+    let exposed = listen.filter(|listen| !is_loopback(listen.ip()) && !config.store.allow_remote);
+    if let Some(listen) = exposed {
+        draft.conflict(
+            &["store.listen", "store.allow_remote"],
+            format!("other machines can reach the store at {listen}, and it has no passwords"),
+            "listen on 127.0.0.1, or set store.allow_remote = true",
+        );
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+fn upstream_is_another(draft: &mut Draft, config: &Config) {
+    let Some(UpstreamUrl { address }) = &config.upstream.url else {
+        return;
+    };
+    let host = if address.host == "localhost" {
+        "127.0.0.1"
+    } else {
+        &address.host
+    };
+    let Ok(ip) = host.parse::<IpAddr>() else {
+        return;
+    };
+    let upstream = SocketAddr::new(ip, address.port);
+    let own = listeners(config)
+        .into_iter()
+        .find(|(_, own)| *own == upstream);
+    if let Some((option, _)) = own {
+        draft.conflict(
+            &["upstream.url", option],
+            format!("the upstream {upstream} is this process's own `{option}`"),
+            "give the application and the edge different ports",
+        );
+    }
+}
+
+fn servers_differ(draft: &mut Draft, config: &Config) {
+    let servers = &config.memcached.servers;
+    for (place, server) in servers.iter().enumerate() {
+        if servers[..place]
+            .iter()
+            .any(|other| other.address == server.address)
+        {
+            let message = format!("the memcached server {} is named twice", server.address);
+            draft.conflict(
+                &["memcached.servers"],
+                message,
+                "use a weight for a larger share",
+            );
+        }
+    }
+}
+
+fn sizes(draft: &mut Draft, config: &Config) {
+    let (store, limits) = (&config.store, &config.limits);
+    let pairs = [
+        (
+            ("store.item_bytes_max", store.item_bytes_max as u64),
+            ("store.bytes_max", store.bytes_max as u64 / 2),
+            "a value may take at most half of store.bytes_max",
+        ),
+        (
+            ("limits.target_bytes_max", limits.target_bytes_max as u64),
+            ("limits.head_bytes_max", limits.head_bytes_max as u64),
+            "the request target is a part of the head",
+        ),
+    ];
+    for ((smaller, size), (larger, bound), why) in pairs {
+        if size > bound {
+            let (size, bound) = (show_size(size), show_size(bound));
+            let message = format!("`{smaller}` exceeds {bound}: {size}");
+            draft.conflict(&[smaller, larger], message, why);
+        }
+    }
+}
+
+fn times(draft: &mut Draft, config: &Config) {
+    let upstream = &config.upstream;
+    let message = longer(
+        "upstream.header_timeout",
+        upstream.header_timeout,
+        upstream.total_timeout,
+    );
+    if let Some(message) = message {
+        let options = ["upstream.header_timeout", "upstream.total_timeout"];
+        draft.conflict(
+            &options,
+            message,
+            "upstream.total_timeout covers the whole exchange",
+        );
+    }
+}
+
+fn routes(draft: &mut Draft, config: &Config) {
+    for (index, route) in config.routes.iter().enumerate() {
+        let option = |name| route_option(index, name);
+        let twin = config.routes[..index]
+            .iter()
+            .position(|other| other.prefix == route.prefix);
+        if let Some(twin) = twin {
+            let message = format!("two routes have the prefix `{}`", route.prefix);
+            let options = [option("prefix"), route_option(twin, "prefix")];
+            draft.conflict(
+                &[options[0].as_str(), options[1].as_str()],
+                message,
+                "keep one of them",
+            );
+        }
+        if let Some(message) = longer("wait_default", route.wait_default, route.wait_max) {
+            let options = [option("wait_default"), option("wait_max")];
+            draft.conflict(
+                &[options[0].as_str(), options[1].as_str()],
+                message,
+                "wait_max bounds every wait of the route",
+            );
+        }
+    }
+}
+
+fn longer(option: &str, time: Duration, bound: Duration) -> Option<String> {
+    let (shown, bound_shown) = (show_duration(time), show_duration(bound));
+    (time > bound).then(|| format!("`{option}` exceeds {bound_shown}: {shown}"))
+}

@@ -1,0 +1,141 @@
+//! Values that name places on the network.
+
+use super::{Codec, Count, Fault, Value, quoted, text};
+use crate::config::{MemcachedServer, PeerAddress, UpstreamUrl};
+use std::net::SocketAddr;
+use toml::de::DeValue;
+
+/// An address to listen on.
+pub(in crate::config) struct Listen;
+
+impl Codec<SocketAddr> for Listen {
+    fn read(&self, value: &Value<'_>) -> Result<SocketAddr, Fault> {
+        let text = text(value, "an address and a port")?;
+        // A name is allowed only where it cannot mean two things.
+        let numeric = match text.strip_prefix("localhost:") {
+            Some(port) => format!("127.0.0.1:{port}"),
+            None => text.to_owned(),
+        };
+        numeric.parse().map_err(|_| {
+            let port = text
+                .rsplit(':')
+                .next()
+                .filter(|port| port.parse::<u16>().is_ok());
+            let help = match port {
+                Some(port) if !text.contains('.') => {
+                    format!("write \"127.0.0.1:{port}\", or \"0.0.0.0:{port}\" for every network")
+                }
+                _ => "write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\""
+                    .to_owned(),
+            };
+            Fault::new(value, format!("not an address and a port: `{text}`")).help(help)
+        })
+    }
+
+    fn show(&self, value: &SocketAddr) -> String {
+        quoted(&value.to_string())
+    }
+
+    fn describe(&self) -> String {
+        "IP address and port".to_owned()
+    }
+}
+
+/// A memcached server: `host:port`, `host:port=weight` or a table of `address` and `weight`.
+pub(in crate::config) struct Server;
+
+impl Codec<MemcachedServer> for Server {
+    fn read(&self, value: &Value<'_>) -> Result<MemcachedServer, Fault> {
+        if let DeValue::Table(_) = value.get_ref() {
+            return server_table(value);
+        }
+        let text = text(value, "a server")?;
+        let (address, weight) = match text.split_once('=') {
+            Some((address, weight)) => (address, weight.parse().ok()),
+            None => (text, Some(1)),
+        };
+        let weight = weight.filter(|weight| WEIGHTS.contains(weight));
+        let weight = weight.ok_or_else(|| weight_fault(value))?;
+        Ok(MemcachedServer {
+            address: peer(value, address)?,
+            weight,
+        })
+    }
+
+    fn show(&self, value: &MemcachedServer) -> String {
+        match value.weight {
+            1 => quoted(&value.address.to_string()),
+            weight => format!("{{ address = \"{}\", weight = {weight} }}", value.address),
+        }
+    }
+
+    fn describe(&self) -> String {
+        "`\"host:port\"` or `{ address = \"host:port\", weight = 2 }`".to_owned()
+    }
+}
+
+fn server_table(value: &Value<'_>) -> Result<MemcachedServer, Fault> {
+    let table = value.get_ref().as_table().into_iter().flatten();
+    let (mut address, mut weight) = (None, 1);
+    for (name, value) in table {
+        match name.get_ref().as_ref() {
+            "address" => address = Some(peer(value, text(value, "an address")?)?),
+            "weight" => {
+                weight =
+                    Count(u64::from(*WEIGHTS.start()), u64::from(*WEIGHTS.end())).read(value)?;
+            }
+            other => {
+                let fault = Fault {
+                    span: name.span(),
+                    message: format!("unknown option of a server: `{other}`"),
+                    help: Some("a server has `address` and `weight`".to_owned()),
+                };
+                return Err(fault);
+            }
+        }
+    }
+    let address = address.ok_or_else(|| {
+        Fault::new(value, "the server has no address").help("add address = \"host:port\"")
+    })?;
+    Ok(MemcachedServer { address, weight })
+}
+
+fn peer(value: &Value<'_>, text: &str) -> Result<PeerAddress, Fault> {
+    let help = "write a host and a port, such as \"127.0.0.1:11211\" or \"cache-1:11211\"";
+    text.parse()
+        .map_err(|error| Fault::new(value, error).help(help))
+}
+
+fn weight_fault(value: &Value<'_>) -> Fault {
+    let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
+    Fault::new(
+        value,
+        format!("the weight is not a number from {least} to {most}"),
+    )
+    .help("write \"host:port=2\"")
+}
+
+/// The upstream's URL.
+pub(in crate::config) struct Url;
+
+impl Codec<UpstreamUrl> for Url {
+    fn read(&self, value: &Value<'_>) -> Result<UpstreamUrl, Fault> {
+        let text = text(value, "a url")?;
+        let help = match text.parse::<PeerAddress>() {
+            Ok(address) if !text.contains("//") => format!("write \"http://{address}\""),
+            _ => "write a url such as \"http://127.0.0.1:3000\"".to_owned(),
+        };
+        text.parse()
+            .map_err(|error| Fault::new(value, error).help(help))
+    }
+
+    fn show(&self, value: &UpstreamUrl) -> String {
+        quoted(&value.to_string())
+    }
+
+    fn describe(&self) -> String {
+        "`\"http://host:port\"`".to_owned()
+    }
+}
+
+const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=1000;

@@ -1,0 +1,424 @@
+//! Making a [`Config`] from a file and flags, and collecting every mistake on the way.
+
+use super::check;
+use super::codec::{Fault, Shape, Value};
+use super::options::{OPTIONS, OptionSpec, ROUTE_OPTIONS, SECTIONS};
+use super::report::{ConfigError, Origin, Problem, SourceFile};
+use super::{Config, RouteConfig};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+/// One flag of the command line that sets an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlagValue {
+    /// The flag as it was written, such as `--listen`.
+    pub flag: String,
+    /// The option it sets, such as `server.listen`.
+    pub option: String,
+    /// Its values; more than one only where the flag may be repeated.
+    pub values: Vec<String>,
+}
+
+impl FlagValue {
+    fn shown(&self) -> String {
+        let values = self.values.join(" ");
+        match self.flag.as_str() {
+            "--set" => format!("--set {}={values}", self.option),
+            flag => format!("{flag} {values}"),
+        }
+    }
+}
+
+/// Reads the file, if there is one, and the flags, which win over it.
+///
+/// # Errors
+/// [`ConfigError`] with every mistake of both.
+pub fn load(path: Option<&Path>, flags: &[FlagValue]) -> Result<Config, ConfigError> {
+    let Some(path) = path else {
+        return Draft::default().finish(None, flags);
+    };
+    match fs::read_to_string(path) {
+        Ok(text) => parse(&path.display().to_string(), &text, flags),
+        Err(error) => {
+            let problem = Problem {
+                origin: Origin::Nowhere,
+                message: format!("cannot read {}: {error}", path.display()),
+                help: None,
+            };
+            Err(ConfigError::new(None, vec![problem]))
+        }
+    }
+}
+
+/// Reads `text`, shown as the file `name` in errors, and the flags, which win over it.
+///
+/// # Errors
+/// [`ConfigError`] with every mistake of both.
+pub fn parse(name: &str, text: &str, flags: &[FlagValue]) -> Result<Config, ConfigError> {
+    let mut draft = Draft::default();
+    draft.read_file(text);
+    draft.finish(
+        Some(SourceFile {
+            name: name.to_owned(),
+            text: text.to_owned(),
+        }),
+        flags,
+    )
+}
+
+/// A configuration in the making.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub(super) config: Config,
+    problems: Vec<Problem>,
+    /// Where each option was written; absent for defaults.
+    origins: HashMap<String, Written>,
+}
+
+/// Where an option was written and whether its value could be read.
+struct Written {
+    origin: Origin,
+    valid: bool,
+}
+
+impl Draft {
+    fn finish(
+        mut self,
+        file: Option<SourceFile>,
+        flags: &[FlagValue],
+    ) -> Result<Config, ConfigError> {
+        for flag in flags {
+            self.read_flag(flag);
+        }
+        check::check(&mut self);
+        if !self.problems.is_empty() {
+            return Err(ConfigError::new(file, self.problems));
+        }
+        // A stable sort keeps the order of the file among prefixes of one length.
+        self.config
+            .routes
+            .sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
+        Ok(self.config)
+    }
+
+    /// Reports a mistake between options, unless one of them could not be read: what is compared
+    /// then is a default that nobody wrote. The first option's place is shown.
+    pub(super) fn conflict(&mut self, options: &[&str], message: String, help: &str) {
+        let written = |option: &&str| self.origins.get(*option);
+        if options
+            .iter()
+            .filter_map(written)
+            .any(|written| !written.valid)
+        {
+            return;
+        }
+        let origin = options.iter().find_map(written);
+        let origin = origin.map_or(Origin::Nowhere, |written| written.origin.clone());
+        self.problem(origin, message, Some(help.to_owned()));
+    }
+
+    fn problem(&mut self, origin: Origin, message: String, help: Option<String>) {
+        self.problems.push(Problem {
+            origin,
+            message,
+            help,
+        });
+    }
+
+    fn read_file(&mut self, text: &str) {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for (name, value) in table.get_ref() {
+            self.read_section(name, value);
+        }
+        // What is left of a broken line says nothing about what was meant there.
+        let broken: Vec<Range<usize>> = errors
+            .iter()
+            .filter_map(|error| Some(lines_of(error.span()?, text)))
+            .collect();
+        self.problems.retain(|problem| match &problem.origin {
+            Origin::File(span) => !broken.iter().any(|lines| touch(lines, span)),
+            Origin::Flag(_) | Origin::Nowhere => true,
+        });
+        for error in errors {
+            let origin = error.span().map_or(Origin::Nowhere, Origin::File);
+            self.problem(origin, format!("not TOML: {}", error.message()), None);
+        }
+    }
+
+    fn read_section(&mut self, name: &Spanned<Cow<'_, str>>, value: &Value<'_>) {
+        if name.get_ref() == "route" {
+            return self.read_routes(value);
+        }
+        if !SECTIONS
+            .iter()
+            .any(|section| section.name == name.get_ref())
+        {
+            let help = unknown_section_help(name.get_ref());
+            let message = format!("unknown section: `{}`", name.get_ref());
+            return self.problem(Origin::File(name.span()), message, Some(help));
+        }
+        let Some(table) = value.get_ref().as_table() else {
+            let message = format!("`{}` is a section", name.get_ref());
+            let help = format!("write [{}] and its options below it", name.get_ref());
+            return self.problem(Origin::File(name.span()), message, Some(help));
+        };
+        for (option, value) in table {
+            let full_name = format!("{}.{}", name.get_ref(), option.get_ref());
+            let spec = OPTIONS.iter().find(|spec| spec.full_name() == full_name);
+            let Some(spec) = spec else {
+                self.unknown_option(name.get_ref(), option);
+                continue;
+            };
+            let result = (spec.set)(&mut self.config, value);
+            self.written(&full_name, value.span(), result);
+        }
+    }
+
+    fn read_routes(&mut self, value: &Value<'_>) {
+        let help = "write [[route]] and its options below it, once for each prefix";
+        let tables = value.get_ref().as_array().filter(|array| !array.is_empty());
+        let Some(tables) = tables.filter(|array| array.iter().all(|one| one.get_ref().is_table()))
+        else {
+            let message = "`route` is a list of tables".to_owned();
+            return self.problem(Origin::File(value.span()), message, Some(help.to_owned()));
+        };
+        self.config.routes.clear();
+        for table in tables {
+            self.read_route(table);
+        }
+    }
+
+    fn read_route(&mut self, value: &Value<'_>) {
+        let mut route = RouteConfig::default();
+        let index = self.config.routes.len();
+        let mut has_prefix = false;
+        for (option, value) in value.get_ref().as_table().into_iter().flatten() {
+            let name = option.get_ref().as_ref();
+            let Some(spec) = ROUTE_OPTIONS.iter().find(|spec| spec.name == name) else {
+                self.unknown_option("route", option);
+                continue;
+            };
+            has_prefix |= name == "prefix";
+            let result = (spec.set)(&mut route, value);
+            self.written(&route_option(index, name), value.span(), result);
+        }
+        if !has_prefix {
+            let message = "the route has no prefix".to_owned();
+            let help = "add a line such as prefix = \"/poll/\"".to_owned();
+            self.problem(Origin::File(value.span()), message, Some(help));
+            self.origins.insert(
+                route_option(index, "prefix"),
+                Written {
+                    origin: Origin::File(value.span()),
+                    valid: false,
+                },
+            );
+        }
+        self.config.routes.push(route);
+    }
+
+    fn written(&mut self, option: &str, place: Range<usize>, result: Result<(), Fault>) {
+        let written = Written {
+            origin: Origin::File(place),
+            valid: result.is_ok(),
+        };
+        self.origins.insert(option.to_owned(), written);
+        if let Err(fault) = result {
+            self.problem(Origin::File(fault.span), fault.message, fault.help);
+        }
+    }
+
+    fn unknown_option(&mut self, section: &str, option: &Spanned<Cow<'_, str>>) {
+        let name = option.get_ref();
+        let message = format!("unknown option: `{section}.{name}`");
+        self.problem(
+            Origin::File(option.span()),
+            message,
+            Some(unknown_help(section, name, false)),
+        );
+    }
+
+    fn read_flag(&mut self, flag: &FlagValue) {
+        if flag.option == "route.prefix" {
+            return self.read_prefixes(flag);
+        }
+        let origin = Origin::Flag(flag.shown());
+        let Some(spec) = OPTIONS.iter().find(|spec| spec.full_name() == flag.option) else {
+            let (section, name) = flag.option.split_once('.').unwrap_or(("", &flag.option));
+            let help = match section {
+                "route" => "the options of a route are set in a file".to_owned(),
+                _ => unknown_help(section, name, true),
+            };
+            let message = format!("unknown option: `{}`", flag.option);
+            return self.problem(origin, message, Some(help));
+        };
+        let value = flag_value(spec, &flag.values);
+        let result = (spec.set)(&mut self.config, &Spanned::new(0..0, value));
+        let written = Written {
+            origin: origin.clone(),
+            valid: result.is_ok(),
+        };
+        self.origins.insert(flag.option.clone(), written);
+        if let Err(fault) = result {
+            self.problem(origin, fault.message, fault.help);
+        }
+    }
+
+    /// Prefixes on the command line replace the routes; one that the file has keeps its options.
+    fn read_prefixes(&mut self, flag: &FlagValue) {
+        let from_file = std::mem::take(&mut self.config.routes);
+        let previous = std::mem::take(&mut self.origins);
+        let (of_routes, others) = previous
+            .into_iter()
+            .partition(|(name, _)| name.starts_with("route["));
+        self.origins = others;
+        let mut of_routes: HashMap<String, Written> = of_routes;
+        for prefix in &flag.values {
+            let mut route = RouteConfig::default();
+            let value = Spanned::new(0..0, DeValue::String(Cow::Borrowed(prefix)));
+            let result = (ROUTE_OPTIONS[0].set)(&mut route, &value);
+            let index = self.config.routes.len();
+            let kept = from_file.iter().position(|known| known.prefix == *prefix);
+            for spec in kept.map_or(&[][..], |_| ROUTE_OPTIONS) {
+                let written = of_routes.remove(&route_option(kept.unwrap_or(index), spec.name));
+                self.origins
+                    .extend(written.map(|one| (route_option(index, spec.name), one)));
+            }
+            let origin = Origin::Flag(format!("{} {prefix}", flag.flag));
+            let written = Written {
+                origin: origin.clone(),
+                valid: result.is_ok(),
+            };
+            self.origins.insert(route_option(index, "prefix"), written);
+            self.config
+                .routes
+                .push(kept.map_or(route, |kept| from_file[kept].clone()));
+            if let Err(fault) = result {
+                self.problem(origin, fault.message, fault.help);
+            }
+        }
+    }
+}
+
+/// The name under which the place of a route's option is kept.
+pub(super) fn route_option(index: usize, name: &str) -> String {
+    format!("route[{index}].{name}")
+}
+
+fn flag_value<'v>(spec: &OptionSpec<Config>, values: &'v [String]) -> DeValue<'v> {
+    let string = |text: &'v String| DeValue::String(Cow::Borrowed(text.as_str()));
+    match spec.shape {
+        Shape::List => {
+            let mut array = DeArray::default();
+            for text in values {
+                array.push(Spanned::new(0..0, string(text)));
+            }
+            DeValue::Array(array)
+        }
+        Shape::Bare | Shape::Text => {
+            let text = values.last().map_or("", String::as_str);
+            let bare = (spec.shape == Shape::Bare)
+                .then(|| DeValue::parse(text).ok())
+                .flatten();
+            bare.map_or(DeValue::String(Cow::Borrowed(text)), Spanned::into_inner)
+        }
+    }
+}
+
+fn unknown_section_help(name: &str) -> String {
+    let sections = SECTIONS.iter().map(|section| section.name);
+    if let Some(near) = nearest(name, sections.clone()) {
+        return format!("did you mean `{near}`?");
+    }
+    if let Some(full_names) = elsewhere(name) {
+        return full_names;
+    }
+    format!(
+        "the sections are {}",
+        sections.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// What was meant by an unknown option; `full` names it with its section.
+fn unknown_help(section: &str, name: &str, full: bool) -> String {
+    let of_section: Vec<&str> = names()
+        .filter(|(candidate, _)| *candidate == section)
+        .map(|(_, name)| name)
+        .collect();
+    if let Some(near) = nearest(name, of_section.iter().copied()) {
+        let section = if full {
+            format!("{section}.")
+        } else {
+            String::new()
+        };
+        return format!("did you mean `{section}{near}`?");
+    }
+    if let Some(full_names) = elsewhere(name) {
+        return full_names;
+    }
+    if of_section.is_empty() {
+        return unknown_section_help(section);
+    }
+    format!("the options of {section} are {}", of_section.join(", "))
+}
+
+/// Where else an option of this name, or the nearest one, is.
+fn elsewhere(name: &str) -> Option<String> {
+    let near = nearest(name, names().map(|(_, name)| name))?;
+    let full: Vec<String> = names()
+        .filter(|(_, name)| *name == near)
+        .map(|(section, name)| format!("`{section}.{name}`"))
+        .collect();
+    Some(format!("did you mean {}?", full.join(" or ")))
+}
+
+fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let once = OPTIONS.iter().map(|spec| (spec.section, spec.name));
+    once.chain(ROUTE_OPTIONS.iter().map(|spec| (spec.section, spec.name)))
+}
+
+/// The candidate that differs least from `name`, if it differs little.
+///
+/// Words in another order are near too: `max_connections` is `connections_max`.
+fn nearest<'c>(name: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+    let sorted = |text: &str| {
+        let mut words: Vec<&str> = text.split(['_', '-']).collect();
+        words.sort_unstable();
+        words.join("_")
+    };
+    let name_sorted = sorted(name);
+    let distance = |candidate: &str| {
+        let plain = strsim::damerau_levenshtein(name, candidate);
+        plain.min(strsim::damerau_levenshtein(
+            &name_sorted,
+            &sorted(candidate),
+        ))
+    };
+    candidates
+        .map(|candidate| (distance(candidate), candidate))
+        .filter(|(distance, candidate)| distance * 3 <= candidate.len())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// The whole lines that `span` is on.
+fn lines_of(span: Range<usize>, text: &str) -> Range<usize> {
+    let start = text
+        .get(..span.start)
+        .and_then(|before| before.rfind('\n'))
+        .map_or(0, |at| at + 1);
+    let after = text.get(span.end..).and_then(|after| after.find('\n'));
+    start..after.map_or(text.len(), |at| span.end + at)
+}
+
+fn touch(lines: &Range<usize>, span: &Range<usize>) -> bool {
+    span.start <= lines.end && lines.start <= span.end
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! The table of options: what each is called, how it is written, what it is for.
+//!
+//! The loader, the `--set` flag, the example file and the reference page are made from it.
+
+use super::codec::{
+    Access, Choice, Codec, Count, Fault, Key, Listen, MediaType, MethodList, OneOrMany, OrOff,
+    Prefix, Server, Shape, Size, Time, Truth, Url, Value,
+};
+use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
+use std::time::Duration;
+
+/// One option of a `T`: a [`Config`] or one of its routes.
+pub(super) struct OptionSpec<T> {
+    /// The table it stands in.
+    pub(super) section: &'static str,
+    /// Its name in that table.
+    pub(super) name: &'static str,
+    /// What it is for, in Markdown.
+    pub(super) about: &'static str,
+    /// The flag of the same effect, where there is one beside `--set`.
+    pub(super) flag: Option<&'static str>,
+    /// How a flag's text becomes a value.
+    pub(super) shape: Shape,
+    /// Reads a value into its place.
+    pub(super) set: fn(&mut T, &Value<'_>) -> Result<(), Fault>,
+    /// Writes the value in its place as TOML.
+    pub(super) show: fn(&T) -> String,
+    /// What may be written.
+    pub(super) describe: fn() -> String,
+}
+
+impl<T> OptionSpec<T> {
+    /// The name with its table, as errors and `--set` have it.
+    pub(super) fn full_name(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+}
+
+/// A table of the file with what it is for.
+pub(super) struct Section {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+}
+
+macro_rules! options {
+    (
+        $(#[$documentation:meta])*
+        $table:ident for $target:ty:
+        $($section:literal . $($field:ident).+ $([$flag:literal])? = $codec:expr; $about:literal)+
+    ) => {
+        $(#[$documentation])*
+        pub(super) const $table: &[OptionSpec<$target>] = &[$(
+            OptionSpec {
+                section: $section,
+                name: options!(@last $($field)+),
+                about: $about,
+                flag: options!(@flag $($flag)?),
+                shape: shape_of(&$codec, |target: &$target| &target.$($field).+),
+                set: |target, value| {
+                    target.$($field).+ = $codec.read(value)?;
+                    Ok(())
+                },
+                show: |target| $codec.show(&target.$($field).+),
+                describe: || describe(&$codec, |target: &$target| &target.$($field).+),
+            },
+        )+];
+    };
+    (@last $field:ident) => { stringify!($field) };
+    (@last $first:ident $($rest:ident)+) => { options!(@last $($rest)+) };
+    (@flag) => { None };
+    (@flag $flag:literal) => { Some($flag) };
+}
+
+// The field is named only to tell the compiler which type the codec is used for.
+const fn shape_of<S, T, C: Codec<T>>(_: &C, _: fn(&S) -> &T) -> Shape {
+    C::SHAPE
+}
+
+fn describe<S, T, C: Codec<T>>(codec: &C, _: fn(&S) -> &T) -> String {
+    codec.describe()
+}
+
+/// The sections in the order of the reference.
+pub(super) const SECTIONS: &[Section] = &[
+    Section {
+        name: "server",
+        about: "Listeners and loops.",
+    },
+    Section {
+        name: "route",
+        about: "One path prefix whose requests are polls. Written `[[route]]` and repeated for \
+                each prefix; the longest prefix of a request's path wins. Without any, there is \
+                one route with the defaults.",
+    },
+    Section {
+        name: "store",
+        about: "The embedded store and its memcached listener. Used when `memcached.servers` is \
+                empty.",
+    },
+    Section {
+        name: "memcached",
+        about: "External memcached servers. Named here, they hold the values instead of the \
+                embedded store.",
+    },
+    Section {
+        name: "upstream",
+        about: "The application that answers misses and everything that is not a poll. Maxima \
+                are for the whole process and divided among the loops.",
+    },
+    Section {
+        name: "limits",
+        about: "Bounds on what a client may send, hold and wait for. Maxima of connections and \
+                waiters are for the whole process and divided among the loops.",
+    },
+    Section {
+        name: "log",
+        about: "Diagnostics and the access log.",
+    },
+];
+
+options! {
+    /// The options that exist once.
+    OPTIONS for Config:
+    "server".server.listen ["--listen"] = OneOrMany(Listen, 1);
+    "Where clients connect."
+    "server".server.admin ["--admin"] = OrOff(Listen);
+    "Where `/-/health` and `/-/metrics` answer."
+    "server".server.pollers ["--pollers"] = Count(0, 1024);
+    "Number of loops, each a thread with its own listener. 0 is one per core."
+
+    "store".store.listen ["--store"] = OrOff(Listen);
+    "Where the memcached protocol is spoken. It has no passwords: an address that other machines \
+     can reach is refused unless `allow_remote` is true."
+    "store".store.allow_remote = Truth;
+    "Whether `listen` may be an address that other machines can reach."
+    "store".store.bytes_max = Size(MIB, 1024 * GIB);
+    "Bytes that items take with their overhead. Beyond it the least useful items go."
+    "store".store.item_bytes_max = Size(KIB, GIB);
+    "Bytes of one value. A larger one gets `SERVER_ERROR object too large for cache`."
+    "store".store.connections_max = Count(1, MILLION);
+    "Open connections of memcached clients. Beyond it new ones are closed."
+
+    "memcached".memcached.servers ["--memcached"] = OneOrMany(Server, 0);
+    "The servers. Keys are spread over them by weighted ketama, as libmemcached does."
+    "memcached".memcached.timeout = Time(MILLISECOND, MINUTE);
+    "How long one lookup may take. Beyond it the poll is a miss."
+    "memcached".memcached.connect_timeout = Time(MILLISECOND, MINUTE);
+    "How long one connection attempt may take."
+    "memcached".memcached.sweep_interval = Time(TICK, MINUTE);
+    "How often the keys that polls wait for are looked at."
+    "memcached".memcached.failures_max = Count(1, 1000);
+    "Failures in a row after which a server is left alone for a while."
+
+    "upstream".upstream.url ["--upstream"] = OrOff(Url);
+    "Where the application is. `\"off\"` answers 404 to what would be forwarded."
+    "upstream".upstream.connect_timeout = Time(TICK, HOUR);
+    "How long one connection attempt may take. Beyond it: 502."
+    "upstream".upstream.header_timeout = Time(TICK, HOUR);
+    "From the request sent to the header section of the answer. Beyond it: 504."
+    "upstream".upstream.total_timeout = Time(TICK, DAY);
+    "From the request sent to the end of the answer. Beyond it: 504, or a closed connection once \
+     the answer has begun."
+    "upstream".upstream.connections_max = Count(1, MILLION);
+    "Open connections. Beyond it requests wait for one to become free."
+    "upstream".upstream.idle_max = Count(0, MILLION);
+    "Unused connections that are kept open."
+    "upstream".upstream.idle_timeout = Time(TICK, HOUR);
+    "How long an unused connection is kept open."
+    "upstream".upstream.answer_bytes_max = Size(KIB, 1024 * GIB);
+    "Bytes of one answer's body. Beyond it: 502."
+
+    "limits".limits.head_bytes_max = Size(256, MIB);
+    "Bytes of the request line and the header section. Beyond it: 431."
+    "limits".limits.target_bytes_max = Size(64, MIB);
+    "Bytes of the request target. Beyond it: 414."
+    "limits".limits.header_count_max = Count(1, 128);
+    "Header fields of one request. Beyond it: 431."
+    "limits".limits.body_bytes_max = Size(0, 1024 * GIB);
+    "Bytes of the body of a forwarded request. Beyond it: 413."
+    "limits".limits.poll_body_bytes_max = Size(0, GIB);
+    "Bytes of the body of a poll, kept so that a miss can be forwarded. Beyond it: 413."
+    "limits".limits.connections_max = Count(1, 100 * MILLION);
+    "Open client connections. Beyond it new ones are closed."
+    "limits".limits.requests_per_connection_max = Count(1, 1000 * MILLION);
+    "Requests on one connection before it is closed."
+    "limits".limits.waiters_max = Count(0, 100 * MILLION);
+    "Held polls. Beyond it: 503 with `Retry-After`; polls that do not wait are still answered."
+    "limits".limits.header_timeout = Time(TICK, HOUR);
+    "From the first byte of a request to the end of its header section. Beyond it: 408."
+    "limits".limits.body_timeout = Time(TICK, HOUR);
+    "From the end of the header section to the end of the body. Beyond it: 408."
+    "limits".limits.idle_timeout = Time(TICK, DAY);
+    "How long a kept-alive connection may be without a request. Beyond it: closed."
+    "limits".limits.write_timeout = Time(TICK, HOUR);
+    "How long a client may take nothing of an answer. Beyond it: closed."
+    "limits".limits.drain_timeout = Time(Duration::ZERO, HOUR);
+    "From SIGTERM to the exit, for requests and waits under way."
+
+    "log".log.level ["--log-level"] = Choice(LEVELS);
+    "The least severe events written to standard error."
+    "log".log.format ["--log-format"] = Choice(FORMATS);
+    "How an event is written: for people, or one JSON object a line."
+    "log".log.access ["--access-log"] = Access;
+    "Where one JSON line per request goes. A file is appended to."
+}
+
+options! {
+    /// The options of each route.
+    ROUTE_OPTIONS for RouteConfig:
+    "route".prefix ["--poll-prefix"] = Prefix;
+    "Start of the request path. Every `[[route]]` names its own."
+    "route".key = Key;
+    "How the key is made. `{path}` is the request path with the query stripped."
+    "route".content_type = MediaType;
+    "`Content-Type` of values."
+    "route".methods = MethodList;
+    "Methods that poll. Others get 405."
+    "route".wait_default = Time(Duration::ZERO, HOUR);
+    "Wait of a request that asks for none. `\"0s\"` answers at once."
+    "route".wait_max = Time(Duration::ZERO, HOUR);
+    "Longest wait. A request that asks for more gets this."
+    "route".empty = Choice(EMPTY);
+    "Status of the answer to a stored empty value, which means \"nothing new\"."
+    "route".coalesce_post = Truth;
+    "Whether POST polls that miss on one key share one upstream request. GET and HEAD polls do."
+    "route".on_delete = Choice(ON_DELETE);
+    "What a held poll gets when its key is deleted or expires: the upstream's answer, 404, or \
+     nothing until the next value."
+}
+
+const LEVELS: &[(&str, LogLevel)] = &[
+    ("off", LogLevel::Off),
+    ("error", LogLevel::Error),
+    ("warn", LogLevel::Warn),
+    ("info", LogLevel::Info),
+    ("debug", LogLevel::Debug),
+    ("trace", LogLevel::Trace),
+];
+const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+const EMPTY: &[(&str, EmptyAnswer)] = &[("200", EmptyAnswer::Ok), ("204", EmptyAnswer::NoContent)];
+const ON_DELETE: &[(&str, OnDelete)] = &[
+    ("origin", OnDelete::Origin),
+    ("not-found", OnDelete::NotFound),
+    ("keep-waiting", OnDelete::KeepWaiting),
+];
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const MILLION: u64 = 1_000_000;
+const MILLISECOND: Duration = Duration::from_millis(1);
+const TICK: Duration = Duration::from_millis(10);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);

@@ -1,0 +1,120 @@
+//! Showing what is wrong with a configuration.
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use std::fmt;
+use std::iter::once;
+use std::ops::Range;
+
+/// Everything that is wrong with one configuration: its file and its flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    file: Option<SourceFile>,
+    problems: Vec<Problem>,
+}
+
+/// The file as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SourceFile {
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+/// One mistake, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) origin: Origin,
+    pub(super) message: String,
+    pub(super) help: Option<String>,
+}
+
+/// Where a value was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// In the file, at these bytes.
+    File(Range<usize>),
+    /// On the command line: the flag with its value.
+    Flag(String),
+    /// Nowhere: it is a default, or the file could not be read.
+    Nowhere,
+}
+
+impl ConfigError {
+    /// Collects the problems, those of the file first, in the order of its lines.
+    pub(super) fn new(file: Option<SourceFile>, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| match &problem.origin {
+            Origin::File(span) => (0, span.start),
+            Origin::Flag(_) => (1, 0),
+            Origin::Nowhere => (2, 0),
+        });
+        Self { file, problems }
+    }
+
+    /// Number of mistakes; at least 1.
+    pub fn count(&self) -> usize {
+        self.problems.len()
+    }
+
+    /// Writes each mistake with its file, line, column and source line, and what would be right.
+    ///
+    /// Shape: `color` adds the escape sequences of a terminal.
+    pub fn render(&self, color: bool) -> String {
+        let renderer = if color {
+            Renderer::styled()
+        } else {
+            Renderer::plain()
+        };
+        let shown: Vec<String> = self
+            .problems
+            .iter()
+            .map(|problem| self.render_one(&renderer, problem))
+            .collect();
+        shown.join("\n\n")
+    }
+
+    fn render_one(&self, renderer: &Renderer, problem: &Problem) -> String {
+        let message = match &problem.origin {
+            Origin::Flag(flag) => format!("{flag}: {}", problem.message),
+            Origin::File(_) | Origin::Nowhere => problem.message.clone(),
+        };
+        let title = Level::ERROR.primary_title(message);
+        let snippet = match (&problem.origin, &self.file) {
+            (Origin::File(span), Some(file)) => {
+                let mark = AnnotationKind::Primary.span(inside(span, &file.text));
+                Some(
+                    Snippet::source(&file.text)
+                        .path(&file.name)
+                        .annotation(mark),
+                )
+            }
+            _ => None,
+        };
+        let help = problem.help.as_deref();
+        let Some(snippet) = snippet else {
+            // Apart, since groups of one report are joined by the margin of a snippet.
+            let help = help.map(|help| Group::with_title(Level::HELP.secondary_title(help)));
+            let groups = once(Group::with_title(title)).chain(help);
+            let lines: Vec<String> = groups.map(|group| renderer.render(&[group])).collect();
+            return lines.join("\n");
+        };
+        let help = help.map(|help| Level::HELP.message(help));
+        renderer.render(&[title.element(snippet).elements(help)])
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A span cut to its first line, so that a table is marked by its header alone.
+fn inside(span: &Range<usize>, text: &str) -> Range<usize> {
+    let start = span.start.min(text.len());
+    let end = span.end.clamp(start, text.len());
+    let line = text
+        .get(start..end)
+        .map_or(0, |marked| marked.find('\n').unwrap_or(marked.len()));
+    start..start + line
+}
