@@ -55,6 +55,11 @@ docs: install-rust ## build the Rust documentation into target/doc
 fuzz-smoke: install-rust ## a short run of every fuzz target
 	fuzz/smoke.sh
 
+.PHONY: deny
+deny: ## licences, duplicates and sources of the dependencies; installs cargo-deny (5 minutes)
+	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked --version 0.20.2
+	$(CARGO) deny check licenses bans sources
+
 .PHONY: install
 install: install-debian install-rust install-python ## install what the tests need, where missing
 
@@ -62,7 +67,7 @@ install: install-debian install-rust install-python ## install what the tests ne
 
 .PHONY: install-debian install-rust install-python
 install-debian:
-	@scripts/install-debian curl=curl memcached=memcached memccapable=libmemcached-tools
+	@scripts/install-debian c++=g++ curl=curl memcached=memcached memccapable=libmemcached-tools
 
 install-rust:
 	@scripts/install-rust
