@@ -22,6 +22,22 @@ def test_the_query_is_no_part_of_the_key(backend):
     assert dwell.get(f"{KEY}?x=1&_=1732222").body == b"value"
 
 
+def test_the_path_is_the_key_as_it_is_written(backend):
+    dwell, cache = backend
+    for key in ("/poll/a%20b", "/poll/../x", "/poll//a;b=c", "/poll/~(!$&'*+,:@)"):
+        cache.set(key, key)
+        assert dwell.get(key).body == key.encode()
+        assert dwell.get(f"{key}?q").body == key.encode()
+
+
+def test_a_get_with_a_body_is_a_hit_too(backend):
+    dwell, cache = backend
+    cache.set(KEY, b"value")
+    with dwell.connect() as connection:
+        assert connection.get(KEY, body=b"GET /hidden HTTP/1.1\r\n\r\n").body == b"value"
+        assert connection.get(KEY).body == b"value"
+
+
 def test_a_hit_does_not_reach_the_application(backend, app):
     dwell, cache = backend
     cache.set(KEY, b"value")

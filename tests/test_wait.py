@@ -4,7 +4,8 @@ from urllib.parse import quote
 
 import pytest
 
-from support.http import Connection
+from support.crowd import Crowd
+from support.http import Connection, request
 from support.upstream import Answer
 from support.wait import Stopwatch
 
@@ -82,6 +83,31 @@ def test_a_held_poll_whose_value_goes_is_a_miss(held, app, removal):
     assert (response.status, response.body) == (200, b"made by the app")
     assert len(app.requests) == 1
     dwell.await_waiters(0)
+
+
+def test_all_whose_value_goes_share_one_request(edge, app):
+    edge.store().set(KEY, b"5")
+    fields = {"If-None-Match": edge.get(KEY).etag}
+    app.answer = lambda request: Answer(b"made once")
+    with Crowd(edge.address, 100) as crowd:
+        crowd.send(request(f"{KEY}?wait=30", fields=fields))
+        edge.await_waiters(100)
+        edge.store().delete(KEY)
+        assert {(status, body) for status, _, body in crowd.answers()} == {(200, b"made once")}
+    # Loops share nothing, so each of the two may ask once.
+    assert len(app.requests) <= 2
+    assert {seen.method for seen in app.requests} == {"GET"}
+
+
+def test_a_held_post_whose_value_goes_reaches_the_application_with_its_body(edge, app):
+    edge.store().set(KEY, b"5")
+    etag = edge.get(KEY).etag
+    app.answer = lambda request: Answer(b"got " + request.body)
+    with edge.connect() as connection:
+        connection.ask(f"{KEY}?since={quote(etag)}&wait=30", "POST", body=b"a=1&b=2")
+        edge.await_waiters(1)
+        edge.store().delete(KEY)
+        assert connection.answer("POST").body == b"got a=1&b=2"
 
 
 def test_a_held_poll_whose_value_goes_is_404_without_an_application(lone_edge, cleanup):
