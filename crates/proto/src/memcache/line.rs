@@ -21,7 +21,7 @@ impl<'b> Tokens<'b> {
 
     /// The line they stand on, from the first token to the end.
     pub fn text(self) -> &'b [u8] {
-        self.0.trim_ascii_start()
+        trim_start(self.0)
     }
 }
 
@@ -51,13 +51,24 @@ impl<'b> Iterator for TokenIter<'b> {
     type Item = &'b [u8];
 
     fn next(&mut self) -> Option<&'b [u8]> {
-        let start = self.rest.iter().position(|&byte| byte != b' ')?;
-        let token = &self.rest[start..];
+        let token = trim_start(self.rest);
+        if token.is_empty() {
+            return None;
+        }
         let end = memchr(b' ', token).unwrap_or(token.len());
         let (token, rest) = token.split_at(end);
         self.rest = rest;
         Some(token)
     }
+}
+
+/// Cuts leading spaces; other white space belongs to a token.
+pub(super) fn trim_start(line: &[u8]) -> &[u8] {
+    let start = line
+        .iter()
+        .position(|&byte| byte != b' ')
+        .unwrap_or(line.len());
+    &line[start..]
 }
 
 /// Parses an unsigned decimal number.
@@ -138,6 +149,7 @@ mod tests {
         let tokens: Vec<&[u8]> = Tokens::new(b"  get  a b ").iter().collect();
         assert_eq!(tokens, [&b"get"[..], b"a", b"b"]);
         assert_eq!(Tokens::new(b"   ").iter().next(), None);
+        assert_eq!(Tokens::new(b"  \ta b").text(), b"\ta b");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::command::Command;
 use super::command_line::{ItemSize, Line, parse_line};
 use super::error_line::ErrorLine;
 use super::key::MetaKey;
-use super::line::LineSearch;
+use super::line::{LineSearch, trim_start};
 
 /// Bounds of what a server takes from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,12 +147,17 @@ impl RequestDecoder {
         }
     }
 
+    /// Whether a refused value is being discarded, so that the next bytes are no request.
+    pub fn is_discarding(&self) -> bool {
+        self.discard > 0 || self.after_discard.is_some()
+    }
+
     /// One request, one refusal, or one piece of a discarded value.
     fn step<'b>(&mut self, input: &'b [u8]) -> Step<'b> {
         if let Some(reason) = self.closed {
             return Step::stay(Progress::Close(reason));
         }
-        if self.discard > 0 || self.after_discard.is_some() {
+        if self.is_discarding() {
             return self.discard(input);
         }
         if input.len() < self.needed {
@@ -184,7 +189,7 @@ impl RequestDecoder {
             return false;
         }
         // Only as much as is certain to have come decides, so that the cuts of the input do not.
-        let start = line[..self.limits.line_bytes_max].trim_ascii_start();
+        let start = trim_start(&line[..self.limits.line_bytes_max]);
         let takes_many_keys = [&b"get "[..], b"gets ", b"gat ", b"gats "]
             .iter()
             .any(|name| start.starts_with(name));

@@ -1,0 +1,229 @@
+//! Executing commands: a command and the store in, reply bytes out.
+
+use dwell_proto::memcache::encode::reply::{self, Status};
+use dwell_proto::memcache::{
+    ArithmeticMode, Command, ErrorLine, KeyScratch, MetaKey, StoreVerb, Tokens,
+};
+use dwell_store::{
+    ArithmeticOptions, ArithmeticOutcome, Direction, Expiry, Seconds, StoreMode, StoreOptions,
+    StoreOutcome,
+};
+
+use super::service::{StoreService, VERSION};
+
+/// Whether the connection goes on after a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// The next command may follow.
+    Continue,
+    /// The client said goodbye.
+    Close,
+}
+
+/// Executes commands at one moment for one client.
+#[derive(Debug)]
+pub(super) struct Executor<'e> {
+    pub(super) service: &'e StoreService,
+    pub(super) now: Seconds,
+    /// Where replies are appended.
+    pub(super) out: &'e mut Vec<u8>,
+}
+
+/// How a retrieval command was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Retrieval {
+    pub(super) with_cas: bool,
+    /// `gat` and `gats`: the new exptime, as on the wire.
+    pub(super) exptime: Option<i64>,
+}
+
+impl Executor<'_> {
+    /// Executes any command but the retrievals, which [`Executor::retrieve`] does piece by piece.
+    pub(super) fn execute(&mut self, command: &Command<'_>) -> After {
+        match *command {
+            Command::Store {
+                verb,
+                key,
+                flags,
+                exptime,
+                noreply,
+                value,
+            } => {
+                let options = store_options(verb, flags, self.expiry(exptime));
+                let outcome = self.service.store.store(key, value, &options, self.now);
+                self.answer(noreply, stored(outcome));
+            }
+            Command::Delete { key, noreply } => {
+                let found = self.service.store.delete(key, self.now);
+                self.answer_found(noreply, found, Status::Deleted);
+            }
+            Command::Touch {
+                key,
+                exptime,
+                noreply,
+            } => {
+                let found = self
+                    .service
+                    .store
+                    .touch(key, self.expiry(exptime), self.now);
+                self.answer_found(noreply, found, Status::Touched);
+            }
+            Command::Arithmetic {
+                mode,
+                key,
+                delta,
+                noreply,
+            } => {
+                self.count(mode, key, delta, noreply);
+            }
+            Command::FlushAll { delay, noreply } => {
+                self.service.store.flush_all(delay, self.now);
+                self.answer(noreply, Ok(Status::Ok));
+            }
+            // There is no verbosity to set: the log's level is the operator's.
+            Command::Verbosity { noreply, .. } => self.answer(noreply, Ok(Status::Ok)),
+            Command::CacheMemlimit { megabytes, noreply } => {
+                let line = self.set_memlimit(megabytes);
+                if !noreply {
+                    self.out.extend_from_slice(line);
+                }
+            }
+            Command::Version => reply::version(self.out, VERSION),
+            Command::Stats { arguments } => self.stats(arguments),
+            Command::Quit => return After::Close,
+            _ => self.execute_meta(command),
+        }
+        After::Continue
+    }
+
+    /// Answers keys until `out` holds `output_bytes_max` or `work` is used up.
+    ///
+    /// Shape: returns the keys that are left; the caller comes back with them. With none left,
+    /// `END` has been written.
+    pub(super) fn retrieve<'b>(
+        &mut self,
+        retrieval: Retrieval,
+        keys: Tokens<'b>,
+        output_bytes_max: usize,
+        work: &mut usize,
+    ) -> Option<Tokens<'b>> {
+        let store = &self.service.store;
+        let mut keys = keys.iter();
+        loop {
+            if self.out.len() >= output_bytes_max || *work == 0 {
+                return Some(keys.rest());
+            }
+            let Some(key) = keys.next() else {
+                reply::status(self.out, Status::End);
+                return None;
+            };
+            *work -= 1;
+            let item = match retrieval.exptime {
+                None => store.get(key, self.now),
+                Some(exptime) => store.get_and_touch(key, self.expiry(exptime), self.now),
+            };
+            if let Some(item) = item {
+                let cas_unique = retrieval.with_cas.then_some(item.cas);
+                reply::value(self.out, key, item.flags, cas_unique, &item.value);
+            }
+        }
+    }
+
+    /// Deletes what a value that was too large should have replaced.
+    pub(super) fn discard(&mut self, key: &MetaKey<'_>) {
+        self.service
+            .store
+            .discard(key.decode(&mut KeyScratch::new()), self.now);
+    }
+
+    /// Reads an exptime of the wire.
+    pub(super) fn expiry(&self, exptime: i64) -> Expiry {
+        Expiry::from_exptime(exptime, self.now)
+    }
+
+    fn answer(&mut self, noreply: bool, answer: Result<Status, ErrorLine>) {
+        match answer {
+            _ if noreply => {}
+            Ok(status) => reply::status(self.out, status),
+            Err(line) => reply::error(self.out, line),
+        }
+    }
+
+    fn answer_found(&mut self, noreply: bool, found: bool, done: Status) {
+        self.answer(noreply, Ok(if found { done } else { Status::NotFound }));
+    }
+
+    fn count(&mut self, mode: ArithmeticMode, key: &[u8], delta: u64, noreply: bool) {
+        let options = ArithmeticOptions {
+            direction: direction(mode),
+            delta,
+            ..ArithmeticOptions::default()
+        };
+        let answer = match self.service.store.arithmetic(key, &options, self.now) {
+            ArithmeticOutcome::Done { number, .. } => {
+                if !noreply {
+                    reply::new_number(self.out, number);
+                }
+                return;
+            }
+            ArithmeticOutcome::NotFound => Ok(Status::NotFound),
+            // Only a version that was asked for can differ, and `incr` asks for none.
+            ArithmeticOutcome::Exists => Ok(Status::Exists),
+            ArithmeticOutcome::NotNumeric => Err(ErrorLine::NonNumeric),
+            ArithmeticOutcome::TooLarge => Err(ErrorLine::TooLarge),
+        };
+        self.answer(noreply, answer);
+    }
+
+    /// `cache_memlimit`, which may lower the store's bound but not raise it above the configured
+    /// one.
+    fn set_memlimit(&mut self, megabytes: u32) -> &'static [u8] {
+        let bytes = (megabytes as usize).saturating_mul(1 << 20);
+        if megabytes < MEGABYTES_MIN {
+            b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n"
+        } else if bytes > self.service.limits.bytes_max {
+            b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
+        } else {
+            self.service.store.set_bytes_max(bytes, self.now);
+            Status::Ok.as_bytes()
+        }
+    }
+}
+
+pub(super) fn direction(mode: ArithmeticMode) -> Direction {
+    match mode {
+        ArithmeticMode::Increment => Direction::Increment,
+        ArithmeticMode::Decrement => Direction::Decrement,
+    }
+}
+
+fn store_options(verb: StoreVerb, flags: u32, expiry: Expiry) -> StoreOptions {
+    let (mode, cas) = match verb {
+        StoreVerb::Set => (StoreMode::Set, None),
+        StoreVerb::Add => (StoreMode::Add, None),
+        StoreVerb::Replace => (StoreMode::Replace, None),
+        StoreVerb::Append => (StoreMode::Append, None),
+        StoreVerb::Prepend => (StoreMode::Prepend, None),
+        StoreVerb::Cas(cas_unique) => (StoreMode::Set, Some(cas_unique)),
+    };
+    StoreOptions {
+        mode,
+        flags,
+        expiry,
+        cas,
+        ..StoreOptions::default()
+    }
+}
+
+fn stored(outcome: StoreOutcome) -> Result<Status, ErrorLine> {
+    match outcome {
+        StoreOutcome::Stored { .. } => Ok(Status::Stored),
+        StoreOutcome::NotStored => Ok(Status::NotStored),
+        StoreOutcome::Exists => Ok(Status::Exists),
+        StoreOutcome::NotFound => Ok(Status::NotFound),
+        StoreOutcome::TooLarge => Err(ErrorLine::TooLarge),
+    }
+}
+
+/// The least memory memcached lets itself be limited to. Units: MiB.
+const MEGABYTES_MIN: u32 = 8;

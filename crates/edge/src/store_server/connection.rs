@@ -1,0 +1,402 @@
+//! The component: listeners, connections, and the bytes between sockets and sessions.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use dwell_evloop::{Accepted, Context, Listener, ReadOutcome, Readiness, Slab, Stream, Token};
+use dwell_proto::memcache::ErrorLine;
+use dwell_store::Seconds;
+
+use super::commands::Executor;
+use super::service::StoreService;
+use super::session::{Session, Stop, WORK_PER_TURN};
+
+/// The token kinds a component uses; no other component of the loop may use them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kinds {
+    /// Of listeners.
+    pub listener: u8,
+    /// Of connections.
+    pub connection: u8,
+}
+
+/// The memcached server of one loop.
+#[derive(Debug)]
+pub struct StoreServer {
+    kinds: Kinds,
+    service: Arc<StoreService>,
+    listeners: Slab<Listener>,
+    connections: Slab<Connection>,
+    draining: bool,
+}
+
+/// Listeners of one component.
+const LISTENERS_MAX: usize = 16;
+/// Reads of one connection in one turn.
+const READS_PER_TURN: usize = 4;
+
+#[derive(Debug)]
+struct Connection {
+    stream: Stream,
+    session: Session,
+    /// Input that is not used up: the beginning of a command, or commands that wait their turn.
+    tail: Vec<u8>,
+    /// The socket may hold more input.
+    unread: bool,
+    /// The peer sends no more than what the socket holds.
+    peer_closed: bool,
+    /// What follows when the queued output is gone.
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// More input is needed.
+    Reading,
+    /// `tail` may hold whole commands.
+    Backlog,
+    /// The client has nothing more to expect.
+    Closing,
+}
+
+/// What to do with a connection after a piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing until the socket is ready again.
+    Wait,
+    /// Go on in the next turn.
+    Again,
+    /// It is of no more use.
+    Close,
+}
+
+impl StoreServer {
+    /// Makes a component without listeners.
+    pub fn new(kinds: Kinds, service: Arc<StoreService>) -> Self {
+        let connections_max = service.limits.connections_max;
+        Self {
+            kinds,
+            service,
+            listeners: Slab::new(kinds.listener, LISTENERS_MAX),
+            connections: Slab::new(kinds.connection, connections_max),
+            draining: false,
+        }
+    }
+
+    /// Accepts the clients of `listener` from now on.
+    ///
+    /// # Errors
+    /// When the loop cannot register it, or there are 16 already.
+    pub fn listen(&mut self, context: &mut Context, listener: Listener) -> io::Result<SocketAddr> {
+        let address = listener.address();
+        let token = self
+            .listeners
+            .insert(listener)
+            .map_err(|_| io::Error::other(format!("listeners exceed {LISTENERS_MAX}")))?;
+        if let Some(listener) = self.listeners.get_mut(token) {
+            listener.register(context, token)?;
+        }
+        Ok(address)
+    }
+
+    /// Open connections of this loop.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// A socket of this component is ready.
+    pub fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        if token.kind() == self.kinds.listener {
+            return self.accept(context, token);
+        }
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        // What a peer sent before it hung up is still executed: it may have asked for silence.
+        connection.unread |= readiness.is_readable();
+        connection.peer_closed |= readiness.is_read_closed();
+        self.advance(context, token);
+    }
+
+    /// The deadline of a token of this component has passed.
+    pub fn expired(&mut self, context: &mut Context, token: Token) {
+        if token.kind() == self.kinds.listener {
+            self.accept(context, token);
+        } else {
+            self.close(context, token);
+        }
+    }
+
+    /// Stops listening and closes connections that are between commands; the others are closed
+    /// when what they have sent is answered.
+    pub fn drain(&mut self, context: &mut Context) {
+        self.draining = true;
+        let listeners: Vec<_> = self.listeners.tokens().collect();
+        for token in listeners {
+            if let Some(listener) = self.listeners.remove(token) {
+                context.disarm(token);
+                listener.close(context);
+            }
+        }
+        let connections: Vec<_> = self.connections.tokens().collect();
+        for token in connections {
+            self.advance(context, token);
+        }
+    }
+
+    /// Closes every connection that is left.
+    pub fn close_all(&mut self, context: &mut Context) {
+        let connections: Vec<_> = self.connections.tokens().collect();
+        for token in connections {
+            self.close(context, token);
+        }
+    }
+
+    fn accept(&mut self, context: &mut Context, token: Token) {
+        let Some(listener) = self.listeners.get_mut(token) else {
+            return;
+        };
+        let (service, connections) = (&self.service, &mut self.connections);
+        let idle_timeout = service.limits.idle_timeout;
+        listener.accept_batch(context, token, |context, accepted| {
+            let Accepted::Connection(mut stream, _) = accepted else {
+                return;
+            };
+            if !service.admit() {
+                // The peer may be gone already, or not read it: there is nothing to wait for.
+                let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
+                return;
+            }
+            let connection = Connection::new(stream, service);
+            if !register(context, connections, connection, idle_timeout) {
+                service.leave();
+            }
+        });
+    }
+
+    /// Goes on with a connection as far as its input and its peer allow.
+    fn advance(&mut self, context: &mut Context, token: Token) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        let next = connection.advance(context, &self.service);
+        let is_done = self.draining && next == Next::Wait && connection.is_between_commands();
+        match next {
+            _ if is_done => self.close(context, token),
+            Next::Close => self.close(context, token),
+            // Nothing new is ready: what is known to be there is gone on with.
+            Next::Again => context.again(token, Readiness::default()),
+            Next::Wait => {
+                let limits = &self.service.limits;
+                if !connection.is_between_commands() {
+                    context.arm(token, limits.stall_timeout);
+                } else if let Some(timeout) = limits.idle_timeout {
+                    context.arm(token, timeout);
+                } else {
+                    context.disarm(token);
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, context: &mut Context, token: Token) {
+        if self.connections.remove(token).is_some() {
+            context.disarm(token);
+            self.service.leave();
+        }
+    }
+}
+
+fn register(
+    context: &mut Context,
+    connections: &mut Slab<Connection>,
+    connection: Connection,
+    idle_timeout: Option<Duration>,
+) -> bool {
+    let Ok(token) = connections.insert(connection) else {
+        return false;
+    };
+    let registered = connections
+        .get_mut(token)
+        .is_some_and(|connection| context.register(&mut connection.stream, token).is_ok());
+    if !registered {
+        connections.remove(token);
+    } else if let Some(timeout) = idle_timeout {
+        context.arm(token, timeout);
+    }
+    registered
+}
+
+/// What one connection may use in one turn.
+struct Turn<'t> {
+    service: &'t StoreService,
+    now: Seconds,
+    work: usize,
+}
+
+impl Connection {
+    fn new(stream: Stream, service: &StoreService) -> Self {
+        Self {
+            stream,
+            session: Session::new(service.limits.request),
+            tail: Vec::new(),
+            unread: false,
+            peer_closed: false,
+            phase: Phase::Reading,
+        }
+    }
+
+    /// Whether nothing has begun that is not finished.
+    fn is_between_commands(&self) -> bool {
+        self.tail.is_empty() && !self.session.is_discarding() && self.stream.queued_bytes() == 0
+    }
+
+    /// Writes, then serves and reads in turn until something is exhausted.
+    fn advance(&mut self, context: &mut Context, service: &StoreService) -> Next {
+        match self.stream.flush() {
+            Ok(true) if self.phase == Phase::Closing => return Next::Close,
+            Ok(true) => {}
+            Ok(false) => return Next::Wait,
+            Err(_) => return Next::Close,
+        }
+        let mut turn = Turn {
+            service,
+            now: context.unix_seconds() as Seconds,
+            work: WORK_PER_TURN,
+        };
+        if self.phase == Phase::Backlog {
+            let tail = std::mem::take(&mut self.tail);
+            let next = self.serve(context, &mut turn, tail);
+            if let Some(next) = next {
+                return next;
+            }
+        }
+        for _ in 0..READS_PER_TURN {
+            if !self.unread {
+                return Next::Wait;
+            }
+            let mut input = context.take_input();
+            let next = self.read(context, &mut turn, &mut input);
+            context.return_input(input);
+            if let Some(next) = next {
+                return next;
+            }
+        }
+        if self.unread { Next::Again } else { Next::Wait }
+    }
+
+    /// Reads once and serves what has come; `None` to go on reading.
+    fn read(
+        &mut self,
+        context: &mut Context,
+        turn: &mut Turn<'_>,
+        input: &mut [u8],
+    ) -> Option<Next> {
+        let read = match self.stream.read(input) {
+            Ok(ReadOutcome::More(read)) => read,
+            Ok(ReadOutcome::Drained(read)) => {
+                // A closed peer gives no further edge, so the end has to be read for.
+                self.unread = self.peer_closed;
+                read
+            }
+            Ok(ReadOutcome::WouldBlock) => {
+                self.unread = false;
+                return Some(Next::Wait);
+            }
+            // An unfinished command of a peer that is gone is nobody's.
+            Ok(ReadOutcome::Closed) | Err(_) => return Some(Next::Close),
+        };
+        add(&turn.service.counters.bytes_read, read);
+        if self.tail.is_empty() {
+            return self.serve_slice(context, turn, &input[..read]);
+        }
+        let mut tail = std::mem::take(&mut self.tail);
+        tail.extend_from_slice(&input[..read]);
+        self.serve(context, turn, tail)
+    }
+
+    /// Serves from the tail itself, and keeps it where it is if nothing of it was used.
+    fn serve(
+        &mut self,
+        context: &mut Context,
+        turn: &mut Turn<'_>,
+        mut tail: Vec<u8>,
+    ) -> Option<Next> {
+        let (used, next) = self.run(context, turn, &tail);
+        let rest = tail.len() - used;
+        if rest > 0 && rest < tail.capacity() / 4 {
+            // What is left of a large value's room must not stay for a few bytes.
+            self.tail = tail[used..].to_vec();
+        } else if rest > 0 {
+            tail.drain(..used);
+            self.tail = tail;
+        }
+        next
+    }
+
+    fn serve_slice(
+        &mut self,
+        context: &mut Context,
+        turn: &mut Turn<'_>,
+        input: &[u8],
+    ) -> Option<Next> {
+        let (used, next) = self.run(context, turn, input);
+        if used < input.len() {
+            self.tail = input[used..].to_vec();
+        }
+        next
+    }
+
+    /// Serves `input` and writes the replies; returns how much is used and what comes next.
+    fn run(
+        &mut self,
+        context: &mut Context,
+        turn: &mut Turn<'_>,
+        input: &[u8],
+    ) -> (usize, Option<Next>) {
+        let service = turn.service;
+        let mut out = context.take_output();
+        let mut used = 0;
+        let next = loop {
+            let mut executor = Executor {
+                service,
+                now: turn.now,
+                out: &mut out,
+            };
+            let served = self
+                .session
+                .serve(&mut executor, &input[used..], &mut turn.work);
+            used += served.used;
+            add(&service.counters.bytes_written, out.len());
+            if !out.is_empty() && self.stream.write(&out).is_err() {
+                break Some(Next::Close);
+            }
+            out.clear();
+            let is_blocked = self.stream.queued_bytes() > 0;
+            self.phase = match served.stop {
+                Stop::Starved => Phase::Reading,
+                Stop::OutputFull | Stop::TurnOver => Phase::Backlog,
+                Stop::Close => Phase::Closing,
+            };
+            match served.stop {
+                _ if is_blocked => break Some(Next::Wait),
+                Stop::Close => break Some(Next::Close),
+                Stop::OutputFull => {}
+                Stop::Starved => break None,
+                Stop::TurnOver => {
+                    add(&service.counters.conn_yields, 1);
+                    break Some(Next::Again);
+                }
+            }
+        };
+        context.return_output(out);
+        (used, next)
+    }
+}
+
+fn add(counter: &AtomicU64, amount: usize) {
+    counter.fetch_add(amount as u64, Relaxed);
+}

@@ -1,0 +1,268 @@
+//! Executing the meta commands.
+
+use dwell_proto::memcache::encode::reply;
+use dwell_proto::memcache::{
+    Command, ErrorLine, Flags, KeyScratch, MetaArithmetic, MetaDelete, MetaGet, MetaKey, MetaSet,
+    MetaSetMode, MetaStatus,
+};
+use dwell_store::{
+    self as store, ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, Expiry,
+    MetaHit, Seconds, StoreMode, StoreOptions, StoreOutcome,
+};
+
+use super::commands::{Executor, direction};
+
+impl Executor<'_> {
+    /// Executes a meta command; others are none of its business.
+    pub(super) fn execute_meta(&mut self, command: &Command<'_>) {
+        match command {
+            Command::MetaGet(get) => self.meta_get(get),
+            Command::MetaSet(set) => self.meta_set(set),
+            Command::MetaDelete(delete) => self.meta_delete(delete),
+            Command::MetaArithmetic(arithmetic) => self.meta_arithmetic(arithmetic),
+            Command::MetaDebug { key } => self.meta_debug(*key),
+            Command::MetaNoop => {
+                reply::meta_status(self.out, MetaStatus::Noop);
+                reply::end_line(self.out);
+            }
+            _ => {}
+        }
+    }
+
+    fn meta_get(&mut self, get: &MetaGet<'_>) {
+        let flags = &get.flags;
+        let options = store::MetaGet {
+            expiry: self.optional_expiry(flags.exptime),
+            vivify: self.optional_expiry(flags.vivify),
+            recache: flags
+                .recache
+                .map(|recache| Seconds::try_from(recache).unwrap_or(0)),
+            no_bump: flags.no_bump,
+            cas_new: flags.cas_new,
+        };
+        let mut scratch = KeyScratch::new();
+        let key = get.key.decode(&mut scratch);
+        let Some(hit) = self.service.store.meta_get(key, &options, self.now) else {
+            if !flags.quiet {
+                self.status_line(MetaStatus::End, flags.all, get.key);
+            }
+            return;
+        };
+        let value = &*hit.item.value;
+        if flags.value {
+            reply::meta_value(self.out, value.len());
+        } else {
+            reply::meta_status(self.out, MetaStatus::Header);
+        }
+        self.hit_flags(get, &hit);
+        reply::end_line(self.out);
+        if flags.value {
+            reply::data(self.out, value);
+        }
+    }
+
+    /// The flags a hit returns, in the order they were asked for, then those it adds itself.
+    fn hit_flags(&mut self, get: &MetaGet<'_>, hit: &MetaHit) {
+        let mut expiry = hit.expiry_before;
+        let out = &mut *self.out;
+        for flag in get.flags.all.iter() {
+            match flag.letter {
+                b's' => reply::meta_flag_number(out, b's', hit.item.value.len()),
+                b'T' => expiry = hit.expiry,
+                b't' => remaining_flag(out, expiry, self.now),
+                b'c' => reply::meta_flag_number(out, b'c', hit.item.cas),
+                b'f' => reply::meta_flag_number(out, b'f', hit.item.flags),
+                b'l' => reply::meta_flag_number(out, b'l', hit.unused_seconds),
+                b'h' => reply::meta_flag_number(out, b'h', u8::from(hit.fetched)),
+                b'O' => reply::meta_flag_token(out, b'O', flag.token),
+                b'k' => key_flag(out, get.key),
+                _ => {}
+            }
+        }
+        for (letter, is_set) in [(b'Z', hit.win_sent), (b'X', hit.stale), (b'W', hit.won)] {
+            if is_set {
+                reply::meta_flag(out, letter);
+            }
+        }
+    }
+
+    fn meta_set(&mut self, set: &MetaSet<'_>) {
+        let flags = &set.flags;
+        let options = StoreOptions {
+            mode: store_mode(set.mode),
+            flags: flags.client_flags,
+            expiry: self.optional_expiry(flags.exptime).unwrap_or(Expiry::NEVER),
+            cas: flags.cas_unique,
+            invalidate: flags.invalidate,
+            vivify: self.optional_expiry(flags.vivify),
+            cas_new: flags.cas_new,
+        };
+        let mut scratch = KeyScratch::new();
+        let key = set.key.decode(&mut scratch);
+        let (status, cas) = match self
+            .service
+            .store
+            .meta_set(key, set.value, &options, self.now)
+        {
+            StoreOutcome::Stored { .. } if flags.quiet => return,
+            StoreOutcome::Stored { cas } => (MetaStatus::Header, cas),
+            StoreOutcome::NotStored => (MetaStatus::NotStored, 0),
+            StoreOutcome::Exists => (MetaStatus::Exists, 0),
+            StoreOutcome::NotFound => (MetaStatus::NotFound, 0),
+            StoreOutcome::TooLarge => return reply::error(self.out, ErrorLine::TooLarge),
+        };
+        reply::meta_status(self.out, status);
+        for flag in flags.all.iter() {
+            match flag.letter {
+                b'O' => reply::meta_flag_token(self.out, b'O', flag.token),
+                b'k' => key_flag(self.out, set.key),
+                // A refused store has no version to return; memcached says 0.
+                b'c' => reply::meta_flag_number(self.out, b'c', cas),
+                _ => {}
+            }
+        }
+        reply::end_line(self.out);
+    }
+
+    fn meta_delete(&mut self, delete: &MetaDelete<'_>) {
+        let flags = &delete.flags;
+        let options = DeleteOptions {
+            cas: flags.cas_unique,
+            invalidate: flags.invalidate,
+            expiry: self.optional_expiry(flags.exptime),
+            remove_value: flags.remove_value,
+            cas_new: flags.cas_new,
+        };
+        let mut scratch = KeyScratch::new();
+        let key = delete.key.decode(&mut scratch);
+        let status = match self.service.store.meta_delete(key, &options, self.now) {
+            DeleteOutcome::Deleted if flags.quiet => return,
+            DeleteOutcome::Deleted => MetaStatus::Header,
+            DeleteOutcome::NotFound => MetaStatus::NotFound,
+            DeleteOutcome::Exists => MetaStatus::Exists,
+        };
+        self.status_line(status, flags.all, delete.key);
+    }
+
+    fn meta_arithmetic(&mut self, arithmetic: &MetaArithmetic<'_>) {
+        let MetaArithmetic { key, flags, mode } = arithmetic;
+        let options = ArithmeticOptions {
+            direction: direction(*mode),
+            delta: flags.delta,
+            cas: flags.cas_unique,
+            vivify: self.optional_expiry(flags.vivify),
+            initial: flags.initial,
+            expiry: self.optional_expiry(flags.exptime),
+            cas_new: flags.cas_new,
+        };
+        let mut scratch = KeyScratch::new();
+        let store = &self.service.store;
+        match store.meta_arithmetic(key.decode(&mut scratch), &options, self.now) {
+            ArithmeticOutcome::Done { .. } if flags.quiet => {}
+            ArithmeticOutcome::Done {
+                number,
+                cas,
+                expiry,
+            } => {
+                self.number_reply(arithmetic, number, cas, expiry);
+            }
+            ArithmeticOutcome::NotFound => self.status_line(MetaStatus::NotFound, flags.all, *key),
+            ArithmeticOutcome::Exists => self.status_line(MetaStatus::Exists, flags.all, *key),
+            ArithmeticOutcome::NotNumeric => reply::error(self.out, ErrorLine::NonNumeric),
+            ArithmeticOutcome::TooLarge => reply::error(self.out, ErrorLine::TooLarge),
+        }
+    }
+
+    fn number_reply(&mut self, asked: &MetaArithmetic<'_>, number: u64, cas: u64, expiry: Expiry) {
+        let out = &mut *self.out;
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(number);
+        if asked.flags.value {
+            reply::meta_value(out, digits.len());
+        } else {
+            reply::meta_status(out, MetaStatus::Header);
+        }
+        for flag in asked.flags.all.iter() {
+            match flag.letter {
+                b'c' => reply::meta_flag_number(out, b'c', cas),
+                b't' => remaining_flag(out, expiry, self.now),
+                b'O' => reply::meta_flag_token(out, b'O', flag.token),
+                b'k' => key_flag(out, asked.key),
+                _ => {}
+            }
+        }
+        reply::end_line(out);
+        if asked.flags.value {
+            reply::data(out, digits.as_bytes());
+        }
+    }
+
+    fn meta_debug(&mut self, key: MetaKey<'_>) {
+        let mut scratch = KeyScratch::new();
+        let Some(debug) = self
+            .service
+            .store
+            .meta_debug(key.decode(&mut scratch), self.now)
+        else {
+            reply::meta_status(self.out, MetaStatus::End);
+            return reply::end_line(self.out);
+        };
+        // memcached shows the seconds since the expiry, negative before it, and -1 for none.
+        let expiry = debug
+            .expiry
+            .remaining(self.now)
+            .map_or(-1, |left| -i64::from(left));
+        self.out.extend_from_slice(b"ME ");
+        self.out.extend_from_slice(key.token);
+        let attributes = format!(
+            " exp={expiry} la={} cas={} fetch={} cls=1 size={}\r\n",
+            debug.unused_seconds,
+            debug.cas,
+            if debug.fetched { "yes" } else { "no" },
+            debug.bytes,
+        );
+        self.out.extend_from_slice(attributes.as_bytes());
+    }
+
+    /// A reply that returns nothing but what identifies the request.
+    fn status_line(&mut self, status: MetaStatus, flags: Flags<'_>, key: MetaKey<'_>) {
+        reply::meta_status(self.out, status);
+        for flag in flags.iter() {
+            match flag.letter {
+                b'O' => reply::meta_flag_token(self.out, b'O', flag.token),
+                b'k' => key_flag(self.out, key),
+                _ => {}
+            }
+        }
+        reply::end_line(self.out);
+    }
+
+    fn optional_expiry(&self, exptime: Option<i64>) -> Option<Expiry> {
+        exptime.map(|exptime| self.expiry(exptime))
+    }
+}
+
+fn store_mode(mode: MetaSetMode) -> StoreMode {
+    match mode {
+        MetaSetMode::Set => StoreMode::Set,
+        MetaSetMode::Add => StoreMode::Add,
+        MetaSetMode::Replace => StoreMode::Replace,
+        MetaSetMode::Append => StoreMode::Append,
+        MetaSetMode::Prepend => StoreMode::Prepend,
+    }
+}
+
+/// The key as it was asked for.
+fn key_flag(out: &mut Vec<u8>, key: MetaKey<'_>) {
+    reply::meta_flag_token(out, b'k', key.token);
+    if key.base64 {
+        reply::meta_flag(out, b'b');
+    }
+}
+
+fn remaining_flag(out: &mut Vec<u8>, expiry: Expiry, now: Seconds) {
+    match expiry.remaining(now) {
+        Some(left) => reply::meta_flag_number(out, b't', left),
+        None => reply::meta_flag_number(out, b't', -1),
+    }
+}
