@@ -4,3 +4,5 @@
 pub mod config;
 pub mod metrics;
 pub mod store_server;
+pub mod cli;
+pub mod log;

@@ -72,6 +72,34 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Says in one line what the process will do.
+    pub fn summary(&self) -> String {
+        let joined = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(", ");
+        let listen = joined(&mut self.server.listen.iter().map(ToString::to_string));
+        let prefixes = joined(&mut self.routes.iter().map(|route| route.prefix.clone()));
+        let servers = &mut self.memcached.servers.iter();
+        let values = if self.uses_embedded_store() {
+            let size = show_size(self.store.bytes_max as u64);
+            let listen = self
+                .store
+                .listen
+                .map_or_else(String::new, |at| format!(" at {at}"));
+            format!("the embedded store ({size}){listen}")
+        } else {
+            format!(
+                "memcached {}",
+                joined(&mut servers.map(|server| server.address.to_string()))
+            )
+        };
+        let rest = match &self.upstream.url {
+            Some(url) => format!("the rest by {url}"),
+            None => "nothing else (no upstream)".to_owned(),
+        };
+        format!("polls under {prefixes} at {listen} answered from {values}, {rest}")
+    }
+}
+
 /// `[server]`: listeners and loops.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerConfig {

@@ -1,0 +1,300 @@
+//! The command line.
+
+use crate::config::FlagValue;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// What was asked for on the command line.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "dwell",
+    version,
+    about = "Answers polls from memory, holds the ones that wait, and asks your app for the rest",
+    after_help = EXAMPLES,
+    disable_help_subcommand = true
+)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Stand in front of an app and answer its polls
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArguments),
+    /// Start on the embedded store with a page that shows a poll being answered
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(CommonArguments),
+    /// Read a configuration file and say what it means, or list every mistake in it
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArguments),
+}
+
+/// Flags of `dwell serve`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ServeArguments {
+    /// Read this TOML file first; flags win over it
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The app that answers misses and everything that is not a poll [default: off]
+    #[arg(long, value_name = "URL")]
+    pub upstream: Option<String>,
+    /// A memcached server to read values from; repeat it for several [default: the embedded store]
+    #[arg(long, value_name = "HOST:PORT[=WEIGHT]")]
+    pub memcached: Vec<String>,
+    /// Requests under this path are polls; repeat it for several [default: /poll/]
+    #[arg(long, value_name = "PATH")]
+    pub poll_prefix: Vec<String>,
+    /// The flags of `dwell demo`.
+    #[command(flatten)]
+    pub common: CommonArguments,
+}
+
+/// Flags of `dwell serve` and `dwell demo`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct CommonArguments {
+    /// Where clients connect; repeat it for several [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Vec<String>,
+    /// Where the embedded store speaks the memcached protocol, or "off" [default: 127.0.0.1:11211]
+    #[arg(long, value_name = "ADDRESS")]
+    pub store: Option<String>,
+    /// Where /-/health and /-/metrics answer, or "off" [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin: Option<String>,
+    /// Number of loops; 0 is one per core [default: 0]
+    #[arg(long, value_name = "NUMBER")]
+    pub pollers: Option<String>,
+    /// off, error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+    /// Where one JSON line per request goes: a file, "-" or "off" [default: off]
+    #[arg(long, value_name = "PATH")]
+    pub access_log: Option<String>,
+    /// Set any other option of the configuration file; repeat it for several
+    #[arg(long, value_name = "SECTION.OPTION=VALUE", value_parser = assignment)]
+    pub set: Vec<(String, String)>,
+}
+
+/// Flags of `dwell check`.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct CheckArguments {
+    /// The TOML file to read
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Print a file with every option at its default
+    #[arg(long)]
+    pub print_default: bool,
+    /// Print the reference of every option in Markdown
+    #[arg(long)]
+    pub print_reference: bool,
+}
+
+impl ServeArguments {
+    /// The flags that were given, in the order in which they are applied.
+    pub fn flags(&self) -> Vec<FlagValue> {
+        let mut flags = Vec::new();
+        push(
+            &mut flags,
+            "--upstream",
+            "upstream.url",
+            self.upstream.as_slice(),
+        );
+        push(
+            &mut flags,
+            "--memcached",
+            "memcached.servers",
+            &self.memcached,
+        );
+        push(
+            &mut flags,
+            "--poll-prefix",
+            "route.prefix",
+            &self.poll_prefix,
+        );
+        flags.extend(self.common.flags());
+        flags
+    }
+}
+
+impl CommonArguments {
+    /// The flags that were given, in the order in which they are applied.
+    pub fn flags(&self) -> Vec<FlagValue> {
+        let mut flags = Vec::new();
+        push(&mut flags, "--listen", "server.listen", &self.listen);
+        push(&mut flags, "--store", "store.listen", self.store.as_slice());
+        push(&mut flags, "--admin", "server.admin", self.admin.as_slice());
+        push(
+            &mut flags,
+            "--pollers",
+            "server.pollers",
+            self.pollers.as_slice(),
+        );
+        push(
+            &mut flags,
+            "--log-level",
+            "log.level",
+            self.log_level.as_slice(),
+        );
+        push(
+            &mut flags,
+            "--log-format",
+            "log.format",
+            self.log_format.as_slice(),
+        );
+        push(
+            &mut flags,
+            "--access-log",
+            "log.access",
+            self.access_log.as_slice(),
+        );
+        for (option, value) in &self.set {
+            push(&mut flags, "--set", option, std::slice::from_ref(value));
+        }
+        flags
+    }
+}
+
+fn push(flags: &mut Vec<FlagValue>, flag: &str, option: &str, values: &[String]) {
+    if !values.is_empty() {
+        let (flag, option) = (flag.to_owned(), option.to_owned());
+        flags.push(FlagValue {
+            flag,
+            option,
+            values: values.to_vec(),
+        });
+    }
+}
+
+/// Splits `SECTION.OPTION=VALUE`.
+fn assignment(text: &str) -> Result<(String, String), &'static str> {
+    let (option, value) = text.split_once('=').ok_or("write SECTION.OPTION=VALUE")?;
+    Ok((option.trim().to_owned(), value.trim().to_owned()))
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell demo
+      See it work: open http://127.0.0.1:8080/ and set a key with any memcached client.
+  dwell serve --upstream http://127.0.0.1:3000
+      Your app on port 3000 sets keys such as /poll/alice on 127.0.0.1:11211, and its
+      clients poll http://127.0.0.1:8080/poll/alice. What has no value goes to the app.
+  dwell serve --config dwell.toml
+  dwell check dwell.toml
+
+`dwell serve --help` has all flags. docs/configuration.md has every option.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  dwell serve
+      Polls under http://127.0.0.1:8080/poll/, values by any memcached client on port 11211.
+  dwell serve --upstream http://127.0.0.1:3000 --poll-prefix /poll/ --poll-prefix /inbox/
+      Everything else, and polls without a value, go to the app on port 3000.
+  dwell serve --memcached cache-1:11211 --memcached cache-2:11211=2
+      Values come from the memcached servers you already run, the second with twice the share.
+  dwell serve --config dwell.toml --set limits.idle_timeout=30s
+      The file, with one option changed.
+
+Exit status: 0 after SIGTERM or SIGINT and a drain, 1 when something fails, 2 when the flags or
+the file are wrong.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  dwell demo
+      Then open http://127.0.0.1:8080/ and run:
+      printf 'set /poll/demo 0 0 5\\r\\nhello\\r\\n' | nc -q1 127.0.0.1 11211
+  dwell demo --listen 127.0.0.1:8000 --store 127.0.0.1:11311";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  dwell check dwell.toml
+  dwell check --print-default > dwell.toml
+
+Exit status: 0 when the file is good, 2 when it is not.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, parse};
+    use clap::CommandFactory;
+
+    fn serve(words: &[&str]) -> ServeArguments {
+        let all = ["dwell", "serve"].iter().chain(words);
+        match CommandLine::try_parse_from(all)
+            .expect("the flags are right")
+            .command
+        {
+            Command::Serve(arguments) => arguments,
+            other => panic!("not serve: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_reaches_its_option() {
+        let words = "--listen 127.0.0.1:1 --listen 127.0.0.1:2 --store off --admin off \
+                     --pollers 3 --log-level warn --log-format json --access-log - \
+                     --upstream http://app:1 --memcached a:1 --memcached b:2=3 \
+                     --poll-prefix /a/ --poll-prefix /b/ --set limits.waiters_max=7";
+        let arguments = serve(&words.split_whitespace().collect::<Vec<_>>());
+        let config = parse("dwell.toml", "", &arguments.flags()).expect("the flags are right");
+        let defaults = Config::default();
+        assert_eq!(config.server.listen.len(), 2);
+        assert_eq!((config.store.listen, config.server.admin), (None, None));
+        assert_eq!(config.server.pollers, 3);
+        assert_ne!(config.log.level, defaults.log.level);
+        assert_ne!(config.log.format, defaults.log.format);
+        assert_ne!(config.log.access, defaults.log.access);
+        assert!(config.upstream.url.is_some());
+        assert_eq!(config.memcached.servers.len(), 2);
+        assert_eq!(config.routes.len(), 2);
+        assert_eq!(config.limits.waiters_max, 7);
+    }
+
+    #[test]
+    fn no_flag_is_no_change() {
+        assert_eq!(serve(&[]).flags(), []);
+    }
+
+    #[test]
+    fn the_help_is_for_people() {
+        let mut command = CommandLine::command();
+        let help = command.render_long_help().to_string();
+        for word in [
+            "serve",
+            "demo",
+            "check",
+            "Examples:",
+            "http://127.0.0.1:8080/",
+        ] {
+            assert!(help.contains(word), "`{word}` is not in\n{help}");
+        }
+        for part in command.get_subcommands_mut() {
+            let help = part.render_long_help().to_string();
+            assert!(help.contains("Examples:"), "{help}");
+            assert!(help.lines().all(|line| line.len() <= 100), "{help}");
+        }
+    }
+
+    #[test]
+    fn check_wants_one_thing() {
+        let parsed = |words: &[&str]| CommandLine::try_parse_from(words.iter()).is_ok();
+        assert!(parsed(&["dwell", "check", "a.toml"]));
+        assert!(parsed(&["dwell", "check", "--print-default"]));
+        assert!(!parsed(&["dwell", "check"]));
+        assert!(!parsed(&["dwell", "check", "a.toml", "--print-default"]));
+        assert!(!parsed(&["dwell", "serve", "--set", "limits.waiters_max"]));
+        assert!(!parsed(&["dwell"]));
+    }
+}
