@@ -1,11 +1,11 @@
-//! The commands, on one locked shard.
+//! The commands, on one locked shard; those on numbers are in `arithmetic`.
 
 use std::sync::Arc;
 
 use crate::item::{Expiry, Item, Value, allocate, allocation_bytes};
 use crate::options::{
-    ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, Direction, MetaDebug,
-    MetaGet, MetaHit, StoreMode, StoreOptions, StoreOutcome,
+    DeleteOptions, DeleteOutcome, MetaDebug, MetaGet, MetaHit, StoreMode, StoreOptions,
+    StoreOutcome,
 };
 use crate::queues::Queues;
 use crate::shard::{Call, Shard, Write};
@@ -45,6 +45,7 @@ impl Shard {
     pub(crate) fn reread(&mut self, watcher: WatcherId, call: &mut Call<'_>) -> Option<Item> {
         let found = self.find(call);
         self.watches.acknowledge(call.hash, call.key, watcher);
+        call.changes.withdraw(call.key, watcher);
         let index = found?;
         self.bump(index, call.now);
         Some(self.slab.entry(index).item())
@@ -210,16 +211,7 @@ impl Shard {
             marks = (marks | mark::STALE) & !mark::WIN_SENT;
         }
         if options.remove_value {
-            let (head, tail): (&[u8], &[u8]) = (&[], &[]);
-            let write = Write {
-                head,
-                tail,
-                ready: None,
-                flags: 0,
-                expiry,
-                marks,
-                cas,
-            };
+            let write = Write::empty(0, expiry, marks, cas);
             self.put(Some(index), write, call);
             return DeleteOutcome::Deleted;
         }
@@ -237,9 +229,7 @@ impl Shard {
             self.count_touch(found.is_some());
         }
         let Some(index) = found else {
-            return options
-                .vivify
-                .map(|expiry| self.vivify(expiry, options, call));
+            return self.vivify(options, call);
         };
         let entry = self.slab.entry(index);
         let stale = entry.has(mark::STALE);
@@ -273,26 +263,19 @@ impl Shard {
     }
 
     /// Creates the empty item that tells others a value is on its way.
-    fn vivify(&mut self, vivify: Expiry, options: &MetaGet, call: &mut Call<'_>) -> MetaHit {
+    fn vivify(&mut self, options: &MetaGet, call: &mut Call<'_>) -> Option<MetaHit> {
+        let vivify = options.vivify.filter(|_| self.fits(call.key.len(), 0))?;
         let cas = call.version(options.cas_new);
         let expiry = options.expiry.unwrap_or(vivify);
         let data = allocate(call.key, &[], &[]);
         let value = Value::new(Arc::clone(&data), call.key.len() as u8);
-        let (head, tail): (&[u8], &[u8]) = (&[], &[]);
         let marks = mark::WIN_SENT | mark::FETCHED;
-        if self.fits(call.key.len(), 0) {
-            let write = Write {
-                head,
-                tail,
-                ready: Some(data),
-                flags: 0,
-                expiry,
-                marks,
-                cas,
-            };
-            self.put(None, write, call);
-        }
-        MetaHit {
+        let write = Write {
+            ready: Some(data),
+            ..Write::empty(0, expiry, marks, cas)
+        };
+        self.put(None, write, call);
+        Some(MetaHit {
             item: Item {
                 value,
                 flags: 0,
@@ -306,7 +289,7 @@ impl Shard {
             stale: false,
             win_sent: false,
             created: true,
-        }
+        })
     }
 
     pub(crate) fn meta_debug(&mut self, call: &mut Call<'_>) -> Option<MetaDebug> {
@@ -319,84 +302,6 @@ impl Shard {
             fetched: entry.has(mark::FETCHED),
             bytes: allocation_bytes(entry.data.len()) + Slab::ENTRY_BYTES,
         })
-    }
-
-    pub(crate) fn arithmetic(
-        &mut self,
-        options: &ArithmeticOptions,
-        call: &mut Call<'_>,
-    ) -> ArithmeticOutcome {
-        let Some(index) = self.find(call) else {
-            let Some(vivify) = options.vivify else {
-                self.count_arithmetic(options.direction, false);
-                return ArithmeticOutcome::NotFound;
-            };
-            let expiry = options.expiry.unwrap_or(vivify);
-            let number = options.initial;
-            let cas = call.version(options.cas_new);
-            self.put_number(None, number, 0, (0, expiry, 0, cas), call);
-            return ArithmeticOutcome::Done {
-                number,
-                cas,
-                expiry,
-            };
-        };
-        let entry = self.slab.entry(index);
-        if options.cas.is_some_and(|cas| cas != entry.cas) {
-            return ArithmeticOutcome::Exists;
-        }
-        let old = entry.item();
-        let Some(before) = parse_number(&old.value) else {
-            return ArithmeticOutcome::NotNumeric;
-        };
-        let (flags, marks) = (entry.flags, entry.marks);
-        let expiry = options.expiry.unwrap_or(entry.expiry);
-        let pad_to = old.value.len();
-        drop(old);
-        let number = match options.direction {
-            Direction::Increment => before.wrapping_add(options.delta),
-            Direction::Decrement => before.saturating_sub(options.delta),
-        };
-        self.count_arithmetic(options.direction, true);
-        let cas = call.version(options.cas_new);
-        self.put_number(
-            Some(index),
-            number,
-            pad_to,
-            (flags, expiry, marks, cas),
-            call,
-        );
-        ArithmeticOutcome::Done {
-            number,
-            cas,
-            expiry,
-        }
-    }
-
-    /// Stores a number in decimal, with spaces behind it up to the length of the old one.
-    fn put_number(
-        &mut self,
-        existing: Option<u32>,
-        number: u64,
-        pad_to: usize,
-        (flags, expiry, marks, cas): (u32, Expiry, u8, u64),
-        call: &mut Call<'_>,
-    ) {
-        let mut digits = itoa::Buffer::new();
-        let head = digits.format(number).as_bytes();
-        let spaces = vec![b' '; pad_to.saturating_sub(head.len())];
-        if self.fits(call.key.len(), head.len() + spaces.len()) {
-            let write = Write {
-                head,
-                tail: &spaces,
-                ready: None,
-                flags,
-                expiry,
-                marks,
-                cas,
-            };
-            self.put(existing, write, call);
-        }
     }
 
     /// Finds the entry and counts the lookup.
@@ -421,30 +326,4 @@ impl Shard {
             self.statistics.touch_misses += 1;
         }
     }
-
-    fn count_arithmetic(&mut self, direction: Direction, hit: bool) {
-        let counter = match (direction, hit) {
-            (Direction::Increment, true) => &mut self.statistics.incr_hits,
-            (Direction::Increment, false) => &mut self.statistics.incr_misses,
-            (Direction::Decrement, true) => &mut self.statistics.decr_hits,
-            (Direction::Decrement, false) => &mut self.statistics.decr_misses,
-        };
-        *counter += 1;
-    }
-}
-
-/// Reads a number as memcached does: blanks in front, a plus sign, digits, then the end or a
-/// blank with anything behind it.
-pub(crate) fn parse_number(value: &[u8]) -> Option<u64> {
-    let value = value.trim_ascii_start();
-    let value = value.strip_prefix(b"+").unwrap_or(value);
-    let digits = value
-        .iter()
-        .take_while(|byte| byte.is_ascii_digit())
-        .count();
-    let (number, rest) = value.split_at(digits);
-    if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
-        return None;
-    }
-    std::str::from_utf8(number).ok()?.parse().ok()
 }

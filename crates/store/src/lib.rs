@@ -16,6 +16,7 @@
 //! disturb.
 #![forbid(unsafe_code)]
 
+mod arithmetic;
 mod commands;
 mod item;
 mod options;

@@ -195,6 +195,8 @@ pub enum ArithmeticOutcome {
     Exists,
     /// The value is not a decimal number of 64 bits.
     NotNumeric,
+    /// The number with its key exceeds the item size limit; nothing was changed.
+    TooLarge,
 }
 
 /// What `me` shows of an item.

@@ -26,7 +26,7 @@ pub(crate) struct Call<'a> {
     pub(crate) hash: u32,
     pub(crate) now: Seconds,
     pub(crate) versions: &'a AtomicU64,
-    pub(crate) changes: Changes,
+    pub(crate) changes: &'a mut Changes,
 }
 
 impl Call<'_> {
@@ -52,6 +52,19 @@ pub(crate) struct Write<'a> {
 }
 
 impl Write<'_> {
+    /// A write of no bytes.
+    pub(crate) fn empty(flags: u32, expiry: Expiry, marks: u8, cas: u64) -> Self {
+        Self {
+            head: &[],
+            tail: &[],
+            ready: None,
+            flags,
+            expiry,
+            marks,
+            cas,
+        }
+    }
+
     fn value_len(&self) -> usize {
         self.head.len() + self.tail.len()
     }
@@ -121,7 +134,7 @@ impl Shard {
     pub(crate) fn find(&mut self, call: &mut Call<'_>) -> Option<u32> {
         let index = self.slab.find(call.hash, call.key)?;
         if self.slab.entry(index).expiry.is_past(call.now) {
-            self.remove_expired(index, &mut call.changes);
+            self.remove_expired(index, call.changes);
             return None;
         }
         Some(index)
@@ -139,7 +152,7 @@ impl Shard {
     pub(crate) fn set_expiry(&mut self, index: u32, expiry: Expiry, call: &mut Call<'_>) {
         self.slab.entry_mut(index).expiry = expiry;
         if expiry.is_past(call.now) {
-            self.remove_expired(index, &mut call.changes);
+            self.remove_expired(index, call.changes);
         } else {
             self.watches.expiry_moved(call.hash, call.key, expiry);
         }
@@ -148,12 +161,12 @@ impl Shard {
     /// Tells the watchers of the call's key, whose item now has this expiry.
     pub(crate) fn changed(&mut self, expiry: Expiry, call: &mut Call<'_>) {
         self.watches
-            .changed(call.hash, call.key, expiry, &mut call.changes);
+            .changed(call.hash, call.key, expiry, call.changes);
     }
 
     /// Removes the entry because a command asked for it.
     pub(crate) fn remove(&mut self, index: u32, call: &mut Call<'_>) {
-        self.take_out(index, Removal::Asked, &mut call.changes);
+        self.take_out(index, Removal::Asked, call.changes);
     }
 
     /// Stores an item under the call's key, over the entry that [`Shard::find`] returned.
@@ -169,18 +182,8 @@ impl Shard {
             return;
         }
         let expiry = write.expiry;
-        let mut existing = existing;
-        let before = existing.map_or(0, |index| self.slab.entry(index).data.len());
-        let before_bytes = if existing.is_some() {
-            allocation_bytes(before)
-        } else {
-            0
-        };
-        let after_bytes = allocation_bytes(call.key.len() + write.value_len());
-        if self.make_room(after_bytes, before_bytes, existing.is_none(), call) {
-            // The evictions may have taken the old value.
-            existing = self.slab.find(call.hash, call.key);
-        }
+        let bytes = allocation_bytes(call.key.len() + write.value_len());
+        let existing = self.make_room(bytes, existing, call);
         match existing {
             Some(index) => self.overwrite(index, write, call),
             None => self.insert(write, call),
@@ -233,55 +236,63 @@ impl Shard {
         self.queues.enter(&mut self.slab, index);
     }
 
-    /// Evicts until `add` bytes fit in the place of `release`; whether anything was evicted.
-    fn make_room(&mut self, add: usize, release: usize, slot: bool, call: &mut Call<'_>) -> bool {
-        let mut evicted = false;
+    /// Evicts until an item of `bytes` fits in the place of the entry at `existing`, or in a slot
+    /// of its own; returns where that entry is now, which may have been moved or evicted.
+    fn make_room(
+        &mut self,
+        bytes: usize,
+        existing: Option<u32>,
+        call: &mut Call<'_>,
+    ) -> Option<u32> {
+        let mut existing = existing;
         loop {
-            let growing = slot && self.slab.is_full();
+            let released = existing.map_or(0, |index| {
+                allocation_bytes(self.slab.entry(index).data.len())
+            });
+            let growing = existing.is_none() && self.slab.is_full();
             let growth = if growing {
                 let (_, buckets) = self.slab.grown();
                 self.slab.growth_bytes() + self.queues.growth_bytes(buckets)
             } else {
                 0
             };
-            let after = (self.bytes() + growth + add).saturating_sub(release);
-            if after <= self.bytes_max {
+            if self.bytes() - released + growth + bytes <= self.bytes_max {
                 if growing {
                     self.slab.grow();
                     self.queues.resize(self.slab.buckets());
                 }
-                return evicted;
+                return existing;
             }
-            if self.slab.is_sparse() {
-                self.compact();
-                evicted = true;
-            } else if self.evict(call) {
-                evicted = true;
-            } else {
-                return evicted;
+            if !self.shrink(call.now, call.changes) {
+                return existing;
             }
+            existing = existing.and_then(|_| self.slab.find(call.hash, call.key));
         }
     }
 
+    /// Gives some memory back, by moving items together or evicting one; `false` if it cannot.
+    fn shrink(&mut self, now: Seconds, changes: &mut Changes) -> bool {
+        if self.slab.is_sparse() {
+            self.queues.compact(&mut self.slab);
+            self.sweep_from = 0;
+            return true;
+        }
+        self.evict(now, changes)
+    }
+
     /// Removes one item to make room; `false` if there is none.
-    fn evict(&mut self, call: &mut Call<'_>) -> bool {
+    fn evict(&mut self, now: Seconds, changes: &mut Changes) -> bool {
         let small_bytes_max = self.bytes_max / SMALL_SHARE;
-        let now = call.now;
         let is_gone = |entry: &Entry| entry.expiry.is_past(now);
         let Some(index) = self.queues.victim(&mut self.slab, small_bytes_max, is_gone) else {
             return false;
         };
         if self.slab.entry(index).expiry.is_past(now) {
-            self.remove_expired(index, &mut call.changes);
+            self.remove_expired(index, changes);
         } else {
-            self.take_out(index, Removal::Evicted, &mut call.changes);
+            self.take_out(index, Removal::Evicted, changes);
         }
         true
-    }
-
-    fn compact(&mut self) {
-        self.queues.compact(&mut self.slab);
-        self.sweep_from = 0;
     }
 
     fn remove_expired(&mut self, index: u32, changes: &mut Changes) {
@@ -366,9 +377,9 @@ impl Shard {
     }
 
     /// Changes the bound and evicts what no longer fits.
-    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize, call: &mut Call<'_>) {
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize, now: Seconds, changes: &mut Changes) {
         self.bytes_max = bytes_max;
-        self.make_room(0, 0, false, call);
+        while self.bytes() > self.bytes_max && self.shrink(now, changes) {}
     }
 }
 

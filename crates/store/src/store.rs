@@ -238,7 +238,9 @@ impl Store {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         let at = Expiry::from_exptime(delay.max(0), now);
         if let Some(time) = at.time().filter(|_| !at.is_past(now)) {
-            self.each_shard(|shard| shard.flush_at(time));
+            for index in 0..self.shards.len() {
+                self.on_shard(index, now, |shard, _| shard.flush_at(time));
+            }
             return;
         }
         let mut changes = Changes::default();
@@ -275,7 +277,9 @@ impl Store {
     /// A notification on its way may still arrive.
     pub fn unwatch(&self, key: &[u8], watcher: WatcherId) -> bool {
         let hash = self.hasher.hash_one(key);
-        self.shard(hash).watches.remove(hash as u32, key, watcher)
+        self.lock(self.shard_of(hash))
+            .watches
+            .remove(hash as u32, key, watcher)
     }
 
     /// Does what time alone makes due; to be called about once a second.
@@ -285,33 +289,22 @@ impl Store {
     /// number of items removed.
     pub fn sweep(&self, now: Seconds, budget: usize) -> usize {
         let share = budget.div_ceil(self.shards.len());
-        let mut removed = 0;
-        for index in 0..self.shards.len() {
-            let mut changes = Changes::default();
-            let mut guard = self.lock(index);
-            let flushed = guard.advance(now, &mut changes);
-            removed += guard.sweep(now, share, &mut changes);
-            drop(guard);
-            drop(flushed);
-            changes.deliver(&*self.notify);
-        }
-        removed
+        (0..self.shards.len())
+            .map(|index| {
+                self.on_shard(index, now, |shard, changes| {
+                    shard.sweep(now, share, changes)
+                })
+            })
+            .sum()
     }
 
     /// Changes the bound of the store and evicts what no longer fits: `cache_memlimit`.
     pub fn set_bytes_max(&self, bytes_max: usize, now: Seconds) {
         let bytes_max = shard_bytes(bytes_max, self.shards.len());
         for index in 0..self.shards.len() {
-            let changes = Changes::default();
-            let mut call = Call {
-                key: &[],
-                hash: 0,
-                now,
-                versions: &self.versions,
-                changes,
-            };
-            self.lock(index).set_bytes_max(bytes_max, &mut call);
-            call.changes.deliver(&*self.notify);
+            self.on_shard(index, now, |shard, changes| {
+                shard.set_bytes_max(bytes_max, now, changes);
+            });
         }
     }
 
@@ -350,21 +343,36 @@ impl Store {
         command: impl FnOnce(&mut Shard, &mut Call<'_>) -> R,
     ) -> R {
         let hash = self.hasher.hash_one(key);
-        let changes = Changes::default();
-        // The low half of the hash is kept with the item, the high half chooses the shard.
-        let mut call = Call {
-            key,
-            hash: hash as u32,
-            now,
-            versions: &self.versions,
-            changes,
-        };
-        let mut shard = self.shard(hash);
-        let flushed = shard.advance(now, &mut call.changes);
-        let result = command(&mut shard, &mut call);
+        self.on_shard(self.shard_of(hash), now, |shard, changes| {
+            // The low half of the hash is kept with the item, the high half chose the shard.
+            let hash = hash as u32;
+            command(
+                shard,
+                &mut Call {
+                    key,
+                    hash,
+                    now,
+                    versions: &self.versions,
+                    changes,
+                },
+            )
+        })
+    }
+
+    /// Runs a command on one shard, after what time has made due, and makes the calls it owes.
+    fn on_shard<R>(
+        &self,
+        index: usize,
+        now: Seconds,
+        command: impl FnOnce(&mut Shard, &mut Changes) -> R,
+    ) -> R {
+        let mut changes = Changes::default();
+        let mut shard = self.lock(index);
+        let flushed = shard.advance(now, &mut changes);
+        let result = command(&mut shard, &mut changes);
         drop(shard);
         drop(flushed);
-        call.changes.deliver(&*self.notify);
+        changes.deliver(&*self.notify);
         result
     }
 
@@ -390,8 +398,8 @@ impl Store {
         }
     }
 
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        self.lock((hash >> 32) as usize & (self.shards.len() - 1))
+    fn shard_of(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.shards.len() - 1)
     }
 
     fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {

@@ -74,6 +74,15 @@ impl Notify for () {
 pub(crate) struct Changes(Vec<(Arc<[u8]>, u64)>);
 
 impl Changes {
+    /// Takes back the call to a watcher that is reading the news itself.
+    pub(crate) fn withdraw(&mut self, key: &[u8], watcher: WatcherId) {
+        for (changed, watchers) in &mut self.0 {
+            if **changed == *key {
+                *watchers &= !watcher.bit();
+            }
+        }
+    }
+
     /// Makes the calls.
     pub(crate) fn deliver(self, notify: &dyn Notify) {
         for (key, mut watchers) in self.0 {

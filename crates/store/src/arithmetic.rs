@@ -1,0 +1,102 @@
+//! The commands that change a number.
+
+use crate::options::{ArithmeticOptions, ArithmeticOutcome, Direction};
+use crate::shard::{Call, Shard, Write};
+
+impl Shard {
+    pub(crate) fn arithmetic(
+        &mut self,
+        options: &ArithmeticOptions,
+        call: &mut Call<'_>,
+    ) -> ArithmeticOutcome {
+        let Some(index) = self.find(call) else {
+            let Some(vivify) = options.vivify else {
+                self.count_arithmetic(options.direction, false);
+                return ArithmeticOutcome::NotFound;
+            };
+            let expiry = options.expiry.unwrap_or(vivify);
+            let cas = call.version(options.cas_new);
+            let blank = Write::empty(0, expiry, 0, cas);
+            return self.put_number(None, options.initial, 0, blank, call);
+        };
+        let entry = self.slab.entry(index);
+        if options.cas.is_some_and(|cas| cas != entry.cas) {
+            return ArithmeticOutcome::Exists;
+        }
+        let old = entry.item();
+        let Some(before) = parse_number(&old.value) else {
+            return ArithmeticOutcome::NotNumeric;
+        };
+        let (flags, marks) = (entry.flags, entry.marks);
+        let expiry = options.expiry.unwrap_or(entry.expiry);
+        let len_before = old.value.len();
+        // With its last reader gone, the allocation can be written in place.
+        drop(old);
+        let number = match options.direction {
+            Direction::Increment => before.wrapping_add(options.delta),
+            Direction::Decrement => before.saturating_sub(options.delta),
+        };
+        self.count_arithmetic(options.direction, true);
+        let cas = call.version(options.cas_new);
+        let blank = Write::empty(flags, expiry, marks, cas);
+        self.put_number(Some(index), number, len_before, blank, call)
+    }
+
+    /// Stores a number in decimal, with spaces behind it up to the length of the old value.
+    fn put_number(
+        &mut self,
+        existing: Option<u32>,
+        number: u64,
+        len_before: usize,
+        blank: Write<'_>,
+        call: &mut Call<'_>,
+    ) -> ArithmeticOutcome {
+        let mut digits = itoa::Buffer::new();
+        let head = digits.format(number).as_bytes();
+        let spaces = vec![b' '; len_before.saturating_sub(head.len())];
+        if !self.fits(call.key.len(), head.len() + spaces.len()) {
+            return ArithmeticOutcome::TooLarge;
+        }
+        let (cas, expiry) = (blank.cas, blank.expiry);
+        self.put(
+            existing,
+            Write {
+                head,
+                tail: &spaces,
+                ..blank
+            },
+            call,
+        );
+        ArithmeticOutcome::Done {
+            number,
+            cas,
+            expiry,
+        }
+    }
+
+    fn count_arithmetic(&mut self, direction: Direction, hit: bool) {
+        let counter = match (direction, hit) {
+            (Direction::Increment, true) => &mut self.statistics.incr_hits,
+            (Direction::Increment, false) => &mut self.statistics.incr_misses,
+            (Direction::Decrement, true) => &mut self.statistics.decr_hits,
+            (Direction::Decrement, false) => &mut self.statistics.decr_misses,
+        };
+        *counter += 1;
+    }
+}
+
+/// Reads a number as memcached does: blanks in front, a plus sign, digits, then the end or a
+/// blank with anything behind it.
+pub(crate) fn parse_number(value: &[u8]) -> Option<u64> {
+    let value = value.trim_ascii_start();
+    let value = value.strip_prefix(b"+").unwrap_or(value);
+    let digits = value
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    let (number, rest) = value.split_at(digits);
+    if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+        return None;
+    }
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
