@@ -9,6 +9,10 @@ from harness.paths import release_directory
 from harness.stage import HOST, LOAD_CORE, SERVER_CORE, Program, Stage
 
 
+# As many as nginx keeps open: more than wrk opens.
+KEEPALIVE_CONNECTIONS = 128
+
+
 @dataclass(frozen=True)
 class Edge:
     """A running `dwell serve`; `store_port` is where keys are written."""
@@ -37,6 +41,7 @@ def start_edge(stage: Stage, memcached_ports: list[int], upstream_port: int | No
         arguments += ["--store", f"{HOST}:{store_port}"]
     if upstream_port is not None:
         arguments += ["--upstream", f"http://{HOST}:{upstream_port}"]
+        arguments += ["--set", f"upstream.idle_max={KEEPALIVE_CONNECTIONS}"]
     program = stage.start("dwell", arguments, SERVER_CORE, ready)
     return Edge(program, port, store_port)
 
