@@ -60,15 +60,6 @@ pub fn field_u64(out: &mut Vec<u8>, name: &str, value: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a `Date` field line.
-///
-/// Units: seconds since 1970.
-pub fn field_date(out: &mut Vec<u8>, unix_seconds: u64) {
-    out.extend_from_slice(b"Date: ");
-    out.extend_from_slice(&http_date(unix_seconds));
-    out.extend_from_slice(b"\r\n");
-}
-
 /// Appends the empty line that ends a head.
 pub fn end_of_head(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
@@ -185,55 +176,6 @@ fn reason_client_error(status: u16) -> &'static str {
     }
 }
 
-/// A point in time as HTTP writes it, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
-///
-/// Units: seconds since 1970; what lies beyond the year 9999 is written as its last second.
-///
-/// Source: RFC 9110 section 5.6.7.
-pub fn http_date(unix_seconds: u64) -> [u8; 29] {
-    let seconds = unix_seconds.min(LAST_DATE);
-    let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil_date(days);
-    let mut out = *b"Thu, 01 Jan 1970 00:00:00 GMT";
-    // 1970 began on a Thursday, the first of these names.
-    let weekday = (days % 7) as usize * 3;
-    out[..3].copy_from_slice(&b"ThuFriSatSunMonTueWed"[weekday..weekday + 3]);
-    let name = (month - 1) as usize * 3;
-    out[8..11].copy_from_slice(&b"JanFebMarAprMayJunJulAugSepOctNovDec"[name..name + 3]);
-    two_digits(&mut out[5..7], day);
-    two_digits(&mut out[12..14], year / 100);
-    two_digits(&mut out[14..16], year % 100);
-    two_digits(&mut out[17..19], second_of_day / 3_600);
-    two_digits(&mut out[20..22], second_of_day / 60 % 60);
-    two_digits(&mut out[23..25], second_of_day % 60);
-    out
-}
-
-/// Year, month and day of a number of days since 1970, in the Gregorian calendar.
-///
-/// Counts from 1 March of year 0, so that the leap day comes last in its year and the lengths of
-/// the months before it follow one pattern: 153 days in every five months.
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
-    let year_of_era = (day_of_era - leap_days) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let (month, carry) = if month_from_march < 10 {
-        (month_from_march + 3, 0)
-    } else {
-        (month_from_march - 9, 1)
-    };
-    (era * 400 + year_of_era + carry, month, day)
-}
-
-fn two_digits(out: &mut [u8], number: u64) {
-    out[0] = b'0' + (number / 10 % 10) as u8;
-    out[1] = b'0' + (number % 10) as u8;
-}
-
 fn version_name(version: Version) -> &'static [u8] {
     match version {
         Version::Http10 => b"HTTP/1.0",
@@ -260,8 +202,6 @@ fn push_word(out: &mut Vec<u8>, word: &[u8]) {
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-/// 31 December 9999, 23:59:59.
-const LAST_DATE: u64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests;
