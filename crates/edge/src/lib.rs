@@ -6,3 +6,4 @@ pub mod metrics;
 pub mod store_server;
 pub mod cli;
 pub mod log;
+pub mod demo;

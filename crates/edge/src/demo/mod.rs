@@ -1,0 +1,159 @@
+//! The demonstration: a page that writes a key and holds a poll on it, and the app behind it.
+//!
+//! The page shows in one window what the edge is for: a write on one side answers the poll that
+//! is held on the other.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The key the page writes and polls.
+pub const KEY: &str = "/poll/demo";
+
+/// The page and its app.
+#[derive(Clone, Debug)]
+pub struct Demo {
+    page: String,
+}
+
+/// The answer to one request of the demonstration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DemoAnswer<'a> {
+    /// The status.
+    pub status: u16,
+    /// Value of `Content-Type`.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: Cow<'a, [u8]>,
+    /// What the caller sets [`KEY`] to before it answers.
+    pub set: Option<&'a [u8]>,
+}
+
+impl Demo {
+    /// Makes the page; its commands name the address of the store.
+    pub fn new(store: SocketAddr) -> Self {
+        // Nobody can connect to "any address" by that name.
+        let host = match store.ip() {
+            ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ip => ip,
+        };
+        let page = PAGE
+            .replace(
+                "{{STORE_ADDRESS}}",
+                &SocketAddr::new(host, store.port()).to_string(),
+            )
+            .replace("{{STORE_HOST}}", &host.to_string())
+            .replace("{{STORE_PORT}}", &store.port().to_string());
+        Self { page }
+    }
+
+    /// Answers the requests of the demonstration, and none else.
+    ///
+    /// Shape: `path` has no query. GET `/` is the page; POST `/demo/set` sets the key to the body,
+    /// of at most 4 KiB.
+    pub fn respond<'a>(
+        &'a self,
+        method: &str,
+        path: &str,
+        body: &'a [u8],
+    ) -> Option<DemoAnswer<'a>> {
+        let answer = match (method, path) {
+            ("GET" | "HEAD", "/") => DemoAnswer {
+                status: 200,
+                content_type: "text/html; charset=utf-8",
+                body: Cow::Borrowed(self.page.as_bytes()),
+                set: None,
+            },
+            ("POST", "/demo/set") if body.len() <= VALUE_BYTES_MAX => DemoAnswer {
+                set: Some(body),
+                ..text(200, "STORED\n".to_owned())
+            },
+            ("POST", "/demo/set") => text(
+                413,
+                format!("value exceeds {VALUE_BYTES_MAX} bytes: {}\n", body.len()),
+            ),
+            (_, "/" | "/demo/set") => text(405, format!("{path} does not answer {method}\n")),
+            _ => return None,
+        };
+        Some(answer)
+    }
+}
+
+fn text(status: u16, text: String) -> DemoAnswer<'static> {
+    DemoAnswer {
+        status,
+        content_type: "text/plain; charset=utf-8",
+        body: Cow::Owned(text.into_bytes()),
+        set: None,
+    }
+}
+
+const PAGE: &str = include_str!("index.html");
+
+const VALUE_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demo(store: &str) -> Demo {
+        Demo::new(store.parse().expect("an address"))
+    }
+
+    #[test]
+    fn the_page_names_the_store() {
+        let demo = demo("127.0.0.1:11311");
+        let answer = demo.respond("GET", "/", b"").expect("the page");
+        assert_eq!((answer.status, answer.set), (200, None));
+        let page = std::str::from_utf8(&answer.body).expect("the page is text");
+        assert!(page.contains("nc -q1 127.0.0.1 11311"));
+        assert!(page.contains("Client(&#39;127.0.0.1:11311&#39;)"));
+        assert!(!page.contains("{{"), "a placeholder is left");
+        assert_eq!(demo.respond("HEAD", "/", b""), Some(answer));
+    }
+
+    #[test]
+    fn a_store_on_every_address_is_reached_on_the_loopback_one() {
+        let demo = demo("0.0.0.0:11211");
+        let answer = demo.respond("GET", "/", b"").expect("the page");
+        assert!(String::from_utf8_lossy(&answer.body).contains("nc -q1 127.0.0.1 11211"));
+    }
+
+    #[test]
+    fn a_write_sets_the_key_to_the_body() {
+        let demo = demo("127.0.0.1:11211");
+        for body in [&b"hello"[..], b"", &[0xff; VALUE_BYTES_MAX]] {
+            let answer = demo.respond("POST", "/demo/set", body).expect("the app");
+            assert_eq!((answer.status, answer.set), (200, Some(body)));
+        }
+        let answer = demo.respond("POST", "/demo/set", &[b'x'; VALUE_BYTES_MAX + 1]);
+        let answer = answer.expect("the app");
+        assert_eq!((answer.status, answer.set), (413, None));
+        assert_eq!(&*answer.body, b"value exceeds 4096 bytes: 4097\n");
+    }
+
+    #[test]
+    fn other_requests_are_not_the_demonstrations() {
+        let demo = demo("127.0.0.1:11211");
+        assert_eq!(demo.respond("GET", KEY, b""), None);
+        assert_eq!(demo.respond("POST", "/demo", b""), None);
+        let status = |method, path| demo.respond(method, path, b"").map(|answer| answer.status);
+        assert_eq!(status("GET", "/demo/set"), Some(405));
+        assert_eq!(status("POST", "/"), Some(405));
+    }
+
+    #[test]
+    fn the_page_is_small_and_fetches_nothing_from_elsewhere() {
+        assert!(PAGE.len() < 20_000, "{}", PAGE.len());
+        for part in [
+            "http://",
+            "https://",
+            "//cdn",
+            "@import",
+            "<script src",
+            "<link rel=\"style",
+        ] {
+            assert!(!PAGE.contains(part), "the page has `{part}`");
+        }
+        assert!(PAGE.contains(KEY));
+    }
+}
