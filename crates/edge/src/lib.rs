@@ -4,6 +4,7 @@
 pub mod config;
 pub mod metrics;
 pub mod store_server;
+pub mod upstream;
 pub mod cli;
 pub mod log;
 pub mod demo;

@@ -1,0 +1,228 @@
+//! The pool and the queue.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use dwell_evloop::{Context, Readiness, Slab, Token};
+
+use super::connection::{Connection, Exchange, Work};
+use super::{UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
+
+/// The application behind the edge, as one loop sees it.
+#[derive(Debug)]
+pub struct Upstream {
+    pub(super) options: UpstreamOptions,
+    pub(super) connections: Slab<Connection>,
+    /// Unused connections; the last came free last.
+    pub(super) idle: Vec<Token>,
+    pub(super) queue: VecDeque<Exchange>,
+    /// Bears the deadline of the queue's front; no connection has it.
+    queue_token: Token,
+}
+
+impl Upstream {
+    /// A client without connections. `kind` is the kind of all its tokens; nobody else on the
+    /// loop may use it.
+    pub fn new(kind: u8, options: UpstreamOptions) -> Self {
+        let connections_max = options.connections_max.clamp(1, u32::MAX as usize - 1);
+        Self {
+            connections: Slab::new(kind, connections_max),
+            idle: Vec::new(),
+            queue: VecDeque::new(),
+            queue_token: Token::new(kind, 0, connections_max as u32),
+            options: UpstreamOptions {
+                connections_max,
+                ..options
+            },
+        }
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Open connections that are unused.
+    pub fn idle(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// Requests that wait for a connection.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Sends a request, on an unused connection, on a new one, or when one comes free.
+    ///
+    /// # Errors
+    /// [`UpstreamError::QueueFull`], or [`UpstreamError::Connect`] if the system refuses at once.
+    /// No event follows then.
+    pub fn send(
+        &mut self,
+        context: &mut Context,
+        request: UpstreamRequest,
+    ) -> Result<(), UpstreamError> {
+        let exchange = Exchange {
+            request,
+            deadline: context.now() + self.options.total_timeout,
+            queue_deadline: context.now() + self.queue_timeout(),
+            retried: false,
+        };
+        if self.queue.is_empty() && self.has_room() {
+            return self.start(context, exchange);
+        }
+        if self.queue.len() >= self.options.queue_max {
+            let limit = self.options.queue_max;
+            return Err(UpstreamError::QueueFull { limit });
+        }
+        self.queue.push_back(exchange);
+        if self.queue.len() == 1 {
+            self.arm_queue(context);
+        }
+        Ok(())
+    }
+
+    /// Forgets a request: no event will come for it. Does nothing if there is none with `tag`.
+    pub fn cancel(&mut self, context: &mut Context, tag: u64) {
+        let queued = self.queue.len();
+        self.queue.retain(|exchange| exchange.request.tag != tag);
+        if self.queue.len() < queued {
+            return self.arm_queue(context);
+        }
+        let is_it = |connection: &Connection| {
+            let exchange = connection.exchange();
+            exchange.is_some_and(|exchange| exchange.request.tag == tag)
+        };
+        let tokens: Vec<Token> = self.connections.tokens().collect();
+        for token in tokens {
+            if self.connections.get(token).is_some_and(is_it) {
+                // Half an exchange: what comes on it next would be taken for another's answer.
+                self.close(context, token);
+                // Whoever waits in the queue gets the place in the next turn.
+                context.again(self.queue_token, Readiness::READABLE);
+            }
+        }
+    }
+
+    /// A socket of this component is ready.
+    pub fn ready(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return self.dispatch(context, sink);
+        };
+        match connection.work {
+            Work::Idle => {
+                // The application closed it, or speaks unasked.
+                if readiness.is_readable() && !connection.is_usable() {
+                    self.close(context, token);
+                    self.idle.retain(|idle| *idle != token);
+                }
+            }
+            Work::Connecting(_) => self.connected(context, token, readiness, sink),
+            Work::Exchanging(..) => self.advance(context, token, readiness, sink),
+        }
+    }
+
+    /// The deadline of a token of this component has passed.
+    pub fn expired(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        let Some(connection) = self.connections.get(token) else {
+            self.expire_queue(context, sink);
+            return self.dispatch(context, sink);
+        };
+        let options = &self.options;
+        let now = context.now();
+        let error = match &connection.work {
+            Work::Idle => {
+                self.close(context, token);
+                self.idle.retain(|idle| *idle != token);
+                return;
+            }
+            Work::Connecting(exchange) | Work::Exchanging(exchange, _)
+                if exchange.deadline <= now =>
+            {
+                UpstreamError::TotalTimeout(options.total_timeout)
+            }
+            Work::Connecting(_) => UpstreamError::ConnectTimeout(options.connect_timeout),
+            Work::Exchanging(..) => UpstreamError::HeaderTimeout(options.header_timeout),
+        };
+        self.fail(context, token, error, sink);
+        self.dispatch(context, sink);
+    }
+
+    /// Closes the connections that nobody uses, as for the end of the server.
+    pub fn close_idle(&mut self, context: &mut Context) {
+        while let Some(token) = self.idle.pop() {
+            self.close(context, token);
+        }
+    }
+
+    fn queue_timeout(&self) -> Duration {
+        self.options.header_timeout.min(self.options.total_timeout)
+    }
+
+    /// Whether a request can be started now.
+    fn has_room(&self) -> bool {
+        !self.idle.is_empty() || self.connections.len() < self.options.connections_max
+    }
+
+    /// Starts what waits, as far as there is room.
+    pub(super) fn dispatch(
+        &mut self,
+        context: &mut Context,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        if self.queue.is_empty() {
+            return;
+        }
+        while self.has_room()
+            && let Some(exchange) = self.queue.pop_front()
+        {
+            let tag = exchange.request.tag;
+            if let Err(error) = self.start(context, exchange) {
+                sink(context, UpstreamEvent::Failed { tag, error });
+            }
+        }
+        self.arm_queue(context);
+    }
+
+    fn expire_queue(
+        &mut self,
+        context: &mut Context,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        let now = context.now();
+        while self
+            .queue
+            .front()
+            .is_some_and(|front| front.queue_deadline <= now)
+            && let Some(exchange) = self.queue.pop_front()
+        {
+            let error = UpstreamError::QueueTimeout(self.queue_timeout());
+            let tag = exchange.request.tag;
+            sink(context, UpstreamEvent::Failed { tag, error });
+        }
+        self.arm_queue(context);
+    }
+
+    fn arm_queue(&self, context: &mut Context) {
+        match self.queue.front() {
+            Some(front) => {
+                let timeout = front
+                    .queue_deadline
+                    .saturating_duration_since(context.now());
+                context.arm(self.queue_token, timeout);
+            }
+            None => context.disarm(self.queue_token),
+        }
+    }
+}

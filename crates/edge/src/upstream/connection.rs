@@ -1,0 +1,84 @@
+//! One connection to the application, and the request it works on.
+
+use std::time::Instant;
+
+use dwell_evloop::{ReadOutcome, Stream};
+
+use super::UpstreamRequest;
+use super::answer::AnswerReader;
+
+/// A request on its way.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) request: UpstreamRequest,
+    /// When it must have ended.
+    pub(super) deadline: Instant,
+    /// When it must have got a connection.
+    pub(super) queue_deadline: Instant,
+    /// A connection that had been used before failed under it.
+    pub(super) retried: bool,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: Stream,
+    pub(super) work: Work,
+    /// Whether it has brought an answer before.
+    pub(super) is_reused: bool,
+}
+
+/// What a connection is doing.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Nothing; it waits for a request.
+    Idle,
+    /// It is being made for this request.
+    Connecting(Exchange),
+    /// The request is sent, or being sent, and its answer read.
+    Exchanging(Exchange, AnswerReader),
+}
+
+impl Connection {
+    pub(super) fn connecting(stream: Stream, exchange: Exchange) -> Self {
+        Self {
+            stream,
+            work: Work::Connecting(exchange),
+            is_reused: false,
+        }
+    }
+
+    pub(super) fn exchange(&self) -> Option<&Exchange> {
+        match &self.work {
+            Work::Idle => None,
+            Work::Connecting(exchange) | Work::Exchanging(exchange, _) => Some(exchange),
+        }
+    }
+
+    pub(super) fn into_exchange(self) -> Option<Exchange> {
+        match self.work {
+            Work::Idle => None,
+            Work::Connecting(exchange) | Work::Exchanging(exchange, _) => Some(exchange),
+        }
+    }
+
+    /// Whether an idle connection is still open and silent.
+    pub(super) fn is_usable(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0]), Ok(ReadOutcome::WouldBlock))
+    }
+
+    /// Whether the request may be sent again after this connection ended without an answer: its
+    /// end was on its way already when the request was sent, or may have been.
+    ///
+    /// Source: RFC 9112 section 9.3.1.
+    pub(super) fn may_retry(&self) -> bool {
+        let Work::Exchanging(exchange, reader) = &self.work else {
+            return false;
+        };
+        let nothing_sent = self.stream.queued_bytes() == exchange.request.bytes.len();
+        self.is_reused
+            && !exchange.retried
+            && !reader.has_begun()
+            && (exchange.request.is_idempotent || nothing_sent)
+    }
+}

@@ -1,0 +1,137 @@
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+
+use super::*;
+
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
+
+fn encode_from(peer: Option<IpAddr>, head: &str, body: &[u8]) -> String {
+    let mut storage = FieldStorage::new();
+    let head = parse_request(head.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
+    let forwarded = ForwardedFor {
+        peer,
+        proto: "http",
+    };
+    let bytes = encode_request(&head, body, "app:3000", forwarded);
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_plain_request_keeps_everything_that_is_its_own() {
+    let head =
+        "GET /a%20b/../c?d=e HTTP/1.1\r\nHost: example\r\nAccept: */*\r\ncookie: a=b\r\n\r\n";
+    let expected = "GET /a%20b/../c?d=e HTTP/1.1\r\nHost: example\r\nAccept: */*\r\ncookie: a=b\r\n\
+        X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: example\r\n\
+        Connection: keep-alive\r\n\r\n";
+    assert_eq!(encode_from(Some(CLIENT), head, b""), expected);
+}
+
+#[test]
+fn fields_of_the_connection_stay_behind() {
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close, X-Private, Host\r\nX-Private: 1\r\n\
+        Keep-Alive: 5\r\nTE: trailers\r\nTrailer: X\r\nTransfer-Encoding: chunked\r\n\
+        Proxy-Authorization: x\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nExpect: 100-continue\r\n\
+        Content_Length: 3\r\nX-Kept: 1\r\n\r\n";
+    let expected = "POST / HTTP/1.1\r\nHost: a\r\nX-Kept: 1\r\nX-Forwarded-For: 203.0.113.7\r\n\
+        X-Forwarded-Proto: http\r\nX-Forwarded-Host: a\r\nContent-Length: 5\r\n\
+        Connection: keep-alive\r\n\r\nhello";
+    assert_eq!(encode_from(Some(CLIENT), head, b"hello"), expected);
+}
+
+#[test]
+fn an_empty_body_keeps_its_length_if_it_had_one() {
+    let lengths = |head: &str| {
+        encode_from(None, head, b"")
+            .matches("Content-Length")
+            .count()
+    };
+    assert_eq!(lengths("GET / HTTP/1.0\r\n\r\n"), 0);
+    assert_eq!(lengths("POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n"), 1);
+}
+
+#[test]
+fn the_host_is_that_of_the_target_or_the_field_or_the_application() {
+    let host = |head: &str| {
+        let text = encode_from(Some(CLIENT), head, b"");
+        let mut lines = text.lines();
+        let start = lines.next().unwrap().to_owned();
+        (start, lines.next().unwrap().to_owned())
+    };
+    let (start, named) = host("GET http://b:80?q HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((&start[..], &named[..]), ("GET /?q HTTP/1.1", "Host: b:80"));
+    let (start, named) = host("GET /x HTTP/1.0\r\n\r\n");
+    assert_eq!(
+        (&start[..], &named[..]),
+        ("GET /x HTTP/1.1", "Host: app:3000")
+    );
+    let (_, named) = host("GET /x HTTP/1.1\r\nHost:\r\n\r\n");
+    assert_eq!(named, "Host: app:3000");
+    let (start, _) = host("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(start, "OPTIONS * HTTP/1.1");
+}
+
+#[test]
+fn the_chain_of_addresses_grows_at_its_end() {
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.1.1.1\r\nx-forwarded-for: 2.2.2.2, 3.3.3.3\r\n\r\n";
+    let chain = |peer| {
+        let text = encode_from(peer, head, b"");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("X-Forwarded-For"))
+            .unwrap();
+        assert_eq!(text.to_lowercase().matches("x-forwarded-for").count(), 1);
+        line.to_owned()
+    };
+    let before = "X-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3";
+    assert_eq!(chain(None), before);
+    assert_eq!(chain(Some(CLIENT)), format!("{before}, 203.0.113.7"));
+    let mapped = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped();
+    assert_eq!(
+        chain(Some(IpAddr::V6(mapped))),
+        format!("{before}, 10.0.0.1")
+    );
+}
+
+#[test]
+fn only_a_proxy_of_ones_own_names_protocol_and_host() {
+    let head =
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\n\r\n";
+    for (peer, kept) in [
+        (Some(CLIENT), false),
+        (
+            Some(IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))),
+            false,
+        ),
+        (Some(IpAddr::V6(Ipv6Addr::LOCALHOST)), true),
+        (Some(IpAddr::V4(Ipv4Addr::new(192, 168, 1, 1))), true),
+        (None, true),
+    ] {
+        let text = encode_from(peer, head, b"");
+        let expected = if kept { ("https", "b") } else { ("http", "a") };
+        assert!(
+            text.contains(&format!("X-Forwarded-Proto: {}\r\n", expected.0)),
+            "{peer:?}"
+        );
+        assert!(
+            text.contains(&format!("X-Forwarded-Host: {}\r\n", expected.1)),
+            "{peer:?}"
+        );
+        assert_eq!(text.matches("X-Forwarded-Proto").count(), 1);
+        assert_eq!(text.matches("X-Forwarded-Host").count(), 1);
+    }
+}
+
+#[test]
+fn what_is_sent_parses_as_one_request() {
+    let head = "PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: \u{e9}\t.\r\n\r\n";
+    let text = encode_from(Some(CLIENT), head, b"hello");
+    let end = text.len() - 5;
+    let mut storage = FieldStorage::new();
+    let sent = parse_request(
+        &text.as_bytes()[..end],
+        &mut storage,
+        &HeadLimits::default(),
+    );
+    assert_eq!(sent.map(|head| head.framing), Ok(BodyFraming::Length(5)));
+}

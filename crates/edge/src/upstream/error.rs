@@ -1,0 +1,84 @@
+//! Why the application gave no answer.
+
+use std::time::Duration;
+use std::{fmt, io};
+
+use dwell_proto::http1::{BodyError, HeadError};
+
+/// Why a request got no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UpstreamError {
+    /// No connection could be made.
+    Connect(io::ErrorKind),
+    /// No connection was made in time.
+    ConnectTimeout(Duration),
+    /// The head of the answer did not come in time.
+    HeaderTimeout(Duration),
+    /// The answer did not end in time.
+    TotalTimeout(Duration),
+    /// All connections are busy, and so many requests wait that no more may.
+    QueueFull {
+        /// The most requests that may wait.
+        limit: usize,
+    },
+    /// All connections were busy for too long.
+    QueueTimeout(Duration),
+    /// The connection ended before the answer did.
+    Closed,
+    /// The connection failed.
+    Broken(io::ErrorKind),
+    /// The head of the answer is not valid.
+    BadHead(HeadError),
+    /// The body of the answer is not valid.
+    BadBody(BodyError),
+    /// The body of the answer is too long.
+    TooLarge {
+        /// The most bytes allowed.
+        limit: u64,
+    },
+    /// The application switched to a protocol that it was not asked for.
+    SwitchedProtocols,
+}
+
+impl UpstreamError {
+    /// The status that tells a client of it.
+    ///
+    /// Source: RFC 9110 sections 15.6.3 to 15.6.5.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::HeaderTimeout(_) | Self::TotalTimeout(_) => 504,
+            Self::QueueFull { .. } | Self::QueueTimeout(_) => 503,
+            _ => 502,
+        }
+    }
+}
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(kind) => write!(out, "cannot connect: {kind}"),
+            Self::ConnectTimeout(after) => write!(out, "no connection within {after:?}"),
+            Self::HeaderTimeout(after) => write!(out, "no answer within {after:?}"),
+            Self::TotalTimeout(after) => write!(out, "no whole answer within {after:?}"),
+            Self::QueueFull { limit } => write!(out, "requests waiting exceed {limit}"),
+            Self::QueueTimeout(after) => write!(out, "no connection became free within {after:?}"),
+            Self::Closed => out.write_str("connection closed before the end of the answer"),
+            Self::Broken(kind) => write!(out, "connection failed: {kind}"),
+            Self::BadHead(_) => out.write_str("malformed head of the answer"),
+            Self::BadBody(_) => out.write_str("malformed body of the answer"),
+            Self::TooLarge { limit } => write!(out, "body of the answer exceeds {limit} bytes"),
+            Self::SwitchedProtocols => out.write_str("unexpected switch of protocols"),
+        }
+    }
+}
+
+impl std::error::Error for UpstreamError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::BadHead(error) => Some(error),
+            Self::BadBody(error) => Some(error),
+            _ => None,
+        }
+    }
+}
