@@ -209,7 +209,7 @@ const DEMO_EXAMPLES: &str = "\
 Examples:
   dwell demo
       Then open http://127.0.0.1:8080/ and run:
-      printf 'set /poll/demo 0 0 5\\r\\nhello\\r\\n' | nc -q1 127.0.0.1 11211
+      printf 'set /poll/demo 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc 127.0.0.1 11211
   dwell demo --listen 127.0.0.1:8000 --store 127.0.0.1:11311";
 
 const CHECK_EXAMPLES: &str = "\

@@ -105,7 +105,7 @@ mod tests {
         let answer = demo.respond("GET", "/", b"").expect("the page");
         assert_eq!((answer.status, answer.set), (200, None));
         let page = std::str::from_utf8(&answer.body).expect("the page is text");
-        assert!(page.contains("nc -q1 127.0.0.1 11311"));
+        assert!(page.contains("nc 127.0.0.1 11311"));
         assert!(page.contains("Client(&#39;127.0.0.1:11311&#39;)"));
         assert!(!page.contains("{{"), "a placeholder is left");
         assert_eq!(demo.respond("HEAD", "/", b""), Some(answer));
@@ -115,7 +115,7 @@ mod tests {
     fn a_store_on_every_address_is_reached_on_the_loopback_one() {
         let demo = demo("0.0.0.0:11211");
         let answer = demo.respond("GET", "/", b"").expect("the page");
-        assert!(String::from_utf8_lossy(&answer.body).contains("nc -q1 127.0.0.1 11211"));
+        assert!(String::from_utf8_lossy(&answer.body).contains("nc 127.0.0.1 11211"));
     }
 
     #[test]
