@@ -1,0 +1,310 @@
+//! One request and the operations it carries.
+
+use dwell_proto::memcache::{ErrorKind, Key, MetaStatus, Reply};
+
+use crate::{Failure, Outcome};
+
+/// A request, with what is needed to tell which operation each of its replies answers.
+///
+/// The server answers keys in the order they were asked and says nothing of those it does not
+/// have, so a reply that names a key settles that operation and all before it; the end of the
+/// replies settles the rest.
+///
+/// Shape: holds each key once, in the request as it goes on the wire, written while it grows.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    form: Form,
+    wire: Vec<u8>,
+    operations: Vec<Operation>,
+    /// The first operation without an answer.
+    next: usize,
+    /// Error lines that are still to come for a request whose commands the server does not know.
+    refusals: usize,
+}
+
+/// The commands a request is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `version`: carries no operation and tells that the server answers.
+    Probe,
+    /// `gets key key ...`, answered by `VALUE`s and `END`.
+    Gets,
+    /// `mg key c k q` for each key, and `mn`; answered by `HD`s and `MN`.
+    MetaGets,
+}
+
+/// What an operation wants of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    Value,
+    Version,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    tag: u64,
+    key_start: u32,
+    key_end: u32,
+    wants: Wants,
+}
+
+/// How far a reply has brought a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// More replies will come.
+    More,
+    /// This was the last reply.
+    Done,
+    /// This was the last reply and an error.
+    Refused,
+}
+
+impl Batch {
+    pub(crate) const fn new(form: Form) -> Self {
+        Self {
+            form,
+            wire: Vec::new(),
+            operations: Vec::new(),
+            next: 0,
+            refusals: 0,
+        }
+    }
+
+    /// A request that asks for no key.
+    pub(crate) fn probe() -> Self {
+        let mut batch = Self::new(Form::Probe);
+        batch.wire.extend_from_slice(b"version\r\n");
+        batch
+    }
+
+    pub(crate) const fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The request as it goes on the wire; complete after [`finish`](Self::finish).
+    pub(crate) fn wire(&self) -> &[u8] {
+        &self.wire
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Whether the server has said that it does not know these commands.
+    pub(crate) const fn is_refused(&self) -> bool {
+        self.refusals > 0
+    }
+
+    /// Empties it for another request, keeping its memory.
+    pub(crate) fn reuse(&mut self, form: Form) {
+        self.form = form;
+        self.wire.clear();
+        self.operations.clear();
+        self.next = 0;
+        self.refusals = 0;
+    }
+
+    /// Adds an operation.
+    pub(crate) fn push(&mut self, key: Key<'_>, tag: u64, wants: Wants) {
+        match self.form {
+            Form::MetaGets => self.wire.extend_from_slice(b"mg "),
+            Form::Gets | Form::Probe if self.wire.is_empty() => {
+                self.wire.extend_from_slice(b"gets ");
+            }
+            Form::Gets | Form::Probe => self.wire.push(b' '),
+        }
+        let key_start = self.wire.len() as u32;
+        self.wire.extend_from_slice(key.as_bytes());
+        let key_end = self.wire.len() as u32;
+        self.operations.push(Operation {
+            tag,
+            key_start,
+            key_end,
+            wants,
+        });
+        if self.form == Form::MetaGets {
+            self.wire.extend_from_slice(b" c k q\r\n");
+        }
+    }
+
+    /// Ends the request, which must not be empty.
+    pub(crate) fn finish(&mut self) {
+        match self.form {
+            Form::Probe => {}
+            Form::Gets => self.wire.extend_from_slice(b"\r\n"),
+            Form::MetaGets => self.wire.extend_from_slice(b"mn\r\n"),
+        }
+    }
+
+    /// Takes the next reply and reports the operations it settles.
+    ///
+    /// # Errors
+    /// When the reply does not belong here: the connection is of no more use. What is not
+    /// settled yet stays so.
+    pub(crate) fn take(
+        &mut self,
+        reply: &Reply<'_>,
+        report: &mut impl FnMut(u64, Outcome<'_>),
+    ) -> Result<Progress, Failure> {
+        if reply.is_connection_refused() {
+            return Err(Failure::TooManyConnections);
+        }
+        match self.form {
+            Form::Probe => take_probe_reply(reply),
+            Form::Gets => self.take_gets_reply(reply, report),
+            Form::MetaGets => self.take_meta_reply(reply, report),
+        }
+    }
+
+    /// Reports every operation that is not settled yet with the same outcome.
+    pub(crate) fn settle_rest(
+        &mut self,
+        outcome: Outcome<'_>,
+        report: &mut impl FnMut(u64, Outcome<'_>),
+    ) {
+        self.settle_until(self.operations.len(), outcome, report);
+    }
+
+    fn take_gets_reply(
+        &mut self,
+        reply: &Reply<'_>,
+        report: &mut impl FnMut(u64, Outcome<'_>),
+    ) -> Result<Progress, Failure> {
+        match *reply {
+            Reply::Value {
+                key,
+                flags,
+                cas_unique: Some(cas_unique),
+                value,
+            } => {
+                let index = self.find(key)?;
+                self.settle_until(index, Outcome::Miss, report);
+                let outcome = match self.operations[index].wants {
+                    Wants::Value => Outcome::Hit {
+                        value,
+                        flags,
+                        cas_unique,
+                    },
+                    Wants::Version => Outcome::Version { cas_unique },
+                };
+                self.settle_until(index + 1, outcome, report);
+                Ok(Progress::More)
+            }
+            Reply::End => {
+                self.settle_rest(Outcome::Miss, report);
+                Ok(Progress::Done)
+            }
+            // Ends this command alone (protocol.txt, "Error strings"): a proxy says so for the
+            // keys of one dead server behind it.
+            Reply::Error {
+                kind: ErrorKind::ServerError,
+                ..
+            } => {
+                self.settle_rest(Outcome::Failed(Failure::ErrorLine), report);
+                Ok(Progress::Refused)
+            }
+            _ => Err(unexpected(reply)),
+        }
+    }
+
+    fn take_meta_reply(
+        &mut self,
+        reply: &Reply<'_>,
+        report: &mut impl FnMut(u64, Outcome<'_>),
+    ) -> Result<Progress, Failure> {
+        match *reply {
+            Reply::Error {
+                kind: ErrorKind::Error,
+                ..
+            } => {
+                if self.refusals == 0 {
+                    if self.next > 0 {
+                        return Err(Failure::ErrorLine);
+                    }
+                    self.settle_rest(Outcome::Failed(Failure::Unsupported), report);
+                    // One line for each `mg`, and one for the `mn`.
+                    self.refusals = self.operations.len() + 1;
+                }
+                self.refusals -= 1;
+                let last = self.refusals == 0;
+                Ok(if last {
+                    Progress::Refused
+                } else {
+                    Progress::More
+                })
+            }
+            _ if self.is_refused() => Err(unexpected(reply)),
+            Reply::Meta {
+                status: MetaStatus::Header,
+                flags,
+            } => {
+                let (key, cas_unique) = flags
+                    .find(b'k')
+                    .zip(flags.cas_unique())
+                    .ok_or(Failure::Protocol)?;
+                let index = self.find(key)?;
+                self.settle_until(index, Outcome::Miss, report);
+                self.settle_until(index + 1, Outcome::Version { cas_unique }, report);
+                Ok(Progress::More)
+            }
+            Reply::Meta {
+                status: MetaStatus::Noop,
+                ..
+            } => {
+                self.settle_rest(Outcome::Miss, report);
+                Ok(Progress::Done)
+            }
+            _ => Err(unexpected(reply)),
+        }
+    }
+
+    /// The first operation without an answer that asked for `key`.
+    fn find(&self, key: &[u8]) -> Result<usize, Failure> {
+        let rest = &self.operations[self.next..];
+        let found = rest
+            .iter()
+            .position(|operation| self.key(*operation) == key);
+        found
+            .map(|offset| self.next + offset)
+            .ok_or(Failure::Protocol)
+    }
+
+    fn key(&self, operation: Operation) -> &[u8] {
+        &self.wire[operation.key_start as usize..operation.key_end as usize]
+    }
+
+    fn settle_until(
+        &mut self,
+        end: usize,
+        outcome: Outcome<'_>,
+        report: &mut impl FnMut(u64, Outcome<'_>),
+    ) {
+        for operation in &self.operations[self.next..end] {
+            report(operation.tag, outcome);
+        }
+        self.next = end;
+    }
+}
+
+/// Any answer will do, even that the command is unknown: some proxies do not have it.
+fn take_probe_reply(reply: &Reply<'_>) -> Result<Progress, Failure> {
+    match reply {
+        Reply::Version(_) => Ok(Progress::Done),
+        Reply::Error { .. } => Ok(Progress::Refused),
+        _ => Err(Failure::Protocol),
+    }
+}
+
+fn unexpected(reply: &Reply<'_>) -> Failure {
+    match reply {
+        Reply::Error { .. } => Failure::ErrorLine,
+        _ => Failure::Protocol,
+    }
+}
+
+#[cfg(test)]
+mod tests;

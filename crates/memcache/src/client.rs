@@ -1,0 +1,223 @@
+//! The component that a driver owns.
+
+use std::hash::{BuildHasher, RandomState};
+
+use dwell_evloop::{Context, Readiness, Token};
+use dwell_proto::memcache::Key;
+
+use crate::batch::Wants;
+use crate::server::Server;
+use crate::{ClientOptions, Completion, Error, Ring, RingServer, ServerOptions, ServerStatus};
+
+/// A client of one or more memcached servers, living on an event loop.
+///
+/// Operations are taken during a turn and sent by [`flush`](Self::flush) at its end: to each server
+/// one write, with the keys of all `get`s in one `gets` line (several if they are many). Whoever
+/// takes an operation gets its [`Completion`] through the `sink` of a later call, with the value
+/// borrowed from the loop's input buffer.
+///
+/// * Each server has one connection, pipelined. Its replies are matched with what was asked in
+///   order, key by key; anything else is a protocol error. A miss is never an error, and an error
+///   never a miss.
+/// * Each connection has one deadline, that of its oldest operation. It moves when operations are
+///   answered, not when bytes come, so a server that drips cannot extend it.
+/// * After a timeout, a malformed reply, or the end of the connection, every operation on it fails
+///   at once and it is never used again. (A `SERVER_ERROR` ends only its own request.)
+/// * It is made again after 25 to 50 ms, doubling with every failure in a row up to 2 s. During
+///   that time, operations fail at once. After three failures in a row they go on failing at once
+///   until the server, connected again, has answered a probe (`version`).
+///
+/// Shape: at most 16384 operations and 1 MiB of requests wait per server; more are refused. The
+/// times and numbers given here are the defaults of [`ClientOptions`].
+///
+/// ```
+/// use dwell_evloop::{Context, Driver, EventLoop, Readiness, Token};
+/// use dwell_memcache::{Client, ClientOptions, Completion, Failure, Outcome, ServerOptions};
+///
+/// /// The token kind that this driver gives to its client.
+/// const MEMCACHE: u8 = 1;
+///
+/// struct App {
+///     client: Client,
+///     ended: Option<(u64, bool)>,
+/// }
+///
+/// impl Driver for App {
+///     type Message = ();
+///     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+///         let Self { client, ended } = self;
+///         client.ready(context, token, readiness, &mut |_, completion| note(ended, completion));
+///     }
+///     fn expired(&mut self, context: &mut Context, token: Token) {
+///         let Self { client, ended } = self;
+///         client.expired(context, token, &mut |_, completion| note(ended, completion));
+///     }
+///     fn message(&mut self, _: &mut Context, (): ()) {}
+///     fn turn_end(&mut self, context: &mut Context) {
+///         let Self { client, ended } = self;
+///         client.flush(context, &mut |_, completion| note(ended, completion));
+///     }
+/// }
+///
+/// fn note(ended: &mut Option<(u64, bool)>, completion: Completion<'_>) {
+///     let failed = matches!(completion.outcome, Outcome::Failed(Failure::Connect));
+///     *ended = Some((completion.tag, failed));
+/// }
+///
+/// // Nobody listens on the discard port.
+/// let servers = [ServerOptions::new("127.0.0.1:9".parse()?)];
+/// let client = Client::new(MEMCACHE, &servers, ClientOptions::default())?;
+/// let mut app = App { client, ended: None };
+/// app.client.get(b"/poll/alice", 7)?;
+/// let mut event_loop = EventLoop::new()?;
+/// app.turn_end(event_loop.context()); // Begins to connect.
+/// while app.ended.is_none() {
+///     event_loop.turn(&mut app, None)?;
+/// }
+/// assert_eq!(app.ended, Some((7, true)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Client {
+    ring: Ring,
+    servers: Vec<Server>,
+    options: ClientOptions,
+    /// Servers that this turn has asked something.
+    asked: Vec<usize>,
+    is_started: bool,
+}
+
+impl Client {
+    /// Makes a client for tokens of `kind`; it connects with the first [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// When there is no server, or a weight or option is 0.
+    pub fn new(kind: u8, servers: &[ServerOptions], options: ClientOptions) -> Result<Self, Error> {
+        options.check()?;
+        if servers.is_empty() {
+            return Err(Error::NoServers);
+        }
+        if let Some(server) = servers.iter().position(|server| server.weight == 0) {
+            return Err(Error::ZeroWeight { server });
+        }
+        let on_ring: Vec<_> = servers
+            .iter()
+            .map(
+                |ServerOptions {
+                     address,
+                     host,
+                     weight,
+                 }| {
+                    RingServer {
+                        host,
+                        port: address.port(),
+                        weight: *weight,
+                    }
+                },
+            )
+            .collect();
+        let seeds = RandomState::new();
+        let make = |(index, server): (usize, &ServerOptions)| {
+            let token = Token::new(kind, 0, index as u32);
+            Server::new(server.address, token, &options, seeds.hash_one(index))
+        };
+        Ok(Self {
+            ring: Ring::new(&on_ring),
+            servers: servers.iter().enumerate().map(make).collect(),
+            options,
+            asked: Vec::new(),
+            is_started: false,
+        })
+    }
+
+    /// Asks for the value of `key`; ends as a hit, a miss or a failure.
+    ///
+    /// # Errors
+    /// When the key cannot be sent (it has 1 to 250 bytes, none of them a space or a control
+    /// character), or too much waits for this server already; there will be no completion.
+    pub fn get(&mut self, key: &[u8], tag: u64) -> Result<(), Error> {
+        self.ask(key, tag, Wants::Value)
+    }
+
+    /// Asks only for the cas unique of `key`; ends as a version, a miss or a failure.
+    ///
+    /// Shape: a quiet `mg` that costs the server no answer on a miss; on a server that turns out
+    /// not to know it, operations of that request fail as unsupported and later ones use `gets`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn version(&mut self, key: &[u8], tag: u64) -> Result<(), Error> {
+        self.ask(key, tag, Wants::Version)
+    }
+
+    /// Sends what has been asked since the last flush; for the end of a turn.
+    ///
+    /// Shape: one write per server. Operations for a server that is not available end here.
+    pub fn flush(
+        &mut self,
+        context: &mut Context,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        if !self.is_started {
+            self.is_started = true;
+            for server in &mut self.servers {
+                server.connect(context, &self.options);
+            }
+        }
+        for index in self.asked.drain(..) {
+            self.servers[index].flush(context, &self.options, sink);
+        }
+    }
+
+    /// Takes readiness of a token of this client's kind.
+    pub fn ready(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        if let Some(server) = self.servers.get_mut(token.index() as usize) {
+            server.ready(context, token, readiness, &self.options, sink);
+        }
+    }
+
+    /// Takes the expiry of a token of this client's kind.
+    pub fn expired(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        if let Some(server) = self.servers.get_mut(token.index() as usize) {
+            server.expired(context, token, &self.options, sink);
+        }
+    }
+
+    /// The index of the server that `key` belongs to.
+    pub fn server_of(&self, key: &[u8]) -> usize {
+        self.ring.server_of(key)
+    }
+
+    /// Every server as it stands now, in the order they were given.
+    pub fn statuses(&self) -> impl ExactSizeIterator<Item = ServerStatus> {
+        self.servers.iter().map(Server::status)
+    }
+
+    /// Operations without an answer, over all servers.
+    pub fn operations(&self) -> usize {
+        self.servers
+            .iter()
+            .map(|server| server.status().operations)
+            .sum()
+    }
+
+    fn ask(&mut self, key: &[u8], tag: u64, wants: Wants) -> Result<(), Error> {
+        let key = Key::new(key)?;
+        let index = self.ring.server_of(key.as_bytes());
+        if self.servers[index].ask(key, tag, wants, &self.options)? {
+            self.asked.push(index);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! How operations end.
+
+use std::fmt;
+
+/// The end of one operation. Every operation that was taken ends exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion<'a> {
+    /// What the caller gave with the operation.
+    pub tag: u64,
+    /// The index of the server it was sent to, or would have been.
+    pub server: usize,
+    /// How often that server has been connected to. Cas uniques of different epochs say nothing
+    /// about each other: a server that restarts counts from 1 again.
+    pub epoch: u64,
+    /// What came of it.
+    pub outcome: Outcome<'a>,
+}
+
+/// What came of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// `get` found the key.
+    Hit {
+        /// The value, borrowed from the input buffer of the loop: copy what outlives the callback.
+        value: &'a [u8],
+        /// The client flags stored with it.
+        flags: u32,
+        /// Its cas unique, which every change of the item changes; 0 if the server keeps none.
+        cas_unique: u64,
+    },
+    /// `version` found the key.
+    Version {
+        /// Its cas unique.
+        cas_unique: u64,
+    },
+    /// The server says that it does not have the key.
+    Miss,
+    /// The server did not say.
+    Failed(Failure),
+}
+
+/// Why a server gave no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Failure {
+    /// It was not asked: it is not connected, or failed too often and has not answered a probe yet.
+    Unavailable,
+    /// The connection could not be made.
+    Connect,
+    /// The answer did not come in time.
+    Timeout,
+    /// The connection ended before the answer.
+    Closed,
+    /// The answer is none, or not the one to the question.
+    Protocol,
+    /// The server holds as many connections as it may.
+    TooManyConnections,
+    /// The server answered with an error line.
+    ErrorLine,
+    /// The server does not know the meta commands; it is asked otherwise from now on.
+    Unsupported,
+}
+
+impl Failure {
+    /// The failure in one word, as for a label of a metric.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+            Self::Protocol => "protocol",
+            Self::TooManyConnections => "too_many_connections",
+            Self::ErrorLine => "error_line",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unavailable => "server is not available",
+            Self::Connect => "connection refused or not made in time",
+            Self::Timeout => "no answer in time",
+            Self::Closed => "connection closed before the answer",
+            Self::Protocol => "malformed or unexpected reply",
+            Self::TooManyConnections => "server has too many open connections",
+            Self::ErrorLine => "server answered with an error",
+            Self::Unsupported => "server does not know the meta commands",
+        })
+    }
+}
+
+impl std::error::Error for Failure {}

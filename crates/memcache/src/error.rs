@@ -1,0 +1,72 @@
+//! What the caller did wrong, or asked too much of.
+
+use std::fmt;
+
+use dwell_proto::memcache::KeyError;
+
+/// Why an operation was not taken, or a client not made. Nothing has been changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key cannot be sent.
+    Key(KeyError),
+    /// As many operations are without an answer as there may be.
+    TooManyOperations {
+        /// [`ClientOptions::operations_max`](crate::ClientOptions::operations_max).
+        limit: usize,
+    },
+    /// As many bytes of requests are without an answer as there may be.
+    TooManyRequestBytes {
+        /// [`ClientOptions::request_bytes_max`](crate::ClientOptions::request_bytes_max).
+        limit: usize,
+        /// What this operation would have made of them.
+        length: usize,
+    },
+    /// A client needs a server.
+    NoServers,
+    /// A server of weight 0 would never be asked.
+    ZeroWeight {
+        /// Its index.
+        server: usize,
+    },
+    /// An option that must not be 0 is.
+    ZeroOption {
+        /// Its name.
+        name: &'static str,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(_) => f.write_str("key cannot be sent"),
+            Self::TooManyOperations { limit } => {
+                write!(f, "operations without an answer exceed {limit}")
+            }
+            Self::TooManyRequestBytes { limit, length } => {
+                write!(
+                    f,
+                    "requests without an answer exceed {limit} bytes: {length}"
+                )
+            }
+            Self::NoServers => f.write_str("no memcached server is given"),
+            Self::ZeroWeight { server } => write!(f, "weight of server {server} is 0"),
+            Self::ZeroOption { name } => write!(f, "{name} is 0"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Key(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Self {
+        Self::Key(error)
+    }
+}

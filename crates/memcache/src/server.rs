@@ -1,0 +1,380 @@
+//! One server: its connection as it comes and goes, and the requests of the current turn.
+
+use std::net::SocketAddr;
+
+use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
+use dwell_proto::memcache::{KEY_BYTES_MAX, Key};
+
+use crate::batch::{Batch, Form, Wants};
+use crate::breaker::{Backoff, Breaker};
+use crate::connection::Connection;
+use crate::ledger::{Ledger, Reporter, Sink};
+use crate::{ClientOptions, Error, Failure, ServerStatus, State};
+
+/// A server and everything that is asked of it.
+///
+/// While there is a connection, the token's deadline is the one by which it has to answer; while
+/// there is none, it is the time of the next attempt.
+#[derive(Debug)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    /// Names the current connection; a new generation for each.
+    token: Token,
+    connection: Option<Connection>,
+    backoff: Backoff,
+    last_failure: Option<Failure>,
+    ledger: Ledger,
+    /// The request that takes the next `get`.
+    gets: Batch,
+    /// The request that takes the next `version`.
+    meta_gets: Batch,
+    /// Requests of this turn that are full.
+    full: Vec<Batch>,
+}
+
+impl Server {
+    pub(crate) fn new(
+        address: SocketAddr,
+        token: Token,
+        options: &ClientOptions,
+        seed: u64,
+    ) -> Self {
+        let breaker = Breaker::new(options.failures_max);
+        Self {
+            address,
+            token,
+            connection: None,
+            backoff: Backoff::new(
+                options.reconnect_delay_min,
+                options.reconnect_delay_max,
+                seed,
+            ),
+            last_failure: None,
+            ledger: Ledger::new(token.index() as usize, breaker),
+            gets: Batch::new(Form::Gets),
+            meta_gets: Batch::new(Form::MetaGets),
+            full: Vec::new(),
+        }
+    }
+
+    pub(crate) fn status(&self) -> ServerStatus {
+        let state = match &self.connection {
+            _ if self.ledger.breaker.is_open() => State::Broken,
+            Some(connection) if connection.is_established() => State::Up,
+            Some(_) => State::Connecting,
+            None => State::Down,
+        };
+        ServerStatus {
+            address: self.address,
+            state,
+            epoch: self.ledger.statistics.connects,
+            operations: self.ledger.operations,
+            failures_in_row: self.ledger.breaker.failures(),
+            last_failure: self.last_failure,
+            statistics: self.ledger.statistics,
+        }
+    }
+
+    /// Takes an operation for the next flush; true if it is the first.
+    pub(crate) fn ask(
+        &mut self,
+        key: Key<'_>,
+        tag: u64,
+        wants: Wants,
+        options: &ClientOptions,
+    ) -> Result<bool, Error> {
+        let was_idle = self.gets.is_empty() && self.meta_gets.is_empty() && self.full.is_empty();
+        if self.ledger.operations >= options.operations_max {
+            return Err(Error::TooManyOperations {
+                limit: options.operations_max,
+            });
+        }
+        let length = self.ledger.request_bytes + key.as_bytes().len() + REQUEST_OVERHEAD_BYTES;
+        if length > options.request_bytes_max {
+            let limit = options.request_bytes_max;
+            return Err(Error::TooManyRequestBytes { limit, length });
+        }
+        let is_meta = wants == Wants::Version && !self.ledger.is_meta_unsupported;
+        let batch = if is_meta {
+            &mut self.meta_gets
+        } else {
+            &mut self.gets
+        };
+        if batch.len() >= options.line_keys_max || batch.wire().len() > LINE_BYTES_MAX {
+            let next = self.ledger.batch(batch.form());
+            self.full.push(std::mem::replace(batch, next));
+        }
+        let length_before = batch.wire().len();
+        batch.push(key, tag, wants);
+        self.ledger.request_bytes += batch.wire().len() - length_before;
+        self.ledger.operations += 1;
+        self.ledger.statistics.operations += 1;
+        Ok(was_idle)
+    }
+
+    /// Sends what the turn has asked for, or fails it if it cannot be sent.
+    pub(crate) fn flush<F: Sink>(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        sink: &mut F,
+    ) {
+        self.take_begun();
+        let mut requests = std::mem::take(&mut self.full);
+        let is_open = self.ledger.breaker.is_open();
+        if let Some(connection) = self.connection.as_mut().filter(|_| !is_open) {
+            let deadline = context.now() + options.timeout;
+            let count = requests.len();
+            for mut batch in requests.drain(..) {
+                let length_before = batch.wire().len();
+                batch.finish();
+                self.ledger.request_bytes += batch.wire().len() - length_before;
+                connection.push(batch, deadline);
+            }
+            let result = if connection.is_established() {
+                write(context, connection, count)
+            } else {
+                Ok(())
+            };
+            self.settle(context, result, sink);
+        } else {
+            let mut reporter = Reporter {
+                ledger: &mut self.ledger,
+                context,
+                sink,
+            };
+            for batch in requests.drain(..) {
+                reporter.fail(batch, Failure::Unavailable);
+            }
+        }
+        self.full = requests;
+    }
+
+    /// Moves the requests that operations are still being added to to those that are full.
+    fn take_begun(&mut self) {
+        for batch in [&mut self.gets, &mut self.meta_gets] {
+            if !batch.is_empty() {
+                let next = self.ledger.batch(batch.form());
+                self.full.push(std::mem::replace(batch, next));
+            }
+        }
+    }
+
+    /// Begins a connection attempt.
+    pub(crate) fn connect(&mut self, context: &mut Context, options: &ClientOptions) {
+        let connected = Stream::connect(self.address).and_then(|mut stream| {
+            context.register(&mut stream, self.token)?;
+            Ok(stream)
+        });
+        if let Ok(stream) = connected {
+            let deadline = context.now() + options.connect_timeout;
+            self.connection = Some(Connection::new(stream, options.value_bytes_max, deadline));
+            self.set_deadline(context);
+        } else {
+            self.failed(context, Failure::Connect);
+        }
+    }
+
+    /// The connection may have come about, take bytes or have some.
+    pub(crate) fn ready<F: Sink>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        options: &ClientOptions,
+        sink: &mut F,
+    ) {
+        if token != self.token {
+            return;
+        }
+        let mut result = self.send(context, readiness, options);
+        if result.is_ok() && readiness.is_readable() {
+            result = self.receive(context, readiness, sink);
+        }
+        self.settle(context, result, sink);
+    }
+
+    /// The deadline has passed.
+    pub(crate) fn expired<F: Sink>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        options: &ClientOptions,
+        sink: &mut F,
+    ) {
+        if token != self.token {
+            return;
+        }
+        match &self.connection {
+            None => self.connect(context, options),
+            Some(connection) => {
+                let is_due = connection
+                    .deadline()
+                    .is_some_and(|due| due <= context.now());
+                let result = if is_due {
+                    Err(Failure::Timeout)
+                } else {
+                    Ok(())
+                };
+                self.settle(context, result, sink);
+            }
+        }
+    }
+
+    /// Finishes the connection attempt, and writes what waits.
+    fn send(
+        &mut self,
+        context: &mut Context,
+        readiness: Readiness,
+        options: &ClientOptions,
+    ) -> Result<(), Failure> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(());
+        };
+        if !readiness.is_writable() {
+            return Ok(());
+        }
+        if connection.is_established() {
+            return connection
+                .stream
+                .flush()
+                .map(drop)
+                .map_err(|_| Failure::Closed);
+        }
+        if connection.establish(context.now() + options.timeout)? {
+            self.ledger.statistics.connects += 1;
+            let count = connection.in_flight();
+            write(context, connection, count)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a bounded share of what the socket holds.
+    fn receive<F: Sink>(
+        &mut self,
+        context: &mut Context,
+        readiness: Readiness,
+        sink: &mut F,
+    ) -> Result<(), Failure> {
+        let mut input = context.take_input();
+        let mut is_more = Ok(true);
+        for _ in 0..READS_PER_TURN {
+            is_more = self.receive_once(context, &mut input, readiness, sink);
+            if is_more != Ok(true) {
+                break;
+            }
+        }
+        context.return_input(input);
+        if is_more? {
+            context.again(self.token, readiness);
+        }
+        Ok(())
+    }
+
+    /// Reads once; says whether there may be more.
+    fn receive_once<F: Sink>(
+        &mut self,
+        context: &mut Context,
+        input: &mut [u8],
+        readiness: Readiness,
+        sink: &mut F,
+    ) -> Result<bool, Failure> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(false);
+        };
+        let (length, is_more) = match connection.stream.read(input) {
+            Ok(ReadOutcome::More(length)) => (length, true),
+            // After the end of the stream has been told, nothing tells it again.
+            Ok(ReadOutcome::Drained(length)) => (length, readiness.is_read_closed()),
+            Ok(ReadOutcome::WouldBlock) => return Ok(false),
+            Ok(ReadOutcome::Closed) | Err(_) => return Err(Failure::Closed),
+        };
+        let reporter = &mut Reporter {
+            ledger: &mut self.ledger,
+            context,
+            sink,
+        };
+        connection.take_input(&input[..length], reporter)?;
+        Ok(is_more)
+    }
+
+    /// Keeps a connection that is well, with its deadline moved, or ends it.
+    fn settle<F: Sink>(
+        &mut self,
+        context: &mut Context,
+        result: Result<(), Failure>,
+        sink: &mut F,
+    ) {
+        let Err(failure) = result else {
+            return self.set_deadline(context);
+        };
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let failure = if connection.is_established() {
+            failure
+        } else {
+            Failure::Connect
+        };
+        let is_harmless =
+            failure == Failure::Closed && connection.is_proven() && !connection.is_owing();
+        let mut reporter = Reporter {
+            ledger: &mut self.ledger,
+            context,
+            sink,
+        };
+        for batch in connection.into_unanswered() {
+            reporter.fail(batch, failure);
+        }
+        context.disarm(self.token);
+        if is_harmless {
+            self.reconnect_later(context);
+        } else {
+            self.failed(context, failure);
+        }
+    }
+
+    fn failed(&mut self, context: &mut Context, failure: Failure) {
+        self.last_failure = Some(failure);
+        self.ledger.statistics.failures += 1;
+        self.ledger.breaker.failed();
+        self.reconnect_later(context);
+    }
+
+    /// Makes everything that is still on its way to the old connection find nobody, and sets the
+    /// time of the next attempt.
+    fn reconnect_later(&mut self, context: &mut Context) {
+        let generation = self.token.generation().wrapping_add(1);
+        self.token = Token::new(self.token.kind(), generation, self.token.index());
+        let delay = self.backoff.delay(self.ledger.breaker.failures());
+        context.arm(self.token, delay);
+    }
+
+    fn set_deadline(&self, context: &mut Context) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        match connection.deadline() {
+            Some(deadline) => {
+                let timeout = deadline.saturating_duration_since(context.now());
+                context.arm(self.token, timeout);
+            }
+            None => context.disarm(self.token),
+        }
+    }
+}
+
+/// Writes the last `count` requests of a connection in one go.
+fn write(context: &mut Context, connection: &mut Connection, count: usize) -> Result<(), Failure> {
+    let mut wire = context.take_output();
+    let result = connection.write_last(count, &mut wire);
+    context.return_output(wire);
+    result
+}
+
+/// Reads of one connection in one turn; with the loop's buffer, 1 MiB.
+const READS_PER_TURN: usize = 16;
+/// A request line this long takes no further key.
+const LINE_BYTES_MAX: usize = 8 * 1024 - KEY_BYTES_MAX;
+/// What a request has besides the key, at most.
+const REQUEST_OVERHEAD_BYTES: usize = 16;
