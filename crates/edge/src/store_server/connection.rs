@@ -155,6 +155,15 @@ impl StoreServer {
         }
     }
 
+    /// Memory held for unfinished commands.
+    #[cfg(test)]
+    pub(super) fn tail_bytes(&self) -> usize {
+        let tokens = self.connections.tokens();
+        tokens
+            .filter_map(|token| Some(self.connections.get(token)?.tail.capacity()))
+            .sum()
+    }
+
     fn accept(&mut self, context: &mut Context, token: Token) {
         let Some(listener) = self.listeners.get_mut(token) else {
             return;

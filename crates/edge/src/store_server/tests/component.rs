@@ -1,0 +1,377 @@
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+
+use super::*;
+use crate::store_server::{Kinds, StoreServer};
+
+/// A server and its loop, turned by the test itself.
+pub(super) struct Rig {
+    event_loop: EventLoop<()>,
+    driver: Server,
+    pub(super) service: Arc<StoreService>,
+    pub(super) address: SocketAddr,
+}
+
+struct Server(StoreServer);
+
+impl Driver for Server {
+    type Message = ();
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        self.0.ready(context, token, readiness);
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        self.0.expired(context, token);
+    }
+
+    fn message(&mut self, _: &mut Context, (): ()) {}
+}
+
+impl Rig {
+    pub(super) fn new(limits: StoreServerLimits) -> Self {
+        let mut event_loop = EventLoop::new().unwrap();
+        let service = service_with(limits);
+        let mut server = StoreServer::new(
+            Kinds {
+                listener: 1,
+                connection: 2,
+            },
+            Arc::clone(&service),
+        );
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = bind_group(any, 1, ListenOptions::default())
+            .unwrap()
+            .remove(0);
+        let address = server.listen(event_loop.context(), listener).unwrap();
+        Self {
+            event_loop,
+            driver: Server(server),
+            service,
+            address,
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    }
+
+    /// Turns the loop once, for a moment at most.
+    pub(super) fn turn(&mut self) {
+        self.event_loop
+            .turn(&mut self.driver, Some(Duration::from_millis(2)))
+            .unwrap();
+    }
+
+    /// Turns until `done` says so.
+    fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        let give_up = Instant::now() + Duration::from_secs(30);
+        while !done(self) {
+            assert!(Instant::now() < give_up, "nothing happens any more");
+            self.turn();
+        }
+    }
+
+    /// Turns until the loop finds nothing to do.
+    fn until_quiet(&mut self) {
+        let read = |rig: &Self| {
+            let counters = &rig.service.counters;
+            let relaxed = std::sync::atomic::Ordering::Relaxed;
+            (
+                counters.bytes_read.load(relaxed),
+                counters.bytes_written.load(relaxed),
+            )
+        };
+        for _ in 0..1000 {
+            let before = read(self);
+            for _ in 0..3 {
+                self.turn();
+            }
+            if read(self) == before {
+                return;
+            }
+        }
+        panic!("the loop does not come to rest");
+    }
+
+    /// Sends `input` and reads until the replies end with `end`; nothing is left to read then.
+    fn exchange(&mut self, stream: &mut TcpStream, input: &[u8], end: &[u8]) -> Vec<u8> {
+        let mut sent = 0;
+        let mut replies = Vec::new();
+        self.until(|_| {
+            sent += send_some(stream, &input[sent..]);
+            let closed = receive_some(stream, &mut replies);
+            assert!(
+                !closed || end.is_empty(),
+                "closed after {}",
+                replies.escape_ascii()
+            );
+            closed || (sent == input.len() && !end.is_empty() && replies.ends_with(end))
+        });
+        replies
+    }
+
+    /// Reads until the server closes.
+    fn rest(&mut self, stream: &mut TcpStream) -> Vec<u8> {
+        self.exchange(stream, b"", b"")
+    }
+
+    fn open(&self) -> usize {
+        self.driver.0.connections()
+    }
+
+    fn armed(&mut self) -> usize {
+        self.event_loop.context().armed()
+    }
+}
+
+fn send_some(stream: &mut TcpStream, bytes: &[u8]) -> usize {
+    if bytes.is_empty() {
+        return 0;
+    }
+    match stream.write(bytes) {
+        Ok(sent) => sent,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Whether the stream has ended.
+fn receive_some(stream: &mut TcpStream, replies: &mut Vec<u8>) -> bool {
+    let mut buffer = [0; 65536];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(read) => replies.extend_from_slice(&buffer[..read]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order_over_several_turns() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut stream = rig.connect();
+    let mut input = Vec::new();
+    let mut expected = Vec::new();
+    for n in 0..5000 {
+        input.extend_from_slice(format!("set k{n} 0 0 4\r\n{n:04}\r\nget k{n}\r\n").as_bytes());
+        let reply = format!("STORED\r\nVALUE k{n} 0 4\r\n{n:04}\r\nEND\r\n");
+        expected.extend_from_slice(reply.as_bytes());
+    }
+    input.extend_from_slice(b"mn\r\n");
+    expected.extend_from_slice(b"MN\r\n");
+    let replies = rig.exchange(&mut stream, &input, b"MN\r\n");
+    assert!(replies == expected);
+}
+
+#[test]
+fn a_command_may_come_byte_by_byte() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut stream = rig.connect();
+    let (last, first) = b"set a 0 0 3\r\nabc\r\nget a\r\n".split_last().unwrap();
+    for byte in first {
+        stream.write_all(&[*byte]).unwrap();
+        rig.turn();
+    }
+    let replies = rig.exchange(&mut stream, &[*last], b"END\r\n");
+    assert_eq!(replies, b"STORED\r\nVALUE a 0 3\r\nabc\r\nEND\r\n");
+}
+
+#[test]
+fn the_largest_value_goes_in_and_comes_out() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut stream = rig.connect();
+    let data = vec![b'\n'; 1_048_516];
+    let set = [b"set z 0 0 1048516\r\n", &data[..], b"\r\n"].concat();
+    assert_eq!(
+        rig.exchange(&mut stream, &set, b"STORED\r\n"),
+        b"STORED\r\n"
+    );
+    let replies = rig.exchange(&mut stream, b"get z\r\n", b"END\r\n");
+    assert!(replies == [b"VALUE z 0 1048516\r\n", &data[..], b"\r\nEND\r\n"].concat());
+}
+
+#[test]
+fn who_does_not_read_is_not_served_any_further() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut stream = rig.connect();
+    let data = vec![b'x'; 500_000];
+    let set = [b"set big 0 0 500000\r\n", &data[..], b"\r\n"].concat();
+    rig.exchange(&mut stream, &set, b"STORED\r\n");
+    let gets = 200;
+    stream.write_all(&b"get big\r\n".repeat(gets)).unwrap();
+    rig.until_quiet();
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    let written = rig.service.counters.bytes_written.load(relaxed) as usize;
+    // What the kernel holds for both sides, and one value in the queue.
+    assert!(written < 20_000_000, "{written} of {}", gets * data.len());
+    assert_eq!(rig.armed(), 1, "its time is limited");
+    // Others are served meanwhile.
+    let mut other = rig.connect();
+    assert_eq!(rig.exchange(&mut other, b"mn\r\n", b"MN\r\n"), b"MN\r\n");
+    // And when it reads at last, nothing is missing.
+    let replies = rig.exchange(&mut stream, b"mn\r\n", b"MN\r\n");
+    let value = [b"VALUE big 0 500000\r\n", &data[..], b"\r\nEND\r\n"].concat();
+    assert_eq!(replies.len(), gets * value.len() + 4);
+    assert!(
+        replies
+            .chunks(value.len())
+            .take(gets)
+            .all(|reply| reply == value)
+    );
+    assert_eq!(rig.armed(), 0);
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let limits = StoreServerLimits {
+        connections_max: 2,
+        ..StoreServerLimits::default()
+    };
+    let mut rig = Rig::new(limits);
+    let mut first = rig.connect();
+    let mut second = rig.connect();
+    rig.exchange(&mut first, b"mn\r\n", b"MN\r\n");
+    rig.exchange(&mut second, b"mn\r\n", b"MN\r\n");
+    let mut third = rig.connect();
+    assert_eq!(rig.rest(&mut third), b"ERROR Too many open connections\r\n");
+    let stats = rig.exchange(&mut first, b"stats\r\n", b"END\r\n");
+    let stats = String::from_utf8(stats).unwrap();
+    assert!(stats.contains("STAT curr_connections 2\r\n"), "{stats}");
+    assert!(stats.contains("STAT rejected_connections 1\r\n"), "{stats}");
+    drop(second);
+    rig.until(|rig| rig.open() == 1);
+    let mut fourth = rig.connect();
+    assert_eq!(rig.exchange(&mut fourth, b"mn\r\n", b"MN\r\n"), b"MN\r\n");
+    assert_eq!(rig.service.connections(), 2);
+}
+
+#[test]
+fn what_was_sent_before_the_end_is_executed() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut stream = rig.connect();
+    stream
+        .write_all(b"set a 0 0 1 noreply\r\n1\r\nget a\r\n")
+        .unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rig.rest(&mut stream), b"VALUE a 0 1\r\n1\r\nEND\r\n");
+    let mut hasty = rig.connect();
+    hasty
+        .write_all(b"mn\r\nset b 0 0 1 noreply\r\n2\r\n")
+        .unwrap();
+    drop(hasty);
+    rig.until(|rig| rig.open() == 0);
+    let mut reader = rig.connect();
+    let replies = rig.exchange(&mut reader, b"get b\r\n", b"END\r\n");
+    assert_eq!(replies, b"VALUE b 0 1\r\n2\r\nEND\r\n");
+}
+
+#[test]
+fn the_last_replies_reach_a_client_that_says_goodbye() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut stream = rig.connect();
+    let data = vec![b'x'; 1_000_000];
+    let set = [b"set big 0 0 1000000\r\n", &data[..], b"\r\n"].concat();
+    rig.exchange(&mut stream, &set, b"STORED\r\n");
+    stream
+        .write_all(&[&b"get big\r\n".repeat(20)[..], b"quit\r\nmn\r\n"].concat())
+        .unwrap();
+    rig.until_quiet();
+    let replies = rig.rest(&mut stream);
+    assert_eq!(
+        replies.len(),
+        20 * (1_000_000 + "VALUE big 0 1000000\r\n\r\nEND\r\n".len())
+    );
+    rig.until(|rig| rig.open() == 0);
+}
+
+#[test]
+fn an_unfinished_command_has_a_deadline_and_an_idle_connection_none() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut stream = rig.connect();
+    rig.exchange(&mut stream, b"mn\r\n", b"MN\r\n");
+    assert_eq!(rig.armed(), 0);
+    for (begun, rest) in [
+        (&b"get"[..], &b" a\r\n"[..]),
+        (b"set a 0 0 5\r\nab", b"cde\r\n"),
+        (b"set a 0 0 9999999 noreply\r\nab", b""),
+    ] {
+        stream.write_all(begun).unwrap();
+        rig.until(|rig| rig.armed() == 1);
+        let rest = if rest.is_empty() {
+            vec![b'x'; 9_999_999]
+        } else {
+            rest.to_vec()
+        };
+        rig.exchange(&mut stream, &[&rest[..], b"mn\r\n"].concat(), b"MN\r\n");
+        assert_eq!(rig.armed(), 0);
+    }
+}
+
+#[test]
+fn an_idle_timeout_closes_silent_connections() {
+    let timeout = Some(Duration::from_millis(10));
+    let limits = StoreServerLimits {
+        idle_timeout: timeout,
+        ..StoreServerLimits::default()
+    };
+    let mut rig = Rig::new(limits);
+    let mut silent = rig.connect();
+    assert_eq!(rig.rest(&mut silent), b"");
+    let mut spoken = rig.connect();
+    rig.exchange(&mut spoken, b"mn\r\n", b"MN\r\n");
+    assert_eq!(rig.rest(&mut spoken), b"");
+    assert_eq!(rig.service.connections(), 0);
+}
+
+#[test]
+fn draining_lets_what_has_begun_end() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut idle = rig.connect();
+    let mut busy = rig.connect();
+    rig.exchange(&mut idle, b"mn\r\n", b"MN\r\n");
+    busy.write_all(b"set a 0 0 3\r\na").unwrap();
+    rig.until(|rig| rig.armed() == 1);
+    let Rig {
+        event_loop, driver, ..
+    } = &mut rig;
+    driver.0.drain(event_loop.context());
+    assert_eq!(rig.open(), 1);
+    assert_eq!(rig.rest(&mut idle), b"");
+    assert_eq!(
+        TcpStream::connect(rig.address).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+    busy.write_all(b"bc\r\n").unwrap();
+    assert_eq!(rig.rest(&mut busy), b"STORED\r\n");
+    assert_eq!(rig.open(), 0);
+    let Rig {
+        event_loop, driver, ..
+    } = &mut rig;
+    driver.0.close_all(event_loop.context());
+    assert_eq!(rig.service.connections(), 0);
+}
+
+#[test]
+fn memory_of_a_finished_command_is_given_back() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut stream = rig.connect();
+    let data = vec![b'x'; 900_000];
+    let set = [b"set z 0 0 900000\r\n", &data[..], b"\r\nget "].concat();
+    rig.exchange(&mut stream, &set, b"STORED\r\n");
+    assert!(
+        rig.driver.0.tail_bytes() < 100,
+        "{}",
+        rig.driver.0.tail_bytes()
+    );
+    rig.exchange(&mut stream, b"z2\r\n", b"END\r\n");
+    assert_eq!(rig.driver.0.tail_bytes(), 0);
+}

@@ -1,0 +1,254 @@
+//! The same exchanges with a memcached 1.6.18 and with this server: the replies are the same but
+//! for the differences listed here with their reasons.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::component::Rig;
+use super::*;
+
+const EXCHANGES: &str = include_str!("exchanges.txt");
+
+struct Exchange {
+    name: &'static str,
+    steps: Vec<Step>,
+}
+
+struct Step {
+    sent: &'static str,
+    /// Our reply where it is not memcached's.
+    differs: Option<&'static str>,
+}
+
+#[test]
+fn replies_are_those_of_memcached() {
+    let Some(memcached) = Memcached::start() else {
+        println!("skipped: there is no memcached on the PATH");
+        return;
+    };
+    let server = Ours::start();
+    for Exchange { name, steps } in read_exchanges() {
+        let theirs = exchange(memcached.address, &steps);
+        let ours = exchange(server.address, &steps);
+        for ((step, ours), theirs) in steps.iter().zip(ours).zip(theirs) {
+            let sent = step.sent;
+            match step.differs.map(unescape) {
+                None => assert_eq!(ours, theirs, "{name}: {sent} (memcached's is on the right)"),
+                Some(expected) => assert_eq!(ours, expected, "{name}: {sent}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn listed_differences_are_differences() {
+    let Some(memcached) = Memcached::start() else {
+        println!("skipped: there is no memcached on the PATH");
+        return;
+    };
+    for Exchange { name, steps } in read_exchanges() {
+        if steps.iter().all(|step| step.differs.is_none()) {
+            continue;
+        }
+        let theirs = exchange(memcached.address, &steps);
+        let differs = steps
+            .iter()
+            .zip(theirs)
+            .any(|(step, theirs)| step.differs.is_some_and(|ours| unescape(ours) != theirs));
+        assert!(differs, "{name}: memcached replies the same");
+    }
+}
+
+fn read_exchanges() -> Vec<Exchange> {
+    let mut exchanges: Vec<Exchange> = Vec::new();
+    for line in EXCHANGES.lines() {
+        let last = exchanges.last_mut();
+        if line.is_empty() || line.starts_with('#') {
+        } else if let Some(reply) = line.strip_prefix("  !") {
+            let step = last.and_then(|exchange| exchange.steps.last_mut());
+            step.expect("a reply follows what was sent").differs = Some(reply.trim_start());
+        } else if let Some(sent) = line.strip_prefix("    ") {
+            let steps = &mut last.expect("a step follows a name").steps;
+            steps.push(Step {
+                sent,
+                differs: None,
+            });
+        } else {
+            exchanges.push(Exchange {
+                name: line,
+                steps: Vec::new(),
+            });
+        }
+    }
+    exchanges
+}
+
+/// A command whose reply is unlike any other.
+const ASK_END: &[u8] = b"mg end-of-step k\r\n";
+const END: &[u8] = b"EN kend-of-step\r\n";
+
+/// The replies to each step, up to the end of the step or of the connection.
+fn exchange(address: SocketAddr, steps: &[Step]) -> Vec<String> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut replies = Vec::new();
+    for Step { sent, .. } in steps {
+        let mut input = expand(sent);
+        input.extend_from_slice(ASK_END);
+        // The peer may have closed while this is sent; what it replied before is what counts.
+        let _ = stream.write_all(&input);
+        let mut reply = Vec::new();
+        let mut buffer = [0; 65536];
+        while !reply.ends_with(END) {
+            match stream.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => reply.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("{sent}: {error}"),
+            }
+        }
+        let reply = reply.strip_suffix(END).unwrap_or(&reply);
+        replies.push(normal(&String::from_utf8_lossy(reply)));
+    }
+    replies
+}
+
+fn expand(sent: &str) -> Vec<u8> {
+    let mut bytes = unescape_bytes(sent);
+    for (name, letter, length) in [
+        ("K250", "k", 250),
+        ("K251", "k", 251),
+        ("O31", "o", 31),
+        ("O32", "o", 32),
+        ("HALF", "x", 700_000),
+        ("BIG", "x", 1_048_577),
+    ] {
+        while let Some(at) = find(&bytes, name.as_bytes()) {
+            bytes.splice(at..at + name.len(), letter.repeat(length).into_bytes());
+        }
+    }
+    bytes
+}
+
+fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    bytes.windows(part.len()).position(|window| window == part)
+}
+
+fn unescape(text: &str) -> String {
+    String::from_utf8(unescape_bytes(text)).expect("replies are listed as UTF-8")
+}
+
+fn unescape_bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut characters = text.bytes();
+    while let Some(byte) = characters.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        match characters.next() {
+            Some(b'r') => bytes.push(b'\r'),
+            Some(b'n') => bytes.push(b'\n'),
+            Some(b't') => bytes.push(b'\t'),
+            Some(b'x') => {
+                let digits: String = characters.by_ref().take(2).map(char::from).collect();
+                bytes.push(u8::from_str_radix(&digits, 16).expect("two digits"));
+            }
+            other => panic!("an unknown escape: {other:?}"),
+        }
+    }
+    bytes
+}
+
+/// Takes out what may differ: the version, the cas unique of `gets`, and the padding of a number,
+/// which memcached leaves out if another of its threads happens to hold the item.
+fn normal(reply: &str) -> String {
+    let mut is_number = false;
+    let lines = reply.split_inclusive("\r\n").map(|line| {
+        let mut tokens: Vec<&str> = line.trim_end().split(' ').collect();
+        let is_data_of_number = std::mem::take(&mut is_number);
+        match tokens[..] {
+            ["VERSION", ..] => "VERSION\r\n".to_owned(),
+            ["VALUE", "n", flags, _] => {
+                is_number = true;
+                format!("VALUE n {flags}\r\n")
+            }
+            ["VALUE", _, _, _, _] => {
+                tokens[4] = "CAS";
+                tokens.join(" ") + "\r\n"
+            }
+            _ if is_data_of_number => format!("{}\r\n", line.trim_end()),
+            _ => line.to_owned(),
+        }
+    });
+    lines.collect()
+}
+
+/// A real memcached, ended with the test.
+struct Memcached {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Memcached {
+    /// `None` where it is not installed.
+    fn start() -> Option<Self> {
+        // Free a moment ago, and nobody else is told of it.
+        let address = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let child = Command::new("memcached")
+            .args(["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-p"])
+            .arg(address.port().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let mut memcached = Self { child, address };
+        let give_up = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(address).is_err() {
+            let ended = memcached.child.try_wait().unwrap();
+            assert!(
+                ended.is_none() && Instant::now() < give_up,
+                "memcached does not start"
+            );
+            thread::yield_now();
+        }
+        Some(memcached)
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// This server on a thread of its own, which ends with the test's process.
+struct Ours {
+    address: SocketAddr,
+}
+
+impl Ours {
+    fn start() -> Self {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let mut rig = Rig::new(StoreServerLimits::default());
+            sender.send(rig.address).unwrap();
+            loop {
+                rig.turn();
+            }
+        });
+        Self {
+            address: receiver.recv().unwrap(),
+        }
+    }
+}
