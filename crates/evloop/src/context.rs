@@ -1,5 +1,6 @@
 //! What a driver's callbacks work with.
 
+use crate::again::Again;
 use crate::clock::Clock;
 use crate::deadlines::Deadlines;
 use crate::{Readiness, Token};
@@ -17,7 +18,7 @@ pub struct Context {
     pub(crate) registry: Registry,
     pub(crate) clock: Clock,
     pub(crate) deadlines: Deadlines,
-    pub(crate) again: Vec<(Token, Readiness)>,
+    pub(crate) again: Again,
     input: Vec<u8>,
     output: Vec<u8>,
     stopped: bool,
@@ -30,7 +31,7 @@ impl Context {
             registry,
             deadlines: Deadlines::new(clock.tick()),
             clock,
-            again: Vec::new(),
+            again: Again::default(),
             input: vec![0; INPUT_BYTES],
             output: Vec::new(),
             stopped: false,
@@ -60,7 +61,8 @@ impl Context {
     /// Sets the deadline of `token`, replacing the one it had.
     ///
     /// Shape: [`Driver::expired`](crate::Driver::expired) is called once, never before `timeout`
-    /// has passed and at most two ticks and a turn after. Re-arming later costs one store.
+    /// has passed since [`now`](Self::now) and at most two ticks and a turn after. Re-arming later
+    /// costs one store.
     pub fn arm(&mut self, token: Token, timeout: Duration) {
         self.deadlines.arm(token, self.clock.tick(), timeout);
     }
@@ -82,9 +84,10 @@ impl Context {
 
     /// Delivers `readiness` of `token` again in the next turn, which will not wait.
     ///
-    /// For whoever stops before a socket is drained, so that one peer cannot fill a turn.
+    /// For whoever stops before a socket is drained, so that one peer cannot fill a turn. Asked
+    /// for several times in a turn, it is one delivery with all that was put back.
     pub fn again(&mut self, token: Token, readiness: Readiness) {
-        self.again.push((token, readiness));
+        self.again.push(token, readiness);
     }
 
     /// Registers a socket once, for reading and writing, edge-triggered.

@@ -68,8 +68,9 @@ impl<M: Send> EventLoop<M> {
         })
     }
 
-    /// What callbacks get; for registering before the first turn.
+    /// What callbacks get, for use between turns; the clock is read for it.
     pub fn context(&mut self) -> &mut Context {
+        self.context.clock.update();
         &mut self.context
     }
 
@@ -123,7 +124,7 @@ impl<M: Send> EventLoop<M> {
         D: Driver<Message = M>,
     {
         let wait = self.wait_at_most(timeout);
-        std::mem::swap(&mut self.again, &mut self.context.again);
+        self.context.again.swap(&mut self.again);
         let interrupted = match self.poll.poll(&mut self.events, wait) {
             Ok(()) => false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => true,

@@ -31,6 +31,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod again;
 mod clock;
 mod context;
 mod deadlines;

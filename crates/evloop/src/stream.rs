@@ -1,6 +1,6 @@
 //! A connected socket: reads into the caller's buffer, writes through, keeps what is refused.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -169,17 +169,21 @@ impl Stream {
     /// As [`write`](Self::write).
     pub fn flush(&mut self) -> io::Result<bool> {
         while let Some(queue) = &mut self.queue {
-            let Some(front) = queue.segments.front_mut() else {
+            let mut parts: [&[u8]; PARTS_PER_WRITE] = [&[]; PARTS_PER_WRITE];
+            let mut count = 0;
+            for (part, segment) in parts.iter_mut().zip(&queue.segments) {
+                *part = segment;
+                count += 1;
+            }
+            let parts = &parts[..count];
+            let offered: usize = parts.iter().map(|part| part.len()).sum();
+            let written = write_to(&mut self.socket, parts)?;
+            queue.advance(written);
+            if queue.segments.is_empty() {
                 self.queue = None;
-                break;
-            };
-            let written = write_to(&mut self.socket, &[front])?;
-            queue.bytes -= written;
-            if written < front.len() {
-                let _ = front.split_to(written);
+            } else if written < offered {
                 return Ok(false);
             }
-            queue.segments.pop_front();
         }
         Ok(true)
     }
@@ -214,18 +218,39 @@ impl Stream {
     }
 }
 
-/// One write; zero when the socket is full.
+impl Queue {
+    /// Forgets the first `written` bytes.
+    fn advance(&mut self, mut written: usize) {
+        self.bytes -= written;
+        while let Some(front) = self.segments.front_mut() {
+            if written < front.len() {
+                front.advance(written);
+                return;
+            }
+            written -= front.len();
+            self.segments.pop_front();
+        }
+    }
+}
+
+/// One write of at most [`PARTS_PER_WRITE`] parts; zero when the socket is full.
 fn write_to(socket: &mut Socket, parts: &[&[u8]]) -> io::Result<usize> {
     loop {
-        let mut slices = [IoSlice::new(&[]); 2];
-        for (slice, part) in slices.iter_mut().zip(parts) {
-            *slice = IoSlice::new(part);
-        }
-        let result = match (&mut *socket, parts) {
-            (Socket::Tcp(socket), [single]) => socket.write(single),
-            (Socket::Unix(socket), [single]) => socket.write(single),
-            (Socket::Tcp(socket), _) => socket.write_vectored(&slices),
-            (Socket::Unix(socket), _) => socket.write_vectored(&slices),
+        let result = if let [single] = parts {
+            match socket {
+                Socket::Tcp(socket) => socket.write(single),
+                Socket::Unix(socket) => socket.write(single),
+            }
+        } else {
+            let mut slices = [IoSlice::new(&[]); PARTS_PER_WRITE];
+            for (slice, part) in slices.iter_mut().zip(parts) {
+                *slice = IoSlice::new(part);
+            }
+            let slices = &slices[..parts.len().min(PARTS_PER_WRITE)];
+            match socket {
+                Socket::Tcp(socket) => socket.write_vectored(slices),
+                Socket::Unix(socket) => socket.write_vectored(slices),
+            }
         };
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -234,6 +259,9 @@ fn write_to(socket: &mut Socket, parts: &[&[u8]]) -> io::Result<usize> {
         }
     }
 }
+
+/// Pieces of the queue that one system call is offered.
+const PARTS_PER_WRITE: usize = 16;
 
 impl Source for Stream {
     fn register(&mut self, registry: &Registry, token: Token, want: Interest) -> io::Result<()> {
@@ -273,18 +301,21 @@ mod tests {
         let (mut stream, mut peer) = pair();
         let body = Bytes::from(vec![b'b'; 4 << 20]);
         stream.write_shared(b"head", body.clone()).unwrap();
-        stream.write(b"tail").unwrap();
-        assert!(stream.queued_bytes() > 4);
+        let tail: Vec<u8> = (0..100).collect();
+        for byte in &tail {
+            stream.write(&[*byte]).unwrap();
+        }
+        assert!(stream.queued_bytes() > tail.len());
         let mut seen = Vec::new();
         let mut buffer = vec![0; 1 << 20];
-        while seen.len() < 8 + body.len() {
+        while seen.len() < 4 + body.len() + tail.len() {
             let read = peer.read(&mut buffer).unwrap();
             seen.extend_from_slice(&buffer[..read]);
             stream.flush().unwrap();
         }
         assert_eq!(&seen[..4], b"head");
         assert_eq!(&seen[4..4 + body.len()], &body[..]);
-        assert_eq!(&seen[4 + body.len()..], b"tail");
+        assert_eq!(&seen[4 + body.len()..], tail);
         assert_eq!(stream.queued_bytes(), 0);
         assert!(stream.queue.is_none(), "an empty queue owns no memory");
     }
