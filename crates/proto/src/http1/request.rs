@@ -70,21 +70,21 @@ pub fn next_request<'f, 'b>(
     }
     let mut raw = httparse::Request::new(&mut []);
     match raw.parse_with_uninit_headers(input, storage.slots(limits)) {
-        Ok(httparse::Status::Complete(end)) => check_request(raw, &input[..end], limits).map(Some),
+        Ok(httparse::Status::Complete(end)) => {
+            return check_request(raw, &input[..end], limits).map(Some);
+        }
+        Ok(httparse::Status::Partial) => {}
         // Which version it is shows only when all of its line is there.
-        Err(httparse::Error::Version) if !first_line_ended(input) => {
-            *scanned = input.len();
-            Ok(None)
-        }
-        Err(error) => Err(grammar_error(error, input, limits)),
-        Ok(httparse::Status::Partial) if head_end(input, scanned).is_some() => {
-            Err(HeadError::NotOneHead)
-        }
-        Ok(httparse::Status::Partial) if input.len() > limits.head_bytes_max => {
-            Err(oversized_head(input, limits))
-        }
-        Ok(httparse::Status::Partial) => Ok(None),
+        Err(httparse::Error::Version) if !first_line_ended(input) => {}
+        Err(error) => return Err(grammar_error(error, input, limits)),
     }
+    if head_end(input, scanned).is_some() {
+        return Err(HeadError::NotOneHead);
+    }
+    if input.len() > limits.head_bytes_max {
+        return Err(oversized_head(input, limits));
+    }
+    Ok(None)
 }
 
 /// Parses one whole request head, as [`head_end`](super::head_end) cut it out.
