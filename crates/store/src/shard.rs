@@ -386,3 +386,6 @@ impl Shard {
 /// The items a flush has removed, to be dropped outside of the lock.
 #[derive(Debug)]
 pub(crate) struct Flushed(#[expect(dead_code, reason = "held to be dropped")] Slab);
+
+#[cfg(test)]
+mod tests;

@@ -57,6 +57,8 @@ proptest! {
         let counted = store.statistics();
         prop_assert_eq!(counted.curr_items, items);
         prop_assert!(counted.bytes as usize >= bytes);
+        store.flush_all(0, NOW);
+        prop_assert_eq!(store.statistics().bytes, 0);
     }
 }
 

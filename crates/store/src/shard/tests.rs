@@ -1,0 +1,66 @@
+//! The account of a shard against a count of everything in it.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::options::{DeleteOptions, StoreOptions};
+
+/// A hash that collides often, in the low bits and entirely.
+fn hash(key: u16) -> u32 {
+    u32::from(key % 97) << 3
+}
+
+fn check(shard: &Shard) -> Result<(), TestCaseError> {
+    let mut bytes = 0;
+    let mut items = 0;
+    for index in 0..shard.slab.slots() as u32 {
+        let entry = shard.slab.entry(index);
+        if entry.place != Place::Vacant {
+            bytes += allocation_bytes(entry.data.len());
+            items += 1;
+            prop_assert_eq!(shard.slab.find(entry.hash, entry.key()), Some(index));
+        }
+    }
+    prop_assert_eq!(shard.queues.item_bytes(), bytes);
+    prop_assert_eq!(shard.slab.len(), items);
+    prop_assert!(shard.bytes() <= shard.bytes_max());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_account_is_the_sum_of_what_is_there(
+        commands in prop::collection::vec((0_u16..300, 0_u8..8, 0_usize..1500), 1..400),
+    ) {
+        let versions = AtomicU64::new(0);
+        let mut changes = Changes::default();
+        let mut shard = Shard::new(40_000, 1 << 20);
+        for (key, kind, size) in commands {
+            let name = key.to_be_bytes();
+            let mut call = Call {
+                key: &name,
+                hash: hash(key),
+                now: 100,
+                versions: &versions,
+                changes: &mut changes,
+            };
+            match kind {
+                0 => drop(shard.delete(&DeleteOptions::default(), &mut call)),
+                1 => drop(shard.get(None, &mut call)),
+                2 => shard.set_bytes_max(20_000 + size * 20, 100, &mut changes),
+                _ => {
+                    let expiry = Expiry::at(if kind == 3 { 101 } else { 1000 });
+                    let options = StoreOptions { expiry, ..StoreOptions::default() };
+                    let value = vec![0; if kind < 6 { size / 30 } else { size }];
+                    shard.store(&value, None, &options, &mut call);
+                }
+            }
+            if size % 50 == 0 {
+                shard.sweep(101, 1000, &mut changes);
+            }
+            check(&shard)?;
+        }
+    }
+}
