@@ -236,15 +236,15 @@ fn line_ends(lines: &[u8]) -> u64 {
 
 /// Appends `text` as the inside of a JSON string. Source: RFC 8259 section 7.
 fn escape(out: &mut Vec<u8>, text: &str) {
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            0..0x20 => {
-                let _ = write!(out, "\\u{byte:04x}");
-            }
-            _ => out.push(byte),
-        }
+    let mut rest = text.as_bytes();
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+    while let Some(place) = rest.iter().position(is_special) {
+        out.extend_from_slice(&rest[..place]);
+        // The special characters are ASCII, and so is what stands for them.
+        let _ = write!(out, "\\u{:04x}", rest[place]);
+        rest = &rest[place + 1..];
     }
+    out.extend_from_slice(rest);
 }
 
 /// How long the writer waits for more lines once it has some.

@@ -89,9 +89,11 @@ impl Page<'_, '_> {
                 &Unit::Bytes,
                 resident,
             )?;
-            self.encoder
-                .encode_descriptor("process_open_fds", "Open files", None, MetricType::Gauge)?
-                .encode_gauge(&figures.open_fds)?;
+            if let Some(open) = figures.open_fds {
+                self.encoder
+                    .encode_descriptor("process_open_fds", "Open files", None, MetricType::Gauge)?
+                    .encode_gauge(&open)?;
+            }
         }
         let loops = self.loops.loops.len() as u64;
         self.level("loops", "Loops", loops)?;
