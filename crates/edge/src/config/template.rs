@@ -365,7 +365,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_back(text in "([a-z:/]{0,3}(\\{path\\}|\\{query\\.[a-z]{1,4}\\})){1,4}") {
+        fn what_is_shown_is_read_back(
+            text in "([a-z:/]{0,3}(\\{path\\}|\\{query\\.[a-z]{1,4}\\})){1,4}",
+        ) {
             prop_assert_eq!(template(&text).to_string(), text);
         }
 
@@ -378,7 +380,10 @@ mod tests {
         }
 
         #[test]
-        fn every_key_is_one_word_of_a_command(query in "[a%0-9A-F=&+ -~]{0,20}", field in ".{0,9}") {
+        fn every_key_is_one_word_of_a_command(
+            query in "[a%0-9A-F=&+ -~]{0,20}",
+            field in ".{0,9}",
+        ) {
             let header = |_: &str| Some(field.as_bytes());
             let mut scratch = Vec::new();
             let template = template("{query.a}{header.b}");

@@ -20,7 +20,8 @@ pub trait Label: Copy + Debug + 'static {
 macro_rules! labels {
     (
         $(#[$documentation:meta])*
-        $name:ident, $label:literal: $($(#[$value_documentation:meta])* $value:ident = $text:literal,)+
+        $name:ident, $label:literal:
+        $($(#[$value_documentation:meta])* $value:ident = $text:literal,)+
     ) => {
         $(#[$documentation])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -496,14 +496,20 @@ fn a_file_that_cannot_be_read_is_named() {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in "(\\[{1,2}[a-z]{0,6}\\]{1,2}|[a-z_]{1,9} ?= ?.{0,9}|.{0,9}|\n){0,9}") {
+    fn no_text_panics(
+        text in "(\\[{1,2}[a-z]{0,6}\\]{1,2}|[a-z_]{1,9} ?= ?.{0,9}|.{0,9}|\n){0,9}",
+    ) {
         if let Err(error) = parse("dwell.toml", &text, &[]) {
             prop_assert!(error.count() > 0 && !error.render(true).is_empty());
         }
     }
 
     #[test]
-    fn no_damage_to_a_good_file_panics(cut in 0_usize..5000, length in 0_usize..40, put in ".{0,3}") {
+    fn no_damage_to_a_good_file_panics(
+        cut in 0_usize..5000,
+        length in 0_usize..40,
+        put in ".{0,3}",
+    ) {
         let mut text = example_file();
         let (start, end) = (cut.min(text.len()), (cut + length).min(text.len()));
         text.replace_range(start..end, &put);
