@@ -14,13 +14,22 @@ pub(crate) enum Phase {
     Head,
     /// A head has come and its body is on the way; the deadline answers 408.
     Body,
-    /// The app owes the answer; the deadline is the app's.
+    /// The app owes the answer; the deadline is the app's. Nothing is read meanwhile.
     Held,
     /// The socket refuses output; the deadline closes it. Nothing is read meanwhile.
     Writing,
     /// The last answer is out and our side is closed; input is discarded so that the peer reads
     /// the answer instead of a reset (RFC 9112 section 9.6). The deadline closes it.
     Lingering,
+}
+
+/// Whether the peer has ended its sending side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Peer {
+    Open,
+    Closed,
+    /// It has, and the app was told so during the present hold.
+    ClosedAndTold,
 }
 
 /// An entry of the connection table; what an idle client costs.
@@ -38,11 +47,13 @@ pub(crate) struct Connection {
     /// How much of `tail` was searched for the end of a head.
     pub(crate) scanned: u32,
     pub(crate) phase: Phase,
+    /// How the answer to the newest request is framed.
     pub(crate) framing: Framing,
-    /// The socket may hold input that was not read.
+    /// The socket may hold input, or the end of it, that was not read.
     pub(crate) unread: bool,
-    /// The peer has ended its sending side.
-    pub(crate) peer_closed: bool,
+    pub(crate) peer: Peer,
+    /// The last answer is given; no further request is served.
+    pub(crate) finished: bool,
 }
 
 /// A request in parts.
@@ -65,7 +76,8 @@ impl Connection {
             phase: Phase::Idle,
             framing: Framing::default(),
             unread: false,
-            peer_closed: false,
+            peer: Peer::Open,
+            finished: false,
         }
     }
 
@@ -81,13 +93,50 @@ impl Connection {
         self.unread || !self.tail.is_empty()
     }
 
-    /// Keeps what is left of the input, in memory of just its size.
-    pub(crate) fn keep(&mut self, rest: &[u8]) {
-        self.tail = if rest.is_empty() {
-            Vec::new()
+    /// Whether the peer has ended its sending side.
+    pub(crate) fn is_peer_closed(&self) -> bool {
+        self.peer != Peer::Open
+    }
+
+    pub(crate) fn close_peer(&mut self) {
+        if self.peer == Peer::Open {
+            self.peer = Peer::Closed;
+        }
+    }
+
+    /// Whether everything the peer will ever send was read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.is_peer_closed() && !self.unread
+    }
+
+    /// Where a connection stands that waits for its peer to send.
+    pub(crate) fn receiving(&self) -> Phase {
+        if self.incoming.is_some() {
+            Phase::Body
+        } else if self.tail.is_empty() {
+            Phase::Idle
         } else {
-            rest.to_vec()
-        };
+            Phase::Head
+        }
+    }
+
+    pub(crate) fn hold(&mut self, tag: u64) {
+        self.phase = Phase::Held;
+        self.tag = tag;
+        if self.peer == Peer::ClosedAndTold {
+            self.peer = Peer::Closed;
+        }
+    }
+
+    /// Keeps what is left of `input`, which began with the tail kept before.
+    pub(crate) fn keep(&mut self, input: &[u8], used: usize) {
+        if used == 0 {
+            self.tail.extend_from_slice(&input[self.tail.len()..]);
+        } else if used < input.len() {
+            self.tail = input[used..].to_vec();
+        } else if self.tail.capacity() > 0 {
+            self.tail = Vec::new();
+        }
     }
 }
 

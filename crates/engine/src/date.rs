@@ -2,21 +2,21 @@
 
 use std::time::SystemTime;
 
-/// The last formatted date and the second it is of.
+/// The last formatted field line and the second it is of.
 #[derive(Debug, Default)]
 pub(crate) struct DateCache {
     second: u64,
-    text: String,
+    line: String,
 }
 
 impl DateCache {
-    /// The IMF-fixdate of `second` (RFC 9110 section 5.6.7).
+    /// The field line with the IMF-fixdate of `second` (RFC 9110 sections 5.6.7 and 6.6.1).
     pub(crate) fn at(&mut self, second: u64, wall: SystemTime) -> &[u8] {
-        if self.second != second || self.text.is_empty() {
+        if self.second != second || self.line.is_empty() {
             self.second = second;
-            self.text = httpdate::fmt_http_date(wall);
+            self.line = format!("Date: {}\r\n", httpdate::fmt_http_date(wall));
         }
-        self.text.as_bytes()
+        self.line.as_bytes()
     }
 }
 
@@ -31,11 +31,11 @@ mod tests {
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
         assert_eq!(
             cache.at(784_111_777, at(784_111_777)),
-            b"Sun, 06 Nov 1994 08:49:37 GMT"
+            b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
         );
         assert_eq!(
             cache.at(784_111_778, at(784_111_778)),
-            b"Sun, 06 Nov 1994 08:49:38 GMT"
+            b"Date: Sun, 06 Nov 1994 08:49:38 GMT\r\n"
         );
     }
 }

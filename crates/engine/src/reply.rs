@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use dwell_evloop::Stream;
 use dwell_proto::http1::{Version, encode};
-use std::io;
 use std::net::SocketAddr;
 
 /// An answer to be written.
@@ -63,10 +62,12 @@ pub(crate) struct Framing {
 pub struct Reply<'a> {
     pub(crate) output: &'a mut Vec<u8>,
     pub(crate) stream: &'a mut Stream,
+    /// The whole `Date` field line.
     pub(crate) date: &'a [u8],
     pub(crate) framing: Framing,
     pub(crate) sent: bool,
-    pub(crate) failed: Option<io::Error>,
+    /// The socket has failed.
+    pub(crate) failed: bool,
 }
 
 /// Bodies up to this size are copied next to their head; larger ones are written by reference.
@@ -105,9 +106,10 @@ impl Reply<'_> {
                 self.output.extend_from_slice(bytes);
             }
             Body::Shared(bytes) => {
-                if let Err(error) = self.stream.write_shared(self.output, bytes.clone()) {
-                    self.failed = Some(error);
-                }
+                self.failed = self
+                    .stream
+                    .write_shared(self.output, bytes.clone())
+                    .is_err();
                 self.output.clear();
             }
         }
@@ -128,7 +130,7 @@ impl Reply<'_> {
     fn head(&mut self, response: &Response<'_>) {
         let output = &mut *self.output;
         encode::status_line(output, Version::Http11, response.status);
-        encode::field(output, "Date", self.date);
+        output.extend_from_slice(self.date);
         for (name, value) in response.fields {
             encode::field(output, name, value);
         }

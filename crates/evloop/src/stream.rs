@@ -132,10 +132,10 @@ impl Stream {
     /// # Errors
     /// When the connection failed; the queue is then of no more use.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let written = if self.queue.is_some() {
+        let written = if self.queue.is_some() || bytes.is_empty() {
             0
         } else {
-            self.write_once(&[bytes])?
+            write_to(&mut self.socket, &[bytes])?
         };
         if written < bytes.len() {
             self.enqueue(Bytes::copy_from_slice(&bytes[written..]));
@@ -152,7 +152,7 @@ impl Stream {
         let written = if self.queue.is_some() {
             0
         } else {
-            self.write_once(&[head, &body])?
+            write_to(&mut self.socket, &[head, &body])?
         };
         if written < head.len() {
             self.enqueue(Bytes::copy_from_slice(&head[written..]));
@@ -202,10 +202,6 @@ impl Stream {
             Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),
             Socket::Unix(socket) => socket.shutdown(Shutdown::Write),
         }
-    }
-
-    fn write_once(&mut self, parts: &[&[u8]]) -> io::Result<usize> {
-        write_to(&mut self.socket, parts)
     }
 
     fn enqueue(&mut self, segment: Bytes) {

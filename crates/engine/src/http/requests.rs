@@ -1,13 +1,12 @@
 //! From input bytes to requests handed to the app, in order.
 
-use super::{Http, arm_hold, framing_of};
+use super::visit::{Fate, Visit, arm_hold};
 use crate::app::{App, Event, Outcome, Request};
-use crate::connection::{Connection, Incoming, Phase};
-use crate::limits::Limits;
+use crate::connection::Incoming;
 use crate::reply::{Framing, Reply};
-use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{
-    BodyDecoder, BodyFraming, FieldStorage, RequestHead, head_end, oversized_head, parse_request,
+    BodyDecoder, BodyFraming, FieldStorage, RequestHead, Version, encode, next_request,
+    parse_request,
 };
 
 /// Output that is collected over pipelined requests before it is written.
@@ -16,246 +15,176 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Why serving one piece of input stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stop {
     /// All that is complete was answered; the rest waits for more input.
     Partial,
-    /// A request is held, or its answer does not fit the socket.
-    Busy,
-    /// The last answer of this connection is written.
+    /// The socket does not take the answers.
+    Full,
+    /// The app holds a request.
+    Held,
+    /// The last answer of this connection is given.
     Last,
     /// The request cannot be served; the status to answer.
     Reject(u16),
-    /// The connection is of no more use.
-    Close,
+    /// The socket has failed.
+    Failed,
 }
 
-/// One connection with its input, taken apart so that app, output and input can be used at once.
-struct Serving<'s, A> {
-    context: &'s mut Context,
-    app: &'s mut A,
-    connection: &'s mut Connection,
-    token: Token,
-    limits: &'s Limits,
-    date: &'s [u8],
-    draining: bool,
-    output: Vec<u8>,
-}
-
-impl Http {
+impl<A: App> Visit<'_, A> {
     /// Serves the requests in `input`, which begins with the connection's kept tail.
-    pub(super) fn serve<A: App>(
-        &mut self,
-        context: &mut Context,
-        token: Token,
-        input: &[u8],
-        app: &mut A,
-    ) {
-        let date = self.date.at(context.unix_seconds(), context.wall());
-        let Some(connection) = self.connections.get_mut(token) else {
-            return;
-        };
-        let output = context.take_output();
-        let mut serving = Serving {
-            context,
-            app,
-            connection,
-            token,
-            limits: &self.limits,
-            date,
-            draining: self.draining,
-            output,
-        };
-        let (used, stop) = serving.run(input);
-        let output = std::mem::take(&mut serving.output);
-        let mut scanned = serving.connection.scanned;
-        if !matches!(stop, Stop::Partial) {
-            scanned = 0;
+    pub(super) fn serve(&mut self, input: &[u8]) -> Fate {
+        let mut output = self.context.take_output();
+        let before = self.connection.sequence;
+        let (used, stop) = self.run(input, &mut output);
+        if let Stop::Reject(status) = stop {
+            self.reject(status, &mut output);
         }
-        connection.scanned = scanned;
-        connection.keep(&input[used..]);
+        let connection = &mut *self.connection;
+        if connection.finished {
+            connection.tail = Vec::new();
+            connection.unread |= used < input.len();
+        } else {
+            connection.keep(input, used);
+        }
         let written = output.is_empty() || connection.stream.write(&output).is_ok();
-        let answered = !output.is_empty();
-        context.return_output(output);
-        if !written {
-            return self.close(context, token, app);
-        }
+        self.context.return_output(output);
         match stop {
-            Stop::Partial => self.wait_for_more(context, token, answered, app),
-            Stop::Busy => {
-                if self
-                    .connections
-                    .get(token)
-                    .is_some_and(|c| c.phase != Phase::Held)
-                {
-                    self.settle(context, token);
-                }
+            _ if !written => Fate::Close,
+            Stop::Failed => Fate::Close,
+            Stop::Held => self.tell_closed(),
+            Stop::Partial | Stop::Full | Stop::Last | Stop::Reject(_) => {
+                self.rest(self.connection.sequence != before)
             }
-            Stop::Last => {
-                if let Some(connection) = self.connections.get_mut(token) {
-                    connection.framing.keep_alive = false;
-                }
-                self.settle(context, token);
-            }
-            Stop::Reject(status) => self.reject(context, token, status, app),
-            Stop::Close => self.close(context, token, app),
         }
     }
 
-    /// Answers with `status` on the engine's own account and closes.
-    pub(super) fn reject<A: App>(
-        &mut self,
-        context: &mut Context,
-        token: Token,
-        status: u16,
-        app: &mut A,
-    ) {
-        app.event(Event::Rejected(status));
-        let Some(connection) = self.connections.get_mut(token) else {
-            return;
-        };
-        connection.framing = Framing::default();
+    /// Writes an answer of the engine's own, the last one of the connection.
+    pub(super) fn reject(&mut self, status: u16, output: &mut Vec<u8>) {
+        self.app.event(Event::Rejected(status));
+        let connection = &mut *self.connection;
+        connection.incoming = None;
+        connection.tail = Vec::new();
+        connection.finished = true;
         // Whatever the peer still sends is discarded while it reads the answer.
         connection.unread = true;
-        self.respond(context, token, |reply| {
-            reply.text(status, dwell_proto::http1::encode::reason(status));
-        });
+        let framing = Framing {
+            keep_alive: false,
+            ..connection.framing
+        };
+        let mut reply = Reply {
+            output,
+            stream: &mut connection.stream,
+            date: self.date,
+            framing,
+            sent: false,
+            failed: false,
+        };
+        reply.text(status, encode::reason(status));
     }
 
-    /// The input ends within a request, or between two.
-    fn wait_for_more<A: App>(
-        &mut self,
-        context: &mut Context,
-        token: Token,
-        answered: bool,
-        app: &mut A,
-    ) {
-        let Some(connection) = self.connections.get_mut(token) else {
-            return;
-        };
-        if connection.stream.queued_bytes() > 0 {
-            return self.settle(context, token);
-        }
-        if connection.peer_closed && !connection.unread {
-            // The peer has ended its side within a request, or after its last answer.
-            return self.close(context, token, app);
-        }
-        let phase = match (&connection.incoming, connection.tail.is_empty()) {
-            (Some(_), _) => Phase::Body,
-            (None, false) => Phase::Head,
-            (None, true) => Phase::Idle,
-        };
-        // A deadline runs from the beginning of what it bounds: more bytes do not move it.
-        if phase != connection.phase || answered {
-            connection.phase = phase;
-            let timeout = match phase {
-                Phase::Body => self.limits.body_timeout,
-                Phase::Head => self.limits.header_timeout,
-                _ => self.limits.idle_timeout,
-            };
-            context.arm(token, timeout);
-        }
-    }
-}
-
-impl<A: App> Serving<'_, A> {
     /// Serves request after request; returns how much of `input` is used and why it stopped.
-    fn run(&mut self, input: &[u8]) -> (usize, Stop) {
+    fn run(&mut self, input: &[u8], output: &mut Vec<u8>) -> (usize, Stop) {
         let mut used = 0;
         loop {
             let rest = &input[used..];
             let (taken, stop) = if self.connection.incoming.is_some() {
-                self.body(rest)
+                self.body(rest, output)
+            } else if rest.is_empty() {
+                return (used, Stop::Partial);
             } else {
-                self.head(rest)
+                self.head(rest, output)
             };
             used += taken;
             if let Some(stop) = stop {
                 return (used, stop);
             }
-            if self.output.len() >= OUTPUT_BYTES_MAX {
-                if self.connection.stream.write(&self.output).is_err() {
-                    return (used, Stop::Close);
+            if output.len() >= OUTPUT_BYTES_MAX {
+                if self.connection.stream.write(output).is_err() {
+                    return (used, Stop::Failed);
                 }
-                self.output.clear();
+                output.clear();
             }
             if self.connection.stream.queued_bytes() > 0 {
-                return (used, Stop::Busy);
+                return (used, Stop::Full);
             }
         }
     }
 
     /// Looks for one head at the front of `input`; serves the request if its body is here too.
-    fn head(&mut self, input: &[u8]) -> (usize, Option<Stop>) {
-        let mut scanned = (self.connection.scanned as usize).min(input.len());
-        let Some(end) = head_end(input, &mut scanned) else {
-            if input.len() > self.limits.head.head_bytes_max {
-                let error = oversized_head(input, &self.limits.head);
+    fn head(&mut self, input: &[u8], output: &mut Vec<u8>) -> (usize, Option<Stop>) {
+        let mut scanned = self.connection.scanned as usize;
+        let mut storage = FieldStorage::new();
+        let limits = &self.limits.head;
+        let head = match next_request(input, &mut scanned, &mut storage, limits) {
+            Ok(Some(head)) => head,
+            Ok(None) => {
+                self.connection.scanned = scanned as u32;
+                return (0, Some(Stop::Partial));
+            }
+            Err(error) => {
+                self.connection.framing = Framing::default();
                 return (0, Some(Stop::Reject(error.status())));
             }
-            self.connection.scanned = scanned as u32;
-            return (0, Some(Stop::Partial));
         };
         self.connection.scanned = 0;
-        let mut storage = FieldStorage::new();
-        let head = match parse_request(&input[..end], &mut storage, &self.limits.head) {
-            Ok(head) => head,
-            Err(error) => return (0, Some(Stop::Reject(error.status()))),
-        };
+        self.connection.framing = framing_of(&head);
+        let (head_bytes, rest) = input.split_at(head.length);
         let body_bytes_max = match head.framing {
             BodyFraming::None | BodyFraming::Length(0) => {
-                let stop = self.hand_over(&head, &input[..end], &[]);
-                return (end, stop);
+                return (head.length, self.hand_over(&head, head_bytes, &[], output));
             }
             _ => self.app.body_bytes_max(&head),
         };
         if let BodyFraming::Length(length) = head.framing {
             if length > body_bytes_max {
-                return (end, Some(Stop::Reject(413)));
+                return (head.length, Some(Stop::Reject(413)));
             }
-            if let Some(body) = input[end..].get(..length as usize) {
-                let stop = self.hand_over(&head, &input[..end], body);
-                return (end + body.len(), stop);
+            if let Some(body) = rest.get(..length as usize) {
+                let stop = self.hand_over(&head, head_bytes, body, output);
+                return (head.length + body.len(), stop);
             }
         }
-        if head.expect_continue && input.len() == end {
-            self.output.extend_from_slice(CONTINUE);
+        if head.expect_continue && rest.is_empty() {
+            output.extend_from_slice(CONTINUE);
         }
         self.connection.incoming = Some(Box::new(Incoming {
-            head: input[..end].to_vec(),
+            head: head_bytes.to_vec(),
             body: Vec::new(),
             decoder: BodyDecoder::new(head.framing, body_bytes_max),
         }));
-        (end, None)
+        (head.length, None)
     }
 
     /// Takes body bytes from the front of `input`; serves the request when they are complete.
-    fn body(&mut self, input: &[u8]) -> (usize, Option<Stop>) {
+    fn body(&mut self, input: &[u8], output: &mut Vec<u8>) -> (usize, Option<Stop>) {
         let Some(mut incoming) = self.connection.incoming.take() else {
             return (0, None);
         };
         let mut used = 0;
-        let done = loop {
+        loop {
             match incoming.decoder.decode(&input[used..]) {
                 Err(error) => return (used, Some(Stop::Reject(error.status()))),
                 Ok(step) => {
                     incoming.body.extend_from_slice(step.data);
                     used += step.consumed;
-                    if step.done || step.consumed == 0 {
-                        break step.done;
+                    if step.done {
+                        break;
+                    }
+                    if step.consumed == 0 {
+                        self.connection.incoming = Some(incoming);
+                        return (used, Some(Stop::Partial));
                     }
                 }
             }
-        };
-        if !done {
-            self.connection.incoming = Some(incoming);
-            return (used, Some(Stop::Partial));
         }
         let mut storage = FieldStorage::new();
-        match parse_request(&incoming.head, &mut storage, &self.limits.head) {
-            Ok(head) => (used, self.hand_over(&head, &incoming.head, &incoming.body)),
+        let stop = match parse_request(&incoming.head, &mut storage, &self.limits.head) {
+            Ok(head) => self.hand_over(&head, &incoming.head, &incoming.body, output),
             // It was parsed once when it came, so this does not happen.
-            Err(error) => (used, Some(Stop::Reject(error.status()))),
-        }
+            Err(error) => Some(Stop::Reject(error.status())),
+        };
+        (used, stop)
     }
 
     /// Hands a complete request to the app; returns why serving stops, if it does.
@@ -264,43 +193,59 @@ impl<A: App> Serving<'_, A> {
         head: &RequestHead<'_, '_>,
         head_bytes: &[u8],
         body: &[u8],
+        output: &mut Vec<u8>,
     ) -> Option<Stop> {
         let connection = &mut *self.connection;
         connection.sequence = connection.sequence.wrapping_add(1);
-        let mut framing = framing_of(head);
         if self.draining || connection.sequence >= self.limits.requests_per_connection_max {
-            framing.keep_alive = false;
+            connection.framing.keep_alive = false;
         }
+        let exchange = connection.exchange(self.token);
         let request = Request {
-            exchange: connection.exchange(self.token),
+            exchange,
             head,
             head_bytes,
             body,
         };
         let mut reply = Reply {
-            output: &mut self.output,
+            output,
             stream: &mut connection.stream,
             date: self.date,
-            framing,
+            framing: connection.framing,
             sent: false,
-            failed: None,
+            failed: false,
         };
         let outcome = self.app.request(self.context, &request, &mut reply);
-        let (sent, failed) = (reply.sent, reply.failed.is_some());
+        let (sent, failed) = (reply.sent, reply.failed);
         connection.framing = reply.framing;
         match outcome {
-            _ if failed => Some(Stop::Close),
-            _ if sent && !connection.framing.keep_alive => Some(Stop::Last),
-            _ if sent => None,
-            Outcome::Held { tag, timeout } => {
-                connection.phase = Phase::Held;
-                connection.tag = tag;
-                arm_hold(self.context, self.token, timeout);
-                Some(Stop::Busy)
-            }
             // An app that says it answered but did not: the client must not wait for nothing.
-            Outcome::Answered => Some(Stop::Reject(500)),
-            Outcome::Close => Some(Stop::Close),
+            Outcome::Answered if !sent => return Some(Stop::Reject(500)),
+            Outcome::Answered => {}
+            Outcome::Held { tag, timeout } if !sent => {
+                connection.hold(tag);
+                arm_hold(self.context, self.token, timeout);
+                return Some(Stop::Held);
+            }
+            // Answered and held at once: it is answered, and the hold is over as it begins.
+            Outcome::Held { tag, .. } => self.app.abandoned(self.context, exchange, tag),
+            Outcome::Close => connection.framing.keep_alive = false,
         }
+        if failed {
+            return Some(Stop::Failed);
+        }
+        if connection.framing.keep_alive {
+            return None;
+        }
+        connection.finished = true;
+        Some(Stop::Last)
+    }
+}
+
+fn framing_of(head: &RequestHead<'_, '_>) -> Framing {
+    Framing {
+        is_head: head.method == "HEAD",
+        is_http10: head.version == Version::Http10,
+        keep_alive: head.keep_alive,
     }
 }

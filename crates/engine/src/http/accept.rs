@@ -1,0 +1,111 @@
+//! How connections begin, and how the component comes to its end.
+
+use super::Http;
+use crate::app::{App, Event};
+use crate::connection::Connection;
+use dwell_evloop::{Accepted, Context, Listener, Slab, Stream, Token};
+use std::io;
+use std::net::SocketAddr;
+
+/// Listeners of one component.
+pub(super) const LISTENERS_MAX: usize = 64;
+/// Batches of accepts when listening ends; enough for a full backlog of 4096 and more.
+const LAST_BATCHES_MAX: usize = 64;
+
+impl Http {
+    /// Accepts the clients of `listener` from now on.
+    ///
+    /// # Errors
+    /// When the loop cannot register it, or there are 64 already.
+    pub fn listen(&mut self, context: &mut Context, listener: Listener) -> io::Result<SocketAddr> {
+        let address = listener.address();
+        let token = self
+            .listeners
+            .insert(listener)
+            .map_err(|_| io::Error::other(format!("listeners exceed {LISTENERS_MAX}")))?;
+        if let Some(listener) = self.listeners.get_mut(token)
+            && let Err(error) = listener.register(context, token)
+        {
+            self.listeners.remove(token);
+            return Err(error);
+        }
+        Ok(address)
+    }
+
+    /// Stops listening and lets every connection end with its next answer.
+    ///
+    /// Shape: clients the kernel has connected already are still accepted. Who is between two
+    /// requests is closed, unless the next one has come; who has not sent a first one yet has a
+    /// second for it. Held exchanges are the app's to answer.
+    pub fn drain<A: App>(&mut self, context: &mut Context, app: &mut A) {
+        let listeners: Vec<_> = self.listeners.tokens().collect();
+        for token in &listeners {
+            for _ in 0..LAST_BATCHES_MAX {
+                if self.accept(context, *token, app) {
+                    break;
+                }
+            }
+        }
+        self.draining = true;
+        for token in listeners {
+            if let Some(listener) = self.listeners.remove(token) {
+                context.disarm(token);
+                listener.close(context);
+            }
+        }
+        let connections: Vec<_> = self.connections.tokens().collect();
+        for token in connections {
+            let visit = self.visit(context, token, app);
+            let fate = visit.map(|mut visit| visit.drain());
+            self.settle(context, token, fate, app);
+        }
+    }
+
+    /// Accepts a batch; true when nobody else can be accepted now.
+    pub(super) fn accept<A: App>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        app: &mut A,
+    ) -> bool {
+        let Some(listener) = self.listeners.get_mut(token) else {
+            return true;
+        };
+        let connections = &mut self.connections;
+        let idle_timeout = self.limits.idle_timeout;
+        let mut is_last = false;
+        listener.accept_batch(context, token, |context, accepted| match accepted {
+            Accepted::Drained => is_last = true,
+            Accepted::Exhausted(_) => {
+                is_last = true;
+                app.event(Event::Exhausted);
+            }
+            Accepted::Connection(stream, _) => {
+                let event = match admit(context, connections, stream) {
+                    Some(token) => {
+                        context.arm(token, idle_timeout);
+                        Event::Accepted
+                    }
+                    None => Event::Refused,
+                };
+                app.event(event);
+            }
+        });
+        is_last
+    }
+}
+
+/// Gives a client its place in the table; `None` if there is none left.
+fn admit(
+    context: &mut Context,
+    connections: &mut Slab<Connection>,
+    stream: Stream,
+) -> Option<Token> {
+    let token = connections.insert(Connection::new(stream)).ok()?;
+    let connection = connections.get_mut(token)?;
+    if context.register(&mut connection.stream, token).is_err() {
+        connections.remove(token);
+        return None;
+    }
+    Some(token)
+}
