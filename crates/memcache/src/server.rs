@@ -1,6 +1,7 @@
 //! One server: its connection as it comes and goes, and the requests of the current turn.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
 use dwell_proto::memcache::{KEY_BYTES_MAX, Key};
@@ -21,6 +22,9 @@ pub(crate) struct Server {
     /// Names the current connection; a new generation for each.
     token: Token,
     connection: Option<Connection>,
+    /// The deadline of the connection that the loop has been told. It is told only changes: to set
+    /// a deadline again rounds it up to a whole tick again.
+    armed: Option<Instant>,
     backoff: Backoff,
     last_failure: Option<Failure>,
     ledger: Ledger,
@@ -44,6 +48,7 @@ impl Server {
             address,
             token,
             connection: None,
+            armed: None,
             backoff: Backoff::new(
                 options.reconnect_delay_min,
                 options.reconnect_delay_max,
@@ -208,6 +213,7 @@ impl Server {
         match &self.connection {
             None => self.connect(context, options),
             Some(connection) => {
+                self.armed = None;
                 let is_due = connection
                     .deadline()
                     .is_some_and(|due| due <= context.now());
@@ -346,15 +352,18 @@ impl Server {
     fn reconnect_later(&mut self, context: &mut Context) {
         let generation = self.token.generation().wrapping_add(1);
         self.token = Token::new(self.token.kind(), generation, self.token.index());
+        self.armed = None;
         let delay = self.backoff.delay(self.ledger.breaker.failures());
         context.arm(self.token, delay);
     }
 
-    fn set_deadline(&self, context: &mut Context) {
-        let Some(connection) = &self.connection else {
+    fn set_deadline(&mut self, context: &mut Context) {
+        let deadline = self.connection.as_ref().and_then(Connection::deadline);
+        if deadline == self.armed {
             return;
-        };
-        match connection.deadline() {
+        }
+        self.armed = deadline;
+        match deadline {
             Some(deadline) => {
                 let timeout = deadline.saturating_duration_since(context.now());
                 context.arm(self.token, timeout);

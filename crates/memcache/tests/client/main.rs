@@ -1,0 +1,13 @@
+//! The client against servers that the tests play themselves, and against the real memcached.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    reason = "clippy sees only `#[test]` functions as tests"
+)]
+
+mod harness;
+mod limits;
+mod memcached;
+mod reconnect;
+mod replies;
+mod timeouts;
