@@ -155,6 +155,10 @@ impl StoreServer {
         }
     }
 
+    /// What a connection takes in the table.
+    #[cfg(test)]
+    pub(super) const CONNECTION_BYTES: usize = size_of::<Connection>();
+
     /// Memory held for unfinished commands.
     #[cfg(test)]
     pub(super) fn tail_bytes(&self) -> usize {

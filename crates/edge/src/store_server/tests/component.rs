@@ -62,10 +62,15 @@ impl Rig {
     }
 
     /// Turns the loop once, for a moment at most.
-    pub(super) fn turn(&mut self) {
+    fn turn(&mut self) {
         self.event_loop
             .turn(&mut self.driver, Some(Duration::from_millis(2)))
             .unwrap();
+    }
+
+    /// Turns for ever.
+    pub(super) fn run(&mut self) {
+        self.event_loop.run(&mut self.driver).unwrap();
     }
 
     /// Turns until `done` says so.
@@ -374,4 +379,14 @@ fn memory_of_a_finished_command_is_given_back() {
     );
     rig.exchange(&mut stream, b"z2\r\n", b"END\r\n");
     assert_eq!(rig.driver.0.tail_bytes(), 0);
+}
+
+#[test]
+fn an_idle_connection_is_small() {
+    // The table's entry is all it owns: its tail and its queue are empty.
+    assert!(
+        StoreServer::CONNECTION_BYTES <= 200,
+        "{}",
+        StoreServer::CONNECTION_BYTES
+    );
 }

@@ -1,7 +1,7 @@
 //! The same exchanges with a memcached 1.6.18 and with this server: the replies are the same but
 //! for the differences listed here with their reasons.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -108,7 +108,7 @@ fn exchange(address: SocketAddr, steps: &[Step]) -> Vec<String> {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(read) => reply.extend_from_slice(&buffer[..read]),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 Err(error) => panic!("{sent}: {error}"),
             }
         }
@@ -198,30 +198,38 @@ struct Memcached {
 impl Memcached {
     /// `None` where it is not installed.
     fn start() -> Option<Self> {
-        // Free a moment ago, and nobody else is told of it.
-        let address = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        // Somebody else may take the port between the two steps; then another is tried.
+        let started = (0..5).find_map(|_| {
+            let address = TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap();
+            match Self::start_at(address) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Some(None),
+                other => other.ok().map(Some),
+            }
+        });
+        started.expect("memcached starts on one of five free ports")
+    }
+
+    fn start_at(address: SocketAddr) -> std::io::Result<Self> {
         let child = Command::new("memcached")
             .args(["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-p"])
             .arg(address.port().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
+            .spawn()?;
         let mut memcached = Self { child, address };
         let give_up = Instant::now() + Duration::from_secs(20);
         while TcpStream::connect(address).is_err() {
-            let ended = memcached.child.try_wait().unwrap();
-            assert!(
-                ended.is_none() && Instant::now() < give_up,
-                "memcached does not start"
-            );
+            if memcached.child.try_wait()?.is_some() {
+                return Err(ErrorKind::AddrInUse.into());
+            }
+            assert!(Instant::now() < give_up, "memcached does not listen");
             thread::yield_now();
         }
-        Some(memcached)
+        Ok(memcached)
     }
 }
 
@@ -243,9 +251,7 @@ impl Ours {
         thread::spawn(move || {
             let mut rig = Rig::new(StoreServerLimits::default());
             sender.send(rig.address).unwrap();
-            loop {
-                rig.turn();
-            }
+            rig.run();
         });
         Self {
             address: receiver.recv().unwrap(),
