@@ -1,10 +1,18 @@
 //! The polling edge: answers polls from memcached, holds waits, falls back to the app.
+//!
+//! [`server::run`] starts one loop a core. Each loop has the clients' HTTP server, the tables of
+//! its polls, a client for memcached or a watcher in the embedded store, and a client for the app
+//! behind; they share the store and nothing else.
 #![forbid(unsafe_code)]
 
+mod admin;
+pub mod cli;
 pub mod config;
+pub mod demo;
+mod driver;
+pub mod log;
 pub mod metrics;
+mod polls;
+pub mod server;
 pub mod store_server;
 pub mod upstream;
-pub mod cli;
-pub mod log;
-pub mod demo;

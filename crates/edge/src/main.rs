@@ -3,8 +3,8 @@
 
 use clap::Parser;
 use dwell_edge::cli::{CheckArguments, Command, CommandLine};
-use dwell_edge::config::{Config, ConfigError, FlagValue, example_file, load, reference_page};
-use dwell_edge::log;
+use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
+use dwell_edge::{log, server};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -76,18 +76,3 @@ fn say(out: &mut impl Write, text: &str) -> ExitCode {
 
 /// The status clap uses for wrong flags.
 const STATUS_WRONG_CONFIGURATION: u8 = 2;
-
-// Stands in until the library serves.
-mod server {
-    use super::Config;
-
-    #[expect(
-        clippy::unnecessary_wraps,
-        clippy::needless_pass_by_value,
-        reason = "stands in"
-    )]
-    pub(crate) fn run(config: Config, demo: bool) -> Result<(), String> {
-        tracing::info!(demo, "{}", config.summary());
-        Ok(())
-    }
-}

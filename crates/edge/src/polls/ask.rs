@@ -76,8 +76,12 @@ impl Ask {
             "POST" => Method::Post,
             _ => Method::Get,
         };
-        let mut ask =
-            Self { method, condition: Condition::None, wait: waits.default, preferred: false };
+        let mut ask = Self {
+            method,
+            condition: Condition::None,
+            wait: waits.default,
+            preferred: false,
+        };
         if method != Method::Post
             && let Some(tags) = head.fields.find("if-none-match")
         {
@@ -103,8 +107,8 @@ impl Ask {
                     self.preferred = false;
                 }
                 "since" if self.condition == Condition::None && !value.is_empty() => {
-                    self.condition =
-                        Cursor::parse(value.as_bytes()).map_or(Condition::Foreign, Condition::Since);
+                    self.condition = Cursor::parse(value.as_bytes())
+                        .map_or(Condition::Foreign, Condition::Since);
                 }
                 _ => {}
             }
@@ -126,7 +130,10 @@ fn if_none_match(tags: &[u8]) -> Condition {
     if tags.trim_ascii() == b"*" {
         return Condition::Any;
     }
-    list_tokens(tags).next().and_then(Cursor::parse).map_or(Condition::Foreign, Condition::IfNoneMatch)
+    list_tokens(tags)
+        .next()
+        .and_then(Cursor::parse)
+        .map_or(Condition::Foreign, Condition::IfNoneMatch)
 }
 
 /// `wait` of a `Prefer` field (RFC 7240 section 4.3), in seconds.
@@ -159,7 +166,10 @@ mod tests {
     use super::*;
     use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
 
-    const WAITS: Waits = Waits { default: Duration::ZERO, max: Duration::from_secs(55) };
+    const WAITS: Waits = Waits {
+        default: Duration::ZERO,
+        max: Duration::from_secs(55),
+    };
 
     fn ask(request_line: &str, fields: &str) -> Result<Ask, AskError> {
         let text = format!("{request_line} HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
@@ -171,7 +181,10 @@ mod tests {
     #[test]
     fn a_plain_poll_asks_for_the_value_now() {
         let plain = ask("GET /poll/a?x=1", "").unwrap();
-        assert_eq!((plain.condition, plain.wait), (Condition::None, Duration::ZERO));
+        assert_eq!(
+            (plain.condition, plain.wait),
+            (Condition::None, Duration::ZERO)
+        );
     }
 
     #[test]
@@ -182,7 +195,10 @@ mod tests {
         assert_eq!(seconds("GET /p?wait=250ms", ""), 250);
         assert_eq!(seconds("GET /p?wait=99999", ""), 55_000);
         assert_eq!(seconds("GET /p", "Prefer: wait=7\r\n"), 7_000);
-        assert_eq!(seconds("GET /p", "Prefer: respond-async, wait=7;foo\r\n"), 7_000);
+        assert_eq!(
+            seconds("GET /p", "Prefer: respond-async, wait=7;foo\r\n"),
+            7_000
+        );
         assert_eq!(seconds("GET /p", "Prefer: wait=soon\r\n"), 0);
         assert!(ask("GET /p", "Prefer: wait=7\r\n").unwrap().preferred);
     }
@@ -202,7 +218,10 @@ mod tests {
         let text = String::from_utf8(cursor.text().bare().to_vec()).unwrap();
         let field = format!("If-None-Match: \"{text}\"\r\n");
         assert_eq!(ask("POST /p", &field).unwrap().condition, Condition::None);
-        assert_eq!(ask("GET /p", &field).unwrap().condition, Condition::IfNoneMatch(cursor));
+        assert_eq!(
+            ask("GET /p", &field).unwrap().condition,
+            Condition::IfNoneMatch(cursor)
+        );
         let line = format!("POST /p?since={text}");
         assert_eq!(ask(&line, "").unwrap().condition, Condition::Since(cursor));
     }

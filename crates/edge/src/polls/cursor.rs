@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 /// base64url. The same bytes have the same cursor on every server and after every restart, so a
 /// client may change servers, and a value set again wakes nobody.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Cursor(u64);
+pub(crate) struct Cursor(u64);
 
 /// Characters of a written cursor.
 const TEXT_BYTES: usize = 11;
@@ -17,7 +17,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 impl Cursor {
     /// The cursor of a value.
-    pub fn of(value: &[u8], flags: u32) -> Self {
+    pub(crate) fn of(value: &[u8], flags: u32) -> Self {
         if flags == 0 {
             return Self(xxh3_64(value));
         }
@@ -31,7 +31,7 @@ impl Cursor {
     /// compressing proxy adds (`-gzip`). `None` for anything else, which no value has.
     ///
     /// Source: RFC 9110 section 8.8.3; comparison is weak (section 13.1.2).
-    pub fn parse(text: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let text = text.trim_ascii();
         let text = text.strip_prefix(b"W/").unwrap_or(text);
         let text = text.strip_prefix(b"\"").unwrap_or(text);
@@ -41,14 +41,21 @@ impl Cursor {
         if !suffix.is_empty() && !suffix.starts_with(b"-") {
             return None;
         }
-        digits.iter().try_fold(0_u128, |bits, digit| Some(bits << 6 | u128::from(value(*digit)?))).and_then(
-            // 66 bits of digits carry 64 of hash; the two to spare are written as 0.
-            |bits| (bits & 3 == 0).then_some(Self((bits >> 2) as u64)),
-        )
+        digits
+            .iter()
+            .try_fold(0_u128, |bits, digit| {
+                Some(bits << 6 | u128::from(value(*digit)?))
+            })
+            .and_then(
+                // 66 bits of digits carry 64 of hash; the two to spare are written as 0.
+                |bits| {
+                    (bits.trailing_zeros() >= 2 || bits == 0).then_some(Self((bits >> 2) as u64))
+                },
+            )
     }
 
     /// The cursor as text, without quotes.
-    pub fn text(self) -> CursorText {
+    pub(crate) fn text(self) -> CursorText {
         let bits = u128::from(self.0) << 2;
         let mut quoted = [b'"'; TEXT_BYTES + 2];
         for (place, digit) in quoted[1..=TEXT_BYTES].iter_mut().enumerate() {
@@ -60,16 +67,16 @@ impl Cursor {
 
 /// A written cursor.
 #[derive(Clone, Copy)]
-pub struct CursorText([u8; TEXT_BYTES + 2]);
+pub(crate) struct CursorText([u8; TEXT_BYTES + 2]);
 
 impl CursorText {
     /// As an entity tag, in quotes.
-    pub fn entity_tag(&self) -> &[u8] {
+    pub(crate) fn entity_tag(&self) -> &[u8] {
         &self.0
     }
 
     /// Without quotes.
-    pub fn bare(&self) -> &[u8] {
+    pub(crate) fn bare(&self) -> &[u8] {
         &self.0[1..=TEXT_BYTES]
     }
 }
@@ -115,7 +122,15 @@ mod tests {
 
     #[test]
     fn foreign_tags_are_no_cursor() {
-        for foreign in ["", "\"\"", "*", "\"5d8c72a5edda8\"", "\"abc\"", "\"AAAAAAAAAAB\"", "\"!!!!!!!!!!!\""] {
+        for foreign in [
+            "",
+            "\"\"",
+            "*",
+            "\"5d8c72a5edda8\"",
+            "\"abc\"",
+            "\"AAAAAAAAAAB\"",
+            "\"!!!!!!!!!!!\"",
+        ] {
             assert_eq!(Cursor::parse(foreign.as_bytes()), None, "{foreign}");
         }
     }

@@ -51,13 +51,16 @@ pub(crate) struct Rules {
 pub(crate) fn decide(ask: &Ask, found: Option<Content>, stage: Stage, rules: Rules) -> Decision {
     match (found, stage) {
         (Some(content), _) if !ask.has(content.cursor) => Decision::Value,
-        (Some(_), Stage::Ended) => Decision::NotModified(ended_status(ask)),
+        (None, Stage::Ended) if ask.condition == Condition::None => Decision::NotFound,
+        (_, Stage::Ended) => Decision::NotModified(ended_status(ask)),
         (Some(_), Stage::Arrived) if ask.wait.is_zero() || ask.condition == Condition::Any => {
             Decision::NotModified(unchanged_status(ask))
         }
         (Some(_), Stage::Arrived | Stage::Held) => Decision::Wait,
         (None, Stage::Arrived) => match rules {
-            Rules { has_upstream: true, .. } => Decision::Miss,
+            Rules {
+                has_upstream: true, ..
+            } => Decision::Miss,
             // Nothing is there and the client has nothing: it waits for the first value.
             _ if !ask.wait.is_zero() && ask.condition == Condition::None => Decision::Wait,
             _ => Decision::NotFound,
@@ -68,8 +71,6 @@ pub(crate) fn decide(ask: &Ask, found: Option<Content>, stage: Stage, rules: Rul
             OnDelete::Origin if rules.has_upstream => Decision::Miss,
             OnDelete::Origin | OnDelete::NotFound => Decision::NotFound,
         },
-        (None, Stage::Ended) if ask.condition == Condition::None => Decision::NotFound,
-        (None, Stage::Ended) => Decision::NotModified(ended_status(ask)),
     }
 }
 
@@ -91,14 +92,25 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const RULES: Rules = Rules { on_delete: OnDelete::Origin, has_upstream: true };
+    const RULES: Rules = Rules {
+        on_delete: OnDelete::Origin,
+        has_upstream: true,
+    };
 
     fn ask(method: Method, condition: Condition, seconds: u64) -> Ask {
-        Ask { method, condition, wait: Duration::from_secs(seconds), preferred: false }
+        Ask {
+            method,
+            condition,
+            wait: Duration::from_secs(seconds),
+            preferred: false,
+        }
     }
 
     fn content(value: &[u8]) -> Content {
-        Content { cursor: Cursor::of(value, 0), is_empty: value.is_empty() }
+        Content {
+            cursor: Cursor::of(value, 0),
+            is_empty: value.is_empty(),
+        }
     }
 
     #[test]
@@ -106,8 +118,12 @@ mod tests {
         let old = Condition::Since(Cursor::of(b"old", 0));
         for condition in [Condition::None, Condition::Foreign, old] {
             for stage in [Stage::Arrived, Stage::Held, Stage::Ended] {
-                let decision =
-                    decide(&ask(Method::Get, condition, 25), Some(content(b"new")), stage, RULES);
+                let decision = decide(
+                    &ask(Method::Get, condition, 25),
+                    Some(content(b"new")),
+                    stage,
+                    RULES,
+                );
                 assert_eq!(decision, Decision::Value, "{condition:?} {stage:?}");
             }
         }
@@ -122,14 +138,32 @@ mod tests {
         let at = |method, condition, seconds, stage| {
             decide(&ask(method, condition, seconds), found, stage, RULES)
         };
-        assert_eq!(at(Method::Get, matching, 0, Stage::Arrived), Decision::NotModified(304));
-        assert_eq!(at(Method::Get, since, 0, Stage::Arrived), Decision::NotModified(304));
-        assert_eq!(at(Method::Post, since, 0, Stage::Arrived), Decision::NotModified(204));
+        assert_eq!(
+            at(Method::Get, matching, 0, Stage::Arrived),
+            Decision::NotModified(304)
+        );
+        assert_eq!(
+            at(Method::Get, since, 0, Stage::Arrived),
+            Decision::NotModified(304)
+        );
+        assert_eq!(
+            at(Method::Post, since, 0, Stage::Arrived),
+            Decision::NotModified(204)
+        );
         assert_eq!(at(Method::Get, matching, 9, Stage::Arrived), Decision::Wait);
         assert_eq!(at(Method::Get, matching, 9, Stage::Held), Decision::Wait);
-        assert_eq!(at(Method::Get, matching, 9, Stage::Ended), Decision::NotModified(304));
-        assert_eq!(at(Method::Get, since, 9, Stage::Ended), Decision::NotModified(204));
-        assert_eq!(at(Method::Get, Condition::Any, 9, Stage::Arrived), Decision::NotModified(304));
+        assert_eq!(
+            at(Method::Get, matching, 9, Stage::Ended),
+            Decision::NotModified(304)
+        );
+        assert_eq!(
+            at(Method::Get, since, 9, Stage::Ended),
+            Decision::NotModified(204)
+        );
+        assert_eq!(
+            at(Method::Get, Condition::Any, 9, Stage::Arrived),
+            Decision::NotModified(304)
+        );
     }
 
     #[test]
@@ -141,30 +175,57 @@ mod tests {
                 assert_eq!(decide(&poll, None, Stage::Arrived, RULES), Decision::Miss);
             }
         }
-        assert_eq!(decide(&ask(Method::Get, since, 9), None, Stage::Held, RULES), Decision::Miss);
+        assert_eq!(
+            decide(&ask(Method::Get, since, 9), None, Stage::Held, RULES),
+            Decision::Miss
+        );
     }
 
     #[test]
     fn without_an_app_a_poll_with_nothing_waits_for_the_first_value() {
-        let rules = Rules { has_upstream: false, ..RULES };
+        let rules = Rules {
+            has_upstream: false,
+            ..RULES
+        };
         let nothing = ask(Method::Get, Condition::None, 9);
-        assert_eq!(decide(&nothing, None, Stage::Arrived, rules), Decision::Wait);
+        assert_eq!(
+            decide(&nothing, None, Stage::Arrived, rules),
+            Decision::Wait
+        );
         assert_eq!(decide(&nothing, None, Stage::Held, rules), Decision::Wait);
-        assert_eq!(decide(&nothing, None, Stage::Ended, rules), Decision::NotFound);
+        assert_eq!(
+            decide(&nothing, None, Stage::Ended, rules),
+            Decision::NotFound
+        );
         let impatient = ask(Method::Get, Condition::None, 0);
-        assert_eq!(decide(&impatient, None, Stage::Arrived, rules), Decision::NotFound);
+        assert_eq!(
+            decide(&impatient, None, Stage::Arrived, rules),
+            Decision::NotFound
+        );
         let since = ask(Method::Get, Condition::Since(Cursor::of(b"v", 0)), 9);
-        assert_eq!(decide(&since, None, Stage::Arrived, rules), Decision::NotFound);
+        assert_eq!(
+            decide(&since, None, Stage::Arrived, rules),
+            Decision::NotFound
+        );
         assert_eq!(decide(&since, None, Stage::Held, rules), Decision::NotFound);
     }
 
     #[test]
     fn a_route_may_keep_waiting_for_a_key_that_went_away() {
-        let rules = Rules { on_delete: OnDelete::KeepWaiting, has_upstream: true };
+        let rules = Rules {
+            on_delete: OnDelete::KeepWaiting,
+            has_upstream: true,
+        };
         let since = ask(Method::Get, Condition::Since(Cursor::of(b"v", 0)), 9);
         assert_eq!(decide(&since, None, Stage::Held, rules), Decision::Wait);
-        assert_eq!(decide(&since, None, Stage::Ended, rules), Decision::NotModified(204));
-        let rules = Rules { on_delete: OnDelete::NotFound, has_upstream: true };
+        assert_eq!(
+            decide(&since, None, Stage::Ended, rules),
+            Decision::NotModified(204)
+        );
+        let rules = Rules {
+            on_delete: OnDelete::NotFound,
+            has_upstream: true,
+        };
         assert_eq!(decide(&since, None, Stage::Held, rules), Decision::NotFound);
     }
 }

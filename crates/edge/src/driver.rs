@@ -1,0 +1,362 @@
+//! One loop of the edge: which component owns which token, and what a turn sends at its end.
+
+use crate::admin::Admin;
+use crate::metrics::LoopMetrics;
+use crate::polls::{Polls, Source, seconds};
+use crate::store_server::StoreServer;
+use crate::upstream::{Upstream, UpstreamEvent, UpstreamRequest};
+use dwell_engine::{Http, Kinds};
+use dwell_evloop::{Context, Driver, Readiness, Sender, Token};
+use dwell_memcache::{Client, Completion, Failure, Outcome};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The kinds of the tokens a loop of the edge delivers.
+pub(crate) mod kind {
+    pub(crate) const CLIENT_LISTENER: u8 = 1;
+    pub(crate) const CLIENT: u8 = 2;
+    pub(crate) const ADMIN_LISTENER: u8 = 3;
+    pub(crate) const ADMIN: u8 = 4;
+    pub(crate) const STORE_LISTENER: u8 = 5;
+    pub(crate) const STORE: u8 = 6;
+    pub(crate) const MEMCACHED: u8 = 7;
+    pub(crate) const UPSTREAM: u8 = 8;
+    pub(crate) const TIMER: u8 = 9;
+}
+
+pub(crate) const CLIENT_KINDS: Kinds = Kinds {
+    listener: kind::CLIENT_LISTENER,
+    connection: kind::CLIENT,
+};
+pub(crate) const ADMIN_KINDS: Kinds = Kinds {
+    listener: kind::ADMIN_LISTENER,
+    connection: kind::ADMIN,
+};
+
+/// Looks again at what polls wait for.
+const RECHECK: Token = Token::new(kind::TIMER, 0, 0);
+/// Drops expired items of the embedded store; the first loop does it for all.
+const EXPIRE: Token = Token::new(kind::TIMER, 0, 1);
+/// Ends a share of the held polls while the server drains.
+const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
+
+/// How often a loop looks at keys of the embedded store that its polls wait for, although the
+/// store tells of every change.
+const EMBEDDED_RECHECK: Duration = Duration::from_secs(15);
+const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
+/// Items one sweep looks at.
+const EXPIRE_BUDGET: usize = 4096;
+const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Held polls that end at once when the server drains, before the rest is spread.
+const DRAIN_SHARE_MIN: usize = 256;
+
+/// What loops tell one another.
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    /// The embedded store's item under this key is not what this loop last read.
+    Changed(Box<[u8]>),
+    /// End in order.
+    Drain,
+    /// End at once.
+    Stop,
+}
+
+/// Everything on one loop.
+#[derive(Debug)]
+pub(crate) struct EdgeLoop {
+    pub(crate) http: Http,
+    pub(crate) polls: Polls,
+    pub(crate) admin: Option<Admin>,
+    pub(crate) store_server: Option<StoreServer>,
+    pub(crate) memcached: Option<Client>,
+    pub(crate) upstream: Option<Upstream>,
+    pub(crate) source: Source,
+    pub(crate) metrics: Arc<LoopMetrics>,
+    /// Every loop's inbox, for the loop that hears the signals.
+    pub(crate) everyone: Vec<Sender<Message>>,
+    pub(crate) recheck_interval: Duration,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) draining: Option<Drain>,
+}
+
+/// A server that is ending.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    ends: Instant,
+    /// Held polls that end with each step.
+    share: usize,
+}
+
+impl EdgeLoop {
+    /// How often what polls wait for is looked at again.
+    pub(crate) fn recheck_interval(source: &Source, sweep_interval: Duration) -> Duration {
+        match source {
+            Source::Embedded(..) => EMBEDDED_RECHECK,
+            Source::Memcached => sweep_interval,
+        }
+    }
+
+    /// Begins the first loop's upkeep of the embedded store.
+    pub(crate) fn keep_store_swept(context: &mut Context) {
+        context.arm(EXPIRE, EXPIRE_INTERVAL);
+    }
+
+    fn timer(&mut self, context: &mut Context, timer: Token) {
+        match timer {
+            RECHECK => self.polls.recheck(context, &mut self.http),
+            EXPIRE => {
+                if let Source::Embedded(store, _) = &self.source {
+                    store.sweep(seconds(context), EXPIRE_BUDGET);
+                    context.arm(EXPIRE, EXPIRE_INTERVAL);
+                }
+            }
+            DRAIN => self.drain_step(context),
+            _ => {}
+        }
+    }
+
+    fn begin_drain(&mut self, context: &mut Context) {
+        if self.draining.is_some() {
+            return;
+        }
+        tracing::info!(waiting = self.polls.waiting(), "draining");
+        // The first half of the time is for ending waits, the second for what is still under way.
+        let steps = (self.drain_timeout / 2).as_millis() / DRAIN_INTERVAL.as_millis();
+        let share = self
+            .polls
+            .waiting()
+            .div_ceil((steps as usize).max(1))
+            .max(DRAIN_SHARE_MIN);
+        self.draining = Some(Drain {
+            ends: context.now() + self.drain_timeout,
+            share,
+        });
+        self.http.drain(context, &mut self.polls);
+        if let Some(server) = &mut self.store_server {
+            server.drain(context);
+        }
+        if let Some(admin) = &mut self.admin {
+            admin.drain();
+        }
+        self.drain_step(context);
+    }
+
+    fn drain_step(&mut self, context: &mut Context) {
+        let Some(drain) = &self.draining else { return };
+        self.polls.drain(context, &mut self.http, drain.share);
+        if context.now() >= drain.ends {
+            tracing::warn!(connections = self.http.connections(), "drain time is over");
+            self.http.close_all(context, &mut self.polls);
+        } else {
+            context.arm(DRAIN, DRAIN_INTERVAL);
+        }
+    }
+
+    /// Sends what the turn has collected: lookups first, as their failures may cause forwards.
+    fn send_outbox(&mut self, context: &mut Context) {
+        loop {
+            self.send_lookups(context);
+            let forwards = std::mem::take(&mut self.polls.outbox.forwards);
+            if forwards.is_empty() {
+                break;
+            }
+            for forward in forwards {
+                self.send_forward(context, forward);
+            }
+        }
+    }
+
+    fn send_lookups(&mut self, context: &mut Context) {
+        let Some(client) = &mut self.memcached else {
+            return;
+        };
+        let (polls, http) = (&mut self.polls, &mut self.http);
+        for lookup in std::mem::take(&mut polls.outbox.lookups) {
+            let Some(name) = polls.lookup_sent(lookup) else {
+                continue;
+            };
+            if client.get(name, lookup.to_bits()).is_err() {
+                // The queue to memcached is full: as good as a server that does not answer.
+                let outcome = Outcome::Failed(Failure::Unavailable);
+                let tag = lookup.to_bits();
+                polls.completed(
+                    context,
+                    http,
+                    &Completion {
+                        tag,
+                        server: 0,
+                        epoch: 0,
+                        outcome,
+                    },
+                );
+            }
+        }
+        for key in std::mem::take(&mut polls.outbox.versions) {
+            let Some(name) = polls.waited_name(key) else {
+                continue;
+            };
+            // A sweep that does not fit is done by the next one.
+            let _ = client.version(name, key.to_bits());
+        }
+        client.flush(
+            context,
+            &mut |context: &mut Context, completion: Completion<'_>| {
+                polls.completed(context, http, &completion);
+            },
+        );
+    }
+
+    fn send_forward(&mut self, context: &mut Context, forward: crate::polls::Forward) {
+        let Some(upstream) = &mut self.upstream else {
+            return;
+        };
+        let tag = forward.fetch.to_bits();
+        let request = UpstreamRequest {
+            bytes: forward.bytes,
+            is_head: forward.is_head,
+            is_idempotent: forward.is_idempotent,
+            tag,
+        };
+        if let Err(error) = upstream.send(context, request) {
+            let event = UpstreamEvent::Failed { tag, error };
+            self.polls.fetched(context, &mut self.http, event);
+        }
+    }
+
+    fn keep_counts(&self) {
+        self.metrics.turns.increment();
+        self.metrics
+            .connections_open
+            .set(figure(self.http.connections()));
+        self.metrics.waits_held.set(figure(self.polls.waiting()));
+        self.metrics
+            .watched_keys
+            .set(figure(self.polls.watched_keys()));
+    }
+}
+
+impl Driver for EdgeLoop {
+    type Message = Message;
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        match token.kind() {
+            kind::CLIENT | kind::CLIENT_LISTENER => {
+                self.http.ready(context, token, readiness, &mut self.polls);
+            }
+            kind::MEMCACHED => {
+                let (polls, http) = (&mut self.polls, &mut self.http);
+                if let Some(client) = &mut self.memcached {
+                    client.ready(
+                        context,
+                        token,
+                        readiness,
+                        &mut |context: &mut Context, done: Completion<'_>| {
+                            polls.completed(context, http, &done);
+                        },
+                    );
+                }
+            }
+            kind::UPSTREAM => {
+                let (polls, http) = (&mut self.polls, &mut self.http);
+                if let Some(upstream) = &mut self.upstream {
+                    upstream.ready(
+                        context,
+                        token,
+                        readiness,
+                        &mut |context: &mut Context, event| {
+                            polls.fetched(context, http, event);
+                        },
+                    );
+                }
+            }
+            kind::STORE | kind::STORE_LISTENER => {
+                if let Some(server) = &mut self.store_server {
+                    server.ready(context, token, readiness);
+                }
+            }
+            kind::ADMIN | kind::ADMIN_LISTENER => {
+                if let Some(admin) = &mut self.admin {
+                    admin.ready(context, token, readiness);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        match token.kind() {
+            kind::CLIENT | kind::CLIENT_LISTENER => {
+                self.http.expired(context, token, &mut self.polls);
+            }
+            kind::MEMCACHED => {
+                let (polls, http) = (&mut self.polls, &mut self.http);
+                if let Some(client) = &mut self.memcached {
+                    client.expired(
+                        context,
+                        token,
+                        &mut |context: &mut Context, done: Completion<'_>| {
+                            polls.completed(context, http, &done);
+                        },
+                    );
+                }
+            }
+            kind::UPSTREAM => {
+                let (polls, http) = (&mut self.polls, &mut self.http);
+                if let Some(upstream) = &mut self.upstream {
+                    upstream.expired(context, token, &mut |context: &mut Context, event| {
+                        polls.fetched(context, http, event);
+                    });
+                }
+            }
+            kind::STORE | kind::STORE_LISTENER => {
+                if let Some(server) = &mut self.store_server {
+                    server.expired(context, token);
+                }
+            }
+            kind::ADMIN | kind::ADMIN_LISTENER => {
+                if let Some(admin) = &mut self.admin {
+                    admin.expired(context, token);
+                }
+            }
+            kind::TIMER => self.timer(context, token),
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, context: &mut Context, message: Message) {
+        match message {
+            Message::Changed(name) => self.polls.changed(context, &mut self.http, &name),
+            Message::Drain => self.begin_drain(context),
+            Message::Stop => context.stop(),
+        }
+    }
+
+    fn signal(&mut self, context: &mut Context, signal: i32) {
+        let message = match self.draining {
+            None => Message::Drain,
+            Some(_) => Message::Stop,
+        };
+        tracing::info!(signal, "ending");
+        for sender in &self.everyone {
+            // A loop whose inbox is full is told by the end of the process.
+            let _ = sender.send(message.clone());
+        }
+        self.message(context, message);
+    }
+
+    fn turn_end(&mut self, context: &mut Context) {
+        self.send_outbox(context);
+        if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
+            context.arm(RECHECK, self.recheck_interval);
+        }
+        if self.draining.is_some() && self.http.connections() == 0 && self.polls.is_idle() {
+            context.stop();
+        }
+        self.keep_counts();
+    }
+}
+
+/// A count as a gauge shows it.
+fn figure(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,236 @@
+//! The answers a poll can get, and where they go.
+
+use super::ask::{Ask, Condition};
+use super::cursor::{Cursor, CursorText};
+use super::decide::Content;
+use crate::config::{EmptyAnswer, RouteConfig};
+use bytes::Bytes;
+use dwell_engine::{Body, ExchangeId, Http, Reply, Response};
+use dwell_evloop::Context;
+use dwell_store::Item;
+
+/// Where an answer goes: to the request at hand, or to one that is held.
+pub(crate) enum To<'a, 'r> {
+    Now(&'a mut Reply<'r>),
+    Held(&'a mut Http, ExchangeId),
+}
+
+impl To<'_, '_> {
+    pub(crate) fn send(&mut self, context: &mut Context, response: &Response<'_>) {
+        match self {
+            Self::Now(reply) => reply.send(response),
+            Self::Held(http, exchange) => {
+                http.answer(context, *exchange, response);
+            }
+        }
+    }
+
+    /// A status with a line of text.
+    pub(crate) fn text(&mut self, context: &mut Context, status: u16, text: &str) {
+        self.text_with(context, status, text, &[]);
+    }
+
+    /// A status with a line of text and further fields.
+    pub(crate) fn text_with(
+        &mut self,
+        context: &mut Context,
+        status: u16,
+        text: &str,
+        fields: &[(&str, &[u8])],
+    ) {
+        let mut all: Vec<(&str, &[u8])> = vec![
+            ("Content-Type", b"text/plain; charset=utf-8"),
+            ("Cache-Control", b"no-store"),
+        ];
+        all.extend_from_slice(fields);
+        let body = format!("{text}\n");
+        let body = Body::Slice(body.as_bytes());
+        self.send(
+            context,
+            &Response {
+                status,
+                fields: &all,
+                body,
+            },
+        );
+    }
+}
+
+/// A value as the cache gave it.
+#[derive(Clone, Copy)]
+pub(crate) struct Found<'a> {
+    pub(crate) content: Content,
+    body: Value<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Value<'a> {
+    Borrowed(&'a [u8]),
+    Stored(&'a Item),
+}
+
+impl<'a> Found<'a> {
+    pub(crate) fn borrowed(value: &'a [u8], flags: u32) -> Self {
+        Self {
+            content: content(value, flags),
+            body: Value::Borrowed(value),
+        }
+    }
+
+    pub(crate) fn stored(item: &'a Item) -> Self {
+        Self {
+            content: content(&item.value, item.flags),
+            body: Value::Stored(item),
+        }
+    }
+
+    /// A value large enough to be worth it is shared with the store and never copied.
+    fn body(&self) -> Body<'a> {
+        const SHARE_BYTES_MIN: usize = 16 * 1024;
+        match self.body {
+            Value::Borrowed(value) => Body::Slice(value),
+            Value::Stored(item) if item.value.len() < SHARE_BYTES_MIN => Body::Slice(&item.value),
+            Value::Stored(item) => Body::Shared(Bytes::from_owner(item.value.clone())),
+        }
+    }
+}
+
+fn content(value: &[u8], flags: u32) -> Content {
+    Content {
+        cursor: Cursor::of(value, flags),
+        is_empty: value.is_empty(),
+    }
+}
+
+const EXPOSED: (&str, &[u8]) = ("Access-Control-Expose-Headers", b"ETag, Poll-Cursor");
+const HIT: (&str, &[u8]) = ("Cache-Status", b"dwell; hit");
+
+/// Sends the value.
+pub(crate) fn value(
+    to: &mut To<'_, '_>,
+    context: &mut Context,
+    route: &RouteConfig,
+    ask: &Ask,
+    found: &Found<'_>,
+) {
+    let texts = Texts::of(ask, found.content.cursor);
+    let no_content = found.content.is_empty && route.empty == EmptyAnswer::NoContent;
+    let content_type: (&str, &[u8]) = ("Content-Type", route.content_type.as_bytes());
+    let mut fields = Fields::new(ask, &texts);
+    if !no_content {
+        fields.push(content_type);
+    }
+    fields.push(HIT);
+    let body = if no_content {
+        Body::Empty
+    } else {
+        found.body()
+    };
+    let status = if no_content { 204 } else { 200 };
+    to.send(
+        context,
+        &Response {
+            status,
+            fields: fields.as_slice(),
+            body,
+        },
+    );
+}
+
+/// Sends that there is no news; the cursor is repeated.
+pub(crate) fn not_modified(
+    to: &mut To<'_, '_>,
+    context: &mut Context,
+    ask: &Ask,
+    current: Option<Cursor>,
+    status: u16,
+) {
+    let known = match ask.condition {
+        Condition::IfNoneMatch(cursor) | Condition::Since(cursor) => Some(cursor),
+        Condition::None | Condition::Foreign | Condition::Any => None,
+    };
+    let Some(cursor) = current.or(known) else {
+        return to.send(
+            context,
+            &Response {
+                status,
+                fields: &[],
+                body: Body::Empty,
+            },
+        );
+    };
+    let texts = Texts::of(ask, cursor);
+    let mut fields = Fields::new(ask, &texts);
+    fields.push(HIT);
+    to.send(
+        context,
+        &Response {
+            status,
+            fields: fields.as_slice(),
+            body: Body::Empty,
+        },
+    );
+}
+
+/// What the fields of one answer are written from.
+struct Texts {
+    cursor: CursorText,
+    /// Empty, and free, unless the client asked with `Prefer`.
+    preference: String,
+}
+
+impl Texts {
+    fn of(ask: &Ask, cursor: Cursor) -> Self {
+        let preference = if ask.preferred {
+            format!("wait={}", ask.wait.as_secs())
+        } else {
+            String::new()
+        };
+        Self {
+            cursor: cursor.text(),
+            preference,
+        }
+    }
+}
+
+/// A fixed place for the fields of an answer.
+struct Fields<'a> {
+    list: [(&'a str, &'a [u8]); 8],
+    length: usize,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of every answer that has a cursor.
+    fn new(ask: &Ask, texts: &'a Texts) -> Self {
+        let mut fields = Self {
+            list: [("", b""); 8],
+            length: 0,
+        };
+        fields.push(("ETag", texts.cursor.entity_tag()));
+        // Proxies that compress drop or weaken ETag; this one they leave alone.
+        fields.push(("Poll-Cursor", texts.cursor.bare()));
+        fields.push(EXPOSED);
+        // Browsers serialise equal cacheable requests, and two tabs may wait for one key.
+        let control: &[u8] = if ask.wait.is_zero() {
+            b"private, no-cache"
+        } else {
+            b"no-store"
+        };
+        fields.push(("Cache-Control", control));
+        if ask.preferred {
+            fields.push(("Preference-Applied", texts.preference.as_bytes()));
+        }
+        fields
+    }
+
+    fn push(&mut self, field: (&'a str, &'a [u8])) {
+        if let Some(place) = self.list.get_mut(self.length) {
+            *place = field;
+            self.length += 1;
+        }
+    }
+
+    fn as_slice(&self) -> &[(&'a str, &'a [u8])] {
+        &self.list[..self.length]
+    }
+}

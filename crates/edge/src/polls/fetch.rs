@@ -1,0 +1,351 @@
+//! Misses and requests that are no polls: what goes to the upstream, and who gets its answer.
+
+use super::answers::To;
+use super::arrive::plain_ask;
+use super::ask::{Ask, Method};
+use super::tables::{Fetch, KeptRequest, NO_ROUTE, Place, Poll};
+use super::{Forward, Polls, held};
+use crate::metrics::{PollOutcome, StatusClass, UpstreamOutcome};
+use crate::upstream::{Answer, ForwardedFor, UpstreamError, UpstreamEvent, encode_request};
+use dwell_engine::{Body, Http, Outcome, Request, Response};
+use dwell_evloop::{Context, Token};
+use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
+use std::net::SocketAddr;
+
+/// How the answers of a fetch tell where they come from (RFC 9211).
+const FETCHED: &[u8] = b"dwell; fwd=miss";
+const COLLAPSED: &[u8] = b"dwell; fwd=miss; collapsed";
+const BYPASSED: &[u8] = b"dwell; fwd=bypass";
+
+impl Polls {
+    /// A request that is no poll.
+    pub(super) fn forward(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        reply: &mut dwell_engine::Reply<'_>,
+    ) -> Outcome {
+        let mut to = To::Now(reply);
+        if self.config.upstream.url.is_none() {
+            to.text(context, 404, "no route and no upstream");
+            return Outcome::Answered;
+        }
+        let ask = plain_ask(request.head);
+        self.start_fetch(context, &ask, NO_ROUTE, None, request, &mut to)
+    }
+
+    /// A poll whose key has no value, as it arrives.
+    pub(super) fn miss(
+        &mut self,
+        context: &mut Context,
+        ask: &Ask,
+        route: u16,
+        name: &[u8],
+        request: &Request<'_>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        let shared = self.is_shared(ask, route);
+        let key = if shared { self.keys.enter(name) } else { None };
+        let under_way = key.and_then(|key| self.keys.get(key)?.fetch);
+        let Some(fetch) = under_way else {
+            return self.start_fetch(context, ask, route, key, request, to);
+        };
+        let poll = self.record(context, ask, route, request, Place::Fetch(fetch));
+        let joined = self.records.insert(poll).ok();
+        if let Some(poll) = joined {
+            self.join_fetch(fetch, poll);
+        }
+        self.hold_or_refuse(context, joined, to)
+    }
+
+    /// A poll that was held, and whose key has no value.
+    pub(super) fn miss_later(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Token,
+        mut poll: Poll,
+    ) {
+        let shared = self.is_shared(&poll.ask, poll.route);
+        if let (true, Some(fetch)) = (shared, self.keys.get(key).and_then(|key| key.fetch)) {
+            poll.place = Place::Fetch(fetch);
+            self.place_in_fetch(context, http, fetch, poll);
+            return;
+        }
+        self.send_kept(context, http, shared.then_some(key), poll);
+    }
+
+    /// Sends the kept request of a poll to the upstream.
+    fn send_kept(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Option<Token>,
+        mut poll: Poll,
+    ) {
+        let peer = http.peer_address(poll.exchange);
+        let encoded = poll
+            .request
+            .as_deref()
+            .and_then(|kept| self.encode_kept(kept, peer));
+        let started = encoded.and_then(|forward| self.open_fetch(key, forward));
+        let Some(fetch) = started else {
+            self.metrics.polls.increment(PollOutcome::NotFound);
+            return held(http, &poll).text(context, 404, "no such key");
+        };
+        poll.place = Place::Fetch(fetch);
+        self.place_in_fetch(context, http, fetch, poll);
+    }
+
+    /// Puts a held poll among those that a fetch answers.
+    fn place_in_fetch(&mut self, context: &mut Context, http: &mut Http, fetch: Token, poll: Poll) {
+        let exchange = poll.exchange;
+        match self.records.insert(poll) {
+            Ok(token) => {
+                self.join_fetch(fetch, token);
+                http.hold(context, exchange, token.to_bits(), None);
+            }
+            // It was taken out of this table a moment ago, so there is room.
+            Err(poll) => self.refuse(context, &mut held(http, &poll), "too many requests"),
+        }
+    }
+
+    fn join_fetch(&mut self, fetch: Token, poll: Token) {
+        if let Some(fetch) = self.fetches.get_mut(fetch) {
+            if !fetch.polls.is_empty() {
+                self.metrics
+                    .upstream_requests
+                    .increment(UpstreamOutcome::Coalesced);
+            }
+            fetch.polls.push(poll);
+        }
+    }
+
+    /// Sends the request at hand to the upstream.
+    fn start_fetch(
+        &mut self,
+        context: &mut Context,
+        ask: &Ask,
+        route: u16,
+        key: Option<Token>,
+        request: &Request<'_>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        let To::Now(reply) = to else {
+            return Outcome::Close;
+        };
+        let peer = reply.peer_address();
+        let forward = self.encode(request.head, request.body, peer);
+        let token = self.open_fetch(key, forward).and_then(|fetch| {
+            let mut poll = self.record(context, ask, route, request, Place::Fetch(fetch));
+            if key.is_none() {
+                // Nobody shares this fetch, so the request is never sent a second time.
+                poll.request = None;
+            }
+            let token = self.records.insert(poll).ok()?;
+            self.join_fetch(fetch, token);
+            Some(token)
+        });
+        self.hold_or_refuse(context, token, to)
+    }
+
+    /// Makes the record of a fetch and leaves its request in the outbox.
+    fn open_fetch(&mut self, key: Option<Token>, mut forward: Forward) -> Option<Token> {
+        let fetch = self
+            .fetches
+            .insert(Fetch {
+                key,
+                polls: Vec::new(),
+            })
+            .ok()?;
+        if let Some(record) = key.and_then(|key| self.keys.get_mut(key)) {
+            record.fetch = Some(fetch);
+        }
+        forward.fetch = fetch;
+        self.outbox.forwards.push(forward);
+        Some(fetch)
+    }
+
+    fn encode_kept(&self, kept: &KeptRequest, peer: Option<SocketAddr>) -> Option<Forward> {
+        let limits = HeadLimits {
+            head_bytes_max: self.config.limits.head_bytes_max,
+            target_bytes_max: self.config.limits.target_bytes_max,
+            field_count_max: self.config.limits.header_count_max,
+        };
+        let mut storage = FieldStorage::new();
+        let head = parse_request(kept.head(), &mut storage, &limits).ok()?;
+        Some(self.encode(&head, kept.body(), peer))
+    }
+
+    fn encode(&self, head: &RequestHead<'_, '_>, body: &[u8], peer: Option<SocketAddr>) -> Forward {
+        let url = self.config.upstream.url.as_ref();
+        let host = url.map_or_else(String::new, |url| url.address.to_string());
+        let forwarded = ForwardedFor {
+            peer: peer.map(|peer| peer.ip()),
+            proto: "http",
+        };
+        Forward {
+            // Replaced by the token of the fetch it becomes.
+            fetch: Token::from_bits(0),
+            bytes: encode_request(head, body, &host, forwarded),
+            is_head: head.method == "HEAD",
+            is_idempotent: is_idempotent(head.method),
+        }
+    }
+
+    /// Whether misses on one key share one request. A HEAD has no body to share with others.
+    fn is_shared(&self, ask: &Ask, route: u16) -> bool {
+        match ask.method {
+            Method::Get => true,
+            Method::Head => false,
+            Method::Post => self.route(route).is_some_and(|route| route.coalesce_post),
+        }
+    }
+
+    /// The upstream has answered, or failed to.
+    pub(crate) fn fetched(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
+        match event {
+            UpstreamEvent::Answer { tag, answer } => {
+                let outcome = match answer.status {
+                    500.. => UpstreamOutcome::ServerError,
+                    _ => UpstreamOutcome::Answered,
+                };
+                self.metrics.upstream_requests.increment(outcome);
+                self.answer_came(context, http, Token::from_bits(tag), &answer);
+            }
+            UpstreamEvent::Failed { tag, error } => {
+                self.fetch_failed(context, http, Token::from_bits(tag), &error);
+            }
+        }
+    }
+
+    fn answer_came(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: Token,
+        answer: &Answer,
+    ) {
+        let Some((key, polls)) = self.close_fetch(fetch) else {
+            return;
+        };
+        // A cookie is for the client whose request got it; the others ask for themselves.
+        let is_personal = answer
+            .fields
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+        for (place, token) in polls.into_iter().enumerate() {
+            let Some(poll) = self.records.remove(token) else {
+                continue;
+            };
+            if place > 0 && is_personal {
+                self.send_kept(context, http, None, poll);
+                continue;
+            }
+            let status = match (poll.route, place) {
+                (NO_ROUTE, _) => BYPASSED,
+                (_, 0) => FETCHED,
+                _ => COLLAPSED,
+            };
+            if poll.route != NO_ROUTE {
+                self.metrics.polls.increment(PollOutcome::Miss);
+            }
+            self.metrics
+                .request_duration
+                .observe(context.now().duration_since(poll.arrived));
+            self.pass_on(context, http, &poll, answer, status);
+        }
+        if let Some(key) = key {
+            self.keys.release(key);
+        }
+    }
+
+    /// Gives one client the upstream's answer.
+    fn pass_on(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        poll: &Poll,
+        answer: &Answer,
+        cache_status: &[u8],
+    ) {
+        let mut fields: Vec<(&str, &[u8])> = answer
+            .fields
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_ref()))
+            .collect();
+        fields.push(("Cache-Status", cache_status));
+        let body = match (poll.ask.method, answer.content_length) {
+            (Method::Head, Some(length)) => Body::Absent(length),
+            _ => Body::Shared(answer.body.clone()),
+        };
+        self.metrics
+            .http_requests
+            .increment(StatusClass::of(answer.status));
+        held(http, poll).send(
+            context,
+            &Response {
+                status: answer.status,
+                fields: &fields,
+                body,
+            },
+        );
+    }
+
+    fn fetch_failed(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: Token,
+        error: &UpstreamError,
+    ) {
+        self.metrics.upstream_requests.increment(outcome_of(error));
+        let Some((key, polls)) = self.close_fetch(fetch) else {
+            return;
+        };
+        let status = error.status();
+        for token in polls {
+            let Some(poll) = self.records.remove(token) else {
+                continue;
+            };
+            if poll.route != NO_ROUTE {
+                self.metrics.polls.increment(PollOutcome::Failed);
+            }
+            let text = format!("upstream: {error}");
+            if status == 503 {
+                self.refuse(context, &mut held(http, &poll), &text);
+            } else {
+                held(http, &poll).text(context, status, &text);
+            }
+        }
+        if let Some(key) = key {
+            self.keys.release(key);
+        }
+    }
+
+    /// Ends a fetch: nobody joins it any more.
+    fn close_fetch(&mut self, fetch: Token) -> Option<(Option<Token>, Vec<Token>)> {
+        let Fetch { key, polls } = self.fetches.remove(fetch)?;
+        if let Some(record) = key.and_then(|key| self.keys.get_mut(key)) {
+            record.fetch = None;
+        }
+        Some((key, polls))
+    }
+}
+
+/// Methods that may be sent twice (RFC 9110 section 9.2.2).
+fn is_idempotent(method: &str) -> bool {
+    matches!(
+        method,
+        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
+    )
+}
+
+/// What one failed request to the upstream counts as.
+fn outcome_of(error: &UpstreamError) -> UpstreamOutcome {
+    match error.status() {
+        503 => UpstreamOutcome::Refused,
+        504 => UpstreamOutcome::Timeout,
+        _ => UpstreamOutcome::BadAnswer,
+    }
+}

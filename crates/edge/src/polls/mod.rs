@@ -1,0 +1,223 @@
+//! The polls of one loop: answered, held or forwarded.
+//!
+//! A request becomes: route, key, lookup, and by [`decide`] one of *answer*, *wait*, *miss*. What
+//! cannot be answered at once is a [`Poll`](tables::Poll) record in one of three places: waiting
+//! for memcached, for a change of its key, or for the upstream. [`Polls`] never does I/O: it leaves
+//! lookups and forwarded requests in its [`Outbox`], which the driver sends when the turn ends, so
+//! that the lookups of a turn share one request.
+
+mod answers;
+mod arrive;
+mod ask;
+mod cursor;
+mod decide;
+mod fetch;
+mod tables;
+mod wake;
+
+pub(crate) use tables::kind;
+
+use crate::config::{Config, RouteConfig, share};
+use crate::demo::Demo;
+use crate::metrics::{LookupOutcome, LoopMetrics};
+use answers::To;
+use bytes::Bytes;
+use decide::Rules;
+use dwell_engine::Http;
+use dwell_evloop::{Context, Slab, Token};
+use dwell_store::{Item, Store, WatcherId};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tables::{Fetch, Keys, Lookup, NO_ROUTE, Place, Poll};
+
+/// Where values come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// The store in this process, where this loop waits under its own name.
+    Embedded(Arc<Store>, WatcherId),
+    /// memcached servers, asked at the end of each turn.
+    Memcached,
+}
+
+/// What the driver sends when the turn ends.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// Lookups, by token; their keys are in the tables.
+    pub(crate) lookups: Vec<Token>,
+    /// Keys whose version is asked for.
+    pub(crate) versions: Vec<Token>,
+    /// Requests for the upstream.
+    pub(crate) forwards: Vec<Forward>,
+}
+
+/// One request for the upstream, by the token of its fetch.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    pub(crate) fetch: Token,
+    pub(crate) bytes: Bytes,
+    pub(crate) is_head: bool,
+    pub(crate) is_idempotent: bool,
+}
+
+/// Everything one loop knows of its polls.
+#[derive(Debug)]
+pub(crate) struct Polls {
+    config: Arc<Config>,
+    metrics: Arc<LoopMetrics>,
+    source: Source,
+    pub(crate) outbox: Outbox,
+    keys: Keys,
+    records: Slab<Poll>,
+    lookups: Slab<Lookup>,
+    fetches: Slab<Fetch>,
+    waiting: usize,
+    waiting_max: usize,
+    draining: bool,
+    demo: Option<Demo>,
+    random: u64,
+    key_scratch: Vec<u8>,
+}
+
+impl Polls {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        metrics: Arc<LoopMetrics>,
+        source: Source,
+        seed: u64,
+    ) -> Self {
+        let loops = config.server.loops();
+        let held_max = share(config.limits.connections_max, loops);
+        let waiting_max = share(config.limits.waiters_max, loops);
+        Self {
+            config,
+            metrics,
+            source,
+            outbox: Outbox::default(),
+            keys: Keys::new(),
+            records: Slab::new(kind::POLL, held_max),
+            lookups: Slab::new(kind::LOOKUP, held_max),
+            fetches: Slab::new(kind::FETCH, held_max),
+            waiting: 0,
+            waiting_max,
+            draining: false,
+            demo: None,
+            random: seed | 1,
+            key_scratch: Vec::new(),
+        }
+    }
+
+    /// Serves the demonstration page and its app as well; the page names the store's address.
+    pub(crate) fn enable_demo(&mut self, store: SocketAddr) {
+        self.demo = Some(Demo::new(store));
+    }
+
+    /// Polls that wait for a change now.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Keys that polls wait for now.
+    pub(crate) fn watched_keys(&self) -> usize {
+        self.keys.waited()
+    }
+
+    /// Whether any exchange is still owed its answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn rules(&self, route: u16) -> Rules {
+        Rules {
+            on_delete: self
+                .route(route)
+                .map_or(crate::config::OnDelete::Origin, |r| r.on_delete),
+            has_upstream: self.config.upstream.url.is_some(),
+        }
+    }
+
+    fn route(&self, index: u16) -> Option<&RouteConfig> {
+        if index == NO_ROUTE {
+            None
+        } else {
+            self.config.routes.get(usize::from(index))
+        }
+    }
+
+    /// The embedded store's item under `name`.
+    fn stored(&self, context: &Context, name: &[u8]) -> Option<Item> {
+        match &self.source {
+            Source::Embedded(store, _) => store.get(name, seconds(context)),
+            Source::Memcached => None,
+        }
+    }
+
+    /// Takes a poll out of the table and out of the place where it waits.
+    fn remove(&mut self, poll: Token) -> Option<Poll> {
+        let removed = self.records.remove(poll)?;
+        if let Place::Waiting(key) = removed.place {
+            self.waiting = self.waiting.saturating_sub(1);
+            let polls = &self.records;
+            if let Some(record) = self.keys.get_mut(key) {
+                record.waiting.leave(|poll| polls.get(poll).is_some());
+                if record.waiting.is_empty() {
+                    self.stop_waiting_for(key);
+                }
+            }
+        }
+        Some(removed)
+    }
+
+    /// The last poll that waited for `key` is gone.
+    fn stop_waiting_for(&mut self, key: Token) {
+        self.keys.count_waited(false);
+        if let (Source::Embedded(store, watcher), Some(record)) = (&self.source, self.keys.get(key))
+        {
+            store.unwatch(&record.name, *watcher);
+        }
+        self.keys.release(key);
+    }
+
+    /// A number below `bound`, to spread clients in time; not for secrets (xorshift64).
+    fn random_below(&mut self, bound: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % bound.max(1)
+    }
+
+    /// `wait` and up to a sixteenth more, so that clients held together do not return together.
+    fn jittered(&mut self, wait: Duration) -> Duration {
+        let spread = wait.as_millis() as u64 / 16;
+        wait + Duration::from_millis(self.random_below(spread + 1))
+    }
+
+    /// Answers that a limit is reached, with a time to come back at.
+    fn refuse(&mut self, context: &mut Context, to: &mut To<'_, '_>, reason: &str) {
+        let seconds = 1 + self.random_below(5);
+        let seconds = seconds.to_string();
+        to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
+    }
+}
+
+/// The wall clock as the store counts it.
+pub(crate) fn seconds(context: &Context) -> u32 {
+    u32::try_from(context.unix_seconds()).unwrap_or(u32::MAX)
+}
+
+/// Where the answer to a held poll goes.
+fn held<'a>(http: &'a mut Http, poll: &Poll) -> To<'a, 'static> {
+    To::Held(http, poll.exchange)
+}
+
+/// What one lookup counts as.
+fn lookup_outcome(outcome: &dwell_memcache::Outcome<'_>) -> LookupOutcome {
+    use dwell_memcache::{Failure, Outcome};
+    match outcome {
+        Outcome::Hit { .. } | Outcome::Version { .. } => LookupOutcome::Hit,
+        Outcome::Miss => LookupOutcome::Miss,
+        Outcome::Failed(Failure::Timeout) => LookupOutcome::Timeout,
+        Outcome::Failed(Failure::Unavailable) => LookupOutcome::Skipped,
+        Outcome::Failed(_) => LookupOutcome::Error,
+    }
+}

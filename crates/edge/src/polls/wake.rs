@@ -1,0 +1,308 @@
+//! What ends a wait: a change, the end of its time, or the end of the server.
+
+use super::answers::{self, Found, To};
+use super::decide::{Decision, Stage, decide};
+use super::tables::{Place, Poll};
+use super::{Polls, Source, held, seconds};
+use crate::metrics::{PollOutcome, WakeOutcome};
+use dwell_engine::Http;
+use dwell_evloop::{Context, Token};
+use dwell_memcache::{Completion, Outcome};
+
+impl Polls {
+    /// The embedded store tells that `name` is no longer what this loop last read.
+    pub(crate) fn changed(&mut self, context: &mut Context, http: &mut Http, name: &[u8]) {
+        let Source::Embedded(store, watcher) = &self.source else {
+            return;
+        };
+        let item = store.reread(name, *watcher, seconds(context));
+        match self.keys.find(name) {
+            Some(key) => self.settle(context, http, key, item.as_ref().map(Found::stored)),
+            None => self.metrics.wakeups.increment(WakeOutcome::Unwatched),
+        }
+    }
+
+    /// Looks again at everything that is waited for: the bound on what a lost word of a change
+    /// could cost (each wait registers before it reads, so none is expected to be lost).
+    pub(crate) fn recheck(&mut self, context: &mut Context, http: &mut Http) {
+        let keys = self.keys.waited_keys();
+        match &self.source {
+            Source::Memcached => {
+                self.metrics.memcached_sweeps.increment();
+                self.outbox.versions.extend(keys);
+            }
+            Source::Embedded(..) => {
+                for key in keys {
+                    let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {
+                        continue;
+                    };
+                    self.changed(context, http, &name);
+                }
+            }
+        }
+    }
+
+    /// Compares every poll that waits for `key` with what is there now, and answers those for
+    /// whom it is news.
+    fn settle(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Token,
+        found: Option<Found<'_>>,
+    ) {
+        let Some(record) = self.keys.get_mut(key) else {
+            return;
+        };
+        if record.waiting.is_empty() {
+            return;
+        }
+        let current = found.map(|found| found.content);
+        let mut waiting_on = record.waiting.take();
+        let before = waiting_on.len();
+        let mut woken = Vec::new();
+        waiting_on.retain(|token| {
+            let Some(poll) = self.records.get(*token) else {
+                return false;
+            };
+            let decision = decide(&poll.ask, current, Stage::Held, self.rules(poll.route));
+            if decision != Decision::Wait {
+                woken.push((*token, decision));
+            }
+            decision == Decision::Wait
+        });
+        let outcome = if woken.is_empty() {
+            WakeOutcome::Unchanged
+        } else {
+            WakeOutcome::Answered
+        };
+        self.metrics.wakeups.increment(outcome);
+        debug_assert!(waiting_on.len() + woken.len() <= before);
+        let nobody_left = waiting_on.is_empty();
+        if let Some(record) = self.keys.get_mut(key) {
+            record.waiting.put_back(waiting_on);
+        }
+        for (token, decision) in woken {
+            self.waiting = self.waiting.saturating_sub(1);
+            if let Some(poll) = self.records.remove(token) {
+                self.wake(context, http, key, poll, decision, found.as_ref());
+            }
+        }
+        if nobody_left {
+            self.stop_waiting_for(key);
+        }
+    }
+
+    /// Answers one poll that was held.
+    fn wake(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Token,
+        poll: Poll,
+        decision: Decision,
+        found: Option<&Found<'_>>,
+    ) {
+        if decision == Decision::Miss {
+            return self.miss_later(context, http, key, poll);
+        }
+        let mut to = held(http, &poll);
+        if let (Decision::Value, Some(found), Some(route)) =
+            (decision, found, self.route(poll.route))
+        {
+            answers::value(&mut to, context, route, &poll.ask, found);
+            self.metrics.polls.increment(PollOutcome::Woken);
+            return;
+        }
+        self.conclude(context, &poll.ask, poll.route, decision, found, &mut to);
+    }
+
+    /// The wait of one poll has ended; a last look makes sure that nothing was overlooked.
+    pub(super) fn end_wait(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        key: Token,
+        to: &mut To<'_, '_>,
+    ) {
+        let item = self
+            .keys
+            .get(key)
+            .map(|key| key.name.clone())
+            .and_then(|name| self.stored(context, &name));
+        let Some(poll) = self.remove(token) else {
+            return;
+        };
+        let found = item.as_ref().map(Found::stored);
+        let current = found.map(|found| found.content);
+        let decision = match (&self.source, current) {
+            // What memcached has now is not known; the next poll asks.
+            (Source::Memcached, _) => decide(&poll.ask, None, Stage::Ended, self.rules(poll.route)),
+            (_, current) => decide(&poll.ask, current, Stage::Ended, self.rules(poll.route)),
+        };
+        if let Decision::NotModified(status) = decision {
+            answers::not_modified(to, context, &poll.ask, None, status);
+            self.metrics.polls.increment(PollOutcome::WaitEnded);
+            return;
+        }
+        self.conclude(context, &poll.ask, poll.route, decision, found.as_ref(), to);
+    }
+
+    /// The server ends: no further polls are held, and at most `count` held ones end now.
+    ///
+    /// Shape: returns whether any are left.
+    pub(crate) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) -> bool {
+        self.draining = true;
+        let waiting: Vec<(Token, Token)> = self
+            .records
+            .tokens()
+            .filter_map(|token| match self.records.get(token)?.place {
+                Place::Waiting(key) => Some((token, key)),
+                Place::Lookup(_) | Place::Fetch(_) => None,
+            })
+            .take(count)
+            .collect();
+        for (token, key) in waiting {
+            let Some(exchange) = self.records.get(token).map(|poll| poll.exchange) else {
+                continue;
+            };
+            self.end_wait(context, token, key, &mut To::Held(http, exchange));
+        }
+        self.waiting > 0
+    }
+
+    /// The name of the key a lookup is for; the lookup has gone out and is shared no further.
+    pub(crate) fn lookup_sent(&mut self, lookup: Token) -> Option<&[u8]> {
+        let key = self.lookups.get(lookup)?.key;
+        let record = self.keys.get_mut(key)?;
+        record.lookup = None;
+        Some(&record.name)
+    }
+
+    /// The name of a key that is still waited for.
+    pub(crate) fn waited_name(&self, key: Token) -> Option<&[u8]> {
+        let record = self.keys.get(key)?;
+        (!record.waiting.is_empty()).then_some(&*record.name)
+    }
+
+    /// memcached has answered, or failed to.
+    pub(crate) fn completed(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        completion: &Completion<'_>,
+    ) {
+        let token = Token::from_bits(completion.tag);
+        if token.kind() == super::kind::KEY {
+            return self.version_came(context, http, token, completion);
+        }
+        self.metrics
+            .memcached_lookups
+            .increment(super::lookup_outcome(&completion.outcome));
+        let Some(lookup) = self.lookups.remove(token) else {
+            return;
+        };
+        let found = match completion.outcome {
+            Outcome::Hit { value, flags, .. } => Some(Found::borrowed(value, flags)),
+            _ => None,
+        };
+        if let Outcome::Hit { cas_unique, .. } = completion.outcome
+            && let Some(record) = self.keys.get_mut(lookup.key)
+        {
+            record.version = (completion.epoch, cas_unique);
+        }
+        for poll in lookup.polls {
+            self.looked_up(context, http, lookup.key, poll, found.as_ref());
+        }
+        // A failure says nothing of the key, so those who wait for it go on waiting.
+        if !matches!(completion.outcome, Outcome::Failed(_)) {
+            self.settle(context, http, lookup.key, found);
+        }
+        self.keys.release(lookup.key);
+    }
+
+    /// Decides one poll by what memcached has.
+    fn looked_up(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Token,
+        token: Token,
+        found: Option<&Found<'_>>,
+    ) {
+        let Some(poll) = self.records.get(token) else {
+            return;
+        };
+        let current = found.map(|found| found.content);
+        let decision = decide(&poll.ask, current, Stage::Arrived, self.rules(poll.route));
+        if decision == Decision::Wait {
+            return self.wait_after_lookup(context, http, key, token);
+        }
+        let Some(poll) = self.records.remove(token) else {
+            return;
+        };
+        self.metrics
+            .request_duration
+            .observe(context.now().duration_since(poll.arrived));
+        if decision == Decision::Miss {
+            return self.miss_later(context, http, key, poll);
+        }
+        let mut to = held(http, &poll);
+        self.conclude(context, &poll.ask, poll.route, decision, found, &mut to);
+    }
+
+    /// Holds a poll whose key memcached has in the version the client has.
+    fn wait_after_lookup(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Token,
+        token: Token,
+    ) {
+        let Some(poll) = self.records.get(token) else {
+            return;
+        };
+        let (exchange, wait) = (poll.exchange, poll.ask.wait);
+        if self.draining || self.waiting >= self.waiting_max {
+            let Some(poll) = self.records.remove(token) else {
+                return;
+            };
+            self.metrics.polls.increment(PollOutcome::Refused);
+            let reason = if self.draining {
+                "shutting down"
+            } else {
+                "too many polls are waiting"
+            };
+            return self.refuse(context, &mut held(http, &poll), reason);
+        }
+        if let Some(poll) = self.records.get_mut(token) {
+            poll.place = Place::Waiting(key);
+        }
+        self.join_waiting(key, token);
+        let timeout = self.jittered(wait);
+        http.hold(context, exchange, token.to_bits(), Some(timeout));
+    }
+
+    /// The sweep learnt the version of a key that is waited for.
+    fn version_came(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Token,
+        completion: &Completion<'_>,
+    ) {
+        let Some(record) = self.keys.get(key) else {
+            return;
+        };
+        match completion.outcome {
+            // A server without cas (-C) says 0 for every version, so each sweep reads the value.
+            Outcome::Version { cas_unique }
+                if record.version == (completion.epoch, cas_unique) && cas_unique != 0 => {}
+            Outcome::Version { .. } => {
+                self.lookup_of(key);
+            }
+            Outcome::Miss => self.settle(context, http, key, None),
+            Outcome::Hit { .. } | Outcome::Failed(_) => {}
+        }
+    }
+}

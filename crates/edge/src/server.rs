@@ -1,0 +1,432 @@
+//! Starting and ending the process: listeners, loops, signals.
+
+use crate::admin::Admin;
+use crate::config::{Config, PeerAddress, share};
+use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
+use crate::metrics::Metrics;
+use crate::polls::{Polls, Source};
+use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreServerLimits, StoreService};
+use crate::upstream::{Upstream, UpstreamOptions};
+use dwell_engine::{Http, Limits};
+use dwell_evloop::{EventLoop, ListenOptions, Listener, Sender, bind_group};
+use dwell_memcache::{Client, ClientOptions, ServerOptions};
+use dwell_proto::http1::HeadLimits;
+use dwell_proto::memcache::RequestLimits;
+use dwell_store::{Notify, Store, StoreConfig, WatcherId};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::{fmt, io, thread};
+
+/// Why the server did not start, or stopped.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// An address cannot be listened on.
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The option that chooses another.
+        option: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The name of a server has no address.
+    Resolve {
+        /// The name as configured.
+        name: String,
+        /// What the resolver says.
+        source: io::Error,
+    },
+    /// The memcached servers make no ring.
+    Memcached(dwell_memcache::Error),
+    /// The system has no descriptor, memory or thread for a loop.
+    Loop(io::Error),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen {
+                address,
+                option,
+                source,
+            } if source.kind() == io::ErrorKind::AddrInUse => {
+                write!(
+                    f,
+                    "cannot listen on {address}: the port is taken by another program; \
+                     {option} chooses another"
+                )
+            }
+            Self::Listen {
+                address,
+                option,
+                source,
+            } => {
+                write!(f, "cannot listen on {address} ({option}): {source}")
+            }
+            Self::Resolve { name, source } => write!(f, "cannot resolve {name}: {source}"),
+            Self::Memcached(error) => write!(f, "memcached servers: {error}"),
+            Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Listen { source, .. } | Self::Resolve { source, .. } | Self::Loop(source) => {
+                Some(source)
+            }
+            Self::Memcached(error) => Some(error),
+        }
+    }
+}
+
+/// Runs the edge until a signal ends it.
+///
+/// Shape: SIGTERM or SIGINT drains: listeners close, held polls end spread over half of
+/// `limits.drain_timeout`, requests under way finish; a second signal ends at once. With `demo`
+/// the demonstration page and its app are served too, and taken ports give way to the next free.
+///
+/// # Errors
+/// [`RunError`] when something of the configuration cannot be had; nothing was served then.
+pub fn run(config: Config, demo: bool) -> Result<(), RunError> {
+    Server::start(config, demo)?.run()
+}
+
+/// The loops with everything on them, ready to turn.
+struct Server {
+    loops: Vec<(EventLoop<Message>, EdgeLoop)>,
+}
+
+/// Tells the loops of changes in the embedded store, each by its inbox.
+struct Inboxes(Vec<Sender<Message>>);
+
+impl Notify for Inboxes {
+    fn changed(&self, watcher: WatcherId, key: &[u8]) {
+        if let Some(sender) = self.0.get(usize::from(watcher.index())) {
+            // An inbox is full only of changes not yet looked at; the recheck finds this one.
+            let _ = sender.send(Message::Changed(key.into()));
+        }
+    }
+}
+
+/// The listeners of all loops, bound before anything runs.
+struct Bound {
+    clients: Vec<Vec<Listener>>,
+    store: Vec<Listener>,
+    admin: Option<Listener>,
+}
+
+impl Server {
+    fn start(config: Config, demo: bool) -> Result<Self, RunError> {
+        let loops = config.server.loops().min(usize::from(WatcherId::COUNT));
+        let mut bound = Bound::bind(&config, loops, demo)?;
+        let config = Arc::new(config);
+        let event_loops = (0..loops)
+            .map(|_| EventLoop::new())
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(RunError::Loop)?;
+        let everyone: Vec<_> = event_loops.iter().map(EventLoop::sender).collect();
+        let store = config.uses_embedded_store().then(|| {
+            let options = StoreConfig {
+                bytes_max: config.store.bytes_max,
+                item_bytes_max: config.store.item_bytes_max,
+                ..StoreConfig::default()
+            };
+            Arc::new(Store::new(&options, Box::new(Inboxes(everyone.clone()))))
+        });
+        let names = config
+            .memcached
+            .servers
+            .iter()
+            .map(|s| s.address.to_string())
+            .collect();
+        let started = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs());
+        let metrics = Arc::new(Metrics::new(loops, names, started));
+        let service = store.map(|store| {
+            let limits = StoreServerLimits {
+                connections_max: config.store.connections_max,
+                bytes_max: config.store.bytes_max,
+                request: RequestLimits {
+                    item_bytes_max: config.store.item_bytes_max,
+                    ..RequestLimits::default()
+                },
+                ..StoreServerLimits::default()
+            };
+            StoreService::new(
+                store,
+                limits,
+                loops,
+                u32::try_from(started).unwrap_or(u32::MAX),
+            )
+        });
+        let parts = Parts {
+            config,
+            metrics,
+            service,
+            everyone,
+            loops,
+            demo,
+        };
+        let mut ready = Vec::with_capacity(loops);
+        for (index, mut event_loop) in event_loops.into_iter().enumerate() {
+            let edge = parts.edge_loop(index, &mut event_loop, &mut bound)?;
+            ready.push((event_loop, edge));
+        }
+        Ok(Self { loops: ready })
+    }
+
+    /// The first loop runs on this thread and hears the signals.
+    fn run(self) -> Result<(), RunError> {
+        let mut loops = self.loops.into_iter();
+        let Some((mut first, mut edge)) = loops.next() else {
+            return Ok(());
+        };
+        for signal in [SIGTERM, SIGINT] {
+            first.watch_signal(signal).map_err(RunError::Loop)?;
+        }
+        let threads = loops
+            .enumerate()
+            .map(|(index, (mut event_loop, mut edge))| {
+                thread::Builder::new()
+                    .name(format!("loop-{}", index + 1))
+                    .spawn(move || event_loop.run(&mut edge))
+            })
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(RunError::Loop)?;
+        let result = first.run(&mut edge);
+        for thread in threads {
+            match thread.join() {
+                Ok(other) => other.map_err(RunError::Loop)?,
+                Err(_) => return Err(RunError::Loop(io::Error::other("a loop panicked"))),
+            }
+        }
+        result.map_err(RunError::Loop)
+    }
+}
+
+impl Bound {
+    fn bind(config: &Config, loops: usize, demo: bool) -> Result<Self, RunError> {
+        let mut clients: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
+        for &address in &config.server.listen {
+            let group = listen(address, loops, "--listen", demo)?;
+            for (of_loop, listener) in clients.iter_mut().zip(group) {
+                of_loop.push(listener);
+            }
+        }
+        let store = match config.store.listen.filter(|_| config.uses_embedded_store()) {
+            Some(address) => listen(address, loops, "--store", demo)?,
+            None => Vec::new(),
+        };
+        let admin = match config.server.admin {
+            Some(address) => listen(address, 1, "--admin", demo)?.pop(),
+            None => None,
+        };
+        Ok(Self {
+            clients,
+            store,
+            admin,
+        })
+    }
+}
+
+/// Ports tried after a taken one.
+const NEXT_PORTS_MAX: u16 = 20;
+
+/// Binds `count` listeners; where `next_free` is set, a taken port gives way to the next.
+fn listen(
+    address: SocketAddr,
+    count: usize,
+    option: &'static str,
+    next_free: bool,
+) -> Result<Vec<Listener>, RunError> {
+    let mut candidate = address;
+    loop {
+        match bind_group(candidate, count, ListenOptions::default()) {
+            Ok(group) => {
+                let listening = group.first().map_or(candidate, Listener::address);
+                if candidate == address {
+                    tracing::info!(%listening, option, "listening");
+                } else {
+                    tracing::warn!(%listening, taken = %address, option, "port is taken, listening on the next free one");
+                }
+                return Ok(group);
+            }
+            Err(source)
+                if next_free
+                    && source.kind() == io::ErrorKind::AddrInUse
+                    && candidate.port() < address.port().saturating_add(NEXT_PORTS_MAX) =>
+            {
+                candidate.set_port(candidate.port() + 1);
+            }
+            Err(source) => {
+                return Err(RunError::Listen {
+                    address,
+                    option,
+                    source,
+                });
+            }
+        }
+    }
+}
+
+const STORE_KINDS: StoreKinds = StoreKinds {
+    listener: kind::STORE_LISTENER,
+    connection: kind::STORE,
+};
+
+/// What every loop is made from.
+struct Parts {
+    config: Arc<Config>,
+    metrics: Arc<Metrics>,
+    service: Option<Arc<StoreService>>,
+    everyone: Vec<Sender<Message>>,
+    loops: usize,
+    demo: bool,
+}
+
+impl Parts {
+    fn edge_loop(
+        &self,
+        index: usize,
+        event_loop: &mut EventLoop<Message>,
+        bound: &mut Bound,
+    ) -> Result<EdgeLoop, RunError> {
+        let context = event_loop.context();
+        let metrics = self.metrics.of_loop(index);
+        let source = match (&self.service, WatcherId::new(index as u8)) {
+            (Some(service), Some(watcher)) => {
+                Source::Embedded(Arc::clone(service.store()), watcher)
+            }
+            _ => Source::Memcached,
+        };
+        let seed = RandomState::new().hash_one(index);
+        let mut polls = Polls::new(
+            Arc::clone(&self.config),
+            Arc::clone(&metrics),
+            source.clone(),
+            seed,
+        );
+        let mut http = Http::new(CLIENT_KINDS, self.http_limits());
+        for listener in std::mem::take(&mut bound.clients[index]) {
+            http.listen(context, listener).map_err(RunError::Loop)?;
+        }
+        let mut store_server = None;
+        if let (Some(service), Some(listener)) = (&self.service, bound.store.pop()) {
+            if self.demo {
+                polls.enable_demo(listener.address());
+            }
+            let mut server = StoreServer::new(STORE_KINDS, Arc::clone(service));
+            server.listen(context, listener).map_err(RunError::Loop)?;
+            store_server = Some(server);
+        }
+        let mut admin = None;
+        if index == 0 {
+            EdgeLoop::keep_store_swept(context);
+            if let Some(listener) = bound.admin.take() {
+                let mut server = Admin::new(
+                    Arc::clone(&self.metrics),
+                    self.service.clone(),
+                    Instant::now(),
+                );
+                server.listen(context, listener).map_err(RunError::Loop)?;
+                admin = Some(server);
+            }
+        }
+        Ok(EdgeLoop {
+            http,
+            polls,
+            admin,
+            store_server,
+            memcached: self.memcached()?,
+            upstream: self.upstream()?,
+            recheck_interval: EdgeLoop::recheck_interval(
+                &source,
+                self.config.memcached.sweep_interval,
+            ),
+            source,
+            metrics,
+            everyone: self.everyone.clone(),
+            drain_timeout: self.config.limits.drain_timeout,
+            draining: None,
+        })
+    }
+
+    fn http_limits(&self) -> Limits {
+        let limits = &self.config.limits;
+        Limits {
+            head: HeadLimits {
+                head_bytes_max: limits.head_bytes_max,
+                target_bytes_max: limits.target_bytes_max,
+                field_count_max: limits.header_count_max,
+            },
+            connections_max: share(limits.connections_max, self.loops),
+            requests_per_connection_max: u32::try_from(limits.requests_per_connection_max)
+                .unwrap_or(u32::MAX),
+            header_timeout: limits.header_timeout,
+            body_timeout: limits.body_timeout,
+            idle_timeout: limits.idle_timeout,
+            write_timeout: limits.write_timeout,
+        }
+    }
+
+    fn memcached(&self) -> Result<Option<Client>, RunError> {
+        let memcached = &self.config.memcached;
+        if memcached.servers.is_empty() {
+            return Ok(None);
+        }
+        let servers = memcached
+            .servers
+            .iter()
+            .map(|server| {
+                let address = resolve(&server.address)?;
+                let host = server.address.host.clone();
+                Ok(ServerOptions {
+                    address,
+                    host,
+                    weight: server.weight,
+                })
+            })
+            .collect::<Result<Vec<_>, RunError>>()?;
+        let options = ClientOptions {
+            timeout: memcached.timeout,
+            connect_timeout: memcached.connect_timeout,
+            failures_max: memcached.failures_max,
+            ..ClientOptions::default()
+        };
+        Client::new(kind::MEMCACHED, &servers, options)
+            .map(Some)
+            .map_err(RunError::Memcached)
+    }
+
+    fn upstream(&self) -> Result<Option<Upstream>, RunError> {
+        let upstream = &self.config.upstream;
+        let Some(url) = &upstream.url else {
+            return Ok(None);
+        };
+        let options = UpstreamOptions {
+            connect_timeout: upstream.connect_timeout,
+            header_timeout: upstream.header_timeout,
+            total_timeout: upstream.total_timeout,
+            idle_timeout: upstream.idle_timeout,
+            connections_max: share(upstream.connections_max, self.loops),
+            idle_max: share(upstream.idle_max, self.loops),
+            answer_bytes_max: upstream.answer_bytes_max,
+            ..UpstreamOptions::new(resolve(&url.address)?)
+        };
+        Ok(Some(Upstream::new(kind::UPSTREAM, options)))
+    }
+}
+
+fn resolve(name: &PeerAddress) -> Result<SocketAddr, RunError> {
+    name.resolve().map_err(|source| RunError::Resolve {
+        name: name.to_string(),
+        source,
+    })
+}
