@@ -157,7 +157,9 @@ impl StoreServer {
 
     /// What a connection takes in the table.
     #[cfg(test)]
-    pub(super) const CONNECTION_BYTES: usize = size_of::<Connection>();
+    pub(super) fn connection_bytes() -> usize {
+        size_of::<Connection>()
+    }
 
     /// Memory held for unfinished commands.
     #[cfg(test)]

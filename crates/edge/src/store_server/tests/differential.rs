@@ -103,7 +103,7 @@ fn exchange(address: SocketAddr, steps: &[Step]) -> Vec<String> {
         // The peer may have closed while this is sent; what it replied before is what counts.
         let _ = stream.write_all(&input);
         let mut reply = Vec::new();
-        let mut buffer = [0; 65536];
+        let mut buffer = vec![0; 65536];
         while !reply.ends_with(END) {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
