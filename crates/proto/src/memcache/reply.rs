@@ -103,7 +103,14 @@ impl Reply<'_> {
     ///
     /// memcached says so with `ERROR Too many open connections`, which is not about any command.
     pub fn is_connection_refused(&self) -> bool {
-        matches!(self, Self::Error { kind: ErrorKind::Error, text } if text.starts_with(b"Too many"))
+        let Self::Error {
+            kind: ErrorKind::Error,
+            text,
+        } = self
+        else {
+            return false;
+        };
+        text.starts_with(b"Too many")
     }
 }
 

@@ -186,7 +186,8 @@ proptest! {
         request::incr(&mut out, key(&name), number, noreply);
         let mode = ArithmeticMode::Increment;
         let expected = Command::Arithmetic { mode, key: &name, delta: number, noreply };
-        prop_assert_eq!(RequestDecoder::default().decode(&out).progress, Progress::Command(expected));
+        let step = RequestDecoder::default().decode(&out);
+        prop_assert_eq!(step.progress, Progress::Command(expected));
     }
 
     #[test]
