@@ -1,13 +1,13 @@
 //! One loop of the edge: which component owns which token, and what a turn sends at its end.
 
 use crate::admin::Admin;
-use crate::metrics::LoopMetrics;
+use crate::metrics::{LoopMetrics, ServerState};
 use crate::polls::{Polls, Source, seconds};
 use crate::store_server::StoreServer;
 use crate::upstream::{Upstream, UpstreamEvent, UpstreamRequest};
 use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Sender, Token};
-use dwell_memcache::{Client, Completion, Failure, Outcome};
+use dwell_memcache::{Client, Completion, Failure, Outcome, ServerStatus, State};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -229,6 +229,11 @@ impl EdgeLoop {
             .connections_open
             .set(figure(self.http.connections()));
         self.metrics.waits_held.set(figure(self.polls.waiting()));
+        if let Some(client) = &self.memcached {
+            for (cell, status) in self.metrics.servers.iter().zip(client.statuses()) {
+                cell.set(state_of(&status));
+            }
+        }
         self.metrics
             .watched_keys
             .set(figure(self.polls.watched_keys()));
@@ -359,4 +364,13 @@ impl Driver for EdgeLoop {
 /// A count as a gauge shows it.
 fn figure(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Whether a server answers, as health and metrics show it.
+fn state_of(status: &ServerStatus) -> ServerState {
+    match status.state {
+        State::Up => ServerState::Up,
+        State::Connecting if status.last_failure.is_none() => ServerState::Unknown,
+        _ => ServerState::Down,
+    }
 }

@@ -3,13 +3,14 @@
 use crate::admin::Admin;
 use crate::config::{Config, PeerAddress, share};
 use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
+use crate::log::AccessLog;
 use crate::metrics::Metrics;
-use crate::polls::{Polls, Source};
+use crate::polls::{Journal, Polls, Source};
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreServerLimits, StoreService};
 use crate::upstream::{Upstream, UpstreamOptions};
 use dwell_engine::{Http, Limits};
-use dwell_evloop::{EventLoop, ListenOptions, Listener, Sender, bind_group};
-use dwell_memcache::{Client, ClientOptions, ServerOptions};
+use dwell_evloop::{Context, EventLoop, ListenOptions, Listener, Sender, bind_group};
+use dwell_memcache::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_proto::http1::HeadLimits;
 use dwell_proto::memcache::RequestLimits;
 use dwell_store::{Notify, Store, StoreConfig, WatcherId};
@@ -42,6 +43,8 @@ pub enum RunError {
     },
     /// The memcached servers make no ring.
     Memcached(dwell_memcache::Error),
+    /// The access log cannot be opened.
+    AccessLog(io::Error),
     /// The system has no descriptor, memory or thread for a loop.
     Loop(io::Error),
 }
@@ -69,6 +72,7 @@ impl fmt::Display for RunError {
             }
             Self::Resolve { name, source } => write!(f, "cannot resolve {name}: {source}"),
             Self::Memcached(error) => write!(f, "memcached servers: {error}"),
+            Self::AccessLog(source) => write!(f, "cannot open the access log: {source}"),
             Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
         }
     }
@@ -77,9 +81,10 @@ impl fmt::Display for RunError {
 impl std::error::Error for RunError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Listen { source, .. } | Self::Resolve { source, .. } | Self::Loop(source) => {
-                Some(source)
-            }
+            Self::Listen { source, .. }
+            | Self::Resolve { source, .. }
+            | Self::AccessLog(source)
+            | Self::Loop(source) => Some(source),
             Self::Memcached(error) => Some(error),
         }
     }
@@ -99,6 +104,8 @@ pub fn run(config: Config, demo: bool) -> Result<(), RunError> {
 
 /// The loops with everything on them, ready to turn.
 struct Server {
+    /// Writes what is left when it is dropped, after the loops have ended.
+    access: Option<AccessLog>,
     loops: Vec<(EventLoop<Message>, EdgeLoop)>,
 }
 
@@ -166,11 +173,14 @@ impl Server {
                 u32::try_from(started).unwrap_or(u32::MAX),
             )
         });
+        let access = AccessLog::open(&config.log.access, loops, metrics.of_process())
+            .map_err(RunError::AccessLog)?;
         let parts = Parts {
             config,
             metrics,
             service,
             everyone,
+            access,
             loops,
             demo,
         };
@@ -179,11 +189,15 @@ impl Server {
             let edge = parts.edge_loop(index, &mut event_loop, &mut bound)?;
             ready.push((event_loop, edge));
         }
-        Ok(Self { loops: ready })
+        Ok(Self {
+            access: parts.access,
+            loops: ready,
+        })
     }
 
     /// The first loop runs on this thread and hears the signals.
     fn run(self) -> Result<(), RunError> {
+        let _access = self.access;
         let mut loops = self.loops.into_iter();
         let Some((mut first, mut edge)) = loops.next() else {
             return Ok(());
@@ -287,6 +301,7 @@ struct Parts {
     metrics: Arc<Metrics>,
     service: Option<Arc<StoreService>>,
     everyone: Vec<Sender<Message>>,
+    access: Option<AccessLog>,
     loops: usize,
     demo: bool,
 }
@@ -309,7 +324,7 @@ impl Parts {
         let seed = RandomState::new().hash_one(index);
         let mut polls = Polls::new(
             Arc::clone(&self.config),
-            Arc::clone(&metrics),
+            self.journal(index),
             source.clone(),
             seed,
         );
@@ -344,7 +359,7 @@ impl Parts {
             polls,
             admin,
             store_server,
-            memcached: self.memcached()?,
+            memcached: self.memcached(context)?,
             upstream: self.upstream()?,
             recheck_interval: EdgeLoop::recheck_interval(
                 &source,
@@ -356,6 +371,13 @@ impl Parts {
             drain_timeout: self.config.limits.drain_timeout,
             draining: None,
         })
+    }
+
+    fn journal(&self, index: usize) -> Journal {
+        Journal {
+            metrics: self.metrics.of_loop(index),
+            access: self.access.as_ref().map(|access| access.of_loop(index)),
+        }
     }
 
     fn http_limits(&self) -> Limits {
@@ -376,7 +398,7 @@ impl Parts {
         }
     }
 
-    fn memcached(&self) -> Result<Option<Client>, RunError> {
+    fn memcached(&self, context: &mut Context) -> Result<Option<Client>, RunError> {
         let memcached = &self.config.memcached;
         if memcached.servers.is_empty() {
             return Ok(None);
@@ -400,9 +422,11 @@ impl Parts {
             failures_max: memcached.failures_max,
             ..ClientOptions::default()
         };
-        Client::new(kind::MEMCACHED, &servers, options)
-            .map(Some)
-            .map_err(RunError::Memcached)
+        let mut client =
+            Client::new(kind::MEMCACHED, &servers, options).map_err(RunError::Memcached)?;
+        // Connects, so that the first poll does not wait for it.
+        client.flush(context, &mut |_: &mut Context, _: Completion<'_>| {});
+        Ok(Some(client))
     }
 
     fn upstream(&self) -> Result<Option<Upstream>, RunError> {

@@ -1,60 +1,14 @@
-//! The answers a poll can get, and where they go.
+//! The answers a poll can get.
 
 use super::ask::{Ask, Condition};
 use super::cursor::{Cursor, CursorText};
 use super::decide::Content;
+use super::to::To;
 use crate::config::{EmptyAnswer, RouteConfig};
 use bytes::Bytes;
-use dwell_engine::{Body, ExchangeId, Http, Reply, Response};
+use dwell_engine::{Body, Response};
 use dwell_evloop::Context;
 use dwell_store::Item;
-
-/// Where an answer goes: to the request at hand, or to one that is held.
-pub(crate) enum To<'a, 'r> {
-    Now(&'a mut Reply<'r>),
-    Held(&'a mut Http, ExchangeId),
-}
-
-impl To<'_, '_> {
-    pub(crate) fn send(&mut self, context: &mut Context, response: &Response<'_>) {
-        match self {
-            Self::Now(reply) => reply.send(response),
-            Self::Held(http, exchange) => {
-                http.answer(context, *exchange, response);
-            }
-        }
-    }
-
-    /// A status with a line of text.
-    pub(crate) fn text(&mut self, context: &mut Context, status: u16, text: &str) {
-        self.text_with(context, status, text, &[]);
-    }
-
-    /// A status with a line of text and further fields.
-    pub(crate) fn text_with(
-        &mut self,
-        context: &mut Context,
-        status: u16,
-        text: &str,
-        fields: &[(&str, &[u8])],
-    ) {
-        let mut all: Vec<(&str, &[u8])> = vec![
-            ("Content-Type", b"text/plain; charset=utf-8"),
-            ("Cache-Control", b"no-store"),
-        ];
-        all.extend_from_slice(fields);
-        let body = format!("{text}\n");
-        let body = Body::Slice(body.as_bytes());
-        self.send(
-            context,
-            &Response {
-                status,
-                fields: &all,
-                body,
-            },
-        );
-    }
-}
 
 /// A value as the cache gave it.
 #[derive(Clone, Copy)]

@@ -1,9 +1,10 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
-use super::answers::{self, Found, To};
+use super::answers::{self, Found};
 use super::ask::{Ask, Method, Waits};
 use super::decide::{Decision, Stage, decide};
 use super::tables::{KeptRequest, Lookup, NO_ROUTE, Place, Poll};
+use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::demo;
 use crate::metrics::{PollOutcome, RefusedStatus, StatusClass};
@@ -53,7 +54,11 @@ impl App for Polls {
             let Place::Waiting(key) = poll.place else {
                 return Outcome::Held { tag, timeout: None };
             };
-            self.end_wait(context, Token::from_bits(tag), key, &mut To::Now(reply));
+            let item = self.last_look(context, key);
+            if let Some(poll) = self.remove(Token::from_bits(tag)) {
+                let mut to = To::ended(reply, &poll, &self.journal);
+                self.end_wait(context, &poll, item.as_ref(), &mut to);
+            }
         }
         if reply.is_sent() {
             Outcome::Answered
@@ -104,7 +109,7 @@ impl Polls {
         let head = request.head;
         let config = std::sync::Arc::clone(&self.config);
         let rules = &config.routes[usize::from(route)];
-        let mut to = To::Now(reply);
+        let mut to = To::now(reply, request, &self.journal, context);
         if !rules.methods.allows(head.method) {
             let allow = rules.methods.allow_field();
             to.text_with(
@@ -131,7 +136,7 @@ impl Polls {
         let outcome = match rules.key.render(head.path, head.query, find, &mut scratch) {
             Ok(name) => self.look_up(context, &ask, route, name, request, &mut to),
             Err(error) => {
-                self.metrics.polls.increment(PollOutcome::BadKey);
+                to.ends(PollOutcome::BadKey);
                 to.text(context, error.status(), &error.to_string());
                 Outcome::Answered
             }
@@ -193,38 +198,36 @@ impl Polls {
 
     /// Gives the answer that `decision` names; a miss is not one of them.
     pub(super) fn conclude(
-        &mut self,
+        &self,
         context: &mut Context,
         ask: &Ask,
         route: u16,
         decision: Decision,
         found: Option<&Found<'_>>,
         to: &mut To<'_, '_>,
-    ) -> PollOutcome {
-        let outcome = match (decision, found) {
+    ) {
+        match (decision, found) {
             (Decision::Value, Some(found)) => {
-                if let Some(rules) = self.config.routes.get(usize::from(route)) {
-                    answers::value(to, context, rules, ask, found);
-                }
-                if found.content.is_empty {
+                to.ends(if found.content.is_empty {
                     PollOutcome::Empty
                 } else {
                     PollOutcome::Hit
+                });
+                if let Some(rules) = self.route(route) {
+                    answers::value(to, context, rules, ask, found);
                 }
             }
             (Decision::NotModified(status), _) => {
+                to.ends(PollOutcome::NotModified);
                 let current = found.map(|found| found.content.cursor);
                 answers::not_modified(to, context, ask, current, status);
-                PollOutcome::NotModified
             }
             _ => {
+                to.ends(PollOutcome::NotFound);
                 let status = ("Cache-Status", &b"dwell; fwd=miss"[..]);
                 to.text_with(context, 404, "no such key", &[status]);
-                PollOutcome::NotFound
             }
-        };
-        self.metrics.polls.increment(outcome);
-        outcome
+        }
     }
 
     /// Registers a wait in the embedded store and then looks again.
@@ -277,7 +280,7 @@ impl Polls {
         } else {
             return self.keys.enter(name);
         };
-        self.metrics.polls.increment(PollOutcome::Refused);
+        to.ends(PollOutcome::Refused);
         self.refuse(context, to, reason);
         None
     }

@@ -1,11 +1,11 @@
 //! Misses and requests that are no polls: what goes to the upstream, and who gets its answer.
 
-use super::answers::To;
 use super::arrive::plain_ask;
 use super::ask::{Ask, Method};
 use super::tables::{Fetch, KeptRequest, NO_ROUTE, Place, Poll};
-use super::{Forward, Polls, held};
-use crate::metrics::{PollOutcome, StatusClass, UpstreamOutcome};
+use super::to::To;
+use super::{Forward, Polls};
+use crate::metrics::{PollOutcome, UpstreamOutcome};
 use crate::upstream::{Answer, ForwardedFor, UpstreamError, UpstreamEvent, encode_request};
 use dwell_engine::{Body, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
@@ -25,7 +25,7 @@ impl Polls {
         request: &Request<'_>,
         reply: &mut dwell_engine::Reply<'_>,
     ) -> Outcome {
-        let mut to = To::Now(reply);
+        let mut to = To::now(reply, request, &self.journal, context);
         if self.config.upstream.url.is_none() {
             to.text(context, 404, "no route and no upstream");
             return Outcome::Answered;
@@ -90,8 +90,9 @@ impl Polls {
             .and_then(|kept| self.encode_kept(kept, peer));
         let started = encoded.and_then(|forward| self.open_fetch(key, forward));
         let Some(fetch) = started else {
-            self.metrics.polls.increment(PollOutcome::NotFound);
-            return held(http, &poll).text(context, 404, "no such key");
+            let mut to = To::held(http, &poll, &self.journal);
+            to.ends(PollOutcome::NotFound);
+            return to.text(context, 404, "no such key");
         };
         poll.place = Place::Fetch(fetch);
         self.place_in_fetch(context, http, fetch, poll);
@@ -106,7 +107,10 @@ impl Polls {
                 http.hold(context, exchange, token.to_bits(), None);
             }
             // It was taken out of this table a moment ago, so there is room.
-            Err(poll) => self.refuse(context, &mut held(http, &poll), "too many requests"),
+            Err(poll) => {
+                let mut to = To::held(http, &poll, &self.journal);
+                self.refuse(context, &mut to, "too many requests are under way");
+            }
         }
     }
 
@@ -131,14 +135,11 @@ impl Polls {
         request: &Request<'_>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        let To::Now(reply) = to else {
-            return Outcome::Close;
-        };
-        let peer = reply.peer_address();
+        let peer = to.peer_address();
         let forward = self.encode(request.head, request.body, peer);
         let token = self.open_fetch(key, forward).and_then(|fetch| {
             let mut poll = self.record(context, ask, route, request, Place::Fetch(fetch));
-            if key.is_none() {
+            if key.is_none() && self.journal.access.is_none() {
                 // Nobody shares this fetch, so the request is never sent a second time.
                 poll.request = None;
             }
@@ -247,9 +248,6 @@ impl Polls {
                 (_, 0) => FETCHED,
                 _ => COLLAPSED,
             };
-            if poll.route != NO_ROUTE {
-                self.metrics.polls.increment(PollOutcome::Miss);
-            }
             self.metrics
                 .request_duration
                 .observe(context.now().duration_since(poll.arrived));
@@ -279,10 +277,11 @@ impl Polls {
             (Method::Head, Some(length)) => Body::Absent(length),
             _ => Body::Shared(answer.body.clone()),
         };
-        self.metrics
-            .http_requests
-            .increment(StatusClass::of(answer.status));
-        held(http, poll).send(
+        let mut to = To::held(http, poll, &self.journal);
+        if poll.route != NO_ROUTE {
+            to.ends(PollOutcome::Miss);
+        }
+        to.send(
             context,
             &Response {
                 status: answer.status,
@@ -308,14 +307,15 @@ impl Polls {
             let Some(poll) = self.records.remove(token) else {
                 continue;
             };
+            let mut to = To::held(http, &poll, &self.journal);
             if poll.route != NO_ROUTE {
-                self.metrics.polls.increment(PollOutcome::Failed);
+                to.ends(PollOutcome::Failed);
             }
             let text = format!("upstream: {error}");
             if status == 503 {
-                self.refuse(context, &mut held(http, &poll), &text);
+                self.refuse(context, &mut to, &text);
             } else {
-                held(http, &poll).text(context, status, &text);
+                to.text(context, status, &text);
             }
         }
         if let Some(key) = key {

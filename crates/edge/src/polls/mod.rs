@@ -13,6 +13,7 @@ mod cursor;
 mod decide;
 mod fetch;
 mod tables;
+mod to;
 mod wake;
 
 pub(crate) use tables::kind;
@@ -20,16 +21,16 @@ pub(crate) use tables::kind;
 use crate::config::{Config, RouteConfig, share};
 use crate::demo::Demo;
 use crate::metrics::{LookupOutcome, LoopMetrics};
-use answers::To;
 use bytes::Bytes;
 use decide::Rules;
-use dwell_engine::Http;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::{Fetch, Keys, Lookup, NO_ROUTE, Place, Poll};
+pub(crate) use to::Journal;
+use to::To;
 
 /// Where values come from.
 #[derive(Clone, Debug)]
@@ -65,6 +66,7 @@ pub(crate) struct Forward {
 pub(crate) struct Polls {
     config: Arc<Config>,
     metrics: Arc<LoopMetrics>,
+    journal: Arc<Journal>,
     source: Source,
     pub(crate) outbox: Outbox,
     keys: Keys,
@@ -80,18 +82,14 @@ pub(crate) struct Polls {
 }
 
 impl Polls {
-    pub(crate) fn new(
-        config: Arc<Config>,
-        metrics: Arc<LoopMetrics>,
-        source: Source,
-        seed: u64,
-    ) -> Self {
+    pub(crate) fn new(config: Arc<Config>, journal: Journal, source: Source, seed: u64) -> Self {
         let loops = config.server.loops();
         let held_max = share(config.limits.connections_max, loops);
         let waiting_max = share(config.limits.waiters_max, loops);
         Self {
             config,
-            metrics,
+            metrics: Arc::clone(&journal.metrics),
+            journal: Arc::new(journal),
             source,
             outbox: Outbox::default(),
             keys: Keys::new(),
@@ -125,6 +123,11 @@ impl Polls {
     /// Whether any exchange is still owed its answer.
     pub(crate) fn is_idle(&self) -> bool {
         self.records.is_empty()
+    }
+
+    /// Whether a held poll keeps its request: to forward it, or to write it down.
+    fn keeps_requests(&self) -> bool {
+        self.config.upstream.url.is_some() || self.journal.access.is_some()
     }
 
     fn rules(&self, route: u16) -> Rules {
@@ -203,11 +206,6 @@ impl Polls {
 /// The wall clock as the store counts it.
 pub(crate) fn seconds(context: &Context) -> u32 {
     u32::try_from(context.unix_seconds()).unwrap_or(u32::MAX)
-}
-
-/// Where the answer to a held poll goes.
-fn held<'a>(http: &'a mut Http, poll: &Poll) -> To<'a, 'static> {
-    To::Held(http, poll.exchange)
 }
 
 /// What one lookup counts as.

@@ -1,13 +1,15 @@
 //! What ends a wait: a change, the end of its time, or the end of the server.
 
-use super::answers::{self, Found, To};
+use super::answers::{self, Found};
 use super::decide::{Decision, Stage, decide};
 use super::tables::{Place, Poll};
-use super::{Polls, Source, held, seconds};
+use super::to::To;
+use super::{Polls, Source, seconds};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
 use dwell_memcache::{Completion, Outcome};
+use dwell_store::Item;
 
 impl Polls {
     /// The embedded store tells that `name` is no longer what this loop last read.
@@ -106,46 +108,40 @@ impl Polls {
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
         }
-        let mut to = held(http, &poll);
-        if let (Decision::Value, Some(found), Some(route)) =
-            (decision, found, self.route(poll.route))
-        {
-            answers::value(&mut to, context, route, &poll.ask, found);
-            self.metrics.polls.increment(PollOutcome::Woken);
-            return;
+        let mut to = To::held(http, &poll, &self.journal);
+        match (decision, found, self.route(poll.route)) {
+            (Decision::Value, Some(found), Some(route)) => {
+                to.ends(PollOutcome::Woken);
+                answers::value(&mut to, context, route, &poll.ask, found);
+            }
+            _ => self.conclude(context, &poll.ask, poll.route, decision, found, &mut to),
         }
-        self.conclude(context, &poll.ask, poll.route, decision, found, &mut to);
     }
 
-    /// The wait of one poll has ended; a last look makes sure that nothing was overlooked.
+    /// What the embedded store has under `key` now; memcached would have to be asked.
+    pub(super) fn last_look(&self, context: &Context, key: Token) -> Option<Item> {
+        self.stored(context, &self.keys.get(key)?.name)
+    }
+
+    /// The wait of one poll has ended; the last look makes sure that nothing was overlooked.
     pub(super) fn end_wait(
-        &mut self,
+        &self,
         context: &mut Context,
-        token: Token,
-        key: Token,
+        poll: &Poll,
+        last_look: Option<&Item>,
         to: &mut To<'_, '_>,
     ) {
-        let item = self
-            .keys
-            .get(key)
-            .map(|key| key.name.clone())
-            .and_then(|name| self.stored(context, &name));
-        let Some(poll) = self.remove(token) else {
-            return;
-        };
-        let found = item.as_ref().map(Found::stored);
+        let found = last_look.map(Found::stored);
         let current = found.map(|found| found.content);
-        let decision = match (&self.source, current) {
-            // What memcached has now is not known; the next poll asks.
-            (Source::Memcached, _) => decide(&poll.ask, None, Stage::Ended, self.rules(poll.route)),
-            (_, current) => decide(&poll.ask, current, Stage::Ended, self.rules(poll.route)),
-        };
-        if let Decision::NotModified(status) = decision {
-            answers::not_modified(to, context, &poll.ask, None, status);
-            self.metrics.polls.increment(PollOutcome::WaitEnded);
-            return;
+        match decide(&poll.ask, current, Stage::Ended, self.rules(poll.route)) {
+            Decision::NotModified(status) => {
+                to.ends(PollOutcome::WaitEnded);
+                answers::not_modified(to, context, &poll.ask, None, status);
+            }
+            decision => {
+                self.conclude(context, &poll.ask, poll.route, decision, found.as_ref(), to);
+            }
         }
-        self.conclude(context, &poll.ask, poll.route, decision, found.as_ref(), to);
     }
 
     /// The server ends: no further polls are held, and at most `count` held ones end now.
@@ -163,10 +159,12 @@ impl Polls {
             .take(count)
             .collect();
         for (token, key) in waiting {
-            let Some(exchange) = self.records.get(token).map(|poll| poll.exchange) else {
+            let item = self.last_look(context, key);
+            let Some(poll) = self.remove(token) else {
                 continue;
             };
-            self.end_wait(context, token, key, &mut To::Held(http, exchange));
+            let mut to = To::held(http, &poll, &self.journal);
+            self.end_wait(context, &poll, item.as_ref(), &mut to);
         }
         self.waiting > 0
     }
@@ -247,7 +245,7 @@ impl Polls {
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
         }
-        let mut to = held(http, &poll);
+        let mut to = To::held(http, &poll, &self.journal);
         self.conclude(context, &poll.ask, poll.route, decision, found, &mut to);
     }
 
@@ -267,13 +265,14 @@ impl Polls {
             let Some(poll) = self.records.remove(token) else {
                 return;
             };
-            self.metrics.polls.increment(PollOutcome::Refused);
+            let mut to = To::held(http, &poll, &self.journal);
+            to.ends(PollOutcome::Refused);
             let reason = if self.draining {
                 "shutting down"
             } else {
                 "too many polls are waiting"
             };
-            return self.refuse(context, &mut held(http, &poll), reason);
+            return self.refuse(context, &mut to, reason);
         }
         if let Some(poll) = self.records.get_mut(token) {
             poll.place = Place::Waiting(key);

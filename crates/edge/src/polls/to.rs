@@ -1,0 +1,161 @@
+//! Where an answer goes, and what is written down of it on the way.
+
+use super::tables::Poll;
+use crate::log::{AccessLine, AccessWriter};
+use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
+use dwell_engine::{Body, ExchangeId, Http, Reply, Request, Response};
+use dwell_evloop::Context;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What one loop writes down of its answers.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    pub(crate) metrics: Arc<LoopMetrics>,
+    pub(crate) access: Option<AccessWriter>,
+}
+
+/// The one answer to one request: at hand, or held.
+pub(crate) struct To<'a, 'r> {
+    target: Target<'a, 'r>,
+    journal: Arc<Journal>,
+    /// Method and target, for the access log.
+    line: Option<(&'a str, &'a str)>,
+    arrived: Instant,
+    outcome: &'static str,
+}
+
+enum Target<'a, 'r> {
+    Now(&'a mut Reply<'r>),
+    Held(&'a mut Http, ExchangeId),
+}
+
+/// The outcome of a request that is no poll.
+const FORWARDED: &str = "forward";
+
+impl<'a, 'r> To<'a, 'r> {
+    /// To the request at hand.
+    pub(crate) fn now(
+        reply: &'a mut Reply<'r>,
+        request: &'a Request<'_>,
+        journal: &Arc<Journal>,
+        context: &Context,
+    ) -> Self {
+        Self {
+            target: Target::Now(reply),
+            journal: Arc::clone(journal),
+            line: Some((request.head.method, request.head.target)),
+            arrived: context.now(),
+            outcome: FORWARDED,
+        }
+    }
+
+    /// To the request at hand, which was held and is `poll`.
+    pub(crate) fn ended(reply: &'a mut Reply<'r>, poll: &'a Poll, journal: &Arc<Journal>) -> Self {
+        Self::of_poll(Target::Now(reply), poll, journal)
+    }
+
+    /// To a held request.
+    pub(crate) fn held(http: &'a mut Http, poll: &'a Poll, journal: &Arc<Journal>) -> Self {
+        Self::of_poll(Target::Held(http, poll.exchange), poll, journal)
+    }
+
+    fn of_poll(target: Target<'a, 'r>, poll: &'a Poll, journal: &Arc<Journal>) -> Self {
+        let kept = poll.request.as_deref();
+        Self {
+            target,
+            journal: Arc::clone(journal),
+            line: kept.and_then(|kept| request_line(kept.head())),
+            arrived: poll.arrived,
+            outcome: FORWARDED,
+        }
+    }
+
+    /// The client's address, asked of the system.
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        match &self.target {
+            Target::Now(reply) => reply.peer_address(),
+            Target::Held(http, exchange) => http.peer_address(*exchange),
+        }
+    }
+
+    /// Counts how a poll ends; said before its answer is sent.
+    pub(crate) fn ends(&mut self, outcome: PollOutcome) {
+        self.journal.metrics.polls.increment(outcome);
+        self.outcome = outcome.as_str();
+    }
+
+    pub(crate) fn send(&mut self, context: &mut Context, response: &Response<'_>) {
+        self.journal
+            .metrics
+            .http_requests
+            .increment(StatusClass::of(response.status));
+        if self.journal.access.is_some() {
+            self.write_line(context, response);
+        }
+        match &mut self.target {
+            Target::Now(reply) => reply.send(response),
+            Target::Held(http, exchange) => {
+                http.answer(context, *exchange, response);
+            }
+        }
+    }
+
+    /// A status with a line of text.
+    pub(crate) fn text(&mut self, context: &mut Context, status: u16, text: &str) {
+        self.text_with(context, status, text, &[]);
+    }
+
+    /// A status with a line of text and further fields.
+    pub(crate) fn text_with(
+        &mut self,
+        context: &mut Context,
+        status: u16,
+        text: &str,
+        fields: &[(&str, &[u8])],
+    ) {
+        let mut all: Vec<(&str, &[u8])> = vec![
+            ("Content-Type", b"text/plain; charset=utf-8"),
+            ("Cache-Control", b"no-store"),
+        ];
+        all.extend_from_slice(fields);
+        let body = format!("{text}\n");
+        let body = Body::Slice(body.as_bytes());
+        self.send(
+            context,
+            &Response {
+                status,
+                fields: &all,
+                body,
+            },
+        );
+    }
+
+    fn write_line(&self, context: &Context, response: &Response<'_>) {
+        let Some(access) = &self.journal.access else {
+            return;
+        };
+        let (method, target) = self.line.unwrap_or_default();
+        let has_body = method != "HEAD" && !matches!(response.status, 204 | 304);
+        access.write(&AccessLine {
+            time: context.wall(),
+            remote: self
+                .peer_address()
+                .unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into()),
+            method,
+            target,
+            status: response.status,
+            bytes: if has_body { response.body.len() } else { 0 },
+            duration: context.now().saturating_duration_since(self.arrived),
+            outcome: self.outcome,
+        });
+    }
+}
+
+/// Method and target of a head that was parsed once already.
+fn request_line(head: &[u8]) -> Option<(&str, &str)> {
+    let line = head.split(|byte| *byte == b'\r').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    Some((words.next()?, words.next()?))
+}
