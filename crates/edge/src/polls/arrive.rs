@@ -6,6 +6,7 @@ use super::decide::{Decision, Stage, decide};
 use super::tables::{KeptRequest, Lookup, NO_ROUTE, Place, Poll};
 use super::to::To;
 use super::{Polls, Source, seconds};
+use crate::config::OnDelete;
 use crate::demo;
 use crate::metrics::{PollOutcome, RefusedStatus, StatusClass};
 use dwell_engine::{App, Body, Event, ExchangeId, Outcome, Reply, Request, Response};
@@ -260,7 +261,8 @@ impl Polls {
         }
         let mut poll = self.record(context, ask, route, request, Place::Waiting(key));
         // A poll that is never forwarded need not keep its request.
-        if self.rules(route).on_delete != crate::config::OnDelete::Origin {
+        let is_forwarded = self.rules(route).on_delete == OnDelete::Origin;
+        if !is_forwarded && self.journal.access.is_none() {
             poll.request = None;
         }
         Ok(self.hold(context, poll, key, to))
@@ -383,9 +385,9 @@ impl Polls {
         request: &Request<'_>,
         place: Place,
     ) -> Poll {
-        let has_upstream = self.config.upstream.url.is_some();
-        let kept =
-            has_upstream.then(|| Box::new(KeptRequest::new(request.head_bytes, request.body)));
+        let kept = self
+            .keeps_requests()
+            .then(|| Box::new(KeptRequest::new(request.head_bytes, request.body)));
         Poll {
             exchange: request.exchange,
             ask: *ask,
