@@ -30,7 +30,7 @@ class Method:
 
 QUICK = Method(
     rounds=1,
-    warm_up_seconds=1,
+    warm_up_seconds=0,
     seconds=1,
     trace_seconds=1,
     ab_requests=1000,
@@ -99,7 +99,8 @@ def check_answer(running: Running) -> int:
 def load_sample(running: Running, method: Method, row: Row) -> Sample:
     """One round under wrk; errors and short answers become problems of the row."""
     answer_bytes = check_answer(running)
-    wrk.run(running.url, method.warm_up_seconds, running.keys)
+    if method.warm_up_seconds:
+        wrk.run(running.url, method.warm_up_seconds, running.keys)
     cpu_before = accounting.cpu_seconds(running.program.pid)
     report = wrk.run(running.url, method.seconds, running.keys)
     cpu_seconds = accounting.cpu_seconds(running.program.pid) - cpu_before
@@ -133,7 +134,7 @@ def ab_sample(running: Running, method: Method, row: Row) -> Sample:
         row.problem(f"errors: {report.failures} of {report.requests} requests")
     if report.body_bytes != len(BODY):
         row.problem(f"short answers: {report.body_bytes} of {len(BODY)} bytes")
-    return {**asdict(report), "us_per_request": cpu_seconds / report.requests * 1e6}
+    return {"us_per_request": cpu_seconds / report.requests * 1e6, **asdict(report)}
 
 
 def in_turn(

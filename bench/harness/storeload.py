@@ -45,6 +45,7 @@ class Memcached(Contender):
 
     name = "store_memcached"
     label = "memcached -t 1"
+    note = "writes to the socket once per get, where the edge writes once per read"
 
     def start(self, stage: Stage) -> Running:
         """Starts memcached on the server's core."""
