@@ -1,2 +1,59 @@
 //! Test helpers: real servers on free loopback ports and scripted peers. A dev-dependency only.
+//!
+//! Everything here panics when it cannot do what a test asked for, saying what is missing: a test
+//! that is skipped in silence is worse than one that fails.
 #![forbid(unsafe_code)]
+
+mod memcached;
+mod scripted;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+pub use memcached::Memcached;
+pub use scripted::{Script, ScriptedServer};
+
+/// How long a helper waits for a server or a peer before it gives up.
+///
+/// Longer than a busy machine needs: reaching it means that something is broken.
+pub const GUARD: Duration = Duration::from_secs(20);
+
+/// Between two looks at something that cannot be waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A loopback port that nobody listened on a moment ago.
+///
+/// # Panics
+/// If no port can be bound.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap_or_else(|error| panic!("no free port on 127.0.0.1: {error}"));
+    port_of(&listener)
+}
+
+fn port_of(listener: &TcpListener) -> u16 {
+    match listener.local_addr() {
+        Ok(address) => address.port(),
+        Err(error) => panic!("a bound listener has no address: {error}"),
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// Looks until `condition` holds or [`GUARD`] has passed; whether it held.
+///
+/// For conditions of other processes, which cannot notify a test.
+pub fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
+    let started = Instant::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        if started.elapsed() > GUARD {
+            return false;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}

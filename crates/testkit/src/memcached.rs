@@ -1,0 +1,212 @@
+//! A real memcached of the machine's own package.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::{GUARD, free_port, loopback, wait_until};
+
+/// Ports tried before giving up, because another process may take one between our looks.
+const ATTEMPTS: usize = 5;
+
+/// A memcached process on a loopback port, ended when dropped.
+///
+/// ```no_run
+/// let mut memcached = dwell_testkit::Memcached::start();
+/// let address = memcached.address();
+/// memcached.stop(); // it accepts connections and answers nothing
+/// memcached.cont();
+/// memcached.kill();
+/// memcached.restart(); // empty, on the same port
+/// assert_eq!(memcached.address(), address);
+/// ```
+#[derive(Debug)]
+pub struct Memcached {
+    child: Option<Child>,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+impl Memcached {
+    /// Starts memcached on a free port and waits until it answers.
+    ///
+    /// # Panics
+    /// If the binary is missing, naming the package to install, or if it does not start.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts memcached with more arguments.
+    ///
+    /// # Panics
+    /// As [`Memcached::start`].
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        for _ in 0..ATTEMPTS {
+            let port = free_port();
+            if let Some(child) = launch(port, &arguments) {
+                return Self {
+                    child: Some(child),
+                    port,
+                    arguments,
+                };
+            }
+        }
+        panic!("memcached did not start on any of {ATTEMPTS} free ports, with {arguments:?}");
+    }
+
+    /// The address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        loopback(self.port)
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A connection to it.
+    ///
+    /// # Panics
+    /// If it refuses.
+    pub fn connect(&self) -> TcpStream {
+        connect(self.port).unwrap_or_else(|error| panic!("memcached refuses: {error}"))
+    }
+
+    /// Freezes the process (SIGSTOP): the kernel still accepts, nobody answers.
+    ///
+    /// # Panics
+    /// If it does not run, or cannot be stopped.
+    pub fn stop(&self) {
+        self.signal("STOP");
+        // The command returns before every thread of the process has stopped.
+        assert!(
+            wait_until(|| self.is_stopped() != Some(false)),
+            "memcached did not stop"
+        );
+    }
+
+    /// Lets a frozen process go on (SIGCONT).
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn cont(&self) {
+        self.signal("CONT");
+    }
+
+    /// Ends the process at once (SIGKILL); the port then refuses.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Failing here means that it has ended already.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+
+    /// Starts it again, empty, on the same port, after ending it if it still runs.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.child = launch(self.port, &self.arguments);
+        assert!(
+            self.child.is_some(),
+            "memcached did not start again on port {}",
+            self.port
+        );
+    }
+
+    /// The process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Whether the process is frozen; `None` where the system does not tell.
+    fn is_stopped(&self) -> Option<bool> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()?)).ok()?;
+        let (_, after_name) = stat.rsplit_once(')')?;
+        Some(after_name.trim_start().starts_with('T'))
+    }
+
+    fn signal(&self, name: &str) {
+        let Some(pid) = self.pid() else {
+            panic!("memcached does not run")
+        };
+        let status = Command::new("sh")
+            .args(["-c", &format!("kill -{name} {pid}")])
+            .status();
+        assert!(
+            status.is_ok_and(|status| status.success()),
+            "kill -{name} {pid} failed"
+        );
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Starts the process; `None` if it ended at once, as it does when its port is taken.
+fn launch(port: u16, arguments: &[String]) -> Option<Child> {
+    let mut command = Command::new("memcached");
+    command
+        .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0"])
+        // Only heeded for root, and then required.
+        .args(["-u", "nobody"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            panic!("memcached is not installed: apt-get install memcached")
+        }
+        Err(error) => panic!("memcached cannot be started: {error}"),
+    };
+    let pid = child.id();
+    let mut ended = false;
+    let answers = wait_until(|| {
+        ended = !matches!(child.try_wait(), Ok(None));
+        ended || answering_pid(port) == Some(pid)
+    });
+    if answers && !ended {
+        return Some(child);
+    }
+    drop(child.kill());
+    drop(child.wait());
+    assert!(
+        ended,
+        "memcached did not answer on port {port} within {GUARD:?}"
+    );
+    None
+}
+
+fn connect(port: u16) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&loopback(port), GUARD)?;
+    stream.set_read_timeout(Some(GUARD))?;
+    stream.set_write_timeout(Some(GUARD))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The process that answers on the port: it may be another one that took it first.
+fn answering_pid(port: u16) -> Option<u32> {
+    let mut stream = connect(port).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    stream.write_all(b"stats\r\n").ok()?;
+    for line in BufReader::new(stream).lines() {
+        let line = line.ok()?;
+        if let Some(pid) = line.strip_prefix("STAT pid ") {
+            return pid.trim().parse().ok();
+        }
+        if line == "END" {
+            return None;
+        }
+    }
+    None
+}
