@@ -8,6 +8,7 @@ mod memcached;
 mod scripted;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub use memcached::Memcached;
@@ -21,14 +22,26 @@ pub const GUARD: Duration = Duration::from_secs(20);
 /// Between two looks at something that cannot be waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// A loopback port that nobody listened on a moment ago.
+/// Below the ports that systems give to outgoing connections, which could take one at any time.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A loopback port that nobody listened on a moment ago; never the same twice in a process.
 ///
 /// # Panics
 /// If no port can be bound.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .unwrap_or_else(|error| panic!("no free port on 127.0.0.1: {error}"));
-    port_of(&listener)
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let count = u32::from(PORTS.end - PORTS.start);
+    // Processes that run at the same time begin far apart.
+    let first = std::process::id().wrapping_mul(1031);
+    for _ in 0..count {
+        let offset = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed)) % count;
+        let port = PORTS.start + offset as u16;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port on 127.0.0.1 in {PORTS:?}");
 }
 
 fn port_of(listener: &TcpListener) -> u16 {
