@@ -240,11 +240,27 @@ def test_a_wait_without_a_known_value_is_answered_at_once(lone_edge):
     assert watch.seconds < 5
 
 
-def test_a_wait_for_a_key_nobody_has_is_a_miss_at_once(lone_edge, edge):
+def test_a_wait_for_a_key_nobody_has_is_a_miss_at_once(edge):
     with Stopwatch() as watch:
-        assert lone_edge.get(f"{KEY}?wait=30").status == 404
         assert edge.get(f"{KEY}?wait=30").body == b"from the app"
     assert watch.seconds < 5
+
+
+def test_without_an_application_a_wait_gets_the_first_value(lone_edge):
+    with lone_edge.connect() as connection:
+        connection.ask(f"{KEY}?wait=30")
+        lone_edge.await_waiters(1)
+        lone_edge.store().set(KEY, b"first")
+        assert connection.answer().body == b"first"
+
+
+def test_without_an_application_a_wait_for_nothing_ends_with_404(lone_edge):
+    with lone_edge.connect() as connection, Stopwatch() as watch:
+        assert connection.get(f"{KEY}?wait=1").status == 404
+        # Who knew a value is told at once that it is gone.
+        fields = {"If-None-Match": '"AAAAAAAAAAA"'}
+        assert connection.get(f"{KEY}?wait=30", fields=fields).status == 404
+    assert 0.99 <= watch.seconds < 5
 
 
 def test_requests_after_a_held_one_wait_their_turn(lone_edge):
