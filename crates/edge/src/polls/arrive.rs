@@ -371,7 +371,9 @@ impl Polls {
                 polls: Vec::new(),
             })
             .ok()?;
-        self.keys.get_mut(key)?.lookup = Some(lookup);
+        let record = self.keys.get_mut(key)?;
+        record.lookup = Some(lookup);
+        record.lookups += 1;
         self.outbox.lookups.push(lookup);
         Some(lookup)
     }

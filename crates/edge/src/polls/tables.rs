@@ -75,6 +75,9 @@ pub(crate) struct Key {
     pub(crate) waiting: Group,
     /// The lookup that goes out at the end of this turn, which further polls of the turn share.
     pub(crate) lookup: Option<Token>,
+    /// Lookups under way, this one among them; the polls that share one may begin to wait, so the
+    /// record outlives them.
+    pub(crate) lookups: u32,
     /// The request to the upstream that further misses share.
     pub(crate) fetch: Option<Token>,
     /// Epoch of the connection and cas unique that came with the value the waiting polls were
@@ -188,6 +191,7 @@ impl Keys {
             name: name.into(),
             waiting: Group::default(),
             lookup: None,
+            lookups: 0,
             fetch: None,
             version: (0, 0),
         };
@@ -204,7 +208,7 @@ impl Keys {
     /// Forgets a key that nothing is under way for; returns its name if it did.
     pub(crate) fn release(&mut self, token: Token) -> Option<Box<[u8]>> {
         let key = self.slab.get(token)?;
-        if !key.waiting.is_empty() || key.lookup.is_some() || key.fetch.is_some() {
+        if !key.waiting.is_empty() || key.lookups > 0 || key.fetch.is_some() {
             return None;
         }
         let hash = self.hasher.hash_one(&*key.name);
@@ -259,6 +263,16 @@ mod tests {
         keys.get_mut(token).unwrap().waiting.leave(|_| false);
         assert_eq!(keys.release(token).as_deref(), Some(&b"/poll/a"[..]));
         assert_eq!(keys.find(b"/poll/a"), None);
+    }
+
+    #[test]
+    fn a_key_outlives_the_lookups_under_way_for_it() {
+        let mut keys = Keys::new();
+        let token = keys.enter(b"/poll/a").unwrap();
+        keys.get_mut(token).unwrap().lookups = 1;
+        assert!(keys.release(token).is_none());
+        keys.get_mut(token).unwrap().lookups = 0;
+        assert!(keys.release(token).is_some());
     }
 
     #[test]

@@ -200,6 +200,9 @@ impl Polls {
         let Some(lookup) = self.lookups.remove(token) else {
             return;
         };
+        if let Some(record) = self.keys.get_mut(lookup.key) {
+            record.lookups = record.lookups.saturating_sub(1);
+        }
         let found = match completion.outcome {
             Outcome::Hit { value, flags, .. } => Some(Found::borrowed(value, flags)),
             _ => None,
