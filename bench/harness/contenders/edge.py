@@ -8,7 +8,6 @@ from harness.contenders.plain import start_floor
 from harness.paths import release_directory
 from harness.stage import HOST, LOAD_CORE, SERVER_CORE, Program, Stage
 
-
 # As many as nginx keeps open: more than wrk opens.
 KEEPALIVE_CONNECTIONS = 128
 
