@@ -1,0 +1,122 @@
+//! Clients that do not read: what they can make the server keep is bounded.
+
+use crate::support::{End, Fixture, get};
+use dwell_engine::Limits;
+
+/// Turns until the server has nothing more to do.
+fn settle(fixture: &mut Fixture) {
+    let mut before = usize::MAX;
+    while fixture.server.app.seen.len() != before {
+        before = fixture.server.app.seen.len();
+        for _ in 0..10 {
+            fixture.turn();
+        }
+    }
+}
+
+#[test]
+fn requests_of_a_client_that_does_not_read_are_not_served() {
+    let mut fixture = Fixture::default();
+    fixture.server.app.large = vec![b'l'; 100_000].into();
+    let mut client = fixture.connect();
+    let requests = get("/large").repeat(1000);
+    fixture.send(&mut client, requests);
+    settle(&mut fixture);
+    let served = fixture.server.app.seen.len();
+    // What the kernel's buffers took, and one answer more.
+    assert!(
+        (1..300).contains(&served),
+        "{served} answers of 100 kB for nobody"
+    );
+    for _ in 0..1000 {
+        assert_eq!(fixture.answer(&mut client).body.len(), 100_000);
+    }
+    assert_eq!(fixture.server.app.seen.len(), 1000);
+    assert_eq!(
+        fixture.ask(&mut client, &get("/next")).text(),
+        "GET /next []"
+    );
+}
+
+#[test]
+fn small_answers_are_bounded_as_well() {
+    let mut fixture = Fixture::new(Limits {
+        requests_per_connection_max: u32::MAX,
+        ..Limits::default()
+    });
+    let mut client = fixture.connect();
+    let requests = get("/small").repeat(1000);
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 100 {
+        let taken = client.send_some(&requests.as_bytes()[sent % requests.len()..]);
+        sent += taken;
+        refused += usize::from(taken == 0);
+        fixture.turn();
+        assert!(sent < 256 << 20, "the server reads on and on");
+    }
+    settle(&mut fixture);
+    let served = fixture.server.app.seen.len();
+    let asked = sent / get("/small").len();
+    assert!(served < asked, "{served} of {asked} answered into nothing");
+    for _ in 0..asked {
+        assert_eq!(fixture.answer(&mut client).text(), "GET /small []");
+    }
+}
+
+#[test]
+fn an_answer_in_parts_is_whole_and_what_follows_is_served() {
+    let mut fixture = Fixture::default();
+    let body: Vec<u8> = (0..20 << 20).map(|n: u32| (n / 7) as u8).collect();
+    fixture.server.app.large = body.clone().into();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/a") + &get("/large") + &get("/b"));
+    // A request of which only a part is here when the socket is full.
+    fixture.send(
+        &mut client,
+        "POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo",
+    );
+    settle(&mut fixture);
+    assert_eq!(fixture.server.app.seen, ["GET /a", "GET /large"]);
+    assert_eq!(fixture.answer(&mut client).text(), "GET /a []");
+    assert!(fixture.answer(&mut client).body == body);
+    assert_eq!(fixture.answer(&mut client).text(), "GET /b []");
+    assert_eq!(fixture.ask(&mut client, "dy").text(), "POST /c [body]");
+}
+
+#[test]
+fn a_hold_behind_queued_output_is_answered_after_it() {
+    let mut fixture = Fixture::default();
+    fixture.server.app.large = vec![b'l'; 20 << 20].into();
+    let mut client = fixture.connect();
+    // Held while the answer before it is on its way, and answered before that has left.
+    fixture.send(&mut client, get("/hold") + &get("/large") + &get("/hold"));
+    assert!(fixture.answer_hold(0, "first"));
+    settle(&mut fixture);
+    assert_eq!(
+        fixture.server.app.held.len(),
+        1,
+        "nothing is held while the socket is full"
+    );
+    assert_eq!(fixture.answer(&mut client).text(), "first");
+    assert_eq!(fixture.answer(&mut client).body.len(), 20 << 20);
+    fixture.turn_until("the second is held", |server| server.app.held.len() == 2);
+    assert!(fixture.answer_hold(1, "second"));
+    assert_eq!(fixture.answer(&mut client).text(), "second");
+}
+
+#[test]
+fn a_large_last_answer_arrives_whole_before_the_end() {
+    let mut fixture = Fixture::default();
+    fixture.server.app.large = vec![b'l'; 20 << 20].into();
+    let mut client = fixture.connect();
+    let request = "GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    // What is sent behind the last request must not reset the answer away.
+    fixture.send(
+        &mut client,
+        request.to_owned() + &get("/unanswered").repeat(100),
+    );
+    assert_eq!(fixture.answer(&mut client).body.len(), 20 << 20);
+    client.finish_sending();
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    assert_eq!(fixture.server.app.seen, ["GET /large"]);
+}

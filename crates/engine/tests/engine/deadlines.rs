@@ -1,0 +1,209 @@
+//! Time: what is too slow is ended, never early, and waiting costs nothing.
+
+use crate::support::{Client, End, Fixture, get};
+use dwell_engine::{Event, Limits};
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_millis(150);
+const LONG: Duration = Duration::from_secs(60);
+
+fn limits() -> Limits {
+    Limits {
+        header_timeout: LONG,
+        body_timeout: LONG,
+        idle_timeout: LONG,
+        write_timeout: LONG,
+        ..Limits::default()
+    }
+}
+
+/// Sends one byte of `drip` after another until the connection ends.
+///
+/// Shape: returns how long it took from just before `first` was sent.
+fn drip(fixture: &mut Fixture, client: &mut Client, first: &str, drip: &str) -> Duration {
+    let begun = Instant::now();
+    fixture.send(client, first);
+    let mut bytes = drip.bytes().cycle();
+    while client.received.is_empty() && client.end.is_none() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "dripping bytes moved the deadline"
+        );
+        fixture.send(client, [bytes.next().unwrap()]);
+        fixture.turn_for(Duration::from_millis(5));
+        client.receive();
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn a_slow_head_is_answered_408_however_it_drips() {
+    let mut fixture = Fixture::new(Limits {
+        header_timeout: TIMEOUT,
+        ..limits()
+    });
+    for first in ["G", "GET / HTTP/1.1\r\nHost: a\r\nX: "] {
+        let mut client = fixture.connect();
+        assert!(drip(&mut fixture, &mut client, first, "x") >= TIMEOUT);
+        let answer = fixture.answer(&mut client);
+        assert_eq!(
+            (answer.status, answer.field("Connection")),
+            (408, Some("close"))
+        );
+        client.finish_sending();
+        assert_eq!(fixture.end(&mut client), End::InOrder);
+    }
+    assert_eq!(fixture.server.app.count(Event::Rejected(408)), 2);
+}
+
+#[test]
+fn a_slow_body_is_answered_408_however_it_drips() {
+    let mut fixture = Fixture::new(Limits {
+        body_timeout: TIMEOUT,
+        ..limits()
+    });
+    let fixed = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\nb";
+    let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (first, bytes) in [(fixed, "b"), (chunked, "1\r\nb\r\n")] {
+        let mut client = fixture.connect();
+        assert!(drip(&mut fixture, &mut client, first, bytes) >= TIMEOUT);
+        assert_eq!(fixture.answer(&mut client).status, 408);
+        client.finish_sending();
+        assert_eq!(fixture.end(&mut client), End::InOrder);
+    }
+    assert!(fixture.server.app.seen.is_empty());
+}
+
+#[test]
+fn an_idle_connection_is_closed_without_a_word() {
+    let mut fixture = Fixture::new(Limits {
+        idle_timeout: TIMEOUT,
+        ..limits()
+    });
+    let begun = Instant::now();
+    let mut fresh = fixture.connect();
+    assert_eq!(fixture.end(&mut fresh), End::InOrder);
+    assert!(begun.elapsed() >= TIMEOUT && fresh.received.is_empty());
+
+    let mut client = fixture.connect();
+    let begun = Instant::now();
+    assert_eq!(fixture.ask(&mut client, &get("/")).status, 200);
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    assert!(begun.elapsed() >= TIMEOUT && client.received.is_empty());
+    assert_eq!(fixture.server.http.connections(), 0);
+}
+
+#[test]
+fn each_answer_gives_the_connection_its_idle_time_anew() {
+    let mut fixture = Fixture::new(Limits {
+        idle_timeout: TIMEOUT,
+        ..limits()
+    });
+    // An answer that the socket takes whole leaves nothing to write, and counts nevertheless.
+    fixture.server.app.large = vec![b'l'; 20_000].into();
+    let mut client = fixture.connect();
+    let begun = Instant::now();
+    let mut answers = 0;
+    while begun.elapsed() < 3 * TIMEOUT {
+        assert_eq!(fixture.ask(&mut client, &get("/large")).body.len(), 20_000);
+        answers += 1;
+        fixture.turn_for(TIMEOUT / 10);
+    }
+    assert!(answers > 3);
+}
+
+#[test]
+fn a_deadline_is_for_one_request() {
+    let mut fixture = Fixture::new(Limits {
+        header_timeout: TIMEOUT,
+        ..limits()
+    });
+    fixture.server.app.large = vec![b'l'; 20_000].into();
+    let mut client = fixture.connect();
+    let begun = Instant::now();
+    let whole = get("/large");
+    let (front, back) = whole.split_at(10);
+    fixture.send(&mut client, front);
+    while begun.elapsed() < 3 * TIMEOUT {
+        // The end of one request and the beginning of the next in one piece.
+        fixture.send(&mut client, format!("{back}{front}"));
+        assert_eq!(fixture.answer(&mut client).status, 200);
+        fixture.turn_for(TIMEOUT / 10);
+    }
+}
+
+#[test]
+fn waiting_takes_no_turns() {
+    let mut fixture = Fixture::new(Limits {
+        header_timeout: TIMEOUT,
+        ..limits()
+    });
+    let mut clients: Vec<_> = (0..20).map(|_| fixture.connect()).collect();
+    for client in &mut clients {
+        fixture.send(client, "GET / HT");
+    }
+    let before = fixture.turns;
+    fixture.turn_until("all are too slow", |server| {
+        server.app.count(Event::Rejected(408)) == 20
+    });
+    let turns = fixture.turns - before;
+    assert!(turns <= 20, "{turns} turns while nobody said anything");
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_closed_and_nobody_waits_for_it() {
+    let mut fixture = Fixture::new(Limits {
+        write_timeout: TIMEOUT,
+        ..limits()
+    });
+    fixture.server.app.large = vec![b'l'; 50 << 20].into();
+    let mut stuck = fixture.connect();
+    let begun = Instant::now();
+    fixture.send(&mut stuck, get("/large") + &get("/never"));
+    let mut client = fixture.connect();
+    let mut answers = 0;
+    while fixture.server.app.count(Event::WriteTimeout) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert_eq!(fixture.ask(&mut client, &get("/other")).status, 200);
+        answers += 1;
+    }
+    assert!(begun.elapsed() >= TIMEOUT && answers > 10);
+    assert_eq!(fixture.server.http.connections(), 1);
+    assert!(!fixture.server.app.seen.contains(&"GET /never".into()));
+}
+
+#[test]
+fn a_client_that_reads_slowly_but_reads_is_not_closed() {
+    let mut fixture = Fixture::new(Limits {
+        write_timeout: TIMEOUT,
+        ..limits()
+    });
+    fixture.server.app.large = vec![b'l'; 50 << 20].into();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/large"));
+    let begun = Instant::now();
+    while client.received.len() < 50 << 20 {
+        fixture.turn_for(TIMEOUT / 10);
+        client.receive_at_most(4 << 20);
+        assert!(client.end.is_none(), "closed after {:?}", begun.elapsed());
+    }
+    assert_eq!(fixture.server.app.count(Event::WriteTimeout), 0);
+    assert_eq!(fixture.answer(&mut client).body.len(), 50 << 20);
+}
+
+#[test]
+fn a_last_answer_is_not_waited_for_without_end() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, "nonsense\r\n\r\n");
+    let begun = Instant::now();
+    // The client keeps its side open and says more and more.
+    while fixture.server.http.connections() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        client.send_some(b"more nonsense");
+        fixture.turn_for(Duration::from_millis(20));
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+    client.receive();
+    assert_eq!(client.take_answer("GET").unwrap().status, 400);
+}

@@ -1,0 +1,275 @@
+//! Exchanges that are answered later, expire, or are left by their client.
+
+use crate::support::{Client, End, Fixture, get};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_held_exchange_is_answered_by_its_name_and_only_once() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold"));
+    let exchange = fixture.server.app.held[0].0;
+    assert!(fixture.server.http.is_held(exchange));
+    let address = fixture.server.http.peer_address(exchange).unwrap();
+    assert_eq!(address.ip(), fixture.address.ip());
+    assert!(fixture.answer_hold(0, "news"));
+    assert!(!fixture.server.http.is_held(exchange));
+    assert!(!fixture.answer_hold(0, "more news"));
+    assert_eq!(fixture.answer(&mut client).text(), "news");
+    // The name of an earlier exchange is not that of the next one on the connection.
+    fixture.send(&mut client, get("/hold"));
+    assert!(!fixture.answer_hold(0, "old news"));
+    assert!(fixture.answer_hold(1, "new news"));
+    assert_eq!(fixture.answer(&mut client).text(), "new news");
+    assert!(fixture.server.app.abandoned.is_empty());
+}
+
+#[test]
+fn the_name_of_an_exchange_dies_with_its_connection() {
+    let mut fixture = Fixture::default();
+    fixture.server.app.gives_up = true;
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold"));
+    drop(client);
+    fixture.turn_until("the client is gone", |server| {
+        server.http.connections() == 0
+    });
+    let mut next = fixture.connect();
+    fixture.send(&mut next, get("/hold"));
+    assert!(!fixture.answer_hold(0, "for the first"));
+    assert!(fixture.answer_hold(1, "for the second"));
+    assert_eq!(fixture.answer(&mut next).text(), "for the second");
+}
+
+#[test]
+fn requests_behind_a_held_one_wait_their_turn() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    let body = "POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo";
+    fixture.send(
+        &mut client,
+        get("/a") + &get("/hold") + &get("/hold") + body,
+    );
+    assert_eq!(fixture.answer(&mut client).text(), "GET /a []");
+    // More comes while it is held.
+    fixture.send(&mut client, "dy");
+    fixture.send(&mut client, get("/c"));
+    assert_eq!(fixture.server.app.seen, ["GET /a", "GET /hold"]);
+    assert!(fixture.answer_hold(0, "first"));
+    assert_eq!(fixture.answer(&mut client).text(), "first");
+    fixture.turn_until("the second is held", |server| server.app.held.len() == 2);
+    assert!(fixture.answer_hold(1, "second"));
+    assert_eq!(fixture.answer(&mut client).text(), "second");
+    assert_eq!(fixture.answer(&mut client).text(), "POST /b [body]");
+    assert_eq!(fixture.answer(&mut client).text(), "GET /c []");
+}
+
+#[test]
+fn input_behind_a_held_request_is_not_read_without_bound() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold"));
+    let flood = get("/flood").repeat(1000);
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 100 {
+        let taken = client.send_some(&flood.as_bytes()[sent % flood.len()..]);
+        sent += taken;
+        refused += usize::from(taken == 0);
+        fixture.turn();
+        assert!(sent < 64 << 20, "the server reads on and on");
+    }
+    assert_eq!(fixture.server.app.seen, ["GET /hold"]);
+    assert!(fixture.answer_hold(0, "news"));
+    assert_eq!(fixture.answer(&mut client).text(), "news");
+    assert_eq!(fixture.answer(&mut client).text(), "GET /flood []");
+}
+
+#[test]
+fn a_hold_that_expires_is_answered_held_on_or_closed() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    let begun = Instant::now();
+    assert_eq!(
+        fixture.ask(&mut client, &get("/hold?ms=30")).text(),
+        "time is up"
+    );
+    let (tag, at) = fixture.server.app.expired[0];
+    assert_eq!(tag, 0);
+    assert!(at.duration_since(begun) >= Duration::from_millis(30));
+
+    fixture.send(&mut client, get("/hold?ms=10&then=hold"));
+    fixture.turn_until("the second hold expires", |server| {
+        server.app.expired.len() == 2
+    });
+    assert!(fixture.answer_hold(1, "after all"));
+    assert_eq!(fixture.answer(&mut client).text(), "after all");
+
+    fixture.send(&mut client, get("/hold?ms=10&then=forget"));
+    let answer = fixture.answer(&mut client);
+    assert_eq!(
+        (answer.status, answer.field("Connection")),
+        (500, Some("close"))
+    );
+    client.finish_sending();
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold?ms=10&then=close"));
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    assert!(client.received.is_empty());
+    assert!(
+        fixture.server.app.abandoned.is_empty(),
+        "the app has ended each itself"
+    );
+}
+
+#[test]
+fn an_expired_hold_goes_on_with_what_came_behind_it() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold?ms=10") + &get("/next"));
+    assert_eq!(fixture.answer(&mut client).text(), "time is up");
+    assert_eq!(fixture.answer(&mut client).text(), "GET /next []");
+}
+
+#[test]
+fn a_hold_can_be_changed() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold"));
+    let exchange = fixture.server.app.held[0].0;
+    let context = fixture.event_loop.context();
+    let timeout = Some(Duration::from_millis(10));
+    assert!(fixture.server.http.hold(context, exchange, 0, timeout));
+    assert_eq!(fixture.answer(&mut client).text(), "time is up");
+    let context = fixture.event_loop.context();
+    assert!(!fixture.server.http.hold(context, exchange, 0, timeout));
+}
+
+#[test]
+fn a_client_that_ends_its_side_is_asked_about_once_and_given_up() {
+    let mut fixture = Fixture::default();
+    fixture.server.app.gives_up = true;
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold"));
+    client.finish_sending();
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    assert_eq!(fixture.server.app.asked, [0]);
+    assert_eq!(fixture.server.app.abandoned, [0]);
+    assert!(!fixture.answer_hold(0, "too late"));
+
+    // The request and the end of the stream in one piece.
+    let mut client = fixture.connect();
+    client.send(get("/hold").as_bytes());
+    client.finish_sending();
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    assert_eq!(fixture.server.app.asked, [0, 1]);
+    assert_eq!(fixture.server.app.abandoned, [0, 1]);
+}
+
+#[test]
+fn a_client_that_ends_its_side_may_still_be_waited_for() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    client.send((get("/hold") + &get("/hold") + &get("/last-one")).as_bytes());
+    client.finish_sending();
+    fixture.turn_until("the app is asked", |server| !server.app.asked.is_empty());
+    for _ in 0..5 {
+        fixture.turn();
+    }
+    assert_eq!(fixture.server.app.asked, [0], "asked once for each hold");
+    assert!(fixture.answer_hold(0, "first"));
+    fixture.turn_until("the second is asked about", |server| {
+        server.app.asked.len() == 2
+    });
+    // A hold that changes its meaning is a new question.
+    let exchange = fixture.server.app.held[1].0;
+    let context = fixture.event_loop.context();
+    assert!(fixture.server.http.hold(context, exchange, 1, None));
+    fixture.turn_until("the change is asked about", |server| {
+        server.app.asked.len() == 3
+    });
+    assert!(fixture.answer_hold(1, "second"));
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    for text in ["first", "second", "GET /last-one []"] {
+        assert_eq!(client.take_answer("GET").unwrap().text(), text);
+    }
+    assert_eq!(fixture.server.app.asked, [0, 1, 1]);
+    assert!(fixture.server.app.abandoned.is_empty());
+}
+
+#[test]
+fn a_reset_abandons_a_hold_once() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold?ms=5000") + &get("/behind"));
+    client.reset();
+    fixture.turn_until("the hold is abandoned", |server| {
+        !server.app.abandoned.is_empty()
+    });
+    assert_eq!(fixture.server.app.abandoned, [0]);
+    assert_eq!(fixture.connections_left(), 0);
+    assert_eq!(
+        fixture.event_loop.context().armed(),
+        0,
+        "no deadline is left behind"
+    );
+    assert!(!fixture.answer_hold(0, "nobody"));
+}
+
+#[test]
+fn closing_all_abandons_what_is_held_and_nothing_else() {
+    let mut fixture = Fixture::default();
+    let mut holding = fixture.connect();
+    let mut idle = fixture.connect();
+    fixture.send(&mut holding, get("/hold"));
+    let context = fixture.event_loop.context();
+    fixture
+        .server
+        .http
+        .close_all(context, &mut fixture.server.app);
+    assert_eq!(fixture.server.app.abandoned, [0]);
+    assert_eq!(fixture.connections_left(), 0);
+    assert_eq!(fixture.end(&mut holding), End::InOrder);
+    assert_eq!(fixture.end(&mut idle), End::InOrder);
+}
+
+/// How many descriptors this process may have.
+fn descriptors_max() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .and_then(|line| line.split_whitespace().nth(3)?.parse().ok())
+        .unwrap_or(1024)
+}
+
+#[test]
+fn ten_thousand_held_exchanges_are_answered() {
+    // Both ends of each connection are here, and other tests need some.
+    let count = ((descriptors_max().saturating_sub(600)) / 2).min(10_000);
+    let mut fixture = Fixture::default();
+    let mut clients: Vec<Client> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut client = Client::connect(fixture.address);
+        client.send(get("/hold?ms=60000").as_bytes());
+        clients.push(client);
+        fixture.turn();
+    }
+    fixture.turn_until("all are held", |server| server.app.held.len() == count);
+    let before = fixture.turns;
+    fixture.turn();
+    fixture.turn_for(Duration::from_millis(100));
+    assert!(
+        fixture.turns - before <= 2,
+        "nobody wakes a loop of waiting clients"
+    );
+    for tag in 0..count {
+        assert!(fixture.answer_hold(tag, "news"));
+    }
+    for client in &mut clients {
+        assert_eq!(fixture.answer(client).text(), "news");
+    }
+    assert_eq!(fixture.server.http.connections(), count);
+    assert!(fixture.server.app.expired.is_empty());
+}

@@ -1,0 +1,13 @@
+//! The engine on real sockets, turned step by step: one module for each subject.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod answers;
+mod backpressure;
+mod deadlines;
+mod endings;
+mod holds;
+mod limits;
+mod pipelining;
+mod refused;
+mod support;

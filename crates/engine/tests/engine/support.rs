@@ -1,0 +1,449 @@
+//! A server that is turned step by step, its scripted app, and clients on plain sockets.
+
+use bytes::{Buf, Bytes, BytesMut};
+use dwell_engine::{
+    App, Body, Event, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request, Response,
+};
+use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use dwell_proto::http1::RequestHead;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+const KINDS: Kinds = Kinds {
+    listener: 1,
+    connection: 2,
+};
+
+/// Does what the target of each request says and writes down what it is told.
+#[derive(Default)]
+pub(crate) struct Script {
+    /// Method and target of each request.
+    pub(crate) seen: Vec<String>,
+    /// Every hold, with the target it came from; the index is the tag.
+    pub(crate) held: Vec<(ExchangeId, String)>,
+    /// Tags whose peer has ended its side, in the order asked.
+    pub(crate) asked: Vec<u64>,
+    pub(crate) abandoned: Vec<u64>,
+    pub(crate) expired: Vec<(u64, Instant)>,
+    pub(crate) events: Vec<Event>,
+    /// Whether an exchange ends with its peer's sending side.
+    pub(crate) gives_up: bool,
+    /// The body of `/large`.
+    pub(crate) large: Bytes,
+}
+
+impl Script {
+    pub(crate) fn count(&self, event: Event) -> usize {
+        self.events.iter().filter(|seen| **seen == event).count()
+    }
+}
+
+/// What a query such as `a=1&b=2` says of `name`.
+fn parameter<'t>(target: &'t str, name: &str) -> Option<&'t str> {
+    let (_, query) = target.split_once('?')?;
+    query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value)
+}
+
+fn milliseconds(target: &str) -> Option<Duration> {
+    let text = parameter(target, "ms")?;
+    Some(Duration::from_millis(text.parse().unwrap()))
+}
+
+pub(crate) fn text(status: u16, body: &str) -> Response<'_> {
+    Response {
+        status,
+        fields: &[],
+        body: Body::Slice(body.as_bytes()),
+    }
+}
+
+impl App for Script {
+    fn body_bytes_max(&mut self, _: &RequestHead<'_, '_>) -> u64 {
+        100_000
+    }
+
+    fn request(
+        &mut self,
+        _: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let target = request.head.target;
+        self.seen.push(format!("{} {target}", request.head.method));
+        let hold = Outcome::Held {
+            tag: self.held.len() as u64,
+            timeout: milliseconds(target),
+        };
+        match request.head.path {
+            "/hold" => {
+                self.held.push((request.exchange, target.into()));
+                return hold;
+            }
+            "/forgotten" => return Outcome::Answered,
+            "/close" => return Outcome::Close,
+            "/large" => reply.send(&Response {
+                status: 200,
+                fields: &[],
+                body: Body::Shared(self.large.clone()),
+            }),
+            "/absent" => reply.send(&Response {
+                status: 200,
+                fields: &[],
+                body: Body::Absent(12_345),
+            }),
+            "/status" => {
+                let status = parameter(target, "is").unwrap().parse().unwrap();
+                reply.send(&text(status, "a body"));
+            }
+            "/last" => {
+                reply.close_after();
+                reply.send(&text(200, "last"));
+            }
+            "/field" => reply.send(&Response {
+                status: 200,
+                fields: &[("X-Injected", b"a\r\nX-Second: b")],
+                body: Body::Empty,
+            }),
+            "/twice" => {
+                reply.send(&text(200, "first"));
+                reply.send(&text(500, "second"));
+            }
+            "/answered-and-held" => {
+                self.held.push((request.exchange, target.into()));
+                reply.send(&text(200, "answered"));
+                return hold;
+            }
+            "/answered-and-closed" => {
+                reply.send(&text(200, "answered"));
+                return Outcome::Close;
+            }
+            _ => {
+                let body = String::from_utf8_lossy(request.body);
+                let body = format!("{} {target} [{body}]", request.head.method);
+                reply.send(&text(200, &body));
+            }
+        }
+        Outcome::Answered
+    }
+
+    fn expired(
+        &mut self,
+        context: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.expired.push((tag, context.now()));
+        match parameter(&self.held[tag as usize].1, "then") {
+            Some("hold") => Outcome::Held { tag, timeout: None },
+            Some("close") => Outcome::Close,
+            Some("forget") => Outcome::Answered,
+            _ => {
+                reply.send(&text(200, "time is up"));
+                Outcome::Answered
+            }
+        }
+    }
+
+    fn peer_closed(&mut self, _: ExchangeId, tag: u64) -> bool {
+        self.asked.push(tag);
+        self.gives_up
+    }
+
+    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, tag: u64) {
+        self.abandoned.push(tag);
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) http: Http,
+    pub(crate) app: Script,
+}
+
+impl Driver for Server {
+    type Message = ();
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        self.http.ready(context, token, readiness, &mut self.app);
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        self.http.expired(context, token, &mut self.app);
+    }
+
+    fn message(&mut self, _: &mut Context, (): ()) {}
+}
+
+/// A loop with one server on it. Nothing happens on it but in a turn.
+pub(crate) struct Fixture {
+    pub(crate) event_loop: EventLoop<()>,
+    pub(crate) server: Server,
+    pub(crate) address: SocketAddr,
+    pub(crate) turns: usize,
+}
+
+impl Fixture {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let mut event_loop = EventLoop::new().unwrap();
+        let mut server = Server {
+            http: Http::new(KINDS, limits),
+            app: Script::default(),
+        };
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut group = bind_group(any, 1, ListenOptions::default()).unwrap();
+        let address = server
+            .http
+            .listen(event_loop.context(), group.remove(0))
+            .unwrap();
+        Self {
+            event_loop,
+            server,
+            address,
+            turns: 0,
+        }
+    }
+
+    /// One turn that waits for at most `timeout`.
+    pub(crate) fn turn_for(&mut self, timeout: Duration) {
+        self.turns += 1;
+        self.event_loop
+            .turn(&mut self.server, Some(timeout))
+            .unwrap();
+    }
+
+    /// One turn with what is ready now. What a client sent over loopback before it is.
+    pub(crate) fn turn(&mut self) {
+        self.turn_for(Duration::ZERO);
+    }
+
+    /// Turns until `condition` holds.
+    pub(crate) fn turn_until(&mut self, what: &str, mut condition: impl FnMut(&Server) -> bool) {
+        let begun = Instant::now();
+        while !condition(&self.server) {
+            let left = PATIENCE.saturating_sub(begun.elapsed());
+            assert!(!left.is_zero(), "waited in vain: {what}");
+            self.turn_for(left);
+        }
+    }
+
+    /// Turns until `step` gives something; for conditions that the client's side sees.
+    fn turn_for_client<T>(&mut self, what: &str, mut step: impl FnMut() -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = step() {
+                return found;
+            }
+            assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+            // Short, because the loop does not hear of what only the client has to do.
+            self.turn_for(Duration::from_millis(2));
+        }
+    }
+
+    /// A client the server has accepted.
+    pub(crate) fn connect(&mut self) -> Client {
+        let client = Client::connect(self.address);
+        let before = self.server.app.events.len();
+        self.turn_until("the client is accepted", |server| {
+            server.app.events.len() > before
+        });
+        client
+    }
+
+    /// Sends `bytes` and lets the server see them.
+    pub(crate) fn send(&mut self, client: &mut Client, bytes: impl AsRef<[u8]>) {
+        client.send(bytes.as_ref());
+        self.turn();
+    }
+
+    /// The next answer, to a request of any method but HEAD.
+    pub(crate) fn answer(&mut self, client: &mut Client) -> Answer {
+        self.answer_to("GET", client)
+    }
+
+    pub(crate) fn answer_to(&mut self, method: &str, client: &mut Client) -> Answer {
+        self.turn_for_client("an answer comes", || {
+            client.receive();
+            let answer = client.take_answer(method);
+            assert!(
+                answer.is_some() || client.end.is_none(),
+                "the connection ended ({:?}) with {:?}",
+                client.end,
+                String::from_utf8_lossy(&client.received)
+            );
+            answer
+        })
+    }
+
+    /// Sends one request and returns its answer.
+    pub(crate) fn ask(&mut self, client: &mut Client, request: &str) -> Answer {
+        self.send(client, request);
+        let method = request.split(' ').next().unwrap();
+        self.answer_to(method, client)
+    }
+
+    /// How the connection ends; everything that was not taken as an answer is in `received`.
+    pub(crate) fn end(&mut self, client: &mut Client) -> End {
+        self.turn_for_client("the connection ends", || {
+            client.receive();
+            client.end
+        })
+    }
+
+    /// How many connections are left when everything that has come is dealt with.
+    pub(crate) fn connections_left(&mut self) -> usize {
+        for _ in 0..10 {
+            self.turn();
+        }
+        self.server.http.connections()
+    }
+
+    /// Answers the hold with this tag.
+    pub(crate) fn answer_hold(&mut self, tag: usize, body: &str) -> bool {
+        let exchange = self.server.app.held[tag].0;
+        self.server
+            .http
+            .answer(self.event_loop.context(), exchange, &text(200, body))
+    }
+}
+
+impl Default for Fixture {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
+/// How a connection ended, as its client sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    InOrder,
+    Reset,
+}
+
+/// A client that never blocks.
+pub(crate) struct Client {
+    socket: TcpStream,
+    pub(crate) received: BytesMut,
+    pub(crate) end: Option<End>,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self {
+            socket,
+            received: BytesMut::new(),
+            end: None,
+        }
+    }
+
+    /// Gives all of `bytes` to the kernel, which must have room for them.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    /// Gives the kernel what it takes of `bytes`; returns how many.
+    pub(crate) fn send_some(&mut self, bytes: &[u8]) -> usize {
+        match self.socket.write(bytes) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub(crate) fn finish_sending(&self) {
+        self.socket.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Ends the connection with a reset.
+    pub(crate) fn reset(self) {
+        socket2::SockRef::from(&self.socket)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+    }
+
+    /// Reads everything that is here.
+    pub(crate) fn receive(&mut self) {
+        self.receive_at_most(usize::MAX);
+    }
+
+    /// Reads until so much, or a little more, is read, or nothing more is here.
+    pub(crate) fn receive_at_most(&mut self, bytes: usize) {
+        let mut buffer = [0; 16_384];
+        let until = self.received.len().saturating_add(bytes);
+        while self.end.is_none() && self.received.len() < until {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => self.end = Some(End::InOrder),
+                Ok(read) => self.received.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    self.end = Some(End::Reset);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Takes a complete answer off the front of what was received.
+    pub(crate) fn take_answer(&mut self, method: &str) -> Option<Answer> {
+        let end = self
+            .received
+            .windows(4)
+            .position(|bytes| bytes == b"\r\n\r\n")?
+            + 4;
+        let head = String::from_utf8(self.received[..end].to_vec()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut answer = Answer {
+            status,
+            head,
+            body: Vec::new(),
+        };
+        let length = match status {
+            _ if method == "HEAD" => 0,
+            100..=199 | 204 | 304 => 0,
+            _ => answer.field("content-length").unwrap().parse().unwrap(),
+        };
+        let body = self.received.get(end..end + length)?;
+        answer.body = body.to_vec();
+        self.received.advance(end + length);
+        Some(answer)
+    }
+}
+
+/// One answer as it came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (found, value) = line.split_once(": ")?;
+            found.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// `GET target` with a host.
+pub(crate) fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
