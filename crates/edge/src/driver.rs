@@ -35,7 +35,8 @@ pub(crate) const ADMIN_KINDS: Kinds = Kinds {
 
 /// Looks again at what polls wait for.
 const RECHECK: Token = Token::new(kind::TIMER, 0, 0);
-/// Drops expired items of the embedded store; the first loop does it for all.
+/// Drops expired items of the embedded store, on loops whose clients have used it and while there
+/// are items: nothing is armed for an empty store.
 const EXPIRE: Token = Token::new(kind::TIMER, 0, 1);
 /// Ends a share of the held polls while the server drains.
 const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
@@ -54,7 +55,12 @@ const DRAIN_SHARE_MIN: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     /// The embedded store's item under this key is not what this loop last read.
-    Changed(Box<[u8]>),
+    Changed {
+        /// The key.
+        name: Box<[u8]>,
+        /// When it changed; only to measure how long the word of it takes.
+        at: Instant,
+    },
     /// End in order.
     Drain,
     /// End at once.
@@ -96,18 +102,15 @@ impl EdgeLoop {
         }
     }
 
-    /// Begins the first loop's upkeep of the embedded store.
-    pub(crate) fn keep_store_swept(context: &mut Context) {
-        context.arm(EXPIRE, EXPIRE_INTERVAL);
-    }
-
     fn timer(&mut self, context: &mut Context, timer: Token) {
         match timer {
             RECHECK => self.polls.recheck(context, &mut self.http),
             EXPIRE => {
                 if let Source::Embedded(store, _) = &self.source {
                     store.sweep(seconds(context), EXPIRE_BUDGET);
-                    context.arm(EXPIRE, EXPIRE_INTERVAL);
+                    if store.statistics().curr_items > 0 {
+                        context.arm(EXPIRE, EXPIRE_INTERVAL);
+                    }
                 }
             }
             DRAIN => self.drain_step(context),
@@ -234,6 +237,10 @@ impl EdgeLoop {
                 cell.set(state_of(&status));
             }
         }
+        if let Some(upstream) = &self.upstream {
+            let open = figure(upstream.connections());
+            self.metrics.upstream_connections_open.set(open);
+        }
         self.metrics
             .watched_keys
             .set(figure(self.polls.watched_keys()));
@@ -277,6 +284,9 @@ impl Driver for EdgeLoop {
             kind::STORE | kind::STORE_LISTENER => {
                 if let Some(server) = &mut self.store_server {
                     server.ready(context, token, readiness);
+                }
+                if !context.is_armed(EXPIRE) {
+                    context.arm(EXPIRE, EXPIRE_INTERVAL);
                 }
             }
             kind::ADMIN | kind::ADMIN_LISTENER => {
@@ -330,7 +340,9 @@ impl Driver for EdgeLoop {
 
     fn message(&mut self, context: &mut Context, message: Message) {
         match message {
-            Message::Changed(name) => self.polls.changed(context, &mut self.http, &name),
+            Message::Changed { name, at } => {
+                self.polls.changed(context, &mut self.http, &name, at);
+            }
             Message::Drain => self.begin_drain(context),
             Message::Stop => context.stop(),
         }

@@ -116,7 +116,9 @@ impl Notify for Inboxes {
     fn changed(&self, watcher: WatcherId, key: &[u8]) {
         if let Some(sender) = self.0.get(usize::from(watcher.index())) {
             // An inbox is full only of changes not yet looked at; the recheck finds this one.
-            let _ = sender.send(Message::Changed(key.into()));
+            let name = key.into();
+            let at = Instant::now();
+            let _ = sender.send(Message::Changed { name, at });
         }
     }
 }
@@ -342,17 +344,11 @@ impl Parts {
             store_server = Some(server);
         }
         let mut admin = None;
-        if index == 0 {
-            EdgeLoop::keep_store_swept(context);
-            if let Some(listener) = bound.admin.take() {
-                let mut server = Admin::new(
-                    Arc::clone(&self.metrics),
-                    self.service.clone(),
-                    Instant::now(),
-                );
-                server.listen(context, listener).map_err(RunError::Loop)?;
-                admin = Some(server);
-            }
+        if let (0, Some(listener)) = (index, bound.admin.take()) {
+            let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
+            let mut server = Admin::new(metrics, service, Instant::now());
+            server.listen(context, listener).map_err(RunError::Loop)?;
+            admin = Some(server);
         }
         Ok(EdgeLoop {
             http,

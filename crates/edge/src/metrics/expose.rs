@@ -97,12 +97,7 @@ impl Page<'_, '_> {
         }
         let loops = self.loops.loops.len() as u64;
         self.level("loops", "Loops", loops)?;
-        self.counter("loop_turns", "Turns of the loops", |of| &of.turns)?;
-        self.counter(
-            "panics",
-            "Handlers that panicked; each cost one connection",
-            |of| &of.panics,
-        )
+        self.counter("loop_turns", "Turns of the loops", |of| &of.turns)
     }
 
     fn connections(&mut self) -> fmt::Result {
@@ -113,12 +108,6 @@ impl Page<'_, '_> {
         })?;
         let help = "Client connections closed at once for limits.connections_max";
         self.counter("connections_refused", help, |of| &of.connections_refused)?;
-        self.counter("received_bytes", "Bytes read from clients", |of| {
-            &of.received_bytes
-        })?;
-        self.counter("sent_bytes", "Bytes written to clients", |of| {
-            &of.sent_bytes
-        })?;
         let help = "Deadlines clients missed";
         self.counters("client_timeouts", help, |of| &of.client_timeouts)
     }

@@ -160,12 +160,8 @@ labels! {
 labels! {
     /// A deadline that a client missed.
     ClientTimeout, "kind":
-    /// The header section.
-    Header = "header",
-    /// The body.
-    Body = "body",
-    /// The next request on a kept-alive connection.
-    Idle = "idle",
+    /// A whole request.
+    Request = "request",
     /// Taking the answer.
     Write = "write",
 }

@@ -95,10 +95,6 @@ pub struct LoopMetrics {
     pub connections: Counter,
     /// Client connections closed at once because `limits.connections_max` was reached.
     pub connections_refused: Counter,
-    /// Bytes read from clients.
-    pub received_bytes: Counter,
-    /// Bytes written to clients.
-    pub sent_bytes: Counter,
     /// Answers by the class of their status.
     pub http_requests: CounterSet<StatusClass>,
     /// Requests refused for their form, size or a limit.
@@ -127,8 +123,6 @@ pub struct LoopMetrics {
     pub upstream_requests: CounterSet<UpstreamOutcome>,
     /// Connections to the upstream open now.
     pub upstream_connections_open: Gauge,
-    /// Handlers that panicked; each cost one connection.
-    pub panics: Counter,
     /// What the loop knows of each memcached server, in the order of the configuration.
     pub servers: Box<[ServerCell]>,
 }

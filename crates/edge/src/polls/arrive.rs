@@ -8,7 +8,7 @@ use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::OnDelete;
 use crate::demo;
-use crate::metrics::{PollOutcome, RefusedStatus, StatusClass};
+use crate::metrics::{ClientTimeout, PollOutcome, RefusedStatus, StatusClass};
 use dwell_engine::{App, Body, Event, ExchangeId, Outcome, Reply, Request, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::RequestHead;
@@ -86,7 +86,13 @@ impl App for Polls {
         match event {
             Event::Accepted => self.metrics.connections.increment(),
             Event::Refused | Event::Exhausted => self.metrics.connections_refused.increment(),
+            Event::WriteTimeout => self.metrics.client_timeouts.increment(ClientTimeout::Write),
             Event::Rejected(status) => {
+                if status == 408 {
+                    self.metrics
+                        .client_timeouts
+                        .increment(ClientTimeout::Request);
+                }
                 self.metrics
                     .bad_requests
                     .increment(RefusedStatus::of(status));

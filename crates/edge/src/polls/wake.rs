@@ -10,16 +10,28 @@ use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
 use dwell_memcache::{Completion, Outcome};
 use dwell_store::Item;
+use std::time::Instant;
 
 impl Polls {
     /// The embedded store tells that `name` is no longer what this loop last read.
-    pub(crate) fn changed(&mut self, context: &mut Context, http: &mut Http, name: &[u8]) {
+    pub(crate) fn changed(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        name: &[u8],
+        at: Instant,
+    ) {
         let Source::Embedded(store, watcher) = &self.source else {
             return;
         };
         let item = store.reread(name, *watcher, seconds(context));
         match self.keys.find(name) {
-            Some(key) => self.settle(context, http, key, item.as_ref().map(Found::stored)),
+            Some(key) => {
+                let woken = self.settle(context, http, key, item.as_ref().map(Found::stored));
+                if woken > 0 {
+                    self.metrics.wake_latency.observe(at.elapsed());
+                }
+            }
             None => self.metrics.wakeups.increment(WakeOutcome::Unwatched),
         }
     }
@@ -38,30 +50,30 @@ impl Polls {
                     let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {
                         continue;
                     };
-                    self.changed(context, http, &name);
+                    let now = context.now();
+                    self.changed(context, http, &name, now);
                 }
             }
         }
     }
 
     /// Compares every poll that waits for `key` with what is there now, and answers those for
-    /// whom it is news.
+    /// whom it is news; returns how many.
     fn settle(
         &mut self,
         context: &mut Context,
         http: &mut Http,
         key: Token,
         found: Option<Found<'_>>,
-    ) {
+    ) -> usize {
         let Some(record) = self.keys.get_mut(key) else {
-            return;
+            return 0;
         };
         if record.waiting.is_empty() {
-            return;
+            return 0;
         }
         let current = found.map(|found| found.content);
         let mut waiting_on = record.waiting.take();
-        let before = waiting_on.len();
         let mut woken = Vec::new();
         waiting_on.retain(|token| {
             let Some(poll) = self.records.get(*token) else {
@@ -79,7 +91,7 @@ impl Polls {
             WakeOutcome::Answered
         };
         self.metrics.wakeups.increment(outcome);
-        debug_assert!(waiting_on.len() + woken.len() <= before);
+        let count = woken.len();
         let nobody_left = waiting_on.is_empty();
         if let Some(record) = self.keys.get_mut(key) {
             record.waiting.put_back(waiting_on);
@@ -93,6 +105,7 @@ impl Polls {
         if nobody_left {
             self.stop_waiting_for(key);
         }
+        count
     }
 
     /// Answers one poll that was held.
@@ -303,7 +316,9 @@ impl Polls {
             Outcome::Version { .. } => {
                 self.lookup_of(key);
             }
-            Outcome::Miss => self.settle(context, http, key, None),
+            Outcome::Miss => {
+                self.settle(context, http, key, None);
+            }
             Outcome::Hit { .. } | Outcome::Failed(_) => {}
         }
     }
