@@ -2,19 +2,19 @@
 //!
 //! Everything appends to a `Vec<u8>`; nothing written through [`field`] can end a line early.
 
-use memchr::memchr3;
-
 use super::framing::Version;
 
 /// Appends a status line.
 ///
 /// Source: RFC 9112 section 4.
 pub fn status_line(out: &mut Vec<u8>, version: Version, status: u16) {
+    let reason = reason(status);
+    out.reserve(reason.len() + 20);
     out.extend_from_slice(version_name(version));
     out.push(b' ');
     out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
     out.push(b' ');
-    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(reason.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
@@ -40,10 +40,12 @@ pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str, version: Vers
 ///
 /// Source: RFC 9112 section 5; RFC 9110 section 5.5.
 pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
     push_name(out, name);
     let start = out.len();
     out.extend_from_slice(value);
-    if memchr3(b'\r', b'\n', 0, value).is_some() {
+    // Nearly every value is free of control bytes, and finding the least byte has no branches.
+    if value.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < b' ' {
         for byte in &mut out[start..] {
             if matches!(byte, b'\r' | b'\n' | 0) {
                 *byte = b' ';
@@ -184,8 +186,13 @@ fn version_name(version: Version) -> &'static [u8] {
 }
 
 fn push_name(out: &mut Vec<u8>, name: &str) {
-    let unclean = |byte: &u8| *byte <= b' ' || *byte == b':' || *byte >= 0x7f;
-    if name.as_bytes().iter().any(unclean) {
+    let unclean = |byte: &u8| NOT_IN_A_NAME[usize::from(*byte)];
+    // No early exit: names are short and clean.
+    if name
+        .as_bytes()
+        .iter()
+        .fold(false, |found, byte| found | unclean(byte))
+    {
         out.extend(name.bytes().filter(|byte| !unclean(byte)));
     } else {
         out.extend_from_slice(name.as_bytes());
@@ -202,6 +209,17 @@ fn push_word(out: &mut Vec<u8>, word: &[u8]) {
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Bytes that would end or part a field name.
+static NOT_IN_A_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = byte <= b' ' as usize || byte == b':' as usize || byte >= 0x7f;
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests;
