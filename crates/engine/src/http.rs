@@ -162,14 +162,14 @@ impl Http {
         app: &'v mut A,
     ) -> Option<Visit<'v, A>> {
         let connection = self.connections.get_mut(token)?;
-        let date = self.date.at(context.unix_seconds(), context.wall());
+        let start = self.date.at(context.unix_seconds(), context.wall());
         Some(Visit {
             context,
             app,
             connection,
             token,
             limits: &self.limits,
-            date,
+            start,
             draining: self.draining,
         })
     }

@@ -1,5 +1,6 @@
 //! Writing one answer.
 
+use crate::date::Start;
 use bytes::Bytes;
 use dwell_evloop::Stream;
 use dwell_proto::http1::{Version, encode};
@@ -62,14 +63,15 @@ pub(crate) struct Framing {
 pub struct Reply<'a> {
     pub(crate) output: &'a mut Vec<u8>,
     pub(crate) stream: &'a mut Stream,
-    /// The whole `Date` field line.
-    pub(crate) date: &'a [u8],
+    pub(crate) start: Start<'a>,
     pub(crate) framing: Framing,
     pub(crate) sent: bool,
     /// The socket has failed.
     pub(crate) failed: bool,
 }
 
+/// Room for an answer of the usual size, made at once.
+const ANSWER_BYTES: usize = 1024;
 /// Bodies up to this size are copied next to their head; larger ones are written by reference.
 const COPY_BYTES_MAX: usize = 16 * 1024;
 
@@ -129,20 +131,27 @@ impl Reply<'_> {
 
     fn head(&mut self, response: &Response<'_>) {
         let output = &mut *self.output;
-        encode::status_line(output, Version::Http11, response.status);
-        output.extend_from_slice(self.date);
+        output.reserve(ANSWER_BYTES);
+        if response.status == 200 {
+            output.extend_from_slice(self.start.ok());
+        } else {
+            encode::status_line(output, Version::Http11, response.status);
+            output.extend_from_slice(self.start.date());
+        }
         for (name, value) in response.fields {
             encode::field(output, name, value);
         }
         if !is_bodiless(response.status) {
-            encode::field_u64(output, "Content-Length", response.body.len());
+            output.extend_from_slice(b"Content-Length: ");
+            output.extend_from_slice(itoa::Buffer::new().format(response.body.len()).as_bytes());
+            output.extend_from_slice(b"\r\n");
         }
         if !self.framing.keep_alive {
-            encode::field(output, "Connection", b"close");
+            output.extend_from_slice(b"Connection: close\r\n");
         } else if self.framing.is_http10 {
-            encode::field(output, "Connection", b"keep-alive");
+            output.extend_from_slice(b"Connection: keep-alive\r\n");
         }
-        encode::end_of_head(output);
+        output.extend_from_slice(b"\r\n");
     }
 }
 

@@ -75,7 +75,7 @@ impl<A: App> Visit<'_, A> {
         let mut reply = Reply {
             output,
             stream: &mut connection.stream,
-            date: self.date,
+            start: self.start,
             framing,
             sent: false,
             failed: false,
@@ -210,7 +210,7 @@ impl<A: App> Visit<'_, A> {
         let mut reply = Reply {
             output,
             stream: &mut connection.stream,
-            date: self.date,
+            start: self.start,
             framing: connection.framing,
             sent: false,
             failed: false,

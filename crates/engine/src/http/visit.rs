@@ -12,6 +12,7 @@
 
 use crate::app::{App, Event, Outcome};
 use crate::connection::{Connection, Peer, Phase};
+use crate::date::Start;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, ReadOutcome, Readiness, Token};
@@ -37,8 +38,7 @@ pub(super) struct Visit<'v, A> {
     pub(super) connection: &'v mut Connection,
     pub(super) token: Token,
     pub(super) limits: &'v Limits,
-    /// The `Date` field line of this second.
-    pub(super) date: &'v [u8],
+    pub(super) start: Start<'v>,
     pub(super) draining: bool,
 }
 
@@ -116,7 +116,9 @@ impl<A: App> Visit<'_, A> {
     fn fill(&mut self, input: &mut [u8]) -> Option<usize> {
         let connection = &mut *self.connection;
         let kept = connection.tail.len();
-        input[..kept].copy_from_slice(&connection.tail);
+        if kept > 0 {
+            input[..kept].copy_from_slice(&connection.tail);
+        }
         if !connection.unread || kept == input.len() {
             return Some(kept);
         }
@@ -256,7 +258,7 @@ impl<A> Visit<'_, A> {
         let mut reply = Reply {
             output: &mut output,
             stream: &mut connection.stream,
-            date: self.date,
+            start: self.start,
             framing: connection.framing,
             sent: false,
             failed: false,
