@@ -244,6 +244,10 @@ impl Bound {
             Some(address) => listen(address, 1, "--admin", demo)?.pop(),
             None => None,
         };
+        let first = clients.first().and_then(|of_loop| of_loop.first());
+        if let (true, Some(listener)) = (demo, first) {
+            tracing::info!("open http://{}/ in a browser", listener.address());
+        }
         Ok(Self {
             clients,
             store,
