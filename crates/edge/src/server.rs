@@ -2,6 +2,7 @@
 
 use crate::admin::Admin;
 use crate::config::{Config, PeerAddress, share};
+use crate::descriptors;
 use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
@@ -133,6 +134,9 @@ struct Bound {
 impl Server {
     fn start(config: Config, demo: bool) -> Result<Self, RunError> {
         let loops = config.server.loops().min(usize::from(WatcherId::COUNT));
+        if let Some(descriptors) = descriptors::raise_limit() {
+            tracing::debug!(descriptors, "descriptor limit");
+        }
         let mut bound = Bound::bind(&config, loops, demo)?;
         let config = Arc::new(config);
         let event_loops = (0..loops)
