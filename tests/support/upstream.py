@@ -95,6 +95,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body go out as they are written, without waiting for an acknowledgement.
+    disable_nagle_algorithm = True
 
     def setup(self):
         super().setup()

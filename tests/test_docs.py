@@ -1,0 +1,218 @@
+"""The documentation is true: what its `console` blocks show is run, and what it names exists.
+
+A document is one terminal. Lines that begin with `$ ` are commands; the lines below them are what
+is seen, where `...` stands for anything. A command that starts a server goes on running until the
+same program is started anew, or the document ends. The addresses in the documents are those of a
+fresh installation; here each becomes a free one. A `toml` block whose first line is a comment with
+a file name is that file.
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from support import ports
+from support.dwell import BINARY, ROOT
+from support.process import Process
+
+PAGES = ["README.md", "docs/semantics.md"]
+LINKED = [*PAGES, "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/configuration.md"]
+
+LISTEN, ADMIN, STORE, MEMCACHED, APP = "8080", "9090", "11211", "11311", "14002"
+PORT = re.compile(rf"\b(?:{LISTEN}|{ADMIN}|{STORE}|{MEMCACHED}|{APP})\b")
+
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+NAMED = re.compile(r"`((?:crates|bench|docs|examples|fuzz|scripts|tests)/[\w./-]+)`")
+# Made by `make bench`, so a fresh checkout may lack it.
+MADE = {"bench/results/latest.md"}
+
+
+@dataclasses.dataclass
+class Block:
+    """A fenced block with the line it begins at."""
+
+    line: int
+    kind: str
+    text: str
+
+    def parts(self):
+        """The commands of a console block, and what they are said to show, all together."""
+        commands, shown = [], []
+        for line in self.text.splitlines():
+            if line.startswith("$ "):
+                commands.append(line.removeprefix("$ "))
+            elif line.startswith("> ") and not shown:
+                commands[-1] += "\n" + line.removeprefix("> ")
+            else:
+                shown.append(line)
+        return commands, shown
+
+
+def blocks(page):
+    text = (ROOT / page).read_text()
+    for match in FENCE.finditer(text):
+        yield Block(text.count("\n", 0, match.start()) + 1, match[1], match[2])
+
+
+class Terminal:
+    """A shell in a folder of its own, and the servers started from it."""
+
+    def __init__(self, folder, cleanup):
+        self.folder = folder
+        self.cleanup = cleanup
+        self.servers = {}
+        self.ports = {}
+        path = [str(BINARY.parent), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
+        # To a person's terminal curl writes no progress, so it writes none here.
+        (folder / ".curlrc").write_text("silent\nshow-error\n")
+        self.shell = subprocess.Popen(
+            ["bash", "--noprofile", "--norc"],
+            cwd=folder,
+            env={**os.environ, "PATH": os.pathsep.join(path), "CURL_HOME": str(folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        cleanup.callback(self.shell.wait, 10)
+        cleanup.callback(self.shell.stdin.close)
+
+    def address(self, port):
+        """The free address that stands for a port of the documents."""
+        if port not in self.ports:
+            self.ports[port] = ports.free_address()
+        return self.ports[port]
+
+    def here(self, text):
+        """The text with the ports of this run."""
+        return PORT.sub(lambda match: str(self.address(match[0])[1]), text)
+
+    def documented(self, text):
+        """The text with the ports of the documents."""
+        for port, address in self.ports.items():
+            text = re.sub(rf"\b{address[1]}\b", port, text)
+        return text
+
+    def run(self, commands):
+        """Runs commands to their end, those in the background too; returns all they wrote."""
+        end = "-- end of block --"
+        lines = [self.here(command) for command in commands]
+        self.shell.stdin.write("\n".join([*lines, "wait", f"printf '\\n{end}\\n'"]) + "\n")
+        self.shell.stdin.flush()
+        seen = []
+        for line in self.shell.stdout:
+            if line == f"{end}\n":
+                return self.documented("".join(seen)).replace("\r", "").strip("\n")
+            seen.append(line)
+        raise AssertionError("the shell ended:\n" + "".join(seen))
+
+    def start(self, command):
+        """Starts a server if the command is one; whether it is."""
+        words = shlex.split(command)
+        if words[:2] == ["make", "run"]:
+            self._start("dwell", [BINARY, "demo", *self._addresses([])], LISTEN, STORE, ADMIN)
+        elif words[:2] == ["dwell", "serve"]:
+            words = [self.folder / word if word.endswith(".toml") else word for word in words]
+            store = [] if "--memcached" in words else [STORE]
+            added = self._addresses(words)
+            self._start("dwell", [BINARY, *words[1:], *added], LISTEN, ADMIN, *store)
+        elif words[0] == "memcached":
+            user = ["-u", "root"] if os.geteuid() == 0 else []
+            self._start("memcached", [*words, *user], MEMCACHED)
+        elif words[:2] == ["python3", "examples/app.py"]:
+            script = [sys.executable, ROOT / "examples/app.py", *words[2:]]
+            self._start("app", script, APP)
+        else:
+            return False
+        return True
+
+    def _addresses(self, words):
+        flags = [("--listen", LISTEN), ("--admin", ADMIN)]
+        if "--memcached" not in words:
+            flags.append(("--store", STORE))
+        missing = [(flag, port) for flag, port in flags if flag not in words]
+        return [part for flag, port in missing for part in (flag, ports.text(self.address(port)))]
+
+    def _start(self, name, arguments, *listening):
+        if name in self.servers:
+            self.servers[name].stop()
+        arguments = [self.here(str(argument)) for argument in arguments]
+        server = Process(arguments, self.folder / f"{name}.log")
+        self.cleanup.callback(server.stop)
+        self.servers[name] = server
+        server.start_listening(*map(self.address, listening))
+
+
+def matches(shown, seen):
+    """Whether `seen` is what the lines `shown` say."""
+    pattern = ""
+    for line in shown:
+        if line.strip() == "...":
+            pattern += r"(?:[^\n]*\n)*"
+        else:
+            pattern += re.escape(line.rstrip()).replace(r"\.\.\.", "[^\n]*") + r"[ ]*\n"
+    return re.fullmatch(pattern, seen + "\n" if seen else "") is not None
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_shows_is_what_one_sees(page, tmp_path, cleanup):
+    terminal = Terminal(tmp_path, cleanup)
+    found = list(blocks(page))
+    assert any(block.kind == "console" for block in found)
+    for block in found:
+        place = f"{page}:{block.line}"
+        if block.kind == "toml":
+            name = re.match(r"# (\S+\.toml)\n", block.text)
+            file = tmp_path / (name[1] if name else "unnamed.toml")
+            file.write_text(block.text)
+            checked = subprocess.run(
+                [BINARY, "check", file], capture_output=True, text=True, check=False
+            )
+            assert checked.returncode == 0, f"{place}\n{checked.stderr}"
+        elif block.kind == "console":
+            commands, shown = block.parts()
+            started = [terminal.start(command) for command in commands]
+            assert len(set(started)) == 1, f"{place}: servers have a block of their own"
+            if not any(started):
+                seen = terminal.run(commands)
+                if not matches(shown, seen):
+                    both = textwrap.indent("\n".join([*shown, "-- but --", seen]), "    ")
+                    pytest.fail(f"{place} shows\n{both}", pytrace=False)
+
+
+@pytest.mark.parametrize("page", LINKED)
+def test_what_a_page_names_exists(page):
+    text = (ROOT / page).read_text()
+    links = [os.path.normpath(pathlib.Path(page).parent / link) for link in LINK.findall(text)]
+    named = [name.rstrip("./") for name in NAMED.findall(text)]
+    missing = [name for name in (*links, *named) if not (ROOT / name).exists()]
+    assert set(missing) <= MADE
+
+
+def test_the_architecture_is_a_short_read():
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize(
+    ("shown", "seen", "same"),
+    [
+        ([], "", True),
+        ([], "x", False),
+        (["a", "b"], "a\nb", True),
+        (["a", "b"], "a\nc\nb", False),
+        (["a", "...", "b"], "a\nc\nd\nb", True),
+        (["a", "...", "b"], "a\nb", True),
+        (["Date: ... GMT"], "Date: Sun, 06 Nov 1994 08:49:37 GMT", True),
+        (["a."], "ab", False),
+    ],
+)
+def test_an_ellipsis_stands_for_anything(shown, seen, same):
+    assert matches(shown, seen) is same

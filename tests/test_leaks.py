@@ -1,0 +1,100 @@
+"""What comes and goes leaves nothing behind: no memory, no descriptor, no record."""
+
+import os
+
+import pytest
+
+from support.crowd import Crowd
+from support.http import request
+
+MEGABYTE = 1024 * 1024
+
+
+def descriptors(process):
+    return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+def grows(process, step, rounds=3):
+    """How much memory the last of `rounds` calls of `step` took; the first ones warm up."""
+    for _ in range(rounds - 1):
+        step()
+    before = process.resident_bytes()
+    step()
+    return process.resident_bytes() - before
+
+
+def test_clients_leave_no_descriptor(backend):
+    dwell, cache = backend
+    cache.set("/poll/alice", b"value")
+    fields = {"If-None-Match": dwell.get("/poll/alice").etag}
+
+    def visit():
+        with Crowd(dwell.address, 300) as crowd:
+            crowd.send(request("/poll/alice?wait=30", fields=fields))
+            dwell.await_waiters(300)
+        dwell.await_waiters(0)
+        dwell.await_connections(0)
+
+    visit()
+    before = descriptors(dwell)
+    visit()
+    visit()
+    assert descriptors(dwell) <= before
+
+
+def test_keys_leave_no_memory(backend):
+    dwell, _ = backend
+
+    def ask():
+        with dwell.connect() as connection:
+            for start in range(0, 5000, 100):
+                places = range(start, start + 100)
+                connection.send(b"".join(request(f"/poll/{'k' * 200}{n}") for n in places))
+                for _ in places:
+                    assert connection.answer().status == 200
+
+    assert grows(dwell, ask) < 2 * MEGABYTE
+
+
+@pytest.mark.timeout(120)
+def test_waits_leave_no_memory(backend):
+    dwell, cache = backend
+    keys = [f"/poll/{'k' * 200}{place}" for place in range(1000)]
+    cache.set_many(dict.fromkeys(keys, b"value"))
+    fields = {"If-None-Match": dwell.get(keys[0]).etag}
+
+    def wait():
+        with Crowd(dwell.address, len(keys)) as crowd:
+            crowd.send_each(lambda n: request(f"{keys[n]}?wait=55", fields=fields))
+            dwell.await_waiters(len(keys))
+        dwell.await_waiters(0)
+        dwell.await_connections(0)
+
+    assert grows(dwell, wait) < 2 * MEGABYTE
+    assert dwell.metric("dwell_watched_keys") == 0
+
+
+def test_bodies_leave_no_memory(edge, app):
+    body = b"x" * 500_000
+
+    def upload():
+        with edge.connect() as connection:
+            for _ in range(20):
+                assert connection.get("/upload", "POST", body=body).status == 200
+        edge.await_connections(0)
+        app.requests.clear()
+
+    assert grows(edge, upload) < 4 * MEGABYTE
+
+
+def test_an_idle_connection_costs_little(lone_edge):
+    lone_edge.store().set("/poll/alice", b"value")
+    with Crowd(lone_edge.address, 1000) as warm:
+        warm.send(request("/poll/alice"))
+        warm.answers()
+    before = lone_edge.resident_bytes()
+    with Crowd(lone_edge.address, 4000) as crowd:
+        crowd.send(request("/poll/alice", fields={"X-Padding": "x" * 8000}))
+        crowd.answers()
+        # Their requests were large; while they are silent they hold no buffer.
+        assert (lone_edge.resident_bytes() - before) / 4000 < 2048
