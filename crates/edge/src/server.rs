@@ -278,7 +278,7 @@ fn listen(
                 if candidate == address {
                     tracing::info!(%listening, option, "listening");
                 } else {
-                    tracing::warn!(%listening, taken = %address, option, "port is taken, listening on the next free one");
+                    tracing::warn!(%listening, taken = %address, option, "on the next free port");
                 }
                 return Ok(group);
             }

@@ -107,78 +107,84 @@ fn each_rule_finds_its_bad_sample_and_passes_a_good_one() {
     let long = "x();\n".repeat(LINES_MAX + 1);
     let tested = format!("x();\n#[cfg(test)]\n{long}");
     let wide = format!("{}\n", "x".repeat(COLUMNS_MAX + 1));
-    let samples: &[(Rule, &str, &str, &str)] = &[
+    let sized: &[Sample<'_>] = &[
         (long_file, "a.rs", &long, &tested),
         (bad_line, "a.rs", &wide, "let x = 1;\n"),
         (bad_line, "a.rs", "let x = 1; \n", "\n"),
         (bad_line, "a.rs", "\tlet x = 1;\n", "    let x = 1;\n"),
         (bad_line, "a.py", "no end of line", "end of line\n"),
-        (
-            machine,
-            "a.md",
-            concat!("see /ho", "me/me/notes"),
-            "see /homely/ways",
-        ),
-        (
-            impure,
-            "a.rs",
-            "let t = Instant::now();",
-            "/// Unlike `Instant::now()`.\nlet t = now;",
-        ),
-        (
-            impure,
-            "a.rs",
-            "use std::net::TcpStream;",
-            "use std::num::NonZeroU32; // no std::net",
-        ),
-        (
-            silenced,
-            "a.rs",
-            "#[allow(dead_code)]",
-            "// allow(dead_code)",
-        ),
-        (
-            silenced,
-            "a.rs",
-            "#[expect(dead_code)]",
-            "#[expect(dead_code, reason = \"ffi\")]",
-        ),
-        (
-            silenced,
-            "a.rs",
-            "#[expect(\n    dead_code\n)]",
-            "#[expect(\n  a,\n  reason = \"b\"\n)]",
-        ),
-        (
-            unfenced,
-            "crates/a/src/lib.rs",
-            "//! A.",
-            "#![forbid(unsafe_code)]",
-        ),
-        (
-            unfenced,
-            "crates/a/src/main.rs",
-            "",
-            "//! A.\n#![forbid(unsafe_code)]",
-        ),
-        (
-            loose_manifest,
-            "crates/a/Cargo.toml",
-            "[package]\n",
-            GOOD_MANIFEST,
-        ),
-        (
-            loose_manifest,
-            "crates/a/Cargo.toml",
-            LOOSE_VERSION,
-            GOOD_MANIFEST,
-        ),
     ];
-    for (place, (rule, path, bad, good)) in samples.iter().enumerate() {
+    for (place, (rule, path, bad, good)) in sized.iter().chain(SAMPLES).enumerate() {
         assert!(!rule(path, bad).is_empty(), "sample {place} was not found");
         assert_eq!(rule(path, good), Vec::<String>::new(), "sample {place}");
     }
 }
+
+/// A rule, a path it looks at, a text it must find fault with, and one it must not.
+type Sample<'a> = (Rule, &'a str, &'a str, &'a str);
+
+const SAMPLES: &[Sample<'_>] = &[
+    (
+        machine,
+        "a.md",
+        concat!("see /ho", "me/me/notes"),
+        "see /homely/ways",
+    ),
+    (
+        impure,
+        "a.rs",
+        "let t = Instant::now();",
+        "/// Unlike `Instant::now()`.\nlet t = now;",
+    ),
+    (
+        impure,
+        "a.rs",
+        "use std::net::TcpStream;",
+        "use std::num::NonZeroU32; // no std::net",
+    ),
+    (
+        silenced,
+        "a.rs",
+        "#[allow(dead_code)]",
+        "// allow(dead_code)",
+    ),
+    (
+        silenced,
+        "a.rs",
+        "#[expect(dead_code)]",
+        "#[expect(dead_code, reason = \"ffi\")]",
+    ),
+    (
+        silenced,
+        "a.rs",
+        "#[expect(\n    dead_code\n)]",
+        "#[expect(\n  a,\n  reason = \"b\"\n)]",
+    ),
+    (
+        unfenced,
+        "crates/a/src/lib.rs",
+        "//! A.",
+        "#![forbid(unsafe_code)]",
+    ),
+    (
+        unfenced,
+        "crates/a/src/main.rs",
+        "",
+        "//! A.\n#![forbid(unsafe_code)]",
+    ),
+    (
+        loose_manifest,
+        "crates/a/Cargo.toml",
+        "[package]\n",
+        GOOD_MANIFEST,
+    ),
+    (
+        loose_manifest,
+        "crates/a/Cargo.toml",
+        LOOSE_VERSION,
+        GOOD_MANIFEST,
+    ),
+];
 
 #[test]
 fn the_walk_reaches_the_sources() {

@@ -36,7 +36,11 @@ proptest! {
                 _ => vec![0; size * 10],
             };
             let outcome = store.set(key.as_bytes(), 0, Expiry::NEVER, &value, NOW);
-            if outcome == StoreOutcome::TooLarge { live.remove(&key); } else { live.insert(key.clone(), value.len()); }
+            if outcome == StoreOutcome::TooLarge {
+                live.remove(&key);
+            } else {
+                live.insert(key.clone(), value.len());
+            }
             let counted = store.statistics();
             prop_assert!(counted.bytes as usize <= bytes_max);
             if outcome != StoreOutcome::TooLarge {

@@ -53,7 +53,8 @@ fn every_framing_gives_the_body() {
         ),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello!", false),
         (
-            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: a\r\n\r\n\
+             HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
             true,
         ),
     ] {

@@ -29,7 +29,8 @@ fn a_plain_request_keeps_everything_that_is_its_own() {
 
 #[test]
 fn fields_of_the_connection_stay_behind() {
-    let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close, X-Private, Host\r\nX-Private: 1\r\n\
+    let head = "POST / HTTP/1.1\r\nHost: a\r\n\
+        Connection: close, X-Private, Host\r\nX-Private: 1\r\n\
         Keep-Alive: 5\r\nTE: trailers\r\nTrailer: X\r\nTransfer-Encoding: chunked\r\n\
         Proxy-Authorization: x\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nExpect: 100-continue\r\n\
         Content_Length: 3\r\nX-Kept: 1\r\n\r\n";
@@ -73,7 +74,8 @@ fn the_host_is_that_of_the_target_or_the_field_or_the_application() {
 
 #[test]
 fn the_chain_of_addresses_grows_at_its_end() {
-    let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.1.1.1\r\nx-forwarded-for: 2.2.2.2, 3.3.3.3\r\n\r\n";
+    let head = "GET / HTTP/1.1\r\nHost: a\r\n\
+        X-Forwarded-For: 1.1.1.1\r\nx-forwarded-for: 2.2.2.2, 3.3.3.3\r\n\r\n";
     let chain = |peer| {
         let text = encode_from(peer, head, b"");
         let line = text

@@ -107,7 +107,10 @@ proptest! {
     }
 
     #[test]
-    fn what_was_written_is_read(target in "/[a-z0-9?=&%]{0,30}", value in "[!-~]([ -~]{0,20}[!-~])?") {
+    fn what_was_written_is_read(
+        target in "/[a-z0-9?=&%]{0,30}",
+        value in "[!-~]([ -~]{0,20}[!-~])?",
+    ) {
         let mut out = Vec::new();
         request_line(&mut out, "PATCH", &target, Version::Http11);
         field(&mut out, "Host", b"a");

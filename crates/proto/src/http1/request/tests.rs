@@ -512,7 +512,8 @@ proptest! {
     fn byte_at_a_time_finds_the_same_end_as_whole(input in head_like()) {
         let whole = head_end(&input, &mut 0);
         let mut scanned = 0;
-        let by_bytes = (1..=input.len()).find_map(|length| head_end(&input[..length], &mut scanned));
+        let by_bytes =
+            (1..=input.len()).find_map(|length| head_end(&input[..length], &mut scanned));
         prop_assert_eq!(by_bytes, whole);
         if whole.is_some() {
             prop_assert_eq!(scanned, 0);
