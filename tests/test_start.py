@@ -207,14 +207,17 @@ def test_the_access_log_has_a_line_for_each_request(start_dwell, tmp_path):
     file = tmp_path / "access.log"
     dwell = start_dwell(log={"access": str(file)})
     dwell.store().set(KEY, b"value")
-    dwell.get(f"{KEY}?x=1")
-    dwell.get("/page", "POST", body=b"x")
+    with dwell.connect() as connection:
+        connection.get(f"{KEY}?x=1")
+        connection.get("/page", "POST", body=b"x")
+        connection.send(b"BAD\r\n\r\n")
+        connection.answer()
     dwell.stop()
-    lines = file.read_text().splitlines()
-    assert len(lines) == 2
-    assert KEY in lines[0]
-    assert "200" in lines[0]
-    assert "404" in lines[1]
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    seen = [(line["method"], line["target"], line["status"]) for line in lines[:2]]
+    assert seen == [("GET", f"{KEY}?x=1", 200), ("POST", "/page", 404)]
+    assert lines[0]["outcome"] == "hit"
+    assert lines[0]["remote"].startswith("127.0.0.1:")
 
 
 def test_demo_serves_its_page_and_takes_the_next_free_store_port(start):
