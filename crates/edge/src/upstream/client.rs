@@ -1,7 +1,7 @@
 //! The pool and the queue.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dwell_evloop::{Context, Readiness, Slab, Token};
 
@@ -18,6 +18,8 @@ pub struct Upstream {
     pub(super) queue: VecDeque<Exchange>,
     /// Bears the deadline of the queue's front; no connection has it.
     queue_token: Token,
+    /// That deadline as the loop has been told; see [`Connection::armed`].
+    queue_armed: Option<Instant>,
 }
 
 impl Upstream {
@@ -30,6 +32,7 @@ impl Upstream {
             idle: Vec::new(),
             queue: VecDeque::new(),
             queue_token: Token::new(kind, 0, connections_max as u32),
+            queue_armed: None,
             options: UpstreamOptions {
                 connections_max,
                 ..options
@@ -136,6 +139,7 @@ impl Upstream {
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
         let Some(connection) = self.connections.get(token) else {
+            self.queue_armed = None;
             self.expire_queue(context, sink);
             return self.dispatch(context, sink);
         };
@@ -214,12 +218,15 @@ impl Upstream {
         self.arm_queue(context);
     }
 
-    fn arm_queue(&self, context: &mut Context) {
-        match self.queue.front() {
-            Some(front) => {
-                let timeout = front
-                    .queue_deadline
-                    .saturating_duration_since(context.now());
+    fn arm_queue(&mut self, context: &mut Context) {
+        let deadline = self.queue.front().map(|front| front.queue_deadline);
+        if deadline == self.queue_armed {
+            return;
+        }
+        self.queue_armed = deadline;
+        match deadline {
+            Some(deadline) => {
+                let timeout = deadline.saturating_duration_since(context.now());
                 context.arm(self.queue_token, timeout);
             }
             None => context.disarm(self.queue_token),

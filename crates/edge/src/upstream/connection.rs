@@ -24,6 +24,10 @@ pub(super) struct Exchange {
 pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) work: Work,
+    /// The deadline of the exchange's stage that the loop has been told. It is told only changes:
+    /// to set a deadline again rounds it up to a whole tick again, and an application that takes
+    /// or gives a little in each tick would put it off for ever.
+    pub(super) armed: Option<Instant>,
     /// Whether it has brought an answer before.
     pub(super) is_reused: bool,
 }
@@ -44,6 +48,7 @@ impl Connection {
         Self {
             stream,
             work: Work::Connecting(exchange),
+            armed: None,
             is_reused: false,
         }
     }

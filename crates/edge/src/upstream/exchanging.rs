@@ -235,6 +235,7 @@ impl Upstream {
         let is_wanted = self.idle.len() < self.options.idle_max || !self.queue.is_empty();
         if reusable && is_clean && is_wanted {
             self.idle.push(token);
+            connection.armed = None;
             context.arm(token, self.options.idle_timeout);
         } else {
             self.close(context, token);
@@ -302,11 +303,18 @@ impl Upstream {
     }
 
     /// Gives the stage that begins now its deadline, within that of the whole exchange.
-    fn arm(&self, context: &mut Context, token: Token, timeout: Duration) {
-        let exchange = self.connections.get(token).and_then(Connection::exchange);
-        if let Some(exchange) = exchange {
-            let left = exchange.deadline.saturating_duration_since(context.now());
-            context.arm(token, timeout.min(left));
+    fn arm(&mut self, context: &mut Context, token: Token, timeout: Duration) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        let Some(exchange) = connection.exchange() else {
+            return;
+        };
+        let now = context.now();
+        let deadline = exchange.deadline.min(now + timeout);
+        if connection.armed != Some(deadline) {
+            connection.armed = Some(deadline);
+            context.arm(token, deadline.saturating_duration_since(now));
         }
     }
 }
