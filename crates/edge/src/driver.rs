@@ -1,12 +1,13 @@
 //! One loop of the edge: which component owns which token, and what a turn sends at its end.
 
 use crate::admin::Admin;
+use crate::fleet::{Fleet, Order};
 use crate::metrics::{LoopMetrics, ServerState};
 use crate::polls::{Polls, Source, seconds};
 use crate::store_server::StoreServer;
 use crate::upstream::{Upstream, UpstreamEvent, UpstreamRequest};
 use dwell_engine::{Http, Kinds};
-use dwell_evloop::{Context, Driver, Readiness, Sender, Token};
+use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::{Client, Completion, Failure, Outcome, ServerStatus, State};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +52,10 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Held polls that end at once when the server drains, before the rest is spread.
 const DRAIN_SHARE_MIN: usize = 256;
 
+/// Versions that are asked for at once. Few enough that a sweep of many keys leaves the lookups of
+/// new polls their room in the requests to memcached; the rest follows as answers come.
+const VERSIONS_AT_ONCE: usize = 2048;
+
 /// What loops tell one another.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
@@ -61,10 +66,13 @@ pub(crate) enum Message {
         /// When it changed; only to measure how long the word of it takes.
         at: Instant,
     },
-    /// End in order.
-    Drain,
-    /// End at once.
-    Stop,
+}
+
+/// What happened to a token.
+#[derive(Clone, Copy, Debug)]
+enum Occurrence {
+    Ready(Readiness),
+    Expired,
 }
 
 /// Everything on one loop.
@@ -78,8 +86,9 @@ pub(crate) struct EdgeLoop {
     pub(crate) upstream: Option<Upstream>,
     pub(crate) source: Source,
     pub(crate) metrics: Arc<LoopMetrics>,
-    /// Every loop's inbox, for the loop that hears the signals.
-    pub(crate) everyone: Vec<Sender<Message>>,
+    pub(crate) fleet: Arc<Fleet>,
+    /// Whether this is the loop that hears the signals, which ends last.
+    pub(crate) is_first: bool,
     pub(crate) recheck_interval: Duration,
     pub(crate) drain_timeout: Duration,
     pub(crate) draining: Option<Drain>,
@@ -147,16 +156,36 @@ impl EdgeLoop {
     fn drain_step(&mut self, context: &mut Context) {
         let Some(drain) = &self.draining else { return };
         self.polls.drain(context, &mut self.http, drain.share);
-        if context.now() >= drain.ends {
+        let left = drain.ends.saturating_duration_since(context.now());
+        if left.is_zero() {
             tracing::warn!(connections = self.http.connections(), "drain time is over");
             self.http.close_all(context, &mut self.polls);
         } else {
-            context.arm(DRAIN, DRAIN_INTERVAL);
+            context.arm(DRAIN, left.min(DRAIN_INTERVAL));
+        }
+    }
+
+    /// Does what the fleet was told; an order that is followed already changes nothing.
+    fn follow_order(&mut self, context: &mut Context) {
+        match self.fleet.order() {
+            Order::Serve => {}
+            Order::Drain => self.begin_drain(context),
+            Order::Stop => context.stop(),
+        }
+    }
+
+    /// Ends a loop that drains and has nothing left to do. The first one stays until the others
+    /// have ended, so that a second signal is heard.
+    fn end_when_done(&self, context: &mut Context) {
+        let is_done = self.http.connections() == 0 && self.polls.is_idle();
+        if self.draining.is_some() && is_done && (!self.is_first || self.fleet.is_last()) {
+            context.stop();
         }
     }
 
     /// Sends what the turn has collected: lookups first, as their failures may cause forwards.
     fn send_outbox(&mut self, context: &mut Context) {
+        self.send_versions(context);
         loop {
             self.send_lookups(context);
             let forwards = std::mem::take(&mut self.polls.outbox.forwards);
@@ -194,19 +223,37 @@ impl EdgeLoop {
                 );
             }
         }
-        for key in std::mem::take(&mut polls.outbox.versions) {
-            let Some(name) = polls.waited_name(key) else {
-                continue;
-            };
-            // A sweep that does not fit is done by the next one.
-            let _ = client.version(name, key.to_bits());
+        let mut sink = |context: &mut Context, completion: Completion<'_>| {
+            polls.completed(context, http, &completion);
+        };
+        client.flush(context, &mut sink);
+    }
+
+    /// Asks for the versions of the keys of a sweep, as many as may be under way.
+    fn send_versions(&mut self, context: &mut Context) {
+        let Some(client) = &mut self.memcached else {
+            return;
+        };
+        let (polls, http) = (&mut self.polls, &mut self.http);
+        // A server that is down fails them in `flush`, which makes room for the next.
+        while !polls.outbox.versions.is_empty() && client.operations() < VERSIONS_AT_ONCE {
+            let room = VERSIONS_AT_ONCE - client.operations();
+            for _ in 0..room {
+                let Some(key) = polls.outbox.versions.pop() else {
+                    break;
+                };
+                if let Some(name) = polls.waited_name(key) {
+                    // One that does not fit is asked for by the next sweep.
+                    let _ = client.version(name, key.to_bits());
+                }
+            }
+            client.flush(
+                context,
+                &mut |context: &mut Context, completion: Completion<'_>| {
+                    polls.completed(context, http, &completion);
+                },
+            );
         }
-        client.flush(
-            context,
-            &mut |context: &mut Context, completion: Completion<'_>| {
-                polls.completed(context, http, &completion);
-            },
-        );
     }
 
     fn send_forward(&mut self, context: &mut Context, forward: crate::polls::Forward) {
@@ -247,90 +294,36 @@ impl EdgeLoop {
     }
 }
 
-impl Driver for EdgeLoop {
-    type Message = Message;
-
-    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+impl EdgeLoop {
+    /// Tells the component that owns `token`.
+    fn dispatch(&mut self, context: &mut Context, token: Token, what: Occurrence) {
         match token.kind() {
             kind::CLIENT | kind::CLIENT_LISTENER => {
-                self.http.ready(context, token, readiness, &mut self.polls);
-            }
-            kind::MEMCACHED => {
-                let (polls, http) = (&mut self.polls, &mut self.http);
-                if let Some(client) = &mut self.memcached {
-                    client.ready(
-                        context,
-                        token,
-                        readiness,
-                        &mut |context: &mut Context, done: Completion<'_>| {
-                            polls.completed(context, http, &done);
-                        },
-                    );
+                let (http, polls) = (&mut self.http, &mut self.polls);
+                match what {
+                    Occurrence::Ready(readiness) => http.ready(context, token, readiness, polls),
+                    Occurrence::Expired => http.expired(context, token, polls),
                 }
             }
-            kind::UPSTREAM => {
-                let (polls, http) = (&mut self.polls, &mut self.http);
-                if let Some(upstream) = &mut self.upstream {
-                    upstream.ready(
-                        context,
-                        token,
-                        readiness,
-                        &mut |context: &mut Context, event| {
-                            polls.fetched(context, http, event);
-                        },
-                    );
-                }
-            }
+            kind::MEMCACHED => self.tell_memcached(context, token, what),
+            kind::UPSTREAM => self.tell_upstream(context, token, what),
             kind::STORE | kind::STORE_LISTENER => {
-                if let Some(server) = &mut self.store_server {
-                    server.ready(context, token, readiness);
+                let Some(server) = &mut self.store_server else {
+                    return;
+                };
+                match what {
+                    Occurrence::Ready(readiness) => server.ready(context, token, readiness),
+                    Occurrence::Expired => server.expired(context, token),
                 }
                 if !context.is_armed(EXPIRE) {
                     context.arm(EXPIRE, EXPIRE_INTERVAL);
                 }
             }
             kind::ADMIN | kind::ADMIN_LISTENER => {
-                if let Some(admin) = &mut self.admin {
-                    admin.ready(context, token, readiness);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn expired(&mut self, context: &mut Context, token: Token) {
-        match token.kind() {
-            kind::CLIENT | kind::CLIENT_LISTENER => {
-                self.http.expired(context, token, &mut self.polls);
-            }
-            kind::MEMCACHED => {
-                let (polls, http) = (&mut self.polls, &mut self.http);
-                if let Some(client) = &mut self.memcached {
-                    client.expired(
-                        context,
-                        token,
-                        &mut |context: &mut Context, done: Completion<'_>| {
-                            polls.completed(context, http, &done);
-                        },
-                    );
-                }
-            }
-            kind::UPSTREAM => {
-                let (polls, http) = (&mut self.polls, &mut self.http);
-                if let Some(upstream) = &mut self.upstream {
-                    upstream.expired(context, token, &mut |context: &mut Context, event| {
-                        polls.fetched(context, http, event);
-                    });
-                }
-            }
-            kind::STORE | kind::STORE_LISTENER => {
-                if let Some(server) = &mut self.store_server {
-                    server.expired(context, token);
-                }
-            }
-            kind::ADMIN | kind::ADMIN_LISTENER => {
-                if let Some(admin) = &mut self.admin {
-                    admin.expired(context, token);
+                let Some(admin) = &mut self.admin else { return };
+                match what {
+                    Occurrence::Ready(readiness) => admin.ready(context, token, readiness),
+                    Occurrence::Expired => admin.expired(context, token),
                 }
             }
             kind::TIMER => self.timer(context, token),
@@ -338,37 +331,64 @@ impl Driver for EdgeLoop {
         }
     }
 
-    fn message(&mut self, context: &mut Context, message: Message) {
-        match message {
-            Message::Changed { name, at } => {
-                self.polls.changed(context, &mut self.http, &name, at);
-            }
-            Message::Drain => self.begin_drain(context),
-            Message::Stop => context.stop(),
+    fn tell_memcached(&mut self, context: &mut Context, token: Token, what: Occurrence) {
+        let Some(client) = &mut self.memcached else {
+            return;
+        };
+        let (polls, http) = (&mut self.polls, &mut self.http);
+        let mut sink = |context: &mut Context, completion: Completion<'_>| {
+            polls.completed(context, http, &completion);
+        };
+        match what {
+            Occurrence::Ready(readiness) => client.ready(context, token, readiness, &mut sink),
+            Occurrence::Expired => client.expired(context, token, &mut sink),
         }
     }
 
-    fn signal(&mut self, context: &mut Context, signal: i32) {
-        let message = match self.draining {
-            None => Message::Drain,
-            Some(_) => Message::Stop,
+    fn tell_upstream(&mut self, context: &mut Context, token: Token, what: Occurrence) {
+        let Some(upstream) = &mut self.upstream else {
+            return;
         };
-        tracing::info!(signal, "ending");
-        for sender in &self.everyone {
-            // A loop whose inbox is full is told by the end of the process.
-            let _ = sender.send(message.clone());
+        let (polls, http) = (&mut self.polls, &mut self.http);
+        let mut sink = |context: &mut Context, event| polls.fetched(context, http, event);
+        match what {
+            Occurrence::Ready(readiness) => upstream.ready(context, token, readiness, &mut sink),
+            Occurrence::Expired => upstream.expired(context, token, &mut sink),
         }
-        self.message(context, message);
+    }
+}
+
+impl Driver for EdgeLoop {
+    type Message = Message;
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        self.dispatch(context, token, Occurrence::Ready(readiness));
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        self.dispatch(context, token, Occurrence::Expired);
+    }
+
+    fn message(&mut self, context: &mut Context, message: Message) {
+        let Message::Changed { name, at } = message;
+        self.polls.changed(context, &mut self.http, &name, at);
+    }
+
+    fn signal(&mut self, _: &mut Context, signal: i32) {
+        tracing::info!(signal, "ending");
+        self.fleet.give(match self.fleet.order() {
+            Order::Serve => Order::Drain,
+            Order::Drain | Order::Stop => Order::Stop,
+        });
     }
 
     fn turn_end(&mut self, context: &mut Context) {
+        self.follow_order(context);
         self.send_outbox(context);
         if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
             context.arm(RECHECK, self.recheck_interval);
         }
-        if self.draining.is_some() && self.http.connections() == 0 && self.polls.is_idle() {
-            context.stop();
-        }
+        self.end_when_done(context);
         self.keep_counts();
     }
 }

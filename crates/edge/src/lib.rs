@@ -11,6 +11,7 @@ pub mod config;
 pub mod demo;
 mod descriptors;
 mod driver;
+mod fleet;
 pub mod log;
 pub mod metrics;
 mod polls;

@@ -4,6 +4,7 @@ use crate::admin::Admin;
 use crate::config::{Config, PeerAddress, share};
 use crate::descriptors;
 use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
+use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::{Journal, Polls, Source};
@@ -108,6 +109,7 @@ struct Server {
     /// Writes what is left when it is dropped, after the loops have ended.
     access: Option<AccessLog>,
     loops: Vec<(EventLoop<Message>, EdgeLoop)>,
+    fleet: Arc<Fleet>,
 }
 
 /// Tells the loops of changes in the embedded store, each by its inbox.
@@ -116,7 +118,8 @@ struct Inboxes(Vec<Sender<Message>>);
 impl Notify for Inboxes {
     fn changed(&self, watcher: WatcherId, key: &[u8]) {
         if let Some(sender) = self.0.get(usize::from(watcher.index())) {
-            // An inbox is full only of changes not yet looked at; the recheck finds this one.
+            // An inbox is full only of changes not yet looked at; the recheck finds this one. The
+            // clock is read here because a change comes in the middle of its writer's turn.
             let name = key.into();
             let at = Instant::now();
             let _ = sender.send(Message::Changed { name, at });
@@ -133,7 +136,7 @@ struct Bound {
 
 impl Server {
     fn start(config: Config, demo: bool) -> Result<Self, RunError> {
-        let loops = config.server.loops().min(usize::from(WatcherId::COUNT));
+        let loops = loops_of(&config);
         if let Some(descriptors) = descriptors::raise_limit() {
             tracing::debug!(descriptors, "descriptor limit");
         }
@@ -185,7 +188,7 @@ impl Server {
             config,
             metrics,
             service,
-            everyone,
+            fleet: Fleet::new(everyone),
             access,
             loops,
             demo,
@@ -198,14 +201,16 @@ impl Server {
         Ok(Self {
             access: parts.access,
             loops: ready,
+            fleet: parts.fleet,
         })
     }
 
-    /// The first loop runs on this thread and hears the signals.
+    /// The first loop runs on this thread and hears the signals. The loops end together: one that
+    /// fails stops the others.
     fn run(self) -> Result<(), RunError> {
-        let _access = self.access;
+        let (_access, fleet) = (self.access, self.fleet);
         let mut loops = self.loops.into_iter();
-        let Some((mut first, mut edge)) = loops.next() else {
+        let Some((mut first, edge)) = loops.next() else {
             return Ok(());
         };
         for signal in [SIGTERM, SIGINT] {
@@ -213,22 +218,48 @@ impl Server {
         }
         let threads = loops
             .enumerate()
-            .map(|(index, (mut event_loop, mut edge))| {
+            .map(|(index, (event_loop, edge))| {
+                let fleet = Arc::clone(&fleet);
                 thread::Builder::new()
                     .name(format!("loop-{}", index + 1))
-                    .spawn(move || event_loop.run(&mut edge))
+                    .spawn(move || turn_to_the_end(event_loop, edge, &fleet))
             })
             .collect::<io::Result<Vec<_>>>()
             .map_err(RunError::Loop)?;
-        let result = first.run(&mut edge);
+        let mut result = turn_to_the_end(first, edge, &fleet);
         for thread in threads {
-            match thread.join() {
-                Ok(other) => other.map_err(RunError::Loop)?,
-                Err(_) => return Err(RunError::Loop(io::Error::other("a loop panicked"))),
-            }
+            let panicked = |_| Err(io::Error::other("a loop panicked"));
+            result = result.and(thread.join().unwrap_or_else(panicked));
         }
         result.map_err(RunError::Loop)
     }
+}
+
+/// Runs one loop until it is told to end, or fails, which the others are told.
+fn turn_to_the_end(
+    mut event_loop: EventLoop<Message>,
+    mut edge: EdgeLoop,
+    fleet: &Arc<Fleet>,
+) -> io::Result<()> {
+    let member = fleet.member();
+    event_loop.run(&mut edge)?;
+    member.ended();
+    Ok(())
+}
+
+/// How many loops to run: each that waits for keys of the embedded store needs a name there.
+fn loops_of(config: &Config) -> usize {
+    let loops = config.server.loops();
+    let most = usize::from(WatcherId::COUNT);
+    if config.uses_embedded_store() && loops > most {
+        tracing::warn!(
+            asked = loops,
+            loops = most,
+            "fewer loops: the store knows no more"
+        );
+        return most;
+    }
+    loops
 }
 
 impl Bound {
@@ -310,7 +341,7 @@ struct Parts {
     config: Arc<Config>,
     metrics: Arc<Metrics>,
     service: Option<Arc<StoreService>>,
-    everyone: Vec<Sender<Message>>,
+    fleet: Arc<Fleet>,
     access: Option<AccessLog>,
     loops: usize,
     demo: bool,
@@ -336,6 +367,7 @@ impl Parts {
             Arc::clone(&self.config),
             self.journal(index),
             source.clone(),
+            self.loops,
             seed,
         );
         let mut http = Http::new(CLIENT_KINDS, self.http_limits());
@@ -354,7 +386,7 @@ impl Parts {
         let mut admin = None;
         if let (0, Some(listener)) = (index, bound.admin.take()) {
             let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
-            let mut server = Admin::new(metrics, service, Instant::now());
+            let mut server = Admin::new(metrics, service, context.now());
             server.listen(context, listener).map_err(RunError::Loop)?;
             admin = Some(server);
         }
@@ -371,7 +403,8 @@ impl Parts {
             ),
             source,
             metrics,
-            everyone: self.everyone.clone(),
+            fleet: Arc::clone(&self.fleet),
+            is_first: index == 0,
             drain_timeout: self.config.limits.drain_timeout,
             draining: None,
         })

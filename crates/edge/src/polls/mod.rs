@@ -46,7 +46,7 @@ pub(crate) enum Source {
 pub(crate) struct Outbox {
     /// Lookups, by token; their keys are in the tables.
     pub(crate) lookups: Vec<Token>,
-    /// Keys whose version is asked for.
+    /// Keys whose version the sweep under way has still to ask for.
     pub(crate) versions: Vec<Token>,
     /// Requests for the upstream.
     pub(crate) forwards: Vec<Forward>,
@@ -82,8 +82,14 @@ pub(crate) struct Polls {
 }
 
 impl Polls {
-    pub(crate) fn new(config: Arc<Config>, journal: Journal, source: Source, seed: u64) -> Self {
-        let loops = config.server.loops();
+    /// The polls of one of `loops` loops, which share the limits evenly.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        journal: Journal,
+        source: Source,
+        loops: usize,
+        seed: u64,
+    ) -> Self {
         let held_max = share(config.limits.connections_max, loops);
         let waiting_max = share(config.limits.waiters_max, loops);
         Self {

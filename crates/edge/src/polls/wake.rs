@@ -29,7 +29,8 @@ impl Polls {
             Some(key) => {
                 let woken = self.settle(context, http, key, item.as_ref().map(Found::stored));
                 if woken > 0 {
-                    self.metrics.wake_latency.observe(at.elapsed());
+                    let latency = context.now().saturating_duration_since(at);
+                    self.metrics.wake_latency.observe(latency);
                 }
             }
             None => self.metrics.wakeups.increment(WakeOutcome::Unwatched),
@@ -39,14 +40,15 @@ impl Polls {
     /// Looks again at everything that is waited for: the bound on what a lost word of a change
     /// could cost (each wait registers before it reads, so none is expected to be lost).
     pub(crate) fn recheck(&mut self, context: &mut Context, http: &mut Http) {
-        let keys = self.keys.waited_keys();
         match &self.source {
+            // A sweep of very many keys takes more than its interval; the next one waits for it.
+            Source::Memcached if !self.outbox.versions.is_empty() => {}
             Source::Memcached => {
                 self.metrics.memcached_sweeps.increment();
-                self.outbox.versions.extend(keys);
+                self.outbox.versions = self.keys.waited_keys();
             }
             Source::Embedded(..) => {
-                for key in keys {
+                for key in self.keys.waited_keys() {
                     let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {
                         continue;
                     };
