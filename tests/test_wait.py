@@ -254,9 +254,9 @@ def test_without_an_application_a_wait_gets_the_first_value(lone_edge):
         assert connection.answer().body == b"first"
 
 
-def test_without_an_application_a_wait_for_nothing_ends_with_404(lone_edge):
+def test_without_an_application_a_wait_for_the_first_value_ends_with_204(lone_edge):
     with lone_edge.connect() as connection, Stopwatch() as watch:
-        assert connection.get(f"{KEY}?wait=1").status == 404
+        assert connection.get(f"{KEY}?wait=1").status == 204
         # Who knew a value is told at once that it is gone.
         fields = {"If-None-Match": '"AAAAAAAAAAA"'}
         assert connection.get(f"{KEY}?wait=30", fields=fields).status == 404

@@ -11,17 +11,20 @@ use dwell_evloop::Context;
 use dwell_store::Item;
 
 /// A value as the cache gave it.
-#[derive(Clone, Copy)]
 pub(crate) struct Found<'a> {
     pub(crate) content: Content,
     body: Value<'a>,
 }
 
-#[derive(Clone, Copy)]
 enum Value<'a> {
     Borrowed(&'a [u8]),
     Stored(&'a Item),
+    /// One reference-counted allocation for everybody.
+    Shared(Bytes),
 }
+
+/// A value of this size is worth sharing instead of copying.
+const SHARE_BYTES_MIN: usize = 16 * 1024;
 
 impl<'a> Found<'a> {
     pub(crate) fn borrowed(value: &'a [u8], flags: u32) -> Self {
@@ -38,13 +41,27 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// A value large enough to be worth it is shared with the store and never copied.
-    fn body(&self) -> Body<'a> {
-        const SHARE_BYTES_MIN: usize = 16 * 1024;
-        match self.body {
+    /// Makes a large value one that any number of answers share.
+    pub(crate) fn share(&mut self) {
+        let shared = match self.body {
+            Value::Borrowed(value) if value.len() >= SHARE_BYTES_MIN => {
+                Bytes::copy_from_slice(value)
+            }
+            Value::Stored(item) if item.value.len() >= SHARE_BYTES_MIN => {
+                Bytes::from_owner(item.value.clone())
+            }
+            _ => return,
+        };
+        self.body = Value::Shared(shared);
+    }
+
+    /// A large value of the store is shared with it and never copied.
+    fn body(&self) -> Body<'_> {
+        match &self.body {
             Value::Borrowed(value) => Body::Slice(value),
             Value::Stored(item) if item.value.len() < SHARE_BYTES_MIN => Body::Slice(&item.value),
             Value::Stored(item) => Body::Shared(Bytes::from_owner(item.value.clone())),
+            Value::Shared(bytes) => Body::Shared(bytes.clone()),
         }
     }
 }
@@ -56,7 +73,7 @@ fn content(value: &[u8], flags: u32) -> Content {
     }
 }
 
-const EXPOSED: (&str, &[u8]) = ("Access-Control-Expose-Headers", b"ETag, Poll-Cursor");
+pub(crate) const EXPOSED: (&str, &[u8]) = ("Access-Control-Expose-Headers", b"ETag, Poll-Cursor");
 const HIT: (&str, &[u8]) = ("Cache-Status", b"dwell; hit");
 
 /// Sends the value.
@@ -108,7 +125,7 @@ pub(crate) fn not_modified(
             context,
             &Response {
                 status,
-                fields: &[],
+                fields: &[("Cache-Control", b"no-store")],
                 body: Body::Empty,
             },
         );
@@ -136,7 +153,7 @@ struct Texts {
 impl Texts {
     fn of(ask: &Ask, cursor: Cursor) -> Self {
         let preference = if ask.preferred {
-            format!("wait={}", ask.wait.as_secs())
+            format!("wait={}", ask.wait().as_secs())
         } else {
             String::new()
         };
@@ -165,10 +182,10 @@ impl<'a> Fields<'a> {
         fields.push(("Poll-Cursor", texts.cursor.bare()));
         fields.push(EXPOSED);
         // Browsers serialise equal cacheable requests, and two tabs may wait for one key.
-        let control: &[u8] = if ask.wait.is_zero() {
-            b"private, no-cache"
-        } else {
+        let control: &[u8] = if ask.waits() {
             b"no-store"
+        } else {
+            b"private, no-cache"
         };
         fields.push(("Cache-Control", control));
         if ask.preferred {

@@ -1,19 +1,18 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
 use super::answers::{self, Found};
-use super::ask::{Ask, Method, Waits};
+use super::ask::{Ask, AskError, Condition, Method, Waits};
 use super::decide::{Decision, Stage, decide};
-use super::tables::{KeptRequest, Lookup, NO_ROUTE, Place, Poll};
+use super::tables::{KeptRequest, Link, Lookup, NO_ROUTE, Poll};
 use super::to::To;
 use super::{Polls, Source, seconds};
-use crate::config::OnDelete;
+use crate::config::{KeyError, Methods, OnDelete};
 use crate::demo;
 use crate::metrics::{ClientTimeout, PollOutcome, RefusedStatus, StatusClass};
 use dwell_engine::{App, Body, Event, ExchangeId, Outcome, Reply, Request, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::RequestHead;
-use dwell_store::Expiry;
-use std::time::Duration;
+use dwell_store::{Expiry, Item};
 
 impl App for Polls {
     fn body_bytes_max(&mut self, head: &RequestHead<'_, '_>) -> u64 {
@@ -52,7 +51,7 @@ impl App for Polls {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         if let Some(poll) = self.records.get(Token::from_bits(tag)) {
-            let Place::Waiting(key) = poll.place else {
+            let Some(key) = poll.waits_for() else {
                 return Outcome::Held { tag, timeout: None };
             };
             let item = self.last_look(context, key);
@@ -71,7 +70,7 @@ impl App for Polls {
     fn peer_closed(&mut self, _exchange: ExchangeId, tag: u64) -> bool {
         // Someone who ends their side and only then reads still gets an answer that is on its way.
         let poll = self.records.get(Token::from_bits(tag));
-        poll.is_none_or(|poll| matches!(poll.place, Place::Waiting(_)))
+        poll.is_none_or(|poll| poll.waits_for().is_some())
     }
 
     fn abandoned(&mut self, _context: &mut Context, _exchange: ExchangeId, tag: u64) {
@@ -105,6 +104,26 @@ impl App for Polls {
     }
 }
 
+/// A request that has arrived, and what is known of it.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival<'a> {
+    pub(super) ask: Ask,
+    /// Index of its route; [`NO_ROUTE`] for a request that is no poll.
+    pub(super) route: u16,
+    /// Its key; empty for a request that is no poll.
+    pub(super) name: &'a [u8],
+    pub(super) request: &'a Request<'a>,
+}
+
+/// How much of a request its record keeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// All, if there is an upstream: it may yet be forwarded.
+    Request,
+    /// What the access log asks for.
+    Line,
+}
+
 impl Polls {
     fn poll(
         &mut self,
@@ -113,38 +132,20 @@ impl Polls {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let head = request.head;
-        let config = std::sync::Arc::clone(&self.config);
-        let rules = &config.routes[usize::from(route)];
         let mut to = To::now(reply, request, &self.journal, context);
-        if !rules.methods.allows(head.method) {
-            let allow = rules.methods.allow_field();
-            to.text_with(
-                context,
-                405,
-                "method not allowed",
-                &[("Allow", allow.as_bytes())],
-            );
-            return Outcome::Answered;
-        }
-        let waits = Waits {
-            default: rules.wait_default,
-            max: rules.wait_max,
-        };
-        let ask = match Ask::of(head, waits) {
-            Ok(ask) => ask,
-            Err(error) => {
-                to.text(context, 400, &error.to_string());
-                return Outcome::Answered;
-            }
-        };
         let mut scratch = std::mem::take(&mut self.key_scratch);
-        let find = |name: &str| head.fields.find(name);
-        let outcome = match rules.key.render(head.path, head.query, find, &mut scratch) {
-            Ok(name) => self.look_up(context, &ask, route, name, request, &mut to),
-            Err(error) => {
-                to.ends(PollOutcome::BadKey);
-                to.text(context, error.status(), &error.to_string());
+        let outcome = match self.read(route, request.head, &mut scratch) {
+            Ok((ask, name)) => {
+                let arrival = Arrival {
+                    ask,
+                    route,
+                    name,
+                    request,
+                };
+                self.look_up(context, arrival, &mut to)
+            }
+            Err(senseless) => {
+                senseless.refuse(context, &mut to);
                 Outcome::Answered
             }
         };
@@ -152,54 +153,70 @@ impl Polls {
         outcome
     }
 
+    /// What a poll asks, and for which key.
+    fn read<'k>(
+        &self,
+        route: u16,
+        head: &RequestHead<'k, '_>,
+        scratch: &'k mut Vec<u8>,
+    ) -> Result<(Ask, &'k [u8]), Senseless> {
+        let rules = &self.config.routes[usize::from(route)];
+        if !rules.methods.allows(head.method) {
+            return Err(Senseless::Method(rules.methods));
+        }
+        let waits = Waits {
+            default: rules.wait_default,
+            max: rules.wait_max,
+        };
+        let ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
+        let find = |name: &str| head.fields.find(name);
+        let name = rules.key.render(head.path, head.query, find, scratch);
+        Ok((ask, name.map_err(Senseless::Key)?))
+    }
+
     fn look_up(
         &mut self,
         context: &mut Context,
-        ask: &Ask,
-        route: u16,
-        name: &[u8],
-        request: &Request<'_>,
+        arrival: Arrival<'_>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
         if matches!(self.source, Source::Memcached) {
-            return self.ask_memcached(context, ask, route, name, request, to);
+            return self.ask_memcached(context, arrival, to);
         }
-        let item = self.stored(context, name);
+        let item = self.stored(context, arrival.name);
         let found = item.as_ref().map(Found::stored);
-        let current = found.map(|found| found.content);
-        let mut decision = decide(ask, current, Stage::Arrived, self.rules(route));
-        if decision == Decision::Wait {
-            match self.begin_wait(context, ask, route, name, request, to) {
-                Ok(outcome) => return outcome,
-                // The value changed between the look and the registration.
-                Err(changed) => decision = changed,
-            }
-            let item = self.stored(context, name);
-            let found = item.as_ref().map(Found::stored);
-            return self.answer_now(context, ask, route, name, request, decision, found, to);
+        let decision = self.decide_arrival(&arrival, found.as_ref());
+        if decision != Decision::Wait {
+            return self.answer_now(context, arrival, decision, found.as_ref(), to);
         }
-        self.answer_now(context, ask, route, name, request, decision, found, to)
+        let newer = match self.begin_wait(context, arrival, to) {
+            Ok(outcome) => return outcome,
+            Err(newer) => newer,
+        };
+        let found = newer.as_ref().map(Found::stored);
+        let decision = self.decide_arrival(&arrival, found.as_ref());
+        self.answer_now(context, arrival, decision, found.as_ref(), to)
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one arrival has all of these and no more"
-    )]
+    fn decide_arrival(&self, arrival: &Arrival<'_>, found: Option<&Found<'_>>) -> Decision {
+        let content = found.map(|found| found.content);
+        let rules = self.rules(arrival.route);
+        decide(&arrival.ask, content, Stage::Arrived, rules)
+    }
+
     fn answer_now(
         &mut self,
         context: &mut Context,
-        ask: &Ask,
-        route: u16,
-        name: &[u8],
-        request: &Request<'_>,
+        arrival: Arrival<'_>,
         decision: Decision,
-        found: Option<Found<'_>>,
+        found: Option<&Found<'_>>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
         if decision == Decision::Miss {
-            return self.miss(context, ask, route, name, request, to);
+            return self.miss(context, arrival, to);
         }
-        self.conclude(context, ask, route, decision, found.as_ref(), to);
+        let Arrival { ask, route, .. } = arrival;
+        self.conclude(context, &ask, route, decision, found, to);
         Outcome::Answered
     }
 
@@ -231,8 +248,7 @@ impl Polls {
             }
             _ => {
                 to.ends(PollOutcome::NotFound);
-                let status = ("Cache-Status", &b"dwell; fwd=miss"[..]);
-                to.text_with(context, 404, "no such key", &[status]);
+                to.text(context, 404, "no such key");
             }
         }
     }
@@ -240,38 +256,40 @@ impl Polls {
     /// Registers a wait in the embedded store and then looks again.
     ///
     /// # Errors
-    /// What the poll gets instead, when the second look says that it need not wait.
+    /// What is there now, when the second look says that the poll need not wait.
     fn begin_wait(
         &mut self,
         context: &mut Context,
-        ask: &Ask,
-        route: u16,
-        name: &[u8],
-        request: &Request<'_>,
+        arrival: Arrival<'_>,
         to: &mut To<'_, '_>,
-    ) -> Result<Outcome, Decision> {
-        let Some(key) = self.room_to_wait(context, name, to) else {
+    ) -> Result<Outcome, Option<Item>> {
+        let Some(key) = self.room_to_wait(context, arrival.name, to) else {
             return Ok(Outcome::Answered);
         };
         let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
         // A key that is waited for already has told this loop of every change since.
         if is_first && let Source::Embedded(store, watcher) = &self.source {
-            let item = store.watch(name, *watcher, seconds(context));
-            let current = item.as_ref().map(|item| Found::stored(item).content);
-            let decision = decide(ask, current, Stage::Arrived, self.rules(route));
-            if decision != Decision::Wait {
-                store.unwatch(name, *watcher);
+            let item = store.watch(arrival.name, *watcher, seconds(context));
+            let found = item.as_ref().map(Found::stored);
+            if self.decide_arrival(&arrival, found.as_ref()) != Decision::Wait {
+                store.unwatch(arrival.name, *watcher);
                 self.keys.release(key);
-                return Err(decision);
+                return Err(item);
             }
         }
-        let mut poll = self.record(context, ask, route, request, Place::Waiting(key));
-        // A poll that is never forwarded need not keep its request.
-        let is_forwarded = self.rules(route).on_delete == OnDelete::Origin;
-        if !is_forwarded && self.journal.access.is_none() {
-            poll.request = None;
-        }
+        let keep = self.keep_while_waiting(&arrival.ask, arrival.route);
+        let poll = self.record(context, &arrival, key, keep);
         Ok(self.hold(context, poll, key, to))
+    }
+
+    /// A poll that waits is forwarded only when its key goes away, and not by every rule.
+    pub(super) fn keep_while_waiting(&self, ask: &Ask, route: u16) -> Keep {
+        let is_origin = self.rules(route).on_delete == OnDelete::Origin;
+        if is_origin && ask.condition != Condition::None {
+            Keep::Request
+        } else {
+            Keep::Line
+        }
     }
 
     /// Whether one more poll may wait for `name`; answers 503 if not.
@@ -301,9 +319,9 @@ impl Polls {
         key: Token,
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        let timeout = self.jittered(poll.ask.wait);
+        let timeout = self.jittered(poll.ask.wait());
+        // There is room, as was made sure of before the key was entered.
         let Ok(token) = self.records.insert(poll) else {
-            self.keys.release(key);
             self.refuse(context, to, "too many polls are waiting");
             return Outcome::Answered;
         };
@@ -331,20 +349,25 @@ impl Polls {
     fn ask_memcached(
         &mut self,
         context: &mut Context,
-        ask: &Ask,
-        route: u16,
-        name: &[u8],
-        request: &Request<'_>,
+        arrival: Arrival<'_>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        let shared = self.keys.enter(name).and_then(|key| {
-            let lookup = self.lookup_of(key)?;
-            let poll = self.record(context, ask, route, request, Place::Lookup(lookup));
-            let token = self.records.insert(poll).ok()?;
-            self.lookups.get_mut(lookup)?.polls.push(token);
-            Some(token)
-        });
-        self.hold_or_refuse(context, shared, to)
+        if self.records.is_full() {
+            return self.refuse_busy(context, to);
+        }
+        let Some(key) = self.keys.enter(arrival.name) else {
+            return self.refuse_busy(context, to);
+        };
+        let Some(lookup) = self.lookup_of(key) else {
+            self.keys.release(key);
+            return self.refuse_busy(context, to);
+        };
+        let poll = self.record(context, &arrival, lookup, Keep::Request);
+        let token = self.records.insert(poll).ok();
+        if let (Some(token), Some(lookup)) = (token, self.lookups.get_mut(lookup)) {
+            lookup.polls.push(token);
+        }
+        self.hold_or_refuse(context, token, to)
     }
 
     /// Holds the exchange that became `poll` for as long as the deadlines of memcached or of the
@@ -355,54 +378,60 @@ impl Polls {
         poll: Option<Token>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        if let Some(poll) = poll {
-            return Outcome::Held {
+        match poll {
+            Some(poll) => Outcome::Held {
                 tag: poll.to_bits(),
                 timeout: None,
-            };
+            },
+            None => self.refuse_busy(context, to),
         }
+    }
+
+    /// Answers that no further request can be taken on.
+    pub(super) fn refuse_busy(&mut self, context: &mut Context, to: &mut To<'_, '_>) -> Outcome {
         self.refuse(context, to, "too many requests are under way");
         Outcome::Answered
     }
 
     /// The lookup of `key` that goes out when this turn ends.
     pub(super) fn lookup_of(&mut self, key: Token) -> Option<Token> {
-        if let Some(lookup) = self.keys.get(key)?.lookup {
+        let record = self.keys.get_mut(key)?;
+        if let Some(lookup) = record.lookup.token() {
             return Some(lookup);
         }
-        let lookup = self
-            .lookups
-            .insert(Lookup {
-                key,
-                polls: Vec::new(),
-            })
-            .ok()?;
-        let record = self.keys.get_mut(key)?;
-        record.lookup = Some(lookup);
+        let polls = Vec::new();
+        let lookup = self.lookups.insert(Lookup { key, polls }).ok()?;
+        record.lookup = Link::to(lookup);
         record.lookups += 1;
         self.outbox.lookups.push(lookup);
         Some(lookup)
     }
 
-    /// The record of one request.
+    /// The record of a request that waits at `place`.
     pub(super) fn record(
         &self,
         context: &Context,
-        ask: &Ask,
-        route: u16,
-        request: &Request<'_>,
-        place: Place,
+        arrival: &Arrival<'_>,
+        place: Token,
+        keep: Keep,
     ) -> Poll {
-        let kept = self
-            .keeps_requests()
-            .then(|| Box::new(KeptRequest::new(request.head_bytes, request.body)));
+        let Request {
+            head_bytes, body, ..
+        } = *arrival.request;
+        let kept = if keep == Keep::Request && self.config.upstream.url.is_some() {
+            Some(KeptRequest::new(head_bytes, body))
+        } else if self.journal.access.is_some() {
+            Some(KeptRequest::request_line(head_bytes))
+        } else {
+            None
+        };
         Poll {
-            exchange: request.exchange,
-            ask: *ask,
+            exchange: arrival.request.exchange,
+            ask: arrival.ask,
             place,
             arrived: context.now(),
-            request: kept,
-            route,
+            request: kept.map(Box::new),
+            route: arrival.route,
         }
     }
 
@@ -422,15 +451,41 @@ impl Polls {
             let name = demo::KEY.as_bytes();
             store.set(name, 0, Expiry::NEVER, value, seconds(context));
         }
-        reply.send(&Response {
+        let response = Response {
             status: answer.status,
             fields: &[
                 ("Content-Type", answer.content_type.as_bytes()),
                 ("Cache-Control", b"no-store"),
             ],
             body: Body::Slice(&answer.body),
-        });
+        };
+        To::now(reply, request, &self.journal, context).send(context, &response);
         true
+    }
+}
+
+/// Why a poll makes no sense.
+enum Senseless {
+    /// The route answers only these methods.
+    Method(Methods),
+    Ask(AskError),
+    Key(KeyError),
+}
+
+impl Senseless {
+    fn refuse(&self, context: &mut Context, to: &mut To<'_, '_>) {
+        match self {
+            Self::Method(methods) => {
+                let allow = methods.allow_field();
+                let allow = [("Allow", allow.as_bytes())];
+                to.text_with(context, 405, "method not allowed", &allow);
+            }
+            Self::Ask(error) => to.text(context, 400, &error.to_string()),
+            Self::Key(error) => {
+                to.ends(PollOutcome::BadKey);
+                to.text(context, error.status(), &error.to_string());
+            }
+        }
     }
 }
 
@@ -443,8 +498,9 @@ pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
     };
     Ask {
         method,
-        condition: super::ask::Condition::None,
-        wait: Duration::ZERO,
+        condition: Condition::None,
+        wait_ms: 0,
         preferred: false,
+        anybodys: false,
     }
 }

@@ -1,6 +1,7 @@
 //! What a poll asks: which cursor the client has, and how long it would wait.
 
 use super::cursor::Cursor;
+use super::sharing::is_anybodys;
 use dwell_proto::http1::{RequestHead, list_tokens};
 use std::fmt;
 use std::time::Duration;
@@ -10,10 +11,12 @@ use std::time::Duration;
 pub(crate) struct Ask {
     pub(crate) method: Method,
     pub(crate) condition: Condition,
-    /// How long it may be held; zero answers at once.
-    pub(crate) wait: Duration,
+    /// How long it may be held; zero answers at once. A number, because each held poll has one.
+    pub(crate) wait_ms: u32,
     /// The wait was asked with `Prefer`, so the answer says that it was applied.
     pub(crate) preferred: bool,
+    /// The application's answer may be given to others who ask for the same key.
+    pub(crate) anybodys: bool,
 }
 
 /// The methods that poll.
@@ -64,8 +67,9 @@ impl Ask {
     /// Reads the question of one request.
     ///
     /// Shape: `If-None-Match` counts for GET and HEAD only, as a POST that matches it would have
-    /// to fail (RFC 9110 section 13.1.2). Of a list of tags the first counts; a value that another
-    /// of them names is sent once more than needed. A wait longer than the route's is cut to it.
+    /// to fail (RFC 9110 section 13.1.2). Of a list of tags the first that is a cursor counts; a
+    /// value that another of them names is sent once more than needed. A wait longer than the
+    /// route's is cut to it.
     ///
     /// # Errors
     /// [`AskError`] for a `?wait=` that is no duration; a `Prefer` that makes no sense is ignored
@@ -81,29 +85,32 @@ impl Ask {
             condition: Condition::None,
             wait: waits.default,
             preferred: false,
+            anybodys: is_anybodys(head),
         };
         if method != Method::Post
             && let Some(tags) = head.fields.find("if-none-match")
         {
             ask.condition = if_none_match(tags);
         }
-        if let Some(seconds) = head.fields.find("prefer").and_then(preferred_wait) {
-            ask.wait = Duration::from_secs(seconds);
+        if let Some(seconds) = head.fields.all("prefer").find_map(preferred_wait) {
+            wait = Duration::from_secs(seconds);
             ask.preferred = true;
         }
         if let Some(query) = head.query {
-            ask.read_query(query)?;
+            wait = ask.read_query(query)?.unwrap_or(wait);
         }
-        ask.wait = ask.wait.min(waits.max);
+        ask.wait_ms = u32::try_from(wait.min(waits.max).as_millis()).unwrap_or(u32::MAX);
         Ok(ask)
     }
 
-    fn read_query(&mut self, query: &str) -> Result<(), AskError> {
+    /// Takes in what the query says; returns the wait, if it asks for one.
+    fn read_query(&mut self, query: &str) -> Result<Option<Duration>, AskError> {
+        let mut wait = None;
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*name {
                 "wait" => {
-                    self.wait =
-                        parse_wait(&value).ok_or_else(|| AskError::Wait(value.into_owned()))?;
+                    let asked = parse_wait(&value);
+                    wait = Some(asked.ok_or_else(|| AskError::Wait(value.into_owned()))?);
                     self.preferred = false;
                 }
                 "since" if self.condition == Condition::None && !value.is_empty() => {
@@ -113,7 +120,17 @@ impl Ask {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(wait)
+    }
+
+    /// Whether it may be held at all.
+    pub(crate) fn waits(&self) -> bool {
+        self.wait_ms > 0
+    }
+
+    /// How long it may be held.
+    pub(crate) fn wait(&self) -> Duration {
+        Duration::from_millis(u64::from(self.wait_ms))
     }
 
     /// Whether the client has the value with this cursor.
@@ -131,8 +148,7 @@ fn if_none_match(tags: &[u8]) -> Condition {
         return Condition::Any;
     }
     list_tokens(tags)
-        .next()
-        .and_then(Cursor::parse)
+        .find_map(Cursor::parse)
         .map_or(Condition::Foreign, Condition::IfNoneMatch)
 }
 
@@ -182,14 +198,14 @@ mod tests {
     fn a_plain_poll_asks_for_the_value_now() {
         let plain = ask("GET /poll/a?x=1", "").unwrap();
         assert_eq!(
-            (plain.condition, plain.wait),
-            (Condition::None, Duration::ZERO)
+            (plain.condition, plain.waits()),
+            (Condition::None, false)
         );
     }
 
     #[test]
     fn a_wait_comes_from_the_query_or_from_prefer_and_is_cut() {
-        let seconds = |line: &str, fields: &str| ask(line, fields).unwrap().wait.as_millis();
+        let seconds = |line: &str, fields: &str| ask(line, fields).unwrap().wait().as_millis();
         assert_eq!(seconds("GET /p?wait=25", ""), 25_000);
         assert_eq!(seconds("GET /p?wait=25s", ""), 25_000);
         assert_eq!(seconds("GET /p?wait=250ms", ""), 250);
@@ -200,6 +216,8 @@ mod tests {
             7_000
         );
         assert_eq!(seconds("GET /p", "Prefer: wait=soon\r\n"), 0);
+        let lines = "Prefer: respond-async\r\nPrefer: wait=7\r\n";
+        assert_eq!(seconds("GET /p", lines), 7_000);
         assert!(ask("GET /p", "Prefer: wait=7\r\n").unwrap().preferred);
     }
 
@@ -222,6 +240,9 @@ mod tests {
             ask("GET /p", &field).unwrap().condition,
             Condition::IfNoneMatch(cursor)
         );
+        let field = format!("If-None-Match: \"something-else\" , W/\"{text}\"\r\n");
+        let among_others = ask("GET /p", &field).unwrap().condition;
+        assert_eq!(among_others, Condition::IfNoneMatch(cursor));
         let line = format!("POST /p?since={text}");
         assert_eq!(ask(&line, "").unwrap().condition, Condition::Since(cursor));
     }

@@ -51,9 +51,8 @@ pub(crate) struct Rules {
 pub(crate) fn decide(ask: &Ask, found: Option<Content>, stage: Stage, rules: Rules) -> Decision {
     match (found, stage) {
         (Some(content), _) if !ask.has(content.cursor) => Decision::Value,
-        (None, Stage::Ended) if ask.condition == Condition::None => Decision::NotFound,
         (_, Stage::Ended) => Decision::NotModified(ended_status(ask)),
-        (Some(_), Stage::Arrived) if ask.wait.is_zero() || ask.condition == Condition::Any => {
+        (Some(_), Stage::Arrived) if !ask.waits() || ask.condition == Condition::Any => {
             Decision::NotModified(unchanged_status(ask))
         }
         (Some(_), Stage::Arrived | Stage::Held) => Decision::Wait,
@@ -62,7 +61,7 @@ pub(crate) fn decide(ask: &Ask, found: Option<Content>, stage: Stage, rules: Rul
                 has_upstream: true, ..
             } => Decision::Miss,
             // Nothing is there and the client has nothing: it waits for the first value.
-            _ if !ask.wait.is_zero() && ask.condition == Condition::None => Decision::Wait,
+            _ if ask.waits() && ask.condition == Condition::None => Decision::Wait,
             _ => Decision::NotFound,
         },
         (None, Stage::Held) => match rules.on_delete {
@@ -90,19 +89,19 @@ fn ended_status(ask: &Ask) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const RULES: Rules = Rules {
         on_delete: OnDelete::Origin,
         has_upstream: true,
     };
 
-    fn ask(method: Method, condition: Condition, seconds: u64) -> Ask {
+    fn ask(method: Method, condition: Condition, seconds: u32) -> Ask {
         Ask {
             method,
             condition,
-            wait: Duration::from_secs(seconds),
+            wait_ms: seconds * 1000,
             preferred: false,
+            anybodys: true,
         }
     }
 
@@ -195,7 +194,7 @@ mod tests {
         assert_eq!(decide(&nothing, None, Stage::Held, rules), Decision::Wait);
         assert_eq!(
             decide(&nothing, None, Stage::Ended, rules),
-            Decision::NotFound
+            Decision::NotModified(204)
         );
         let impatient = ask(Method::Get, Condition::None, 0);
         assert_eq!(

@@ -1,12 +1,17 @@
 //! Misses and requests that are no polls: what goes to the upstream, and who gets its answer.
 
+use super::answers;
 use super::arrive::plain_ask;
 use super::ask::{Ask, Method};
+use super::cursor::{Cursor, CursorText};
+use super::sharing::may_be_shared;
 use super::tables::{Fetch, KeptRequest, NO_ROUTE, Place, Poll};
 use super::to::To;
 use super::{Forward, Polls};
 use crate::metrics::{PollOutcome, UpstreamOutcome};
-use crate::upstream::{Answer, ForwardedFor, UpstreamError, UpstreamEvent, encode_request};
+use crate::upstream::{
+    Answer, ForwardedFor, Sharing, UpstreamError, UpstreamEvent, encode_request,
+};
 use dwell_engine::{Body, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
@@ -87,7 +92,7 @@ impl Polls {
         let encoded = poll
             .request
             .as_deref()
-            .and_then(|kept| self.encode_kept(kept, peer));
+            .and_then(|kept| self.encode_kept(kept, peer, sharing(key)));
         let started = encoded.and_then(|forward| self.open_fetch(key, forward));
         let Some(fetch) = started else {
             let mut to = To::held(http, &poll, &self.journal);
@@ -136,7 +141,7 @@ impl Polls {
         to: &mut To<'_, '_>,
     ) -> Outcome {
         let peer = to.peer_address();
-        let forward = self.encode(request.head, request.body, peer);
+        let forward = self.encode(request.head, request.body, peer, sharing(key));
         let token = self.open_fetch(key, forward).and_then(|fetch| {
             let mut poll = self.record(context, ask, route, request, Place::Fetch(fetch));
             if key.is_none() && self.journal.access.is_none() {
@@ -167,7 +172,12 @@ impl Polls {
         Some(fetch)
     }
 
-    fn encode_kept(&self, kept: &KeptRequest, peer: Option<SocketAddr>) -> Option<Forward> {
+    fn encode_kept(
+        &self,
+        kept: &KeptRequest,
+        peer: Option<SocketAddr>,
+        sharing: Sharing,
+    ) -> Option<Forward> {
         let limits = HeadLimits {
             head_bytes_max: self.config.limits.head_bytes_max,
             target_bytes_max: self.config.limits.target_bytes_max,
@@ -175,10 +185,16 @@ impl Polls {
         };
         let mut storage = FieldStorage::new();
         let head = parse_request(kept.head(), &mut storage, &limits).ok()?;
-        Some(self.encode(&head, kept.body(), peer))
+        Some(self.encode(&head, kept.body(), peer, sharing))
     }
 
-    fn encode(&self, head: &RequestHead<'_, '_>, body: &[u8], peer: Option<SocketAddr>) -> Forward {
+    fn encode(
+        &self,
+        head: &RequestHead<'_, '_>,
+        body: &[u8],
+        peer: Option<SocketAddr>,
+        sharing: Sharing,
+    ) -> Forward {
         let url = self.config.upstream.url.as_ref();
         let host = url.map_or_else(String::new, |url| url.address.to_string());
         let forwarded = ForwardedFor {
@@ -188,7 +204,7 @@ impl Polls {
         Forward {
             // Replaced by the token of the fetch it becomes.
             fetch: Token::from_bits(0),
-            bytes: encode_request(head, body, &host, forwarded),
+            bytes: encode_request(head, body, &host, forwarded, sharing),
             is_head: head.method == "HEAD",
             is_idempotent: is_idempotent(head.method),
         }
@@ -197,6 +213,7 @@ impl Polls {
     /// Whether misses on one key share one request. A HEAD has no body to share with others.
     fn is_shared(&self, ask: &Ask, route: u16) -> bool {
         match ask.method {
+            _ if !ask.anybodys => false,
             Method::Get => true,
             Method::Head => false,
             Method::Post => self.route(route).is_some_and(|route| route.coalesce_post),
@@ -230,15 +247,14 @@ impl Polls {
         let Some((key, polls)) = self.close_fetch(fetch) else {
             return;
         };
-        // A cookie is for the client whose request got it; the others ask for themselves.
-        let is_personal = answer
-            .fields
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+        let is_personal = polls.len() > 1 && !may_be_shared(answer);
+        // An app that answers with the value it has stored saves its client the same value again.
+        let cursor = (answer.status == 200).then(|| Cursor::of(&answer.body, 0).text());
         for (place, token) in polls.into_iter().enumerate() {
             let Some(poll) = self.records.remove(token) else {
                 continue;
             };
+            // What is for the client whose request was sent, the others ask for themselves.
             if place > 0 && is_personal {
                 self.send_kept(context, http, None, poll);
                 continue;
@@ -251,7 +267,7 @@ impl Polls {
             self.metrics
                 .request_duration
                 .observe(context.now().duration_since(poll.arrived));
-            self.pass_on(context, http, &poll, answer, status);
+            self.pass_on(context, http, &poll, answer, cursor.as_ref(), status);
         }
         if let Some(key) = key {
             self.keys.release(key);
@@ -265,6 +281,7 @@ impl Polls {
         http: &mut Http,
         poll: &Poll,
         answer: &Answer,
+        cursor: Option<&CursorText>,
         cache_status: &[u8],
     ) {
         let mut fields: Vec<(&str, &[u8])> = answer
@@ -273,6 +290,10 @@ impl Polls {
             .map(|(name, value)| (name.as_str(), value.as_ref()))
             .collect();
         fields.push(("Cache-Status", cache_status));
+        if let (true, Some(cursor)) = (poll.route != NO_ROUTE, cursor) {
+            fields.push(("Poll-Cursor", cursor.bare()));
+            fields.push(answers::EXPOSED);
+        }
         let body = match (poll.ask.method, answer.content_length) {
             (Method::Head, Some(length)) => Body::Absent(length),
             _ => Body::Shared(answer.body.clone()),
@@ -341,11 +362,26 @@ fn is_idempotent(method: &str) -> bool {
     )
 }
 
+/// A fetch that has a key is shared by those who miss on it.
+fn sharing(key: Option<Token>) -> Sharing {
+    match key {
+        Some(_) => Sharing::Shared,
+        None => Sharing::Own,
+    }
+}
+
 /// What one failed request to the upstream counts as.
 fn outcome_of(error: &UpstreamError) -> UpstreamOutcome {
-    match error.status() {
-        503 => UpstreamOutcome::Refused,
-        504 => UpstreamOutcome::Timeout,
+    match error {
+        UpstreamError::Connect(_) | UpstreamError::ConnectTimeout(_) => {
+            UpstreamOutcome::ConnectFailed
+        }
+        UpstreamError::QueueFull { .. } | UpstreamError::QueueTimeout(_) => {
+            UpstreamOutcome::Refused
+        }
+        UpstreamError::HeaderTimeout(_) | UpstreamError::TotalTimeout(_) => {
+            UpstreamOutcome::Timeout
+        }
         _ => UpstreamOutcome::BadAnswer,
     }
 }

@@ -12,6 +12,7 @@ mod ask;
 mod cursor;
 mod decide;
 mod fetch;
+mod sharing;
 mod tables;
 mod to;
 mod wake;
@@ -28,7 +29,7 @@ use dwell_store::{Item, Store, WatcherId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tables::{Fetch, Keys, Lookup, NO_ROUTE, Place, Poll};
+use tables::{Fetch, Keys, Lookup, NO_ROUTE, Poll};
 pub(crate) use to::Journal;
 use to::To;
 
@@ -131,11 +132,6 @@ impl Polls {
         self.records.is_empty()
     }
 
-    /// Whether a held poll keeps its request: to forward it, or to write it down.
-    fn keeps_requests(&self) -> bool {
-        self.config.upstream.url.is_some() || self.journal.access.is_some()
-    }
-
     fn rules(&self, route: u16) -> Rules {
         Rules {
             on_delete: self
@@ -164,7 +160,7 @@ impl Polls {
     /// Takes a poll out of the table and out of the place where it waits.
     fn remove(&mut self, poll: Token) -> Option<Poll> {
         let removed = self.records.remove(poll)?;
-        if let Place::Waiting(key) = removed.place {
+        if let Some(key) = removed.waits_for() {
             self.waiting = self.waiting.saturating_sub(1);
             let polls = &self.records;
             if let Some(record) = self.keys.get_mut(key) {

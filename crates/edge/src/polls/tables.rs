@@ -1,10 +1,11 @@
 //! The records of everything that waits, and the tables they live in.
 
-use super::ask::Ask;
+use super::ask::{Ask, Method};
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
 use std::time::Instant;
 
 /// The kinds of the tokens of these records. They name no sockets, so the loop never sees them.
@@ -20,9 +21,11 @@ pub(crate) mod kind {
 pub(crate) struct Poll {
     pub(crate) exchange: ExchangeId,
     pub(crate) ask: Ask,
-    pub(crate) place: Place,
+    /// What it waits for: the answer of memcached to a lookup, a change of a key until its wait
+    /// ends, or the answer of the upstream to a fetch. The token's kind says which.
+    pub(crate) place: Token,
     pub(crate) arrived: Instant,
-    /// What forwarding it needs; absent where it can never be forwarded.
+    /// What forwarding it needs, or the access log; absent where neither will ask.
     pub(crate) request: Option<Box<KeptRequest>>,
     /// Index of its route; [`NO_ROUTE`] for a request that is no poll.
     pub(crate) route: u16,
@@ -31,15 +34,11 @@ pub(crate) struct Poll {
 /// The route of a request that is no poll.
 pub(crate) const NO_ROUTE: u16 = u16::MAX;
 
-/// What an exchange waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    /// The answer of memcached.
-    Lookup(Token),
-    /// A change of its key, until its wait ends.
-    Waiting(Token),
-    /// The answer of the upstream.
-    Fetch(Token),
+impl Poll {
+    /// The key whose change it is held for, if it is.
+    pub(crate) fn waits_for(&self) -> Option<Token> {
+        (self.place.kind() == kind::KEY).then_some(self.place)
+    }
 }
 
 /// A request as it came, in memory of just its size.
@@ -58,6 +57,12 @@ impl KeptRequest {
         }
     }
 
+    /// Only what the access log tells of it.
+    pub(crate) fn request_line(head: &[u8]) -> Self {
+        let end = head.iter().position(|byte| *byte == b'\r');
+        Self::new(&head[..end.unwrap_or(head.len())], &[])
+    }
+
     pub(crate) fn head(&self) -> &[u8] {
         &self.bytes[..self.head_bytes as usize]
     }
@@ -74,12 +79,12 @@ pub(crate) struct Key {
     /// The polls held for a change of it.
     pub(crate) waiting: Group,
     /// The lookup that goes out at the end of this turn, which further polls of the turn share.
-    pub(crate) lookup: Option<Token>,
+    pub(crate) lookup: Link,
     /// Lookups under way, this one among them; the polls that share one may begin to wait, so the
     /// record outlives them.
     pub(crate) lookups: u32,
     /// The request to the upstream that further misses share.
-    pub(crate) fetch: Option<Token>,
+    pub(crate) fetch: Link,
     /// Epoch of the connection and cas unique that came with the value the waiting polls were
     /// compared with; neither says anything without the other.
     pub(crate) version: (u64, u64),
@@ -97,52 +102,87 @@ pub(crate) struct Lookup {
 pub(crate) struct Fetch {
     /// The key whose misses share it, if they do.
     pub(crate) key: Option<Token>,
+    /// Polls of another method ask for themselves.
+    pub(crate) method: Method,
     /// The first is the one whose request was sent.
     pub(crate) polls: Vec<Token>,
 }
 
-/// Polls that wait together. Members that left are skipped, and cleared out when they are many.
+/// A token or none in the room of a token: kinds begin at 1, so no token is all zeros.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Link(Option<NonZeroU64>);
+
+impl Link {
+    pub(crate) fn to(token: Token) -> Self {
+        Self(NonZeroU64::new(token.to_bits()))
+    }
+
+    pub(crate) fn token(self) -> Option<Token> {
+        self.0.map(|bits| Token::from_bits(bits.get()))
+    }
+}
+
+/// Polls that wait together: mostly one, and then without memory of its own.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) enum Group {
+    #[default]
+    Nobody,
+    One(Token),
+    Many(Box<Crowd>),
+}
+
+/// Members that left are skipped, and cleared out when they are many.
+#[derive(Debug)]
+pub(crate) struct Crowd {
     members: Vec<Token>,
-    live: u32,
+    live: usize,
 }
 
 impl Group {
     pub(crate) fn is_empty(&self) -> bool {
-        self.live == 0
+        matches!(self, Self::Nobody)
     }
 
     pub(crate) fn join(&mut self, poll: Token) {
-        if self.members.capacity() == 0 {
-            // Most keys have one waiter; the default first allocation is for four.
-            self.members.reserve_exact(1);
+        match self {
+            Self::Nobody => *self = Self::One(poll),
+            Self::One(first) => {
+                let members = vec![*first, poll];
+                *self = Self::Many(Box::new(Crowd { members, live: 2 }));
+            }
+            Self::Many(crowd) => {
+                crowd.members.push(poll);
+                crowd.live += 1;
+            }
         }
-        self.members.push(poll);
-        self.live += 1;
     }
 
     /// One member left; `is_member` tells of those who are still there.
     pub(crate) fn leave(&mut self, is_member: impl Fn(Token) -> bool) {
-        self.live = self.live.saturating_sub(1);
-        if self.members.len() > 2 * self.live as usize + 16 {
-            self.members.retain(|poll| is_member(*poll));
+        match self {
+            Self::Many(crowd) if crowd.live > 1 => {
+                crowd.live -= 1;
+                if crowd.members.len() > 2 * crowd.live + 16 {
+                    crowd.members.retain(|poll| is_member(*poll));
+                }
+            }
+            _ => *self = Self::Nobody,
         }
     }
 
-    /// Takes everybody out.
-    pub(crate) fn take(&mut self) -> Vec<Token> {
-        self.live = 0;
-        std::mem::take(&mut self.members)
-    }
-
-    /// Puts those who go on waiting back, before anybody else joins.
-    pub(crate) fn put_back(&mut self, members: Vec<Token>) {
-        self.live += members.len() as u32;
-        if self.members.is_empty() {
-            self.members = members;
-        } else {
-            self.members.extend(members);
+    /// Lets go everybody whom `stays` does not keep; it keeps no one who left.
+    pub(crate) fn retain(&mut self, mut stays: impl FnMut(Token) -> bool) {
+        let is_empty = match self {
+            Self::Nobody => true,
+            Self::One(poll) => !stays(*poll),
+            Self::Many(crowd) => {
+                crowd.members.retain(|poll| stays(*poll));
+                crowd.live = crowd.members.len();
+                crowd.live == 0
+            }
+        };
+        if is_empty {
+            *self = Self::Nobody;
         }
     }
 }
@@ -190,9 +230,9 @@ impl Keys {
         let key = Key {
             name: name.into(),
             waiting: Group::default(),
-            lookup: None,
+            lookup: Link::default(),
             lookups: 0,
-            fetch: None,
+            fetch: Link::default(),
             version: (0, 0),
         };
         let token = self.slab.insert(key).ok()?;
@@ -208,7 +248,7 @@ impl Keys {
     /// Forgets a key that nothing is under way for; returns its name if it did.
     pub(crate) fn release(&mut self, token: Token) -> Option<Box<[u8]>> {
         let key = self.slab.get(token)?;
-        if !key.waiting.is_empty() || key.lookups > 0 || key.fetch.is_some() {
+        if !key.waiting.is_empty() || key.lookups > 0 || key.fetch.token().is_some() {
             return None;
         }
         let hash = self.hasher.hash_one(&*key.name);
@@ -228,6 +268,12 @@ impl Keys {
         } else {
             self.waited = self.waited.saturating_sub(1);
         }
+    }
+
+    /// Whether nothing is under way for any key.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slab.is_empty() && self.by_name.is_empty()
     }
 
     /// Keys that polls wait for now.
@@ -283,14 +329,38 @@ mod tests {
             group.join(Token::new(kind::POLL, 0, index));
             group.leave(|poll| poll.index() == 0);
         }
-        assert!(group.members.len() < 32, "{}", group.members.len());
-        assert!(!group.is_empty());
-        assert_eq!(group.take().first().map(|poll| poll.index()), Some(0));
+        let Group::Many(crowd) = &group else {
+            panic!("{group:?}");
+        };
+        assert!(crowd.members.len() < 32, "{}", crowd.members.len());
+        let mut seen = Vec::new();
+        group.retain(|poll| {
+            seen.push(poll.index());
+            poll.index() == 0
+        });
+        assert_eq!(seen.first(), Some(&0));
+        group.leave(|_| false);
+        assert!(group.is_empty());
+    }
+
+    #[test]
+    fn whoever_stays_is_alone_or_many() {
+        let mut group = Group::default();
+        for index in 0..5 {
+            group.join(Token::new(kind::POLL, 0, index));
+        }
+        group.retain(|poll| poll.index() % 2 == 0);
+        for _ in 0..3 {
+            assert!(!group.is_empty());
+            group.leave(|_| true);
+        }
+        assert!(group.is_empty());
     }
 
     #[test]
     fn what_a_held_poll_costs_is_known() {
-        assert!(size_of::<Poll>() <= 112, "{}", size_of::<Poll>());
-        assert!(size_of::<Key>() <= 104, "{}", size_of::<Key>());
+        assert_eq!(size_of::<Poll>(), 80);
+        assert_eq!(size_of::<Key>(), 72);
+        assert_eq!(size_of::<Group>(), 16);
     }
 }

@@ -228,7 +228,8 @@ impl Polls {
             record.version = (completion.epoch, cas_unique);
         }
         for poll in lookup.polls {
-            self.looked_up(context, http, lookup.key, poll, found.as_ref());
+            let failed = matches!(completion.outcome, Outcome::Failed(_));
+            self.looked_up(context, http, lookup.key, poll, found.as_ref(), failed);
         }
         // A failure says nothing of the key, so those who wait for it go on waiting.
         if !matches!(completion.outcome, Outcome::Failed(_)) {
@@ -245,6 +246,7 @@ impl Polls {
         key: Token,
         token: Token,
         found: Option<&Found<'_>>,
+        failed: bool,
     ) {
         let Some(poll) = self.records.get(token) else {
             return;
@@ -264,6 +266,11 @@ impl Polls {
             return self.miss_later(context, http, key, poll);
         }
         let mut to = To::held(http, &poll, &self.journal);
+        if failed && decision == Decision::NotFound {
+            // Nobody knows whether the key is there, so 404 would be a guess.
+            to.ends(PollOutcome::Failed);
+            return self.refuse(context, &mut to, "memcached does not answer");
+        }
         self.conclude(context, &poll.ask, poll.route, decision, found, &mut to);
     }
 

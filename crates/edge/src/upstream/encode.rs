@@ -15,6 +15,16 @@ pub struct ForwardedFor {
     pub proto: &'static str,
 }
 
+/// Whether the answer to a request is for its client alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// For its client alone.
+    Own,
+    /// Others may get it too, so the request leaves out what would make the answer fit its client
+    /// only: conditions, ranges and `Accept-Encoding`.
+    Shared,
+}
+
 /// Makes the request that the application gets from the one that a client sent.
 ///
 /// Shape: method, target, `Host` and all end-to-end fields stay as they are; `host` stands in
@@ -34,6 +44,7 @@ pub fn encode_request(
     body: &[u8],
     host: &str,
     forwarded: ForwardedFor,
+    sharing: Sharing,
 ) -> Bytes {
     let mut out = Vec::with_capacity(head.length + body.len() + ADDED_BYTES);
     request_line(&mut out, head);
@@ -44,7 +55,8 @@ pub fn encode_request(
     let has_nominated = head.fields.find("connection").is_some();
     for (name, value) in head.fields.iter() {
         let nominated = || has_nominated && head.fields.has_token("connection", name);
-        if !is_written_anew(name, peer_is_proxy) && !nominated() {
+        let is_left_out = sharing == Sharing::Shared && is_ones_own(name);
+        if !is_left_out && !is_written_anew(name, peer_is_proxy) && !nominated() {
             encode::field(&mut out, name, value);
         }
     }
@@ -116,6 +128,21 @@ fn is_written_anew(name: &str, peer_is_proxy: bool) -> bool {
         || is(FOR)
         || (!peer_is_proxy && (is(PROTO) || is(HOST)))
         || name.contains('_')
+}
+
+/// Fields that make an answer depend on what one client has or takes (RFC 9110 sections 12.5.3,
+/// 13.1 and 14.2).
+fn is_ones_own(name: &str) -> bool {
+    const OWN: [&str; 7] = [
+        "if-none-match",
+        "if-modified-since",
+        "if-match",
+        "if-unmodified-since",
+        "if-range",
+        "range",
+        "accept-encoding",
+    ];
+    OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
 /// Whether an address is not one of the open Internet.

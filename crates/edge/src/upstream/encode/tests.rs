@@ -13,7 +13,7 @@ fn encode_from(peer: Option<IpAddr>, head: &str, body: &[u8]) -> String {
         peer,
         proto: "http",
     };
-    let bytes = encode_request(&head, body, "app:3000", forwarded);
+    let bytes = encode_request(&head, body, "app:3000", forwarded, Sharing::Own);
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
@@ -136,4 +136,24 @@ fn what_is_sent_parses_as_one_request() {
         &HeadLimits::default(),
     );
     assert_eq!(sent.map(|head| head.framing), Ok(BodyFraming::Length(5)));
+}
+
+#[test]
+fn a_shared_request_leaves_out_what_fits_one_client_only() {
+    let text = "GET /poll/a HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"x\"\r\nRange: bytes=0-1\r\n\
+        Accept-Encoding: gzip\r\nAccept: text/html\r\nCookie: a=1\r\n\r\n";
+    let mut storage = FieldStorage::new();
+    let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
+    let forwarded = ForwardedFor {
+        peer: None,
+        proto: "http",
+    };
+    let shared = encode_request(&head, b"", "app", forwarded, Sharing::Shared);
+    let shared = String::from_utf8(shared.to_vec()).unwrap();
+    assert!(shared.contains("Accept: text/html\r\n") && shared.contains("Cookie: a=1\r\n"));
+    for own in ["If-None-Match", "Range", "Accept-Encoding"] {
+        assert!(!shared.contains(own), "{own} in {shared}");
+    }
+    let alone = encode_request(&head, b"", "app", forwarded, Sharing::Own);
+    assert!(String::from_utf8(alone.to_vec()).unwrap().contains("Range"));
 }

@@ -1,0 +1,84 @@
+//! Which requests and answers of the application several clients may share.
+
+use crate::upstream::Answer;
+use dwell_proto::http1::{RequestHead, list_tokens};
+
+/// Whether the answer to this request may be anybody else's (RFC 9111 section 3.5).
+pub(super) fn is_anybodys(head: &RequestHead<'_, '_>) -> bool {
+    head.fields.find("authorization").is_none()
+}
+
+/// Whether an answer may be given to others than the client whose request got it.
+///
+/// Shape: not with a cookie, not when `Cache-Control` forbids a shared cache to keep it, and not
+/// when it was chosen by fields of the request. `Accept-Encoding` is no such field, as a shared
+/// request is sent without it.
+///
+/// Source: RFC 9111 sections 3, 4 and 4.1.
+pub(super) fn may_be_shared(answer: &Answer) -> bool {
+    answer
+        .fields
+        .iter()
+        .all(|(name, value)| match name.to_ascii_lowercase().as_str() {
+            "set-cookie" => false,
+            "cache-control" => !list_tokens(value).any(is_personal),
+            "vary" => {
+                list_tokens(value).all(|field| field.eq_ignore_ascii_case(b"accept-encoding"))
+            }
+            _ => true,
+        })
+}
+
+/// `private`, with or without its field names, or `no-store`.
+fn is_personal(directive: &[u8]) -> bool {
+    let name = directive
+        .split(|byte| *byte == b'=')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
+    name.eq_ignore_ascii_case(b"private") || name.eq_ignore_ascii_case(b"no-store")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn answer(fields: &[(&str, &'static str)]) -> Answer {
+        Answer {
+            status: 200,
+            fields: fields
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), Bytes::from_static(value.as_bytes())))
+                .collect(),
+            content_length: Some(0),
+            body: Bytes::new(),
+        }
+    }
+
+    #[test]
+    fn a_plain_answer_is_everybodys() {
+        for fields in [
+            &[][..],
+            &[("Cache-Control", "max-age=5, public")],
+            &[("Cache-Control", "no-cache")],
+            &[("Vary", "Accept-Encoding")],
+        ] {
+            assert!(may_be_shared(&answer(fields)), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_for_one_client_stays_with_it() {
+        for field in [
+            ("Set-Cookie", "session=1"),
+            ("cache-control", "max-age=0, Private"),
+            ("Cache-Control", "private=x"),
+            ("Cache-Control", "no-store"),
+            ("Vary", "Accept-Encoding, Cookie"),
+            ("Vary", "*"),
+        ] {
+            assert!(!may_be_shared(&answer(&[field])), "{field:?}");
+        }
+    }
+}
