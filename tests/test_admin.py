@@ -3,7 +3,7 @@
 import json
 import re
 
-from support.http import Connection, request
+from support.http import Connection
 from support.wait import Stopwatch
 
 KEY = "/poll/alice"
@@ -69,7 +69,7 @@ def test_a_wait_that_ends_is_counted(lone_edge):
     assert lone_edge.metric("dwell_polls_total", outcome="wait_ended") == 1
 
 
-def test_answers_and_bytes_are_counted(edge, app):
+def test_answers_are_counted(edge, app):
     before = edge.metrics()
     with edge.connect() as connection:
         for _ in range(10):
@@ -81,8 +81,6 @@ def test_answers_and_bytes_are_counted(edge, app):
 
     assert grown("dwell_http_requests_total") == 10
     assert grown("dwell_connections_total") >= 1
-    assert grown("dwell_received_bytes_total") == 10 * len(request("/page"))
-    assert grown("dwell_sent_bytes_total") > 10 * len(b"from the app")
     assert edge.metric("dwell_upstream_requests_total", outcome="answered") == 10
 
 
