@@ -80,10 +80,11 @@ impl Ask {
             "POST" => Method::Post,
             _ => Method::Get,
         };
+        let mut wait = waits.default;
         let mut ask = Self {
             method,
             condition: Condition::None,
-            wait: waits.default,
+            wait_ms: 0,
             preferred: false,
             anybodys: is_anybodys(head),
         };
@@ -197,10 +198,7 @@ mod tests {
     #[test]
     fn a_plain_poll_asks_for_the_value_now() {
         let plain = ask("GET /poll/a?x=1", "").unwrap();
-        assert_eq!(
-            (plain.condition, plain.waits()),
-            (Condition::None, false)
-        );
+        assert_eq!((plain.condition, plain.waits()), (Condition::None, false));
     }
 
     #[test]

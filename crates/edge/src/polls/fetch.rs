@@ -1,11 +1,11 @@
 //! Misses and requests that are no polls: what goes to the upstream, and who gets its answer.
 
 use super::answers;
-use super::arrive::plain_ask;
+use super::arrive::{Arrival, Keep, plain_ask};
 use super::ask::{Ask, Method};
 use super::cursor::{Cursor, CursorText};
 use super::sharing::may_be_shared;
-use super::tables::{Fetch, KeptRequest, NO_ROUTE, Place, Poll};
+use super::tables::{Fetch, KeptRequest, Link, NO_ROUTE, Poll};
 use super::to::To;
 use super::{Forward, Polls};
 use crate::metrics::{PollOutcome, UpstreamOutcome};
@@ -35,32 +35,40 @@ impl Polls {
             to.text(context, 404, "no route and no upstream");
             return Outcome::Answered;
         }
-        let ask = plain_ask(request.head);
-        self.start_fetch(context, &ask, NO_ROUTE, None, request, &mut to)
+        let arrival = Arrival {
+            ask: plain_ask(request.head),
+            route: NO_ROUTE,
+            name: &[],
+            request,
+        };
+        self.start_fetch(context, arrival, None, &mut to)
     }
 
     /// A poll whose key has no value, as it arrives.
     pub(super) fn miss(
         &mut self,
         context: &mut Context,
-        ask: &Ask,
-        route: u16,
-        name: &[u8],
-        request: &Request<'_>,
+        arrival: Arrival<'_>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        let shared = self.is_shared(ask, route);
-        let key = if shared { self.keys.enter(name) } else { None };
-        let under_way = key.and_then(|key| self.keys.get(key)?.fetch);
-        let Some(fetch) = under_way else {
-            return self.start_fetch(context, ask, route, key, request, to);
+        let shared = self.is_shared(&arrival.ask, arrival.route);
+        let key = if shared {
+            self.keys.enter(arrival.name)
+        } else {
+            None
         };
-        let poll = self.record(context, ask, route, request, Place::Fetch(fetch));
-        let joined = self.records.insert(poll).ok();
-        if let Some(poll) = joined {
-            self.join_fetch(fetch, poll);
+        match self.under_way(key, &arrival.ask) {
+            UnderWay::Nothing => self.start_fetch(context, arrival, key, to),
+            UnderWay::AnothersMethod => self.start_fetch(context, arrival, None, to),
+            UnderWay::Fetch(fetch) => {
+                let poll = self.record(context, &arrival, fetch, Keep::Request);
+                let joined = self.records.insert(poll).ok();
+                if let Some(poll) = joined {
+                    self.join_fetch(fetch, poll);
+                }
+                self.hold_or_refuse(context, joined, to)
+            }
         }
-        self.hold_or_refuse(context, joined, to)
     }
 
     /// A poll that was held, and whose key has no value.
@@ -69,15 +77,28 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         key: Token,
-        mut poll: Poll,
+        poll: Poll,
     ) {
-        let shared = self.is_shared(&poll.ask, poll.route);
-        if let (true, Some(fetch)) = (shared, self.keys.get(key).and_then(|key| key.fetch)) {
-            poll.place = Place::Fetch(fetch);
-            self.place_in_fetch(context, http, fetch, poll);
-            return;
+        let key = self.is_shared(&poll.ask, poll.route).then_some(key);
+        match self.under_way(key, &poll.ask) {
+            UnderWay::Nothing => self.send_kept(context, http, key, poll),
+            UnderWay::AnothersMethod => self.send_kept(context, http, None, poll),
+            UnderWay::Fetch(fetch) => self.place_in_fetch(context, http, fetch, poll),
         }
-        self.send_kept(context, http, shared.then_some(key), poll);
+    }
+
+    /// What a miss on `key` finds under way. The application may answer another method otherwise,
+    /// so polls share a request only with those of the same.
+    fn under_way(&self, key: Option<Token>, ask: &Ask) -> UnderWay {
+        let fetch = key.and_then(|key| self.keys.get(key)?.fetch.token());
+        let Some(token) = fetch else {
+            return UnderWay::Nothing;
+        };
+        match self.fetches.get(token) {
+            Some(fetch) if fetch.method == ask.method => UnderWay::Fetch(token),
+            Some(_) => UnderWay::AnothersMethod,
+            None => UnderWay::Nothing,
+        }
     }
 
     /// Sends the kept request of a poll to the upstream.
@@ -86,25 +107,36 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         key: Option<Token>,
-        mut poll: Poll,
+        poll: Poll,
     ) {
         let peer = http.peer_address(poll.exchange);
         let encoded = poll
             .request
             .as_deref()
             .and_then(|kept| self.encode_kept(kept, peer, sharing(key)));
-        let started = encoded.and_then(|forward| self.open_fetch(key, forward));
-        let Some(fetch) = started else {
+        let Some(forward) = encoded else {
             let mut to = To::held(http, &poll, &self.journal);
             to.ends(PollOutcome::NotFound);
             return to.text(context, 404, "no such key");
         };
-        poll.place = Place::Fetch(fetch);
+        let Some(fetch) = self.open_fetch(key, poll.ask.method, forward) else {
+            let mut to = To::held(http, &poll, &self.journal);
+            to.ends(PollOutcome::Refused);
+            self.refuse_busy(context, &mut to);
+            return;
+        };
         self.place_in_fetch(context, http, fetch, poll);
     }
 
     /// Puts a held poll among those that a fetch answers.
-    fn place_in_fetch(&mut self, context: &mut Context, http: &mut Http, fetch: Token, poll: Poll) {
+    fn place_in_fetch(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: Token,
+        mut poll: Poll,
+    ) {
+        poll.place = fetch;
         let exchange = poll.exchange;
         match self.records.insert(poll) {
             Ok(token) => {
@@ -114,7 +146,7 @@ impl Polls {
             // It was taken out of this table a moment ago, so there is room.
             Err(poll) => {
                 let mut to = To::held(http, &poll, &self.journal);
-                self.refuse(context, &mut to, "too many requests are under way");
+                self.refuse_busy(context, &mut to);
             }
         }
     }
@@ -130,42 +162,48 @@ impl Polls {
         }
     }
 
-    /// Sends the request at hand to the upstream.
+    /// Sends the request at hand to the upstream; `key` is the one whose misses share it.
     fn start_fetch(
         &mut self,
         context: &mut Context,
-        ask: &Ask,
-        route: u16,
+        arrival: Arrival<'_>,
         key: Option<Token>,
-        request: &Request<'_>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        let peer = to.peer_address();
-        let forward = self.encode(request.head, request.body, peer, sharing(key));
-        let token = self.open_fetch(key, forward).and_then(|fetch| {
-            let mut poll = self.record(context, ask, route, request, Place::Fetch(fetch));
-            if key.is_none() && self.journal.access.is_none() {
-                // Nobody shares this fetch, so the request is never sent a second time.
-                poll.request = None;
+        // Whoever is told to come back must not have been forwarded.
+        let fetch = if self.records.is_full() {
+            None
+        } else {
+            let Request { head, body, .. } = *arrival.request;
+            let forward = self.encode(head, body, to.peer_address(), sharing(key));
+            self.open_fetch(key, arrival.ask.method, forward)
+        };
+        let Some(fetch) = fetch else {
+            if let Some(key) = key {
+                self.keys.release(key);
             }
-            let token = self.records.insert(poll).ok()?;
+            return self.refuse_busy(context, to);
+        };
+        // It is the first of this fetch, so its request is never sent a second time.
+        let poll = self.record(context, &arrival, fetch, Keep::Line);
+        let token = self.records.insert(poll).ok();
+        if let Some(token) = token {
             self.join_fetch(fetch, token);
-            Some(token)
-        });
+        }
         self.hold_or_refuse(context, token, to)
     }
 
     /// Makes the record of a fetch and leaves its request in the outbox.
-    fn open_fetch(&mut self, key: Option<Token>, mut forward: Forward) -> Option<Token> {
-        let fetch = self
-            .fetches
-            .insert(Fetch {
-                key,
-                polls: Vec::new(),
-            })
-            .ok()?;
+    fn open_fetch(
+        &mut self,
+        key: Option<Token>,
+        method: Method,
+        mut forward: Forward,
+    ) -> Option<Token> {
+        let polls = Vec::new();
+        let fetch = self.fetches.insert(Fetch { key, method, polls }).ok()?;
         if let Some(record) = key.and_then(|key| self.keys.get_mut(key)) {
-            record.fetch = Some(fetch);
+            record.fetch = Link::to(fetch);
         }
         forward.fetch = fetch;
         self.outbox.forwards.push(forward);
@@ -346,12 +384,20 @@ impl Polls {
 
     /// Ends a fetch: nobody joins it any more.
     fn close_fetch(&mut self, fetch: Token) -> Option<(Option<Token>, Vec<Token>)> {
-        let Fetch { key, polls } = self.fetches.remove(fetch)?;
+        let Fetch { key, polls, .. } = self.fetches.remove(fetch)?;
         if let Some(record) = key.and_then(|key| self.keys.get_mut(key)) {
-            record.fetch = None;
+            record.fetch = Link::default();
         }
         Some((key, polls))
     }
+}
+
+/// What a miss finds under way for its key.
+enum UnderWay {
+    Nothing,
+    Fetch(Token),
+    /// A request that polls of another method share.
+    AnothersMethod,
 }
 
 /// Methods that may be sent twice (RFC 9110 section 9.2.2).

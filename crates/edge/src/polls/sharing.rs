@@ -10,23 +10,25 @@ pub(super) fn is_anybodys(head: &RequestHead<'_, '_>) -> bool {
 
 /// Whether an answer may be given to others than the client whose request got it.
 ///
-/// Shape: not with a cookie, not when `Cache-Control` forbids a shared cache to keep it, and not
+/// Shape: not when it refuses who asked, not with a cookie, not when `Cache-Control` forbids a shared cache to keep it, and not
 /// when it was chosen by fields of the request. `Accept-Encoding` is no such field, as a shared
 /// request is sent without it.
 ///
 /// Source: RFC 9111 sections 3, 4 and 4.1.
 pub(super) fn may_be_shared(answer: &Answer) -> bool {
-    answer
-        .fields
-        .iter()
-        .all(|(name, value)| match name.to_ascii_lowercase().as_str() {
-            "set-cookie" => false,
-            "cache-control" => !list_tokens(value).any(is_personal),
-            "vary" => {
-                list_tokens(value).all(|field| field.eq_ignore_ascii_case(b"accept-encoding"))
-            }
-            _ => true,
-        })
+    let is_refusal = matches!(answer.status, 401 | 403 | 407);
+    !is_refusal
+        && answer
+            .fields
+            .iter()
+            .all(|(name, value)| match name.to_ascii_lowercase().as_str() {
+                "set-cookie" => false,
+                "cache-control" => !list_tokens(value).any(is_personal),
+                "vary" => {
+                    list_tokens(value).all(|field| field.eq_ignore_ascii_case(b"accept-encoding"))
+                }
+                _ => true,
+            })
 }
 
 /// `private`, with or without its field names, or `no-store`.

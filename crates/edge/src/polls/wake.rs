@@ -1,8 +1,9 @@
 //! What ends a wait: a change, the end of its time, or the end of the server.
 
 use super::answers::{self, Found};
+use super::arrive::Keep;
 use super::decide::{Decision, Stage, decide};
-use super::tables::{Place, Poll};
+use super::tables::{KeptRequest, Link, Poll};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::metrics::{PollOutcome, WakeOutcome};
@@ -66,7 +67,7 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         key: Token,
-        found: Option<Found<'_>>,
+        mut found: Option<Found<'_>>,
     ) -> usize {
         let Some(record) = self.keys.get_mut(key) else {
             return 0;
@@ -74,16 +75,16 @@ impl Polls {
         if record.waiting.is_empty() {
             return 0;
         }
-        let current = found.map(|found| found.content);
-        let mut waiting_on = record.waiting.take();
+        let current = found.as_ref().map(|found| found.content);
+        let mut group = std::mem::take(&mut record.waiting);
         let mut woken = Vec::new();
-        waiting_on.retain(|token| {
-            let Some(poll) = self.records.get(*token) else {
+        group.retain(|token| {
+            let Some(poll) = self.records.get(token) else {
                 return false;
             };
             let decision = decide(&poll.ask, current, Stage::Held, self.rules(poll.route));
             if decision != Decision::Wait {
-                woken.push((*token, decision));
+                woken.push((token, decision));
             }
             decision == Decision::Wait
         });
@@ -93,11 +94,14 @@ impl Polls {
             WakeOutcome::Answered
         };
         self.metrics.wakeups.increment(outcome);
-        let count = woken.len();
-        let nobody_left = waiting_on.is_empty();
+        let nobody_left = group.is_empty();
         if let Some(record) = self.keys.get_mut(key) {
-            record.waiting.put_back(waiting_on);
+            record.waiting = group;
         }
+        if let (Some(found), true) = (&mut found, woken.len() > 1) {
+            found.share();
+        }
+        let count = woken.len();
         for (token, decision) in woken {
             self.waiting = self.waiting.saturating_sub(1);
             if let Some(poll) = self.records.remove(token) {
@@ -147,7 +151,7 @@ impl Polls {
         to: &mut To<'_, '_>,
     ) {
         let found = last_look.map(Found::stored);
-        let current = found.map(|found| found.content);
+        let current = found.as_ref().map(|found| found.content);
         match decide(&poll.ask, current, Stage::Ended, self.rules(poll.route)) {
             Decision::NotModified(status) => {
                 to.ends(PollOutcome::WaitEnded);
@@ -167,10 +171,7 @@ impl Polls {
         let waiting: Vec<(Token, Token)> = self
             .records
             .tokens()
-            .filter_map(|token| match self.records.get(token)?.place {
-                Place::Waiting(key) => Some((token, key)),
-                Place::Lookup(_) | Place::Fetch(_) => None,
-            })
+            .filter_map(|token| Some((token, self.records.get(token)?.waits_for()?)))
             .take(count)
             .collect();
         for (token, key) in waiting {
@@ -188,7 +189,7 @@ impl Polls {
     pub(crate) fn lookup_sent(&mut self, lookup: Token) -> Option<&[u8]> {
         let key = self.lookups.get(lookup)?.key;
         let record = self.keys.get_mut(key)?;
-        record.lookup = None;
+        record.lookup = Link::default();
         Some(&record.name)
     }
 
@@ -218,7 +219,7 @@ impl Polls {
         if let Some(record) = self.keys.get_mut(lookup.key) {
             record.lookups = record.lookups.saturating_sub(1);
         }
-        let found = match completion.outcome {
+        let mut found = match completion.outcome {
             Outcome::Hit { value, flags, .. } => Some(Found::borrowed(value, flags)),
             _ => None,
         };
@@ -227,12 +228,15 @@ impl Polls {
         {
             record.version = (completion.epoch, cas_unique);
         }
+        if let (Some(found), true) = (&mut found, lookup.polls.len() > 1) {
+            found.share();
+        }
+        let has_failed = matches!(completion.outcome, Outcome::Failed(_));
         for poll in lookup.polls {
-            let failed = matches!(completion.outcome, Outcome::Failed(_));
-            self.looked_up(context, http, lookup.key, poll, found.as_ref(), failed);
+            self.looked_up(context, http, lookup.key, poll, found.as_ref(), has_failed);
         }
         // A failure says nothing of the key, so those who wait for it go on waiting.
-        if !matches!(completion.outcome, Outcome::Failed(_)) {
+        if !has_failed {
             self.settle(context, http, lookup.key, found);
         }
         self.keys.release(lookup.key);
@@ -251,7 +255,7 @@ impl Polls {
         let Some(poll) = self.records.get(token) else {
             return;
         };
-        let current = found.map(|found| found.content);
+        let current = found.as_ref().map(|found| found.content);
         let decision = decide(&poll.ask, current, Stage::Arrived, self.rules(poll.route));
         if decision == Decision::Wait {
             return self.wait_after_lookup(context, http, key, token);
@@ -285,7 +289,9 @@ impl Polls {
         let Some(poll) = self.records.get(token) else {
             return;
         };
-        let (exchange, wait) = (poll.exchange, poll.ask.wait);
+        let (exchange, wait) = (poll.exchange, poll.ask.wait());
+        let keep = self.keep_while_waiting(&poll.ask, poll.route);
+        let is_logged = self.journal.access.is_some();
         if self.draining || self.waiting >= self.waiting_max {
             let Some(poll) = self.records.remove(token) else {
                 return;
@@ -300,7 +306,11 @@ impl Polls {
             return self.refuse(context, &mut to, reason);
         }
         if let Some(poll) = self.records.get_mut(token) {
-            poll.place = Place::Waiting(key);
+            poll.place = key;
+            if keep == Keep::Line {
+                let kept = poll.request.take().filter(|_| is_logged);
+                poll.request = kept.map(|kept| Box::new(KeptRequest::request_line(kept.head())));
+            }
         }
         self.join_waiting(key, token);
         let timeout = self.jittered(wait);
