@@ -235,6 +235,16 @@ impl Server {
     }
 }
 
+/// The only loop of a server, to be turned by a test.
+#[cfg(test)]
+pub(crate) fn single_loop(config: Config) -> Result<(EventLoop<Message>, EdgeLoop), RunError> {
+    let mut server = Server::start(config, false)?;
+    server
+        .loops
+        .pop()
+        .ok_or_else(|| RunError::Loop(io::Error::other("no loop")))
+}
+
 /// Runs one loop until it is told to end, or fails, which the others are told.
 fn turn_to_the_end(
     mut event_loop: EventLoop<Message>,

@@ -157,6 +157,18 @@ impl Polls {
         }
     }
 
+    /// Whether nothing at all is kept.
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        let outbox = &self.outbox;
+        let is_sent = outbox.lookups.is_empty() && outbox.forwards.is_empty();
+        let tables = [self.records.len(), self.lookups.len(), self.fetches.len()];
+        is_sent
+            && tables == [0; 3]
+            && self.keys.is_empty()
+            && self.waiting + self.keys.waited() == 0
+    }
+
     /// Takes a poll out of the table and out of the place where it waits.
     fn remove(&mut self, poll: Token) -> Option<Poll> {
         let removed = self.records.remove(poll)?;
@@ -221,3 +233,6 @@ fn lookup_outcome(outcome: &dwell_memcache::Outcome<'_>) -> LookupOutcome {
         Outcome::Failed(_) => LookupOutcome::Error,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! One loop of the edge on real sockets, turned by the test.
+
+use crate::config;
+use crate::driver::{EdgeLoop, Message};
+use crate::polls::Source;
+use crate::server::single_loop;
+use dwell_evloop::EventLoop;
+use dwell_store::{Expiry, Store};
+use dwell_testkit::free_port;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// For whatever is not expected to take time.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) struct Edge {
+    pub(super) event_loop: EventLoop<Message>,
+    pub(super) edge: EdgeLoop,
+    address: SocketAddr,
+}
+
+impl Edge {
+    /// An edge of one loop; `options` are lines of its configuration file.
+    pub(super) fn new(options: &str) -> Self {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let text = format!(
+            "server.listen = \"{address}\"\nserver.admin = \"off\"\nserver.pollers = 1\n\
+             store.listen = \"off\"\n{options}\n"
+        );
+        let config = config::parse("test.toml", &text, &[])
+            .unwrap_or_else(|error| panic!("{}", error.render(false)));
+        let (event_loop, edge) = single_loop(config).unwrap();
+        Self {
+            event_loop,
+            edge,
+            address,
+        }
+    }
+
+    /// An edge before the application that `app` is.
+    pub(super) fn before(app: &App, options: &str) -> Self {
+        Self::new(&format!("upstream.url = \"http://{}\"\n{options}", app.0))
+    }
+
+    pub(super) fn turn(&mut self) {
+        let wait = Some(Duration::from_millis(5));
+        self.event_loop.turn(&mut self.edge, wait).unwrap();
+    }
+
+    #[track_caller]
+    pub(super) fn turn_until(&mut self, mut is_so: impl FnMut(&mut EdgeLoop) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_so(&mut self.edge) {
+            let polls = &self.edge.polls;
+            let tables = (&polls.records, &polls.keys, &polls.lookups, &polls.fetches);
+            assert!(Instant::now() < end, "nothing came of it: {tables:?}");
+            self.turn();
+        }
+    }
+
+    pub(super) fn connect(&self) -> Client {
+        let socket = TcpStream::connect(self.address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Client {
+            socket,
+            received: Vec::new(),
+        }
+    }
+
+    /// A new client that asks; `request` is a method and a target, and perhaps field lines.
+    pub(super) fn ask(&self, request: &str) -> Client {
+        let mut client = self.connect();
+        client.send(request);
+        client
+    }
+
+    /// The status and body of the next answer to `client`.
+    #[track_caller]
+    pub(super) fn answer(&mut self, client: &mut Client) -> (u16, String) {
+        let mut answer = None;
+        self.turn_until(|_| {
+            answer = client.take_answer();
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    /// Turns until so many polls wait for a change.
+    #[track_caller]
+    pub(super) fn turn_until_waiting(&mut self, count: usize) {
+        self.turn_until(|edge| edge.polls.waiting() == count && edge.polls.lookups.is_empty());
+    }
+
+    pub(super) fn store(&self) -> Arc<Store> {
+        match &self.edge.source {
+            Source::Embedded(store, _) => Arc::clone(store),
+            Source::Memcached => panic!("no embedded store"),
+        }
+    }
+
+    pub(super) fn set(&mut self, key: &str, value: &str) {
+        let now = self.event_loop.context().unix_seconds() as u32;
+        let (key, value) = (key.as_bytes(), value.as_bytes());
+        self.store().set(key, 0, Expiry::NEVER, value, now);
+    }
+
+    pub(super) fn delete(&mut self, key: &str) {
+        let now = self.event_loop.context().unix_seconds() as u32;
+        assert!(self.store().delete(key.as_bytes(), now));
+    }
+
+    /// Turns until no table holds anything, which it must come to.
+    #[track_caller]
+    pub(super) fn assert_nothing_left(&mut self) {
+        self.turn_until(|edge| edge.polls.is_empty());
+        if let Source::Embedded(store, _) = &self.edge.source {
+            assert_eq!(store.statistics().watched_keys, 0, "watches of the store");
+        }
+    }
+}
+
+pub(super) struct Client {
+    pub(super) socket: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Client {
+    /// Leaves with a reset; a client that only closes may still be reading.
+    pub(super) fn reset(self) {
+        let socket = socket2::SockRef::from(&self.socket);
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    pub(super) fn send(&mut self, request: &str) {
+        let (line, fields) = request.split_once('\n').unwrap_or((request, ""));
+        let text = format!("{line} HTTP/1.1\r\nHost: edge\r\n{fields}\r\n");
+        self.socket.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The next answer, if it is all here; an end of the stream is an answer of status 0.
+    fn take_answer(&mut self) -> Option<(u16, String)> {
+        let mut buffer = [0; 64 * 1024];
+        let mut has_ended = false;
+        match self.socket.read(&mut buffer) {
+            Ok(0) => has_ended = true,
+            Ok(read) => self.received.extend_from_slice(&buffer[..read]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => has_ended = true,
+        }
+        let text = String::from_utf8_lossy(&self.received).into_owned();
+        let Some((head, rest)) = text.split_once("\r\n\r\n") else {
+            return has_ended.then(|| (0, text));
+        };
+        let length = |line: &str| line.strip_prefix("Content-Length: ")?.parse().ok();
+        let length: usize = head.split("\r\n").find_map(length).unwrap_or(0);
+        let body = rest.get(..length)?.to_owned();
+        self.received.drain(..head.len() + 4 + length);
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some((status, body))
+    }
+}
+
+/// The cursor of a value, for `?since=`.
+pub(super) fn cursor(value: &str) -> String {
+    let text = super::super::cursor::Cursor::of(value.as_bytes(), 0).text();
+    String::from_utf8(text.bare().to_vec()).unwrap()
+}
+
+/// An application that answers what the test says.
+pub(super) struct App(SocketAddr, TcpListener);
+
+/// One connection to it.
+pub(super) struct Exchange(TcpStream);
+
+impl App {
+    pub(super) fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Self(listener.local_addr().unwrap(), listener)
+    }
+
+    /// The next connection, and the request line that comes on it.
+    #[track_caller]
+    pub(super) fn accept(&self, edge: &mut Edge) -> (Exchange, String) {
+        let mut accepted = None;
+        edge.turn_until(|_| {
+            accepted = self.1.accept().ok();
+            accepted.is_some()
+        });
+        let mut exchange = Exchange(accepted.unwrap().0);
+        exchange.0.set_nonblocking(true).unwrap();
+        let line = exchange.request(edge);
+        (exchange, line)
+    }
+}
+
+impl Exchange {
+    /// The line of the next request on this connection.
+    #[track_caller]
+    pub(super) fn request(&mut self, edge: &mut Edge) -> String {
+        let mut text = String::new();
+        edge.turn_until(|_| {
+            let mut buffer = [0; 4096];
+            let read = self.0.read(&mut buffer).unwrap_or(0);
+            text.push_str(&String::from_utf8_lossy(&buffer[..read]));
+            text.contains("\r\n\r\n")
+        });
+        text.lines().next().unwrap().to_owned()
+    }
+
+    /// Answers with a status, field lines and a body.
+    pub(super) fn answer(&mut self, status: u16, fields: &str, body: &str) {
+        let length = body.len();
+        let text = format!("HTTP/1.1 {status} X\r\n{fields}Content-Length: {length}\r\n\r\n{body}");
+        self.0.write_all(text.as_bytes()).unwrap();
+    }
+}
