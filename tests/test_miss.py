@@ -51,6 +51,22 @@ def test_expect_continue_is_answered_before_the_body(edge, app):
     assert app.requests[0].field("Expect") is None
 
 
+def test_the_applications_value_has_the_cursor_it_will_have_in_the_cache(edge, app):
+    app.answer = lambda request: Answer(b"value")
+    answered = edge.get(KEY)
+    edge.store().set(KEY, b"value")
+    cursor = answered.field("Poll-Cursor")
+    assert cursor == edge.get(KEY).field("Poll-Cursor")
+    assert edge.get(f"{KEY}?since={cursor}").status == 304
+
+
+@pytest.mark.parametrize(("target", "method"), [(KEY, "HEAD"), ("/page", "GET")])
+def test_an_answer_without_a_value_has_no_cursor(edge, app, target, method):
+    assert edge.get(target, method).field("Poll-Cursor") is None
+    app.answer = lambda request: Answer(b"not found", 404)
+    assert edge.get(KEY).field("Poll-Cursor") is None
+
+
 def test_a_head_miss_reaches_the_application_as_it_is(edge, app):
     with edge.connect() as connection:
         response = connection.get(KEY, "HEAD")

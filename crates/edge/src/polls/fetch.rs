@@ -328,7 +328,9 @@ impl Polls {
             .map(|(name, value)| (name.as_str(), value.as_ref()))
             .collect();
         fields.push(("Cache-Status", cache_status));
-        if let (true, Some(cursor)) = (poll.route != NO_ROUTE, cursor) {
+        // A HEAD brought no body to take the cursor of.
+        let has_cursor = poll.route != NO_ROUTE && poll.ask.method != Method::Head;
+        if let (true, Some(cursor)) = (has_cursor, cursor) {
             fields.push(("Poll-Cursor", cursor.bare()));
             fields.push(answers::EXPOSED);
         }
