@@ -124,9 +124,9 @@ impl<A: App> Visit<'_, A> {
         }
         match connection.stream.read(&mut input[kept..]).ok()? {
             ReadOutcome::More(read) => Some(kept + read),
+            // All of it: what the peer sent before it ended its side has come with the news of it.
             ReadOutcome::Drained(read) => {
-                // The end of the stream gives no further edge, so it has to be read for.
-                connection.unread = connection.is_peer_closed();
+                connection.unread = false;
                 Some(kept + read)
             }
             ReadOutcome::WouldBlock => {

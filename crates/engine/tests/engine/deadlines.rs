@@ -44,6 +44,8 @@ fn a_slow_head_is_answered_408_however_it_drips() {
     });
     for first in ["G", "GET / HTTP/1.1\r\nHost: a\r\nX: "] {
         let mut client = fixture.connect();
+        // How the last answer was framed does not matter to this one.
+        fixture.ask(&mut client, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(drip(&mut fixture, &mut client, first, "x") >= TIMEOUT);
         let answer = fixture.answer(&mut client);
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use crate::support::{Client, End, Fixture, get};
 use dwell_engine::{Event, Limits};
+use dwell_evloop::Readiness;
 
 #[test]
 fn a_client_that_ends_its_side_gets_its_answers() {
@@ -106,6 +107,60 @@ fn the_last_request_of_a_connection_is_told_so() {
     client.finish_sending();
     assert_eq!(fixture.end(&mut client), End::InOrder);
     assert_eq!(fixture.server.app.seen.len(), 3);
+}
+
+#[test]
+fn a_client_in_the_middle_of_a_request_after_its_last_is_not_reset() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    let answer = fixture.ask(&mut client, &(get("/last") + "GET /an"));
+    assert_eq!(answer.text(), "last");
+    assert_eq!(
+        fixture.connections_left(),
+        1,
+        "it is given time to read its answer"
+    );
+    fixture.send(&mut client, "other HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    client.finish_sending();
+    assert_eq!(fixture.connections_left(), 0);
+    assert_eq!(fixture.server.app.seen, ["GET /last"]);
+}
+
+#[test]
+fn readiness_that_means_nothing_changes_nothing() {
+    for (phase, bytes) in phases() {
+        let mut fixture = large_fixture();
+        let mut client = fixture.connect();
+        fixture.send(&mut client, bytes);
+        for readiness in [
+            Readiness::default(),
+            Readiness::WRITABLE,
+            Readiness::READABLE,
+            Readiness::READABLE.and(Readiness::WRITABLE),
+        ] {
+            fixture.pretend_ready(readiness);
+            fixture.turn();
+        }
+        assert_eq!(fixture.server.http.connections(), 1, "{phase}");
+        client.finish_sending();
+        assert_eq!(fixture.end(&mut client), End::InOrder, "{phase}");
+    }
+}
+
+#[test]
+fn an_app_is_asked_about_a_closed_peer_once_whatever_the_socket_says() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold"));
+    client.finish_sending();
+    fixture.turn_until("the app is asked", |server| server.app.asked == [0]);
+    for _ in 0..3 {
+        fixture.pretend_ready(Readiness::READABLE.and(Readiness::READ_CLOSED));
+    }
+    assert_eq!(fixture.server.app.asked, [0]);
+    assert!(fixture.answer_hold(0, "news"));
+    assert_eq!(fixture.answer(&mut client).text(), "news");
 }
 
 #[test]

@@ -25,6 +25,42 @@ fn a_held_exchange_is_answered_by_its_name_and_only_once() {
 }
 
 #[test]
+fn a_late_answer_is_framed_as_its_request_asked() {
+    let mut fixture = Fixture::default();
+    let requests = [
+        (
+            "GET /hold HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            Some("close"),
+        ),
+        ("GET /hold HTTP/1.0\r\n\r\n", Some("close")),
+        (
+            "GET /hold HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+            Some("keep-alive"),
+        ),
+        ("HEAD /hold HTTP/1.1\r\nHost: a\r\n\r\n", None),
+    ];
+    for (tag, (request, connection)) in requests.into_iter().enumerate() {
+        let mut client = fixture.connect();
+        fixture.send(&mut client, request);
+        assert!(fixture.answer_hold(tag, "news"));
+        let method = request.split(' ').next().unwrap();
+        let answer = fixture.answer_to(method, &mut client);
+        assert_eq!(answer.field("Connection"), connection, "{request}");
+        assert_eq!(answer.field("Content-Length"), Some("4"), "{request}");
+        if connection != Some("close") {
+            assert_eq!(
+                fixture.ask(&mut client, &get("/next")).text(),
+                "GET /next []"
+            );
+            client.finish_sending();
+        }
+        assert_eq!(fixture.end(&mut client), End::InOrder, "{request}");
+        assert!(client.received.is_empty(), "{request}");
+        assert_eq!(fixture.connections_left(), 0, "{request}");
+    }
+}
+
+#[test]
 fn the_name_of_an_exchange_dies_with_its_connection() {
     let mut fixture = Fixture::default();
     fixture.server.app.gives_up = true;

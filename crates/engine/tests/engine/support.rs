@@ -300,6 +300,13 @@ impl Fixture {
         })
     }
 
+    /// Tells the server something of its first connection.
+    pub(crate) fn pretend_ready(&mut self, readiness: Readiness) {
+        let first = Token::new(KINDS.connection, 0, 0);
+        self.server
+            .ready(self.event_loop.context(), first, readiness);
+    }
+
     /// How many connections are left when everything that has come is dealt with.
     pub(crate) fn connections_left(&mut self) -> usize {
         for _ in 0..10 {
