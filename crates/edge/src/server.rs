@@ -467,6 +467,7 @@ impl Parts {
             timeout: memcached.timeout,
             connect_timeout: memcached.connect_timeout,
             failures_max: memcached.failures_max,
+            value_bytes_max: memcached.value_bytes_max,
             ..ClientOptions::default()
         };
         let mut client =

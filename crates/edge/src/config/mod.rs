@@ -224,6 +224,8 @@ pub struct MemcachedConfig {
     pub sweep_interval: Duration,
     /// Failures in a row after which a server is left alone for a while.
     pub failures_max: u32,
+    /// The largest value a server may send; as large as its own `-I`. Units: bytes.
+    pub value_bytes_max: usize,
 }
 
 impl Default for MemcachedConfig {
@@ -234,6 +236,7 @@ impl Default for MemcachedConfig {
             connect_timeout: Duration::from_millis(500),
             sweep_interval: Duration::from_millis(250),
             failures_max: 3,
+            value_bytes_max: 16 * MIB,
         }
     }
 }
@@ -258,7 +261,7 @@ pub struct UpstreamConfig {
     pub connect_timeout: Duration,
     /// From the request sent to the header section received. Beyond it: 504.
     pub header_timeout: Duration,
-    /// One exchange. Beyond it: 504, or a closed connection once the answer has begun.
+    /// One exchange. Beyond it: 504.
     pub total_timeout: Duration,
     /// Open connections. Beyond it requests queue until `header_timeout`, then 503.
     pub connections_max: usize,

@@ -150,6 +150,9 @@ options! {
     "How often the keys that polls wait for are looked at."
     "memcached".memcached.failures_max = Count(1, 1000);
     "Failures in a row after which a server is left alone for a while."
+    "memcached".memcached.value_bytes_max = Size(KIB, GIB);
+    "Bytes of the largest value a server may send, at least those of its own `-I`. A larger one \
+     breaks the connection."
 
     "upstream".upstream.url ["--upstream"] = OrOff(Url);
     "Where the application is. `\"off\"` answers 404 to what would be forwarded."
@@ -158,8 +161,7 @@ options! {
     "upstream".upstream.header_timeout = Time(TICK, HOUR);
     "From the request sent to the header section of the answer. Beyond it: 504."
     "upstream".upstream.total_timeout = Time(TICK, DAY);
-    "From the request sent to the end of the answer. Beyond it: 504, or a closed connection once \
-     the answer has begun."
+    "From the request sent to the end of the answer. Beyond it: 504."
     "upstream".upstream.connections_max = Count(1, MILLION);
     "Open connections. Beyond it requests wait for one to become free."
     "upstream".upstream.idle_max = Count(0, MILLION);
