@@ -99,6 +99,7 @@ impl Drop for Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dwell_evloop::EventLoop;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
@@ -111,8 +112,8 @@ mod tests {
 
     #[test]
     fn a_loop_that_ends_as_told_lets_the_others_go_on() {
-        let event_loops = [(); 2].map(|()| dwell_evloop::EventLoop::new().unwrap());
-        let fleet = Fleet::new(event_loops.iter().map(|each| each.sender()).collect());
+        let event_loops = [(); 2].map(|()| EventLoop::new().unwrap());
+        let fleet = Fleet::new(event_loops.iter().map(EventLoop::sender).collect());
         assert!(!fleet.is_last());
         fleet.member().ended();
         assert!(fleet.is_last());

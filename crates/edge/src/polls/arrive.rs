@@ -352,22 +352,23 @@ impl Polls {
         arrival: Arrival<'_>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
+        let route = arrival.route;
         if self.records.is_full() {
-            return self.refuse_busy(context, to);
+            return self.refuse_busy(context, route, to);
         }
         let Some(key) = self.keys.enter(arrival.name) else {
-            return self.refuse_busy(context, to);
+            return self.refuse_busy(context, route, to);
         };
         let Some(lookup) = self.lookup_of(key) else {
             self.keys.release(key);
-            return self.refuse_busy(context, to);
+            return self.refuse_busy(context, route, to);
         };
         let poll = self.record(context, &arrival, lookup, Keep::Request);
         let token = self.records.insert(poll).ok();
         if let (Some(token), Some(lookup)) = (token, self.lookups.get_mut(lookup)) {
             lookup.polls.push(token);
         }
-        self.hold_or_refuse(context, token, to)
+        self.hold_or_refuse(context, token, route, to)
     }
 
     /// Holds the exchange that became `poll` for as long as the deadlines of memcached or of the
@@ -376,6 +377,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         poll: Option<Token>,
+        route: u16,
         to: &mut To<'_, '_>,
     ) -> Outcome {
         match poll {
@@ -383,12 +385,20 @@ impl Polls {
                 tag: poll.to_bits(),
                 timeout: None,
             },
-            None => self.refuse_busy(context, to),
+            None => self.refuse_busy(context, route, to),
         }
     }
 
     /// Answers that no further request can be taken on.
-    pub(super) fn refuse_busy(&mut self, context: &mut Context, to: &mut To<'_, '_>) -> Outcome {
+    pub(super) fn refuse_busy(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        if route != NO_ROUTE {
+            to.ends(PollOutcome::Refused);
+        }
         self.refuse(context, to, "too many requests are under way");
         Outcome::Answered
     }

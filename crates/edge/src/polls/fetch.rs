@@ -66,7 +66,7 @@ impl Polls {
                 if let Some(poll) = joined {
                     self.join_fetch(fetch, poll);
                 }
-                self.hold_or_refuse(context, joined, to)
+                self.hold_or_refuse(context, joined, arrival.route, to)
             }
         }
     }
@@ -121,8 +121,7 @@ impl Polls {
         };
         let Some(fetch) = self.open_fetch(key, poll.ask.method, forward) else {
             let mut to = To::held(http, &poll, &self.journal);
-            to.ends(PollOutcome::Refused);
-            self.refuse_busy(context, &mut to);
+            self.refuse_busy(context, poll.route, &mut to);
             return;
         };
         self.place_in_fetch(context, http, fetch, poll);
@@ -146,7 +145,7 @@ impl Polls {
             // It was taken out of this table a moment ago, so there is room.
             Err(poll) => {
                 let mut to = To::held(http, &poll, &self.journal);
-                self.refuse_busy(context, &mut to);
+                self.refuse_busy(context, poll.route, &mut to);
             }
         }
     }
@@ -182,7 +181,7 @@ impl Polls {
             if let Some(key) = key {
                 self.keys.release(key);
             }
-            return self.refuse_busy(context, to);
+            return self.refuse_busy(context, arrival.route, to);
         };
         // It is the first of this fetch, so its request is never sent a second time.
         let poll = self.record(context, &arrival, fetch, Keep::Line);
@@ -190,7 +189,7 @@ impl Polls {
         if let Some(token) = token {
             self.join_fetch(fetch, token);
         }
-        self.hold_or_refuse(context, token, to)
+        self.hold_or_refuse(context, token, arrival.route, to)
     }
 
     /// Makes the record of a fetch and leaves its request in the outbox.

@@ -10,9 +10,9 @@ pub(super) fn is_anybodys(head: &RequestHead<'_, '_>) -> bool {
 
 /// Whether an answer may be given to others than the client whose request got it.
 ///
-/// Shape: not when it refuses who asked, not with a cookie, not when `Cache-Control` forbids a shared cache to keep it, and not
-/// when it was chosen by fields of the request. `Accept-Encoding` is no such field, as a shared
-/// request is sent without it.
+/// Shape: not when it refuses who asked, not with a cookie, not when `Cache-Control` forbids a
+/// shared cache to keep it, and not when it was chosen by fields of the request.
+/// `Accept-Encoding` is no such field, as a shared request is sent without it.
 ///
 /// Source: RFC 9111 sections 3, 4 and 4.1.
 pub(super) fn may_be_shared(answer: &Answer) -> bool {
@@ -67,6 +67,17 @@ mod tests {
             &[("Vary", "Accept-Encoding")],
         ] {
             assert!(may_be_shared(&answer(fields)), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_for_who_asked() {
+        for status in [401, 403, 407] {
+            let refusal = Answer {
+                status,
+                ..answer(&[])
+            };
+            assert!(!may_be_shared(&refusal), "{status}");
         }
     }
 

@@ -42,7 +42,7 @@ fn a_poll_that_is_answered_at_once_leaves_nothing() {
             (status, body.to_owned()),
             "{request}"
         );
-        assert!(edge.edge.polls.is_empty());
+        assert!(edge.driver.polls.is_empty());
     }
     edge.assert_nothing_left();
 }
@@ -63,7 +63,7 @@ fn a_wait_ends_by_a_change_by_its_time_or_with_its_client() {
     edge.turn_until_waiting(1);
     edge.set("/poll/a", "one");
     edge.turn();
-    assert_eq!(edge.edge.polls.waiting(), 1, "the same value is no news");
+    assert_eq!(edge.driver.polls.waiting(), 1, "the same value is no news");
     edge.set("/poll/a", "two");
     assert_eq!(edge.answer(&mut woken), (200, "two".to_owned()));
     edge.assert_nothing_left();
@@ -188,7 +188,7 @@ fn a_fetch_outlives_its_clients_and_no_longer() {
         client.reset();
     }
     edge.turn_until(|edge| edge.polls.is_idle());
-    assert_eq!(edge.edge.polls.fetches.len(), 2);
+    assert_eq!(edge.driver.polls.fetches.len(), 2);
     one.answer(200, "", "late");
     other.answer(200, "", "late");
     edge.assert_nothing_left();
@@ -227,8 +227,8 @@ fn held_polls_whose_key_goes_away_share_one_request() {
     edge.turn_until_waiting(3);
     edge.delete("/poll/a");
     let (mut exchange, _) = app.accept(&mut edge);
-    assert_eq!(edge.edge.polls.waiting(), 0);
-    assert_eq!(edge.edge.polls.fetches.len(), 1);
+    assert_eq!(edge.driver.polls.waiting(), 0);
+    assert_eq!(edge.driver.polls.fetches.len(), 1);
     assert_eq!(edge.store().statistics().watched_keys, 0);
     exchange.answer(200, "", "anew");
     for client in &mut clients {
@@ -343,14 +343,14 @@ fn a_drain_ends_waits_and_lookups_and_in_its_time_everything() {
     let mut fetched = edge.ask("GET /poll/b");
     edge.turn_until_waiting(1);
     let _never_answered = app.accept(&mut edge);
-    edge.edge.fleet.give(crate::fleet::Order::Drain);
+    edge.driver.fleet.give(crate::fleet::Order::Drain);
     assert_eq!(edge.answer(&mut held).0, 204);
     assert!(!edge.event_loop.context().is_stopped());
     while !edge.event_loop.context().is_stopped() {
         edge.turn();
     }
     assert_eq!(edge.answer(&mut fetched).0, 0, "closed without an answer");
-    assert!(edge.edge.polls.is_idle());
+    assert!(edge.driver.polls.is_idle());
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn a_second_signal_stops_at_once() {
     for _ in 0..2 {
         assert!(!edge.event_loop.context().is_stopped());
         let context = edge.event_loop.context();
-        dwell_evloop::Driver::signal(&mut edge.edge, context, 15);
+        dwell_evloop::Driver::signal(&mut edge.driver, context, 15);
         edge.turn();
     }
     assert!(edge.event_loop.context().is_stopped());

@@ -22,20 +22,27 @@ impl Polls {
         name: &[u8],
         at: Instant,
     ) {
+        let outcome = match self.look_again(context, http, name) {
+            None => WakeOutcome::Unwatched,
+            Some(0) => WakeOutcome::Unchanged,
+            Some(_) => {
+                let latency = context.now().saturating_duration_since(at);
+                self.metrics.wake_latency.observe(latency);
+                WakeOutcome::Answered
+            }
+        };
+        self.metrics.wakeups.increment(outcome);
+    }
+
+    /// Reads a key of the embedded store and answers those for whom its value is news; returns how
+    /// many, or `None` where nothing is under way for the key any more.
+    fn look_again(&mut self, context: &mut Context, http: &mut Http, name: &[u8]) -> Option<usize> {
         let Source::Embedded(store, watcher) = &self.source else {
-            return;
+            return None;
         };
         let item = store.reread(name, *watcher, seconds(context));
-        match self.keys.find(name) {
-            Some(key) => {
-                let woken = self.settle(context, http, key, item.as_ref().map(Found::stored));
-                if woken > 0 {
-                    let latency = context.now().saturating_duration_since(at);
-                    self.metrics.wake_latency.observe(latency);
-                }
-            }
-            None => self.metrics.wakeups.increment(WakeOutcome::Unwatched),
-        }
+        let key = self.keys.find(name)?;
+        Some(self.settle(context, http, key, item.as_ref().map(Found::stored)))
     }
 
     /// Looks again at everything that is waited for: the bound on what a lost word of a change
@@ -53,8 +60,7 @@ impl Polls {
                     let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {
                         continue;
                     };
-                    let now = context.now();
-                    self.changed(context, http, &name, now);
+                    self.look_again(context, http, &name);
                 }
             }
         }
@@ -88,12 +94,6 @@ impl Polls {
             }
             decision == Decision::Wait
         });
-        let outcome = if woken.is_empty() {
-            WakeOutcome::Unchanged
-        } else {
-            WakeOutcome::Answered
-        };
-        self.metrics.wakeups.increment(outcome);
         let nobody_left = group.is_empty();
         if let Some(record) = self.keys.get_mut(key) {
             record.waiting = group;
@@ -232,14 +232,26 @@ impl Polls {
             found.share();
         }
         let has_failed = matches!(completion.outcome, Outcome::Failed(_));
+        let is_of_sweep = lookup.polls.is_empty();
         for poll in lookup.polls {
             self.looked_up(context, http, lookup.key, poll, found.as_ref(), has_failed);
         }
         // A failure says nothing of the key, so those who wait for it go on waiting.
         if !has_failed {
-            self.settle(context, http, lookup.key, found);
+            let woken = self.settle(context, http, lookup.key, found);
+            self.count_sweep_wake(woken, is_of_sweep);
         }
         self.keys.release(lookup.key);
+    }
+
+    /// Counts what became of a change that memcached told of: a version that moved and woke nobody
+    /// is a value that was set again.
+    fn count_sweep_wake(&self, woken: usize, has_moved: bool) {
+        if woken > 0 {
+            self.metrics.wakeups.increment(WakeOutcome::Answered);
+        } else if has_moved {
+            self.metrics.wakeups.increment(WakeOutcome::Unchanged);
+        }
     }
 
     /// Decides one poll by what memcached has.
@@ -336,7 +348,8 @@ impl Polls {
                 self.lookup_of(key);
             }
             Outcome::Miss => {
-                self.settle(context, http, key, None);
+                let woken = self.settle(context, http, key, None);
+                self.count_sweep_wake(woken, false);
             }
             Outcome::Hit { .. } | Outcome::Failed(_) => {}
         }

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Edge {
     pub(super) event_loop: EventLoop<Message>,
-    pub(super) edge: EdgeLoop,
+    pub(super) driver: EdgeLoop,
     address: SocketAddr,
 }
 
@@ -31,10 +31,10 @@ impl Edge {
         );
         let config = config::parse("test.toml", &text, &[])
             .unwrap_or_else(|error| panic!("{}", error.render(false)));
-        let (event_loop, edge) = single_loop(config).unwrap();
+        let (event_loop, driver) = single_loop(config).unwrap();
         Self {
             event_loop,
-            edge,
+            driver,
             address,
         }
     }
@@ -46,14 +46,14 @@ impl Edge {
 
     pub(super) fn turn(&mut self) {
         let wait = Some(Duration::from_millis(5));
-        self.event_loop.turn(&mut self.edge, wait).unwrap();
+        self.event_loop.turn(&mut self.driver, wait).unwrap();
     }
 
     #[track_caller]
     pub(super) fn turn_until(&mut self, mut is_so: impl FnMut(&mut EdgeLoop) -> bool) {
         let end = Instant::now() + PATIENCE;
-        while !is_so(&mut self.edge) {
-            let polls = &self.edge.polls;
+        while !is_so(&mut self.driver) {
+            let polls = &self.driver.polls;
             let tables = (&polls.records, &polls.keys, &polls.lookups, &polls.fetches);
             assert!(Instant::now() < end, "nothing came of it: {tables:?}");
             self.turn();
@@ -94,7 +94,7 @@ impl Edge {
     }
 
     pub(super) fn store(&self) -> Arc<Store> {
-        match &self.edge.source {
+        match &self.driver.source {
             Source::Embedded(store, _) => Arc::clone(store),
             Source::Memcached => panic!("no embedded store"),
         }
@@ -115,7 +115,7 @@ impl Edge {
     #[track_caller]
     pub(super) fn assert_nothing_left(&mut self) {
         self.turn_until(|edge| edge.polls.is_empty());
-        if let Source::Embedded(store, _) = &self.edge.source {
+        if let Source::Embedded(store, _) = &self.driver.source {
             assert_eq!(store.statistics().watched_keys, 0, "watches of the store");
         }
     }
@@ -141,7 +141,7 @@ impl Client {
 
     /// The next answer, if it is all here; an end of the stream is an answer of status 0.
     fn take_answer(&mut self) -> Option<(u16, String)> {
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = [0; 8 * 1024];
         let mut has_ended = false;
         match self.socket.read(&mut buffer) {
             Ok(0) => has_ended = true,
@@ -151,7 +151,7 @@ impl Client {
         }
         let text = String::from_utf8_lossy(&self.received).into_owned();
         let Some((head, rest)) = text.split_once("\r\n\r\n") else {
-            return has_ended.then(|| (0, text));
+            return has_ended.then_some((0, text));
         };
         let length = |line: &str| line.strip_prefix("Content-Length: ")?.parse().ok();
         let length: usize = head.split("\r\n").find_map(length).unwrap_or(0);
