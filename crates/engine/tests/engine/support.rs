@@ -6,6 +6,7 @@ use dwell_engine::{
 };
 use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
 use dwell_proto::http1::RequestHead;
+use socket2::{Domain, SockRef, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -252,7 +253,11 @@ impl Fixture {
 
     /// A client the server has accepted.
     pub(crate) fn connect(&mut self) -> Client {
-        let client = Client::connect(self.address);
+        self.accept(Client::connect(self.address))
+    }
+
+    /// Lets the server accept a client.
+    pub(crate) fn accept(&mut self, client: Client) -> Client {
         let before = self.server.app.events.len();
         self.turn_until("the client is accepted", |server| {
             server.app.events.len() > before
@@ -346,7 +351,18 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let socket = TcpStream::connect(address).unwrap();
+        Self::of(TcpStream::connect(address).unwrap())
+    }
+
+    /// A client whose kernel takes little of what it has not read.
+    pub(crate) fn connect_narrow(address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(16 * 1024).unwrap();
+        socket.connect(&address.into()).unwrap();
+        Self::of(socket.into())
+    }
+
+    fn of(socket: TcpStream) -> Self {
         socket.set_nodelay(true).unwrap();
         socket.set_nonblocking(true).unwrap();
         Self {
@@ -376,7 +392,7 @@ impl Client {
 
     /// Ends the connection with a reset.
     pub(crate) fn reset(self) {
-        socket2::SockRef::from(&self.socket)
+        SockRef::from(&self.socket)
             .set_linger(Some(Duration::ZERO))
             .unwrap();
     }
