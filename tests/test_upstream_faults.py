@@ -140,6 +140,8 @@ def test_every_framing_of_an_answer_is_understood(script, target, answer):
             while response.status < 200:
                 response = connection.answer()
             assert (response.status, response.body) == (200, b"hello")
+            # A request must not race with the end of the connection it would go over.
+            dwell.await_metric(0, "dwell_upstream_connections_open")
 
 
 def test_a_kept_connection_that_died_meanwhile_is_no_fault(script):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -146,7 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
 class ScriptedUpstream:
     """Answers every request with the next of some byte strings, then closes the connection.
 
-    It reads no further than the head, and knows nothing of HTTP: for answers no server sends.
+    It reads a head and as many bytes as its Content-Length says, so that closing resets nothing,
+    and knows nothing else of HTTP: for answers no server sends.
     """
 
     def __init__(self, *answers):
@@ -180,4 +182,9 @@ class ScriptedUpstream:
                 if not chunk:
                     return
                 head += chunk
+            head, _, body = head.partition(b"\r\n\r\n")
+            length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+            missing = int(length[1]) - len(body) if length else 0
+            while missing > 0 and (chunk := connection.recv(missing)):
+                missing -= len(chunk)
             connection.sendall(self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
