@@ -656,6 +656,30 @@ fn whoever_waits_too_long_is_told_so() {
 }
 
 #[test]
+fn an_application_that_takes_a_request_in_sips_has_no_longer_for_it() {
+    const BODY_BYTES: usize = 1 << 30;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let timeout = Duration::from_millis(30);
+    let mut edge = Edge::new(UpstreamOptions {
+        total_timeout: timeout,
+        ..UpstreamOptions::new(listener.local_addr().unwrap())
+    });
+    // Never written to, so it is only address space.
+    let body = Bytes::from(vec![0; BODY_BYTES]);
+    edge.send_bytes(1, "POST", body).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let (mut buffer, mut taken) = (vec![0; 256 << 10], 0);
+    while edge.driver.events.is_empty() {
+        taken += stream.read(&mut buffer).unwrap_or(0);
+        assert!(taken < BODY_BYTES, "it was let go on to its end");
+        edge.turn(Duration::ZERO);
+    }
+    let error = UpstreamError::TotalTimeout(timeout);
+    assert_eq!(edge.next(), (1, Err(error)));
+}
+
+#[test]
 fn a_cancelled_request_is_forgotten_and_makes_room() {
     let app = App::new(|number, stream| {
         if number == 0 {
