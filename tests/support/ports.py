@@ -9,7 +9,7 @@ HOST = "127.0.0.1"
 # Below the range from which the kernel takes the ports of outgoing connections, so that none of
 # the thousands of clients started here can hold a port that a server is about to take.
 _FIRST, _LAST = 12_000, 30_000
-_places = itertools.count(os.getpid() * 131)
+_places = itertools.count(os.getpid() * 7919)
 
 
 def free_address():
