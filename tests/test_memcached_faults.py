@@ -35,11 +35,13 @@ def test_a_dead_memcached_is_a_miss_and_a_new_one_is_used(fragile, memcached, ap
     until(lambda: fragile.get(KEY).body == b"back", "memcached answers again")
 
 
-def test_a_dead_memcached_without_an_application_is_no_error_page(start_dwell, memcached):
+@pytest.mark.parametrize("target", [KEY, f"{KEY}?since=lVXoVVxi3P0&wait=25"])
+def test_a_dead_memcached_without_an_application_is_503(start_dwell, memcached, target):
     dwell = start_dwell(memcached={"servers": [memcached.name], "timeout": "200ms"})
     memcached.kill()
-    response = dwell.get(KEY)
-    assert response.status in (404, 503)
+    response = dwell.get(target)
+    assert response.status == 503
+    assert 1 <= int(response.field("Retry-After")) <= 5
     assert b"<html" not in response.body
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from support.http import request
 from support.upstream import Answer
-from support.wait import until
 
 KEY = "/poll/alice"
 
@@ -91,23 +90,13 @@ def test_a_miss_without_an_application_is_404(lone_edge):
     assert b"<html" not in response.body
 
 
-def await_all(dwell, app, count):
-    """Waits until `count` misses have reached the application or joined one that has."""
-
-    def reached():
-        joined = dwell.metric("dwell_upstream_requests_total", outcome="coalesced")
-        return len(app.requests) + joined >= count
-
-    until(reached, f"{count} misses are under way")
-
-
 def test_parallel_misses_of_one_key_are_one_request(edge, app, cleanup):
     app.hang()
     count = 100
     clients = [cleanup.enter_context(edge.connect()) for _ in range(count)]
     for client in clients:
         client.ask(KEY)
-    await_all(edge, app, count)
+    edge.await_misses(app, count)
     app.release()
     for client in clients:
         response = client.answer()
@@ -143,7 +132,7 @@ def test_parallel_posts_are_merged_where_the_route_says_so(start_dwell, app, cle
     clients = [cleanup.enter_context(dwell.connect()) for _ in range(10)]
     for client in clients:
         client.ask(KEY, "POST", body=b"same")
-    await_all(dwell, app, 10)
+    dwell.await_misses(app, 10)
     app.release()
     assert {client.answer().status for client in clients} == {200}
     assert len(app.requests) == 1

@@ -94,6 +94,15 @@ class Dwell(Process):
         """Waits until exactly `count` polls are held."""
         self.await_metric(count, "dwell_waits_held")
 
+    def await_misses(self, app, count):
+        """Waits until `count` misses have reached the application or joined one that has."""
+
+        def reached():
+            joined = self.metric("dwell_upstream_requests_total", outcome="coalesced")
+            return len(app.requests) + joined >= count
+
+        until(reached, f"{count} misses are under way")
+
     def await_connections(self, count):
         """Waits until exactly `count` clients are connected."""
         self.await_metric(count, "dwell_connections_open")

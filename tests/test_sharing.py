@@ -1,0 +1,108 @@
+"""Misses on one key at the same time share a request, if the answer is anybody's."""
+
+import pytest
+
+from support.upstream import Answer
+
+KEY = "/poll/alice"
+
+
+@pytest.fixture
+def one_loop(start_dwell, app):
+    """An edge of one loop, as each loop asks for itself."""
+    return start_dwell(upstream={"url": app.url}, server={"pollers": 1})
+
+
+def ask_together(dwell, app, cleanup, asks):
+    """Sends polls for one key while the application hangs; `asks` has the fields of each."""
+    app.hang()
+    clients = []
+    for fields in asks:
+        clients.append(cleanup.enter_context(dwell.connect()))
+        clients[-1].ask(KEY, fields=fields)
+        dwell.await_misses(app, len(clients))
+    return clients
+
+
+def count_answers(app):
+    """Lets each answer say which request it is for."""
+    app.answer = lambda request: Answer(b"%d" % app.requests.index(request))
+
+
+def test_a_shared_answer_says_that_it_is(one_loop, app, cleanup):
+    clients = ask_together(one_loop, app, cleanup, [{}, {}])
+    app.release()
+    first, second = [client.answer() for client in clients]
+    assert first.field("Cache-Status") == "dwell; fwd=miss"
+    assert second.field("Cache-Status") == "dwell; fwd=miss; collapsed"
+    assert first.body == second.body == b"from the app"
+    assert first.field("Poll-Cursor") == second.field("Poll-Cursor") is not None
+
+
+def test_a_request_with_credentials_is_sent_by_itself(one_loop, app, cleanup):
+    count_answers(app)
+    asks = [{}, {"Authorization": "Basic YTpi"}, {}, {"Authorization": "Basic YzpkCg"}]
+    clients = ask_together(one_loop, app, cleanup, asks)
+    app.release()
+    assert [client.answer().body for client in clients] == [b"0", b"1", b"0", b"2"]
+    sent = [request.field("Authorization") for request in app.requests]
+    assert sent == [None, "Basic YTpi", "Basic YzpkCg"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        ("Set-Cookie", "session=1"),
+        ("Cache-Control", "private"),
+        ("Cache-Control", "max-age=0, no-store"),
+        ("Vary", "Cookie"),
+        ("Vary", "*"),
+    ],
+)
+def test_an_answer_for_one_client_goes_to_no_other(one_loop, app, cleanup, field):
+    app.answer = lambda request: Answer(request.field("Cookie").encode(), fields=(field,))
+    names = ["name=alice", "name=bob", "name=carol"]
+    clients = ask_together(one_loop, app, cleanup, [{"Cookie": name} for name in names])
+    assert len(app.requests) == 1
+    app.release()
+    answers = [client.answer() for client in clients]
+    assert [answer.body.decode() for answer in answers] == names
+    assert [answer.field(field[0]) for answer in answers] == [field[1]] * 3
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_goes_to_no_other(one_loop, app, cleanup, status):
+    app.answer = lambda request: Answer(b"", 200 if request.field("Cookie") else status)
+    clients = ask_together(one_loop, app, cleanup, [{}, {"Cookie": "name=bob"}])
+    app.release()
+    assert [client.answer().status for client in clients] == [status, 200]
+
+
+def test_an_answer_in_one_of_several_codings_is_shared(one_loop, app, cleanup):
+    app.answer = lambda request: Answer(b"plain", fields=(("Vary", "Accept-Encoding"),))
+    asks = [{"Accept-Encoding": "gzip"}, {"Accept-Encoding": "br"}]
+    clients = ask_together(one_loop, app, cleanup, asks)
+    app.release()
+    assert [client.answer().body for client in clients] == [b"plain"] * 2
+    assert len(app.requests) == 1
+
+
+def test_what_fits_one_client_only_is_not_asked_for(edge, app):
+    fields = {
+        "If-None-Match": '"abc"',
+        "If-Modified-Since": "Tue, 15 Nov 1994 12:45:26 GMT",
+        "Range": "bytes=0-3",
+        "If-Range": '"abc"',
+        "Accept-Encoding": "gzip",
+        "Accept-Language": "eo",
+    }
+    assert edge.get(KEY, fields=fields).status == 200
+    sent = {name: app.requests[0].field(name) for name in fields}
+    assert sent == {**dict.fromkeys(fields), "Accept-Language": "eo"}
+
+
+@pytest.mark.parametrize(("target", "method"), [(KEY, "POST"), (KEY, "HEAD"), ("/page", "GET")])
+def test_a_request_of_its_own_is_sent_whole(edge, app, target, method):
+    fields = {"Range": "bytes=0-3", "Accept-Encoding": "gzip", "If-None-Match": '"abc"'}
+    assert edge.get(target, method, fields).status == 200
+    assert {name: app.requests[0].field(name) for name in fields} == fields
