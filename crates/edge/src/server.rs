@@ -502,3 +502,17 @@ fn resolve(name: &PeerAddress) -> Result<SocketAddr, RunError> {
         source,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn the_embedded_store_bounds_the_loops() {
+        let loops = |text: &str| loops_of(&config::parse("test.toml", text, &[]).unwrap());
+        assert_eq!(loops("server.pollers = 100"), 64);
+        let memcached = "server.pollers = 100\nmemcached.servers = \"127.0.0.1:11211\"";
+        assert_eq!(loops(memcached), 100);
+    }
+}
