@@ -224,7 +224,7 @@ options! {
     "route".empty = Choice(EMPTY);
     "Status of the answer to a stored empty value, which means \"nothing new\"."
     "route".coalesce_post = Truth;
-    "Whether POST polls that miss on one key share one upstream request. GET and HEAD polls do."
+    "Whether POST polls that miss on one key share one upstream request, as GET polls do."
     "route".on_delete = Choice(ON_DELETE);
     "What a held poll gets when its key is deleted or expires: the upstream's answer, 404, or \
      nothing until the next value."
