@@ -51,6 +51,11 @@ targets: ## print every target figure with its newest measured value and whether
 docs: install-rust ## build the Rust documentation into target/doc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
+.PHONY: test-loom
+test-loom: install-rust ## the shared timer in every order that the memory model allows
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --release -p dwell-timers --test loom \
+		--target-dir $(TARGET_DIR)/loom
+
 .PHONY: fuzz-smoke
 fuzz-smoke: install-rust ## a short run of every fuzz target
 	fuzz/smoke.sh

@@ -23,6 +23,13 @@ const SKIPPED: &[&str] = &[
 /// Crates that are given the time and the bytes, and fetch neither.
 const PURE_CRATES: &[&str] = &["timers", "proto", "store"];
 
+/// The one file of them that reads the clock: timers for futures have no caller to be given it by.
+const CLOCK_READER: &str = "crates/timers/src/shared/clock.rs";
+
+/// The crates whose unsafe code is fenced by `deny` and an expectation at each place; every other
+/// crate forbids it.
+const FENCED_CRATES: &[&str] = &["crates/timers/"];
+
 /// What a pure crate may not name: clocks, sockets, files, threads, pollers.
 const IMPURE_WORDS: &[&str] = &[
     "Instant::now",
@@ -93,7 +100,7 @@ fn lints_are_expected_with_a_reason_and_never_allowed() {
 }
 
 #[test]
-fn every_crate_forbids_unsafe_code() {
+fn every_crate_forbids_or_fences_unsafe_code() {
     check(&["rs"], &["crates"], unfenced);
 }
 
@@ -293,6 +300,9 @@ fn machine(path: &str, text: &str) -> Vec<String> {
 }
 
 fn impure(path: &str, text: &str) -> Vec<String> {
+    if path == CLOCK_READER {
+        return Vec::new();
+    }
     named_lines(path, text.lines().map(without_comment), IMPURE_WORDS)
 }
 
@@ -346,12 +356,14 @@ fn silenced(path: &str, text: &str) -> Vec<String> {
 
 fn unfenced(path: &str, text: &str) -> Vec<String> {
     let is_root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
-    let fenced = text
-        .lines()
-        .any(|line| line.trim() == "#![forbid(unsafe_code)]");
-    let found = is_root && !fenced;
+    let is_fenced = FENCED_CRATES.iter().any(|krate| path.starts_with(krate));
+    let attribute = |line: &str| {
+        line.starts_with("#![forbid(unsafe_code")
+            || is_fenced && line.starts_with("#![deny(unsafe_code")
+    };
+    let found = is_root && !text.lines().any(attribute);
     found
-        .then(|| format!("{path}: no #![forbid(unsafe_code)]"))
+        .then(|| format!("{path}: unsafe code is not forbidden"))
         .into_iter()
         .collect()
 }
