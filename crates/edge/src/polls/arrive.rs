@@ -3,16 +3,17 @@
 use super::answers::{self, Found};
 use super::ask::{Ask, AskError, Condition, Method, Waits};
 use super::decide::{Decision, Stage, decide};
-use super::tables::{KeptRequest, Link, Lookup, NO_ROUTE, Poll};
+use super::hold::Arrival;
+use super::tables::NO_ROUTE;
 use super::to::To;
 use super::{Polls, Source, seconds};
-use crate::config::{KeyError, Methods, OnDelete};
+use crate::config::{KeyError, Methods};
 use crate::demo;
 use crate::metrics::{ClientTimeout, PollOutcome, RefusedStatus, StatusClass};
 use dwell_engine::{App, Body, Event, ExchangeId, Outcome, Reply, Request, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::RequestHead;
-use dwell_store::{Expiry, Item};
+use dwell_store::Expiry;
 
 impl App for Polls {
     fn body_bytes_max(&mut self, head: &RequestHead<'_, '_>) -> u64 {
@@ -104,26 +105,6 @@ impl App for Polls {
     }
 }
 
-/// A request that has arrived, and what is known of it.
-#[derive(Clone, Copy)]
-pub(super) struct Arrival<'a> {
-    pub(super) ask: Ask,
-    /// Index of its route; [`NO_ROUTE`] for a request that is no poll.
-    pub(super) route: u16,
-    /// Its key; empty for a request that is no poll.
-    pub(super) name: &'a [u8],
-    pub(super) request: &'a Request<'a>,
-}
-
-/// How much of a request its record keeps.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
-    /// All, if there is an upstream: it may yet be forwarded.
-    Request,
-    /// What the access log asks for.
-    Line,
-}
-
 impl Polls {
     fn poll(
         &mut self,
@@ -198,7 +179,11 @@ impl Polls {
         self.answer_now(context, arrival, decision, found.as_ref(), to)
     }
 
-    fn decide_arrival(&self, arrival: &Arrival<'_>, found: Option<&Found<'_>>) -> Decision {
+    pub(super) fn decide_arrival(
+        &self,
+        arrival: &Arrival<'_>,
+        found: Option<&Found<'_>>,
+    ) -> Decision {
         let content = found.map(|found| found.content);
         let rules = self.rules(arrival.route);
         decide(&arrival.ask, content, Stage::Arrived, rules)
@@ -250,198 +235,6 @@ impl Polls {
                 to.ends(PollOutcome::NotFound);
                 to.text(context, 404, "no such key");
             }
-        }
-    }
-
-    /// Registers a wait in the embedded store and then looks again.
-    ///
-    /// # Errors
-    /// What is there now, when the second look says that the poll need not wait.
-    fn begin_wait(
-        &mut self,
-        context: &mut Context,
-        arrival: Arrival<'_>,
-        to: &mut To<'_, '_>,
-    ) -> Result<Outcome, Option<Item>> {
-        let Some(key) = self.room_to_wait(context, arrival.name, to) else {
-            return Ok(Outcome::Answered);
-        };
-        let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
-        // A key that is waited for already has told this loop of every change since.
-        if is_first && let Source::Embedded(store, watcher) = &self.source {
-            let item = store.watch(arrival.name, *watcher, seconds(context));
-            let found = item.as_ref().map(Found::stored);
-            if self.decide_arrival(&arrival, found.as_ref()) != Decision::Wait {
-                store.unwatch(arrival.name, *watcher);
-                self.keys.release(key);
-                return Err(item);
-            }
-        }
-        let keep = self.keep_while_waiting(&arrival.ask, arrival.route);
-        let poll = self.record(context, &arrival, key, keep);
-        Ok(self.hold(context, poll, key, to))
-    }
-
-    /// A poll that waits is forwarded only when its key goes away, and not by every rule.
-    pub(super) fn keep_while_waiting(&self, ask: &Ask, route: u16) -> Keep {
-        let is_origin = self.rules(route).on_delete == OnDelete::Origin;
-        if is_origin && ask.condition != Condition::None {
-            Keep::Request
-        } else {
-            Keep::Line
-        }
-    }
-
-    /// Whether one more poll may wait for `name`; answers 503 if not.
-    pub(super) fn room_to_wait(
-        &mut self,
-        context: &mut Context,
-        name: &[u8],
-        to: &mut To<'_, '_>,
-    ) -> Option<Token> {
-        let reason = if self.draining {
-            "shutting down"
-        } else if self.waiting >= self.waiting_max || self.records.is_full() {
-            "too many polls are waiting"
-        } else {
-            return self.keys.enter(name);
-        };
-        to.ends(PollOutcome::Refused);
-        self.refuse(context, to, reason);
-        None
-    }
-
-    /// Puts a poll among those that wait for `key`.
-    fn hold(
-        &mut self,
-        context: &mut Context,
-        poll: Poll,
-        key: Token,
-        to: &mut To<'_, '_>,
-    ) -> Outcome {
-        let timeout = self.jittered(poll.ask.wait());
-        // There is room, as was made sure of before the key was entered.
-        let Ok(token) = self.records.insert(poll) else {
-            self.refuse(context, to, "too many polls are waiting");
-            return Outcome::Answered;
-        };
-        self.join_waiting(key, token);
-        Outcome::Held {
-            tag: token.to_bits(),
-            timeout: Some(timeout),
-        }
-    }
-
-    /// Counts a poll, whose place says so, among those that wait for `key`.
-    pub(super) fn join_waiting(&mut self, key: Token, poll: Token) {
-        self.waiting += 1;
-        self.metrics.waits.increment();
-        if let Some(record) = self.keys.get_mut(key) {
-            let is_first = record.waiting.is_empty();
-            record.waiting.join(poll);
-            if is_first {
-                self.keys.count_waited(true);
-            }
-        }
-    }
-
-    /// Puts the poll with the others of this turn that ask memcached for the same key.
-    fn ask_memcached(
-        &mut self,
-        context: &mut Context,
-        arrival: Arrival<'_>,
-        to: &mut To<'_, '_>,
-    ) -> Outcome {
-        let route = arrival.route;
-        if self.records.is_full() {
-            return self.refuse_busy(context, route, to);
-        }
-        let Some(key) = self.keys.enter(arrival.name) else {
-            return self.refuse_busy(context, route, to);
-        };
-        let Some(lookup) = self.lookup_of(key) else {
-            self.keys.release(key);
-            return self.refuse_busy(context, route, to);
-        };
-        let poll = self.record(context, &arrival, lookup, Keep::Request);
-        let token = self.records.insert(poll).ok();
-        if let (Some(token), Some(lookup)) = (token, self.lookups.get_mut(lookup)) {
-            lookup.polls.push(token);
-        }
-        self.hold_or_refuse(context, token, route, to)
-    }
-
-    /// Holds the exchange that became `poll` for as long as the deadlines of memcached or of the
-    /// upstream let it, or answers that there is no room.
-    pub(super) fn hold_or_refuse(
-        &mut self,
-        context: &mut Context,
-        poll: Option<Token>,
-        route: u16,
-        to: &mut To<'_, '_>,
-    ) -> Outcome {
-        match poll {
-            Some(poll) => Outcome::Held {
-                tag: poll.to_bits(),
-                timeout: None,
-            },
-            None => self.refuse_busy(context, route, to),
-        }
-    }
-
-    /// Answers that no further request can be taken on.
-    pub(super) fn refuse_busy(
-        &mut self,
-        context: &mut Context,
-        route: u16,
-        to: &mut To<'_, '_>,
-    ) -> Outcome {
-        if route != NO_ROUTE {
-            to.ends(PollOutcome::Refused);
-        }
-        self.refuse(context, to, "too many requests are under way");
-        Outcome::Answered
-    }
-
-    /// The lookup of `key` that goes out when this turn ends.
-    pub(super) fn lookup_of(&mut self, key: Token) -> Option<Token> {
-        let record = self.keys.get_mut(key)?;
-        if let Some(lookup) = record.lookup.token() {
-            return Some(lookup);
-        }
-        let polls = Vec::new();
-        let lookup = self.lookups.insert(Lookup { key, polls }).ok()?;
-        record.lookup = Link::to(lookup);
-        record.lookups += 1;
-        self.outbox.lookups.push(lookup);
-        Some(lookup)
-    }
-
-    /// The record of a request that waits at `place`.
-    pub(super) fn record(
-        &self,
-        context: &Context,
-        arrival: &Arrival<'_>,
-        place: Token,
-        keep: Keep,
-    ) -> Poll {
-        let Request {
-            head_bytes, body, ..
-        } = *arrival.request;
-        let kept = if keep == Keep::Request && self.config.upstream.url.is_some() {
-            Some(KeptRequest::new(head_bytes, body))
-        } else if self.journal.access.is_some() {
-            Some(KeptRequest::request_line(head_bytes))
-        } else {
-            None
-        };
-        Poll {
-            exchange: arrival.request.exchange,
-            ask: arrival.ask,
-            place,
-            arrived: context.now(),
-            request: kept.map(Box::new),
-            route: arrival.route,
         }
     }
 

@@ -1,9 +1,10 @@
 //! Misses and requests that are no polls: what goes to the upstream, and who gets its answer.
 
 use super::answers;
-use super::arrive::{Arrival, Keep, plain_ask};
+use super::arrive::plain_ask;
 use super::ask::{Ask, Method};
 use super::cursor::{Cursor, CursorText};
+use super::hold::{Arrival, Keep};
 use super::sharing::may_be_shared;
 use super::tables::{Fetch, KeptRequest, Link, NO_ROUTE, Poll};
 use super::to::To;

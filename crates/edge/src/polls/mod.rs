@@ -12,6 +12,7 @@ mod ask;
 mod cursor;
 mod decide;
 mod fetch;
+mod hold;
 mod sharing;
 mod tables;
 mod to;

@@ -1,8 +1,8 @@
 //! What ends a wait: a change, the end of its time, or the end of the server.
 
 use super::answers::{self, Found};
-use super::arrive::Keep;
 use super::decide::{Decision, Stage, decide};
+use super::hold::Keep;
 use super::tables::{KeptRequest, Link, Poll};
 use super::to::To;
 use super::{Polls, Source, seconds};
