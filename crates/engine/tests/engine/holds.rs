@@ -160,6 +160,32 @@ fn a_hold_that_expires_is_answered_held_on_or_closed() {
 }
 
 #[test]
+fn an_expired_hold_that_is_answered_and_held_is_answered() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    let answer = fixture.ask(&mut client, &get("/hold?ms=10&then=both"));
+    assert_eq!(answer.text(), "both");
+    assert_eq!(fixture.server.app.abandoned, [0]);
+    assert!(!fixture.answer_hold(0, "too late"));
+    assert_eq!(
+        fixture.ask(&mut client, &get("/next")).text(),
+        "GET /next []"
+    );
+}
+
+#[test]
+fn a_hold_that_goes_on_for_a_client_that_ended_its_side_is_asked_about_again() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/hold?ms=30&then=hold"));
+    client.finish_sending();
+    fixture.turn_until("the hold expires", |server| !server.app.expired.is_empty());
+    assert_eq!(fixture.server.app.asked, [0, 0]);
+    assert!(fixture.answer_hold(0, "news"));
+    assert_eq!(fixture.answer(&mut client).text(), "news");
+}
+
+#[test]
 fn an_expired_hold_goes_on_with_what_came_behind_it() {
     let mut fixture = Fixture::default();
     let mut client = fixture.connect();

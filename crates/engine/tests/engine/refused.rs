@@ -163,3 +163,13 @@ fn an_upload_that_is_refused_still_reads_its_answer() {
     assert_eq!(client.take_answer("POST").unwrap().status, 413);
     assert!(client.received.is_empty());
 }
+
+#[test]
+fn a_refusal_is_not_framed_like_the_answer_before_it() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    let request = "HEAD / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+    fixture.ask(&mut client, request);
+    let answer = fixture.ask(&mut client, "nonsense\r\n\r\n");
+    assert_eq!((answer.status, answer.text()), (400, "Bad Request\n"));
+}

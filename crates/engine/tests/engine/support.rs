@@ -146,6 +146,10 @@ impl App for Script {
             Some("hold") => Outcome::Held { tag, timeout: None },
             Some("close") => Outcome::Close,
             Some("forget") => Outcome::Answered,
+            Some("both") => {
+                reply.send(&text(200, "both"));
+                Outcome::Held { tag, timeout: None }
+            }
             _ => {
                 reply.send(&text(200, "time is up"));
                 Outcome::Answered
