@@ -2,10 +2,11 @@
 
     python3 examples/app.py LISTEN MEMCACHED
 
-`POST /send/NAME` puts the body into an inbox. `GET /poll/NAME` is a poll that found no value; it
-is answered from the inbox. Both store what the inbox holds under the poll's path, so that the
-polls after it are answered by Dwell alone, and those that wait are answered at once. An empty
-value is stored too: it says that there is nothing new, and keeps the next poll away from here.
+`POST /send/NAME` puts the body into an inbox. `GET /poll/NAME` and `POST /poll/NAME` are polls that
+found no value; they are answered from the inbox. All three store what the inbox holds under the
+poll's path, so that the polls after them are answered by Dwell alone, and those that wait are
+answered at once. An empty value is stored too: it says that there is nothing new, and keeps the
+next poll away from here.
 """
 
 import sys
@@ -29,10 +30,12 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, b"no such page\n")
 
     def do_POST(self):
-        name = self.path.removeprefix("/send/")
-        message = self.rfile.read(int(self.headers["Content-Length"] or 0))
-        self.store(name, message)
-        self.answer(200, b"sent\n")
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if self.path.startswith("/send/"):
+            self.store(self.path.removeprefix("/send/"), body)
+            self.answer(200, b"sent\n")
+        else:
+            self.do_GET()
 
     def store(self, name, *messages):
         # One at a time: of two values, the newer must be the one that stays in memcached.
