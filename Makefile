@@ -26,7 +26,7 @@ run: ## build Dwell and start it on its embedded store, with the page at http://
 
 .PHONY: test
 test: ## everything that must pass: format, lints, unit, property, doc, fuzz and integration tests
-test: install fmt-check clippy test-rust test-docs fuzz-smoke test-bench test-integration
+test: install fmt-check clippy test-rust test-loom test-docs fuzz-smoke test-bench test-integration
 
 .PHONY: lint
 lint: ## only the checks that run no code: format, clippy, Python, documentation
@@ -83,7 +83,7 @@ install-python: .venv/installed
 	@scripts/install-python .venv tests/requirements.txt
 	@touch $@
 
-.PHONY: fmt-check clippy test-rust test-docs test-bench test-integration
+.PHONY: fmt-check clippy test-rust test-loom test-docs test-bench test-integration
 fmt-check:
 	$(CARGO) fmt --all --check
 	$(PYTHON) -m ruff format --check --quiet tests bench
@@ -94,6 +94,11 @@ clippy:
 
 test-rust:
 	$(CARGO) test --workspace --locked
+
+# Apart from the other builds: the flag reaches every dependency.
+test-loom:
+	RUSTFLAGS="--cfg loom" $(CARGO) test -p dwell-timers --test loom --release --locked \
+		--target-dir $(TARGET_DIR)/loom
 
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet

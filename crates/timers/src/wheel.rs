@@ -114,6 +114,11 @@ impl Wheel {
         self.armed
     }
 
+    /// One more than the largest id that was ever armed.
+    pub const fn ids(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     /// Whether no id is armed.
     pub const fn is_empty(&self) -> bool {
         self.armed == 0
