@@ -31,16 +31,17 @@ pub struct Request<'a> {
 /// What became of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The [`Reply`] was used.
+    /// The [`Reply`] was used; if it was not, the client gets 500.
     Answered,
-    /// The answer comes later, by [`Http::answer`](crate::Http::answer).
+    /// The answer comes later, by [`Http::answer`](crate::Http::answer). Where one was sent
+    /// already, that counts, and the hold is abandoned at once.
     Held {
         /// Handed back with everything the engine tells of this exchange.
         tag: u64,
         /// When [`App::expired`] is to be called; `None` where the app keeps its own deadline.
         timeout: Option<Duration>,
     },
-    /// The connection is closed without an answer.
+    /// The connection is closed: without an answer, or after the one that was sent.
     Close,
 }
 
@@ -84,6 +85,9 @@ pub trait App {
 
     /// The peer of a held exchange has ended its sending side; true gives the exchange up, after
     /// which [`abandoned`](Self::abandoned) is called.
+    ///
+    /// Shape: asked once for each hold, be it by an [`Outcome::Held`] or by
+    /// [`Http::hold`](crate::Http::hold); at once where the peer ended its side before.
     fn peer_closed(&mut self, exchange: ExchangeId, tag: u64) -> bool {
         let _ = (exchange, tag);
         true

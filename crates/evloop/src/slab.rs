@@ -129,6 +129,48 @@ impl<T> Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn a_slab_is_a_map_with_names_that_are_never_used_twice(
+            steps in proptest::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..200),
+            capacity_max in 1_usize..20,
+        ) {
+            let mut slab = Slab::new(3, capacity_max);
+            let mut twin = BTreeMap::new();
+            let mut named = Vec::new();
+            for (value, (inserts, which)) in steps.into_iter().enumerate() {
+                if inserts {
+                    match slab.insert(value) {
+                        Ok(token) => {
+                            prop_assert!(!named.contains(&token), "{token:?} was used before");
+                            named.push(token);
+                            twin.insert(token, value);
+                        }
+                        Err(refused) => {
+                            prop_assert_eq!(refused, value);
+                            prop_assert_eq!(twin.len(), capacity_max);
+                        }
+                    }
+                } else if !named.is_empty() {
+                    // Of those that live and those that are gone.
+                    let token = *which.get(&named);
+                    prop_assert_eq!(slab.remove(token), twin.remove(&token));
+                }
+                prop_assert_eq!(slab.len(), twin.len());
+                prop_assert_eq!(slab.is_full(), twin.len() == capacity_max);
+            }
+            for token in named {
+                prop_assert_eq!(slab.get(token), twin.get(&token));
+                prop_assert_eq!(slab.get_mut(token).copied(), twin.get(&token).copied());
+            }
+            let mut tokens: Vec<_> = slab.tokens().collect();
+            tokens.sort();
+            prop_assert_eq!(tokens, twin.into_keys().collect::<Vec<_>>());
+        }
+    }
 
     #[test]
     fn a_removed_token_never_names_the_next_tenant() {

@@ -183,6 +183,19 @@ fn a_deadline_ends_the_wait_and_is_never_early() {
 }
 
 #[test]
+fn a_loop_that_was_away_knows_the_time_again() {
+    let (mut event_loop, mut echo) = fixture();
+    let before = Instant::now();
+    assert!(event_loop.context().now() >= before);
+    let token = Token::new(TIMER, 0, 0);
+    event_loop.context().arm(token, Duration::from_millis(20));
+    while echo.expired.is_empty() {
+        event_loop.turn(&mut echo, LONG).unwrap();
+    }
+    assert!(echo.expired[0].1.duration_since(before) >= Duration::from_millis(20));
+}
+
+#[test]
 fn a_deadline_rearmed_by_its_own_expiry_waits_for_a_later_turn() {
     let (mut event_loop, mut echo) = fixture();
     let token = Token::new(TIMER, 0, 0);
