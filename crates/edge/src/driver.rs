@@ -281,7 +281,11 @@ impl EdgeLoop {
         self.metrics.waits_held.set(figure(self.polls.waiting()));
         if let Some(client) = &self.memcached {
             for (cell, status) in self.metrics.servers.iter().zip(client.statuses()) {
-                cell.set(state_of(&status));
+                let state = state_of(&status);
+                if cell.state() != state {
+                    cell.set(state);
+                    log_state(&status, state);
+                }
             }
         }
         if let Some(upstream) = &self.upstream {
@@ -404,5 +408,22 @@ fn state_of(status: &ServerStatus) -> ServerState {
         State::Up => ServerState::Up,
         State::Connecting if status.last_failure.is_none() => ServerState::Unknown,
         _ => ServerState::Down,
+    }
+}
+
+/// Says that a memcached server has come or gone, as one loop sees it.
+fn log_state(status: &ServerStatus, state: ServerState) {
+    let server = status.address;
+    let failure = status.last_failure.filter(|_| status.failures_in_row > 0);
+    match (state, failure) {
+        (ServerState::Up, _) => tracing::info!(%server, "memcached answers"),
+        (ServerState::Down, Some(failure)) => {
+            tracing::warn!(%server, %failure, "memcached does not answer");
+        }
+        (ServerState::Down, None) if status.epoch > 0 => {
+            tracing::warn!(%server, "memcached has closed the connection");
+        }
+        // Nobody has connected yet.
+        _ => {}
     }
 }
