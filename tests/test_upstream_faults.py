@@ -183,3 +183,12 @@ def test_more_requests_than_connections_wait_for_one(start_dwell, app, cleanup):
     app.release()
     for place, client in enumerate(clients):
         assert client.answer().body == f"/page/{place}".encode()
+
+
+@TARGETS
+def test_a_head_of_unknown_size_says_none(script, target):
+    dwell, _ = script(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
+    with dwell.connect() as connection:
+        response = connection.get(target, "HEAD")
+    assert response.status == 200
+    assert response.field("Content-Length") is None

@@ -25,8 +25,8 @@ pub struct Response<'a> {
 pub enum Body<'a> {
     /// No bytes.
     Empty,
-    /// A body of this many bytes that exists elsewhere: for answers to HEAD only.
-    Absent(u64),
+    /// A body of this size, if it is known, that exists elsewhere: for answers to HEAD only.
+    Absent(Option<u64>),
     /// Bytes that are copied into the answer.
     Slice(&'a [u8]),
     /// Bytes many answers share; a large body is never copied, not even for a slow reader.
@@ -34,11 +34,11 @@ pub enum Body<'a> {
 }
 
 impl Body<'_> {
-    /// Its size in bytes.
+    /// Its size in bytes; 0 where it is not known.
     pub fn len(&self) -> u64 {
         match self {
             Body::Empty => 0,
-            Body::Absent(length) => *length,
+            Body::Absent(length) => length.unwrap_or(0),
             Body::Slice(bytes) => bytes.len() as u64,
             Body::Shared(bytes) => bytes.len() as u64,
         }
@@ -141,7 +141,8 @@ impl Reply<'_> {
         for (name, value) in response.fields {
             encode::field(output, name, value);
         }
-        if !is_bodiless(response.status) {
+        let is_unknown = matches!(response.body, Body::Absent(None));
+        if !is_bodiless(response.status) && !is_unknown {
             output.extend_from_slice(b"Content-Length: ");
             output.extend_from_slice(itoa::Buffer::new().format(response.body.len()).as_bytes());
             output.extend_from_slice(b"\r\n");

@@ -335,7 +335,7 @@ impl Polls {
             fields.push(answers::EXPOSED);
         }
         let body = match (poll.ask.method, answer.content_length) {
-            (Method::Head, Some(length)) => Body::Absent(length),
+            (Method::Head, length) => Body::Absent(length),
             _ => Body::Shared(answer.body.clone()),
         };
         let mut to = To::held(http, poll, &self.journal);

@@ -97,7 +97,7 @@ impl App for Script {
             "/absent" => reply.send(&Response {
                 status: 200,
                 fields: &[],
-                body: Body::Absent(12_345),
+                body: Body::Absent(Some(12_345)),
             }),
             "/status" => {
                 let status = parameter(target, "is").unwrap().parse().unwrap();
