@@ -135,7 +135,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_slab_is_a_map_with_names_that_are_never_used_twice(
-            steps in proptest::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..200),
+            steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..200),
             capacity_max in 1_usize..20,
         ) {
             let mut slab = Slab::new(3, capacity_max);

@@ -14,6 +14,8 @@ const SKIPPED: &[&str] = &[
     "target",
     ".git",
     ".venv",
+    // What partial runs of the bench leave behind.
+    "tmp",
     "__pycache__",
     ".pytest_cache",
     "node_modules",
