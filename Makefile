@@ -83,7 +83,7 @@ install-python: .venv/installed
 	@scripts/install-python .venv tests/requirements.txt
 	@touch $@
 
-.PHONY: fmt-check clippy test-rust test-loom test-docs test-bench test-integration
+.PHONY: fmt-check clippy test-rust test-docs test-bench test-integration
 fmt-check:
 	$(CARGO) fmt --all --check
 	$(PYTHON) -m ruff format --check --quiet tests bench
@@ -96,10 +96,6 @@ test-rust:
 	$(CARGO) test --workspace --locked
 
 # Apart from the other builds: the flag reaches every dependency.
-test-loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test -p dwell-timers --test loom --release --locked \
-		--target-dir $(TARGET_DIR)/loom
-
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
