@@ -52,6 +52,7 @@ docs: install-rust ## build the Rust documentation into target/doc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 .PHONY: test-loom
+# Apart from the other builds: the flag reaches every dependency.
 test-loom: install-rust ## the shared timer in every order that the memory model allows
 	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --release -p dwell-timers --test loom \
 		--target-dir $(TARGET_DIR)/loom
@@ -95,7 +96,6 @@ clippy:
 test-rust:
 	$(CARGO) test --workspace --locked
 
-# Apart from the other builds: the flag reaches every dependency.
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
