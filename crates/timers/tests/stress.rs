@@ -8,9 +8,11 @@
 use dwell_timers::{Elapsed, Timeout, timeout};
 use std::future::{Pending, pending};
 use std::pin::Pin;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Counts its wakes and keeps the time of the last.
@@ -175,7 +177,7 @@ impl Worker {
         self.others.clear();
         self.live.extend(inbox.iter());
         while self.harvest() {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         self.tally
     }
@@ -196,7 +198,7 @@ fn stress(rounds: u32) {
                 others: senders.clone(),
                 tally: Tally::default(),
             };
-            std::thread::spawn(move || worker.run(&inbox, rounds))
+            thread::spawn(move || worker.run(&inbox, rounds))
         })
         .collect();
     drop(senders);
@@ -214,4 +216,41 @@ fn stress(rounds: u32) {
 fn nothing_is_early_lost_or_woken_twice() {
     let rounds = std::env::var("STRESS_ROUNDS").map_or(400, |rounds| rounds.parse().unwrap());
     stress(rounds);
+}
+
+/// This program again, running the test above.
+fn another() -> Child {
+    Command::new(std::env::current_exe().expect("the path of this program"))
+        .args(["--exact", "nothing_is_early_lost_or_woken_twice"])
+        .env("STRESS_ROUNDS", "600")
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program starts")
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {}", child.id())])
+        .status();
+    assert!(sent.expect("there is a shell").success());
+}
+
+#[test]
+fn a_process_that_is_stopped_and_continued_fires_nothing_early() {
+    let mut child = another();
+    let mut stops = 0;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            break status;
+        }
+        if stops < 5 {
+            signal(&child, "STOP");
+            thread::sleep(Duration::from_millis(150));
+            signal(&child, "CONT");
+            stops += 1;
+        }
+        thread::sleep(Duration::from_millis(150));
+    };
+    assert!(status.success(), "{status}");
+    assert!(stops > 0);
 }

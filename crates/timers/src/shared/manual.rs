@@ -61,7 +61,8 @@ impl ManualClock {
             if ticks_left == 0 {
                 break;
             }
-            let ticks = next.map_or(ticks_left, |next| ticks_left.min(next));
+            // A wheel must not be moved by half of the circle of ticks at once.
+            let ticks = ticks_left.min(next.unwrap_or(u64::MAX)).min(STEP_TICKS_MAX);
             sweep((now_ns / TICK_NS + ticks) * TICK_NS, &mut fired);
         }
         clock::move_to(target_ns);
@@ -96,4 +97,5 @@ fn sweep(now_ns: u64, fired: &mut Vec<std::task::Waker>) -> Option<u64> {
     next.map(|next| u64::from(next.ticks_since(now)).max(1))
 }
 
+const STEP_TICKS_MAX: u64 = crate::TICKS_AHEAD_MAX as u64;
 static ONE: Mutex<()> = Mutex::new(());
