@@ -40,6 +40,8 @@ pub enum RunError {
     Resolve {
         /// The name as configured.
         name: String,
+        /// The option that has it.
+        option: &'static str,
         /// What the resolver says.
         source: io::Error,
     },
@@ -72,7 +74,11 @@ impl fmt::Display for RunError {
             } => {
                 write!(f, "cannot listen on {address} ({option}): {source}")
             }
-            Self::Resolve { name, source } => write!(f, "cannot resolve {name}: {source}"),
+            Self::Resolve {
+                name,
+                option,
+                source,
+            } => write!(f, "cannot resolve {name} ({option}): {source}"),
             Self::Memcached(error) => write!(f, "memcached servers: {error}"),
             Self::AccessLog(source) => write!(f, "cannot open the access log: {source}"),
             Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
@@ -454,7 +460,7 @@ impl Parts {
             .servers
             .iter()
             .map(|server| {
-                let address = resolve(&server.address)?;
+                let address = resolve(&server.address, "--memcached")?;
                 let host = server.address.host.clone();
                 Ok(ServerOptions {
                     address,
@@ -490,15 +496,16 @@ impl Parts {
             connections_max: share(upstream.connections_max, self.loops),
             idle_max: share(upstream.idle_max, self.loops),
             answer_bytes_max: upstream.answer_bytes_max,
-            ..UpstreamOptions::new(resolve(&url.address)?)
+            ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
         };
         Ok(Some(Upstream::new(kind::UPSTREAM, options)))
     }
 }
 
-fn resolve(name: &PeerAddress) -> Result<SocketAddr, RunError> {
+fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {
     name.resolve().map_err(|source| RunError::Resolve {
         name: name.to_string(),
+        option,
         source,
     })
 }

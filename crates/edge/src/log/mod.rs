@@ -24,6 +24,8 @@ pub fn start(config: &LogConfig) {
     };
     let events = tracing_subscriber::fmt()
         .with_max_level(level)
+        // Loops say the same things, each of its own clients and peers.
+        .with_thread_names(true)
         .with_writer(io::stderr);
     // Whoever set a subscriber first keeps it: the process has one.
     let _ = match config.format {

@@ -109,7 +109,8 @@ impl Ask {
         let mut wait = None;
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*name {
-                "wait" => {
+                // Of several the first counts, as everywhere here.
+                "wait" if wait.is_none() => {
                     let asked = parse_wait(&value);
                     wait = Some(asked.ok_or_else(|| AskError::Wait(value.into_owned()))?);
                     self.preferred = false;
@@ -208,6 +209,7 @@ mod tests {
         assert_eq!(seconds("GET /p?wait=25s", ""), 25_000);
         assert_eq!(seconds("GET /p?wait=250ms", ""), 250);
         assert_eq!(seconds("GET /p?wait=99999", ""), 55_000);
+        assert_eq!(seconds("GET /p?wait=0&wait=9", ""), 0);
         assert_eq!(seconds("GET /p", "Prefer: wait=7\r\n"), 7_000);
         assert_eq!(
             seconds("GET /p", "Prefer: respond-async, wait=7;foo\r\n"),

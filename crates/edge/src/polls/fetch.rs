@@ -267,9 +267,15 @@ impl Polls {
                     _ => UpstreamOutcome::Answered,
                 };
                 self.metrics.upstream_requests.increment(outcome);
+                if std::mem::take(&mut self.upstream_fails) {
+                    tracing::info!("upstream answers");
+                }
                 self.answer_came(context, http, Token::from_bits(tag), &answer);
             }
             UpstreamEvent::Failed { tag, error } => {
+                if !std::mem::replace(&mut self.upstream_fails, true) {
+                    tracing::warn!(%error, "upstream does not answer");
+                }
                 self.fetch_failed(context, http, Token::from_bits(tag), &error);
             }
         }

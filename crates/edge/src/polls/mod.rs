@@ -77,6 +77,8 @@ pub(crate) struct Polls {
     fetches: Slab<Fetch>,
     waiting: usize,
     waiting_max: usize,
+    /// The last request to the upstream got no answer; only the change is worth a line.
+    upstream_fails: bool,
     draining: bool,
     demo: Option<Demo>,
     random: u64,
@@ -106,6 +108,7 @@ impl Polls {
             fetches: Slab::new(kind::FETCH, held_max),
             waiting: 0,
             waiting_max,
+            upstream_fails: false,
             draining: false,
             demo: None,
             random: seed | 1,

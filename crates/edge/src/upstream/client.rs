@@ -163,13 +163,6 @@ impl Upstream {
         self.dispatch(context, sink);
     }
 
-    /// Closes the connections that nobody uses, as for the end of the server.
-    pub fn close_idle(&mut self, context: &mut Context) {
-        while let Some(token) = self.idle.pop() {
-            self.close(context, token);
-        }
-    }
-
     fn queue_timeout(&self) -> Duration {
         self.options.header_timeout.min(self.options.total_timeout)
     }
