@@ -199,27 +199,47 @@ impl List {
 impl Local {
     #[inline]
     fn take(&self) -> SlotRef {
-        let mut list = self.list.get();
-        let slot = list.pop().unwrap_or_else(|| {
-            list = self
-                .spare
-                .take()
-                .map_or_else(|| lock().take_list(), List::full);
-            list.pop().expect("a list of the pool is not empty")
+        let list = self.list.get();
+        let Some(slot) = list.head else {
+            return self.refill();
+        };
+        self.list.set(List {
+            head: SlotRef::of_link(slot.next_free()),
+            count: list.count - 1,
         });
-        self.list.set(list);
         slot
     }
 
     #[inline]
     fn give(&self, slot: SlotRef) {
-        let mut list = self.list.get();
+        let list = self.list.get();
         if list.count == LIST_SLOTS {
-            if let Some(spare) = self.spare.replace(list.head) {
-                lock().give_list(spare);
-            }
-            list = List::EMPTY;
+            return self.spill(slot);
         }
+        slot.link_free(SlotRef::as_link(list.head));
+        self.list.set(List {
+            head: Some(slot),
+            count: list.count + 1,
+        });
+    }
+
+    /// Takes a slot when the list is empty.
+    #[cold]
+    fn refill(&self) -> SlotRef {
+        let spare = self.spare.take();
+        let mut list = spare.map_or_else(|| lock().take_list(), List::full);
+        let slot = list.pop().expect("a list of the pool is not empty");
+        self.list.set(list);
+        slot
+    }
+
+    /// Gives a slot when the list is full.
+    #[cold]
+    fn spill(&self, slot: SlotRef) {
+        if let Some(spare) = self.spare.replace(self.list.get().head) {
+            lock().give_list(spare);
+        }
+        let mut list = List::EMPTY;
         list.push(slot);
         self.list.set(list);
     }
