@@ -70,6 +70,8 @@ struct World {
     mutant: Mutant,
     inbox: Mutex<Vec<Numbered>>,
     published: Published,
+    /// Slots whose owner left while the sweeper was deciding, for anybody to take.
+    recycled: Mutex<Vec<Numbered>>,
     slots: Vec<Numbered>,
 }
 
@@ -79,7 +81,7 @@ struct Owner {
     armed: Option<Numbered>,
     deadline: u32,
     wakers: usize,
-    /// The slots not used yet: one that was retired may not come back in this run.
+    /// The slots not used yet.
     fresh: Vec<Numbered>,
 }
 
@@ -148,6 +150,7 @@ impl World {
             mutant,
             inbox: Mutex::new(Vec::new()),
             published: Published::new(AtomicU64::new(u64::from(START))),
+            recycled: Mutex::new(Vec::new()),
             slots: slots.collect(),
         }
     }
@@ -170,7 +173,10 @@ impl World {
         }
         let mut fired = Vec::new();
         let is_due = |when: When| !slot::is_after(when.deadline, tick);
-        sweep.settle(now, is_due, &mut fired, drop);
+        sweep.settle(now, is_due, &mut fired, |slot| {
+            let mut recycled = self.recycled.lock().expect("loom locks are not poisoned");
+            recycled.push(slot);
+        });
         NOW.set(tick);
         fired.drain(..).for_each(Waker::wake);
     }
@@ -286,6 +292,35 @@ fn run_replaced(mutant: Mutant, steps: &'static [Step]) {
             &mut state.lock().expect("loom locks are not poisoned").1,
             &owner,
         );
+    });
+}
+
+/// An owner that leaves while the sweeper is deciding, and another that takes the recycled slot.
+fn run_recycled() {
+    explore(None, || {
+        let world = Arc::new(World::new(Mutant::Product));
+        let (first_world, second_world) = (Arc::clone(&world), Arc::clone(&world));
+        let first = thread::spawn(move || own(Owner::new(first_world), &[Arm(11), Cancel]));
+        let second = thread::spawn(move || {
+            let mut owner = Owner::new(second_world);
+            owner.wakers = 4;
+            owner.fresh = std::mem::take(&mut *owner.world.recycled.lock().expect("not poisoned"));
+            if owner.fresh.is_empty() {
+                return None;
+            }
+            owner.step(Arm(13));
+            Some(owner)
+        });
+        let mut sweep = world.sweeper();
+        world.sweep(&mut sweep, SWEPT[0]);
+        let second = second.join().expect("a panic ends the model");
+        let first = first.join().expect("a panic ends the model");
+        if let Some(second) = second {
+            finish(&world, &mut sweep, &first);
+            assert!(second.armed.is_some_and(|slot| slot.has_fired()));
+            let tally = TALLIES.with(|tallies| tallies[4].get());
+            assert_eq!((tally.woken, tally.dropped), (1, 0));
+        }
     });
 }
 
@@ -502,6 +537,11 @@ fn every_waker_is_woken_or_dropped_once_and_none_early() {
 #[test]
 fn a_replaced_sweeper_leaves_nothing_undone() {
     run_replaced(Mutant::Product, &[Arm(11), Cancel, Arm(12)]);
+}
+
+#[test]
+fn a_recycled_slot_keeps_the_wakers_of_its_owners_apart() {
+    run_recycled();
 }
 
 #[test]

@@ -155,7 +155,8 @@ impl Slot {
         slot.armed.store(NEVER, Ordering::Release);
         links.light();
         if slot.claim.load(Ordering::Acquire) == IDLE {
-            Disarmed::Kept(slot.waker())
+            let (data, vtable) = slot.waker_words();
+            Disarmed::Kept(waker_of(data, vtable))
         } else {
             slot.disarm_claimed()
         }
@@ -163,17 +164,20 @@ impl Slot {
 
     #[cold]
     fn disarm_claimed(&self) -> Disarmed {
+        // Before the slot is left: the sweeper may recycle it at once, and the next owner then
+        // writes a waker of his own.
+        let (data, vtable) = self.waker_words();
         let left =
             self.claim
                 .compare_exchange(INTENT, RETIRED, Ordering::AcqRel, Ordering::Acquire);
         match left {
-            Ok(_) => Disarmed::Handed(self.waker()),
+            Ok(_) => Disarmed::Handed(waker_of(data, vtable)),
             Err(FIRED) => {
                 self.claim.store(IDLE, Ordering::Release);
                 Disarmed::Fired
             }
             // The sweeper has withdrawn its claim meanwhile.
-            Err(_) => Disarmed::Kept(self.waker()),
+            Err(_) => Disarmed::Kept(waker_of(data, vtable)),
         }
     }
 
@@ -186,8 +190,7 @@ impl Slot {
     /// Whether `waker` is the one that the slot was armed with, word for word.
     #[inline]
     pub(crate) fn is_armed_with(&self, waker: &Waker) -> bool {
-        let data = self.waker_data.load(Ordering::Relaxed);
-        let vtable = self.waker_vtable.load(Ordering::Relaxed);
+        let (data, vtable) = self.waker_words();
         std::ptr::eq(data.cast_const(), waker.data())
             && std::ptr::eq(vtable.cast_const(), waker.vtable())
     }
@@ -223,12 +226,11 @@ impl Slot {
         self.waker_vtable.store(vtable, Ordering::Relaxed);
     }
 
-    /// Takes the waker out. The caller must be the only one who does.
+    /// The waker, taken apart.
     #[inline]
-    fn waker(&self) -> Waker {
+    fn waker_words(&self) -> (*mut (), *mut RawWakerVTable) {
         let data = self.waker_data.load(Ordering::Relaxed);
-        let vtable = self.waker_vtable.load(Ordering::Relaxed);
-        waker_of(data, vtable)
+        (data, self.waker_vtable.load(Ordering::Relaxed))
     }
 }
 
@@ -288,8 +290,7 @@ impl Slot {
         if deadline == NEVER || !is_due(When { base, deadline }) {
             return Settled::NotDue;
         }
-        let data = self.waker_data.load(Ordering::Relaxed);
-        let vtable = self.waker_vtable.load(Ordering::Relaxed);
+        let (data, vtable) = self.waker_words();
         // Before the slot is handed over: afterwards `visit` may be about the owner's next timer.
         self.visit.store(NEVER, Ordering::Relaxed);
         if self.leave_claim(FIRED) {
