@@ -43,6 +43,10 @@ bench: install-rust ## measure side by side with the peers; the tables go to ben
 	bench/requirements
 	bench/run $(ARGS)
 
+.PHONY: bench-timers
+bench-timers: install-rust ## measure the timers beside pingora-timeout's and tokio's, 80 seconds
+	bench/run-timers $(ARGS)
+
 .PHONY: targets
 targets: ## print every target figure with its newest measured value and whether it holds
 	@bench/targets

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from harness import suite, targets
+from harness import suite, targets, timers
 from harness.targets import Target, TargetsError
 
 RATIO: dict[str, Any] = {
@@ -98,6 +98,7 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows |= {f"idle_{contender.name}" for contender in suite.IDLE_CONTENDERS}
     rows |= {"store_edge", "store_memcached"}
     rows |= {"held_distinct", "held_shared", "held_nchan", "nothing_armed"}
+    rows |= set(timers.ROWS.values())
     for target in targets.load():
         for name in filter(None, (target.result, target.over)):
             assert name.rpartition(".")[0] in rows, target.figure

@@ -371,7 +371,8 @@ fn unfenced(path: &str, text: &str) -> Vec<String> {
 }
 
 fn loose_manifest(path: &str, text: &str) -> Vec<String> {
-    if !path.ends_with("Cargo.toml") {
+    // One that is a workspace of its own has nothing to inherit.
+    if !path.ends_with("Cargo.toml") || text.lines().any(|line| line == "[workspace]") {
         return Vec::new();
     }
     let mut findings = Vec::new();
