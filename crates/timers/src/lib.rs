@@ -22,6 +22,27 @@
 //! assert_eq!(wheel.pop_due(start.plus(3)), None);
 //! assert!(wheel.is_empty());
 //! ```
+//!
+//! # Promises of the shared timers
+//!
+//! Each with the test in `tests/` that keeps it; `docs/timers.md` has the whole list, and when not
+//! to use them.
+//!
+//! - Never early, and at most two ticks late but for the scheduler:
+//!   `fires_once_not_before_its_time_and_at_most_two_ticks_after`, `deadlines_agree_with_a_list`.
+//! - A future that is ready wins: `a_future_that_is_ready_wins_against_its_deadline`.
+//! - Zero polls once, the longest duration neither fires nor panics:
+//!   `zero_polls_the_future_once`, `the_longest_durations_neither_panic_nor_fire`.
+//! - Woken once; never after it was dropped, but for a wake on its way:
+//!   `what_is_dropped_wakes_nobody_and_drops_its_waker`, `nothing_is_early_lost_or_woken_twice`, and
+//!   every order of the memory model in `loom.rs`.
+//! - Stopped processes, forks and ends of threads need no call:
+//!   `a_process_that_is_stopped_and_continued_fires_nothing_early`,
+//!   `a_forked_child_needs_no_call`, `timers_outlive_the_thread_that_armed_them`.
+//! - A waker that panics or blocks concerns nobody else:
+//!   `a_waker_that_panics_concerns_nobody_else`, `a_waker_that_blocks_is_left_behind`.
+//! - No allocation after warm-up, no wake-up while nothing is armed:
+//!   `nothing_is_allocated_after_warm_up`, `with_nothing_armed_nobody_wakes_up`.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 
 mod bitmap;
