@@ -34,8 +34,8 @@
 //! - Zero polls once, the longest duration neither fires nor panics:
 //!   `zero_polls_the_future_once`, `the_longest_durations_neither_panic_nor_fire`.
 //! - Woken once; never after it was dropped, but for a wake on its way:
-//!   `what_is_dropped_wakes_nobody_and_drops_its_waker`, `nothing_is_early_lost_or_woken_twice`, and
-//!   every order of the memory model in `loom.rs`.
+//!   `what_is_dropped_wakes_nobody_and_drops_its_waker`, `nothing_is_early_lost_or_woken_twice`,
+//!   and every order of the memory model in `loom.rs`.
 //! - Stopped processes, forks and ends of threads need no call:
 //!   `a_process_that_is_stopped_and_continued_fires_nothing_early`,
 //!   `a_forked_child_needs_no_call`, `timers_outlive_the_thread_that_armed_them`.
