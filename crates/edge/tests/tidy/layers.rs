@@ -22,7 +22,10 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "dwell-proto",
         inside: &[],
-        outside: Some(&["base64", "bytes", "httparse", "httpdate", "itoa", "memchr"]),
+        outside: Some(&[
+            "base64", "bytes", "flate2", "httparse", "httpdate", "itoa", "memchr", "sha1",
+            "simdutf8",
+        ]),
     },
     Layer {
         name: "dwell-store",
