@@ -3,6 +3,7 @@
 use super::chunk::ChunkDecoder;
 use super::error::BodyError;
 use super::framing::BodyFraming;
+use super::trailers::Trailers;
 
 /// Takes the body of one message out of the bytes of a connection.
 ///
@@ -112,13 +113,7 @@ impl BodyDecoder {
                     done: false,
                 })
             }
-            State::Chunked(chunks) => {
-                let step = chunks.decode(input, &mut self.bytes_left, too_large)?;
-                if step.done {
-                    self.state = State::Done;
-                }
-                Ok(step)
-            }
+            State::Chunked(chunks) => chunks.decode(input, &mut self.bytes_left, too_large),
         }
     }
 
@@ -127,18 +122,31 @@ impl BodyDecoder {
     /// # Errors
     /// [`BodyError::Truncated`] unless the body may end here.
     pub fn eof(&mut self) -> Result<(), BodyError> {
-        match self.state {
-            State::Done | State::UntilClose => {
-                self.state = State::Done;
-                Ok(())
-            }
-            State::Length(_) | State::Chunked(_) => Err(BodyError::Truncated),
+        if matches!(self.state, State::UntilClose) {
+            self.state = State::Done;
+        }
+        if self.is_done() {
+            Ok(())
+        } else {
+            Err(BodyError::Truncated)
         }
     }
 
     /// Whether the message is complete.
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        match &self.state {
+            State::Done => true,
+            State::Length(_) | State::UntilClose => false,
+            State::Chunked(chunks) => chunks.is_done(),
+        }
+    }
+
+    /// The trailer fields of a complete chunked body; none of any other.
+    pub fn trailers(&self) -> Trailers<'_> {
+        match &self.state {
+            State::Chunked(chunks) if chunks.is_done() => Trailers::new(chunks.trailers()),
+            _ => Trailers::NONE,
+        }
     }
 }
 

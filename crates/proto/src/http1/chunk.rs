@@ -1,7 +1,8 @@
 //! The chunked transfer coding, read strictly.
 //!
 //! Every line ends with carriage return and line feed, a size has at least one digit and neither
-//! sign nor prefix, and what is thrown away (extensions, trailer fields) is checked and bounded.
+//! sign nor prefix, and what comes beside the data (extensions, trailer
+//! fields) is checked and bounded.
 
 use super::body::BodyStep;
 use super::error::BodyError;
@@ -36,8 +37,8 @@ pub(super) struct ChunkDecoder {
     size: u64,
     /// All extensions of the body so far.
     extension_bytes: u32,
-    /// The trailer section so far.
-    trailer_bytes: u32,
+    /// The trailer section so far, without the empty line that ends it.
+    trailers: Vec<u8>,
     digits: u8,
     place: Place,
 }
@@ -47,10 +48,19 @@ impl ChunkDecoder {
         Self {
             size: 0,
             extension_bytes: 0,
-            trailer_bytes: 0,
+            trailers: Vec::new(),
             digits: 0,
             place: Place::SizeStart,
         }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.place == Place::Done
+    }
+
+    /// The trailer section so far.
+    pub(super) fn trailers(&self) -> &[u8] {
+        &self.trailers
     }
 
     /// Takes framing, then the data of at most one chunk, then framing again.
@@ -120,7 +130,10 @@ impl ChunkDecoder {
             (Place::TrailerStart | Place::TrailerName | Place::TrailerValue, byte) => {
                 self.trailer(place, byte)
             }
-            (Place::TrailerLineFeed, b'\n') => Ok(Place::TrailerStart),
+            (Place::TrailerLineFeed, b'\n') => {
+                self.trailers.push(byte);
+                Ok(Place::TrailerStart)
+            }
             _ => Err(BodyError::ChunkLineEnd),
         }
     }
@@ -152,12 +165,12 @@ impl ChunkDecoder {
         if place == Place::TrailerStart && byte == b'\r' {
             return Ok(Place::LastLineFeed);
         }
-        self.trailer_bytes += 1;
-        if self.trailer_bytes > TRAILER_BYTES_MAX {
+        if self.trailers.len() >= TRAILER_BYTES_MAX {
             return Err(BodyError::TrailerTooLong {
-                limit: TRAILER_BYTES_MAX as usize,
+                limit: TRAILER_BYTES_MAX,
             });
         }
+        self.trailers.push(byte);
         match (place, byte) {
             (Place::TrailerName, b':') => Ok(Place::TrailerValue),
             (Place::TrailerValue, b'\r') => Ok(Place::TrailerLineFeed),
@@ -175,4 +188,4 @@ const SIZE_DIGITS_MAX: u8 = 16;
 /// For a whole body: one-byte chunks that each carry a long extension cost the reader much more
 /// than the sender.
 const EXTENSION_BYTES_MAX: u32 = 4_096;
-const TRAILER_BYTES_MAX: u32 = 8_192;
+const TRAILER_BYTES_MAX: usize = 8_192;

@@ -95,6 +95,18 @@ pub fn last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
+/// Appends the empty chunk and a trailer section that end a chunked body; values are sanitised as
+/// by [`field`].
+///
+/// Source: RFC 9112 section 7.1.2.
+pub fn last_chunk_with(out: &mut Vec<u8>, trailers: &[(&str, &[u8])]) {
+    out.extend_from_slice(b"0\r\n");
+    for (name, value) in trailers {
+        field(out, name, value);
+    }
+    end_of_head(out);
+}
+
 /// The registered reason phrase of a status code; empty for one that is not registered.
 ///
 /// Source: RFC 9110 section 15; RFC 6585; RFC 8297.

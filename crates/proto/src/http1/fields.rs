@@ -107,7 +107,7 @@ pub(super) fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
-fn trim_whitespace(mut text: &[u8]) -> &[u8] {
+pub(super) fn trim_whitespace(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = text {
         text = rest;
     }

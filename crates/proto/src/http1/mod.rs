@@ -39,6 +39,7 @@ mod head;
 mod request;
 mod response;
 mod target;
+mod trailers;
 
 pub use body::{BodyDecoder, BodyStep};
 pub use error::{BodyError, HeadError};
@@ -47,3 +48,4 @@ pub use framing::{BodyFraming, Version};
 pub use head::{FieldStorage, HeadLimits, head_end, oversized_head};
 pub use request::{RequestHead, next_request, parse_request};
 pub use response::{ResponseHead, parse_response};
+pub use trailers::Trailers;

@@ -1,0 +1,124 @@
+//! Trailer fields: what a chunked message says after its body.
+
+use super::fields::{is_hop_by_hop, trim_whitespace};
+
+/// The trailer section of a message.
+///
+/// Shape: borrows the bytes as they came. A field that decides how a message is framed, routed,
+/// authenticated or read is left out: it comes too late to be obeyed, and whoever obeys it can be
+/// made to disagree with the rest of the chain.
+///
+/// Source: RFC 9110 section 6.5.
+///
+/// ```
+/// use dwell_proto::http1::{BodyDecoder, BodyFraming};
+///
+/// let mut decoder = BodyDecoder::new(BodyFraming::Chunked, 1024);
+/// let step = decoder.decode(b"0\r\nDigest: abc\r\nContent-Length: 7\r\n\r\n")?;
+/// assert!(step.done);
+/// let fields: Vec<_> = decoder.trailers().iter().collect();
+/// assert_eq!(fields, [("Digest", &b"abc"[..])]);
+/// # Ok::<(), dwell_proto::http1::BodyError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trailers<'b> {
+    /// Whole field lines, checked by the decoder, each with its line end.
+    section: &'b [u8],
+}
+
+impl<'b> Trailers<'b> {
+    /// No trailer fields.
+    pub const NONE: Trailers<'static> = Trailers { section: &[] };
+
+    pub(super) fn new(section: &'b [u8]) -> Self {
+        Self { section }
+    }
+
+    /// The fields in the order they came.
+    pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b [u8])> {
+        self.section
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| {
+                let colon = memchr::memchr(b':', line)?;
+                let name = std::str::from_utf8(&line[..colon]).ok()?;
+                let value = line[colon + 1..].strip_suffix(b"\r")?;
+                (!is_forbidden(name)).then(|| (name, trim_whitespace(value)))
+            })
+    }
+
+    /// The value of the first field of this name, in any case.
+    pub fn find(self, name: &str) -> Option<&'b [u8]> {
+        let found = self
+            .iter()
+            .find(|(found, _)| found.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.iter().next().is_none()
+    }
+}
+
+/// Whether a field has no say in a trailer section.
+///
+/// Source: RFC 9110 section 6.5.1.
+fn is_forbidden(name: &str) -> bool {
+    const FORBIDDEN: &[&str] = &[
+        "authorization",
+        "cache-control",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "cookie",
+        "expect",
+        "host",
+        "max-forwards",
+        "pragma",
+        "range",
+        "set-cookie",
+    ];
+    is_hop_by_hop(name)
+        || FORBIDDEN
+            .iter()
+            .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BodyDecoder, BodyFraming};
+    use super::*;
+
+    fn decoded(input: &[u8], step: usize) -> BodyDecoder {
+        let mut decoder = BodyDecoder::new(BodyFraming::Chunked, 1024);
+        let (mut start, mut end) = (0, 0);
+        while !decoder.is_done() {
+            end = (end + step).min(input.len());
+            start += decoder.decode(&input[start..end]).unwrap().consumed;
+        }
+        assert_eq!(start, input.len());
+        decoder
+    }
+
+    #[test]
+    fn fields_are_the_same_however_they_arrive() {
+        let input = b"3\r\nabc\r\n0\r\nX-One:  1 \r\nHost: evil\r\nx-two:\r\nX-One: 3\r\n\r\n";
+        for step in 1..=input.len() {
+            let decoder = decoded(input, step);
+            let fields: Vec<_> = decoder.trailers().iter().collect();
+            let expected: [(&str, &[u8]); 3] = [("X-One", b"1"), ("x-two", b""), ("X-One", b"3")];
+            assert_eq!(fields, expected, "{step}");
+            assert_eq!(decoder.trailers().find("X-TWO"), Some(&b""[..]));
+            assert_eq!(decoder.trailers().find("host"), None);
+        }
+    }
+
+    #[test]
+    fn a_body_without_trailers_has_none() {
+        assert!(decoded(b"0\r\n\r\n", 1).trailers().is_empty());
+        assert!(decoded(b"0\r\nHost: a\r\n\r\n", 5).trailers().is_empty());
+        let decoder = BodyDecoder::new(BodyFraming::Length(3), 3);
+        assert!(decoder.trailers().is_empty());
+    }
+}
