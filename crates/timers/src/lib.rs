@@ -54,8 +54,8 @@ mod wheel;
 
 pub use elapsed::Elapsed;
 pub use shared::{
-    Deadline, Interval, ManualClock, Sleep, SleepUntil, Statistics, Timeout, TimeoutAt, interval,
-    sleep, sleep_until, statistics, timeout, timeout_at,
+    Deadline, Interval, ManualClock, Sleep, SleepUntil, Statistics, Timeout, TimeoutAt, forks,
+    interval, sleep, sleep_until, statistics, timeout, timeout_at,
 };
 pub use tick::{TICK, TICKS_AHEAD_MAX, Tick, ticks_ceil};
 pub use wheel::Wheel;

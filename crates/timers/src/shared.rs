@@ -27,6 +27,7 @@ mod sys;
 mod timer;
 
 pub use deadline::Deadline;
+pub use fork::forks;
 pub use futures::{Sleep, SleepUntil, Timeout, TimeoutAt, sleep, sleep_until, timeout, timeout_at};
 pub use interval::{Interval, interval};
 pub use manual::ManualClock;

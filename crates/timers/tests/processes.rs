@@ -6,7 +6,7 @@
     reason = "the timers of a process run in real time"
 )]
 
-use dwell_timers::timeout;
+use dwell_timers::{forks, timeout};
 use std::ffi::c_int;
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -101,4 +101,11 @@ fn a_forked_child_needs_no_call() {
     for thread in busy {
         thread.join().expect("it only arms and cancels");
     }
+}
+
+#[test]
+fn a_child_knows_that_it_is_one() {
+    let before = forks();
+    assert!(in_child(move || forks() == before + 1));
+    assert_eq!(forks(), before);
 }

@@ -12,7 +12,8 @@ use super::pool::{self, Pool, SlotRef};
 use super::sweeper::{self, State};
 use super::{inbox, sys};
 use std::cell::UnsafeCell;
-use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{MutexGuard, Once};
 
 /// Every lock of this module's, in the order in which they are taken.
 struct Guards {
@@ -30,10 +31,33 @@ unsafe impl Sync for Held {}
 
 static HELD: Held = Held(UnsafeCell::new(None));
 
-/// From now on, every `fork` of this process is prepared for.
-pub(crate) fn watch() -> bool {
-    sys::call_around_fork(prepare, in_parent, in_child)
+/// How often this process and those it descends from have forked away since the first call.
+///
+/// Shape: one load. Who keeps what a child must not share, such as a connection, keeps this number
+/// beside it: in a child it is another one than when the thing was made.
+///
+/// ```
+/// let made_in = dwell_timers::forks();
+/// assert_eq!(dwell_timers::forks(), made_in, "no fork since");
+/// ```
+#[inline]
+pub fn forks() -> u64 {
+    if !IS_WATCHED.is_completed() {
+        watch();
+    }
+    FORKS.load(Ordering::Relaxed)
 }
+
+/// From now on, every `fork` of this process is prepared for.
+pub(crate) fn watch() {
+    // Where there are no handlers, a child has to do without its parent's timers.
+    IS_WATCHED.call_once(|| {
+        sys::call_around_fork(prepare, in_parent, in_child);
+    });
+}
+
+static IS_WATCHED: Once = Once::new();
+static FORKS: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn prepare() {
     let state = sweeper::lock();
@@ -51,6 +75,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
     if let Some(mut guards) = release() {
         guards.state.forget_thread();
     }

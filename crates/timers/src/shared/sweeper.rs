@@ -16,7 +16,7 @@ use super::{fork, inbox};
 use crate::{TICK, Tick};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -191,11 +191,7 @@ impl Drop for Alive {
 impl State {
     /// Starts a new sweeper in the place of the old one, if there is one; `false` if that failed.
     fn replace(&mut self) -> bool {
-        static ONCE: Once = Once::new();
-        // Without the handlers a child has to do without its parent's timers, which is documented.
-        ONCE.call_once(|| {
-            fork::watch();
-        });
+        fork::watch();
         BARRIER.register();
         self.gaps.reserve();
         self.enlisted.reserve(WAKERS_KEPT);
