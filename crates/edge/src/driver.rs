@@ -8,7 +8,7 @@ use crate::store_server::StoreServer;
 use crate::upstream::{Upstream, UpstreamEvent, UpstreamRequest};
 use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
-use dwell_memcache::{Client, Completion, Failure, Outcome, ServerStatus, State};
+use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome, ServerStatus, State};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

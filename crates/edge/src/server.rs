@@ -12,7 +12,7 @@ use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreServerLimits, S
 use crate::upstream::{Upstream, UpstreamOptions};
 use dwell_engine::{Http, Limits};
 use dwell_evloop::{Context, EventLoop, ListenOptions, Listener, Sender, bind_group};
-use dwell_memcache::{Client, ClientOptions, Completion, ServerOptions};
+use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_proto::http1::HeadLimits;
 use dwell_proto::memcache::RequestLimits;
 use dwell_store::{Notify, Store, StoreConfig, WatcherId};
@@ -46,7 +46,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// The memcached servers make no ring.
-    Memcached(dwell_memcache::Error),
+    Memcached(dwell_memcache::on_loop::Error),
     /// The access log cannot be opened.
     AccessLog(io::Error),
     /// The system has no descriptor, memory or thread for a loop.

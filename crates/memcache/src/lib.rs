@@ -1,27 +1,9 @@
-//! A memcached client on the event loop: one request per server and turn, one deadline per
-//! connection.
-//!
-//! A [`Client`] is a component of a [`Driver`](dwell_evloop::Driver): the driver gives it the
-//! readiness and the deadlines of its token kind and calls [`Client::flush`] at the end of each
-//! turn. Operations taken in between go out together, and every one of them ends in exactly one
-//! [`Completion`].
+//! Clients of memcached: a blocking one, and one that lives on an event loop.
 #![forbid(unsafe_code)]
 
-mod batch;
 mod breaker;
-mod client;
-mod completion;
-mod connection;
-mod error;
-mod ledger;
-mod options;
+#[cfg(feature = "on-loop")]
+pub mod on_loop;
 mod ring;
-mod server;
-mod status;
 
-pub use client::Client;
-pub use completion::{Completion, Failure, Outcome};
-pub use error::Error;
-pub use options::{ClientOptions, ServerOptions};
 pub use ring::{Ring, RingServer};
-pub use status::{ServerStatus, State, Statistics};

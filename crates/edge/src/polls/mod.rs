@@ -227,8 +227,8 @@ pub(crate) fn seconds(context: &Context) -> u32 {
 }
 
 /// What one lookup counts as.
-fn lookup_outcome(outcome: &dwell_memcache::Outcome<'_>) -> LookupOutcome {
-    use dwell_memcache::{Failure, Outcome};
+fn lookup_outcome(outcome: &dwell_memcache::on_loop::Outcome<'_>) -> LookupOutcome {
+    use dwell_memcache::on_loop::{Failure, Outcome};
     match outcome {
         Outcome::Hit { .. } | Outcome::Version { .. } => LookupOutcome::Hit,
         Outcome::Miss => LookupOutcome::Miss,

@@ -9,7 +9,7 @@ use super::{Polls, Source, seconds};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
-use dwell_memcache::{Completion, Outcome};
+use dwell_memcache::on_loop::{Completion, Outcome};
 use dwell_store::Item;
 use std::time::Instant;
 

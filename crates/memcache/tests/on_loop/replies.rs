@@ -1,4 +1,4 @@
-use dwell_memcache::{Failure, State};
+use dwell_memcache::on_loop::{Failure, State};
 
 use crate::harness::{End, Ended, Harness, Peer, hit, listen, patient, status};
 

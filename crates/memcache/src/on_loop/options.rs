@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::Error;
+use super::Error;
 
 /// One memcached server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use dwell_evloop::Context;
 
-use crate::batch::{Batch, Form, Progress};
+use super::batch::{Batch, Form, Progress};
+use super::{Completion, Failure, Outcome, Statistics};
 use crate::breaker::Breaker;
-use crate::{Completion, Failure, Outcome, Statistics};
 
 /// Who is told of completions.
 pub(crate) trait Sink: FnMut(&mut Context, Completion<'_>) {}

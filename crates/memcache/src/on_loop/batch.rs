@@ -2,7 +2,7 @@
 
 use dwell_proto::memcache::{ErrorKind, Key, MetaStatus, Reply};
 
-use crate::{Failure, Outcome};
+use super::{Failure, Outcome};
 
 /// A request, with what is needed to tell which operation each of its replies answers.
 ///

@@ -7,9 +7,9 @@ use std::time::Instant;
 use dwell_evloop::Stream;
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
 
-use crate::batch::{Batch, Form, Progress};
-use crate::ledger::{Reporter, Sink};
-use crate::{Failure, Outcome};
+use super::batch::{Batch, Form, Progress};
+use super::ledger::{Reporter, Sink};
+use super::{Failure, Outcome};
 
 /// A connection that is being made or is up, with every request it owes an answer to.
 ///

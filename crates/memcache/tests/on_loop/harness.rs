@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Token};
-use dwell_memcache::{
+use dwell_memcache::on_loop::{
     Client, ClientOptions, Completion, Failure, Outcome, ServerOptions, ServerStatus, State,
 };
 

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use dwell_memcache::{ClientOptions, Failure, State};
+use dwell_memcache::on_loop::{ClientOptions, Failure, State};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::harness::{End, Harness, PATIENCE, listen, options, patient, status};

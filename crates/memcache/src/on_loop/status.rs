@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::Failure;
+use super::Failure;
 
 /// How it stands with the connection to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

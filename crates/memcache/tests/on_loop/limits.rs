@@ -1,4 +1,4 @@
-use dwell_memcache::{Client, ClientOptions, Error, ServerOptions};
+use dwell_memcache::on_loop::{Client, ClientOptions, Error, ServerOptions};
 
 use crate::harness::{End, Harness, patient};
 

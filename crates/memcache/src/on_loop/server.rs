@@ -6,11 +6,11 @@ use std::time::Instant;
 use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
 use dwell_proto::memcache::{KEY_BYTES_MAX, Key};
 
-use crate::batch::{Batch, Form, Wants};
+use super::batch::{Batch, Form, Wants};
+use super::connection::Connection;
+use super::ledger::{Ledger, Reporter, Sink};
+use super::{ClientOptions, Error, Failure, ServerStatus, State};
 use crate::breaker::{Backoff, Breaker};
-use crate::connection::Connection;
-use crate::ledger::{Ledger, Reporter, Sink};
-use crate::{ClientOptions, Error, Failure, ServerStatus, State};
 
 /// A server and everything that is asked of it.
 ///

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use dwell_memcache::{ClientOptions, Failure, State};
+use dwell_memcache::on_loop::{ClientOptions, Failure, State};
 
 use crate::harness::{End, Harness, Peer, hit, listen, options, patient, status};
 

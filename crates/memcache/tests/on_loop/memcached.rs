@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use dwell_memcache::{ClientOptions, Failure, State};
+use dwell_memcache::on_loop::{ClientOptions, Failure, State};
 
 use crate::harness::{End, Harness, PATIENCE, hit, options, patient, status};
 

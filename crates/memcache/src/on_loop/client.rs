@@ -5,9 +5,10 @@ use std::hash::{BuildHasher, RandomState};
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_proto::memcache::Key;
 
-use crate::batch::Wants;
-use crate::server::Server;
-use crate::{ClientOptions, Completion, Error, Ring, RingServer, ServerOptions, ServerStatus};
+use super::batch::Wants;
+use super::server::Server;
+use super::{ClientOptions, Completion, Error, ServerOptions, ServerStatus};
+use crate::{Ring, RingServer};
 
 /// A client of one or more memcached servers, living on an event loop.
 ///
@@ -32,7 +33,9 @@ use crate::{ClientOptions, Completion, Error, Ring, RingServer, ServerOptions, S
 ///
 /// ```
 /// use dwell_evloop::{Context, Driver, EventLoop, Readiness, Token};
-/// use dwell_memcache::{Client, ClientOptions, Completion, Failure, Outcome, ServerOptions};
+/// use dwell_memcache::on_loop::{
+///     Client, ClientOptions, Completion, Failure, Outcome, ServerOptions,
+/// };
 ///
 /// /// The token kind that this driver gives to its client.
 /// const MEMCACHE: u8 = 1;

@@ -12,12 +12,12 @@ pub enum Error {
     Key(KeyError),
     /// As many operations are without an answer as there may be.
     TooManyOperations {
-        /// [`ClientOptions::operations_max`](crate::ClientOptions::operations_max).
+        /// [`ClientOptions::operations_max`](super::ClientOptions::operations_max).
         limit: usize,
     },
     /// As many bytes of requests are without an answer as there may be.
     TooManyRequestBytes {
-        /// [`ClientOptions::request_bytes_max`](crate::ClientOptions::request_bytes_max).
+        /// [`ClientOptions::request_bytes_max`](super::ClientOptions::request_bytes_max).
         limit: usize,
         /// What this operation would have made of them.
         length: usize,
