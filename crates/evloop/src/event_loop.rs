@@ -4,6 +4,7 @@ use crate::inbox::Inbox;
 use crate::signals::Signals;
 use crate::{Context, Readiness, Sender, Token};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 /// What runs on a loop: it is told what happened and owns every connection.
@@ -85,6 +86,22 @@ impl<M: Send> EventLoop<M> {
     /// When the signal may not be caught, or no descriptor is left.
     pub fn watch_signal(&mut self, signal: i32) -> io::Result<()> {
         self.signals.watch(self.poll.registry(), signal)
+    }
+
+    /// Ends what [`watch_signal`](Self::watch_signal) began; a signal that no loop of the process
+    /// watches any more has its default action again. Dropping the loop does the same.
+    pub fn unwatch_signals(&mut self) {
+        self.signals.unwatch_all();
+    }
+
+    /// For how long the next turn will wait at most: zero when work is left, `None` when only
+    /// readiness, a message or a signal can end it.
+    ///
+    /// For those who wait for the loop's descriptor in another loop, and turn with a timeout of
+    /// zero.
+    pub fn wait_max(&mut self) -> Option<Duration> {
+        self.context.clock.update();
+        self.wait_at_most(None)
     }
 
     /// Waits once, for at most `timeout` (`None`: until something happens), and delivers.
@@ -194,5 +211,19 @@ impl<M: Send> EventLoop<M> {
             };
             driver.expired(&mut self.context, token);
         }
+    }
+}
+
+/// The poller's descriptor: readable when the next turn has something to deliver that is not a
+/// deadline.
+impl<M> AsFd for EventLoop<M> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poll.registry().as_fd()
+    }
+}
+
+impl<M> AsRawFd for EventLoop<M> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.poll.as_raw_fd()
     }
 }

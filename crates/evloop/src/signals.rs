@@ -3,12 +3,23 @@
 use crate::Token;
 use mio::net::UnixStream;
 use mio::{Interest, Registry};
+use signal_hook::SigId;
+use signal_hook::low_level::{pipe, unregister};
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One pipe per watched signal; the handler writes a byte, the loop reads it.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    pipes: Vec<(i32, UnixStream)>,
+    watches: Vec<Watch>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    signal: i32,
+    pipe: UnixStream,
+    registration: SigId,
 }
 
 impl Signals {
@@ -16,26 +27,117 @@ impl Signals {
         let (read, write) = std::os::unix::net::UnixStream::pair()?;
         read.set_nonblocking(true)?;
         write.set_nonblocking(true)?;
-        signal_hook::low_level::pipe::register(signal, write)?;
         let mut read = UnixStream::from_std(read);
         registry.register(&mut read, Token::SIGNAL.into(), Interest::READABLE)?;
-        self.pipes.push((signal, read));
-        Ok(())
+        count_watch(signal)?;
+        match pipe::register(signal, write) {
+            Ok(registration) => {
+                self.watches.push(Watch {
+                    signal,
+                    pipe: read,
+                    registration,
+                });
+                Ok(())
+            }
+            Err(error) => {
+                discount_watch(signal);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends every watch; a signal that nobody watches any more has its default action again.
+    pub(crate) fn unwatch_all(&mut self) {
+        for watch in self.watches.drain(..) {
+            unregister(watch.registration);
+            discount_watch(watch.signal);
+        }
     }
 
     /// The signals that came since the last call; several of one kind count once.
     pub(crate) fn take(&mut self) -> Vec<i32> {
         let mut bytes = [0; 64];
         let mut seen = Vec::new();
-        for (signal, pipe) in &mut self.pipes {
+        for watch in &mut self.watches {
             let mut came = false;
-            while matches!(pipe.read(&mut bytes), Ok(read) if read > 0) {
+            while matches!(watch.pipe.read(&mut bytes), Ok(read) if read > 0) {
                 came = true;
             }
             if came {
-                seen.push(*signal);
+                seen.push(watch.signal);
             }
         }
         seen
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.unwatch_all();
+    }
+}
+
+/// Who watches a signal, in all loops of the process.
+struct Watched {
+    signal: i32,
+    watches: usize,
+    /// Read by the process's signal handler: nobody watches, so the default action is due.
+    is_default: Arc<AtomicBool>,
+}
+
+/// A signal handler stays installed after its last watch, so what it does then is kept here. One
+/// entry for each signal that was ever watched.
+static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+
+fn count_watch(signal: i32) -> io::Result<()> {
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(entry) = watched.iter_mut().find(|entry| entry.signal == signal) {
+        entry.watches += 1;
+        entry.is_default.store(false, Ordering::SeqCst);
+        return Ok(());
+    }
+    let is_default = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_default))?;
+    watched.push(Watched {
+        signal,
+        watches: 1,
+        is_default,
+    });
+    Ok(())
+}
+
+fn discount_watch(signal: i32) {
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(entry) = watched.iter_mut().find(|entry| entry.signal == signal) {
+        entry.watches -= 1;
+        entry.is_default.store(entry.watches == 0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signal_hook::consts::SIGWINCH;
+
+    /// Whether the default action of `signal` is due; nothing where it was never watched.
+    fn is_default(signal: i32) -> Option<bool> {
+        let watched = WATCHED.lock().unwrap();
+        let entry = watched.iter().find(|entry| entry.signal == signal)?;
+        Some(entry.is_default.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn the_default_action_returns_with_the_end_of_the_last_watch() {
+        let poll = mio::Poll::new().unwrap();
+        assert_eq!(is_default(SIGWINCH), None);
+        let (mut first, mut second) = (Signals::default(), Signals::default());
+        first.watch(poll.registry(), SIGWINCH).unwrap();
+        second.watch(poll.registry(), SIGWINCH).unwrap();
+        first.unwatch_all();
+        assert_eq!(is_default(SIGWINCH), Some(false));
+        drop(second);
+        assert_eq!(is_default(SIGWINCH), Some(true));
+        first.watch(poll.registry(), SIGWINCH).unwrap();
+        assert_eq!(is_default(SIGWINCH), Some(false));
     }
 }
