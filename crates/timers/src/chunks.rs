@@ -14,6 +14,8 @@ pub(crate) struct Chunk {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: u32,
+    /// Ids in all of its chunks.
+    count: u32,
 }
 
 /// The chunks of all lists of a wheel: chunks that a list gives up are used again.
@@ -34,19 +36,8 @@ impl Chunk {
         &self.ids[..self.count as usize]
     }
 
-    /// Keeps the ids that `keep` approves of.
-    ///
-    /// Shape: a loop without branches that depend on the ids, so that the cache misses of looking
-    /// up all of them overlap.
-    #[inline]
-    pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
-        let mut kept = 0;
-        for index in 0..self.count as usize {
-            let id = self.ids[index];
-            self.ids[kept] = id;
-            kept += usize::from(keep(id));
-        }
-        self.count = kept as u32;
+    pub(crate) const fn count(&self) -> usize {
+        self.count as usize
     }
 
     /// Takes the last id.
@@ -58,10 +49,18 @@ impl Chunk {
 }
 
 impl List {
-    pub(crate) const EMPTY: Self = Self { head: NONE };
+    pub(crate) const EMPTY: Self = Self {
+        head: NONE,
+        count: 0,
+    };
 
     pub(crate) const fn is_empty(self) -> bool {
         self.head == NONE
+    }
+
+    /// How many ids the list holds.
+    pub(crate) const fn count(self) -> usize {
+        self.count as usize
     }
 }
 
@@ -82,6 +81,7 @@ impl ChunkPool {
         let chunk = &mut self.chunks[list.head as usize];
         chunk.ids[chunk.count as usize] = id;
         chunk.count += 1;
+        list.count += 1;
     }
 
     /// Takes the first chunk off the list, giving its place back to the pool.
@@ -95,20 +95,15 @@ impl ChunkPool {
         slot.next = self.free;
         self.free = index;
         list.head = taken.next;
+        list.count -= taken.count;
         Some(taken)
     }
 
-    /// How many ids the list holds.
-    ///
-    /// Shape: one step per chunk.
-    pub(crate) fn count(&self, list: List) -> usize {
-        let (mut total, mut index) = (0, list.head);
-        while index != NONE {
-            let chunk = &self.chunks[index as usize];
-            total += chunk.count as usize;
-            index = chunk.next;
-        }
-        total
+    /// The id at `place` of the list's first chunk, whether or not the list still holds that one.
+    #[inline]
+    pub(crate) fn first_chunk_id(&self, list: List, place: usize) -> Option<u32> {
+        let chunk = self.chunks.get(list.head as usize)?;
+        chunk.ids.get(place).copied()
     }
 
     /// Shows every id of the list, in no particular order.
@@ -163,7 +158,7 @@ mod tests {
             for id in 0..500 {
                 pool.push(if id % 2 == 1 { &mut odd } else { &mut even }, id);
             }
-            assert_eq!((pool.count(odd), pool.count(even)), (250, 250));
+            assert_eq!((odd.count(), even.count()), (250, 250));
             let mut ids = Vec::new();
             pool.for_each(odd, |id| ids.push(id));
             while let Some(mut chunk) = pool.take_chunk(&mut even) {
@@ -173,6 +168,7 @@ mod tests {
             ids.sort_unstable();
             assert_eq!(ids, (0..500).collect::<Vec<_>>());
             assert!(odd.is_empty() && even.is_empty());
+            assert_eq!((odd.count(), even.count()), (0, 0));
         }
         assert_eq!(pool.allocated(), 2 * 250_usize.div_ceil(CHUNK_IDS));
     }

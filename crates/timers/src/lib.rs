@@ -48,6 +48,7 @@
 mod bitmap;
 mod chunks;
 mod elapsed;
+mod prefetch;
 mod shared;
 mod tick;
 mod wheel;

@@ -1,5 +1,6 @@
 use crate::bitmap::Bitmap;
-use crate::chunks::{Chunk, ChunkPool, List};
+use crate::chunks::{CHUNK_IDS, Chunk, ChunkPool, List};
+use crate::prefetch::prefetch;
 use crate::tick::{TICKS_AHEAD_MAX, Tick};
 
 /// A lazy timing wheel: one deadline per id, ids dense and chosen by the caller.
@@ -156,26 +157,47 @@ impl Wheel {
         }
     }
 
+    #[inline]
     fn drain(&mut self) -> Option<u32> {
         loop {
             while let Some(id) = self.due_chunk.pop() {
+                self.prefetch_entry(self.due_chunk.count());
                 if self.visit(id) {
                     return Some(id);
                 }
             }
+            if !self.next_chunk() {
+                return None;
+            }
+        }
+    }
+
+    /// Has the entry fetched of the id at `place` of the chunk that is drained next.
+    ///
+    /// The entries of a bucket lie anywhere, and a wheel of a million ids would wait for memory at
+    /// each of them. So one is asked for at each pop, a whole chunk before its turn.
+    #[inline]
+    fn prefetch_entry(&self, place: usize) {
+        let id = self.pool.first_chunk_id(self.due, place);
+        if let Some(entry) = id.and_then(|id| self.entries.get(id as usize)) {
+            prefetch(entry);
+        }
+    }
+
+    /// Makes the next records due the ones being drained; `false` if there are none up to now.
+    #[inline(never)]
+    fn next_chunk(&mut self) -> bool {
+        loop {
             if let Some(chunk) = self.pool.take_chunk(&mut self.due) {
                 self.due_chunk = chunk;
-                let (entries, position) = (&self.entries, self.position);
-                self.due_chunk
-                    .retain(|id| entries[id as usize].visit == position);
-                continue;
+                return true;
             }
             self.next_visit = self.earliest_visit();
             match self.next_visit {
                 Some(visit) if self.is_reached(visit) => self.take_bucket(visit),
                 _ => {
                     self.position = self.now;
-                    return None;
+                    return false;
                 }
             }
         }
@@ -196,9 +218,14 @@ impl Wheel {
             return true;
         }
         if deadline != NEVER {
-            self.file(id, deadline);
+            self.file_again(id, deadline);
         }
         false
+    }
+
+    #[inline(never)]
+    fn file_again(&mut self, id: u32, deadline: u32) {
+        self.file(id, deadline);
     }
 
     /// Makes the bucket of `visit` the one being drained.
@@ -207,7 +234,11 @@ impl Wheel {
         self.position = visit;
         self.occupied[level].clear(index);
         self.due = std::mem::replace(&mut self.buckets[level * BUCKETS + index], List::EMPTY);
-        self.records -= self.pool.count(self.due);
+        self.records -= self.due.count();
+        // Those of the first chunk have nobody before them to ask for their entries.
+        for place in 0..self.due.count().min(CHUNK_IDS) {
+            self.prefetch_entry(place);
+        }
     }
 
     /// Adds a record for `id` under the lowest level that tells `deadline` and `position` apart.
