@@ -184,7 +184,7 @@ impl Server {
             StoreService::new(
                 store,
                 limits,
-                loops,
+                Arc::clone(&metrics),
                 u32::try_from(started).unwrap_or(u32::MAX),
             )
         });
@@ -296,8 +296,8 @@ impl Bound {
             None => None,
         };
         let first = clients.first().and_then(|of_loop| of_loop.first());
-        if let (true, Some(listener)) = (demo, first) {
-            tracing::info!("open http://{}/ in a browser", listener.address());
+        if let (true, Some(address)) = (demo, first.and_then(Listener::address)) {
+            tracing::info!("open http://{address}/ in a browser");
         }
         Ok(Self {
             clients,
@@ -321,7 +321,10 @@ fn listen(
     loop {
         match bind_group(candidate, count, ListenOptions::default()) {
             Ok(group) => {
-                let listening = group.first().map_or(candidate, Listener::address);
+                let listening = group
+                    .first()
+                    .and_then(Listener::address)
+                    .unwrap_or(candidate);
                 if candidate == address {
                     tracing::info!(%listening, option, "listening");
                 } else {
@@ -392,10 +395,11 @@ impl Parts {
         }
         let mut store_server = None;
         if let (Some(service), Some(listener)) = (&self.service, bound.store.pop()) {
-            if self.demo {
-                polls.enable_demo(listener.address());
+            if let (true, Some(address)) = (self.demo, listener.address()) {
+                polls.enable_demo(address);
             }
-            let mut server = StoreServer::new(STORE_KINDS, Arc::clone(service));
+            let mut server =
+                StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(&metrics));
             server.listen(context, listener).map_err(RunError::Loop)?;
             store_server = Some(server);
         }

@@ -47,10 +47,10 @@ mod token;
 pub use context::{Context, INPUT_BYTES};
 pub use event_loop::{Driver, EventLoop};
 pub use inbox::{Full, INBOX_CAPACITY, Sender};
-pub use listener::{Accepted, ListenOptions, Listener, bind_group};
+pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix};
 pub use readiness::Readiness;
 pub use slab::Slab;
-pub use stream::{ReadOutcome, Stream};
+pub use stream::{FileSlice, FileTruncated, Flushed, ReadOutcome, Stream};
 pub use token::Token;
 
 #[cfg(not(target_pointer_width = "64"))]

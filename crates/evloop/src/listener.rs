@@ -1,11 +1,20 @@
 //! Listening sockets, one a loop on the same port, accepted in batches.
 
+mod unix;
+
+pub use unix::bind_unix;
+
 use crate::{Context, Readiness, Stream, Token};
-use mio::net::{TcpListener, TcpStream};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream, UnixListener};
+use socket2::{Domain, Protocol, SockAddr, Type};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
+use unix::SocketFile;
 
 /// How a listening socket is made.
 #[derive(Clone, Copy, Debug)]
@@ -13,26 +22,38 @@ use std::time::Duration;
 pub struct ListenOptions {
     /// Connections the kernel completes and keeps for us. Default 4096.
     pub backlog: i32,
+    /// The permission bits of a unix socket's file, such as `0o660`: who may write to it may
+    /// connect. Default `None`: what the process's umask leaves.
+    pub unix_permissions: Option<u32>,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        Self { backlog: 4096 }
+        Self {
+            backlog: 4096,
+            unix_permissions: None,
+        }
     }
 }
 
 /// A listening socket of one loop.
 #[derive(Debug)]
 pub struct Listener {
-    socket: TcpListener,
-    address: SocketAddr,
+    socket: Socket,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener, SocketAddr),
+    /// The file goes before its socket: a path that refuses is taken for a dead program's.
+    Unix(Arc<SocketFile>, UnixListener),
 }
 
 /// What one batch of accepts gave.
 #[derive(Debug)]
 pub enum Accepted {
-    /// A new connection and its peer.
-    Connection(Stream, SocketAddr),
+    /// A new connection and its peer's address; `None` over a unix socket.
+    Connection(Stream, Option<SocketAddr>),
     /// No more for now; readiness tells of the next.
     Drained,
     /// No descriptor or memory is left; the listener tries again by itself.
@@ -67,15 +88,14 @@ pub fn bind_group(
             let socket = bind(address, true)?;
             socket.listen(options.backlog)?;
             Ok(Listener {
-                socket: TcpListener::from_std(socket.into()),
-                address,
+                socket: Socket::Tcp(TcpListener::from_std(socket.into()), address),
             })
         })
         .collect()
 }
 
-fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
-    let socket = Socket::new(
+fn bind(address: SocketAddr, share: bool) -> io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
@@ -93,9 +113,42 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
 }
 
 impl Listener {
-    /// The address it listens on, its port resolved.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// The address it listens on, its port resolved; `None` for a unix socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(_, address) => Some(*address),
+            Socket::Unix(..) => None,
+        }
+    }
+
+    /// The path of a unix socket, as it was bound.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.socket {
+            Socket::Tcp(..) => None,
+            Socket::Unix(file, _) => Some(file.path()),
+        }
+    }
+
+    /// A second descriptor of the same socket, for another loop; whichever loop comes first
+    /// accepts a client.
+    ///
+    /// Shape: for unix sockets, which cannot be bound in groups. The file of the socket is removed
+    /// with the last of them.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let socket = match &self.socket {
+            Socket::Tcp(socket, address) => {
+                let twin = socket.as_fd().try_clone_to_owned()?;
+                Socket::Tcp(TcpListener::from_std(twin.into()), *address)
+            }
+            Socket::Unix(file, socket) => {
+                let twin = socket.as_fd().try_clone_to_owned()?;
+                Socket::Unix(Arc::clone(file), UnixListener::from_std(twin.into()))
+            }
+        };
+        Ok(Self { socket })
     }
 
     /// Registers it with the loop under `token`.
@@ -103,13 +156,16 @@ impl Listener {
     /// # Errors
     /// As [`Context::register`].
     pub fn register(&mut self, context: &mut Context, token: Token) -> io::Result<()> {
-        context.register_readable(&mut self.socket, token)
+        context.register_readable(self.source(), token)
     }
 
     /// Stops listening; connections that the kernel has completed but nobody accepted are reset.
+    ///
+    /// Shape: the file of a unix socket is removed, as it is when the listener is dropped, unless
+    /// another socket has taken its place or a [clone](Self::try_clone) listens on.
     pub fn close(mut self, context: &mut Context) {
         // Closing the descriptor ends the registration even where this fails.
-        let _ = context.deregister(&mut self.socket);
+        let _ = context.deregister(self.source());
     }
 
     /// Accepts a bounded batch and hands each result to `accept`.
@@ -123,8 +179,8 @@ impl Listener {
         mut accept: impl FnMut(&mut Context, Accepted),
     ) {
         for _ in 0..ACCEPTS_PER_TURN {
-            match self.socket.accept() {
-                Ok((socket, peer)) => accept(context, connection(socket, peer)),
+            match self.accept() {
+                Ok(accepted) => accept(context, accepted),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     accept(context, Accepted::Drained);
                     return;
@@ -139,13 +195,33 @@ impl Listener {
         }
         context.again(token, Readiness::READABLE);
     }
+
+    fn accept(&self) -> io::Result<Accepted> {
+        match &self.socket {
+            Socket::Tcp(socket, _) => {
+                let (socket, peer) = socket.accept()?;
+                Ok(tcp_connection(socket, peer))
+            }
+            Socket::Unix(_, socket) => {
+                let (socket, _) = socket.accept()?;
+                Ok(Accepted::Connection(Stream::from_unix(socket), None))
+            }
+        }
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        match &mut self.socket {
+            Socket::Tcp(socket, _) => socket,
+            Socket::Unix(_, socket) => socket,
+        }
+    }
 }
 
-fn connection(socket: TcpStream, peer: SocketAddr) -> Accepted {
+fn tcp_connection(socket: TcpStream, peer: SocketAddr) -> Accepted {
     // Answers are written whole, so delaying a short segment only adds latency. A socket that
     // refuses the option (its peer is gone already) fails at its first read.
     let _ = socket.set_nodelay(true);
-    Accepted::Connection(Stream::from_tcp(socket), peer)
+    Accepted::Connection(Stream::from_tcp(socket), Some(peer))
 }
 
 /// Errors of a connection that died in the queue, not of the listener (accept(2)).
@@ -169,9 +245,13 @@ mod tests {
     fn a_group_shares_one_free_port_and_refuses_a_taken_one() {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let group = bind_group(any, 3, ListenOptions::default()).unwrap();
-        let address = group[0].address();
+        let address = group[0].address().unwrap();
         assert_ne!(address.port(), 0);
-        assert!(group.iter().all(|listener| listener.address() == address));
+        assert!(
+            group
+                .iter()
+                .all(|listener| listener.address() == Some(address))
+        );
         let error = bind_group(address, 1, ListenOptions::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }

@@ -1,34 +1,32 @@
 //! A connected socket: reads into the caller's buffer, writes through, keeps what is refused.
 
-use bytes::{Buf, Bytes};
+mod file;
+mod queue;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+pub use file::{FileSlice, FileTruncated};
+
+use bytes::Bytes;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use queue::Queue;
+use socket::Socket;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 
 /// A non-blocking TCP or unix stream with a write-through output queue.
 ///
 /// Shape: owns no buffer while the socket takes what it is given. Only what the socket refuses is
-/// queued; a shared body is queued by reference. Whoever writes bounds the queue by looking at
-/// [`queued_bytes`](Self::queued_bytes) before it produces more.
+/// queued; a shared body and a file are queued by reference. Whoever writes bounds the queue by
+/// looking at [`queued_bytes`](Self::queued_bytes) before it produces more.
 #[derive(Debug)]
 pub struct Stream {
     socket: Socket,
     queue: Option<Box<Queue>>,
-}
-
-#[derive(Debug)]
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    segments: VecDeque<Bytes>,
-    bytes: usize,
 }
 
 /// What one read gave.
@@ -44,6 +42,20 @@ pub enum ReadOutcome {
     Closed,
 }
 
+/// How far the output of a stream has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flushed {
+    /// Nothing is left.
+    All,
+    /// The socket refuses the rest for now; writable readiness tells when to
+    /// [`flush`](Stream::flush) again.
+    Blocked,
+    /// The socket would take more, but one call's share of a file is used up. No readiness tells
+    /// of this: put the stream back with [`Context::again`](crate::Context::again) and
+    /// [`Readiness::WRITABLE`](crate::Readiness::WRITABLE), and flush again in the next turn.
+    More,
+}
+
 impl Stream {
     /// Starts connecting to `address`; writable readiness tells that it ended, then
     /// [`connect_error`](Self::connect_error) tells how.
@@ -54,6 +66,14 @@ impl Stream {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
         Ok(Self::from_tcp(socket))
+    }
+
+    /// Connects to the unix socket at `path`; as [`connect`](Self::connect) otherwise.
+    ///
+    /// # Errors
+    /// When nobody listens there, or the listener's backlog is full (`WouldBlock`).
+    pub fn connect_unix(path: impl AsRef<Path>) -> io::Result<Self> {
+        UnixStream::connect(path).map(Self::from_unix)
     }
 
     /// Wraps a socket that was accepted or connected.
@@ -77,10 +97,7 @@ impl Stream {
     /// # Errors
     /// When the system cannot say.
     pub fn connect_error(&self) -> io::Result<Option<io::Error>> {
-        let pending = match &self.socket {
-            Socket::Tcp(socket) => socket.take_error()?,
-            Socket::Unix(socket) => socket.take_error()?,
-        };
+        let pending = self.socket.take_error()?;
         if pending.is_some() {
             return Ok(pending);
         }
@@ -95,10 +112,15 @@ impl Stream {
     /// # Errors
     /// When the stream is not connected.
     pub fn peer_address(&self) -> io::Result<Option<SocketAddr>> {
-        match &self.socket {
-            Socket::Tcp(socket) => socket.peer_addr().map(Some),
-            Socket::Unix(socket) => socket.peer_addr().map(|_| None),
-        }
+        self.socket.peer_address()
+    }
+
+    /// The address of our end; `None` for a unix stream.
+    ///
+    /// # Errors
+    /// What the system says of a socket that has failed.
+    pub fn local_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.socket.local_address()
     }
 
     /// Reads once into `buffer`.
@@ -108,11 +130,7 @@ impl Stream {
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         let size = buffer.len();
         loop {
-            let read = match &mut self.socket {
-                Socket::Tcp(socket) => socket.read(buffer),
-                Socket::Unix(socket) => socket.read(buffer),
-            };
-            return match read {
+            return match self.socket.read(buffer) {
                 Ok(0) if size > 0 => Ok(ReadOutcome::Closed),
                 // A stream that gives less than was asked has no more (epoll(7), on EPOLLET);
                 // the end of the stream is told by its own readiness.
@@ -132,15 +150,7 @@ impl Stream {
     /// # Errors
     /// When the connection failed; the queue is then of no more use.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let written = if self.queue.is_some() || bytes.is_empty() {
-            0
-        } else {
-            write_to(&mut self.socket, &[bytes])?
-        };
-        if written < bytes.len() {
-            self.enqueue(Bytes::copy_from_slice(&bytes[written..]));
-        }
-        Ok(())
+        self.write_before(bytes, false)
     }
 
     /// Writes `head` and then `body` in one system call; what the socket refuses of `body` is
@@ -149,48 +159,82 @@ impl Stream {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_shared(&mut self, head: &[u8], body: Bytes) -> io::Result<()> {
-        let written = if self.queue.is_some() {
-            0
-        } else {
-            write_to(&mut self.socket, &[head, &body])?
-        };
+        let written = self.write_through(&[head, &body], false)?;
         if written < head.len() {
-            self.enqueue(Bytes::copy_from_slice(&head[written..]));
-            self.enqueue(body);
+            let queue = self.refused_queue();
+            queue.push_bytes(Bytes::copy_from_slice(&head[written..]));
+            queue.push_bytes(body);
         } else if written < head.len() + body.len() {
-            self.enqueue(body.slice(written - head.len()..));
+            self.refused_queue()
+                .push_bytes(body.slice(written - head.len()..));
         }
         Ok(())
     }
 
-    /// Writes what is queued, as far as the socket takes it; true when nothing is left.
+    /// Writes `head` and then a part of a file, which the system copies into the socket by itself.
+    ///
+    /// Shape: sends up to 1 MiB of the file now and queues the rest as the slice it is, whose
+    /// descriptor is held until it is sent. Ask [`flushed`](Self::flushed) how far it came: unlike
+    /// the other writes this one may end as [`Flushed::More`]. Head and first bytes of the file
+    /// share a segment (`MSG_MORE`). What of the file is not in memory is read from its disk
+    /// meanwhile, which the loop waits for.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
-    pub fn flush(&mut self) -> io::Result<bool> {
-        while let Some(queue) = &mut self.queue {
-            let mut parts: [&[u8]; PARTS_PER_WRITE] = [&[]; PARTS_PER_WRITE];
-            let mut count = 0;
-            for (part, segment) in parts.iter_mut().zip(&queue.segments) {
-                *part = segment;
-                count += 1;
-            }
-            let parts = &parts[..count];
-            let offered: usize = parts.iter().map(|part| part.len()).sum();
-            let written = write_to(&mut self.socket, parts)?;
-            queue.advance(written);
-            if queue.segments.is_empty() {
-                self.queue = None;
-            } else if written < offered {
-                return Ok(false);
-            }
+    /// As [`write`](Self::write); and `UnexpectedEof` with [`FileTruncated`] inside when the file
+    /// has become shorter than the slice: the peer cannot be given what it was promised, so the
+    /// connection has to end.
+    pub fn write_file(&mut self, head: &[u8], slice: FileSlice) -> io::Result<()> {
+        if slice.length == 0 {
+            return self.write(head);
         }
-        Ok(true)
+        self.write_before(head, true)?;
+        let is_through = self.queue.is_none();
+        self.queue.get_or_insert_default().push_file(slice);
+        if is_through {
+            self.flush()?;
+        }
+        Ok(())
     }
 
-    /// Bytes that wait for the socket to take them.
+    /// Writes what is queued, as far as the socket takes it, but at most 1 MiB of files, so that a
+    /// huge file and a fast reader leave the loop to others.
+    ///
+    /// Shape: what is queued in memory alone never ends as [`Flushed::More`].
+    ///
+    /// # Errors
+    /// As [`write_file`](Self::write_file).
+    pub fn flush(&mut self) -> io::Result<Flushed> {
+        if let Some(queue) = &mut self.queue {
+            queue.flush(&self.socket)?;
+            if queue.is_empty() {
+                self.queue = None;
+            }
+        }
+        Ok(self.flushed())
+    }
+
+    /// How far the output has come: what [`flush`](Self::flush) would say without writing.
+    pub fn flushed(&self) -> Flushed {
+        match &self.queue {
+            None => Flushed::All,
+            Some(queue) if queue.is_refused() => Flushed::Blocked,
+            Some(_) => Flushed::More,
+        }
+    }
+
+    /// Whether nothing waits for the socket to take it, neither bytes nor files.
+    pub fn is_flushed(&self) -> bool {
+        self.queue.is_none()
+    }
+
+    /// Bytes in memory that wait for the socket to take them; those of files are not counted.
     pub fn queued_bytes(&self) -> usize {
-        self.queue.as_ref().map_or(0, |queue| queue.bytes)
+        self.queue.as_ref().map_or(0, |queue| queue.bytes())
+    }
+
+    /// Bytes of files that wait for the socket to take them; they take no memory.
+    pub fn queued_file_bytes(&self) -> u64 {
+        self.queue.as_ref().map_or(0, |queue| queue.file_bytes())
     }
 
     /// Ends the sending side, so that the peer reads the end of the stream.
@@ -198,133 +242,47 @@ impl Stream {
     /// # Errors
     /// When the connection has failed already.
     pub fn shutdown_write(&self) -> io::Result<()> {
-        match &self.socket {
-            Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),
-            Socket::Unix(socket) => socket.shutdown(Shutdown::Write),
-        }
+        self.socket.shutdown_write()
     }
 
-    fn enqueue(&mut self, segment: Bytes) {
-        if segment.is_empty() {
-            return;
+    /// Writes `bytes`; with `more`, something follows at once.
+    fn write_before(&mut self, bytes: &[u8], more: bool) -> io::Result<()> {
+        let written = self.write_through(&[bytes], more)?;
+        if written < bytes.len() {
+            self.refused_queue()
+                .push_bytes(Bytes::copy_from_slice(&bytes[written..]));
         }
-        let queue = self.queue.get_or_insert_default();
-        queue.bytes += segment.len();
-        queue.segments.push_back(segment);
+        Ok(())
     }
-}
 
-impl Queue {
-    /// Forgets the first `written` bytes.
-    fn advance(&mut self, mut written: usize) {
-        self.bytes -= written;
-        while let Some(front) = self.segments.front_mut() {
-            if written < front.len() {
-                front.advance(written);
-                return;
-            }
-            written -= front.len();
-            self.segments.pop_front();
+    /// Writes what need not wait behind the queue; returns how much the socket took.
+    fn write_through(&self, parts: &[&[u8]], more: bool) -> io::Result<usize> {
+        if self.queue.is_some() || parts.iter().all(|part| part.is_empty()) {
+            return Ok(0);
         }
+        self.socket.write_parts(parts, more)
     }
-}
 
-/// One write of at most [`PARTS_PER_WRITE`] parts; zero when the socket is full.
-fn write_to(socket: &mut Socket, parts: &[&[u8]]) -> io::Result<usize> {
-    loop {
-        let result = if let [single] = parts {
-            match socket {
-                Socket::Tcp(socket) => socket.write(single),
-                Socket::Unix(socket) => socket.write(single),
-            }
-        } else {
-            let mut slices = [IoSlice::new(&[]); PARTS_PER_WRITE];
-            for (slice, part) in slices.iter_mut().zip(parts) {
-                *slice = IoSlice::new(part);
-            }
-            let slices = &slices[..parts.len().min(PARTS_PER_WRITE)];
-            match socket {
-                Socket::Tcp(socket) => socket.write_vectored(slices),
-                Socket::Unix(socket) => socket.write_vectored(slices),
-            }
-        };
-        match result {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-            other => return other,
-        }
+    /// The queue for what the socket has just refused, or what waits behind that.
+    fn refused_queue(&mut self) -> &mut Queue {
+        self.queue.get_or_insert_with(|| {
+            let mut queue = Box::<Queue>::default();
+            queue.set_refused();
+            queue
+        })
     }
 }
-
-/// Pieces of the queue that one system call is offered.
-const PARTS_PER_WRITE: usize = 16;
 
 impl Source for Stream {
     fn register(&mut self, registry: &Registry, token: Token, want: Interest) -> io::Result<()> {
-        match &mut self.socket {
-            Socket::Tcp(socket) => socket.register(registry, token, want),
-            Socket::Unix(socket) => socket.register(registry, token, want),
-        }
+        self.socket.register(registry, token, want)
     }
 
     fn reregister(&mut self, registry: &Registry, token: Token, want: Interest) -> io::Result<()> {
-        match &mut self.socket {
-            Socket::Tcp(socket) => socket.reregister(registry, token, want),
-            Socket::Unix(socket) => socket.reregister(registry, token, want),
-        }
+        self.socket.reregister(registry, token, want)
     }
 
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        match &mut self.socket {
-            Socket::Tcp(socket) => socket.deregister(registry),
-            Socket::Unix(socket) => socket.deregister(registry),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pair() -> (Stream, std::os::unix::net::UnixStream) {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        (Stream::from_unix(UnixStream::from_std(ours)), theirs)
-    }
-
-    #[test]
-    fn what_the_socket_refuses_is_kept_in_order() {
-        let (mut stream, mut peer) = pair();
-        let body = Bytes::from(vec![b'b'; 4 << 20]);
-        stream.write_shared(b"head", body.clone()).unwrap();
-        let tail: Vec<u8> = (0..100).collect();
-        for byte in &tail {
-            stream.write(&[*byte]).unwrap();
-        }
-        assert!(stream.queued_bytes() > tail.len());
-        let mut seen = Vec::new();
-        let mut buffer = vec![0; 1 << 20];
-        while seen.len() < 4 + body.len() + tail.len() {
-            let read = peer.read(&mut buffer).unwrap();
-            seen.extend_from_slice(&buffer[..read]);
-            stream.flush().unwrap();
-        }
-        assert_eq!(&seen[..4], b"head");
-        assert_eq!(&seen[4..4 + body.len()], &body[..]);
-        assert_eq!(&seen[4 + body.len()..], tail);
-        assert_eq!(stream.queued_bytes(), 0);
-        assert!(stream.queue.is_none(), "an empty queue owns no memory");
-    }
-
-    #[test]
-    fn a_read_tells_whether_the_socket_may_hold_more() {
-        let (mut stream, mut peer) = pair();
-        let mut buffer = [0; 4];
-        assert_eq!(stream.read(&mut buffer).unwrap(), ReadOutcome::WouldBlock);
-        peer.write_all(b"abcdef").unwrap();
-        assert_eq!(stream.read(&mut buffer).unwrap(), ReadOutcome::More(4));
-        assert_eq!(stream.read(&mut buffer).unwrap(), ReadOutcome::Drained(2));
-        drop(peer);
-        assert_eq!(stream.read(&mut buffer).unwrap(), ReadOutcome::Closed);
+        self.socket.deregister(registry)
     }
 }

@@ -4,10 +4,11 @@
 
 use dwell_evloop::{
     Accepted, Context, Driver, EventLoop, ListenOptions, Listener, ReadOutcome, Readiness, Slab,
-    Stream, Token, bind_group,
+    Stream, Token, bind_group, bind_unix,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 const LISTENER: u8 = 0;
@@ -24,13 +25,17 @@ struct Echo {
     signals: Vec<i32>,
     rearm: Option<Token>,
     closed: usize,
+    peers: Vec<Option<SocketAddr>>,
 }
 
 impl Echo {
     fn new(event_loop: &mut EventLoop<u32>) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut group = bind_group(any, 1, ListenOptions::default()).unwrap();
-        let mut listener = group.remove(0);
+        Self::on(event_loop, group.remove(0))
+    }
+
+    fn on(event_loop: &mut EventLoop<u32>, mut listener: Listener) -> Self {
         listener
             .register(event_loop.context(), Token::new(LISTENER, 0, 0))
             .unwrap();
@@ -42,6 +47,7 @@ impl Echo {
             signals: Vec::new(),
             rearm: None,
             closed: 0,
+            peers: Vec::new(),
         }
     }
 
@@ -77,10 +83,11 @@ impl Driver for Echo {
     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
         match token.kind() {
             LISTENER => {
-                let connections = &mut self.connections;
+                let (connections, peers) = (&mut self.connections, &mut self.peers);
                 self.listener
                     .accept_batch(context, token, |context, accepted| {
-                        if let Accepted::Connection(stream, _) = accepted {
+                        if let Accepted::Connection(stream, peer) = accepted {
+                            peers.push(peer);
                             let token = connections.insert(stream).unwrap();
                             let stream = connections.get_mut(token).unwrap();
                             context.register(stream, token).unwrap();
@@ -116,7 +123,7 @@ fn fixture() -> (EventLoop<u32>, Echo) {
 #[test]
 fn a_peer_that_writes_and_closes_at_once_gets_its_echo_and_is_forgotten() {
     let (mut event_loop, mut echo) = fixture();
-    let mut client = TcpStream::connect(echo.listener.address()).unwrap();
+    let mut client = TcpStream::connect(echo.listener.address().unwrap()).unwrap();
     client.write_all(b"hello").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     while echo.closed == 0 {
@@ -126,6 +133,27 @@ fn a_peer_that_writes_and_closes_at_once_gets_its_echo_and_is_forgotten() {
     client.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "hello");
     assert!(echo.connections.is_empty());
+}
+
+#[test]
+fn clients_of_a_unix_socket_are_served_and_its_file_goes_when_it_closes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = bind_unix(&path, ListenOptions::default()).unwrap();
+    let mut event_loop = EventLoop::new().unwrap();
+    let mut echo = Echo::on(&mut event_loop, listener);
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.write_all(b"hello").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    while echo.closed == 0 {
+        event_loop.turn(&mut echo, LONG).unwrap();
+    }
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "hello");
+    assert_eq!(echo.peers, [None]);
+    echo.listener.close(event_loop.context());
+    assert!(!path.exists());
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use dwell_evloop::{Accepted, Context, Listener, ReadOutcome, Readiness, Slab, Stream, Token};
+use dwell_evloop::{
+    Accepted, Context, Flushed, Listener, ReadOutcome, Readiness, Slab, Stream, Token,
+};
 use dwell_proto::memcache::ErrorLine;
 use dwell_store::Seconds;
 
@@ -86,11 +88,15 @@ impl StoreServer {
         }
     }
 
-    /// Accepts the clients of `listener` from now on.
+    /// Accepts the clients of `listener` from now on; returns its address, if it has one.
     ///
     /// # Errors
     /// When the loop cannot register it, or there are 16 already.
-    pub fn listen(&mut self, context: &mut Context, listener: Listener) -> io::Result<SocketAddr> {
+    pub fn listen(
+        &mut self,
+        context: &mut Context,
+        listener: Listener,
+    ) -> io::Result<Option<SocketAddr>> {
         let address = listener.address();
         let token = self
             .listeners
@@ -272,9 +278,10 @@ impl Connection {
     /// Writes, then serves and reads in turn until something is exhausted.
     fn advance(&mut self, context: &mut Context, service: &StoreService) -> Next {
         match self.stream.flush() {
-            Ok(true) if self.phase == Phase::Closing => return Next::Close,
-            Ok(true) => {}
-            Ok(false) => return Next::Wait,
+            Ok(Flushed::All) if self.phase == Phase::Closing => return Next::Close,
+            Ok(Flushed::All) => {}
+            Ok(Flushed::Blocked) => return Next::Wait,
+            Ok(Flushed::More) => return Next::Again,
             Err(_) => return Next::Close,
         }
         let mut turn = Turn {

@@ -13,11 +13,15 @@ pub(super) const LISTENERS_MAX: usize = 64;
 const LAST_BATCHES_MAX: usize = 64;
 
 impl Http {
-    /// Accepts the clients of `listener` from now on.
+    /// Accepts the clients of `listener` from now on; returns its address, if it has one.
     ///
     /// # Errors
     /// When the loop cannot register it, or there are 64 already.
-    pub fn listen(&mut self, context: &mut Context, listener: Listener) -> io::Result<SocketAddr> {
+    pub fn listen(
+        &mut self,
+        context: &mut Context,
+        listener: Listener,
+    ) -> io::Result<Option<SocketAddr>> {
         let address = listener.address();
         let token = self
             .listeners

@@ -15,7 +15,7 @@ use crate::connection::{Connection, Peer, Phase};
 use crate::date::Start;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
-use dwell_evloop::{Context, ReadOutcome, Readiness, Token};
+use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Stream, Token};
 use std::time::Duration;
 
 /// How long a peer may take to read the last answer.
@@ -54,7 +54,7 @@ impl<A: App> Visit<'_, A> {
             // A reset: nobody is left to read an answer.
             return Fate::Close;
         }
-        if readiness.is_writable() && connection.stream.queued_bytes() > 0 {
+        if readiness.is_writable() && !connection.stream.is_flushed() {
             return self.flush();
         }
         self.advance()
@@ -144,14 +144,19 @@ impl<A: App> Visit<'_, A> {
     /// The socket takes output again.
     fn flush(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        let before = connection.stream.queued_bytes();
-        match connection.stream.flush() {
-            Err(_) => Fate::Close,
+        let before = unsent(&connection.stream);
+        let Ok(flushed) = connection.stream.flush() else {
+            return Fate::Close;
+        };
+        if flushed == Flushed::More {
+            self.context.again(self.token, Readiness::WRITABLE);
+        }
+        match flushed {
             // Answers to requests before the held one.
-            Ok(_) if connection.phase == Phase::Held => self.tell_closed(),
-            Ok(true) => self.resume(),
-            Ok(false) => {
-                if connection.stream.queued_bytes() < before {
+            _ if connection.phase == Phase::Held => self.tell_closed(),
+            Flushed::All => self.resume(),
+            Flushed::Blocked | Flushed::More => {
+                if unsent(&connection.stream) < before {
                     self.context.arm(self.token, self.limits.write_timeout);
                 }
                 Fate::Keep
@@ -280,7 +285,7 @@ impl<A> Visit<'_, A> {
     /// An answer is out whose successors were not looked at: goes on with them in the next turn.
     fn resume(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        let goes_on = connection.stream.queued_bytes() == 0 && !connection.finished;
+        let goes_on = connection.stream.is_flushed() && !connection.finished;
         if goes_on && connection.has_input() {
             self.receive(true);
             self.context.again(self.token, Readiness::default());
@@ -294,9 +299,12 @@ impl<A> Visit<'_, A> {
     /// `served` says that a request was answered since the deadline was set.
     pub(super) fn rest(&mut self, served: bool) -> Fate {
         let connection = &mut *self.connection;
-        if connection.stream.queued_bytes() > 0 {
+        if !connection.stream.is_flushed() {
             connection.phase = Phase::Writing;
             self.context.arm(self.token, self.limits.write_timeout);
+            if connection.stream.flushed() == Flushed::More {
+                self.context.again(self.token, Readiness::WRITABLE);
+            }
             return Fate::Keep;
         }
         if connection.finished {
@@ -367,6 +375,11 @@ impl<A> Visit<'_, A> {
             Ok(_) | Err(_) => Fate::Close,
         }
     }
+}
+
+/// Bytes that the socket has yet to take, of memory and of files.
+fn unsent(stream: &Stream) -> u64 {
+    stream.queued_bytes() as u64 + stream.queued_file_bytes()
 }
 
 pub(super) fn arm_hold(context: &mut Context, token: Token, timeout: Option<Duration>) {

@@ -210,6 +210,7 @@ impl Fixture {
         let address = server
             .http
             .listen(event_loop.context(), group.remove(0))
+            .unwrap()
             .unwrap();
         Self {
             event_loop,

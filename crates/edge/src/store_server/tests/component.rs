@@ -46,7 +46,10 @@ impl Rig {
         let listener = bind_group(any, 1, ListenOptions::default())
             .unwrap()
             .remove(0);
-        let address = server.listen(event_loop.context(), listener).unwrap();
+        let address = server
+            .listen(event_loop.context(), listener)
+            .unwrap()
+            .unwrap();
         Self {
             event_loop,
             driver: Server(server),

@@ -1,0 +1,139 @@
+//! The system's socket beneath a stream.
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// A non-blocking socket of either family.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Pieces that one system call is offered.
+pub(super) const PARTS_PER_WRITE: usize = 16;
+
+impl Socket {
+    pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => (&*socket).read(buffer),
+            Socket::Unix(socket) => (&*socket).read(buffer),
+        }
+    }
+
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => (&*socket).write(bytes),
+            Socket::Unix(socket) => (&*socket).write(bytes),
+        }
+    }
+
+    fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => (&*socket).write_vectored(slices),
+            Socket::Unix(socket) => (&*socket).write_vectored(slices),
+        }
+    }
+
+    /// One write of at most [`PARTS_PER_WRITE`] parts; zero when the socket is full.
+    ///
+    /// `more` says that something follows at once, for which a short segment may wait.
+    pub(super) fn write_parts(&self, parts: &[&[u8]], more: bool) -> io::Result<usize> {
+        loop {
+            let result = if let ([single], false) = (parts, more) {
+                self.write(single)
+            } else {
+                let mut slices = [IoSlice::new(&[]); PARTS_PER_WRITE];
+                for (slice, part) in slices.iter_mut().zip(parts) {
+                    *slice = IoSlice::new(part);
+                }
+                let slices = &slices[..parts.len().min(PARTS_PER_WRITE)];
+                if more {
+                    self.write_before_more(slices)
+                } else {
+                    self.write_vectored(slices)
+                }
+            };
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                other => return other,
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn write_before_more(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+        let mut control = SendAncillaryBuffer::default();
+        Ok(sendmsg(self, slices, &mut control, flags)?)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn write_before_more(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_vectored(slices)
+    }
+
+    pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match self {
+            Socket::Tcp(socket) => socket.take_error(),
+            Socket::Unix(socket) => socket.take_error(),
+        }
+    }
+
+    pub(super) fn peer_address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Socket::Tcp(socket) => socket.peer_addr().map(Some),
+            Socket::Unix(socket) => socket.peer_addr().map(|_| None),
+        }
+    }
+
+    pub(super) fn local_address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Socket::Tcp(socket) => socket.local_addr().map(Some),
+            Socket::Unix(socket) => socket.local_addr().map(|_| None),
+        }
+    }
+
+    pub(super) fn shutdown_write(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),
+            Socket::Unix(socket) => socket.shutdown(Shutdown::Write),
+        }
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Socket::Tcp(socket) => socket,
+            Socket::Unix(socket) => socket,
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(socket) => socket.as_fd(),
+            Socket::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Source for Socket {
+    fn register(&mut self, registry: &Registry, token: Token, want: Interest) -> io::Result<()> {
+        self.source().register(registry, token, want)
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, want: Interest) -> io::Result<()> {
+        self.source().reregister(registry, token, want)
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        self.source().deregister(registry)
+    }
+}
