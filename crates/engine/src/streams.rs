@@ -1,0 +1,385 @@
+//! Raw byte streams as a component of a driver: any protocol can live on the loop.
+
+mod connection;
+mod visit;
+
+use connection::{Connection, State};
+pub use connection::{StreamEnd, StreamRef};
+use dwell_evloop::{Accepted, Context, INPUT_BYTES, Listener, Readiness, Slab, Stream, Token};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use visit::Visit;
+
+/// Listeners of one component.
+const LISTENERS_MAX: usize = 1024;
+
+/// Bounds of a [`Streams`] component; each but the idle timeout has a finite default.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLimits {
+    /// Connections held at once; more are closed as they come. Default 100,000.
+    pub connections_max: usize,
+    /// Input that is kept because the app has not used it. Default 32 KiB.
+    pub input_bytes_max: usize,
+    /// Output that may wait for the socket; a write beyond it is refused. Default 1 MiB.
+    pub output_bytes_max: usize,
+    /// From the start of a connect to its end. Default 10 s.
+    pub connect_timeout: Duration,
+    /// For which the peer may take nothing of what is queued for it. Default 30 s.
+    pub write_timeout: Duration,
+    /// For which nothing may come or go; none by default, as a raw protocol may be silent.
+    pub idle_timeout: Option<Duration>,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 100_000,
+            input_bytes_max: 32 * 1024,
+            output_bytes_max: 1024 * 1024,
+            connect_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
+            idle_timeout: None,
+        }
+    }
+}
+
+/// A program on raw streams: it is told what happens on each of them.
+///
+/// Shape: every stream that was [`opened`](Self::opened), adopted or begun by
+/// [`Streams::connect`] ends in exactly one [`closed`](Self::closed).
+pub trait StreamApp {
+    /// A client came on the listener that was given `listener_tag`.
+    fn opened(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, listener_tag: u64);
+
+    /// An outbound connection is established.
+    fn connected(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
+        let _ = (context, stream);
+    }
+
+    /// Bytes came; returns how many of `input` were used.
+    ///
+    /// Shape: `input` begins with what earlier calls left over; what this one leaves is kept, up
+    /// to [`StreamLimits::input_bytes_max`], beyond which the stream ends.
+    fn data(
+        &mut self,
+        context: &mut Context,
+        stream: &mut StreamRef<'_>,
+        input: &[u8],
+    ) -> usize;
+
+    /// The peer sends no more. By default the stream is closed after what is queued for it.
+    fn peer_closed(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
+        let _ = context;
+        stream.close();
+    }
+
+    /// The socket took output: `taken` bytes since the last call.
+    fn written(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, taken: usize) {
+        let _ = (context, stream, taken);
+    }
+
+    /// All that was queued is out, after a time in which something was.
+    fn drained(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
+        let _ = (context, stream);
+    }
+
+    /// The stream is gone; `token` names nothing from now on.
+    fn closed(&mut self, context: &mut Context, token: Token, tag: u64, end: StreamEnd);
+
+    /// A client was turned away, because there are too many or no descriptor is left.
+    fn refused(&mut self, context: &mut Context) {
+        let _ = context;
+    }
+}
+
+/// Raw streams on one loop: accepted, connected, or taken over from a protocol that upgraded.
+///
+/// An idle stream owns no buffer, and costs an entry of at most 128 bytes.
+#[derive(Debug)]
+pub struct Streams {
+    kind_listener: u8,
+    limits: StreamLimits,
+    listeners: Slab<ListenerEntry>,
+    connections: Slab<Connection>,
+}
+
+#[derive(Debug)]
+struct ListenerEntry {
+    listener: Listener,
+    tag: u64,
+}
+
+impl Streams {
+    /// Makes a component without listeners; no other component of the loop may use its kinds.
+    ///
+    /// # Panics
+    /// When `limits.input_bytes_max` is not below the loop's input buffer, [`INPUT_BYTES`].
+    pub fn new(kind_listener: u8, kind_connection: u8, limits: StreamLimits) -> Self {
+        assert!(
+            limits.input_bytes_max < INPUT_BYTES,
+            "kept input must fit the input buffer"
+        );
+        Self {
+            kind_listener,
+            limits,
+            listeners: Slab::new(kind_listener, LISTENERS_MAX),
+            connections: Slab::new(kind_connection, limits.connections_max),
+        }
+    }
+
+    /// Streams open now, those included that are connecting or closing.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Accepts the clients of `listener` from now on; each is announced with `tag`.
+    ///
+    /// # Errors
+    /// When the loop cannot register it, or there are 1024 already.
+    pub fn listen(
+        &mut self,
+        context: &mut Context,
+        listener: Listener,
+        tag: u64,
+    ) -> io::Result<Token> {
+        let entry = ListenerEntry { listener, tag };
+        let token = self
+            .listeners
+            .insert(entry)
+            .map_err(|_| io::Error::other(format!("listeners exceed {LISTENERS_MAX}")))?;
+        if let Some(entry) = self.listeners.get_mut(token)
+            && let Err(error) = entry.listener.register(context, token)
+        {
+            self.listeners.remove(token);
+            return Err(error);
+        }
+        Ok(token)
+    }
+
+    /// Stops listening; the streams accepted before live on. False where there is no such listener.
+    pub fn unlisten(&mut self, context: &mut Context, listener: Token) -> bool {
+        match self.listeners.remove(listener) {
+            Some(entry) => {
+                context.disarm(listener);
+                entry.listener.close(context);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Starts connecting to `address`; [`StreamApp::connected`] or [`StreamApp::closed`] follows.
+    ///
+    /// # Errors
+    /// When no socket can be made, the system refuses at once, or there are too many streams.
+    pub fn connect(
+        &mut self,
+        context: &mut Context,
+        address: SocketAddr,
+        tag: u64,
+    ) -> io::Result<Token> {
+        let stream = Stream::connect(address)?;
+        self.adopt_connecting(context, stream, tag)
+    }
+
+    /// Takes over a socket that is connecting; as [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// When the loop cannot register it, or there are too many streams.
+    pub fn adopt_connecting(
+        &mut self,
+        context: &mut Context,
+        stream: Stream,
+        tag: u64,
+    ) -> io::Result<Token> {
+        let token = self.insert(context, stream, tag, State::Connecting)?;
+        context.arm(token, self.limits.connect_timeout);
+        Ok(token)
+    }
+
+    /// Takes over a connected stream that is registered with no loop, and the bytes that were
+    /// read from it but not used; those are handed to [`StreamApp::data`] in the next turn.
+    ///
+    /// # Errors
+    /// When the loop cannot register it, or there are too many streams.
+    pub fn adopt(
+        &mut self,
+        context: &mut Context,
+        stream: Stream,
+        input: Vec<u8>,
+        tag: u64,
+    ) -> io::Result<Token> {
+        let token = self.insert(context, stream, tag, State::Open)?;
+        if let Some(connection) = self.connections.get_mut(token) {
+            connection.set_input(input);
+            // What came before the registration is told by it, but the kept input is not.
+            context.again(token, Readiness::READABLE);
+            visit::arm(context, token, connection, &self.limits);
+        }
+        Ok(token)
+    }
+
+    /// A socket of this component is ready.
+    pub fn ready<A: StreamApp>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        app: &mut A,
+    ) {
+        if token.kind() == self.kind_listener {
+            self.accept(context, token, app);
+        } else {
+            self.visit(context, token, app, |visit| visit.ready(readiness));
+        }
+    }
+
+    /// The deadline of a token of this component has passed.
+    pub fn expired<A: StreamApp>(&mut self, context: &mut Context, token: Token, app: &mut A) {
+        if token.kind() == self.kind_listener {
+            self.accept(context, token, app);
+        } else {
+            self.visit(context, token, app, |visit| visit.expired());
+        }
+    }
+
+    /// Lets `act` work on one stream, from outside its callbacks; `None` where it is gone.
+    ///
+    /// Shape: what `act` ends is told by [`StreamApp::closed`] in the next turn, not before this
+    /// returns.
+    pub fn with_stream<T>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        act: impl FnOnce(&mut StreamRef<'_>) -> T,
+    ) -> Option<T> {
+        let connection = self.connections.get_mut(token)?;
+        let was_readable = connection.is_readable();
+        let result = act(&mut StreamRef {
+            token,
+            connection,
+            limits: &self.limits,
+        });
+        let resumed = !was_readable && connection.is_readable();
+        if connection.is_ending() || connection.has_written() || resumed {
+            context.again(token, Readiness::default());
+        }
+        if connection.times_output != (connection.stream.queued_bytes() > 0) {
+            visit::arm(context, token, connection, &self.limits);
+        }
+        Some(result)
+    }
+
+    /// Writes a copy of `bytes`; false when nothing was taken: it is full, closing or gone.
+    pub fn write(&mut self, context: &mut Context, token: Token, bytes: &[u8]) -> bool {
+        self.with_stream(context, token, |stream| stream.write(bytes))
+            .unwrap_or(false)
+    }
+
+    /// Closes a stream in order: what is queued goes out first. Does nothing where it is gone.
+    pub fn close(&mut self, context: &mut Context, token: Token) {
+        self.with_stream(context, token, |stream| stream.close());
+    }
+
+    /// Ends a stream without sending what is queued. Does nothing where it is gone.
+    pub fn abort(&mut self, context: &mut Context, token: Token) {
+        self.with_stream(context, token, |stream| stream.abort());
+    }
+
+    /// Stops reading, so that the peer's sending is held back by the kernel's window.
+    pub fn pause(&mut self, context: &mut Context, token: Token) {
+        self.with_stream(context, token, |stream| stream.pause());
+    }
+
+    /// Reads again.
+    pub fn resume(&mut self, context: &mut Context, token: Token) {
+        self.with_stream(context, token, |stream| stream.resume());
+    }
+
+    /// Ends every stream that is left, and every listener.
+    pub fn close_all<A: StreamApp>(&mut self, context: &mut Context, app: &mut A) {
+        let listeners: Vec<_> = self.listeners.tokens().collect();
+        for token in listeners {
+            self.unlisten(context, token);
+        }
+        let connections: Vec<_> = self.connections.tokens().collect();
+        for token in connections {
+            self.visit(context, token, app, |visit| visit.end(StreamEnd::Aborted));
+        }
+    }
+
+    fn insert(
+        &mut self,
+        context: &mut Context,
+        stream: Stream,
+        tag: u64,
+        state: State,
+    ) -> io::Result<Token> {
+        let limit = self.limits.connections_max;
+        let token = self
+            .connections
+            .insert(Connection::new(stream, tag, state))
+            .map_err(|_| io::Error::other(format!("streams exceed {limit}")))?;
+        if let Some(connection) = self.connections.get_mut(token)
+            && let Err(error) = context.register(&mut connection.stream, token)
+        {
+            self.connections.remove(token);
+            return Err(error);
+        }
+        Ok(token)
+    }
+
+    fn accept<A: StreamApp>(&mut self, context: &mut Context, token: Token, app: &mut A) {
+        let Some(entry) = self.listeners.get_mut(token) else {
+            return;
+        };
+        let tag = entry.tag;
+        // The table is borrowed by the callbacks, so the batch is taken first.
+        let mut batch = Vec::new();
+        let mut exhausted = false;
+        entry
+            .listener
+            .accept_batch(context, token, |_, accepted| match accepted {
+                Accepted::Connection(stream, ..) => batch.push(stream),
+                Accepted::Drained => {}
+                Accepted::Exhausted(_) => exhausted = true,
+            });
+        if exhausted {
+            app.refused(context);
+        }
+        for stream in batch {
+            match self.insert(context, stream, 0, State::Open) {
+                Ok(token) => self.visit(context, token, app, |visit| visit.opened(tag)),
+                Err(_) => app.refused(context),
+            }
+        }
+    }
+
+    /// Acts on one connection and takes it out of the table when that was its end.
+    fn visit<A: StreamApp>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        app: &mut A,
+        act: impl FnOnce(&mut Visit<'_, A>),
+    ) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        let mut visit = Visit {
+            context,
+            app,
+            connection,
+            token,
+            limits: &self.limits,
+        };
+        act(&mut visit);
+        if let Some(end) = visit.settle()
+            && let Some(connection) = self.connections.remove(token)
+        {
+            context.disarm(token);
+            app.closed(context, token, connection.tag, end);
+        }
+    }
+}

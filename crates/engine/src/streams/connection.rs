@@ -1,0 +1,290 @@
+//! One raw stream: where it stands, and what may be done with it.
+
+use super::StreamLimits;
+use bytes::Bytes;
+use dwell_evloop::{Stream, Token};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+/// Where a stream stands. The deadline of its token means what the state says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// The connect is under way; the deadline gives it up.
+    Connecting,
+    /// Both sides may send. The deadline is of the queued output, or of idleness.
+    Open,
+    /// What is queued goes out, then our side is closed; the deadline gives it up.
+    Closing,
+    /// Our side is closed; input is discarded, so that the peer reads what was sent instead of a
+    /// reset. The deadline closes it.
+    Lingering,
+    /// It is over, and is taken out of the table when its visit ends.
+    Ended(StreamEnd),
+}
+
+/// How a stream came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum StreamEnd {
+    /// In order: all that was queued is out.
+    Closed,
+    /// By [`StreamRef::abort`]; what was queued is lost.
+    Aborted,
+    /// The connect failed.
+    ConnectFailed(io::ErrorKind),
+    /// The connect took longer than [`StreamLimits::connect_timeout`].
+    ConnectTimeout,
+    /// The connection failed: a reset, for one.
+    Failed(io::ErrorKind),
+    /// The peer took nothing for longer than [`StreamLimits::write_timeout`].
+    WriteTimeout,
+    /// Nothing came or went for [`StreamLimits::idle_timeout`].
+    IdleTimeout,
+    /// The app left more input unused than [`StreamLimits::input_bytes_max`].
+    InputFull {
+        /// The most bytes allowed.
+        limit: usize,
+    },
+}
+
+impl StreamEnd {
+    /// Whether it ended as one of the two sides wanted.
+    pub fn is_orderly(self) -> bool {
+        matches!(self, Self::Closed | Self::Aborted | Self::IdleTimeout)
+    }
+}
+
+impl fmt::Display for StreamEnd {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => out.write_str("closed"),
+            Self::Aborted => out.write_str("aborted"),
+            Self::ConnectFailed(kind) => write!(out, "connect failed: {kind}"),
+            Self::ConnectTimeout => out.write_str("connect timed out"),
+            Self::Failed(kind) => write!(out, "connection failed: {kind}"),
+            Self::WriteTimeout => out.write_str("peer takes no output"),
+            Self::IdleTimeout => out.write_str("idle for too long"),
+            Self::InputFull { limit } => write!(out, "unused input exceeds {limit} bytes"),
+        }
+    }
+}
+
+/// An entry of the table; what an idle stream costs.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: Stream,
+    /// Input the app has not used; empty, and without memory, while there is none.
+    pub(super) tail: Vec<u8>,
+    pub(super) tag: u64,
+    /// Bytes the app has written since it was last told what the socket took.
+    pub(super) offered: usize,
+    pub(super) state: State,
+    /// The socket may hold input, or the end of it, that was not read.
+    pub(super) unread: bool,
+    /// `tail` was not offered to the app since it was given or reading began again.
+    pub(super) tail_is_new: bool,
+    pub(super) paused: bool,
+    /// The peer has ended its sending side.
+    pub(super) peer_closed: bool,
+    /// The app was told so.
+    pub(super) peer_closed_told: bool,
+    /// Output is queued, and the app is owed the news when it is out.
+    pub(super) blocked: bool,
+    /// The deadline is of queued output, not of idleness.
+    pub(super) times_output: bool,
+}
+
+impl Connection {
+    pub(super) fn new(stream: Stream, tag: u64, state: State) -> Self {
+        Self {
+            stream,
+            tail: Vec::new(),
+            tag,
+            offered: 0,
+            state,
+            unread: false,
+            tail_is_new: false,
+            paused: false,
+            peer_closed: false,
+            peer_closed_told: false,
+            blocked: false,
+            times_output: false,
+        }
+    }
+
+    pub(super) fn set_input(&mut self, input: Vec<u8>) {
+        self.tail_is_new = !input.is_empty();
+        self.tail = input;
+    }
+
+    /// Whether there is input the app can be given, or the news of its end.
+    pub(super) fn is_readable(&self) -> bool {
+        let end_is_news = self.peer_closed && !self.peer_closed_told;
+        let has_news = self.unread || self.tail_is_new || end_is_news;
+        self.state == State::Open && !self.paused && has_news
+    }
+
+    /// Whether something has to be done before it can rest.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.state, State::Closing | State::Ended(_))
+    }
+
+    /// Whether the socket took output the app was not told of.
+    pub(super) fn has_written(&self) -> bool {
+        self.offered > self.stream.queued_bytes()
+    }
+
+    /// Keeps what is left of `input`, which began with the tail kept before.
+    pub(super) fn keep(&mut self, input: &[u8], used: usize) {
+        self.tail_is_new = false;
+        if input.len() < self.tail.len() {
+            // What was taken over with the stream is more than the buffer holds.
+            self.tail_is_new = used > 0;
+            self.tail.drain(..used);
+        } else if used == 0 {
+            self.tail.extend_from_slice(&input[self.tail.len()..]);
+        } else if used < input.len() {
+            self.tail = input[used..].to_vec();
+        } else if self.tail.capacity() > 0 {
+            self.tail = Vec::new();
+        }
+    }
+}
+
+/// One stream, for as long as a callback lasts.
+#[derive(Debug)]
+pub struct StreamRef<'a> {
+    pub(super) token: Token,
+    pub(super) connection: &'a mut Connection,
+    pub(super) limits: &'a StreamLimits,
+}
+
+impl StreamRef<'_> {
+    /// Its name, valid until [`StreamApp::closed`](super::StreamApp::closed).
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// What the app has given it, 0 at first; handed back with its end.
+    pub fn tag(&self) -> u64 {
+        self.connection.tag
+    }
+
+    /// Gives it a number of the app's own.
+    pub fn set_tag(&mut self, tag: u64) {
+        self.connection.tag = tag;
+    }
+
+    /// Writes a copy of `bytes`: through to the socket, and what that refuses to the queue.
+    ///
+    /// Shape: false when nothing was taken, because the queue [is full](Self::is_full) or the
+    /// stream is closing. One write may go beyond the bound, by its own size.
+    pub fn write(&mut self, bytes: &[u8]) -> bool {
+        self.accepts_output() && {
+            let written = self.connection.stream.write(bytes);
+            self.wrote(bytes.len(), &written);
+            true
+        }
+    }
+
+    /// As [`write`](Self::write), but queued by reference.
+    pub fn write_shared(&mut self, bytes: Bytes) -> bool {
+        self.accepts_output() && {
+            let offered = bytes.len();
+            let written = self.connection.stream.write_shared(&[], bytes);
+            self.wrote(offered, &written);
+            true
+        }
+    }
+
+    /// Bytes that wait for the socket to take them.
+    pub fn queued_bytes(&self) -> usize {
+        self.connection.stream.queued_bytes()
+    }
+
+    /// Whether a write would be refused until the peer has taken some.
+    pub fn is_full(&self) -> bool {
+        self.queued_bytes() >= self.limits.output_bytes_max
+    }
+
+    /// Whether it is on its way to its end.
+    pub fn is_closing(&self) -> bool {
+        !matches!(
+            self.connection.state,
+            State::Open | State::Connecting
+        )
+    }
+
+    /// Whether the connect is still under way.
+    pub fn is_connecting(&self) -> bool {
+        self.connection.state == State::Connecting
+    }
+
+    /// Whether reading is paused.
+    pub fn is_paused(&self) -> bool {
+        self.connection.paused
+    }
+
+    /// Closes it in order: what is queued goes out first, then the peer reads the end.
+    pub fn close(&mut self) {
+        let connection = &mut *self.connection;
+        match connection.state {
+            State::Open => connection.state = State::Closing,
+            State::Connecting => connection.state = State::Ended(StreamEnd::Aborted),
+            State::Closing | State::Lingering | State::Ended(_) => {}
+        }
+    }
+
+    /// Ends it without sending what is queued.
+    pub fn abort(&mut self) {
+        if !matches!(self.connection.state, State::Ended(_)) {
+            self.connection.state = State::Ended(StreamEnd::Aborted);
+        }
+    }
+
+    /// Stops reading, so that the peer's sending is held back by the kernel's window.
+    pub fn pause(&mut self) {
+        self.connection.paused = true;
+    }
+
+    /// Reads again; input that was left unused is handed out again too.
+    pub fn resume(&mut self) {
+        let connection = &mut *self.connection;
+        connection.tail_is_new |= connection.paused && !connection.tail.is_empty();
+        connection.paused = false;
+    }
+
+    /// The peer's address, asked of the system at each call; `None` when it is gone or unix.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.connection.stream.peer_address().ok().flatten()
+    }
+
+    /// The address of our end; `None` for a unix stream.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.connection.stream.local_address().ok().flatten()
+    }
+
+    fn accepts_output(&self) -> bool {
+        self.connection.state == State::Open && !self.is_full()
+    }
+
+    fn wrote(&mut self, offered: usize, written: &io::Result<()>) {
+        let connection = &mut *self.connection;
+        connection.offered += offered;
+        match written {
+            Ok(()) => connection.blocked |= connection.stream.queued_bytes() > 0,
+            Err(error) => connection.state = State::Ended(StreamEnd::Failed(error.kind())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_stream_is_small() {
+        assert!(size_of::<Connection>() <= 96, "{}", size_of::<Connection>());
+    }
+}

@@ -1,0 +1,283 @@
+//! What one raw stream does next.
+//!
+//! | state | leaves it when |
+//! |---|---|
+//! | `Connecting` | the connect ends: `Open` or `Ended`; too slow: `Ended` |
+//! | `Open` | the app closes: `Closing`; a failure, a deadline, an abort: `Ended` |
+//! | `Closing` | all output is out: `Lingering` where input may be unread, else `Ended` |
+//! | `Lingering` | the peer has ended its side, or time is up: `Ended` |
+
+use super::connection::{Connection, State, StreamEnd, StreamRef};
+use super::{StreamApp, StreamLimits};
+use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Token};
+use std::time::Duration;
+
+/// How long a peer may take to read the last bytes.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One stream with all that acting on it needs, looked up once for an event.
+pub(super) struct Visit<'v, A> {
+    pub(super) context: &'v mut Context,
+    pub(super) app: &'v mut A,
+    pub(super) connection: &'v mut Connection,
+    pub(super) token: Token,
+    pub(super) limits: &'v StreamLimits,
+}
+
+impl<A: StreamApp> Visit<'_, A> {
+    /// A client came.
+    pub(super) fn opened(&mut self, listener_tag: u64) {
+        arm(self.context, self.token, self.connection, self.limits);
+        self.call(|app, context, stream| app.opened(context, stream, listener_tag));
+    }
+
+    /// The socket is ready, or its turn has come again.
+    pub(super) fn ready(&mut self, readiness: Readiness) {
+        self.connection.unread |= readiness.is_readable();
+        self.connection.peer_closed |= readiness.is_read_closed();
+        match self.connection.state {
+            State::Connecting => self.connecting(readiness),
+            State::Open => {
+                if readiness.is_writable() {
+                    self.flush();
+                }
+                if self.connection.is_readable() {
+                    self.read();
+                }
+            }
+            State::Closing if readiness.is_writable() => self.flush(),
+            State::Lingering => self.discard(),
+            State::Closing | State::Ended(_) => {}
+        }
+    }
+
+    /// The deadline of the state has passed.
+    pub(super) fn expired(&mut self) {
+        let queued = self.connection.stream.queued_bytes() > 0;
+        self.end(match self.connection.state {
+            State::Connecting => StreamEnd::ConnectTimeout,
+            State::Open | State::Closing if queued => StreamEnd::WriteTimeout,
+            State::Open => StreamEnd::IdleTimeout,
+            State::Closing | State::Lingering => StreamEnd::Closed,
+            State::Ended(end) => end,
+        });
+    }
+
+    /// Ends it now; the first end counts.
+    pub(super) fn end(&mut self, end: StreamEnd) {
+        if !matches!(self.connection.state, State::Ended(_)) {
+            self.connection.state = State::Ended(end);
+        }
+    }
+
+    /// Does what the callbacks asked for; tells the end, when this is one.
+    pub(super) fn settle(&mut self) -> Option<StreamEnd> {
+        if !matches!(self.connection.state, State::Ended(_)) {
+            self.tell_written();
+        }
+        if self.connection.state == State::Closing && self.connection.stream.queued_bytes() == 0 {
+            self.linger();
+        }
+        if let State::Ended(end) = self.connection.state {
+            return Some(end);
+        }
+        if self.connection.is_readable() {
+            self.context.again(self.token, Readiness::default());
+        }
+        None
+    }
+
+    fn connecting(&mut self, readiness: Readiness) {
+        if !readiness.is_writable() {
+            return;
+        }
+        match self.connection.stream.connect_error() {
+            Ok(None) => {
+                self.connection.state = State::Open;
+                arm(self.context, self.token, self.connection, self.limits);
+                self.call(|app, context, stream| app.connected(context, stream));
+                if self.connection.is_readable() {
+                    self.read();
+                }
+            }
+            // Writable without an error and without a peer: not connected yet.
+            Ok(Some(error)) if is_pending(&error) && !readiness.is_hangup() => {}
+            Ok(Some(error)) | Err(error) => self.end(StreamEnd::ConnectFailed(error.kind())),
+        }
+    }
+
+    /// Reads once behind the kept tail and hands it out.
+    fn read(&mut self) {
+        let mut input = self.context.take_input();
+        let filled = self.fill(&mut input);
+        if let Some(filled) = filled {
+            if filled > self.connection.tail.len() || self.connection.tail_is_new {
+                self.hand_out(&input[..filled]);
+            }
+            self.tell_closed();
+        }
+        self.context.return_input(input);
+    }
+
+    /// Puts the tail and one read into `input`; returns their size, or nothing after a failure.
+    fn fill(&mut self, input: &mut [u8]) -> Option<usize> {
+        let connection = &mut *self.connection;
+        let kept = connection.tail.len().min(input.len());
+        input[..kept].copy_from_slice(&connection.tail[..kept]);
+        if !connection.unread || kept == input.len() {
+            return Some(kept);
+        }
+        match connection.stream.read(&mut input[kept..]) {
+            Ok(ReadOutcome::More(read)) => Some(kept + read),
+            Ok(ReadOutcome::Drained(read)) => {
+                // What was sent before the end has come with the news of it.
+                connection.unread = false;
+                Some(kept + read)
+            }
+            Ok(ReadOutcome::WouldBlock) => {
+                connection.unread = false;
+                Some(kept)
+            }
+            Ok(ReadOutcome::Closed) => {
+                connection.unread = false;
+                connection.peer_closed = true;
+                Some(kept)
+            }
+            Err(error) => {
+                self.end(StreamEnd::Failed(error.kind()));
+                None
+            }
+        }
+    }
+
+    fn hand_out(&mut self, input: &[u8]) {
+        if !self.connection.times_output {
+            arm(self.context, self.token, self.connection, self.limits);
+        }
+        let used = self.call(|app, context, stream| app.data(context, stream, input));
+        let used = used.min(input.len());
+        if self.connection.state != State::Open {
+            self.connection.tail = Vec::new();
+            return;
+        }
+        self.connection.keep(input, used);
+        let limit = self.limits.input_bytes_max;
+        // A long tail that was taken over is used up in pieces.
+        let is_stuck = !self.connection.paused && !self.connection.tail_is_new;
+        if is_stuck && self.connection.tail.len() > limit {
+            self.end(StreamEnd::InputFull { limit });
+        }
+    }
+
+    /// Tells, once and after everything that came before it, that the peer sends no more.
+    fn tell_closed(&mut self) {
+        let connection = &mut *self.connection;
+        let all_is_read = !connection.unread && !connection.tail_is_new && !connection.paused;
+        let is_news = connection.peer_closed && !connection.peer_closed_told;
+        if is_news && all_is_read && connection.state == State::Open {
+            connection.peer_closed_told = true;
+            self.call(|app, context, stream| app.peer_closed(context, stream));
+        }
+    }
+
+    /// The socket takes output again.
+    fn flush(&mut self) {
+        let before = self.connection.stream.queued_bytes();
+        if before == 0 {
+            return;
+        }
+        match self.connection.stream.flush() {
+            Err(error) => return self.end(StreamEnd::Failed(error.kind())),
+            Ok(Flushed::More) => self.context.again(self.token, Readiness::WRITABLE),
+            Ok(Flushed::All | Flushed::Blocked) => {}
+        }
+        if self.connection.stream.queued_bytes() < before {
+            arm(self.context, self.token, self.connection, self.limits);
+        }
+    }
+
+    /// Tells what the socket took since the last time, and that nothing is left of it.
+    fn tell_written(&mut self) {
+        // An app that writes whenever it is told of a write is told again in the next turn.
+        let offered = std::mem::take(&mut self.connection.offered);
+        let queued = self.connection.stream.queued_bytes();
+        self.connection.offered = queued;
+        let taken = offered.saturating_sub(queued);
+        if taken > 0 {
+            self.call(|app, context, stream| app.written(context, stream, taken));
+        }
+        if self.connection.blocked && self.connection.stream.queued_bytes() == 0 {
+            self.connection.blocked = false;
+            self.call(|app, context, stream| app.drained(context, stream));
+        }
+        let connection = &mut *self.connection;
+        if connection.stream.queued_bytes() > 0 && !self.context.is_armed(self.token) {
+            arm(self.context, self.token, connection, self.limits);
+        }
+        if connection.has_written() {
+            self.context.again(self.token, Readiness::default());
+        }
+    }
+
+    /// All output is out: closes, at once where the peer has nothing more to say.
+    fn linger(&mut self) {
+        let connection = &mut *self.connection;
+        if !connection.unread || connection.stream.shutdown_write().is_err() {
+            self.end(StreamEnd::Closed);
+            return;
+        }
+        connection.state = State::Lingering;
+        connection.tail = Vec::new();
+        self.context.arm(self.token, LINGER_TIMEOUT);
+        self.discard();
+    }
+
+    /// Reads what a lingering peer still sends, so that closing does not reset the output away.
+    fn discard(&mut self) {
+        let mut input = self.context.take_input();
+        let outcome = self.connection.stream.read(&mut input);
+        self.context.return_input(input);
+        match outcome {
+            Ok(ReadOutcome::More(_)) => self.context.again(self.token, Readiness::default()),
+            Ok(ReadOutcome::Drained(_) | ReadOutcome::WouldBlock)
+                if !self.connection.peer_closed =>
+            {
+                self.connection.unread = false;
+            }
+            Ok(_) | Err(_) => self.end(StreamEnd::Closed),
+        }
+    }
+
+    fn call<T>(
+        &mut self,
+        callback: impl FnOnce(&mut A, &mut Context, &mut StreamRef<'_>) -> T,
+    ) -> T {
+        let mut stream = StreamRef {
+            token: self.token,
+            connection: &mut *self.connection,
+            limits: self.limits,
+        };
+        callback(self.app, self.context, &mut stream)
+    }
+}
+
+/// Sets the deadline that queued output or idleness calls for, from now on.
+pub(super) fn arm(
+    context: &mut Context,
+    token: Token,
+    connection: &mut Connection,
+    limits: &StreamLimits,
+) {
+    connection.times_output = connection.stream.queued_bytes() > 0;
+    if connection.times_output {
+        context.arm(token, limits.write_timeout);
+    } else if let Some(timeout) = limits.idle_timeout {
+        context.arm(token, timeout);
+    } else {
+        context.disarm(token);
+    }
+}
+
+fn is_pending(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotConnected
+}
