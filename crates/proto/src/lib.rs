@@ -1,8 +1,10 @@
-//! Codecs without I/O: HTTP/1.1 and the memcached text and meta protocols, both sides.
+//! Codecs without I/O: HTTP/1.1, WebSocket and the memcached text and meta protocols, both sides.
 //!
 //! Every decoder is given bytes and says how many it used; incomplete input is progress, not an
-//! error. Nothing here reads a clock, touches a socket or allocates per message.
+//! error. Nothing here reads a clock, touches a socket or allocates for a message that comes in
+//! one piece.
 #![forbid(unsafe_code)]
 
 pub mod http1;
 pub mod memcache;
+pub mod websocket;
