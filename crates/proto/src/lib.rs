@@ -1,4 +1,4 @@
-//! Codecs without I/O: HTTP/1.1, WebSocket and the memcached text and meta protocols, both sides.
+//! Codecs without I/O: HTTP/1.1, WebSocket, server-sent events and memcached, both sides of each.
 //!
 //! Every decoder is given bytes and says how many it used; incomplete input is progress, not an
 //! error. Nothing here reads a clock, touches a socket or allocates for a message that comes in
@@ -7,4 +7,5 @@
 
 pub mod http1;
 pub mod memcache;
+pub mod sse;
 pub mod websocket;

@@ -1,0 +1,201 @@
+//! Reading an event stream.
+
+use super::SseError;
+
+/// Takes events out of the bytes of a stream.
+///
+/// Shape: holds one unfinished event and one unfinished line. Bytes that are not UTF-8 become
+/// replacement characters, as in browsers; what follows the last empty line is never an event.
+///
+/// ```
+/// use dwell_proto::sse::EventStreamDecoder;
+///
+/// let mut decoder = EventStreamDecoder::new(1024);
+/// let step = decoder.decode(b": hello\n\nevent: price\nda")?;
+/// assert_eq!((step.consumed, step.event), (24, None));
+/// let step = decoder.decode(b"ta: 41\n\ndata: next")?;
+/// assert_eq!(step.consumed, 8);
+/// let received = step.event.expect("an event");
+/// assert_eq!((received.event, received.data), ("price", "41"));
+/// # Ok::<(), dwell_proto::sse::SseError>(())
+/// ```
+///
+/// Source: WHATWG HTML sections 9.2.5 and 9.2.6.
+#[derive(Debug)]
+pub struct EventStreamDecoder {
+    event_bytes_max: usize,
+    /// The beginning of a line of which the end has not come.
+    line: Vec<u8>,
+    /// What the fields of the unfinished event said; each line of data with a line feed.
+    event: String,
+    data: String,
+    id: String,
+    /// What the last event that was handed out said, as it was borrowed.
+    last_event_id: String,
+    retry: Option<u64>,
+    /// Whether a line feed at the front belongs to the carriage return before it.
+    after_carriage_return: bool,
+    is_first_line: bool,
+    /// Whether `event` and `data` were handed out and are to be forgotten.
+    dispatched: bool,
+}
+
+/// What one call of [`EventStreamDecoder::decode`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventStreamStep<'a> {
+    /// How many bytes of the input are used up; give the rest to the next call.
+    pub consumed: usize,
+    /// What has come; `None` if all the input was used up without it.
+    pub event: Option<ReceivedEvent<'a>>,
+}
+
+/// An event as a client sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedEvent<'a> {
+    /// The type of the event: `message` if the server gave none.
+    pub event: &'a str,
+    /// The content, with line feeds between its lines.
+    pub data: &'a str,
+    /// The id of this event or of the last one before it that had one; may be empty.
+    pub last_event_id: &'a str,
+}
+
+impl EventStreamDecoder {
+    /// A decoder at the beginning of a stream.
+    ///
+    /// Units: `event_bytes_max` is in bytes, and bounds each line as well as the content and type
+    /// of an event.
+    pub fn new(event_bytes_max: usize) -> Self {
+        Self {
+            event_bytes_max,
+            line: Vec::new(),
+            event: String::new(),
+            data: String::new(),
+            id: String::new(),
+            last_event_id: String::new(),
+            retry: None,
+            after_carriage_return: false,
+            is_first_line: true,
+            dispatched: false,
+        }
+    }
+
+    /// Takes bytes from the front of `input`, up to the end of the next event.
+    ///
+    /// # Errors
+    /// [`SseError::EventTooBig`]; close the connection.
+    pub fn decode(&mut self, input: &[u8]) -> Result<EventStreamStep<'_>, SseError> {
+        if std::mem::take(&mut self.dispatched) {
+            self.event.clear();
+            self.data.clear();
+        }
+        let mut consumed = 0;
+        while !self.dispatched && consumed < input.len() {
+            consumed += self.take_line(&input[consumed..])?;
+        }
+        let event = self.dispatched.then(|| self.received());
+        Ok(EventStreamStep { consumed, event })
+    }
+
+    /// Units: milliseconds to wait before connecting again, if the server has said so.
+    pub fn retry(&self) -> Option<u64> {
+        self.retry
+    }
+
+    /// What to send as `Last-Event-ID` when connecting again; nothing if it is empty.
+    pub fn last_event_id(&self) -> &str {
+        &self.last_event_id
+    }
+
+    /// Takes a line, or what there is of it: how many bytes that was.
+    fn take_line(&mut self, input: &[u8]) -> Result<usize, SseError> {
+        if std::mem::take(&mut self.after_carriage_return) && input.starts_with(b"\n") {
+            return Ok(1);
+        }
+        let end = memchr::memchr2(b'\r', b'\n', input);
+        let piece = &input[..end.unwrap_or(input.len())];
+        self.check_size(self.line.len() + piece.len())?;
+        let Some(end) = end else {
+            self.line.extend_from_slice(piece);
+            return Ok(piece.len());
+        };
+        self.after_carriage_return = input[end] == b'\r';
+        if self.line.is_empty() {
+            self.end_line(piece)?;
+        } else {
+            let mut line = std::mem::take(&mut self.line);
+            line.extend_from_slice(piece);
+            self.end_line(&line)?;
+        }
+        Ok(end + 1)
+    }
+
+    fn end_line(&mut self, line: &[u8]) -> Result<(), SseError> {
+        let line = match line.strip_prefix(BYTE_ORDER_MARK) {
+            Some(line) if self.is_first_line => line,
+            _ => line,
+        };
+        self.is_first_line = false;
+        if line.is_empty() {
+            self.dispatch();
+            return Ok(());
+        }
+        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+        let name = &line[..colon];
+        let value = line.get(colon + 1..).unwrap_or_default();
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match name {
+            b"event" => {
+                self.check_size(self.data.len() + value.len())?;
+                self.event = String::from_utf8_lossy(value).into_owned();
+            }
+            b"data" => {
+                self.check_size(self.event.len() + self.data.len() + value.len())?;
+                self.data.push_str(&String::from_utf8_lossy(value));
+                self.data.push('\n');
+            }
+            b"id" if !value.contains(&0) => {
+                self.id = String::from_utf8_lossy(value).into_owned();
+            }
+            b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
+                let digits = std::str::from_utf8(value).unwrap_or_default();
+                self.retry = digits.parse().ok().or(self.retry);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What an empty line does.
+    fn dispatch(&mut self) {
+        self.last_event_id.clone_from(&self.id);
+        if self.data.is_empty() {
+            self.event.clear();
+        } else {
+            self.data.pop();
+            self.dispatched = true;
+        }
+    }
+
+    fn received(&self) -> ReceivedEvent<'_> {
+        ReceivedEvent {
+            event: match &self.event[..] {
+                "" => "message",
+                event => event,
+            },
+            data: &self.data,
+            last_event_id: &self.last_event_id,
+        }
+    }
+
+    fn check_size(&self, length: usize) -> Result<(), SseError> {
+        let limit = self.event_bytes_max;
+        if length > limit {
+            return Err(SseError::EventTooBig { limit, length });
+        }
+        Ok(())
+    }
+}
+
+/// U+FEFF, which may stand before the first line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

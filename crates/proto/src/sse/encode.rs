@@ -1,0 +1,106 @@
+//! Writing an event stream.
+
+use super::SseError;
+
+/// One event of a stream.
+///
+/// ```
+/// use dwell_proto::sse::{Event, SseError};
+///
+/// let mut out = Vec::new();
+/// let event = Event { event: Some("price"), retry: Some(2_000), ..Event::new("41") };
+/// event.encode(&mut out)?;
+/// assert_eq!(out, b"event: price\nretry: 2000\ndata: 41\n\n");
+/// let broken = Event { event: Some("a\nb"), ..Event::new("") };
+/// assert_eq!(broken.encode(&mut out), Err(SseError::EventType));
+/// # Ok::<(), SseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// The type of the event; browsers take an event without one for a `message`.
+    pub event: Option<&'a str>,
+    /// The content, of any number of lines. Line ends of any kind reach the client as line feeds.
+    pub data: &'a str,
+    /// What the client sends as `Last-Event-ID` after this event; an empty one takes back what it
+    /// had.
+    pub id: Option<&'a str>,
+    /// Units: milliseconds the client waits before it connects again, from now on.
+    pub retry: Option<u64>,
+}
+
+impl<'a> Event<'a> {
+    /// An event with nothing but content.
+    pub fn new(data: &'a str) -> Self {
+        Self {
+            event: None,
+            data,
+            id: None,
+            retry: None,
+        }
+    }
+
+    /// Appends the event, with the empty line that sends it off.
+    ///
+    /// # Errors
+    /// [`SseError::EventType`] or [`SseError::Id`] for what the format cannot carry; nothing is
+    /// then written.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), SseError> {
+        if self.event.is_some_and(|event| event.contains(['\r', '\n'])) {
+            return Err(SseError::EventType);
+        }
+        if self.id.is_some_and(|id| id.contains(['\r', '\n', '\0'])) {
+            return Err(SseError::Id);
+        }
+        if let Some(event) = self.event {
+            line(out, "event: ", event);
+        }
+        if let Some(id) = self.id {
+            line(out, "id: ", id);
+        }
+        if let Some(retry) = self.retry {
+            line(out, "retry: ", itoa::Buffer::new().format(retry));
+        }
+        for data in lines(self.data) {
+            line(out, "data: ", data);
+        }
+        out.push(b'\n');
+        Ok(())
+    }
+}
+
+/// Appends a comment, which clients pass over: a heartbeat.
+///
+/// ```
+/// use dwell_proto::sse;
+///
+/// let mut out = Vec::new();
+/// sse::comment(&mut out, "still here");
+/// assert_eq!(out, b": still here\n\n");
+/// ```
+pub fn comment(out: &mut Vec<u8>, text: &str) {
+    for text in lines(text) {
+        line(out, ": ", text);
+    }
+    out.push(b'\n');
+}
+
+fn line(out: &mut Vec<u8>, start: &str, text: &str) {
+    out.reserve(start.len() + text.len() + 1);
+    out.extend_from_slice(start.as_bytes());
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'\n');
+}
+
+/// The lines of a text, which may end in all three ways; there is one more than line ends.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(end) = memchr::memchr2(b'\r', b'\n', text.as_bytes()) else {
+            return rest.take();
+        };
+        let after = &text[end..];
+        rest = after.strip_prefix("\r\n").or(after.get(1..));
+        Some(&text[..end])
+    })
+}
