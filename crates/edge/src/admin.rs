@@ -3,7 +3,9 @@
 use crate::driver::ADMIN_KINDS;
 use crate::metrics::{self, Health, Metrics, StoreFigures};
 use crate::store_server::StoreService;
-use dwell_engine::{App, Body, ExchangeId, Http, Limits, Outcome, Reply, Request, Response};
+use dwell_engine::{
+    App, Body, BodyPlan, ExchangeId, Http, Limits, Outcome, Reply, Request, Response,
+};
 use dwell_evloop::{Context, Listener, Readiness, Token};
 use dwell_proto::http1::RequestHead;
 use std::io;
@@ -92,8 +94,8 @@ impl AdminApp {
 }
 
 impl App for AdminApp {
-    fn body_bytes_max(&mut self, _: &RequestHead<'_, '_>) -> u64 {
-        0
+    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+        BodyPlan::Collect { bytes_max: 0 }
     }
 
     fn request(

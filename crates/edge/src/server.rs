@@ -452,6 +452,7 @@ impl Parts {
             body_timeout: limits.body_timeout,
             idle_timeout: limits.idle_timeout,
             write_timeout: limits.write_timeout,
+            ..Limits::default()
         }
     }
 

@@ -2,7 +2,9 @@
 //!
 //! `cargo run --release -p dwell-engine --example hello -- 127.0.0.1:8000`
 
-use dwell_engine::{App, Body, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request, Response};
+use dwell_engine::{
+    App, Body, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request, Response,
+};
 use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
 use dwell_proto::http1::RequestHead;
 use std::error::Error;
@@ -15,8 +17,8 @@ const KINDS: Kinds = Kinds {
 struct Hello;
 
 impl App for Hello {
-    fn body_bytes_max(&mut self, _: &RequestHead<'_, '_>) -> u64 {
-        1024
+    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+        BodyPlan::Collect { bytes_max: 1024 }
     }
 
     fn request(&mut self, _: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -1,8 +1,8 @@
 //! The one seam: what a program on the engine implements.
 
 use crate::Reply;
-use dwell_evloop::{Context, Token};
-use dwell_proto::http1::RequestHead;
+use dwell_evloop::{Context, Stream, Token};
+use dwell_proto::http1::{RequestHead, Trailers};
 use std::time::Duration;
 
 /// Names one request and the answer owed to it.
@@ -15,7 +15,7 @@ pub struct ExchangeId {
     pub(crate) sequence: u32,
 }
 
-/// A complete request.
+/// A request: complete, or its head where the body is streamed.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// The name to answer by, if not at once.
@@ -24,25 +24,66 @@ pub struct Request<'a> {
     pub head: &'a RequestHead<'a, 'a>,
     /// The head's bytes as received, the empty line included.
     pub head_bytes: &'a [u8],
-    /// The body, its transfer coding removed.
+    /// The body, its transfer coding removed; empty where it is streamed.
     pub body: &'a [u8],
+    /// Whether the body is streamed: [`App::body_data`] brings it as far as it is granted.
+    pub body_follows: bool,
+    /// The trailer fields of a collected body.
+    pub trailers: Trailers<'a>,
+}
+
+/// How the body of a request is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyPlan {
+    /// Gathered, and handed over with the request.
+    Collect {
+        /// More than this gets 413.
+        bytes_max: u64,
+    },
+    /// Handed over in pieces after the head, as far as [`Reply::grant`] or
+    /// [`Http::grant`](crate::Http::grant) allow; ungranted bytes stay in the kernel, whose window
+    /// then stops the sender.
+    Stream {
+        /// More than this gets 413, or ends the connection where an answer has begun.
+        bytes_max: u64,
+    },
+    /// The request is answered with this status, unread.
+    Refuse(u16),
+}
+
+/// A connection that has left HTTP: whoever takes it owns the socket.
+#[derive(Debug)]
+pub struct Detached {
+    /// The socket, with what it has not taken yet of the answer.
+    pub stream: Stream,
+    /// What the client has sent beyond its request.
+    pub input: Vec<u8>,
 }
 
 /// What became of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The [`Reply`] was used; if it was not, the client gets 500.
+    /// The [`Reply`] was used; if it was not, the client gets 500. A streaming answer that is
+    /// open ends here.
     Answered,
-    /// The answer comes later, by [`Http::answer`](crate::Http::answer). Where one was sent
-    /// already, that counts, and the hold is abandoned at once.
+    /// The answer, or the rest of a streaming one, comes later: by
+    /// [`Http::answer`](crate::Http::answer) or [`Http::with_reply`](crate::Http::with_reply).
+    /// Where a complete one was sent already, that counts, and the hold is abandoned at once.
     Held {
         /// Handed back with everything the engine tells of this exchange.
         tag: u64,
         /// When [`App::expired`] is to be called; `None` where the app keeps its own deadline.
         timeout: Option<Duration>,
     },
-    /// The connection is closed: without an answer, or after the one that was sent.
+    /// The connection is closed: without an answer, or after the one that was sent; an open
+    /// streaming answer is cut off.
     Close,
+    /// The connection leaves the component once what was written is out of our hands, and is
+    /// given to [`App::detached`]: after a 101 (RFC 9110 section 15.2.2), or without an answer.
+    Detach {
+        /// Handed back with the connection.
+        tag: u64,
+    },
 }
 
 /// What the engine did by itself, for counting.
@@ -63,10 +104,15 @@ pub enum Event {
 
 /// A program on the engine: it is handed requests and owes each an answer.
 pub trait App {
-    /// How many bytes of body the request may bring; more gets 413.
-    fn body_bytes_max(&mut self, head: &RequestHead<'_, '_>) -> u64;
+    /// The head of a request that has a body is here: decides how the body is taken.
+    fn body(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        head: &RequestHead<'_, '_>,
+    ) -> BodyPlan;
 
-    /// A request is complete.
+    /// A request is complete, or its head where the body is streamed.
     fn request(
         &mut self,
         context: &mut Context,
@@ -74,7 +120,53 @@ pub trait App {
         reply: &mut Reply<'_>,
     ) -> Outcome;
 
+    /// A piece of the streamed body of a held exchange.
+    ///
+    /// Shape: never more than is granted; asked for again with every piece, so the outcome of the
+    /// last one counts.
+    fn body_data(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        tag: u64,
+        data: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let _ = (context, exchange, data, reply);
+        Outcome::Held { tag, timeout: None }
+    }
+
+    /// The streamed body of a held exchange is complete.
+    fn body_end(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        tag: u64,
+        trailers: Trailers<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let _ = (context, exchange, trailers, reply);
+        Outcome::Held { tag, timeout: None }
+    }
+
+    /// The socket has taken all of a streaming answer that was queued; more may be written.
+    ///
+    /// Shape: called only after the socket had refused some.
+    fn drained(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let _ = (context, exchange, reply);
+        Outcome::Held { tag, timeout: None }
+    }
+
     /// The timeout of a held exchange has passed; answer now or hold on.
+    ///
+    /// Shape: the timeout of a hold does not run while queued output or granted body bytes are
+    /// waited for: the engine's own timeouts run then, and what follows them sets it anew.
     fn expired(
         &mut self,
         context: &mut Context,
@@ -95,6 +187,24 @@ pub trait App {
 
     /// Nobody waits for the answer any more.
     fn abandoned(&mut self, context: &mut Context, exchange: ExchangeId, tag: u64);
+
+    /// The connection of an [`Outcome::Detach`] is yours. One that is dropped is closed.
+    fn detached(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        tag: u64,
+        detached: Detached,
+    ) {
+        let _ = (context, exchange, tag, detached);
+    }
+
+    /// A client has connected, with `open` connections here already: give it back to serve it
+    /// here; what is kept is served elsewhere, or closed by being dropped.
+    fn accepted(&mut self, context: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
+        let _ = (context, open);
+        Some(stream)
+    }
 
     /// Something worth counting happened.
     fn event(&mut self, event: Event) {

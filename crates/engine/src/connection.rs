@@ -1,9 +1,9 @@
 //! One client connection: where it stands and what is unfinished.
 
-use crate::app::ExchangeId;
-use crate::reply::Framing;
+use crate::app::{Detached, ExchangeId};
+use crate::reply::{Framing, Outgoing};
 use dwell_evloop::{Stream, Token};
-use dwell_proto::http1::BodyDecoder;
+use dwell_proto::http1::{BodyDecoder, BodyFraming};
 
 /// Where a connection stands. The deadline of its token means what the phase says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,7 +14,8 @@ pub(crate) enum Phase {
     Head,
     /// A head has come and its body is on the way; the deadline answers 408.
     Body,
-    /// The app owes the answer; the deadline is the app's. Nothing is read meanwhile.
+    /// The app owes the answer, or the rest of it; the deadline is the app's unless queued output
+    /// or granted body bytes are waited for. Nothing but these is read meanwhile.
     Held,
     /// The socket refuses output; the deadline closes it. Nothing is read meanwhile.
     Writing,
@@ -36,19 +37,19 @@ pub(crate) enum Peer {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
-    /// Input that no complete message has used yet; empty, and without memory, while idle.
-    pub(crate) tail: Vec<u8>,
+    /// Input that no complete message has used yet; `None` while idle.
+    pub(crate) tail: Option<Box<Tail>>,
     /// A request whose body is on the way.
     pub(crate) incoming: Option<Box<Incoming>>,
     /// What the app said with its hold.
     pub(crate) tag: u64,
     /// Counts requests; the answer to another number than this is nobody's.
     pub(crate) sequence: u32,
-    /// How much of `tail` was searched for the end of a head.
-    pub(crate) scanned: u32,
     pub(crate) phase: Phase,
     /// How the answer to the newest request is framed.
     pub(crate) framing: Framing,
+    /// The streaming answer that is open.
+    pub(crate) outgoing: Outgoing,
     /// The socket may hold input, or the end of it, that was not read.
     pub(crate) unread: bool,
     pub(crate) peer: Peer,
@@ -56,25 +57,78 @@ pub(crate) struct Connection {
     pub(crate) finished: bool,
 }
 
-/// A request in parts.
+/// Input that waits for more; never empty.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    pub(crate) bytes: Vec<u8>,
+    /// How much of it was searched for the end of a head.
+    pub(crate) scanned: usize,
+}
+
+/// A request whose body is on the way.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    pub(crate) head: Vec<u8>,
-    pub(crate) body: Vec<u8>,
     pub(crate) decoder: BodyDecoder,
+    /// The announced size of the body.
+    pub(crate) length: Option<u64>,
+    pub(crate) taking: Taking,
+}
+
+/// What becomes of the bytes of a body.
+#[derive(Debug)]
+pub(crate) enum Taking {
+    /// They are gathered beside the head.
+    Collect { head: Vec<u8>, body: Vec<u8> },
+    /// They go to the app as far as it grants.
+    Stream {
+        credit: u64,
+        received: u64,
+        /// The client waits for a 100 (Continue), which the first grant sends.
+        continue_owed: bool,
+    },
+    /// The answer is out already: they are dropped, up to so many.
+    Discard { left: u64 },
+}
+
+impl Incoming {
+    pub(crate) fn new(framing: BodyFraming, bytes_max: u64, taking: Taking) -> Self {
+        Self {
+            decoder: BodyDecoder::new(framing, bytes_max),
+            length: match framing {
+                BodyFraming::Length(length) => Some(length),
+                _ => None,
+            },
+            taking,
+        }
+    }
+
+    /// Whether an answer given now has to end the connection: the client holds its body back and
+    /// may or may not send it, or has announced more than is read for nothing.
+    pub(crate) fn must_close(&self, unread_body_bytes_max: u64) -> bool {
+        match &self.taking {
+            Taking::Stream {
+                continue_owed: true,
+                ..
+            } => true,
+            Taking::Stream { received, .. } => self
+                .length
+                .is_some_and(|length| length - received > unread_body_bytes_max),
+            Taking::Collect { .. } | Taking::Discard { .. } => false,
+        }
+    }
 }
 
 impl Connection {
     pub(crate) fn new(stream: Stream) -> Self {
         Self {
             stream,
-            tail: Vec::new(),
+            tail: None,
             incoming: None,
             tag: 0,
             sequence: 0,
-            scanned: 0,
             phase: Phase::Idle,
             framing: Framing::default(),
+            outgoing: Outgoing::None,
             unread: false,
             peer: Peer::Open,
             finished: false,
@@ -90,7 +144,23 @@ impl Connection {
 
     /// Whether there is input to look at, here or in the socket.
     pub(crate) fn has_input(&self) -> bool {
-        self.unread || !self.tail.is_empty()
+        self.unread || self.tail.is_some()
+    }
+
+    /// Bytes of a streamed body that the app waits for.
+    pub(crate) fn body_credit(&self) -> u64 {
+        match self.incoming.as_deref() {
+            Some(Incoming {
+                taking: Taking::Stream { credit, .. },
+                ..
+            }) => *credit,
+            _ => 0,
+        }
+    }
+
+    /// Whether the socket has to take output before a streaming answer goes on.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.outgoing.is_open() && self.stream.queued_bytes() > 0
     }
 
     /// Whether the peer has ended its sending side.
@@ -113,7 +183,7 @@ impl Connection {
     pub(crate) fn receiving(&self) -> Phase {
         if self.incoming.is_some() {
             Phase::Body
-        } else if self.tail.is_empty() {
+        } else if self.tail.is_none() {
             Phase::Idle
         } else {
             Phase::Head
@@ -128,14 +198,32 @@ impl Connection {
         }
     }
 
-    /// Keeps what is left of `input`, which began with the tail kept before.
-    pub(crate) fn keep(&mut self, input: &[u8], used: usize) {
-        if used == 0 {
-            self.tail.extend_from_slice(&input[self.tail.len()..]);
-        } else if used < input.len() {
-            self.tail = input[used..].to_vec();
-        } else if self.tail.capacity() > 0 {
-            self.tail = Vec::new();
+    /// The socket, and what its peer has sent beyond what was used.
+    pub(crate) fn detach(self) -> Detached {
+        Detached {
+            stream: self.stream,
+            input: self.tail.map(|tail| tail.bytes).unwrap_or_default(),
+        }
+    }
+
+    /// Keeps what is left of `input`, which began with the tail kept before; `scanned` bytes of it
+    /// were searched for the end of a head.
+    pub(crate) fn keep(&mut self, input: &[u8], used: usize, scanned: usize) {
+        if used == input.len() {
+            self.tail = None;
+            return;
+        }
+        match &mut self.tail {
+            Some(tail) if used == 0 => {
+                tail.bytes.extend_from_slice(&input[tail.bytes.len()..]);
+                tail.scanned = scanned;
+            }
+            tail => {
+                *tail = Some(Box::new(Tail {
+                    bytes: input[used..].to_vec(),
+                    scanned,
+                }));
+            }
         }
     }
 }
@@ -146,6 +234,6 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        assert!(size_of::<Connection>() <= 96, "{}", size_of::<Connection>());
+        assert!(size_of::<Connection>() <= 88, "{}", size_of::<Connection>());
     }
 }

@@ -1,14 +1,16 @@
 //! The component: its table of connections, and what the driver and the app ask of it.
 
 mod accept;
+mod bodies;
+mod exchange;
 mod requests;
 mod visit;
 
-use crate::app::{App, ExchangeId};
+use crate::app::{App, Detached, ExchangeId};
 use crate::connection::{Connection, Phase};
 use crate::date::DateCache;
 use crate::limits::Limits;
-use crate::reply::Response;
+use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, INPUT_BYTES, Listener, Readiness, Slab, Token};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -95,16 +97,58 @@ impl Http {
         exchange: ExchangeId,
         response: &Response<'_>,
     ) -> bool {
-        if !self.is_held(exchange) {
-            return false;
-        }
+        self.with_reply(context, exchange, |reply| reply.send(response))
+            .is_some()
+    }
+
+    /// Lets `make` use the place where the answer to a held exchange goes; `None` when nobody
+    /// waits for it any more.
+    ///
+    /// Shape: an answer that is complete ends the exchange; a streaming one that is open, or none,
+    /// leaves it held as it was. The app is not told of what it does here by itself, nor that the
+    /// connection failed meanwhile: the exchange is gone then.
+    pub fn with_reply<T>(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        make: impl FnOnce(&mut Reply<'_>) -> T,
+    ) -> Option<T> {
+        self.held(exchange)?;
         let (token, mut nobody) = (exchange.token, ());
-        let visit = self.visit(context, token, &mut nobody);
-        let fate = visit.map(|mut visit| visit.answer(response));
-        if fate == Some(Fate::Close) {
+        let mut visit = self.visit(context, token, &mut nobody)?;
+        let mut output = visit.context.take_output();
+        let (result, delivery) = visit.with_reply(&mut output, |_, (), reply| make(reply));
+        if visit.delivered(delivery, output) == Fate::Close {
             self.forget(context, token);
         }
-        true
+        Some(result)
+    }
+
+    /// Lets `bytes` more of the streamed body of a held exchange come; false when nobody waits for
+    /// its answer any more. As [`Reply::grant`].
+    pub fn grant(&mut self, context: &mut Context, exchange: ExchangeId, bytes: u64) -> bool {
+        let granted = self.with_reply(context, exchange, |reply| reply.grant(bytes));
+        if let Some(connection) = self.connections.get(exchange.token)
+            && granted.is_some()
+            && connection.body_credit() > 0
+            && !connection.is_blocked()
+        {
+            context.arm(exchange.token, self.limits.body_timeout);
+        }
+        granted.is_some()
+    }
+
+    /// Takes the connection of a held exchange out of the component; `None` when it is gone.
+    pub fn detach(&mut self, context: &mut Context, exchange: ExchangeId) -> Option<Detached> {
+        self.held(exchange)?;
+        let connection = self.forget(context, exchange.token)?;
+        Some(connection.detach())
+    }
+
+    /// Closes the connection of a held exchange at once, whatever was queued for it; false when it
+    /// is gone already. The app is not told.
+    pub fn abort(&mut self, context: &mut Context, exchange: ExchangeId) -> bool {
+        self.is_held(exchange) && self.forget(context, exchange.token).is_some()
     }
 
     /// Whether the answer to `exchange` is still owed and waited for.
@@ -125,11 +169,11 @@ impl Http {
         if !self.is_held(exchange) {
             return false;
         }
-        if let Some(connection) = self.connections.get_mut(exchange.token) {
-            connection.hold(tag);
-            visit::arm_hold(context, exchange.token, timeout);
-            if connection.is_peer_closed() {
-                context.again(exchange.token, Readiness::default());
+        let mut nobody = ();
+        if let Some(mut visit) = self.visit(context, exchange.token, &mut nobody) {
+            visit.hold(tag, timeout);
+            if visit.connection.is_peer_closed() {
+                visit.context.again(exchange.token, Readiness::default());
             }
         }
         true
@@ -171,10 +215,12 @@ impl Http {
             limits: &self.limits,
             start,
             draining: self.draining,
+            served: false,
+            scanned: 0,
         })
     }
 
-    /// Closes a connection whose visit ended so; whoever still owes it an answer is told.
+    /// Takes out a connection whose visit ended so; whoever still owes it an answer is told.
     fn settle<A: App>(
         &mut self,
         context: &mut Context,
@@ -182,11 +228,19 @@ impl Http {
         fate: Option<Fate>,
         app: &mut A,
     ) {
-        if fate == Some(Fate::Close)
-            && let Some(connection) = self.forget(context, token)
-            && connection.phase == Phase::Held
-        {
-            app.abandoned(context, connection.exchange(token), connection.tag);
+        let tag = match fate {
+            None | Some(Fate::Keep) => return,
+            Some(Fate::Close) => None,
+            Some(Fate::Detach(tag)) => Some(tag),
+        };
+        let Some(connection) = self.forget(context, token) else {
+            return;
+        };
+        let exchange = connection.exchange(token);
+        if let Some(tag) = tag {
+            app.detached(context, exchange, tag, connection.detach());
+        } else if connection.phase == Phase::Held {
+            app.abandoned(context, exchange, connection.tag);
         }
     }
 

@@ -13,8 +13,10 @@ mod date;
 mod http;
 mod limits;
 mod reply;
+mod streams;
 
-pub use app::{App, Event, ExchangeId, Outcome, Request};
+pub use app::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Request};
 pub use http::{Http, Kinds};
 pub use limits::Limits;
-pub use reply::{Body, Reply, Response};
+pub use reply::{Body, Reply, Response, WriteError};
+pub use streams::{StreamApp, StreamEnd, StreamLimits, StreamRef, Streams};

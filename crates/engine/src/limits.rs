@@ -12,9 +12,16 @@ pub struct Limits {
     pub connections_max: usize,
     /// Requests answered on one connection before it is closed. Default 100,000.
     pub requests_per_connection_max: u32,
+    /// Bytes of a body the app did not read that are read all the same, so that the connection can
+    /// go on after the answer; with more left it is closed. Default 256 KiB.
+    pub unread_body_bytes_max: u64,
+    /// Bytes of a streaming answer that may wait for a slow reader before more is refused.
+    /// Default 1 MiB.
+    pub output_bytes_max: usize,
     /// From the first byte of a request to the end of its head. Default 10 s.
     pub header_timeout: Duration,
-    /// From the end of the head to the end of the body. Default 30 s.
+    /// From the end of the head to the end of a collected body; of a streamed one, from grant or
+    /// piece to the next piece. Default 30 s.
     pub body_timeout: Duration,
     /// From an answer to the first byte of the next request. Default 75 s.
     pub idle_timeout: Duration,
@@ -28,6 +35,8 @@ impl Default for Limits {
             head: HeadLimits::default(),
             connections_max: 100_000,
             requests_per_connection_max: 100_000,
+            unread_body_bytes_max: 256 * 1024,
+            output_bytes_max: 1024 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

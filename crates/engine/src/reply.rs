@@ -1,18 +1,26 @@
-//! Writing one answer.
+//! Writing one answer: at once, in pieces, or byte for byte.
+
+mod outgoing;
+mod raw;
 
 use crate::date::Start;
 use bytes::Bytes;
 use dwell_evloop::Stream;
 use dwell_proto::http1::{Version, encode};
+use std::fmt;
 use std::net::SocketAddr;
+
+pub(crate) use outgoing::Outgoing;
+use raw::{RawAnswer, RawProgress};
 
 /// An answer to be written.
 ///
-/// Shape: the engine adds `Date`, `Content-Length` and, where needed, `Connection`; it leaves the
-/// body out for HEAD, 1xx, 204 and 304 (RFC 9110 sections 6.4.1 and 9.3.2).
+/// Shape: the engine adds `Date`, `Content-Length` or `Transfer-Encoding`, and, where needed,
+/// `Connection`; none of them may be among `fields`, but for the `Connection: Upgrade` of a 101.
+/// It leaves the body out for HEAD, 1xx, 204 and 304 (RFC 9110 sections 6.4.1 and 9.3.2).
 #[derive(Debug)]
 pub struct Response<'a> {
-    /// The status code, 200 to 599.
+    /// The status code: 200 to 599, or 101.
     pub status: u16,
     /// Further fields, in order; values are sanitised on the way out.
     pub fields: &'a [(&'a str, &'a [u8])],
@@ -31,24 +39,69 @@ pub enum Body<'a> {
     Slice(&'a [u8]),
     /// Bytes many answers share; a large body is never copied, not even for a slow reader.
     Shared(Bytes),
+    /// Bytes that are written by and by, with [`Reply::write`], of this size in all if it is
+    /// known. Of an unknown one they go out as chunks, to an HTTP/1.0 client until the connection
+    /// closes.
+    Stream(Option<u64>),
 }
 
 impl Body<'_> {
-    /// Its size in bytes; 0 where it is not known.
-    pub fn len(&self) -> u64 {
+    /// Its size in bytes, as far as it is known.
+    pub fn len(&self) -> Option<u64> {
         match self {
-            Body::Empty => 0,
-            Body::Absent(length) => length.unwrap_or(0),
-            Body::Slice(bytes) => bytes.len() as u64,
-            Body::Shared(bytes) => bytes.len() as u64,
+            Body::Empty => Some(0),
+            Body::Absent(length) | Body::Stream(length) => *length,
+            Body::Slice(bytes) => Some(bytes.len() as u64),
+            Body::Shared(bytes) => Some(bytes.len() as u64),
         }
     }
 
-    /// Whether it has no bytes.
+    /// Whether it is known to have no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == Some(0)
     }
 }
+
+/// Why a piece of an answer was not taken; nothing of it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// No streaming answer is open: none was begun, or it has ended.
+    NotOpen,
+    /// So much waits for the reader that no more is taken until the app is told that it has gone.
+    Full {
+        /// [`Limits::output_bytes_max`](crate::Limits::output_bytes_max).
+        limit: usize,
+        /// Bytes that wait.
+        queued: usize,
+    },
+    /// The piece goes beyond the announced size.
+    TooLong {
+        /// What is left of the announced size.
+        limit: u64,
+        /// The size of the piece.
+        length: u64,
+    },
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOpen => f.write_str("no streaming answer is open"),
+            Self::Full { limit, queued } => {
+                write!(f, "queued output exceeds {limit} bytes: {queued}")
+            }
+            Self::TooLong { limit, length } => {
+                write!(
+                    f,
+                    "piece exceeds {limit} bytes left of the announced length: {length}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
 
 /// What of a request decides how its answer is framed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,6 +118,12 @@ pub struct Reply<'a> {
     pub(crate) stream: &'a mut Stream,
     pub(crate) start: Start<'a>,
     pub(crate) framing: Framing,
+    pub(crate) outgoing: &'a mut Outgoing,
+    pub(crate) output_bytes_max: usize,
+    /// The body of the request stands in the way of another request behind it.
+    pub(crate) must_close: bool,
+    /// Body bytes that the app wants by now.
+    pub(crate) granted: u64,
     pub(crate) sent: bool,
     /// The socket has failed.
     pub(crate) failed: bool,
@@ -74,6 +133,8 @@ pub struct Reply<'a> {
 const ANSWER_BYTES: usize = 1024;
 /// Bodies up to this size are copied next to their head; larger ones are written by reference.
 const COPY_BYTES_MAX: usize = 16 * 1024;
+/// Output of one callback that is gathered before it is written.
+const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
 impl Reply<'_> {
     /// The client's address, asked of the system at each call; `None` when it is gone.
@@ -86,34 +147,72 @@ impl Reply<'_> {
         self.framing.keep_alive = false;
     }
 
-    /// Whether an answer was sent.
+    /// Whether an answer was sent, or its head where it is a streaming one.
     pub fn is_sent(&self) -> bool {
         self.sent
     }
 
-    /// Sends the answer; a second one to the same request is ignored.
+    /// Whether a streaming answer is open.
+    pub fn is_open(&self) -> bool {
+        self.outgoing.is_open()
+    }
+
+    /// Bytes of output that wait for the reader.
+    pub fn queued_bytes(&self) -> usize {
+        self.stream.queued_bytes() + self.output.len()
+    }
+
+    /// Lets so many more bytes of a streamed body come.
+    ///
+    /// Shape: [`App::body_data`](crate::App::body_data) follows, not before this callback ends.
+    /// The first grant sends the 100 (Continue) that a client waits for, unless an answer was
+    /// begun before it.
+    pub fn grant(&mut self, bytes: u64) {
+        self.granted = self.granted.saturating_add(bytes);
+    }
+
+    /// Sends an informational answer before the final one; 103 (RFC 8297), for one.
+    ///
+    /// Shape: does nothing after the final answer was begun, for a client of HTTP/1.0, which does
+    /// not know them (RFC 9110 section 15.2), or for a status that is not 100 or 102 to 199.
+    pub fn informational(&mut self, status: u16, fields: &[(&str, &[u8])]) {
+        if self.sent || self.framing.is_http10 || !matches!(status, 100 | 102..=199) {
+            return;
+        }
+        encode::status_line(self.output, Version::Http11, status);
+        for (name, value) in fields {
+            encode::field(self.output, name, value);
+        }
+        encode::end_of_head(self.output);
+    }
+
+    /// Sends the answer, or with [`Body::Stream`] its head; a second one to the same request is
+    /// ignored.
     pub fn send(&mut self, response: &Response<'_>) {
         if self.sent {
             return;
         }
         self.sent = true;
+        self.framing.keep_alive &= !self.must_close;
+        let bodiless = self.framing.is_head || is_bodiless(response.status);
+        if let Body::Stream(length) = response.body {
+            *self.outgoing = match length {
+                _ if bodiless => Outgoing::Bodiless,
+                Some(length) => Outgoing::Length(length),
+                None if self.framing.is_http10 => Outgoing::UntilClose,
+                None => Outgoing::Chunked,
+            };
+            let until_close = matches!(*self.outgoing, Outgoing::UntilClose);
+            self.framing.keep_alive &= !until_close;
+        }
         self.head(response);
-        if self.framing.is_head || is_bodiless(response.status) {
+        if bodiless {
             return;
         }
         match &response.body {
-            Body::Empty | Body::Absent(_) => {}
+            Body::Empty | Body::Absent(_) | Body::Stream(_) => {}
             Body::Slice(bytes) => self.output.extend_from_slice(bytes),
-            Body::Shared(bytes) if bytes.len() <= COPY_BYTES_MAX => {
-                self.output.extend_from_slice(bytes);
-            }
-            Body::Shared(bytes) => {
-                self.failed = self
-                    .stream
-                    .write_shared(self.output, bytes.clone())
-                    .is_err();
-                self.output.clear();
-            }
+            Body::Shared(bytes) => self.append_shared(bytes),
         }
     }
 
@@ -129,6 +228,133 @@ impl Reply<'_> {
         });
     }
 
+    /// Writes a piece of the open streaming answer; nothing for no bytes.
+    ///
+    /// # Errors
+    /// [`WriteError`]: a piece is taken whole or not at all. What an answer to HEAD, or one of
+    /// status 204 or 304, would have brought is taken and dropped.
+    pub fn write(&mut self, data: &[u8]) -> Result<(), WriteError> {
+        self.open_piece(data.len())?;
+        if data.is_empty() || matches!(self.outgoing, Outgoing::Bodiless) {
+            return Ok(());
+        }
+        self.outgoing.before(data.len(), self.output);
+        self.output.extend_from_slice(data);
+        self.outgoing.after(self.output);
+        self.spill();
+        Ok(())
+    }
+
+    /// As [`write`](Self::write); a large piece is not copied, not even for a slow reader.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_shared(&mut self, data: &Bytes) -> Result<(), WriteError> {
+        self.open_piece(data.len())?;
+        if data.is_empty() || matches!(self.outgoing, Outgoing::Bodiless) {
+            return Ok(());
+        }
+        self.outgoing.before(data.len(), self.output);
+        self.append_shared(data);
+        self.outgoing.after(self.output);
+        self.spill();
+        Ok(())
+    }
+
+    /// Ends the open streaming answer; trailer fields go out where it is chunked, and nowhere
+    /// else.
+    ///
+    /// Shape: an answer that is shorter than was announced is cut off by closing the connection,
+    /// so that the client does not take it for whole (RFC 9112 section 8).
+    ///
+    /// # Errors
+    /// [`WriteError::NotOpen`].
+    pub fn finish(&mut self, trailers: &[(&str, &[u8])]) -> Result<(), WriteError> {
+        if !self.outgoing.is_open() {
+            return Err(WriteError::NotOpen);
+        }
+        self.framing.keep_alive &= self.outgoing.end(trailers, self.output);
+        Ok(())
+    }
+
+    /// Writes bytes of an answer just as they are, status line and all.
+    ///
+    /// Shape: for those who have a whole answer in their hands, in any pieces. The engine follows
+    /// it: where its own framing says that it ends, the exchange ends, and what is written beyond
+    /// that closes the connection after it. One whose end cannot be told ends with
+    /// [`finish`](Self::finish) and the connection.
+    ///
+    /// # Errors
+    /// [`WriteError::NotOpen`] after an answer of any other sort was begun;
+    /// [`WriteError::Full`].
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        if !self.sent {
+            self.sent = true;
+            self.framing.keep_alive &= !self.must_close;
+            *self.outgoing = Outgoing::Raw(Box::new(RawAnswer::new(self.framing.is_head)));
+        }
+        self.has_room()?;
+        let Outgoing::Raw(answer) = &mut *self.outgoing else {
+            return Err(WriteError::NotOpen);
+        };
+        match answer.follow(bytes) {
+            RawProgress::Open => {}
+            RawProgress::Done { keep_alive } => {
+                self.framing.keep_alive &= keep_alive;
+                *self.outgoing = Outgoing::None;
+            }
+        }
+        self.output.extend_from_slice(bytes);
+        self.spill();
+        Ok(())
+    }
+
+    /// Whether the open answer takes a piece of this size.
+    fn open_piece(&mut self, length: usize) -> Result<(), WriteError> {
+        let length = length as u64;
+        match &mut *self.outgoing {
+            Outgoing::None | Outgoing::Raw(_) => return Err(WriteError::NotOpen),
+            Outgoing::Length(left) if length > *left => {
+                return Err(WriteError::TooLong {
+                    limit: *left,
+                    length,
+                });
+            }
+            _ => {}
+        }
+        self.has_room()
+    }
+
+    fn has_room(&self) -> Result<(), WriteError> {
+        let queued = self.queued_bytes();
+        if queued > self.output_bytes_max {
+            return Err(WriteError::Full {
+                limit: self.output_bytes_max,
+                queued,
+            });
+        }
+        Ok(())
+    }
+
+    /// Appends body bytes that others share; many are written at once, with what is before them.
+    fn append_shared(&mut self, bytes: &Bytes) {
+        if bytes.len() <= COPY_BYTES_MAX {
+            self.output.extend_from_slice(bytes);
+            return;
+        }
+        let written = self.stream.write_shared(self.output, bytes.clone());
+        self.failed |= written.is_err();
+        self.output.clear();
+    }
+
+    /// Writes what is gathered where it is much.
+    fn spill(&mut self) {
+        if self.output.len() >= GATHERED_BYTES_MAX {
+            self.failed |= self.stream.write(self.output).is_err();
+            self.output.clear();
+        }
+    }
+
     fn head(&mut self, response: &Response<'_>) {
         let output = &mut *self.output;
         output.reserve(ANSWER_BYTES);
@@ -141,13 +367,21 @@ impl Reply<'_> {
         for (name, value) in response.fields {
             encode::field(output, name, value);
         }
-        let is_unknown = matches!(response.body, Body::Absent(None));
-        if !is_bodiless(response.status) && !is_unknown {
-            output.extend_from_slice(b"Content-Length: ");
-            output.extend_from_slice(itoa::Buffer::new().format(response.body.len()).as_bytes());
-            output.extend_from_slice(b"\r\n");
+        match response.body.len() {
+            _ if is_bodiless(response.status) => {}
+            Some(length) => {
+                output.extend_from_slice(b"Content-Length: ");
+                output.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+                output.extend_from_slice(b"\r\n");
+            }
+            None if matches!(response.body, Body::Stream(_)) && !self.framing.is_http10 => {
+                output.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+            }
+            None => {}
         }
-        if !self.framing.keep_alive {
+        if response.status == 101 {
+            // The connection has no next request, and `Connection` is the app's.
+        } else if !self.framing.keep_alive {
             output.extend_from_slice(b"Connection: close\r\n");
         } else if self.framing.is_http10 {
             output.extend_from_slice(b"Connection: keep-alive\r\n");

@@ -10,17 +10,23 @@ use super::{Polls, Source, seconds};
 use crate::config::{KeyError, Methods};
 use crate::demo;
 use crate::metrics::{ClientTimeout, PollOutcome, RefusedStatus, StatusClass};
-use dwell_engine::{App, Body, Event, ExchangeId, Outcome, Reply, Request, Response};
+use dwell_engine::{App, Body, BodyPlan, Event, ExchangeId, Outcome, Reply, Request, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::RequestHead;
 use dwell_store::Expiry;
 
 impl App for Polls {
-    fn body_bytes_max(&mut self, head: &RequestHead<'_, '_>) -> u64 {
-        match self.config.route(head.path) {
+    fn body(
+        &mut self,
+        _context: &mut Context,
+        _exchange: ExchangeId,
+        head: &RequestHead<'_, '_>,
+    ) -> BodyPlan {
+        let bytes_max = match self.config.route(head.path) {
             Some(_) => self.config.limits.poll_body_bytes_max,
             None => self.config.limits.body_bytes_max,
-        }
+        };
+        BodyPlan::Collect { bytes_max }
     }
 
     fn request(

@@ -146,7 +146,7 @@ impl<'a, 'r> To<'a, 'r> {
             method,
             target,
             status: response.status,
-            bytes: if has_body { response.body.len() } else { 0 },
+            bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
             duration: context.now().saturating_duration_since(self.arrived),
             outcome: self.outcome,
         });

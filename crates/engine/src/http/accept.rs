@@ -6,6 +6,7 @@ use crate::connection::Connection;
 use dwell_evloop::{Accepted, Context, Listener, Slab, Stream, Token};
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Listeners of one component.
 pub(super) const LISTENERS_MAX: usize = 64;
@@ -85,31 +86,39 @@ impl Http {
                 app.event(Event::Exhausted);
             }
             Accepted::Connection(stream, _) => {
-                let event = match admit(context, connections, stream) {
-                    Some(token) => {
-                        context.arm(token, idle_timeout);
-                        Event::Accepted
-                    }
-                    None => Event::Refused,
-                };
-                app.event(event);
+                let open = connections.len();
+                if let Some(stream) = app.accepted(context, stream, open) {
+                    let event = admit(context, connections, stream, idle_timeout);
+                    app.event(event);
+                }
             }
         });
         is_last
     }
+
+    /// Serves a client that another listener has accepted.
+    pub fn adopt<A: App>(&mut self, context: &mut Context, stream: Stream, app: &mut A) {
+        let idle_timeout = self.limits.idle_timeout;
+        app.event(admit(context, &mut self.connections, stream, idle_timeout));
+    }
 }
 
-/// Gives a client its place in the table; `None` if there is none left.
+/// Gives a client its place in the table, if there is one left.
 fn admit(
     context: &mut Context,
     connections: &mut Slab<Connection>,
     stream: Stream,
-) -> Option<Token> {
-    let token = connections.insert(Connection::new(stream)).ok()?;
-    let connection = connections.get_mut(token)?;
-    if context.register(&mut connection.stream, token).is_err() {
+    idle_timeout: Duration,
+) -> Event {
+    let Ok(token) = connections.insert(Connection::new(stream)) else {
+        return Event::Refused;
+    };
+    if let Some(connection) = connections.get_mut(token)
+        && context.register(&mut connection.stream, token).is_err()
+    {
         connections.remove(token);
-        return None;
+        return Event::Refused;
     }
-    Some(token)
+    context.arm(token, idle_timeout);
+    Event::Accepted
 }

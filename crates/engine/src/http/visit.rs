@@ -4,17 +4,18 @@
 //! |---|---|
 //! | `Idle` | input comes: `Head`, `Body`, or an answer and `Idle` again |
 //! | `Head`, `Body` | the request is complete: answered or `Held`; too slow: 408 and `Lingering` |
-//! | `Held` | the app answers; the peer leaves |
+//! | `Held` | the answer is complete; the peer leaves; the connection leaves the component |
 //! | `Writing` | the socket has taken everything: on with the input; too slow: closed |
 //! | `Lingering` | the peer has ended its side, or time is up: closed |
 //!
 //! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
 
-use crate::app::{App, Event, Outcome};
-use crate::connection::{Connection, Peer, Phase};
+use super::exchange::Stop;
+use crate::app::{App, Event, ExchangeId};
+use crate::connection::{Connection, Peer, Phase, Taking};
 use crate::date::Start;
 use crate::limits::Limits;
-use crate::reply::{Reply, Response};
+use crate::reply::Framing;
 use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Stream, Token};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) enum Fate {
     Keep,
     Close,
+    /// The connection leaves the component, with the app's tag.
+    Detach(u64),
 }
 
 /// One connection with all that acting on it needs, looked up once for an event.
@@ -40,6 +43,10 @@ pub(super) struct Visit<'v, A> {
     pub(super) limits: &'v Limits,
     pub(super) start: Start<'v>,
     pub(super) draining: bool,
+    /// A request was answered in this visit.
+    pub(super) served: bool,
+    /// How much of an unfinished head was searched for its end.
+    pub(super) scanned: usize,
 }
 
 impl<A: App> Visit<'_, A> {
@@ -65,12 +72,24 @@ impl<A: App> Visit<'_, A> {
         match self.connection.phase {
             Phase::Idle | Phase::Lingering => Fate::Close,
             Phase::Head | Phase::Body => self.time_out(),
-            Phase::Held => self.hold_expired(),
-            Phase::Writing => {
-                self.app.event(Event::WriteTimeout);
-                Fate::Close
+            Phase::Held if self.connection.is_blocked() => self.write_time_out(),
+            Phase::Held if self.connection.body_credit() > 0 => self.time_out(),
+            Phase::Held => {
+                let (exchange, tag) = self.exchange();
+                self.call(|context, app, reply| app.expired(context, exchange, tag, reply))
             }
+            Phase::Writing => self.write_time_out(),
         }
+    }
+
+    fn write_time_out(&mut self) -> Fate {
+        self.app.event(Event::WriteTimeout);
+        Fate::Close
+    }
+
+    /// The held exchange, and what the app said with its hold.
+    fn exchange(&self) -> (ExchangeId, u64) {
+        (self.connection.exchange(self.token), self.connection.tag)
     }
 
     /// The server ends: the next answer is the last.
@@ -94,6 +113,9 @@ impl<A: App> Visit<'_, A> {
         match self.connection.phase {
             Phase::Idle | Phase::Head | Phase::Body if self.connection.has_input() => self.read(),
             Phase::Idle | Phase::Head | Phase::Body | Phase::Writing => Fate::Keep,
+            Phase::Held if self.connection.body_credit() > 0 && self.connection.has_input() => {
+                self.read()
+            }
             Phase::Held => self.tell_closed(),
             Phase::Lingering => self.discard(),
         }
@@ -105,6 +127,7 @@ impl<A: App> Visit<'_, A> {
         let fate = match self.fill(&mut input) {
             None => Fate::Close,
             // Nothing but the end of the stream, or not even that.
+            Some(0) if self.connection.phase == Phase::Held => self.end(Stop::Held, Vec::new()),
             Some(0) => self.rest(false),
             Some(filled) => self.serve(&input[..filled]),
         };
@@ -115,14 +138,21 @@ impl<A: App> Visit<'_, A> {
     /// Puts the tail and one read into `input`; returns their size, or nothing after a reset.
     fn fill(&mut self, input: &mut [u8]) -> Option<usize> {
         let connection = &mut *self.connection;
-        let kept = connection.tail.len();
-        if kept > 0 {
-            input[..kept].copy_from_slice(&connection.tail);
+        let mut kept = 0;
+        if let Some(tail) = &connection.tail {
+            kept = tail.bytes.len();
+            input[..kept].copy_from_slice(&tail.bytes);
+            self.scanned = tail.scanned;
         }
-        if !connection.unread || kept == input.len() {
+        // Of a streamed body no more is read than the app wants; the rest stays in the kernel.
+        let room = match connection.body_credit() {
+            0 => input.len(),
+            credit => usize::try_from(credit).map_or(input.len(), |credit| credit.min(input.len())),
+        };
+        if !connection.unread || kept >= room {
             return Some(kept);
         }
-        match connection.stream.read(&mut input[kept..]).ok()? {
+        match connection.stream.read(&mut input[kept..room]).ok()? {
             ReadOutcome::More(read) => Some(kept + read),
             // All of it: what the peer sent before it ended its side has come with the news of it.
             ReadOutcome::Drained(read) => {
@@ -167,7 +197,8 @@ impl<A: App> Visit<'_, A> {
     /// Lets the app decide, once for each hold, whether a peer that sends no more is waited for.
     pub(super) fn tell_closed(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        if connection.peer != Peer::Closed {
+        // What the peer sent before it ended its side may be a body the app has yet to read.
+        if connection.peer != Peer::Closed || connection.incoming.is_some() {
             return Fate::Keep;
         }
         connection.peer = Peer::ClosedAndTold;
@@ -179,111 +210,28 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
-    fn hold_expired(&mut self) -> Fate {
-        let (exchange, tag) = (self.connection.exchange(self.token), self.connection.tag);
-        let (outcome, delivery) =
-            self.reply(|context, app, reply| app.expired(context, exchange, tag, reply));
-        match (outcome, delivery) {
-            (Outcome::Held { tag, timeout }, Delivery::Nothing) => {
-                self.connection.hold(tag);
-                arm_hold(self.context, self.token, timeout);
-                return self.tell_closed();
-            }
-            // Answered and held at once: it is answered, and the hold is over as it begins.
-            (Outcome::Held { tag, .. }, _) => self.app.abandoned(self.context, exchange, tag),
-            (Outcome::Answered | Outcome::Close, _) => {}
-        }
-        // Whatever comes now, no answer is owed any more.
-        self.connection.phase = Phase::Idle;
-        match (outcome, delivery) {
-            (_, Delivery::Failed) => Fate::Close,
-            (Outcome::Answered, Delivery::Nothing) => self.forgotten(),
-            (outcome, _) => {
-                self.connection.finished |= outcome == Outcome::Close;
-                self.resume()
-            }
-        }
-    }
-
-    /// The app says that it has answered, and has not: the client must not wait for nothing.
-    fn forgotten(&mut self) -> Fate {
-        let mut output = self.context.take_output();
-        self.reject(500, &mut output);
-        self.send(output)
-    }
-
     /// The request does not come to its end in time.
     fn time_out(&mut self) -> Fate {
-        if self.connection.phase == Phase::Head {
-            self.connection.framing = crate::reply::Framing::default();
+        let connection = &mut *self.connection;
+        if connection.phase == Phase::Head {
+            connection.framing = Framing::default();
         }
-        let mut output = self.context.take_output();
-        self.reject(408, &mut output);
-        self.send(output)
-    }
-
-    fn send(&mut self, output: Vec<u8>) -> Fate {
-        let written = self.connection.stream.write(&output);
-        self.context.return_output(output);
-        match written {
-            Ok(()) => self.rest(true),
-            Err(_) => Fate::Close,
+        let is_answered = connection
+            .incoming
+            .as_ref()
+            .is_some_and(|incoming| matches!(incoming.taking, Taking::Discard { .. }));
+        if is_answered {
+            return Fate::Close;
         }
+        let stop = self.fail_held(408);
+        let output = self.context.take_output();
+        self.end(stop, output)
     }
-}
-
-/// What became of a [`Reply`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Delivery {
-    /// No answer was given.
-    Nothing,
-    /// The answer is in the socket or queued.
-    Sent,
-    /// The socket has failed.
-    Failed,
 }
 
 impl<A> Visit<'_, A> {
-    /// Sends the answer of a held exchange.
-    pub(super) fn answer(&mut self, response: &Response<'_>) -> Fate {
-        let ((), delivery) = self.reply(|_, _, reply| reply.send(response));
-        match delivery {
-            Delivery::Failed => Fate::Close,
-            Delivery::Sent | Delivery::Nothing => self.resume(),
-        }
-    }
-
-    /// Lets `make` write one answer and sends it.
-    fn reply<T>(
-        &mut self,
-        make: impl FnOnce(&mut Context, &mut A, &mut Reply<'_>) -> T,
-    ) -> (T, Delivery) {
-        let mut output = self.context.take_output();
-        let connection = &mut *self.connection;
-        let mut reply = Reply {
-            output: &mut output,
-            stream: &mut connection.stream,
-            start: self.start,
-            framing: connection.framing,
-            sent: false,
-            failed: false,
-        };
-        let result = make(self.context, self.app, &mut reply);
-        let (framing, sent, mut failed) = (reply.framing, reply.sent, reply.failed);
-        connection.framing = framing;
-        connection.finished |= sent && !framing.keep_alive;
-        failed |= connection.stream.write(&output).is_err();
-        self.context.return_output(output);
-        let delivery = match (failed, sent) {
-            (true, _) => Delivery::Failed,
-            (false, true) => Delivery::Sent,
-            (false, false) => Delivery::Nothing,
-        };
-        (result, delivery)
-    }
-
     /// An answer is out whose successors were not looked at: goes on with them in the next turn.
-    fn resume(&mut self) -> Fate {
+    pub(super) fn resume(&mut self) -> Fate {
         let connection = &mut *self.connection;
         let goes_on = connection.stream.is_flushed() && !connection.finished;
         if goes_on && connection.has_input() {
@@ -380,11 +328,4 @@ impl<A> Visit<'_, A> {
 /// Bytes that the socket has yet to take, of memory and of files.
 fn unsent(stream: &Stream) -> u64 {
     stream.queued_bytes() as u64 + stream.queued_file_bytes()
-}
-
-pub(super) fn arm_hold(context: &mut Context, token: Token, timeout: Option<Duration>) {
-    match timeout {
-        Some(timeout) => context.arm(token, timeout),
-        None => context.disarm(token),
-    }
 }

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use dwell_engine::{
-    App, Body, Event, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request, Response,
+    App, Body, BodyPlan, Event, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request, Response,
 };
 use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
 use dwell_proto::http1::RequestHead;
@@ -66,8 +66,8 @@ pub(crate) fn text(status: u16, body: &str) -> Response<'_> {
 }
 
 impl App for Script {
-    fn body_bytes_max(&mut self, _: &RequestHead<'_, '_>) -> u64 {
-        100_000
+    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+        BodyPlan::Collect { bytes_max: 100_000 }
     }
 
     fn request(

@@ -1,0 +1,293 @@
+//! One exchange: the app's callbacks with the place for the answer, and what follows from them.
+
+use super::visit::{Fate, Visit};
+use crate::app::{App, Event, Outcome};
+use crate::connection::{Incoming, Phase, Taking};
+use crate::reply::{Framing, Outgoing, Reply};
+use dwell_evloop::{Context, Readiness};
+use dwell_proto::http1::encode;
+use std::time::Duration;
+
+/// What a client that waits for it is sent before its body (RFC 9110 section 10.1.1).
+pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Why serving one piece of input stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    /// All that is complete was answered; the rest waits for more input.
+    Partial,
+    /// The socket does not take the answers.
+    Full,
+    /// The app holds a request.
+    Held,
+    /// The last answer of this connection is given.
+    Last,
+    /// The request cannot be served; the status to answer.
+    Reject(u16),
+    /// The connection leaves the component, with the app's tag.
+    Detach(u64),
+    /// The socket has failed, or the app wants the answer cut off.
+    Failed,
+}
+
+/// What became of a [`Reply`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Delivery {
+    /// No answer was given.
+    Nothing,
+    /// A streaming answer is open.
+    Open,
+    /// The answer is complete.
+    Sent,
+    /// The socket has failed.
+    Failed,
+}
+
+impl<A> Visit<'_, A> {
+    /// Lets `make` use the place of the answer.
+    pub(super) fn with_reply<T>(
+        &mut self,
+        output: &mut Vec<u8>,
+        make: impl FnOnce(&mut Context, &mut A, &mut Reply<'_>) -> T,
+    ) -> (T, Delivery) {
+        let connection = &mut *self.connection;
+        let unread_body_bytes_max = self.limits.unread_body_bytes_max;
+        let must_close = connection
+            .incoming
+            .as_ref()
+            .is_some_and(|incoming| incoming.must_close(unread_body_bytes_max));
+        let sent = connection.outgoing.is_open();
+        let mut reply = Reply {
+            output,
+            stream: &mut connection.stream,
+            start: self.start,
+            framing: connection.framing,
+            outgoing: &mut connection.outgoing,
+            output_bytes_max: self.limits.output_bytes_max,
+            must_close,
+            granted: 0,
+            sent,
+            failed: false,
+        };
+        let result = make(self.context, self.app, &mut reply);
+        let (sent, failed, granted) = (reply.sent, reply.failed, reply.granted);
+        connection.framing = reply.framing;
+        let delivery = match (failed, sent) {
+            (true, _) => Delivery::Failed,
+            (false, false) => Delivery::Nothing,
+            (false, true) if connection.outgoing.is_open() => Delivery::Open,
+            (false, true) => Delivery::Sent,
+        };
+        self.credit(granted, delivery == Delivery::Nothing, output);
+        (result, delivery)
+    }
+
+    /// Adds to what the app wants of a streamed body.
+    fn credit(&mut self, granted: u64, is_unanswered: bool, output: &mut Vec<u8>) {
+        if granted == 0 {
+            return;
+        }
+        if let Some(Incoming {
+            taking:
+                Taking::Stream {
+                    credit,
+                    continue_owed,
+                    ..
+                },
+            ..
+        }) = self.connection.incoming.as_deref_mut()
+        {
+            *credit = credit.saturating_add(granted);
+            if *continue_owed && is_unanswered {
+                output.extend_from_slice(CONTINUE);
+            }
+            // After the head of the final answer nothing may come before its body.
+            *continue_owed = false;
+        }
+    }
+
+    /// Keeps the exchange as the app said.
+    pub(super) fn hold(&mut self, tag: u64, timeout: Option<Duration>) {
+        self.connection.hold(tag);
+        if self.connection.body_credit() > 0 {
+            self.context.arm(self.token, self.limits.body_timeout);
+            return;
+        }
+        match timeout {
+            Some(timeout) => self.context.arm(self.token, timeout),
+            None => self.context.disarm(self.token),
+        }
+    }
+
+    /// The answer is complete: what is left of the request is dropped; says why serving stops, if
+    /// it does.
+    pub(super) fn complete(&mut self) -> Option<Stop> {
+        let left = self.limits.unread_body_bytes_max;
+        let connection = &mut *self.connection;
+        connection.phase = Phase::Idle;
+        self.served = true;
+        if let Some(incoming) = connection.incoming.as_deref_mut() {
+            incoming.taking = Taking::Discard { left };
+            if !connection.framing.keep_alive {
+                connection.incoming = None;
+                connection.unread = true;
+            }
+        }
+        if connection.framing.keep_alive {
+            return None;
+        }
+        connection.finished = true;
+        Some(Stop::Last)
+    }
+
+    /// What was written outside of serving is out: goes on from there.
+    pub(super) fn delivered(&mut self, delivery: Delivery, output: Vec<u8>) -> Fate {
+        let written = output.is_empty() || self.connection.stream.write(&output).is_ok();
+        self.context.return_output(output);
+        match delivery {
+            _ if !written => Fate::Close,
+            Delivery::Failed => Fate::Close,
+            Delivery::Sent => {
+                self.complete();
+                self.resume()
+            }
+            Delivery::Nothing | Delivery::Open => {
+                self.go_on_held();
+                Fate::Keep
+            }
+        }
+    }
+
+    /// A held exchange waits: for the socket to take output, for granted body bytes, or the app.
+    pub(super) fn go_on_held(&mut self) {
+        if self.connection.is_blocked() {
+            self.context.arm(self.token, self.limits.write_timeout);
+        }
+        if self.connection.body_credit() > 0 && self.connection.has_input() {
+            self.context.again(self.token, Readiness::default());
+        }
+    }
+}
+
+impl<A: App> Visit<'_, A> {
+    /// Acts on what the app did with an exchange; says why serving stops, if it does.
+    pub(super) fn conclude(
+        &mut self,
+        outcome: Outcome,
+        delivery: Delivery,
+        output: &mut Vec<u8>,
+    ) -> Option<Stop> {
+        let exchange = self.connection.exchange(self.token);
+        match (outcome, delivery) {
+            (Outcome::Held { tag, timeout }, Delivery::Nothing | Delivery::Open) => {
+                self.hold(tag, timeout);
+                return (self.connection.body_credit() == 0).then_some(Stop::Held);
+            }
+            // Answered and held at once: it is answered, and the hold is over as it begins.
+            (Outcome::Held { tag, .. }, _) => self.app.abandoned(self.context, exchange, tag),
+            (Outcome::Detach { tag }, _) => {
+                self.connection.phase = Phase::Idle;
+                return Some(Stop::Detach(tag));
+            }
+            (Outcome::Answered | Outcome::Close, _) => {}
+        }
+        // Whatever comes now, the app owes nothing any more.
+        self.connection.phase = Phase::Idle;
+        match (outcome, delivery) {
+            (_, Delivery::Failed) | (Outcome::Close, Delivery::Open) => return Some(Stop::Failed),
+            // An app that says it answered but did not: the client must not wait for nothing.
+            (Outcome::Answered, Delivery::Nothing) => return Some(Stop::Reject(500)),
+            (Outcome::Answered, Delivery::Open) => {
+                let connection = &mut *self.connection;
+                connection.framing.keep_alive &= connection.outgoing.end(&[], output);
+            }
+            (Outcome::Close, _) => self.connection.framing.keep_alive = false,
+            _ => {}
+        }
+        self.complete()
+    }
+
+    /// Writes an answer of the engine's own, the last one of the connection.
+    pub(super) fn reject(&mut self, status: u16, output: &mut Vec<u8>) {
+        self.app.event(Event::Rejected(status));
+        let connection = &mut *self.connection;
+        connection.incoming = None;
+        connection.tail = None;
+        connection.finished = true;
+        connection.framing = Framing {
+            keep_alive: false,
+            ..connection.framing
+        };
+        // Whatever the peer still sends is discarded while it reads the answer.
+        connection.unread = true;
+        self.served = true;
+        self.with_reply(output, |_, _, reply| {
+            reply.text(status, encode::reason(status));
+        });
+    }
+
+    /// The held exchange cannot go on because of its client: the app is told, and the client as
+    /// far as no answer was begun.
+    pub(super) fn fail_held(&mut self, status: u16) -> Stop {
+        let connection = &mut *self.connection;
+        if connection.phase != Phase::Held {
+            return Stop::Reject(status);
+        }
+        connection.phase = Phase::Idle;
+        let (exchange, tag) = (connection.exchange(self.token), connection.tag);
+        let is_begun = connection.outgoing.is_open();
+        connection.outgoing = Outgoing::None;
+        self.app.abandoned(self.context, exchange, tag);
+        if is_begun {
+            Stop::Failed
+        } else {
+            Stop::Reject(status)
+        }
+    }
+
+    /// Calls the app back outside of serving input, and goes on from what it did.
+    pub(super) fn call(
+        &mut self,
+        make: impl FnOnce(&mut Context, &mut A, &mut Reply<'_>) -> Outcome,
+    ) -> Fate {
+        let mut output = self.context.take_output();
+        let (outcome, delivery) = self.with_reply(&mut output, make);
+        let stop = self.conclude(outcome, delivery, &mut output);
+        if let Some(stop @ (Stop::Held | Stop::Reject(_) | Stop::Detach(_) | Stop::Failed)) = stop {
+            return self.end(stop, output);
+        }
+        let written = output.is_empty() || self.connection.stream.write(&output).is_ok();
+        self.context.return_output(output);
+        if !written {
+            return Fate::Close;
+        }
+        if self.connection.phase == Phase::Held {
+            self.go_on_held();
+            return Fate::Keep;
+        }
+        self.resume()
+    }
+
+    /// Serving has stopped: writes what there is to write and waits for what comes next.
+    pub(super) fn end(&mut self, stop: Stop, mut output: Vec<u8>) -> Fate {
+        if let Stop::Reject(status) = stop {
+            self.reject(status, &mut output);
+        }
+        let written = output.is_empty() || self.connection.stream.write(&output).is_ok();
+        self.context.return_output(output);
+        match stop {
+            _ if !written => Fate::Close,
+            Stop::Failed => Fate::Close,
+            Stop::Detach(tag) => Fate::Detach(tag),
+            Stop::Held if self.connection.body_credit() > 0 && self.connection.is_at_end() => {
+                // The body the app waits for can no longer become complete.
+                Fate::Close
+            }
+            Stop::Held => {
+                self.go_on_held();
+                self.tell_closed()
+            }
+            Stop::Partial | Stop::Full | Stop::Last | Stop::Reject(_) => self.rest(self.served),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! How the pieces of an open streaming answer are framed.
+
+use super::raw::RawAnswer;
+use dwell_proto::http1::encode;
+
+/// The streaming answer of a connection.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// None is open.
+    None,
+    /// Each piece is a chunk.
+    Chunked,
+    /// The pieces are as they are, and so many bytes are to come.
+    Length(u64),
+    /// The pieces are as they are; the end of the connection ends the answer.
+    UntilClose,
+    /// The answer has a head only, whatever is written.
+    Bodiless,
+    /// The app writes the answer byte for byte.
+    Raw(Box<RawAnswer>),
+}
+
+impl Outgoing {
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    /// Appends what comes before a piece of `length` bytes, and counts it.
+    pub(super) fn before(&mut self, length: usize, output: &mut Vec<u8>) {
+        match self {
+            Self::Chunked => encode::chunk_size(output, length),
+            Self::Length(left) => *left -= length as u64,
+            Self::None | Self::UntilClose | Self::Bodiless | Self::Raw(_) => {}
+        }
+    }
+
+    /// Appends what comes after a piece.
+    pub(super) fn after(&self, output: &mut Vec<u8>) {
+        if matches!(self, Self::Chunked) {
+            output.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Ends the answer; false where only the end of the connection tells the client so, or tells
+    /// it that something is missing.
+    pub(crate) fn end(&mut self, trailers: &[(&str, &[u8])], output: &mut Vec<u8>) -> bool {
+        match std::mem::replace(self, Self::None) {
+            Self::Chunked if trailers.is_empty() => encode::last_chunk(output),
+            Self::Chunked => encode::last_chunk_with(output, trailers),
+            Self::Length(left) => return left == 0,
+            Self::UntilClose | Self::Raw(_) => return false,
+            Self::None | Self::Bodiless => {}
+        }
+        true
+    }
+}
