@@ -1,5 +1,5 @@
-/// How many ids one chunk carries: with its two words of bookkeeping it fills 256 bytes.
-pub(crate) const CHUNK_IDS: usize = 62;
+/// How many ids one chunk carries: with its three words of bookkeeping it fills 256 bytes.
+pub(crate) const CHUNK_IDS: usize = 61;
 
 /// A run of ids, linked to the next run of the same list.
 #[derive(Clone, Copy, Debug)]
@@ -7,6 +7,8 @@ pub(crate) const CHUNK_IDS: usize = 62;
 pub(crate) struct Chunk {
     next: u32,
     count: u32,
+    /// Ids in the chunks that follow.
+    behind: u32,
     ids: [u32; CHUNK_IDS],
 }
 
@@ -14,8 +16,6 @@ pub(crate) struct Chunk {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: u32,
-    /// Ids in all of its chunks.
-    count: u32,
 }
 
 /// The chunks of all lists of a wheel: chunks that a list gives up are used again.
@@ -29,6 +29,7 @@ impl Chunk {
     pub(crate) const EMPTY: Self = Self {
         next: NONE,
         count: 0,
+        behind: 0,
         ids: [0; CHUNK_IDS],
     };
 
@@ -49,18 +50,10 @@ impl Chunk {
 }
 
 impl List {
-    pub(crate) const EMPTY: Self = Self {
-        head: NONE,
-        count: 0,
-    };
+    pub(crate) const EMPTY: Self = Self { head: NONE };
 
     pub(crate) const fn is_empty(self) -> bool {
         self.head == NONE
-    }
-
-    /// How many ids the list holds.
-    pub(crate) const fn count(self) -> usize {
-        self.count as usize
     }
 }
 
@@ -81,7 +74,6 @@ impl ChunkPool {
         let chunk = &mut self.chunks[list.head as usize];
         chunk.ids[chunk.count as usize] = id;
         chunk.count += 1;
-        list.count += 1;
     }
 
     /// Takes the first chunk off the list, giving its place back to the pool.
@@ -95,8 +87,13 @@ impl ChunkPool {
         slot.next = self.free;
         self.free = index;
         list.head = taken.next;
-        list.count -= taken.count;
         Some(taken)
+    }
+
+    /// How many ids the list holds.
+    pub(crate) fn count(&self, list: List) -> usize {
+        let first = self.chunks.get(list.head as usize);
+        first.map_or(0, |chunk| (chunk.count + chunk.behind) as usize)
     }
 
     /// The id at `place` of the list's first chunk, whether or not the list still holds that one.
@@ -132,9 +129,11 @@ impl ChunkPool {
             self.free = self.chunks[index as usize].next;
             index
         };
+        let behind = self.count(*list) as u32;
         let chunk = &mut self.chunks[index as usize];
         chunk.next = list.head;
         chunk.count = 0;
+        chunk.behind = behind;
         list.head = index;
     }
 }
@@ -158,7 +157,7 @@ mod tests {
             for id in 0..500 {
                 pool.push(if id % 2 == 1 { &mut odd } else { &mut even }, id);
             }
-            assert_eq!((odd.count(), even.count()), (250, 250));
+            assert_eq!((pool.count(odd), pool.count(even)), (250, 250));
             let mut ids = Vec::new();
             pool.for_each(odd, |id| ids.push(id));
             while let Some(mut chunk) = pool.take_chunk(&mut even) {
@@ -168,7 +167,7 @@ mod tests {
             ids.sort_unstable();
             assert_eq!(ids, (0..500).collect::<Vec<_>>());
             assert!(odd.is_empty() && even.is_empty());
-            assert_eq!((odd.count(), even.count()), (0, 0));
+            assert_eq!((pool.count(odd), pool.count(even)), (0, 0));
         }
         assert_eq!(pool.allocated(), 2 * 250_usize.div_ceil(CHUNK_IDS));
     }

@@ -11,7 +11,7 @@ use crate::tick::{TICKS_AHEAD_MAX, Tick};
 /// as stale by its tick and dropped when met, or all at once when stale records outnumber the
 /// live ones.
 ///
-/// Shape: 8 bytes per id up to the largest id used, and 4 bytes per record, in chunks of 62. No
+/// Shape: 8 bytes per id up to the largest id used, and 4 bytes per record, in chunks of 61. No
 /// record is filed beyond twice the armed ids plus 1024, and nothing is allocated once ids and
 /// records have reached their peak.
 /// Units: ticks. The tick 2^32 - 1 is never a deadline: whatever is armed for it fires one later.
@@ -234,9 +234,10 @@ impl Wheel {
         self.position = visit;
         self.occupied[level].clear(index);
         self.due = std::mem::replace(&mut self.buckets[level * BUCKETS + index], List::EMPTY);
-        self.records -= self.due.count();
+        let count = self.pool.count(self.due);
+        self.records -= count;
         // Those of the first chunk have nobody before them to ask for their entries.
-        for place in 0..self.due.count().min(CHUNK_IDS) {
+        for place in 0..count.min(CHUNK_IDS) {
             self.prefetch_entry(place);
         }
     }

@@ -55,12 +55,12 @@ async fn all_kinds() {
 async fn moved_three_times() {
     let mut idle = Deadline::new();
     let mut moves = 0;
-    let mut moved = Instant::now();
+    let mut last = Instant::now();
     let mut pause = pin!(sleep(LENGTH));
     poll_fn(|cx| {
         if moves == 0 || (moves < 3 && pause.as_mut().poll(cx).is_ready()) {
             pause.set(sleep(LENGTH));
-            moved = Instant::now();
+            last = Instant::now();
             idle.set(2 * LENGTH, cx.waker());
             moves += 1;
             assert!(pause.as_mut().poll(cx).is_pending());
@@ -68,7 +68,7 @@ async fn moved_three_times() {
         idle.poll_elapsed(cx)
     })
     .await;
-    assert!(moved.elapsed() >= 2 * LENGTH);
+    assert!(last.elapsed() >= 2 * LENGTH);
 }
 
 /// The timer that is lost in the first branch goes on in the next turn of the loop.
@@ -173,12 +173,12 @@ fn a_runtime_that_is_dropped_leaves_nothing_armed() {
         for _ in 0..TASKS {
             let (ours, theirs) = (Arc::clone(&owner), Arc::clone(&owner));
             runtime.spawn(async move {
-                let _ours = ours;
                 sleep(Duration::from_secs(3600)).await;
+                drop(ours);
             });
             let task = executor.spawn(async move {
-                let _theirs = theirs;
                 sleep(Duration::from_secs(3600)).await;
+                drop(theirs);
             });
             task.detach();
         }

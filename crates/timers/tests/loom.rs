@@ -43,6 +43,7 @@ enum Mutant {
     NoHeavyBarrier,
     MarkAfterAdd,
     ParkWithoutALook,
+    ReadWakerAfterLeaving,
 }
 
 /// What the owner does with its timer, in order.
@@ -254,10 +255,23 @@ impl Owner {
                 drop(waker);
                 self.fresh.push(slot);
             }
+            Disarmed::Handed(waker) if self.world.mutant == Mutant::ReadWakerAfterLeaving => {
+                std::mem::forget(waker);
+                drop(waker_read_late(&slot));
+            }
             Disarmed::Handed(waker) => drop(waker),
             Disarmed::Fired => self.fresh.push(slot),
         }
     }
+}
+
+/// The waker as an owner finds it who reads it after having left the slot.
+fn waker_read_late(slot: &Slot) -> Waker {
+    // Free lists are linked through the two words of the waker, so these are they.
+    let (data, vtable) = (slot.next_free(), slot.next_list());
+    // SAFETY: whoever owns the slot by now has written the words of a waker of this file, or those
+    // of two of them: their tables live as long as the program, and only count.
+    unsafe { Waker::new(data, &*vtable.cast::<RawWakerVTable>()) }
 }
 
 /// Runs `steps` against sweeps at `ticks`, and then sweeps on until everything must have fired.
@@ -296,9 +310,9 @@ fn run_replaced(mutant: Mutant, steps: &'static [Step]) {
 }
 
 /// An owner that leaves while the sweeper is deciding, and another that takes the recycled slot.
-fn run_recycled() {
-    explore(None, || {
-        let world = Arc::new(World::new(Mutant::Product));
+fn run_recycled(mutant: Mutant) {
+    explore(None, move || {
+        let world = Arc::new(World::new(mutant));
         let (first_world, second_world) = (Arc::clone(&world), Arc::clone(&world));
         let first = thread::spawn(move || own(Owner::new(first_world), &[Arm(11), Cancel]));
         let second = thread::spawn(move || {
@@ -541,7 +555,7 @@ fn a_replaced_sweeper_leaves_nothing_undone() {
 
 #[test]
 fn a_recycled_slot_keeps_the_wakers_of_its_owners_apart() {
-    run_recycled();
+    run_recycled(Mutant::Product);
 }
 
 #[test]
@@ -568,4 +582,9 @@ fn marking_after_adding_is_found_wrong() {
 #[test]
 fn parking_without_another_look_is_found_wrong() {
     assert!(fails(|| run_parking(Mutant::ParkWithoutALook, &[Arm(12)])));
+}
+
+#[test]
+fn reading_the_waker_after_leaving_its_slot_is_found_wrong() {
+    assert!(fails(|| run_recycled(Mutant::ReadWakerAfterLeaving)));
 }

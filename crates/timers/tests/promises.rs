@@ -1,7 +1,8 @@
 //! What the documentation promises, on a clock moved by hand.
 
 use dwell_timers::{
-    Deadline, Elapsed, ManualClock, Sleep, TICK, Timeout, interval, sleep, timeout, timeout_at,
+    Deadline, Elapsed, ManualClock, Sleep, TICK, Timeout, interval, sleep, sleep_until, timeout,
+    timeout_at,
 };
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -248,6 +249,51 @@ fn an_interval_that_was_forgotten_ticks_once() {
 }
 
 #[test]
+fn an_interval_below_a_tick_ticks_once_in_a_tick() {
+    let clock = ManualClock::install();
+    let mut ticks = interval(Duration::from_nanos(1));
+    let cx = Context::from_waker(Waker::noop());
+    assert!(ticks.poll_tick(&cx).is_ready());
+    for _ in 0..5 {
+        assert!(ticks.poll_tick(&cx).is_pending());
+        clock.advance(2 * TICK);
+        assert!(ticks.poll_tick(&cx).is_ready());
+    }
+}
+
+#[test]
+fn the_longest_interval_ticks_at_once_and_never_again() {
+    let clock = ManualClock::install();
+    let mut once = interval(Duration::MAX);
+    let cx = Context::from_waker(Waker::noop());
+    assert!(once.poll_tick(&cx).is_ready());
+    for _ in 0..5 {
+        assert!(once.poll_tick(&cx).is_pending());
+        clock.advance(Duration::from_secs(365 * 86_400));
+    }
+}
+
+#[test]
+#[should_panic(expected = "the period of an interval is zero")]
+fn an_interval_of_zero_panics_where_it_is_made() {
+    drop(interval(Duration::ZERO));
+}
+
+#[test]
+fn points_in_time_far_ahead_neither_panic_nor_fire() {
+    let clock = ManualClock::install();
+    #[expect(clippy::disallowed_methods, reason = "a point in time, far ahead")]
+    let far = std::time::Instant::now() + Duration::from_secs(1000 * 365 * 86_400);
+    let mut sleep = Box::pin(sleep_until(far));
+    let mut timeout = Box::pin(timeout_at(far, pending::<()>()));
+    for _ in 0..3 {
+        assert!(poll(&mut sleep, Waker::noop()).is_pending());
+        assert!(poll(&mut timeout, Waker::noop()).is_pending());
+        clock.advance(Duration::from_secs(365 * 86_400));
+    }
+}
+
+#[test]
 fn a_future_that_panics_leaves_nothing_armed() {
     let clock = ManualClock::install();
     let (counter, waker) = Counter::new();
@@ -364,8 +410,20 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Miri, which takes a thousand times as long, keeps no files.
+fn config() -> ProptestConfig {
+    if cfg!(miri) {
+        ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(5)
+        }
+    } else {
+        ProptestConfig::with_cases(200)
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(config())]
 
     /// Eight deadlines beside a list of when each is due, also where the numbers of ticks begin
     /// again.

@@ -72,13 +72,15 @@ fn ten_thousand_threads_leave_nothing_behind() {
             idle.set(Duration::from_secs(60), Waker::noop());
         })
     };
+    const AT_ONCE: u32 = if cfg!(miri) { 4 } else { 50 };
+    const BATCHES: u32 = if cfg!(miri) { 3 } else { 200 };
     let batch = |_| {
-        let threads: Vec<_> = (0..50).map(one).collect();
+        let threads: Vec<_> = (0..AT_ONCE).map(one).collect();
         for thread in threads {
             thread.join().expect("it arms and ends");
         }
     };
-    (0..200).for_each(batch);
+    (0..BATCHES).for_each(batch);
     // A thread takes a page's worth of slots and gives all back; at most 50 run at once here,
     // beside those of the other tests of this file.
     let slots = statistics().slots;
@@ -124,10 +126,11 @@ fn a_thread_that_ends_may_still_drop_and_arm_timers() {
 
 #[test]
 fn no_timer_of_a_thousand_is_early() {
+    const COUNT: usize = if cfg!(miri) { 40 } else { 1000 };
     let (sender, reports) = mpsc::channel();
     let start = Instant::now();
     let mut state = 7_u64;
-    let held: Vec<Never> = (0..1000)
+    let held: Vec<Never> = (0..COUNT)
         .map(|_| {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -139,14 +142,16 @@ fn no_timer_of_a_thousand_is_early() {
             )
         })
         .collect();
-    let mut late: Vec<Duration> = (0..1000)
+    let mut late: Vec<Duration> = (0..COUNT)
         .map(|_| reports.recv().expect("a thousand were armed"))
         .map(|(due, woken)| woken.checked_sub(due).expect("not early"))
         .collect();
     late.sort_unstable();
     println!(
         "late by {:?}, {:?} (p50), {:?} (p99)",
-        late[0], late[500], late[990]
+        late[0],
+        late[COUNT / 2],
+        late[COUNT * 99 / 100]
     );
     drop(held);
 }

@@ -17,6 +17,12 @@ pub(crate) const fn tick_of(ns: u64) -> u32 {
     (ns / TICK_NS) as u32
 }
 
+/// The time `duration` after `ns`, or the end of the clock if that comes first.
+pub(crate) fn after(ns: u64, duration: Duration) -> u64 {
+    let passed = u64::try_from(duration.as_nanos()).unwrap_or(END_NS);
+    ns.saturating_add(passed).min(END_NS)
+}
+
 /// How far `instant` lies ahead; zero if it has passed.
 #[expect(clippy::disallowed_methods, reason = "the clock of the shared timers")]
 pub(crate) fn until(instant: Instant) -> Duration {
@@ -63,3 +69,17 @@ static MANUAL_NS: AtomicU64 = AtomicU64::new(NOT_MANUAL);
 const NOT_MANUAL: u64 = u64::MAX;
 /// How far the clock is ahead of real time, after it stood at a later one.
 static AHEAD_NS: AtomicU64 = AtomicU64::new(0);
+/// As far as a clock is moved by hand: 292 years, so that real time can go on from there as long.
+const END_NS: u64 = u64::MAX / 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_moved_by_hand_has_an_end() {
+        assert_eq!(after(7, Duration::from_nanos(3)), 10);
+        assert_eq!(after(7, Duration::MAX), END_NS);
+        assert_eq!(after(END_NS, Duration::MAX), END_NS);
+    }
+}

@@ -48,10 +48,10 @@ impl ManualClock {
     /// Moves the clock on, and fires on this thread what becomes due, in order of tick.
     ///
     /// Shape: what a woken task arms counts from the tick it was woken in.
-    /// Units: rounded up to a nanosecond; ticks are 10 ms long and begin somewhere.
+    /// Units: nanoseconds; ticks are 10 ms long and begin somewhere. The clock ends after 292 years,
+    /// and stands still there.
     pub fn advance(&self, duration: Duration) {
-        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
-        let target_ns = clock::now_ns().saturating_add(ns);
+        let target_ns = clock::after(clock::now_ns(), duration);
         let mut fired = Vec::new();
         loop {
             // What was armed since the last sweep has to be filed before the next tick is known.

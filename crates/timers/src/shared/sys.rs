@@ -1,5 +1,5 @@
 //! The system calls that the standard library does not offer. The only foreign functions here.
-#![expect(unsafe_code, reason = "foreign functions")]
+#![cfg_attr(not(miri), expect(unsafe_code, reason = "foreign functions"))]
 
 /// Asks Linux to let this process use `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)`.
 pub(crate) fn register_membarrier() -> bool {

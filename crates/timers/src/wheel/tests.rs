@@ -155,6 +155,8 @@ const STARTS: [u32; 8] = [
     u32::MAX,
 ];
 
+const SEEDS: u64 = if cfg!(miri) { 24 } else { 4000 };
+
 fn random_step(state: &mut u64) -> Step {
     let mut draw = || {
         *state = next_random(*state);
@@ -177,7 +179,7 @@ fn random_step(state: &mut u64) -> Step {
 
 #[test]
 fn agrees_with_a_map_of_deadlines() {
-    for seed in 1..=4000_u64 {
+    for seed in 1..=SEEDS {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let start = STARTS[seed as usize % STARTS.len()];
         let ids = 1 + next_random(state) as u32 % 60;
@@ -189,6 +191,18 @@ fn agrees_with_a_map_of_deadlines() {
             eprintln!("seed {seed}");
             std::panic::resume_unwind(cause);
         }
+    }
+}
+
+/// Miri, which takes a thousand times as long, keeps no files.
+fn config() -> ProptestConfig {
+    if cfg!(miri) {
+        ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(10)
+        }
+    } else {
+        ProptestConfig::default()
     }
 }
 
@@ -204,6 +218,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    #![proptest_config(config())]
+
     #[test]
     fn agrees_with_a_map_and_shrinks(
         start in prop::sample::select(&STARTS),
@@ -227,11 +243,12 @@ fn records_in_buckets(wheel: &Wheel) -> usize {
 /// leaves behind must not pile up until their hour comes.
 #[test]
 fn alternating_durations_do_not_leak() {
-    const IDS: u32 = 2000;
-    let start = u32::MAX - 100_000;
+    const IDS: u32 = if cfg!(miri) { 50 } else { 2000 };
+    const TICKS: u32 = if cfg!(miri) { 10_000 } else { 200_000 };
+    let start = u32::MAX - TICKS / 2;
     let mut wheel = Wheel::new(Tick::new(start));
     let mut worst = 0;
-    for passed in (0..200_000).step_by(50) {
+    for passed in (0..TICKS).step_by(50) {
         let now = Tick::new(start.wrapping_add(passed));
         while wheel.pop_due(now).is_some() {}
         for id in 0..IDS {
@@ -271,9 +288,10 @@ fn compaction_drops_records_of_ids_that_came_back() {
 
 #[test]
 fn cancelled_ids_are_forgotten_when_others_are_armed() {
+    const IDS: u32 = if cfg!(miri) { 3000 } else { 100_000 };
     let now = Tick::new(0);
     let mut wheel = Wheel::new(now);
-    for id in 0..100_000 {
+    for id in 0..IDS {
         wheel.arm(id, now.plus(360_000));
         wheel.cancel(id);
     }
@@ -290,10 +308,11 @@ fn cancelled_ids_are_forgotten_when_others_are_armed() {
 
 #[test]
 fn nothing_is_allocated_after_warm_up() {
+    const IDS: u32 = if cfg!(miri) { 50 } else { 5000 };
     let mut wheel = Wheel::new(Tick::new(0));
     let mut state = 7;
     let mut turn = |wheel: &mut Wheel, now: Tick| {
-        for id in 0..5000 {
+        for id in 0..IDS {
             state = next_random(state);
             wheel.arm(id, now.plus(1 + (state >> 32) as u32 % 6000));
         }
