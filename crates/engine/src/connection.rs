@@ -160,7 +160,7 @@ impl Connection {
 
     /// Whether the socket has to take output before a streaming answer goes on.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.outgoing.is_open() && self.stream.queued_bytes() > 0
+        self.outgoing.is_open() && !self.stream.is_flushed()
     }
 
     /// Whether the peer has ended its sending side.

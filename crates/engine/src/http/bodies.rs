@@ -78,7 +78,7 @@ impl<A: App> Visit<'_, A> {
             } => {
                 *credit -= part.data.len() as u64;
                 *received += part.data.len() as u64;
-                self.stream_body(incoming, step, is_stuck, output)
+                self.stream_body(incoming, part, is_stuck, output)
             }
         }
     }

@@ -45,6 +45,10 @@ pub(super) struct Visit<'v, A> {
     pub(super) draining: bool,
     /// A request was answered in this visit.
     pub(super) served: bool,
+    /// Bytes that were read in this visit.
+    pub(super) received: usize,
+    /// Output was written in this visit.
+    pub(super) wrote: bool,
     /// How much of an unfinished head was searched for its end.
     pub(super) scanned: usize,
 }
@@ -52,6 +56,17 @@ pub(super) struct Visit<'v, A> {
 impl<A: App> Visit<'_, A> {
     /// The socket is ready, or its turn has come again.
     pub(super) fn ready(&mut self, readiness: Readiness) -> Fate {
+        let fate = self.ready_now(readiness);
+        if self.received > 0 {
+            self.app.received(self.context, self.token, self.received);
+        }
+        if self.wrote {
+            self.app.written(self.context, self.token);
+        }
+        fate
+    }
+
+    fn ready_now(&mut self, readiness: Readiness) -> Fate {
         let connection = &mut *self.connection;
         connection.unread |= readiness.is_readable();
         if readiness.is_read_closed() {
@@ -153,9 +168,13 @@ impl<A: App> Visit<'_, A> {
             return Some(kept);
         }
         match connection.stream.read(&mut input[kept..room]).ok()? {
-            ReadOutcome::More(read) => Some(kept + read),
+            ReadOutcome::More(read) => {
+                self.received += read;
+                Some(kept + read)
+            }
             // All of it: what the peer sent before it ended its side has come with the news of it.
             ReadOutcome::Drained(read) => {
+                self.received += read;
                 connection.unread = false;
                 Some(kept + read)
             }
@@ -178,12 +197,18 @@ impl<A: App> Visit<'_, A> {
         let Ok(flushed) = connection.stream.flush() else {
             return Fate::Close;
         };
+        self.wrote |= unsent(&connection.stream) < before;
         if flushed == Flushed::More {
             self.context.again(self.token, Readiness::WRITABLE);
         }
+        let is_held = connection.phase == Phase::Held;
         match flushed {
+            Flushed::All if is_held && connection.outgoing.is_open() => {
+                let (exchange, tag) = self.exchange();
+                self.call(|context, app, reply| app.drained(context, exchange, tag, reply))
+            }
             // Answers to requests before the held one.
-            _ if connection.phase == Phase::Held => self.tell_closed(),
+            _ if is_held && !connection.outgoing.is_open() => self.tell_closed(),
             Flushed::All => self.resume(),
             Flushed::Blocked | Flushed::More => {
                 if unsent(&connection.stream) < before {

@@ -10,4 +10,5 @@ mod holds;
 mod limits;
 mod pipelining;
 mod refused;
+mod streaming;
 mod support;

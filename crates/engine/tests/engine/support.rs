@@ -2,10 +2,11 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use dwell_engine::{
-    App, Body, BodyPlan, Event, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request, Response,
+    App, Body, BodyPlan, Detached, Event, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
+    Response,
 };
 use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
-use dwell_proto::http1::RequestHead;
+use dwell_proto::http1::{RequestHead, Trailers};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -34,6 +35,13 @@ pub(crate) struct Script {
     pub(crate) gives_up: bool,
     /// The body of `/large`.
     pub(crate) large: Bytes,
+    /// What came of streamed bodies, and the trailers behind them.
+    pub(crate) uploaded: Vec<u8>,
+    pub(crate) trailers: Vec<(String, Vec<u8>)>,
+    /// How often a streaming answer was drained.
+    pub(crate) drained: usize,
+    /// Connections that have left HTTP.
+    pub(crate) detached: Vec<(u64, Detached)>,
 }
 
 impl Script {
@@ -52,6 +60,10 @@ fn parameter<'t>(target: &'t str, name: &str) -> Option<&'t str> {
         .map(|(_, value)| value)
 }
 
+fn number(text: &str) -> usize {
+    text.parse().unwrap()
+}
+
 fn milliseconds(target: &str) -> Option<Duration> {
     let text = parameter(target, "ms")?;
     Some(Duration::from_millis(text.parse().unwrap()))
@@ -66,8 +78,59 @@ pub(crate) fn text(status: u16, body: &str) -> Response<'_> {
 }
 
 impl App for Script {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
-        BodyPlan::Collect { bytes_max: 100_000 }
+    fn body(&mut self, _: &mut Context, _: ExchangeId, head: &RequestHead<'_, '_>) -> BodyPlan {
+        match head.path {
+            "/upload" | "/early" => BodyPlan::Stream {
+                bytes_max: 10_000_000,
+            },
+            "/refuse" => BodyPlan::Refuse(403),
+            _ => BodyPlan::Collect { bytes_max: 100_000 },
+        }
+    }
+
+    fn body_data(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        data: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.uploaded.extend_from_slice(data);
+        let target = &self.held[tag as usize].1;
+        if parameter(target, "enough").is_some_and(|enough| self.uploaded.len() >= number(enough)) {
+            reply.send(&text(200, "enough"));
+            return Outcome::Answered;
+        }
+        if parameter(target, "once").is_none() {
+            reply.grant(data.len() as u64);
+        }
+        let timeout = milliseconds(target);
+        Outcome::Held { tag, timeout }
+    }
+
+    fn body_end(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: u64,
+        trailers: Trailers<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let fields = trailers.iter();
+        self.trailers
+            .extend(fields.map(|(name, value)| (name.to_owned(), value.to_vec())));
+        reply.send(&text(200, &format!("{} bytes", self.uploaded.len())));
+        Outcome::Answered
+    }
+
+    fn drained(&mut self, _: &mut Context, _: ExchangeId, tag: u64, _: &mut Reply<'_>) -> Outcome {
+        self.drained += 1;
+        Outcome::Held { tag, timeout: None }
+    }
+
+    fn detached(&mut self, _: &mut Context, _: ExchangeId, tag: u64, detached: Detached) {
+        self.detached.push((tag, detached));
     }
 
     fn request(
@@ -86,6 +149,44 @@ impl App for Script {
             "/hold" => {
                 self.held.push((request.exchange, target.into()));
                 return hold;
+            }
+            "/upload" => {
+                assert!(request.body_follows && request.body.is_empty());
+                self.held.push((request.exchange, target.into()));
+                reply.grant(parameter(target, "grant").map_or(0, number) as u64);
+                return hold;
+            }
+            "/stream" => {
+                self.held.push((request.exchange, target.into()));
+                let length = parameter(target, "length").map(|length| number(length) as u64);
+                reply.send(&Response {
+                    status: 200,
+                    fields: &[],
+                    body: Body::Stream(length),
+                });
+                return hold;
+            }
+            "/pieces" => {
+                reply.informational(103, &[("Link", b"</style.css>; rel=preload")]);
+                reply.send(&Response {
+                    status: 200,
+                    fields: &[],
+                    body: Body::Stream(None),
+                });
+                reply.write(b"one").unwrap();
+                reply.write_shared(&Bytes::from_static(b"two")).unwrap();
+            }
+            "/raw" => {
+                let answer = b"HTTP/1.1 200 Fine\r\nContent-Length: 3\r\n\r\nraw";
+                reply.raw(answer).unwrap();
+            }
+            "/detach" => {
+                reply.send(&Response {
+                    status: 101,
+                    fields: &[("Connection", b"Upgrade"), ("Upgrade", b"own")],
+                    body: Body::Empty,
+                });
+                return Outcome::Detach { tag: 77 };
             }
             "/forgotten" => return Outcome::Answered,
             "/close" => return Outcome::Close,
@@ -323,6 +424,16 @@ impl Fixture {
             self.turn();
         }
         self.server.http.connections()
+    }
+
+    /// Uses the place of the answer to the hold with this tag.
+    pub(crate) fn reply<T>(&mut self, tag: usize, make: impl FnOnce(&mut Reply<'_>) -> T) -> T {
+        let exchange = self.server.app.held[tag].0;
+        let context = self.event_loop.context();
+        self.server
+            .http
+            .with_reply(context, exchange, make)
+            .unwrap()
     }
 
     /// Answers the hold with this tag.

@@ -1,0 +1,490 @@
+//! Bodies in pieces, both ways; answers byte for byte; connections that leave HTTP.
+
+use crate::support::{Client, End, Fixture, get};
+use bytes::Bytes;
+use dwell_engine::{Limits, WriteError};
+use dwell_evloop::ReadOutcome;
+use std::time::Duration;
+
+fn post(target: &str, length: usize) -> String {
+    format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
+}
+
+fn chunked(target: &str) -> String {
+    format!("POST {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+}
+
+#[test]
+fn a_body_is_handed_over_as_it_comes_and_as_far_as_it_is_granted() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(
+        &mut client,
+        post("/upload?grant=4&once=1", 10) + "abcdefghij",
+    );
+    assert_eq!(server.server.app.uploaded, b"abcd");
+    server.turn();
+    assert_eq!(
+        server.server.app.uploaded, b"abcd",
+        "nothing without a grant"
+    );
+    server.reply(0, |reply| reply.grant(3));
+    server.turn();
+    assert_eq!(server.server.app.uploaded, b"abcdefg");
+    server.reply(0, |reply| reply.grant(100));
+    assert_eq!(server.answer(&mut client).text(), "10 bytes");
+    assert_eq!(
+        server.ask(&mut client, &get("/next")).text(),
+        "GET /next []"
+    );
+}
+
+#[test]
+fn a_chunked_body_is_the_same_in_any_pieces_and_brings_its_trailers() {
+    let body = "3\r\nabc\r\n5;x=y\r\ndefgh\r\n0\r\nX-Sum: 8\r\nHost: evil\r\n\r\n";
+    let message = chunked("/upload?grant=2") + body + &get("/after");
+    for step in [1, 2, 3, 7, message.len()] {
+        let mut server = Fixture::default();
+        let mut client = server.connect();
+        for piece in message.as_bytes().chunks(step) {
+            server.send(&mut client, piece);
+        }
+        assert_eq!(server.answer(&mut client).text(), "8 bytes", "{step}");
+        assert_eq!(server.answer(&mut client).text(), "GET /after []");
+        let app = &server.server.app;
+        assert_eq!(app.uploaded, b"abcdefgh");
+        assert_eq!(app.trailers, [("X-Sum".to_owned(), b"8".to_vec())]);
+        assert_eq!(app.abandoned, [0; 0]);
+    }
+}
+
+#[test]
+fn an_upload_nobody_reads_stays_in_the_kernel() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(&mut client, post("/upload?grant=1000&once=1", 9_000_000));
+    let piece = vec![b'x'; 100_000];
+    let mut sent = 0;
+    while sent < 9_000_000 {
+        let taken = client.send_some(&piece[..piece.len().min(9_000_000 - sent)]);
+        server.turn();
+        if taken == 0 {
+            break;
+        }
+        sent += taken;
+    }
+    assert!(sent < 9_000_000, "the sender is stopped");
+    assert_eq!(server.server.app.uploaded.len(), 1000);
+}
+
+#[test]
+fn the_client_that_waits_for_it_is_told_to_go_on_at_the_first_grant() {
+    let expecting = "POST /upload?once=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\
+        Expect: 100-continue\r\n\r\n";
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(&mut client, expecting);
+    client.receive();
+    assert!(client.received.is_empty());
+    server.reply(0, |reply| reply.grant(10));
+    assert_eq!(server.answer(&mut client).status, 100);
+    server.send(&mut client, "abc");
+    assert_eq!(server.answer(&mut client).text(), "3 bytes");
+    assert_eq!(
+        server.ask(&mut client, &get("/next")).text(),
+        "GET /next []"
+    );
+}
+
+#[test]
+fn an_answer_before_the_body_is_asked_for_ends_the_connection_of_a_client_that_waits() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    let request = "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\
+        Expect: 100-continue\r\n\r\n";
+    server.send(&mut client, request);
+    assert!(server.answer_hold(0, "no"));
+    let answer = server.answer(&mut client);
+    assert_eq!(
+        (answer.text(), answer.field("connection")),
+        ("no", Some("close"))
+    );
+    assert_eq!(server.end(&mut client), End::InOrder);
+}
+
+#[test]
+fn what_is_left_of_a_body_is_dropped_up_to_a_bound() {
+    let limits = Limits {
+        unread_body_bytes_max: 1000,
+        ..Limits::default()
+    };
+    for chunk in [1, 40, 2000] {
+        let mut server = Fixture::new(limits);
+        let mut client = server.connect();
+        server.send(&mut client, post("/early", 900));
+        assert_eq!(server.answer(&mut client).text(), "POST /early []");
+        let rest = "x".repeat(900) + &get("/next");
+        for piece in rest.as_bytes().chunks(chunk) {
+            server.send(&mut client, piece);
+        }
+        assert_eq!(server.answer(&mut client).text(), "GET /next []");
+        assert_eq!(server.server.app.seen, ["POST /early", "GET /next"]);
+    }
+    let mut server = Fixture::new(limits);
+    let mut client = server.connect();
+    server.send(&mut client, post("/early", 1001));
+    let answer = server.answer(&mut client);
+    assert_eq!(
+        answer.field("connection"),
+        Some("close"),
+        "known to be too much"
+    );
+    assert_eq!(server.end(&mut client), End::InOrder);
+
+    let mut client = server.connect();
+    server.send(&mut client, chunked("/early"));
+    assert_eq!(server.answer(&mut client).field("connection"), None);
+    server.send(&mut client, format!("7d0\r\n{}\r\n", "x".repeat(2000)));
+    assert_eq!(server.end(&mut client), End::InOrder);
+}
+
+#[test]
+fn an_answer_in_the_middle_of_a_body_is_an_answer() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(
+        &mut client,
+        post("/upload?grant=4&enough=6", 10) + "abcdefg",
+    );
+    assert_eq!(server.answer(&mut client).text(), "enough");
+    server.send(&mut client, "hij".to_owned() + &get("/next"));
+    assert_eq!(server.answer(&mut client).text(), "GET /next []");
+}
+
+#[test]
+fn a_broken_streamed_body_is_refused_and_the_app_told() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(
+        &mut client,
+        chunked("/upload?grant=100") + "3\r\nabc\r\nnot a size\r\n",
+    );
+    assert_eq!(server.answer(&mut client).status, 400);
+    assert_eq!(server.server.app.abandoned, [0]);
+    assert_eq!(server.end(&mut client), End::InOrder);
+
+    let mut client = server.connect();
+    server.send(&mut client, post("/upload?grant=100", 10) + "abc");
+    client.finish_sending();
+    assert_eq!(server.end(&mut client), End::InOrder);
+    assert_eq!(server.server.app.abandoned, [0, 1]);
+
+    let mut client = server.connect();
+    server.send(&mut client, post("/upload", 10_000_001));
+    assert_eq!(server.answer(&mut client).status, 413);
+    let mut client = server.connect();
+    server.send(&mut client, post("/refuse", 10));
+    assert_eq!(server.answer(&mut client).status, 403);
+    assert_eq!(server.server.app.seen.len(), 2);
+}
+
+#[test]
+fn a_client_that_sends_its_body_too_slowly_gets_408() {
+    let limits = Limits {
+        body_timeout: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let mut server = Fixture::new(limits);
+    let mut client = server.connect();
+    server.send(&mut client, post("/upload?grant=100&ms=10", 10) + "abc");
+    assert_eq!(server.answer(&mut client).status, 408);
+    assert_eq!(server.server.app.abandoned, [0]);
+    assert!(
+        server.server.app.expired.is_empty(),
+        "the client is late, not the app"
+    );
+
+    let mut client = server.connect();
+    server.send(
+        &mut client,
+        post("/upload?grant=3&once=1&ms=80", 10) + "abc",
+    );
+    assert_eq!(server.answer(&mut client).text(), "time is up");
+}
+
+#[test]
+fn a_body_whose_sender_has_ended_its_side_is_read_to_its_end() {
+    let mut server = Fixture::default();
+    server.server.app.gives_up = true;
+    let mut client = server.connect();
+    client.send((post("/upload", 6) + "abcdef").as_bytes());
+    client.finish_sending();
+    server.turn();
+    server.turn();
+    assert!(server.server.app.asked.is_empty());
+    server.reply(0, |reply| reply.grant(6));
+    assert_eq!(server.answer(&mut client).text(), "6 bytes");
+    assert_eq!(server.end(&mut client), End::InOrder);
+}
+
+/// The body of a chunked answer.
+fn unchunked(server: &mut Fixture, client: &mut Client) -> Vec<u8> {
+    let mut decoder =
+        dwell_proto::http1::BodyDecoder::new(dwell_proto::http1::BodyFraming::Chunked, u64::MAX);
+    let mut body = Vec::new();
+    for _ in 0..10_000 {
+        server.turn();
+        client.receive();
+        let mut used = 0;
+        while let Ok(part) = decoder.decode(&client.received[used..]) {
+            body.extend_from_slice(part.data);
+            used += part.consumed;
+            if part.done || part.consumed == 0 {
+                break;
+            }
+        }
+        let _ = client.received.split_to(used);
+        if decoder.is_done() {
+            return body;
+        }
+    }
+    panic!("the answer does not end");
+}
+
+/// Takes the head of an answer.
+fn head(server: &mut Fixture, client: &mut Client) -> String {
+    for _ in 0..1000 {
+        server.turn();
+        client.receive();
+        let end = client
+            .received
+            .windows(4)
+            .position(|bytes| bytes == b"\r\n\r\n");
+        if let Some(end) = end {
+            return String::from_utf8(client.received.split_to(end + 4).to_vec()).unwrap();
+        }
+    }
+    panic!("no head comes");
+}
+
+#[test]
+fn an_answer_goes_out_by_and_by_and_another_request_follows() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(&mut client, get("/stream") + &get("/next"));
+    assert!(head(&mut server, &mut client).contains("\r\nTransfer-Encoding: chunked\r\n"));
+    server.reply(0, |reply| reply.write(b"hello, ").unwrap());
+    client.receive();
+    assert_eq!(&client.received[..], b"7\r\nhello, \r\n");
+    server.reply(0, |reply| {
+        reply.write_shared(&Bytes::from_static(b"world")).unwrap();
+        reply.finish(&[("X-Sum", b"12")]).unwrap();
+        assert_eq!(reply.write(b"late"), Err(WriteError::NotOpen));
+        assert_eq!(reply.finish(&[]), Err(WriteError::NotOpen));
+    });
+    client.receive();
+    assert!(client.received.ends_with(b"0\r\nX-Sum: 12\r\n\r\n"));
+    client.received.clear();
+    assert_eq!(server.answer(&mut client).text(), "GET /next []");
+}
+
+#[test]
+fn pieces_of_one_callback_end_with_it() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(&mut client, get("/pieces"));
+    let hint = head(&mut server, &mut client);
+    assert!(
+        hint.starts_with("HTTP/1.1 103 Early Hints\r\nLink: "),
+        "{hint}"
+    );
+    head(&mut server, &mut client);
+    assert_eq!(unchunked(&mut server, &mut client), b"onetwo");
+    assert_eq!(
+        server.ask(&mut client, &get("/next")).text(),
+        "GET /next []"
+    );
+}
+
+#[test]
+fn an_answer_of_announced_length_is_neither_longer_nor_silently_shorter() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(&mut client, get("/stream?length=5"));
+    assert!(head(&mut server, &mut client).contains("\r\nContent-Length: 5\r\n"));
+    let result = server.reply(0, |reply| {
+        reply.write(b"abc").unwrap();
+        reply.write(b"def")
+    });
+    assert_eq!(
+        result,
+        Err(WriteError::TooLong {
+            limit: 2,
+            length: 3
+        })
+    );
+    server.reply(0, |reply| reply.finish(&[]).unwrap());
+    assert_eq!(server.end(&mut client), End::InOrder);
+    assert_eq!(&client.received[..], b"abc");
+
+    let mut client = server.connect();
+    server.send(&mut client, get("/stream?length=3"));
+    head(&mut server, &mut client);
+    server.reply(1, |reply| {
+        reply.write(b"abc").unwrap();
+        reply.finish(&[]).unwrap();
+    });
+    client.receive();
+    assert_eq!(&client.received.split()[..], b"abc");
+    assert_eq!(
+        server.ask(&mut client, &get("/next")).text(),
+        "GET /next []"
+    );
+}
+
+#[test]
+fn an_old_client_reads_a_streaming_answer_until_the_connection_closes() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    let request = "GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+    server.send(&mut client, request);
+    let head = head(&mut server, &mut client);
+    assert!(!head.contains("Transfer-Encoding") && head.contains("\r\nConnection: close\r\n"));
+    server.reply(0, |reply| {
+        reply.write(b"abc").unwrap();
+        reply.finish(&[("X-Sum", b"3")]).unwrap();
+    });
+    assert_eq!(server.end(&mut client), End::InOrder);
+    assert_eq!(&client.received[..], b"abc");
+}
+
+#[test]
+fn a_streaming_answer_to_head_has_a_head_only() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(&mut client, "HEAD /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    head(&mut server, &mut client);
+    server.reply(0, |reply| {
+        reply.write(b"abc").unwrap();
+        reply.finish(&[]).unwrap();
+    });
+    assert_eq!(
+        server.ask(&mut client, &get("/next")).text(),
+        "GET /next []"
+    );
+}
+
+#[test]
+fn a_slow_reader_is_written_to_as_far_as_the_bound_and_then_again() {
+    let limits = Limits {
+        output_bytes_max: 100_000,
+        ..Limits::default()
+    };
+    let mut server = Fixture::new(limits);
+    let mut client = Client::connect_narrow(server.address);
+    client = server.accept(client);
+    server.send(&mut client, get("/stream"));
+    head(&mut server, &mut client);
+    let piece = Bytes::from(vec![b'x'; 50_000]);
+    let mut written = 0;
+    let refused = loop {
+        match server.reply(0, |reply| reply.write_shared(&piece)) {
+            Ok(()) => written += piece.len(),
+            Err(error) => break error,
+        }
+        assert!(written < 100_000_000, "there is no bound");
+    };
+    assert!(matches!(refused, WriteError::Full { limit: 100_000, queued } if queued > 100_000));
+    assert_eq!(server.server.app.drained, 0);
+    for _ in 0..100_000 {
+        client.receive();
+        server.turn();
+        if server.server.app.drained > 0 {
+            break;
+        }
+    }
+    assert_eq!(server.server.app.drained, 1);
+    server.reply(0, |reply| {
+        reply.write_shared(&piece).unwrap();
+        reply.finish(&[]).unwrap();
+    });
+    assert_eq!(
+        unchunked(&mut server, &mut client).len(),
+        written + piece.len()
+    );
+}
+
+#[test]
+fn a_reader_that_takes_nothing_of_a_stream_is_cut_off() {
+    let limits = Limits {
+        write_timeout: Duration::from_millis(30),
+        ..Limits::default()
+    };
+    let mut server = Fixture::new(limits);
+    let mut client = Client::connect_narrow(server.address);
+    client = server.accept(client);
+    server.send(&mut client, get("/stream?ms=1"));
+    let piece = Bytes::from(vec![b'x'; 8_000_000]);
+    server.reply(0, |reply| reply.write_shared(&piece).unwrap());
+    server.turn_until("the hold is given up", |server| {
+        !server.app.abandoned.is_empty()
+    });
+    assert_eq!(server.connections_left(), 0);
+}
+
+#[test]
+fn an_answer_byte_for_byte_ends_where_it_says() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(&mut client, get("/raw") + &get("/next"));
+    let answer = server.answer(&mut client);
+    assert_eq!((answer.text(), answer.field("date")), ("raw", None));
+    assert_eq!(server.answer(&mut client).text(), "GET /next []");
+
+    server.send(&mut client, get("/hold"));
+    for byte in b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n" {
+        server.reply(0, |reply| reply.raw(&[*byte]).unwrap());
+    }
+    head(&mut server, &mut client);
+    assert_eq!(unchunked(&mut server, &mut client), b"a");
+    assert_eq!(
+        server.ask(&mut client, &get("/next")).text(),
+        "GET /next []"
+    );
+}
+
+#[test]
+fn a_connection_leaves_http_with_what_its_client_has_sent() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    let upgrade = "GET /detach HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: own\r\n\r\n";
+    server.send(&mut client, upgrade.to_owned() + "early bytes");
+    let answer = server.answer(&mut client);
+    assert_eq!((answer.status, answer.field("upgrade")), (101, Some("own")));
+    assert_eq!(server.server.http.connections(), 0);
+    let (tag, mut detached) = server.server.app.detached.pop().unwrap();
+    assert_eq!((tag, &detached.input[..]), (77, &b"early bytes"[..]));
+    client.send(b"later");
+    let mut buffer = [0; 10];
+    let outcome = detached.stream.read(&mut buffer).unwrap();
+    assert_eq!(outcome, ReadOutcome::Drained(5));
+    detached.stream.write(b"answer").unwrap();
+    client.receive();
+    assert_eq!(&client.received[..], b"answer");
+
+    let mut client = server.connect();
+    server.send(&mut client, get("/hold") + "beyond");
+    let exchange = server.server.app.held[0].0;
+    let context = server.event_loop.context();
+    let detached = server.server.http.detach(context, exchange).unwrap();
+    assert_eq!(detached.input, b"beyond");
+    assert!(
+        server
+            .server
+            .http
+            .detach(server.event_loop.context(), exchange)
+            .is_none()
+    );
+    drop(detached);
+    assert!(matches!(server.end(&mut client), End::InOrder | End::Reset));
+}
