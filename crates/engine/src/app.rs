@@ -15,6 +15,13 @@ pub struct ExchangeId {
     pub(crate) sequence: u32,
 }
 
+impl ExchangeId {
+    /// The connection it belongs to.
+    pub fn connection(self) -> Token {
+        self.token
+    }
+}
+
 /// A request: complete, or its head where the body is streamed.
 #[derive(Debug)]
 pub struct Request<'a> {
@@ -204,6 +211,31 @@ pub trait App {
     fn accepted(&mut self, context: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
         let _ = (context, open);
         Some(stream)
+    }
+
+    /// A client has its place: `connection` names it until [`closed`](Self::closed) or
+    /// [`detached`](Self::detached). Nothing for a `listener` where another one has accepted it.
+    fn opened(&mut self, context: &mut Context, connection: Token, listener: Option<Token>) {
+        let _ = (context, connection, listener);
+    }
+
+    /// A client is gone.
+    ///
+    /// Shape: not called for one that was closed by a call of the app's own, such as
+    /// [`Http::abort`](crate::Http::abort), or that failed within one: whether it is left
+    /// [`Http::contains`](crate::Http::contains) tells.
+    fn closed(&mut self, context: &mut Context, connection: Token) {
+        let _ = (context, connection);
+    }
+
+    /// Bytes came on a connection; called when all that they brought was handed over.
+    fn received(&mut self, context: &mut Context, connection: Token, bytes: usize) {
+        let _ = (context, connection, bytes);
+    }
+
+    /// Output of a connection was written; called after [`received`](Self::received).
+    fn written(&mut self, context: &mut Context, connection: Token) {
+        let _ = (context, connection);
     }
 
     /// Something worth counting happened.

@@ -2,6 +2,7 @@
 
 mod accept;
 mod bodies;
+mod connections;
 mod exchange;
 mod requests;
 mod visit;
@@ -216,6 +217,8 @@ impl Http {
             start,
             draining: self.draining,
             served: false,
+            received: 0,
+            wrote: false,
             scanned: 0,
         })
     }
@@ -241,6 +244,9 @@ impl Http {
             app.detached(context, exchange, tag, connection.detach());
         } else if connection.phase == Phase::Held {
             app.abandoned(context, exchange, connection.tag);
+        }
+        if tag.is_none() {
+            app.closed(context, token);
         }
     }
 

@@ -142,6 +142,11 @@ impl Reply<'_> {
         self.stream.peer_address().ok().flatten()
     }
 
+    /// The address the client has connected to; as [`peer_address`](Self::peer_address).
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.stream.local_address().ok().flatten()
+    }
+
     /// Closes the connection after this answer.
     pub fn close_after(&mut self) {
         self.framing.keep_alive = false;

@@ -24,6 +24,15 @@ impl Http {
         listener: Listener,
     ) -> io::Result<Option<SocketAddr>> {
         let address = listener.address();
+        self.listen_as(context, listener)?;
+        Ok(address)
+    }
+
+    /// As [`listen`](Self::listen); returns the listener's name.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_as(&mut self, context: &mut Context, listener: Listener) -> io::Result<Token> {
         let token = self
             .listeners
             .insert(listener)
@@ -34,7 +43,20 @@ impl Http {
             self.listeners.remove(token);
             return Err(error);
         }
-        Ok(address)
+        Ok(token)
+    }
+
+    /// Stops listening there; the connections accepted before live on. False where there is no
+    /// such listener.
+    pub fn unlisten(&mut self, context: &mut Context, listener: Token) -> bool {
+        match self.listeners.remove(listener) {
+            Some(entry) => {
+                context.disarm(listener);
+                entry.close(context);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Stops listening and lets every connection end with its next answer.
@@ -53,10 +75,7 @@ impl Http {
         }
         self.draining = true;
         for token in listeners {
-            if let Some(listener) = self.listeners.remove(token) {
-                context.disarm(token);
-                listener.close(context);
-            }
+            self.unlisten(context, token);
         }
         let connections: Vec<_> = self.connections.tokens().collect();
         for token in connections {
@@ -88,8 +107,8 @@ impl Http {
             Accepted::Connection(stream, _) => {
                 let open = connections.len();
                 if let Some(stream) = app.accepted(context, stream, open) {
-                    let event = admit(context, connections, stream, idle_timeout);
-                    app.event(event);
+                    let admitted = admit(context, connections, stream, idle_timeout);
+                    announce(context, admitted, Some(token), app);
                 }
             }
         });
@@ -99,7 +118,24 @@ impl Http {
     /// Serves a client that another listener has accepted.
     pub fn adopt<A: App>(&mut self, context: &mut Context, stream: Stream, app: &mut A) {
         let idle_timeout = self.limits.idle_timeout;
-        app.event(admit(context, &mut self.connections, stream, idle_timeout));
+        let admitted = admit(context, &mut self.connections, stream, idle_timeout);
+        announce(context, admitted, None, app);
+    }
+}
+
+/// Tells the app of a client that was admitted, or not.
+fn announce<A: App>(
+    context: &mut Context,
+    admitted: Option<Token>,
+    listener: Option<Token>,
+    app: &mut A,
+) {
+    match admitted {
+        Some(connection) => {
+            app.event(Event::Accepted);
+            app.opened(context, connection, listener);
+        }
+        None => app.event(Event::Refused),
     }
 }
 
@@ -109,16 +145,14 @@ fn admit(
     connections: &mut Slab<Connection>,
     stream: Stream,
     idle_timeout: Duration,
-) -> Event {
-    let Ok(token) = connections.insert(Connection::new(stream)) else {
-        return Event::Refused;
-    };
+) -> Option<Token> {
+    let token = connections.insert(Connection::new(stream)).ok()?;
     if let Some(connection) = connections.get_mut(token)
         && context.register(&mut connection.stream, token).is_err()
     {
         connections.remove(token);
-        return Event::Refused;
+        return None;
     }
     context.arm(token, idle_timeout);
-    Event::Accepted
+    Some(token)
 }

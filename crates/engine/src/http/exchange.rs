@@ -140,9 +140,15 @@ impl<A> Visit<'_, A> {
         Some(Stop::Last)
     }
 
+    /// Writes what was gathered; false when the socket has failed.
+    fn write_out(&mut self, output: &[u8]) -> bool {
+        self.wrote |= !output.is_empty();
+        output.is_empty() || self.connection.stream.write(output).is_ok()
+    }
+
     /// What was written outside of serving is out: goes on from there.
     pub(super) fn delivered(&mut self, delivery: Delivery, output: Vec<u8>) -> Fate {
-        let written = output.is_empty() || self.connection.stream.write(&output).is_ok();
+        let written = self.write_out(&output);
         self.context.return_output(output);
         match delivery {
             _ if !written => Fate::Close,
@@ -256,7 +262,7 @@ impl<A: App> Visit<'_, A> {
         if let Some(stop @ (Stop::Held | Stop::Reject(_) | Stop::Detach(_) | Stop::Failed)) = stop {
             return self.end(stop, output);
         }
-        let written = output.is_empty() || self.connection.stream.write(&output).is_ok();
+        let written = self.write_out(&output);
         self.context.return_output(output);
         if !written {
             return Fate::Close;
@@ -273,7 +279,7 @@ impl<A: App> Visit<'_, A> {
         if let Stop::Reject(status) = stop {
             self.reject(status, &mut output);
         }
-        let written = output.is_empty() || self.connection.stream.write(&output).is_ok();
+        let written = self.write_out(&output);
         self.context.return_output(output);
         match stop {
             _ if !written => Fate::Close,

@@ -1,0 +1,69 @@
+//! What can be asked of, and done to, a connection as a whole.
+
+use super::Http;
+use super::visit::Fate;
+use crate::app::ExchangeId;
+use crate::connection::Phase;
+use crate::reply::Outgoing;
+use dwell_evloop::{Context, Token};
+use std::net::SocketAddr;
+
+impl Http {
+    /// Whether `connection` is still here.
+    pub fn contains(&self, connection: Token) -> bool {
+        self.connections.get(connection).is_some()
+    }
+
+    /// The held exchange of a connection, if an answer is owed on it.
+    pub fn exchange_on(&self, connection: Token) -> Option<ExchangeId> {
+        let entry = self.connections.get(connection)?;
+        (entry.phase == Phase::Held).then(|| entry.exchange(connection))
+    }
+
+    /// Bytes of output that wait for the peer of a connection; 0 where it is gone.
+    pub fn queued_bytes(&self, connection: Token) -> usize {
+        let entry = self.connections.get(connection);
+        entry.map_or(0, |entry| entry.stream.queued_bytes())
+    }
+
+    /// The client's address, asked of the system at each call.
+    pub fn peer_address_of(&self, connection: Token) -> Option<SocketAddr> {
+        let entry = self.connections.get(connection)?;
+        entry.stream.peer_address().ok().flatten()
+    }
+
+    /// The address the client has connected to, asked of the system at each call.
+    pub fn local_address_of(&self, connection: Token) -> Option<SocketAddr> {
+        let entry = self.connections.get(connection)?;
+        entry.stream.local_address().ok().flatten()
+    }
+
+    /// Closes a connection when what was written is out; nothing more is served on it, and an
+    /// answer that is owed or open is cut off. The app is not told of the exchange; false where
+    /// the connection is gone, before or by this.
+    pub fn close_connection(&mut self, context: &mut Context, connection: Token) -> bool {
+        let mut nobody = ();
+        let Some(mut visit) = self.visit(context, connection, &mut nobody) else {
+            return false;
+        };
+        let entry = &mut *visit.connection;
+        if !matches!(entry.phase, Phase::Writing | Phase::Lingering) {
+            entry.phase = Phase::Idle;
+        }
+        entry.outgoing = Outgoing::None;
+        entry.incoming = None;
+        entry.tail = None;
+        entry.finished = true;
+        if entry.phase != Phase::Lingering && visit.rest(true) == Fate::Close {
+            self.forget(context, connection);
+            return false;
+        }
+        true
+    }
+
+    /// Closes a connection at once, whatever was queued for it; false where it was gone. The app
+    /// is not told.
+    pub fn abort_connection(&mut self, context: &mut Context, connection: Token) -> bool {
+        self.forget(context, connection).is_some()
+    }
+}
