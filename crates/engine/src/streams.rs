@@ -61,12 +61,7 @@ pub trait StreamApp {
     ///
     /// Shape: `input` begins with what earlier calls left over; what this one leaves is kept, up
     /// to [`StreamLimits::input_bytes_max`], beyond which the stream ends.
-    fn data(
-        &mut self,
-        context: &mut Context,
-        stream: &mut StreamRef<'_>,
-        input: &[u8],
-    ) -> usize;
+    fn data(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, input: &[u8]) -> usize;
 
     /// The peer sends no more. By default the stream is closed after what is queued for it.
     fn peer_closed(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {

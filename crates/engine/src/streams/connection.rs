@@ -210,10 +210,7 @@ impl StreamRef<'_> {
 
     /// Whether it is on its way to its end.
     pub fn is_closing(&self) -> bool {
-        !matches!(
-            self.connection.state,
-            State::Open | State::Connecting
-        )
+        !matches!(self.connection.state, State::Open | State::Connecting)
     }
 
     /// Whether the connect is still under way.

@@ -56,7 +56,9 @@ fn a_peer_that_ends_its_side_can_still_be_answered() {
     let (mut peer, token) = fixture.peer();
     peer.write_all(b"last words").unwrap();
     peer.shutdown(Shutdown::Write).unwrap();
-    fixture.until("its end is told", |app| app.seen.contains(&Seen::PeerClosed));
+    fixture.until("its end is told", |app| {
+        app.seen.contains(&Seen::PeerClosed)
+    });
     assert_eq!(fixture.server.app.received(), b"last words");
     fixture.with(token, |stream| {
         assert!(stream.write(b", answered"));
@@ -129,7 +131,10 @@ fn news_of_a_stream_that_is_gone_finds_nobody() {
     assert_eq!(fixture.with(token, |_| ()), None);
     fixture.turn(Duration::ZERO);
     let ends = fixture.server.app.seen.iter();
-    assert_eq!(ends.filter(|seen| matches!(seen, Seen::Closed(_))).count(), 1);
+    assert_eq!(
+        ends.filter(|seen| matches!(seen, Seen::Closed(_))).count(),
+        1
+    );
 }
 
 #[test]

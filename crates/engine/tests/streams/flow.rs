@@ -102,7 +102,9 @@ fn unused_input_is_handed_out_again_when_reading_is_resumed() {
     fixture.until("it comes again, and the end", |app| app.end().is_some());
     let seen = &fixture.server.app.seen[2..4];
     assert_eq!(seen[0], Seen::Data(b"kept".to_vec()));
-    assert!(seen.contains(&Seen::PeerClosed) || fixture.server.app.seen.contains(&Seen::PeerClosed));
+    assert!(
+        seen.contains(&Seen::PeerClosed) || fixture.server.app.seen.contains(&Seen::PeerClosed)
+    );
 }
 
 #[test]
@@ -117,7 +119,9 @@ fn output_is_bounded_and_its_end_is_told() {
     let mut sent = 0;
     loop {
         let piece = piece.clone();
-        let taken = fixture.with(token, |stream| stream.write_shared(piece)).unwrap();
+        let taken = fixture
+            .with(token, |stream| stream.write_shared(piece))
+            .unwrap();
         if !taken {
             break;
         }
@@ -130,7 +134,9 @@ fn output_is_bounded_and_its_end_is_told() {
     });
     assert!(queued.unwrap() < 100_000 + (1 << 16));
     assert_eq!(fixture.receive(&mut peer, sent).len(), sent);
-    fixture.until("the queue is empty", |app| app.seen.contains(&Seen::Drained));
+    fixture.until("the queue is empty", |app| {
+        app.seen.contains(&Seen::Drained)
+    });
     let written: usize = fixture
         .server
         .app
@@ -150,12 +156,10 @@ fn a_stream_that_is_taken_over_brings_its_input() {
     for size in [5, 3 * dwell_evloop::INPUT_BYTES] {
         let mut fixture = Fixture::new(Taking::Echo, StreamLimits::default());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (socket, _) = listener.accept().unwrap();
-        socket.set_nonblocking(true).unwrap();
+        let stream = Stream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
         peer.write_all(b" and more").unwrap();
         let input = vec![b'a'; size];
-        let stream = Stream::from_tcp(mio::net::TcpStream::from_std(socket));
         let context = fixture.event_loop.context();
         let token = fixture
             .server

@@ -183,7 +183,11 @@ impl Fixture {
         let begun = Instant::now();
         while !condition(&self.server.app) {
             let left = PATIENCE.saturating_sub(begun.elapsed());
-            assert!(!left.is_zero(), "in vain: {what}: {:?}", self.server.app.seen);
+            assert!(
+                !left.is_zero(),
+                "in vain: {what}: {:?}",
+                self.server.app.seen
+            );
             self.turn(left);
         }
     }
