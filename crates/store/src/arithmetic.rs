@@ -58,15 +58,14 @@ impl Shard {
             return ArithmeticOutcome::TooLarge;
         }
         let (cas, expiry) = (blank.cas, blank.expiry);
-        self.put(
-            existing,
-            Write {
-                head,
-                tail: &spaces,
-                ..blank
-            },
-            call,
-        );
+        let write = Write {
+            head,
+            tail: &spaces,
+            ..blank
+        };
+        if self.put(existing, write, call).is_err() {
+            return ArithmeticOutcome::OutOfMemory;
+        }
         ArithmeticOutcome::Done {
             number,
             cas,

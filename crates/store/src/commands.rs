@@ -8,7 +8,7 @@ use crate::options::{
     StoreOutcome,
 };
 use crate::queues::Queues;
-use crate::shard::{Call, Shard, Write};
+use crate::shard::{Call, NoRoom, Shard, Write};
 use crate::slab::{Slab, mark};
 use crate::watch::WatcherId;
 
@@ -108,8 +108,16 @@ impl Shard {
             marks,
             cas,
         };
-        self.put(existing, write, call);
-        StoreOutcome::Stored { cas }
+        if self.put(existing, write, call).is_ok() {
+            return StoreOutcome::Stored { cas };
+        }
+        if options.mode == StoreMode::Set && options.cas.is_none() {
+            // Looked up anew: making room may have moved it.
+            if let Some(index) = self.slab.find(call.hash, call.key) {
+                self.remove(index, call);
+            }
+        }
+        StoreOutcome::OutOfMemory
     }
 
     /// Decides whether a store goes ahead; `Ok(true)` if it does with a version that is too old.
@@ -180,8 +188,10 @@ impl Shard {
             marks: 0,
             cas,
         };
-        self.put(Some(index), write, call);
-        StoreOutcome::Stored { cas }
+        match self.put(Some(index), write, call) {
+            Ok(()) => StoreOutcome::Stored { cas },
+            Err(NoRoom) => StoreOutcome::OutOfMemory,
+        }
     }
 
     pub(crate) fn delete(&mut self, options: &DeleteOptions, call: &mut Call<'_>) -> DeleteOutcome {
@@ -212,7 +222,11 @@ impl Shard {
         }
         if options.remove_value {
             let write = Write::empty(0, expiry, marks, cas);
-            self.put(Some(index), write, call);
+            // An emptied item is smaller than it was, so there is room unless the bound was lowered.
+            let emptied = self.put(Some(index), write, call);
+            if let (Err(NoRoom), Some(index)) = (emptied, self.slab.find(call.hash, call.key)) {
+                self.remove(index, call);
+            }
             return DeleteOutcome::Deleted;
         }
         let entry = self.slab.entry_mut(index);
@@ -274,7 +288,7 @@ impl Shard {
             ready: Some(data),
             ..Write::empty(0, expiry, marks, cas)
         };
-        self.put(None, write, call);
+        self.put(None, write, call).ok()?;
         Some(MetaHit {
             item: Item {
                 value,

@@ -64,6 +64,8 @@ pub enum StoreOutcome {
     NotFound,
     /// The item exceeds the item size limit; a plain `set` has removed the old value.
     TooLarge,
+    /// There is no room and nothing may be evicted; a plain `set` has removed the old value.
+    OutOfMemory,
 }
 
 /// What `mg` asks for beyond the item.
@@ -197,6 +199,8 @@ pub enum ArithmeticOutcome {
     NotNumeric,
     /// The number with its key exceeds the item size limit; nothing was changed.
     TooLarge,
+    /// There is no room and nothing may be evicted; nothing was changed.
+    OutOfMemory,
 }
 
 /// What `me` shows of an item.

@@ -22,6 +22,7 @@ struct Queue {
     newest: u32,
     oldest: u32,
     bytes: usize,
+    items: usize,
 }
 
 impl Default for Queue {
@@ -30,6 +31,7 @@ impl Default for Queue {
             newest: NIL,
             oldest: NIL,
             bytes: 0,
+            items: 0,
         }
     }
 }
@@ -52,6 +54,11 @@ impl Queues {
     /// The bytes of all items, their slots aside.
     pub(crate) fn item_bytes(&self) -> usize {
         self.small.bytes + self.main.bytes
+    }
+
+    /// Items that are in the small queue.
+    pub(crate) fn small_items(&self) -> usize {
+        self.small.items
     }
 
     /// The bytes that remembering `buckets` fingerprints would add.
@@ -101,6 +108,7 @@ impl Queues {
             queue.oldest = newer;
         }
         queue.bytes -= bytes;
+        queue.items -= 1;
     }
 
     /// Accounts for an entry whose bytes were replaced.
@@ -177,6 +185,7 @@ impl Queues {
         entry.older = older;
         entry.newer = NIL;
         queue.bytes += allocation_bytes(entry.data.len());
+        queue.items += 1;
         if older != NIL {
             slab.entry_mut(older).newer = index;
         }

@@ -70,6 +70,10 @@ impl Write<'_> {
     }
 }
 
+/// There is no room and nothing may be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoRoom;
+
 /// What a removal is counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Removal {
@@ -86,6 +90,7 @@ pub(crate) struct Shard {
     pub(crate) statistics: Statistics,
     bytes_max: usize,
     item_bytes_max: usize,
+    evicts: bool,
     /// When everything stored by then goes, by a delayed `flush_all`.
     flush_at: Option<Seconds>,
     /// Where the next sweep begins.
@@ -93,7 +98,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(bytes_max: usize, item_bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize, item_bytes_max: usize, evicts: bool) -> Self {
         Self {
             slab: Slab::default(),
             queues: Queues::default(),
@@ -101,6 +106,7 @@ impl Shard {
             statistics: Statistics::default(),
             bytes_max,
             item_bytes_max,
+            evicts,
             flush_at: None,
             sweep_from: 0,
         }
@@ -113,6 +119,11 @@ impl Shard {
 
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
+    }
+
+    /// Items in the small queue.
+    pub(crate) fn small_items(&self) -> usize {
+        self.queues.small_items()
     }
 
     /// The bytes of the hash table and the fingerprints.
@@ -172,23 +183,33 @@ impl Shard {
     /// Stores an item under the call's key, over the entry that [`Shard::find`] returned.
     ///
     /// The caller has made sure that the item [`Shard::fits`].
-    pub(crate) fn put(&mut self, existing: Option<u32>, write: Write<'_>, call: &mut Call<'_>) {
-        self.statistics.total_items += 1;
+    ///
+    /// # Errors
+    /// [`NoRoom`] where nothing may be evicted; the entry is then as it was.
+    pub(crate) fn put(
+        &mut self,
+        existing: Option<u32>,
+        write: Write<'_>,
+        call: &mut Call<'_>,
+    ) -> Result<(), NoRoom> {
         if write.expiry.is_past(call.now) {
             // Stored and expired at once: only the removal of the old value can be seen.
+            self.statistics.total_items += 1;
             if let Some(index) = existing {
                 self.remove(index, call);
             }
-            return;
+            return Ok(());
         }
         let expiry = write.expiry;
         let bytes = allocation_bytes(call.key.len() + write.value_len());
-        let existing = self.make_room(bytes, existing, call);
+        let existing = self.make_room(bytes, existing, call)?;
+        self.statistics.total_items += 1;
         match existing {
             Some(index) => self.overwrite(index, write, call),
             None => self.insert(write, call),
         }
         self.changed(expiry, call);
+        Ok(())
     }
 
     fn overwrite(&mut self, index: u32, write: Write<'_>, call: &Call<'_>) {
@@ -243,7 +264,7 @@ impl Shard {
         bytes: usize,
         existing: Option<u32>,
         call: &mut Call<'_>,
-    ) -> Option<u32> {
+    ) -> Result<Option<u32>, NoRoom> {
         let mut existing = existing;
         loop {
             let released = existing.map_or(0, |index| {
@@ -261,10 +282,14 @@ impl Shard {
                     self.slab.grow();
                     self.queues.resize(self.slab.buckets());
                 }
-                return existing;
+                return Ok(existing);
+            }
+            if !self.evicts && !self.slab.is_sparse() {
+                self.statistics.store_no_memory += 1;
+                return Err(NoRoom);
             }
             if !self.shrink(call.now, call.changes) {
-                return existing;
+                return Ok(existing);
             }
             existing = existing.and_then(|_| self.slab.find(call.hash, call.key));
         }

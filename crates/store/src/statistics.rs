@@ -65,16 +65,22 @@ statistics! {
     touch_misses,
     /// Stores refused for their size.
     store_too_large,
+    /// Stores refused because no room could be made.
+    store_no_memory,
     /// Bytes in use, overhead included (gauge).
     bytes,
     /// Items stored now (gauge).
     curr_items,
+    /// Items that nobody has used since they came: those of the small queue (gauge).
+    small_items,
     /// Items ever stored.
     total_items,
     /// Bytes allowed (gauge).
     limit_maxbytes,
     /// Bytes of the hash tables, part of `bytes` (gauge).
     hash_bytes,
+    /// The power of two of the buckets of all hash tables (gauge).
+    hash_power_level,
     /// Items removed after their expiry that nobody had read.
     expired_unfetched,
     /// Items evicted that nobody had read.

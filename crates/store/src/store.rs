@@ -33,6 +33,9 @@ pub struct StoreConfig {
     ///
     /// An item larger than a quarter of a shard is refused too.
     pub item_bytes_max: usize,
+    /// Whether items are evicted to make room; without it, a store for which there is no room is
+    /// refused ([`StoreOutcome::OutOfMemory`]).
+    pub evicts: bool,
     /// The number of shards wanted; fewer if four of the largest items would not fit into one.
     pub shards: usize,
 }
@@ -43,6 +46,7 @@ impl Default for StoreConfig {
         Self {
             bytes_max: 64 << 20,
             item_bytes_max: 1 << 20,
+            evicts: true,
             shards: 16,
         }
     }
@@ -66,6 +70,7 @@ impl Default for StoreConfig {
 pub struct Store {
     shards: Box<[Mutex<Shard>]>,
     item_bytes_max: usize,
+    evicts: bool,
     hasher: RandomState,
     /// The last version number given out.
     versions: AtomicU64,
@@ -92,11 +97,12 @@ impl Store {
         let count = 1 << count.ilog2();
         let bytes_max = shard_bytes(config.bytes_max, count);
         let shards = (0..count)
-            .map(|_| Mutex::new(Shard::new(bytes_max, config.item_bytes_max)))
+            .map(|_| Mutex::new(Shard::new(bytes_max, config.item_bytes_max, config.evicts)))
             .collect();
         Self {
             shards,
             item_bytes_max: config.item_bytes_max,
+            evicts: config.evicts,
             hasher: RandomState::default(),
             versions: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
@@ -163,6 +169,11 @@ impl Store {
     pub fn delete(&self, key: &[u8], now: Seconds) -> bool {
         let options = DeleteOptions::default();
         self.call(key, now, |shard, call| shard.delete(&options, call)) == DeleteOutcome::Deleted
+    }
+
+    /// Deletes an item under conditions; the binary protocol's `delete` names a version.
+    pub fn delete_with(&self, key: &[u8], options: &DeleteOptions, now: Seconds) -> DeleteOutcome {
+        self.call(key, now, |shard, call| shard.delete(options, call))
     }
 
     /// Changes a number: `incr` and `decr`.
@@ -308,6 +319,11 @@ impl Store {
         }
     }
 
+    /// Whether room is made by evicting; see [`StoreConfig::evicts`].
+    pub fn evicts(&self) -> bool {
+        self.evicts
+    }
+
     /// Sums the counters of all shards.
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
@@ -317,12 +333,15 @@ impl Store {
                 curr_items: shard.slab.len() as u64,
                 limit_maxbytes: shard.bytes_max() as u64,
                 hash_bytes: shard.table_bytes() as u64,
+                small_items: shard.small_items() as u64,
                 watched_keys: shard.watches.len() as u64,
                 watch_notifications: shard.watches.notifications,
                 ..shard.statistics
             });
         });
         sum.cmd_flush = self.flushes.load(Ordering::Relaxed);
+        let buckets = sum.hash_bytes / size_of::<u32>() as u64;
+        sum.hash_power_level = u64::from(buckets.checked_ilog2().unwrap_or(0));
         sum
     }
 

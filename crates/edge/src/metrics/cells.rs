@@ -4,6 +4,7 @@
 //! instruction on the hot path. A scrape may read a cell a moment late, never a torn one.
 
 use super::labels::Label;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -98,21 +99,31 @@ impl<L: Label> CounterSet<L> {
     }
 }
 
-/// How durations are spread, in fixed buckets from 50 microseconds to 10 seconds.
+/// How durations are spread, in fixed buckets from 50 to ten million of a unit: microseconds, where
+/// nothing else is said.
 #[derive(Debug, Default)]
 pub struct Histogram {
     counts: [Counter; BUCKETS + 1],
-    sum_micros: Counter,
+    sum: Counter,
 }
 
 impl Histogram {
-    /// Counts one duration.
+    /// Counts one duration, in microseconds.
     pub fn observe(&self, duration: Duration) {
-        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.count(duration.as_micros());
+    }
+
+    /// Counts one duration, in nanoseconds; see [`HistogramSum::of_nanoseconds`].
+    pub fn observe_nanoseconds(&self, duration: Duration) {
+        self.count(duration.as_nanos());
+    }
+
+    fn count(&self, amount: u128) {
+        let amount = u64::try_from(amount).unwrap_or(u64::MAX);
         // Short durations are the common ones, and they are found first.
-        let bucket = BOUNDS_MICROS.iter().position(|bound| micros <= *bound);
+        let bucket = BOUNDS.iter().position(|bound| amount <= *bound);
         self.counts[bucket.unwrap_or(BUCKETS)].increment();
-        self.sum_micros.add(micros);
+        self.sum.add(amount);
     }
 
     /// Adds what has been counted to `total`.
@@ -120,18 +131,57 @@ impl Histogram {
         for (sum, count) in total.counts.iter_mut().zip(&self.counts) {
             *sum += count.value();
         }
-        total.sum_micros = total.sum_micros.wrapping_add(self.sum_micros.value());
+        total.sum = total.sum.wrapping_add(self.sum.value());
+    }
+}
+
+/// One histogram for each value of a label.
+#[derive(Debug)]
+pub struct HistogramSet<L: Label>(Box<[Histogram]>, PhantomData<L>);
+
+impl<L: Label> Default for HistogramSet<L> {
+    fn default() -> Self {
+        Self(
+            L::ALL.iter().map(|_| Histogram::default()).collect(),
+            PhantomData,
+        )
+    }
+}
+
+impl<L: Label> HistogramSet<L> {
+    /// The histogram of one value of the label.
+    pub fn of(&self, label: L) -> &Histogram {
+        &self.0[label.index()]
     }
 }
 
 /// Histograms of several loops added up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSum {
     counts: [u64; BUCKETS + 1],
-    sum_micros: u64,
+    sum: u64,
+    units_per_second: u32,
+}
+
+impl Default for HistogramSum {
+    fn default() -> Self {
+        Self {
+            counts: [0; BUCKETS + 1],
+            sum: 0,
+            units_per_second: 1_000_000,
+        }
+    }
 }
 
 impl HistogramSum {
+    /// A sum of histograms that counted nanoseconds.
+    pub fn of_nanoseconds() -> Self {
+        Self {
+            units_per_second: 1_000_000_000,
+            ..Self::default()
+        }
+    }
+
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -140,10 +190,26 @@ impl HistogramSum {
     /// All durations together. Units: seconds.
     #[expect(
         clippy::cast_precision_loss,
-        reason = "a sum is shown, not computed with; 2^53 microseconds are 285 years"
+        reason = "a sum is shown, not computed with; 2^53 nanoseconds are 104 days"
     )]
     pub fn sum_seconds(&self) -> f64 {
-        self.sum_micros as f64 / 1e6
+        self.sum as f64 / f64::from(self.units_per_second)
+    }
+
+    /// The upper bound in seconds of the bucket that holds this part of all durations; 0 without
+    /// any.
+    ///
+    /// Shape: `per_mille` is the part: 500 is the median, 990 the 99th percentile.
+    pub fn quantile_seconds(&self, per_mille: u64) -> f64 {
+        let rank = (self.count() * per_mille).div_ceil(1000);
+        let mut seen = 0;
+        for (bound, count) in self.buckets() {
+            seen += count;
+            if rank > 0 && seen >= rank {
+                return bound;
+            }
+        }
+        0.0
     }
 
     /// Upper bounds in seconds, the last one infinite, with the durations in each bucket alone.
@@ -151,8 +217,8 @@ impl HistogramSum {
     pub fn buckets(&self) -> [(f64, u64); BUCKETS + 1] {
         let mut buckets = [(f64::INFINITY, 0); BUCKETS + 1];
         for (index, count) in self.counts.iter().enumerate() {
-            if let Some(bound) = BOUNDS_MICROS.get(index) {
-                buckets[index].0 = *bound as f64 / 1e6;
+            if let Some(bound) = BOUNDS.get(index) {
+                buckets[index].0 = *bound as f64 / f64::from(self.units_per_second);
             }
             buckets[index].1 = *count;
         }
@@ -162,7 +228,7 @@ impl HistogramSum {
 
 const BUCKETS: usize = 17;
 
-const BOUNDS_MICROS: [u64; BUCKETS] = [
+const BOUNDS: [u64; BUCKETS] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];

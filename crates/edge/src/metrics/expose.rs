@@ -3,8 +3,8 @@
 use super::labels::Label;
 use super::process::ProcessFigures;
 use super::{
-    Counter, CounterSet, Gauge, Histogram, HistogramSum, LoopMetrics, Metrics, ServerState,
-    StoreFigures,
+    Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, LoopMetrics, Metrics,
+    ServerState, StoreFigures,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
@@ -193,7 +193,11 @@ impl Page<'_, '_> {
             "store_expired",
             "Items dropped at the end of their time",
             store.expired,
-        )
+        )?;
+        let help = "Commands of memcached clients";
+        self.counters("store_commands", help, |of| &of.store_commands)?;
+        let help = "What a command took inside the server, one in 64 measured";
+        self.histograms("store_command_duration", help, |of| &of.store_durations)
     }
 
     fn counter(&mut self, name: &str, help: &str, of: fn(&LoopMetrics) -> &Counter) -> fmt::Result {
@@ -248,6 +252,36 @@ impl Page<'_, '_> {
         self.encoder
             .encode_descriptor(name, help, Some(unit), MetricType::Gauge)?
             .encode_gauge(&value)
+    }
+
+    /// Histograms in nanoseconds, of the labels that were counted at all.
+    fn histograms<L: Label>(
+        &mut self,
+        name: &str,
+        help: &str,
+        of: fn(&LoopMetrics) -> &HistogramSet<L>,
+    ) -> fmt::Result {
+        let (name, unit) = (dwell(name), Unit::Seconds);
+        let mut family =
+            self.encoder
+                .encode_descriptor(&name, help, Some(&unit), MetricType::Histogram)?;
+        for label in L::ALL {
+            let mut total = HistogramSum::of_nanoseconds();
+            for cells in &self.loops.loops {
+                of(cells).of(*label).add_to(&mut total);
+            }
+            if total.count() > 0 {
+                family
+                    .encode_family(&[(L::NAME, label.as_str())])?
+                    .encode_histogram::<NoLabelSet>(
+                        total.sum_seconds(),
+                        total.count(),
+                        &total.buckets(),
+                        None,
+                    )?;
+            }
+        }
+        Ok(())
     }
 
     fn histogram(

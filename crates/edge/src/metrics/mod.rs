@@ -6,16 +6,19 @@
 mod cells;
 mod expose;
 mod health;
+mod hot;
 mod labels;
 mod process;
 
-pub use cells::{Counter, CounterSet, Gauge, Histogram, HistogramSum, SharedCounter};
+pub use cells::{Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, SharedCounter};
 pub use health::Health;
+pub use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub use labels::{
-    ClientTimeout, Label, LookupOutcome, PollOutcome, RefusedStatus, StatusClass, UpstreamOutcome,
-    WakeOutcome,
+    ClientTimeout, Label, LookupOutcome, PollOutcome, RefusedStatus, StatusClass, StoreCommand,
+    UpstreamOutcome, WakeOutcome,
 };
 
+pub(crate) use process::cpu_times;
 use std::sync::Arc;
 
 /// `Content-Type` of [`Metrics::render`].
@@ -60,6 +63,11 @@ impl Metrics {
     /// When there is no such loop.
     pub fn of_loop(&self, index: usize) -> Arc<LoopMetrics> {
         Arc::clone(&self.loops[index])
+    }
+
+    /// The cells of every loop, to be read.
+    pub fn loops(&self) -> &[Arc<LoopMetrics>] {
+        &self.loops
     }
 
     /// The cells any thread may write.
@@ -123,6 +131,14 @@ pub struct LoopMetrics {
     pub upstream_requests: CounterSet<UpstreamOutcome>,
     /// Connections to the upstream open now.
     pub upstream_connections_open: Gauge,
+    /// Commands of memcached clients to the embedded store.
+    pub store_commands: CounterSet<StoreCommand>,
+    /// Steps of the embedded store's sessions, by which the measured ones are chosen.
+    pub store_steps: Counter,
+    /// How long the store took for one command in 64, from its bytes to the reply's. Nanoseconds.
+    pub store_durations: HistogramSet<StoreCommand>,
+    /// The most read keys of the embedded store.
+    pub store_hot: HotKeys,
     /// What the loop knows of each memcached server, in the order of the configuration.
     pub servers: Box<[ServerCell]>,
 }

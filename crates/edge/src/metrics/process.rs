@@ -17,11 +17,16 @@ impl ProcessFigures {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         let status = fs::read_to_string("/proc/self/status").ok()?;
         Some(Self {
-            cpu_seconds: cpu_seconds(&stat)?,
+            cpu_seconds: cpu_seconds(&stat).map(|(user, system)| user + system)?,
             resident_bytes: resident_bytes(&status)?,
             open_fds: open_fds(),
         })
     }
+}
+
+/// The CPU time this process has spent in user and in system mode. Units: seconds.
+pub(crate) fn cpu_times() -> Option<(f64, f64)> {
+    cpu_seconds(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
 /// The size of the folder, which since Linux 6.2 is the number of its entries and before was 0.
@@ -36,13 +41,16 @@ fn open_fds() -> Option<u64> {
     clippy::cast_precision_loss,
     reason = "a sum is shown, not computed with"
 )]
-fn cpu_seconds(stat: &str) -> Option<f64> {
+fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     // The second field is the program's name in parentheses and may hold anything.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
-    Some((user + system) as f64 / TICKS_PER_SECOND)
+    Some((
+        user as f64 / TICKS_PER_SECOND,
+        system as f64 / TICKS_PER_SECOND,
+    ))
 }
 
 fn resident_bytes(status: &str) -> Option<u64> {
@@ -63,7 +71,7 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_and_spaces_hides_nothing() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4 1 0 0 0 250 50 0 0 20 0 3 0 9 9 9";
-        assert_eq!(cpu_seconds(stat), Some(3.0));
+        assert_eq!(cpu_seconds(stat), Some((2.5, 0.5)));
     }
 
     #[test]

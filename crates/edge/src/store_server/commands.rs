@@ -1,5 +1,7 @@
 //! Executing commands: a command and the store in, reply bytes out.
 
+use std::sync::atomic::Ordering;
+
 use dwell_proto::memcache::encode::reply::{self, Status};
 use dwell_proto::memcache::{
     ArithmeticMode, Command, ErrorLine, KeyScratch, MetaKey, StoreVerb, Tokens,
@@ -10,6 +12,8 @@ use dwell_store::{
 };
 
 use super::service::{StoreService, VERSION};
+use super::stats::{StatsOutcome, StatsWriter};
+use crate::metrics::{LoopMetrics, StoreCommand};
 
 /// Whether the connection goes on after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub(super) enum After {
 #[derive(Debug)]
 pub(super) struct Executor<'e> {
     pub(super) service: &'e StoreService,
+    /// What the loop counts.
+    pub(super) metrics: &'e LoopMetrics,
     pub(super) now: Seconds,
     /// Where replies are appended.
     pub(super) out: &'e mut Vec<u8>,
@@ -77,11 +83,20 @@ impl Executor<'_> {
                 self.count(mode, key, delta, noreply);
             }
             Command::FlushAll { delay, noreply } => {
-                self.service.store.flush_all(delay, self.now);
+                let answer = self.flush(delay);
+                self.answer(noreply, answer);
+            }
+            // The log's level stays the operator's; `stats settings` shows what was asked for.
+            Command::Verbosity { level, noreply } => {
+                let verbosity = &self.service.counters.verbosity;
+                verbosity.store(level, Ordering::Relaxed);
                 self.answer(noreply, Ok(Status::Ok));
             }
-            // There is no verbosity to set: the log's level is the operator's.
-            Command::Verbosity { noreply, .. } => self.answer(noreply, Ok(Status::Ok)),
+            Command::Shutdown if self.service.limits.shutdown_enabled => {
+                self.service.ask_shutdown();
+                return After::Close;
+            }
+            Command::Shutdown => reply::error(self.out, ErrorLine::ShutdownDisabled),
             Command::CacheMemlimit { megabytes, noreply } => {
                 let line = self.set_memlimit(megabytes);
                 if !noreply {
@@ -89,7 +104,7 @@ impl Executor<'_> {
                 }
             }
             Command::Version => reply::version(self.out, VERSION),
-            Command::Stats { arguments } => self.stats(arguments),
+            Command::Stats { arguments } => self.stats(arguments.text()),
             Command::Quit => return After::Close,
             _ => self.execute_meta(command),
         }
@@ -118,6 +133,7 @@ impl Executor<'_> {
                 return None;
             };
             *work -= 1;
+            self.metrics.store_hot.read(key);
             let item = match retrieval.exptime {
                 None => store.get(key, self.now),
                 Some(exptime) => store.get_and_touch(key, self.expiry(exptime), self.now),
@@ -153,6 +169,24 @@ impl Executor<'_> {
         self.answer(noreply, Ok(if found { done } else { Status::NotFound }));
     }
 
+    fn flush(&mut self, delay: i64) -> Result<Status, ErrorLine> {
+        if !self.service.limits.flush_enabled {
+            return Err(ErrorLine::FlushDisabled);
+        }
+        self.service.store.flush_all(delay, self.now);
+        Ok(Status::Ok)
+    }
+
+    fn stats(&mut self, topic: &[u8]) {
+        let outcome = StatsWriter::text(self.out).topic(self.service, topic, self.now);
+        match outcome {
+            StatsOutcome::Shown => reply::status(self.out, Status::End),
+            StatsOutcome::Reset => reply::status(self.out, Status::Reset),
+            StatsOutcome::DetailUsage => reply::error(self.out, ErrorLine::StatsDetailUsage),
+            StatsOutcome::Unknown => reply::error(self.out, ErrorLine::Unknown),
+        }
+    }
+
     fn count(&mut self, mode: ArithmeticMode, key: &[u8], delta: u64, noreply: bool) {
         let options = ArithmeticOptions {
             direction: direction(mode),
@@ -171,6 +205,7 @@ impl Executor<'_> {
             ArithmeticOutcome::Exists => Ok(Status::Exists),
             ArithmeticOutcome::NotNumeric => Err(ErrorLine::NonNumeric),
             ArithmeticOutcome::TooLarge => Err(ErrorLine::TooLarge),
+            ArithmeticOutcome::OutOfMemory => Err(ErrorLine::OutOfMemory),
         };
         self.answer(noreply, answer);
     }
@@ -190,6 +225,45 @@ impl Executor<'_> {
     }
 }
 
+/// What a command is counted as.
+pub(super) fn command_label(command: &Command<'_>) -> StoreCommand {
+    match command {
+        Command::Get { .. } => StoreCommand::Get,
+        Command::GetAndTouch { .. } => StoreCommand::GetAndTouch,
+        Command::Store { verb, .. } => verb_label(*verb),
+        Command::Delete { .. } => StoreCommand::Delete,
+        Command::Arithmetic { mode, .. } => arithmetic_label(*mode),
+        Command::Touch { .. } => StoreCommand::Touch,
+        Command::FlushAll { .. } => StoreCommand::FlushAll,
+        Command::Stats { .. } => StoreCommand::Stats,
+        Command::MetaGet(_) => StoreCommand::MetaGet,
+        Command::MetaSet(_) => StoreCommand::MetaSet,
+        Command::MetaDelete(_) => StoreCommand::MetaDelete,
+        Command::MetaArithmetic(_) => StoreCommand::MetaArithmetic,
+        Command::MetaNoop => StoreCommand::Noop,
+        Command::MetaDebug { .. } => StoreCommand::MetaDebug,
+        _ => StoreCommand::Other,
+    }
+}
+
+pub(super) fn verb_label(verb: StoreVerb) -> StoreCommand {
+    match verb {
+        StoreVerb::Set => StoreCommand::Set,
+        StoreVerb::Add => StoreCommand::Add,
+        StoreVerb::Replace => StoreCommand::Replace,
+        StoreVerb::Append => StoreCommand::Append,
+        StoreVerb::Prepend => StoreCommand::Prepend,
+        StoreVerb::Cas(_) => StoreCommand::Cas,
+    }
+}
+
+pub(super) fn arithmetic_label(mode: ArithmeticMode) -> StoreCommand {
+    match mode {
+        ArithmeticMode::Increment => StoreCommand::Increment,
+        ArithmeticMode::Decrement => StoreCommand::Decrement,
+    }
+}
+
 pub(super) fn direction(mode: ArithmeticMode) -> Direction {
     match mode {
         ArithmeticMode::Increment => Direction::Increment,
@@ -197,7 +271,7 @@ pub(super) fn direction(mode: ArithmeticMode) -> Direction {
     }
 }
 
-fn store_options(verb: StoreVerb, flags: u32, expiry: Expiry) -> StoreOptions {
+pub(super) fn store_options(verb: StoreVerb, flags: u32, expiry: Expiry) -> StoreOptions {
     let (mode, cas) = match verb {
         StoreVerb::Set => (StoreMode::Set, None),
         StoreVerb::Add => (StoreMode::Add, None),
@@ -222,6 +296,7 @@ fn stored(outcome: StoreOutcome) -> Result<Status, ErrorLine> {
         StoreOutcome::Exists => Ok(Status::Exists),
         StoreOutcome::NotFound => Ok(Status::NotFound),
         StoreOutcome::TooLarge => Err(ErrorLine::TooLarge),
+        StoreOutcome::OutOfMemory => Err(ErrorLine::OutOfMemory),
     }
 }
 

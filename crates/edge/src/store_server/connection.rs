@@ -13,8 +13,9 @@ use dwell_proto::memcache::ErrorLine;
 use dwell_store::Seconds;
 
 use super::commands::Executor;
-use super::service::StoreService;
+use super::service::{ConnectionRecord, StoreService};
 use super::session::{Session, Stop, WORK_PER_TURN};
+use crate::metrics::LoopMetrics;
 
 /// The token kinds a component uses; no other component of the loop may use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Kinds {
 pub struct StoreServer {
     kinds: Kinds,
     service: Arc<StoreService>,
+    /// What this loop counts.
+    metrics: Arc<LoopMetrics>,
     listeners: Slab<Listener>,
     connections: Slab<Connection>,
     draining: bool,
@@ -44,6 +47,7 @@ const READS_PER_TURN: usize = 4;
 struct Connection {
     stream: Stream,
     session: Session,
+    record: Arc<ConnectionRecord>,
     /// Input that is not used up: the beginning of a command, or commands that wait their turn.
     tail: Vec<u8>,
     /// The socket may hold more input.
@@ -77,11 +81,14 @@ enum Next {
 
 impl StoreServer {
     /// Makes a component without listeners.
-    pub fn new(kinds: Kinds, service: Arc<StoreService>) -> Self {
+    ///
+    /// Shape: `metrics` are the cells of the loop it is on.
+    pub fn new(kinds: Kinds, service: Arc<StoreService>, metrics: Arc<LoopMetrics>) -> Self {
         let connections_max = service.limits.connections_max;
         Self {
             kinds,
             service,
+            metrics,
             listeners: Slab::new(kinds.listener, LISTENERS_MAX),
             connections: Slab::new(kinds.connection, connections_max),
             draining: false,
@@ -183,17 +190,18 @@ impl StoreServer {
         let (service, connections) = (&self.service, &mut self.connections);
         let idle_timeout = service.limits.idle_timeout;
         listener.accept_batch(context, token, |context, accepted| {
-            let Accepted::Connection(mut stream, _) = accepted else {
+            let Accepted::Connection(mut stream, peer) = accepted else {
                 return;
             };
-            if !service.admit() {
+            let now = context.unix_seconds() as Seconds;
+            let Some(record) = service.admit(peer, now) else {
                 // The peer may be gone already, or not read it: there is nothing to wait for.
                 let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
                 return;
-            }
-            let connection = Connection::new(stream, service);
+            };
+            let connection = Connection::new(stream, service, Arc::clone(&record));
             if !register(context, connections, connection, idle_timeout) {
-                service.leave();
+                service.leave(&record);
             }
         });
     }
@@ -203,7 +211,7 @@ impl StoreServer {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
-        let next = connection.advance(context, &self.service);
+        let next = connection.advance(context, &self.service, &self.metrics);
         let is_done = self.draining && next == Next::Wait && connection.is_between_commands();
         match next {
             _ if is_done => self.close(context, token),
@@ -224,9 +232,9 @@ impl StoreServer {
     }
 
     fn close(&mut self, context: &mut Context, token: Token) {
-        if self.connections.remove(token).is_some() {
+        if let Some(connection) = self.connections.remove(token) {
             context.disarm(token);
-            self.service.leave();
+            self.service.leave(&connection.record);
         }
     }
 }
@@ -254,15 +262,17 @@ fn register(
 /// What one connection may use in one turn.
 struct Turn<'t> {
     service: &'t StoreService,
+    metrics: &'t LoopMetrics,
     now: Seconds,
     work: usize,
 }
 
 impl Connection {
-    fn new(stream: Stream, service: &StoreService) -> Self {
+    fn new(stream: Stream, service: &StoreService, record: Arc<ConnectionRecord>) -> Self {
         Self {
             stream,
             session: Session::new(service.limits.request),
+            record,
             tail: Vec::new(),
             unread: false,
             peer_closed: false,
@@ -276,7 +286,12 @@ impl Connection {
     }
 
     /// Writes, then serves and reads in turn until something is exhausted.
-    fn advance(&mut self, context: &mut Context, service: &StoreService) -> Next {
+    fn advance(
+        &mut self,
+        context: &mut Context,
+        service: &StoreService,
+        metrics: &LoopMetrics,
+    ) -> Next {
         match self.stream.flush() {
             Ok(Flushed::All) if self.phase == Phase::Closing => return Next::Close,
             Ok(Flushed::All) => {}
@@ -286,6 +301,7 @@ impl Connection {
         }
         let mut turn = Turn {
             service,
+            metrics,
             now: context.unix_seconds() as Seconds,
             work: WORK_PER_TURN,
         };
@@ -332,6 +348,7 @@ impl Connection {
             Ok(ReadOutcome::Closed) | Err(_) => return Some(Next::Close),
         };
         add(&turn.service.counters.bytes_read, read);
+        self.record.last_command.store(turn.now, Relaxed);
         if self.tail.is_empty() {
             return self.serve_slice(context, turn, &input[..read]);
         }
@@ -385,6 +402,7 @@ impl Connection {
         let next = loop {
             let mut executor = Executor {
                 service,
+                metrics: turn.metrics,
                 now: turn.now,
                 out: &mut out,
             };
@@ -419,6 +437,6 @@ impl Connection {
     }
 }
 
-fn add(counter: &AtomicU64, amount: usize) {
+pub(super) fn add(counter: &AtomicU64, amount: usize) {
     counter.fetch_add(amount as u64, Relaxed);
 }

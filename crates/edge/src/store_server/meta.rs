@@ -42,6 +42,7 @@ impl Executor<'_> {
         };
         let mut scratch = KeyScratch::new();
         let key = get.key.decode(&mut scratch);
+        self.metrics.store_hot.read(key);
         let Some(hit) = self.service.store.meta_get(key, &options, self.now) else {
             if !flags.quiet {
                 self.status_line(MetaStatus::End, flags.all, get.key);
@@ -110,6 +111,7 @@ impl Executor<'_> {
             StoreOutcome::Exists => (MetaStatus::Exists, 0),
             StoreOutcome::NotFound => (MetaStatus::NotFound, 0),
             StoreOutcome::TooLarge => return reply::error(self.out, ErrorLine::TooLarge),
+            StoreOutcome::OutOfMemory => return reply::error(self.out, ErrorLine::OutOfMemory),
         };
         reply::meta_status(self.out, status);
         for flag in flags.all.iter() {
@@ -170,6 +172,7 @@ impl Executor<'_> {
             ArithmeticOutcome::Exists => self.status_line(MetaStatus::Exists, flags.all, *key),
             ArithmeticOutcome::NotNumeric => reply::error(self.out, ErrorLine::NonNumeric),
             ArithmeticOutcome::TooLarge => reply::error(self.out, ErrorLine::TooLarge),
+            ArithmeticOutcome::OutOfMemory => reply::error(self.out, ErrorLine::OutOfMemory),
         }
     }
 

@@ -1,14 +1,20 @@
 //! What the loops of one store server share.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dwell_proto::memcache::RequestLimits;
 use dwell_store::{Seconds, Store};
 
-/// Bounds of the store server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use super::credentials::Credentials;
+use crate::metrics::Metrics;
+
+/// Bounds of the store server, and what its operator allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreServerLimits {
     /// Open connections over all loops; the next gets an error line and is closed. Default: 1024.
     pub connections_max: usize,
@@ -21,6 +27,15 @@ pub struct StoreServerLimits {
     pub bytes_max: usize,
     /// Lines and items.
     pub request: RequestLimits,
+    /// Which protocols are spoken. Default: both.
+    pub protocols: Protocols,
+    /// Whether `flush_all` is obeyed. Default: yes.
+    pub flush_enabled: bool,
+    /// Whether `shutdown` is obeyed. Default: no.
+    pub shutdown_enabled: bool,
+    /// Who may use the store by the text protocol; `None`, the default, is everybody who can
+    /// connect. With it the binary protocol is not spoken.
+    pub credentials: Option<Arc<Credentials>>,
 }
 
 impl Default for StoreServerLimits {
@@ -31,8 +46,44 @@ impl Default for StoreServerLimits {
             stall_timeout: Duration::from_secs(60),
             bytes_max: 64 << 20,
             request: RequestLimits::default(),
+            protocols: Protocols::Both,
+            flush_enabled: true,
+            shutdown_enabled: false,
+            credentials: None,
         }
     }
+}
+
+/// The protocols a server speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocols {
+    /// Text, meta and binary: the first byte of a connection tells which.
+    #[default]
+    Both,
+    /// Text and meta.
+    Text,
+    /// Binary.
+    Binary,
+}
+
+impl Protocols {
+    /// The word of memcached's `-B` and of `stats settings`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Both => "auto-negotiate",
+            Self::Text => "ascii",
+            Self::Binary => "binary",
+        }
+    }
+}
+
+/// Where a store server listens, as `stats` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listening {
+    /// Its first TCP address.
+    pub tcp: Option<SocketAddr>,
+    /// Its unix socket.
+    pub unix: Option<PathBuf>,
 }
 
 /// The store with what its servers on all loops count.
@@ -40,10 +91,13 @@ impl Default for StoreServerLimits {
 pub struct StoreService {
     pub(super) store: Arc<Store>,
     pub(super) limits: StoreServerLimits,
-    /// How many loops serve it, for `stats`.
-    pub(super) threads: usize,
+    /// What the loops count; as many cells as loops serve the store.
+    pub(super) metrics: Arc<Metrics>,
     pub(super) started: Seconds,
     pub(super) counters: Counters,
+    pub(super) listening: OnceLock<Listening>,
+    connections: Mutex<BTreeMap<u64, Arc<ConnectionRecord>>>,
+    shutdown_asked: AtomicBool,
 }
 
 /// Figures of the connections. All are statistics only: no other memory is published with them.
@@ -55,22 +109,38 @@ pub(super) struct Counters {
     pub(super) bytes_read: AtomicU64,
     pub(super) bytes_written: AtomicU64,
     pub(super) conn_yields: AtomicU64,
+    pub(super) auth_commands: AtomicU64,
+    pub(super) auth_errors: AtomicU64,
+    pub(super) verbosity: AtomicU32,
+}
+
+/// What `stats conns` shows of one connection.
+#[derive(Debug)]
+pub(super) struct ConnectionRecord {
+    pub(super) id: u64,
+    /// The peer; `None` by unix socket.
+    pub(super) peer: Option<SocketAddr>,
+    /// When it sent something last.
+    pub(super) last_command: AtomicU32,
 }
 
 impl StoreService {
-    /// A service on `store` for `threads` loops, started at `now` (Unix time).
+    /// A service on `store` whose loops count in `metrics`, started at `now` (Unix time).
     pub fn new(
         store: Arc<Store>,
         limits: StoreServerLimits,
-        threads: usize,
+        metrics: Arc<Metrics>,
         now: Seconds,
     ) -> Arc<Self> {
         Arc::new(Self {
             store,
             limits,
-            threads,
+            metrics,
             started: now,
             counters: Counters::default(),
+            listening: OnceLock::new(),
+            connections: Mutex::default(),
+            shutdown_asked: AtomicBool::new(false),
         })
     }
 
@@ -79,32 +149,65 @@ impl StoreService {
         &self.store
     }
 
+    /// Tells, once, where the service listens.
+    pub fn listens(&self, listening: Listening) {
+        // The first word counts; there is one caller.
+        let _ = self.listening.set(listening);
+    }
+
     /// Open connections over all loops.
     pub fn connections(&self) -> u64 {
         self.counters.curr_connections.load(Relaxed)
     }
 
+    /// Whether a client has asked for the end of the process, where that is allowed.
+    pub fn is_shutdown_asked(&self) -> bool {
+        self.shutdown_asked.load(Relaxed)
+    }
+
+    /// Notes that a client asks for the end of the process.
+    pub(super) fn ask_shutdown(&self) {
+        self.shutdown_asked.store(true, Relaxed);
+    }
+
     /// Counts a connection in, unless there are too many.
-    pub(super) fn admit(&self) -> bool {
+    pub(super) fn admit(
+        &self,
+        peer: Option<SocketAddr>,
+        now: Seconds,
+    ) -> Option<Arc<ConnectionRecord>> {
         let limit = self.limits.connections_max as u64;
         let counters = &self.counters;
-        let admitted = counters.curr_connections.fetch_add(1, Relaxed) < limit;
-        if admitted {
-            counters.total_connections.fetch_add(1, Relaxed);
-        } else {
+        if counters.curr_connections.fetch_add(1, Relaxed) >= limit {
             counters.curr_connections.fetch_sub(1, Relaxed);
             counters.rejected_connections.fetch_add(1, Relaxed);
+            return None;
         }
-        admitted
+        let record = Arc::new(ConnectionRecord {
+            id: counters.total_connections.fetch_add(1, Relaxed) + 1,
+            peer,
+            last_command: AtomicU32::new(now),
+        });
+        self.records().insert(record.id, Arc::clone(&record));
+        Some(record)
     }
 
     /// Counts a connection out.
-    pub(super) fn leave(&self) {
+    pub(super) fn leave(&self, record: &ConnectionRecord) {
+        self.records().remove(&record.id);
         self.counters.curr_connections.fetch_sub(1, Relaxed);
+    }
+
+    /// The open connections, the oldest first.
+    pub(super) fn records(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionRecord>>> {
+        // A list that was left half changed by a panic is shown as it is.
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What `version` answers: the memcached whose behaviour this is, and who stands in for it.
 ///
 /// Clients read the first three numbers.
-pub(super) const VERSION: &str = "1.6.18-dwell";
+pub const VERSION: &str = "1.6.18-dwell";

@@ -1,26 +1,53 @@
 //! One client's commands in order: input bytes in, reply bytes out, nothing else touched.
 
-use dwell_proto::memcache::encode::reply;
-use dwell_proto::memcache::{Command, Progress, RequestDecoder, RequestLimits, Tokens};
+use std::time::Instant;
 
-use super::commands::{After, Executor, Retrieval};
+use dwell_proto::memcache::binary;
+use dwell_proto::memcache::encode::reply::{self, Status};
+use dwell_proto::memcache::{
+    Command, ErrorLine, Progress, RequestDecoder, RequestLimits, StoreVerb, Tokens,
+};
+
+use super::commands::{After, Executor, Retrieval, command_label};
+use super::credentials;
+use super::service::{Protocols, StoreService};
+use crate::metrics::StoreCommand;
 
 /// Replies are collected up to this before they are written.
 ///
 /// Units: bytes; the last value may go beyond it.
 pub(super) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// How much one connection may do in one turn: this many looked-up keys.
-pub(super) const WORK_PER_TURN: usize = 1024;
-/// What a command costs of it beside its keys, so that 64 commands fill a turn.
+/// The commands of one connection in one turn, if each asks for a few keys.
+pub(super) const COMMANDS_PER_TURN: usize = 64;
+/// What a command costs beside its keys, each of which costs 1.
 const WORK_PER_COMMAND: usize = 16;
+/// How much one connection may do in one turn.
+pub(super) const WORK_PER_TURN: usize = COMMANDS_PER_TURN * WORK_PER_COMMAND;
+
+/// One command in this many is measured.
+const COMMANDS_PER_MEASURED: u64 = 64;
+
+/// Data of an authenticating `set`, with memcached's overhead: nobody unknown may hold more.
+const UNAUTHENTICATED_ITEM_BYTES_MAX: usize = 1024;
 
 /// Where a client's protocol stands.
 #[derive(Debug)]
 pub(super) struct Session {
-    decoder: RequestDecoder,
+    protocol: Protocol,
     /// A retrieval of which some keys are answered; the rest is at the front of the input.
     paused: Option<Paused>,
+}
+
+#[derive(Debug)]
+enum Protocol {
+    /// Nothing has come.
+    Undecided(RequestLimits),
+    /// The text protocol of a client that has to say who it is.
+    Unauthenticated(RequestDecoder, RequestLimits),
+    /// Text and meta.
+    Text(RequestDecoder),
+    Binary(binary::RequestDecoder),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,10 +79,40 @@ pub(super) enum Stop {
     Close,
 }
 
+/// What one command came to.
+struct Step {
+    used: usize,
+    stop: Option<Stop>,
+    /// What to count; nothing where no whole command has come.
+    label: Option<StoreCommand>,
+}
+
+impl Step {
+    fn command(used: usize, label: StoreCommand, after: After) -> Self {
+        Self {
+            used,
+            stop: (after == After::Close).then_some(Stop::Close),
+            label: Some(label),
+        }
+    }
+
+    fn stop(used: usize, stop: Stop) -> Self {
+        Self {
+            used,
+            stop: Some(stop),
+            label: None,
+        }
+    }
+
+    fn other(used: usize) -> Self {
+        Self::command(used, StoreCommand::Other, After::Continue)
+    }
+}
+
 impl Session {
     pub(super) fn new(limits: RequestLimits) -> Self {
         Self {
-            decoder: RequestDecoder::new(limits),
+            protocol: Protocol::Undecided(limits),
             paused: None,
         }
     }
@@ -70,37 +127,92 @@ impl Session {
         work: &mut usize,
     ) -> Served {
         let mut used = 0;
-        loop {
-            if let Some(paused) = self.paused.take() {
-                used += self.retrieve(executor, paused, &input[used..], work);
+        if let (Protocol::Undecided(limits), Some(first)) = (&self.protocol, input.first()) {
+            match Protocol::of(executor.service, *limits, *first) {
+                Some(protocol) => self.protocol = protocol,
+                None => {
+                    return Served {
+                        used,
+                        stop: Stop::Close,
+                    };
+                }
             }
+        }
+        loop {
             let stop = if executor.out.len() >= OUTPUT_BYTES_MAX {
                 Some(Stop::OutputFull)
             } else if *work == 0 {
                 Some(Stop::TurnOver)
+            } else if let Some(paused) = self.paused.take() {
+                used += self.retrieve(executor, paused, &input[used..], work);
+                None
             } else {
-                let (consumed, stop) = self.step(executor, &input[used..]);
-                used += consumed;
-                stop
+                let step = self.measured_step(executor, &input[used..], work);
+                used += step.used;
+                *work = work.saturating_sub(WORK_PER_COMMAND);
+                step.stop
             };
             if let Some(stop) = stop {
                 return Served { used, stop };
             }
-            *work = work.saturating_sub(WORK_PER_COMMAND);
         }
     }
 
-    /// Takes one command from the front of `input`; returns how many bytes are done with.
-    fn step(&mut self, executor: &mut Executor<'_>, input: &[u8]) -> (usize, Option<Stop>) {
-        let step = self.decoder.decode(input);
-        let consumed = step.consumed;
-        match step.progress {
+    /// Whether the session waits for the rest of something that has begun without leaving input.
+    pub(super) fn is_discarding(&self) -> bool {
+        match &self.protocol {
+            Protocol::Undecided(_) => false,
+            Protocol::Unauthenticated(decoder, _) | Protocol::Text(decoder) => {
+                decoder.is_discarding()
+            }
+            Protocol::Binary(decoder) => decoder.is_discarding(),
+        }
+    }
+
+    /// Takes one command from the front of `input`, counts it, and measures some.
+    fn measured_step(
+        &mut self,
+        executor: &mut Executor<'_>,
+        input: &[u8],
+        work: &mut usize,
+    ) -> Step {
+        let metrics = executor.metrics;
+        metrics.store_steps.increment();
+        let is_measured = metrics
+            .store_steps
+            .value()
+            .is_multiple_of(COMMANDS_PER_MEASURED);
+        let began = is_measured.then(Instant::now);
+        let step = match &mut self.protocol {
+            Protocol::Undecided(_) => Step::stop(0, Stop::Starved),
+            Protocol::Unauthenticated(..) => self.authenticate(executor, input),
+            Protocol::Text(_) => self.text(executor, input, work),
+            Protocol::Binary(decoder) => binary_step(decoder, executor, input),
+        };
+        if let Some(label) = step.label {
+            metrics.store_commands.increment(label);
+            if let Some(began) = began {
+                let times = metrics.store_durations.of(label);
+                times.observe_nanoseconds(began.elapsed());
+            }
+        }
+        step
+    }
+
+    fn text(&mut self, executor: &mut Executor<'_>, input: &[u8], work: &mut usize) -> Step {
+        let Protocol::Text(decoder) = &mut self.protocol else {
+            return Step::stop(0, Stop::Close);
+        };
+        let front = decoder.decode(input);
+        let used = front.consumed;
+        match front.progress {
             Progress::Command(Command::Get { keys, with_cas }) => {
                 let retrieval = Retrieval {
                     with_cas,
                     exptime: None,
                 };
-                return (self.pause(retrieval, keys, &input[..consumed]), None);
+                let used = self.begin(executor, retrieval, keys, &input[..used], work);
+                Step::command(used, StoreCommand::Get, After::Continue)
             }
             Progress::Command(Command::GetAndTouch {
                 keys,
@@ -111,41 +223,77 @@ impl Session {
                     with_cas,
                     exptime: Some(exptime),
                 };
-                return (self.pause(retrieval, keys, &input[..consumed]), None);
+                let used = self.begin(executor, retrieval, keys, &input[..used], work);
+                Step::command(used, StoreCommand::GetAndTouch, After::Continue)
             }
             Progress::Command(command) => {
-                if executor.execute(&command) == After::Close {
-                    return (consumed, Some(Stop::Close));
-                }
+                let after = executor.execute(&command);
+                Step::command(used, command_label(&command), after)
             }
-            Progress::TooLarge {
-                key,
-                deletes_old: true,
-            } => executor.discard(&key),
-            Progress::TooLarge { .. } => {}
-            Progress::Error(line) => reply::error(executor.out, line),
-            Progress::Incomplete { .. } => return (consumed, Some(Stop::Starved)),
+            Progress::TooLarge { key, deletes_old } => {
+                if deletes_old {
+                    executor.discard(&key);
+                }
+                Step::other(used)
+            }
+            Progress::Error(line) => {
+                reply::error(executor.out, line);
+                Step::other(used)
+            }
+            Progress::Incomplete { .. } => Step::stop(used, Stop::Starved),
             // Anything else the decoder may come to say ends the connection, as a close does.
-            _ => return (consumed, Some(Stop::Close)),
+            _ => Step::stop(used, Stop::Close),
         }
-        (consumed, None)
     }
 
-    /// Whether the session waits for the rest of something that has begun without leaving input.
-    pub(super) fn is_discarding(&self) -> bool {
-        self.decoder.is_discarding()
+    /// Takes nothing but a `set` of any key whose data is a name and a password.
+    fn authenticate(&mut self, executor: &mut Executor<'_>, input: &[u8]) -> Step {
+        let Protocol::Unauthenticated(decoder, limits) = &mut self.protocol else {
+            return Step::stop(0, Stop::Close);
+        };
+        let limits = *limits;
+        let front = decoder.decode(input);
+        let line = match front.progress {
+            Progress::Command(Command::Store {
+                verb: StoreVerb::Set,
+                value,
+                ..
+            }) => match executor.authenticate(value) {
+                Ok(()) => {
+                    self.protocol = Protocol::Text(RequestDecoder::new(limits));
+                    reply::status(executor.out, Status::Stored);
+                    return Step::other(front.consumed);
+                }
+                Err(line) => line,
+            },
+            Progress::Incomplete { .. } => return Step::stop(front.consumed, Stop::Starved),
+            Progress::Command(_) | Progress::Error(_) => ErrorLine::Unauthenticated,
+            Progress::TooLarge { .. } => return Step::other(front.consumed),
+            _ => return Step::stop(front.consumed, Stop::Close),
+        };
+        reply::error(executor.out, line);
+        Step::other(front.consumed)
     }
 
-    /// Makes a retrieval whose keys are still to be answered; returns where they begin.
-    fn pause(&mut self, retrieval: Retrieval, keys: Tokens<'_>, line: &[u8]) -> usize {
+    /// Answers the keys of a retrieval, as many as there is room and work for; returns how many
+    /// bytes of its `line` are done with.
+    fn begin(
+        &mut self,
+        executor: &mut Executor<'_>,
+        retrieval: Retrieval,
+        keys: Tokens<'_>,
+        line: &[u8],
+        work: &mut usize,
+    ) -> usize {
         let end = if line.ends_with(b"\r\n") { 2 } else { 1 };
         let keys = keys.text().len();
-        self.paused = Some(Paused {
+        let before = line.len() - end - keys;
+        let paused = Paused {
             retrieval,
             keys,
             line: keys + end,
-        });
-        line.len() - end - keys
+        };
+        before + self.retrieve(executor, paused, &line[before..], work)
     }
 
     /// Answers keys at the front of `input`; returns how many bytes are done with.
@@ -170,5 +318,86 @@ impl Session {
                 done
             }
         }
+    }
+}
+
+impl Protocol {
+    /// The protocol of a connection by its first byte; `None` if it is not spoken here.
+    fn of(service: &StoreService, limits: RequestLimits, first: u8) -> Option<Self> {
+        let is_binary = first == binary::MAGIC;
+        match service.limits.protocols {
+            Protocols::Text if is_binary => return None,
+            Protocols::Binary if !is_binary => return None,
+            _ => {}
+        }
+        if service.limits.credentials.is_some() {
+            // The binary protocol has its own way of saying who one is, which is not spoken here.
+            let unknown = RequestLimits {
+                item_bytes_max: UNAUTHENTICATED_ITEM_BYTES_MAX,
+                ..limits
+            };
+            let decoder = RequestDecoder::new(unknown);
+            return (!is_binary).then_some(Self::Unauthenticated(decoder, limits));
+        }
+        Some(if is_binary {
+            Self::Binary(binary::RequestDecoder::new(limits))
+        } else {
+            Self::Text(RequestDecoder::new(limits))
+        })
+    }
+}
+
+fn binary_step(
+    decoder: &mut binary::RequestDecoder,
+    executor: &mut Executor<'_>,
+    input: &[u8],
+) -> Step {
+    let front = decoder.decode(input);
+    let used = front.consumed;
+    match front.progress {
+        binary::Progress::Request(request) => {
+            let (label, after) = executor.execute_binary(&request);
+            Step::command(used, label, after)
+        }
+        binary::Progress::TooLarge {
+            echo,
+            key,
+            deletes_old,
+        } => {
+            executor.refuse_large(echo, key, deletes_old);
+            Step::other(used)
+        }
+        binary::Progress::Refused {
+            echo,
+            status,
+            closes,
+        } => {
+            binary::Reply::new(echo, status).write(executor.out);
+            let after = if closes {
+                After::Close
+            } else {
+                After::Continue
+            };
+            Step::command(used, StoreCommand::Other, after)
+        }
+        binary::Progress::Incomplete { .. } => Step::stop(used, Stop::Starved),
+        _ => Step::stop(used, Stop::Close),
+    }
+}
+
+impl Executor<'_> {
+    /// Checks the name and the password in the data of a `set`.
+    fn authenticate(&self, token: &[u8]) -> Result<(), ErrorLine> {
+        let counters = &self.service.counters;
+        if credentials::split(token).is_none() {
+            return Err(ErrorLine::BadAuthenticationToken);
+        }
+        super::connection::add(&counters.auth_commands, 1);
+        let credentials = self.service.limits.credentials.as_ref();
+        if credentials.is_some_and(|known| known.admit(token)) {
+            return Ok(());
+        }
+        super::connection::add(&counters.auth_errors, 1);
+        Err(ErrorLine::AuthenticationFailed)
     }
 }

@@ -1,6 +1,7 @@
 //! The store server, from the inside out: sessions without sockets, the component on loopback
 //! sockets, and the component beside a real memcached.
 
+mod binary;
 mod component;
 mod differential;
 mod sessions;
@@ -12,13 +13,15 @@ use dwell_store::{Seconds, Store, StoreConfig};
 
 use super::commands::Executor;
 use super::session::{Session, Stop, WORK_PER_TURN};
-use super::{StoreServerLimits, StoreService};
+use super::{Protocols, StoreServerLimits, StoreService};
+use crate::metrics::Metrics;
 
 const NOW: Seconds = 1_700_000_000;
 
 fn service_with(limits: StoreServerLimits) -> Arc<StoreService> {
     let store = Store::new(&StoreConfig::default(), Box::new(()));
-    StoreService::new(Arc::new(store), limits, 1, NOW)
+    let metrics = Metrics::new(1, Vec::new(), u64::from(NOW));
+    StoreService::new(Arc::new(store), limits, Arc::new(metrics), NOW)
 }
 
 /// One client without a socket.
@@ -61,8 +64,10 @@ impl Client {
         while !self.closed {
             let mut out = Vec::new();
             let service = &self.service;
+            let metrics = self.service.metrics.of_loop(0);
             let mut executor = Executor {
                 service,
+                metrics: &metrics,
                 now: self.now,
                 out: &mut out,
             };

@@ -377,7 +377,7 @@ fn a_connect_that_hangs_is_given_up() {
     let listener = bind_group(([127, 0, 0, 1], 0).into(), 1, options)
         .unwrap()
         .remove(0);
-    let address = listener.address();
+    let address = listener.address().unwrap();
     // Fill the backlog of a listener that nobody accepts from, so that the next connect waits.
     let mut waiting = Vec::new();
     let attempt = Duration::from_millis(50);

@@ -101,6 +101,8 @@ pub enum Command<'b> {
     },
     /// `quit`: close without an answer.
     Quit,
+    /// `shutdown`: end the process, where that is allowed.
+    Shutdown,
     /// `mg`.
     MetaGet(MetaGet<'b>),
     /// `ms`.

@@ -74,7 +74,7 @@ pub(super) fn parse_line(line: &[u8]) -> Line<'_> {
             arguments: tokens.rest(),
         }),
         b"quit" => Line::Command(Command::Quit),
-        b"shutdown" => refused(ErrorLine::ShutdownDisabled),
+        b"shutdown" => Line::Command(Command::Shutdown),
         _ if tokens
             .last()
             .is_some_and(|token| token.starts_with(b"HTTP/")) =>

@@ -48,8 +48,18 @@ pub enum ErrorLine {
     InvalidMetaInitial,
     /// Flag `D` of `ms` is not a number.
     InvalidMetaDelta,
-    /// `shutdown`, which only the operator of the process may do here.
+    /// `shutdown` where it is not allowed, which is the default.
     ShutdownDisabled,
+    /// `flush_all` where it is not allowed.
+    FlushDisabled,
+    /// `stats detail` with something else than `on`, `off` and `dump`.
+    StatsDetailUsage,
+    /// A command before the client has said who it is.
+    Unauthenticated,
+    /// The data of an authenticating `set` is not a name and a password.
+    BadAuthenticationToken,
+    /// No such name, or another password.
+    AuthenticationFailed,
     /// The announced value cannot fit an item.
     TooLarge,
     /// The item fits, but no room could be made for it.
@@ -89,6 +99,11 @@ impl ErrorLine {
             Self::InvalidMetaInitial => "CLIENT_ERROR invalid numeric initial value\r\n",
             Self::InvalidMetaDelta => "CLIENT_ERROR invalid numeric delta value\r\n",
             Self::ShutdownDisabled => "ERROR: shutdown not enabled\r\n",
+            Self::FlushDisabled => "CLIENT_ERROR flush_all not allowed\r\n",
+            Self::StatsDetailUsage => "CLIENT_ERROR usage: stats detail on|off|dump\r\n",
+            Self::Unauthenticated => "CLIENT_ERROR unauthenticated\r\n",
+            Self::BadAuthenticationToken => "CLIENT_ERROR bad authentication token format\r\n",
+            Self::AuthenticationFailed => "CLIENT_ERROR authentication failure\r\n",
             Self::TooLarge => "SERVER_ERROR object too large for cache\r\n",
             Self::OutOfMemory => "SERVER_ERROR out of memory storing object\r\n",
             Self::TooManyConnections => "ERROR Too many open connections\r\n",

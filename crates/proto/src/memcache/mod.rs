@@ -1,4 +1,5 @@
-//! The memcached text and meta protocols, both sides (memcached `doc/protocol.txt`).
+//! The memcached protocols: text and meta, both sides (memcached `doc/protocol.txt`), and
+//! [`binary`], the server's.
 //!
 //! A server gives its input to a [`RequestDecoder`] and writes with [`encode::reply`]; a client
 //! writes with [`encode::request`] and gives what it reads to a [`ResponseDecoder`]. Both decoders
@@ -9,6 +10,7 @@
 //! would execute data as commands: the data of a refused storage command is discarded if its
 //! length can be read at all (as memcached 1.6.45 does).
 
+pub mod binary;
 mod command;
 mod command_line;
 pub mod encode;

@@ -1,5 +1,6 @@
 //! The server's side: one request at a time out of the bytes a client sent.
 
+use super::binary::MAGIC;
 use super::command::Command;
 use super::command_line::{ItemSize, Line, parse_line};
 use super::error_line::ErrorLine;
@@ -29,10 +30,14 @@ impl RequestLimits {
     /// a one-byte key has 1,048,516 bytes.
     pub const ITEM_OVERHEAD_BYTES: usize = 59;
 
+    /// Whether an item may have a key and a value of these lengths.
+    pub(super) fn fits(&self, key: usize, has_flags: bool, value: usize) -> bool {
+        let flags = if has_flags { 4 } else { 0 };
+        value.saturating_add(key + flags + Self::ITEM_OVERHEAD_BYTES) <= self.item_bytes_max
+    }
+
     fn item_fits(&self, item: &ItemSize<'_>, length: usize) -> bool {
-        let flags = if item.has_flags { 4 } else { 0 };
-        let rest = item.key.decoded_len() + flags + Self::ITEM_OVERHEAD_BYTES;
-        length.saturating_add(rest) <= self.item_bytes_max
+        self.fits(item.key.decoded_len(), item.has_flags, length)
     }
 }
 
@@ -90,7 +95,8 @@ pub enum CloseReason {
     LineTooLong,
     /// A browser or a server-side request forgery speaks HTTP.
     Http,
-    /// A client of the binary protocol, which is not spoken here.
+    /// A client of the binary protocol, which has a decoder of its own: see
+    /// [`binary`](super::binary).
     BinaryProtocol,
 }
 
@@ -168,7 +174,7 @@ impl RequestDecoder {
         let Some(&first) = input.first() else {
             return Step::stay(Progress::Incomplete { needed: 1 });
         };
-        if !self.started && first == BINARY_MAGIC {
+        if !self.started && first == MAGIC {
             return self.close(CloseReason::BinaryProtocol);
         }
         self.started = true;
@@ -282,9 +288,6 @@ impl<'b> Step<'b> {
         }
     }
 }
-
-/// The first byte of every request of the binary protocol.
-const BINARY_MAGIC: u8 = 0x80;
 
 #[cfg(test)]
 mod tests;

@@ -36,7 +36,7 @@ proptest! {
     ) {
         let versions = AtomicU64::new(0);
         let mut changes = Changes::default();
-        let mut shard = Shard::new(40_000, 1 << 20);
+        let mut shard = Shard::new(40_000, 1 << 20, true);
         for (key, kind, size) in commands {
             let name = key.to_be_bytes();
             let mut call = Call {

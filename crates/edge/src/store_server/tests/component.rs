@@ -41,6 +41,7 @@ impl Rig {
                 connection: 2,
             },
             Arc::clone(&service),
+            service.metrics.of_loop(0),
         );
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = bind_group(any, 1, ListenOptions::default())

@@ -25,11 +25,11 @@ struct Step {
 
 #[test]
 fn replies_are_those_of_memcached() {
-    let Some(memcached) = Memcached::start() else {
+    let Some(memcached) = Memcached::start(&[]) else {
         println!("skipped: there is no memcached on the PATH");
         return;
     };
-    let server = Ours::start();
+    let server = Ours::start(StoreServerLimits::default());
     for Exchange { name, steps } in read_exchanges() {
         let theirs = exchange(memcached.address, &steps);
         let ours = exchange(server.address, &steps);
@@ -45,7 +45,7 @@ fn replies_are_those_of_memcached() {
 
 #[test]
 fn listed_differences_are_differences() {
-    let Some(memcached) = Memcached::start() else {
+    let Some(memcached) = Memcached::start(&[]) else {
         println!("skipped: there is no memcached on the PATH");
         return;
     };
@@ -143,7 +143,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8(unescape_bytes(text)).expect("replies are listed as UTF-8")
 }
 
-fn unescape_bytes(text: &str) -> Vec<u8> {
+pub(super) fn unescape_bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut characters = text.bytes();
     while let Some(byte) = characters.next() {
@@ -190,21 +190,21 @@ fn normal(reply: &str) -> String {
 }
 
 /// A real memcached, ended with the test.
-struct Memcached {
+pub(super) struct Memcached {
     child: Child,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
 }
 
 impl Memcached {
     /// `None` where it is not installed.
-    fn start() -> Option<Self> {
+    pub(super) fn start(options: &[&str]) -> Option<Self> {
         // Somebody else may take the port between the two steps; then another is tried.
         let started = (0..5).find_map(|_| {
             let address = TcpListener::bind("127.0.0.1:0")
                 .unwrap()
                 .local_addr()
                 .unwrap();
-            match Self::start_at(address) {
+            match Self::start_at(address, options) {
                 Err(error) if error.kind() == ErrorKind::NotFound => Some(None),
                 other => other.ok().map(Some),
             }
@@ -212,10 +212,11 @@ impl Memcached {
         started.expect("memcached starts on one of five free ports")
     }
 
-    fn start_at(address: SocketAddr) -> std::io::Result<Self> {
+    fn start_at(address: SocketAddr, options: &[&str]) -> std::io::Result<Self> {
         let child = Command::new("memcached")
             .args(["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-p"])
             .arg(address.port().to_string())
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -241,15 +242,15 @@ impl Drop for Memcached {
 }
 
 /// This server on a thread of its own, which ends with the test's process.
-struct Ours {
-    address: SocketAddr,
+pub(super) struct Ours {
+    pub(super) address: SocketAddr,
 }
 
 impl Ours {
-    fn start() -> Self {
+    pub(super) fn start(limits: StoreServerLimits) -> Self {
         let (sender, receiver) = std::sync::mpsc::channel();
         thread::spawn(move || {
-            let mut rig = Rig::new(StoreServerLimits::default());
+            let mut rig = Rig::new(limits);
             sender.send(rig.address).unwrap();
             rig.run();
         });

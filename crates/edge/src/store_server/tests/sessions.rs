@@ -251,11 +251,13 @@ fn a_long_retrieval_is_collected_piece_by_piece() {
 #[test]
 fn a_turn_is_bounded_in_commands_and_in_keys() {
     let service = service_with(StoreServerLimits::default());
+    let metrics = service.metrics.of_loop(0);
     let mut session = Session::new(service.limits.request);
     let serve = |session: &mut Session, input: &[u8]| {
         let mut out = Vec::new();
         let mut executor = Executor {
             service: &service,
+            metrics: &metrics,
             now: NOW,
             out: &mut out,
         };

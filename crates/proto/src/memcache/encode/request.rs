@@ -1,7 +1,7 @@
 //! Requests, as a client writes them.
 
 use super::super::command::StoreVerb;
-use super::super::key::{KEY_BYTES_MAX, Key, KeyError, base64_key};
+use super::super::key::{self, KEY_BYTES_MAX, Key, KeyError};
 use super::number;
 
 /// What a storage request says about its value.
@@ -28,6 +28,13 @@ pub fn gets<'k>(out: &mut Vec<u8>, keys: impl IntoIterator<Item = Key<'k>>) {
 /// `gat`: `get` that sets each item's exptime.
 pub fn gat<'k>(out: &mut Vec<u8>, exptime: i64, keys: impl IntoIterator<Item = Key<'k>>) {
     out.extend_from_slice(b"gat ");
+    number(out, exptime);
+    key_line(out, b"", keys);
+}
+
+/// `gats`: `gat` that also returns each item's cas unique.
+pub fn gats<'k>(out: &mut Vec<u8>, exptime: i64, keys: impl IntoIterator<Item = Key<'k>>) {
+    out.extend_from_slice(b"gats ");
     number(out, exptime);
     key_line(out, b"", keys);
 }
@@ -88,6 +95,22 @@ pub fn touch(out: &mut Vec<u8>, key: Key<'_>, exptime: i64, noreply: bool) {
 pub fn flush_all(out: &mut Vec<u8>, noreply: bool) {
     out.extend_from_slice(b"flush_all");
     end_line(out, noreply);
+}
+
+/// `flush_all`, so many seconds from now.
+pub fn flush_all_after(out: &mut Vec<u8>, delay: i64) {
+    out.extend_from_slice(b"flush_all");
+    push_number(out, delay);
+    end_line(out, false);
+}
+
+/// `stats`, in general or about one thing; an argument obeys the rules of a key.
+pub fn stats(out: &mut Vec<u8>, argument: Option<Key<'_>>) {
+    out.extend_from_slice(b"stats");
+    if let Some(argument) = argument {
+        push_token(out, argument.as_bytes());
+    }
+    end_line(out, false);
 }
 
 /// `version`.
@@ -151,18 +174,14 @@ impl<'o> MetaLine<'o> {
     /// `mg` for a key of any bytes, sent in base64 with flag `b`.
     ///
     /// # Errors
-    /// [`KeyError::Empty`], or [`KeyError::TooLong`] if the base64 is longer than a key may be (187
-    /// bytes of key are the most); nothing is written.
+    /// As [`base64_key`]; nothing is written.
     pub fn get_binary(out: &'o mut Vec<u8>, key: &[u8]) -> Result<Self, KeyError> {
-        let length = key.len().div_ceil(3) * 4;
-        if length == 0 {
-            return Err(KeyError::Empty);
-        }
-        if length > KEY_BYTES_MAX {
-            return Err(KeyError::TooLong { length });
-        }
+        let start = out.len();
         out.extend_from_slice(b"mg ");
-        base64_key(out, key);
+        if let Err(error) = base64_key(out, key) {
+            out.truncate(start);
+            return Err(error);
+        }
         Ok(Self { out }.flag(b'b'))
     }
 
@@ -183,6 +202,25 @@ impl<'o> MetaLine<'o> {
         self.out.extend_from_slice(&[b' ', letter]);
         number(self.out, value);
         self
+    }
+
+    /// A flag with a number, if there is one.
+    pub fn number_if(self, letter: u8, value: Option<impl itoa::Integer>) -> Self {
+        match value {
+            Some(value) => self.number(letter, value),
+            None => self,
+        }
+    }
+
+    /// Flag `M` with its letter.
+    pub fn mode(self, mode: u8) -> Self {
+        self.out.extend_from_slice(&[b' ', b'M', mode]);
+        self
+    }
+
+    /// A flag without a token, if `is_set`.
+    pub fn flag_if(self, letter: u8, is_set: bool) -> Self {
+        if is_set { self.flag(letter) } else { self }
     }
 
     /// A flag with a token; it obeys the rules of a key.
@@ -208,6 +246,23 @@ impl<'o> MetaLine<'o> {
 /// `mn`: the no-op whose answer says that every earlier reply has been sent.
 pub fn meta_noop(out: &mut Vec<u8>) {
     out.extend_from_slice(b"mn\r\n");
+}
+
+/// Writes a key of any bytes as the base64 that flag `b` announces.
+///
+/// # Errors
+/// [`KeyError::Empty`], or [`KeyError::TooLong`] if the base64 is longer than a key may be (187
+/// bytes of key are the most); nothing is written.
+pub fn base64_key(out: &mut Vec<u8>, key: &[u8]) -> Result<(), KeyError> {
+    let length = key.len().div_ceil(3) * 4;
+    if length == 0 {
+        return Err(KeyError::Empty);
+    }
+    if length > KEY_BYTES_MAX {
+        return Err(KeyError::TooLong { length });
+    }
+    key::base64_key(out, key);
+    Ok(())
 }
 
 fn key_line<'k>(out: &mut Vec<u8>, command: &[u8], keys: impl IntoIterator<Item = Key<'k>>) {

@@ -244,7 +244,6 @@ const ERROR_LINES: &[(&str, &str)] = &[
     ("mg", "ERROR"),
     ("mx", "ERROR"),
     ("cache_memlimit x", "ERROR"),
-    ("shutdown", "ERROR: shutdown not enabled"),
     ("get a KEY b", "CLIENT_ERROR bad command line format"),
     ("delete KEY", "CLIENT_ERROR bad command line format"),
     ("mg KEY v", "CLIENT_ERROR bad command line format"),
