@@ -5,7 +5,7 @@ mod raw;
 
 use crate::date::Start;
 use bytes::Bytes;
-use dwell_evloop::Stream;
+use dwell_evloop::{FileSlice, Stream};
 use dwell_proto::http1::{Version, encode};
 use std::fmt;
 use std::net::SocketAddr;
@@ -39,6 +39,9 @@ pub enum Body<'a> {
     Slice(&'a [u8]),
     /// Bytes many answers share; a large body is never copied, not even for a slow reader.
     Shared(Bytes),
+    /// Part of a file, which the kernel moves to the socket; one that has become shorter meanwhile
+    /// ends the connection.
+    File(FileSlice),
     /// Bytes that are written by and by, with [`Reply::write`], of this size in all if it is
     /// known. Of an unknown one they go out as chunks, to an HTTP/1.0 client until the connection
     /// closes.
@@ -53,6 +56,7 @@ impl Body<'_> {
             Body::Absent(length) | Body::Stream(length) => *length,
             Body::Slice(bytes) => Some(bytes.len() as u64),
             Body::Shared(bytes) => Some(bytes.len() as u64),
+            Body::File(slice) => Some(slice.length),
         }
     }
 
@@ -218,6 +222,11 @@ impl Reply<'_> {
             Body::Empty | Body::Absent(_) | Body::Stream(_) => {}
             Body::Slice(bytes) => self.output.extend_from_slice(bytes),
             Body::Shared(bytes) => self.append_shared(bytes),
+            Body::File(slice) => {
+                let written = self.stream.write_file(self.output, slice.clone());
+                self.failed |= written.is_err();
+                self.output.clear();
+            }
         }
     }
 

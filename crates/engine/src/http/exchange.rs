@@ -4,7 +4,7 @@ use super::visit::{Fate, Visit};
 use crate::app::{App, Event, Outcome};
 use crate::connection::{Incoming, Phase, Taking};
 use crate::reply::{Framing, Outgoing, Reply};
-use dwell_evloop::{Context, Readiness};
+use dwell_evloop::{Context, Flushed, Readiness};
 use dwell_proto::http1::encode;
 use std::time::Duration;
 
@@ -167,7 +167,10 @@ impl<A> Visit<'_, A> {
     /// A held exchange waits: for the socket to take output, for granted body bytes, or the app.
     pub(super) fn go_on_held(&mut self) {
         if self.connection.is_blocked() {
-            self.context.arm(self.token, self.limits.write_timeout);
+            self.go_on_writing();
+        } else if self.connection.stream.flushed() == Flushed::More {
+            // A file that answered a request before this one; the deadline is the app's.
+            self.context.again(self.token, Readiness::WRITABLE);
         }
         if self.connection.body_credit() > 0 && self.connection.has_input() {
             self.context.again(self.token, Readiness::default());

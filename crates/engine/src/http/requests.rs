@@ -61,7 +61,7 @@ impl<A: App> Visit<'_, A> {
                 output.clear();
             }
             // The body of a held request is taken whatever its answer waits for.
-            if self.connection.phase != Phase::Held && self.connection.stream.queued_bytes() > 0 {
+            if self.connection.phase != Phase::Held && !self.connection.stream.is_flushed() {
                 return (used, Stop::Full);
             }
         }

@@ -267,6 +267,14 @@ impl<A> Visit<'_, A> {
         self.rest(true)
     }
 
+    /// Output is left: waits for the socket to take it, or for its share of the next turn.
+    pub(super) fn go_on_writing(&mut self) {
+        self.context.arm(self.token, self.limits.write_timeout);
+        if self.connection.stream.flushed() == Flushed::More {
+            self.context.again(self.token, Readiness::WRITABLE);
+        }
+    }
+
     /// All input that is here was used as far as it goes: decides what the connection waits for.
     ///
     /// `served` says that a request was answered since the deadline was set.
@@ -274,10 +282,7 @@ impl<A> Visit<'_, A> {
         let connection = &mut *self.connection;
         if !connection.stream.is_flushed() {
             connection.phase = Phase::Writing;
-            self.context.arm(self.token, self.limits.write_timeout);
-            if connection.stream.flushed() == Flushed::More {
-                self.context.again(self.token, Readiness::WRITABLE);
-            }
+            self.go_on_writing();
             return Fate::Keep;
         }
         if connection.finished {
