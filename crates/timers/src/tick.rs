@@ -1,16 +1,41 @@
 use std::time::Duration;
 
 /// The length of one tick: 10 ms.
+///
+/// ```
+/// use dwell_timers::{TICK, ticks_ceil};
+///
+/// assert_eq!(TICK * ticks_ceil(TICK), TICK);
+/// ```
 pub const TICK: Duration = Duration::from_millis(10);
 
 /// The farthest a deadline can lie ahead of now: 2^30 ticks, about 124 days.
 ///
 /// Anything farther saturates here. It keeps the wrapping comparison of two ticks unambiguous.
+///
+/// ```
+/// use dwell_timers::{TICKS_AHEAD_MAX, Tick, ticks_ceil};
+/// use std::time::Duration;
+///
+/// assert_eq!(ticks_ceil(Duration::MAX), TICKS_AHEAD_MAX);
+/// let now = Tick::new(5);
+/// assert_eq!(now.plus(u32::MAX), now.plus(TICKS_AHEAD_MAX));
+/// ```
 pub const TICKS_AHEAD_MAX: u32 = 1 << 30;
 
 /// A point on the 10 ms tick, wrapping after 497 days.
 ///
 /// Two ticks compare by the shorter way round, so they carry no `Ord`: ask [`Tick::is_due`].
+///
+/// ```
+/// use dwell_timers::Tick;
+///
+/// let before = Tick::new(u32::MAX);
+/// let after = before.plus(3);
+/// assert_eq!(after.value(), 2);
+/// assert!(before.is_due(after) && !after.is_due(before));
+/// assert_eq!(after.ticks_since(before), 3);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Tick(u32);
 
@@ -53,6 +78,14 @@ impl Tick {
 ///
 /// A deadline must not fire early, so whoever adds this to a tick whose beginning lies in the past
 /// adds one tick more.
+///
+/// ```
+/// use dwell_timers::ticks_ceil;
+/// use std::time::Duration;
+///
+/// assert_eq!(ticks_ceil(Duration::from_nanos(1)), 1);
+/// assert_eq!(ticks_ceil(Duration::from_secs(60)), 6000);
+/// ```
 pub const fn ticks_ceil(duration: Duration) -> u32 {
     // A second is a whole number of ticks, which spares a division of 128 bits.
     let ticks = duration.as_secs().saturating_mul(TICKS_PER_SECOND);

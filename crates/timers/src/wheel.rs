@@ -16,6 +16,29 @@ use crate::tick::{TICKS_AHEAD_MAX, Tick};
 /// records have reached their peak.
 /// Units: ticks. The tick 2^32 - 1 is never a deadline: whatever is armed for it fires one later.
 ///
+/// ```
+/// use dwell_timers::{Tick, Wheel};
+///
+/// let now = Tick::new(0);
+/// let mut wheel = Wheel::new(now);
+/// wheel.arm(0, now.plus(3));
+/// wheel.arm(1, now.plus(5));
+/// wheel.arm(0, now.plus(900)); // Later: the entry changes, and nothing else.
+/// wheel.cancel(1);
+/// assert_eq!((wheel.len(), wheel.deadline(0)), (1, Some(now.plus(900))));
+///
+/// // How long the loop may sleep: never beyond the next deadline.
+/// let look = wheel.next_event().expect("one id is armed");
+/// assert!(look.is_due(now.plus(900)));
+///
+/// // After it has slept, it fires what is due.
+/// let now = now.plus(900);
+/// while let Some(id) = wheel.pop_due(now) {
+///     assert_eq!(id, 0);
+///     wheel.arm(id, now.plus(900)); // Any id may be armed or cancelled meanwhile.
+/// }
+/// ```
+///
 /// How it is laid out: four levels of 256 buckets, a level's bucket covering as much as the whole
 /// level below. A record is filed under the first tick of its deadline's bucket in the lowest
 /// level that tells deadline and position apart, and is looked at on that tick. A tick is the

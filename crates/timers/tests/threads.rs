@@ -65,6 +65,8 @@ fn timers_outlive_the_thread_that_armed_them() {
 
 #[test]
 fn ten_thousand_threads_leave_nothing_behind() {
+    const AT_ONCE: u32 = if cfg!(miri) { 4 } else { 50 };
+    const BATCHES: u32 = if cfg!(miri) { 3 } else { 200 };
     let one = |_| {
         thread::spawn(|| {
             let mut idle = Deadline::new();
@@ -72,8 +74,6 @@ fn ten_thousand_threads_leave_nothing_behind() {
             idle.set(Duration::from_secs(60), Waker::noop());
         })
     };
-    const AT_ONCE: u32 = if cfg!(miri) { 4 } else { 50 };
-    const BATCHES: u32 = if cfg!(miri) { 3 } else { 200 };
     let batch = |_| {
         let threads: Vec<_> = (0..AT_ONCE).map(one).collect();
         for thread in threads {

@@ -18,26 +18,15 @@ use std::time::{Duration, Instant};
 /// [`Elapsed`] if the duration has passed; the future inside is not polled after that by itself.
 ///
 /// ```
+/// # smol::block_on(async {
 /// use dwell_timers::{Elapsed, timeout};
 /// use std::time::Duration;
-/// # fn block_on<F: Future>(future: F) -> F::Output {
-/// #     struct Unpark(std::thread::Thread);
-/// #     impl std::task::Wake for Unpark {
-/// #         fn wake(self: std::sync::Arc<Self>) { self.0.unpark() }
-/// #     }
-/// #     let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
-/// #     let mut cx = std::task::Context::from_waker(&waker);
-/// #     let mut future = std::pin::pin!(future);
-/// #     loop {
-/// #         if let std::task::Poll::Ready(out) = future.as_mut().poll(&mut cx) { return out }
-/// #         std::thread::park();
-/// #     }
-/// # }
 ///
 /// let limit = Duration::from_millis(20);
-/// assert_eq!(block_on(timeout(limit, async { 7 })), Ok(7));
+/// assert_eq!(timeout(limit, async { 7 }).await, Ok(7));
 /// let never = std::future::pending::<()>();
-/// assert_eq!(block_on(timeout(limit, never)), Err(Elapsed));
+/// assert_eq!(timeout(limit, never).await, Err(Elapsed));
+/// # });
 /// ```
 #[inline]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
@@ -54,6 +43,19 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 ///
 /// # Errors
 /// [`Elapsed`] if the deadline has passed.
+///
+/// ```
+/// # smol::block_on(async {
+/// use dwell_timers::{Elapsed, timeout_at};
+/// use std::time::{Duration, Instant};
+///
+/// // Two steps that share one deadline.
+/// let deadline = Instant::now() + Duration::from_millis(20);
+/// assert_eq!(timeout_at(deadline, async { "read" }).await, Ok("read"));
+/// assert_eq!(timeout_at(deadline, std::future::pending::<()>()).await, Err(Elapsed));
+/// assert!(Instant::now() >= deadline);
+/// # });
+/// ```
 #[inline]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> TimeoutAt<F::IntoFuture> {
     TimeoutAt {
@@ -65,6 +67,17 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> TimeoutAt<F::I
 /// Waits for `duration`, counted from the first poll.
 ///
 /// Units: rounded up to whole ticks of 10 ms, and one for the tick in progress.
+///
+/// ```
+/// # smol::block_on(async {
+/// use dwell_timers::sleep;
+/// use std::time::{Duration, Instant};
+///
+/// let start = Instant::now();
+/// sleep(Duration::from_millis(15)).await;
+/// assert!(start.elapsed() >= Duration::from_millis(15));
+/// # });
+/// ```
 #[inline]
 pub const fn sleep(duration: Duration) -> Sleep {
     Sleep {
@@ -73,6 +86,18 @@ pub const fn sleep(duration: Duration) -> Sleep {
 }
 
 /// Waits until `deadline`; ready at once if it has passed.
+///
+/// ```
+/// # smol::block_on(async {
+/// use dwell_timers::sleep_until;
+/// use std::time::{Duration, Instant};
+///
+/// let deadline = Instant::now() + Duration::from_millis(15);
+/// sleep_until(deadline).await;
+/// assert!(Instant::now() >= deadline);
+/// sleep_until(deadline).await;
+/// # });
+/// ```
 #[inline]
 pub const fn sleep_until(deadline: Instant) -> SleepUntil {
     SleepUntil {
@@ -124,7 +149,17 @@ struct Alarm {
 }
 
 impl<F> Timeout<F> {
-    /// The future inside.
+    /// The future inside, without its deadline.
+    ///
+    /// ```
+    /// # smol::block_on(async {
+    /// use dwell_timers::timeout;
+    /// use std::time::Duration;
+    ///
+    /// let hurried = timeout(Duration::ZERO, async { 7 });
+    /// assert_eq!(hurried.into_inner().await, 7);
+    /// # });
+    /// ```
     pub fn into_inner(self) -> F {
         self.future
     }
@@ -156,7 +191,7 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 impl<F> TimeoutAt<F> {
-    /// The future inside.
+    /// The future inside, without its deadline.
     pub fn into_inner(self) -> F {
         self.future
     }

@@ -7,6 +7,20 @@ use std::time::Duration;
 ///
 /// # Panics
 /// If `period` is zero.
+///
+/// ```
+/// # smol::block_on(async {
+/// use dwell_timers::interval;
+/// use std::time::{Duration, Instant};
+///
+/// let start = Instant::now();
+/// let mut beat = interval(Duration::from_millis(20));
+/// for _ in 0..3 {
+///     beat.tick().await; // At once, then every 20 ms.
+/// }
+/// assert!(start.elapsed() >= Duration::from_millis(40));
+/// # });
+/// ```
 pub fn interval(period: Duration) -> Interval {
     assert!(!period.is_zero(), "the period of an interval is zero");
     Interval {

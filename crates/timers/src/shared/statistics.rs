@@ -17,6 +17,16 @@ pub struct Statistics {
 /// The figures up to now.
 ///
 /// Shape: waits for a sweep in progress; not for a hot path.
+///
+/// ```
+/// # smol::block_on(async {
+/// use dwell_timers::{sleep, statistics};
+///
+/// sleep(std::time::Duration::from_millis(1)).await;
+/// let statistics = statistics();
+/// assert!(statistics.sweeper_starts > 0 && statistics.sweeper_turns > 0);
+/// # });
+/// ```
 pub fn statistics() -> Statistics {
     let slots = pool::slots_made();
     let state = sweeper::lock();

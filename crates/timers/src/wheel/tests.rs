@@ -155,7 +155,7 @@ const STARTS: [u32; 8] = [
     u32::MAX,
 ];
 
-const SEEDS: u64 = if cfg!(miri) { 24 } else { 4000 };
+const SEEDS: u64 = if cfg!(miri) { 8 } else { 4000 };
 
 fn random_step(state: &mut u64) -> Step {
     let mut draw = || {
@@ -199,7 +199,7 @@ fn config() -> ProptestConfig {
     if cfg!(miri) {
         ProptestConfig {
             failure_persistence: None,
-            ..ProptestConfig::with_cases(10)
+            ..ProptestConfig::with_cases(5)
         }
     } else {
         ProptestConfig::default()
