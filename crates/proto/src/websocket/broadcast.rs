@@ -80,3 +80,62 @@ impl Broadcast {
         (out.len() < self.plain.len()).then(|| out.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::websocket::{DeflateOptions, Event, Inflater, MessageDecoder, MessageLimits};
+
+    fn agreed(window_bits: u8, afresh: bool) -> DeflateParameters {
+        DeflateParameters {
+            server_no_context_takeover: afresh,
+            client_no_context_takeover: true,
+            server_max_window_bits: Some(window_bits),
+            client_max_window_bits: None,
+        }
+    }
+
+    /// The content of a frame that a server sent.
+    fn read(frame: &Bytes) -> Vec<u8> {
+        let mut inflater = Inflater::new();
+        let mut decoder = MessageDecoder::new(Role::Client, true);
+        let mut input = frame.to_vec();
+        let step = decoder.decode(&mut input, &MessageLimits::default(), &mut inflater);
+        match step.unwrap().event {
+            Some(Event::Message(message)) => message.payload.into_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_window_is_compressed_for_once() {
+        let text = "waiting for news, ".repeat(40).into_bytes();
+        let broadcast = Broadcast::new(MessageKind::Text, &text);
+        assert_eq!(broadcast.payload(), text);
+        let mut deflaters = Deflaters::new(DeflateOptions::default());
+        for bits in 9..=15 {
+            let first = broadcast
+                .frame_for(Some(agreed(bits, true)), &mut deflaters)
+                .clone();
+            let second = broadcast
+                .frame_for(Some(agreed(bits, true)), &mut deflaters)
+                .clone();
+            assert_eq!(first.as_ptr(), second.as_ptr());
+            assert!(first.len() < broadcast.plain().len() / 4);
+            assert_eq!(read(&first), text);
+        }
+    }
+
+    #[test]
+    fn who_cannot_share_gets_it_as_it_is() {
+        let broadcast = Broadcast::new(MessageKind::Binary, &[7; 1_000]);
+        let mut deflaters = Deflaters::new(DeflateOptions::default());
+        for deflate in [None, Some(agreed(15, false)), Some(agreed(8, true))] {
+            let frame = broadcast.frame_for(deflate, &mut deflaters);
+            assert_eq!(frame, broadcast.plain());
+        }
+        let short = Broadcast::new(MessageKind::Text, b"short");
+        let frame = short.frame_for(Some(agreed(15, true)), &mut deflaters);
+        assert_eq!((frame, read(frame)), (short.plain(), b"short".to_vec()));
+    }
+}

@@ -51,9 +51,8 @@ impl Inflater {
     /// Units: `message_bytes_max` is in bytes after decompression.
     ///
     /// # Errors
-    /// [`PeerError::MessageTooBig`] as soon as there is more output than that, so that no more
-    /// than a few kilobytes beyond it are ever held; [`PeerError::Deflate`] for what is not
-    /// DEFLATE data. Close the connection.
+    /// [`PeerError::MessageTooBig`] as soon as there is more output than that, for which the buffer
+    /// never grows; [`PeerError::Deflate`] for what is not DEFLATE data. Close the connection.
     ///
     /// Source: RFC 7692 section 7.2.2.
     pub fn inflate(
@@ -74,6 +73,11 @@ impl Inflater {
         inflate_part(state, payload, &mut self.output, message_bytes_max)?;
         inflate_part(state, &FLUSH_TAIL, &mut self.output, message_bytes_max)?;
         Ok(&self.output)
+    }
+
+    /// The bytes that the output buffer takes in memory.
+    pub fn held_bytes(&self) -> usize {
+        self.output.capacity()
     }
 }
 
@@ -96,7 +100,7 @@ fn inflate_part(
         // One byte more than allowed shows that there is too much.
         let wanted = output.len().max(OUTPUT_BYTES_MIN);
         let room_max = message_bytes_max.saturating_add(1) - output.len();
-        output.reserve(wanted.min(room_max));
+        output.reserve_exact(wanted.min(room_max));
         let (in_before, out_before) = (state.total_in(), output.len());
         let status = state
             .decompress_vec(input, output, FlushDecompress::Sync)
