@@ -10,6 +10,7 @@
 mod app;
 mod connection;
 mod date;
+pub mod files;
 mod http;
 mod limits;
 mod reply;

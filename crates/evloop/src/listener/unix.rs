@@ -27,7 +27,7 @@ pub(super) struct SocketFile {
 ///
 /// # Errors
 /// `AddrInUse` when somebody listens there or the file is not a socket; `InvalidInput` when the
-/// path is longer than an address holds (107 bytes on Linux); what else the system says of the path.
+/// path is longer than an address holds (107 bytes on Linux); what else the system says of it.
 ///
 /// ```
 /// use dwell_evloop::{ListenOptions, bind_unix};

@@ -1,0 +1,77 @@
+//! What was decided, and how it is sent.
+
+use super::{FileError, FileParts};
+use dwell_evloop::FileSlice;
+use dwell_proto::http1::encode::reason;
+use std::borrow::Cow;
+
+/// The answer to a request for a file.
+#[derive(Debug)]
+pub struct FileAnswer {
+    /// The status code.
+    pub status: u16,
+    /// The fields, but for those that the engine adds to every answer.
+    pub fields: Vec<(&'static str, Cow<'static, str>)>,
+    /// The body.
+    pub body: FileBody,
+    /// Why there is no file in it, where that is so.
+    pub error: Option<FileError>,
+}
+
+/// The body of the answer to a request for a file.
+#[derive(Debug)]
+pub enum FileBody {
+    /// No bytes.
+    Empty,
+    /// A body of this size that is not sent, as the request is a HEAD.
+    Absent(u64),
+    /// Bytes that were read, or made.
+    Memory(Vec<u8>),
+    /// A part of a file, or all of it.
+    File(FileSlice),
+    /// Several parts of a file.
+    Parts(FileParts),
+}
+
+impl FileBody {
+    /// Its size in bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::Absent(length) => *length,
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File(slice) => slice.length,
+            Self::Parts(parts) => parts.length(),
+        }
+    }
+}
+
+impl FileAnswer {
+    /// The value of a field, by its name in any case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        let (_, value) = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        Some(value)
+    }
+
+    /// The answer where there is no file to send; its body names the status.
+    pub(super) fn failed(error: FileError) -> Self {
+        let status = error.status();
+        let mut answer = Self::told(status);
+        if let FileError::Method = error {
+            answer.fields.push(("Allow", Cow::Borrowed("GET, HEAD")));
+        }
+        answer.error = Some(error);
+        answer
+    }
+
+    /// An answer whose body is the reason phrase of its status.
+    pub(super) fn told(status: u16) -> Self {
+        Self {
+            status,
+            fields: vec![("Content-Type", Cow::Borrowed("text/plain; charset=utf-8"))],
+            body: FileBody::Memory(format!("{}\n", reason(status)).into_bytes()),
+            error: None,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Several ranges of one file in one answer.
+
+use dwell_evloop::FileSlice;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+
+/// Several parts of one file, each behind its own fields: the body of a `multipart/byteranges`.
+///
+/// Source: RFC 9110 section 14.6.
+#[derive(Debug)]
+pub struct FileParts {
+    /// The parts in the order asked for: what precedes each, and its bytes.
+    pub parts: Vec<(Vec<u8>, FileSlice)>,
+    /// What follows the last one.
+    pub end: Vec<u8>,
+}
+
+impl FileParts {
+    /// The size of the whole body in bytes.
+    pub fn length(&self) -> u64 {
+        let parts = self
+            .parts
+            .iter()
+            .map(|(head, slice)| head.len() as u64 + slice.length);
+        parts.sum::<u64>() + self.end.len() as u64
+    }
+
+    /// The parts of `whole` that `ranges` select.
+    pub(super) fn new(
+        whole: &FileSlice,
+        ranges: Vec<Range<u64>>,
+        content_type: &str,
+        boundary: &str,
+    ) -> Self {
+        let length = whole.length;
+        let part = |(number, range): (usize, Range<u64>)| {
+            let line_end = if number == 0 { "" } else { "\r\n" };
+            let told = content_range(&range, length);
+            let head = format!(
+                "{line_end}--{boundary}\r\nContent-Type: {content_type}\r\n\
+                 Content-Range: {told}\r\n\r\n"
+            );
+            let slice = FileSlice {
+                file: whole.file.clone(),
+                offset: range.start,
+                length: range.end - range.start,
+            };
+            (head.into_bytes(), slice)
+        };
+        Self {
+            parts: ranges.into_iter().enumerate().map(part).collect(),
+            end: format!("\r\n--{boundary}--\r\n").into_bytes(),
+        }
+    }
+}
+
+/// Source: RFC 9110 section 14.4.
+pub(super) fn content_range(range: &Range<u64>, length: u64) -> String {
+    format!("bytes {}-{}/{length}", range.start, range.end - 1)
+}
+
+/// A line that nobody can have put into a file beforehand, since it is made for one answer.
+pub(super) fn boundary() -> String {
+    let random = || RandomState::new().hash_one(0_u8);
+    format!("{:016x}{:016x}", random(), random())
+}
