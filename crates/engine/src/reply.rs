@@ -166,6 +166,11 @@ impl Reply<'_> {
         self.outgoing.is_open()
     }
 
+    /// Whether the open answer is one of [`raw`](Self::raw).
+    pub fn is_raw(&self) -> bool {
+        matches!(self.outgoing, Outgoing::Raw(_))
+    }
+
     /// Bytes of output that wait for the reader.
     pub fn queued_bytes(&self) -> usize {
         self.stream.queued_bytes() + self.output.len()
@@ -222,11 +227,7 @@ impl Reply<'_> {
             Body::Empty | Body::Absent(_) | Body::Stream(_) => {}
             Body::Slice(bytes) => self.output.extend_from_slice(bytes),
             Body::Shared(bytes) => self.append_shared(bytes),
-            Body::File(slice) => {
-                let written = self.stream.write_file(self.output, slice.clone());
-                self.failed |= written.is_err();
-                self.output.clear();
-            }
+            Body::File(slice) => self.append_file(slice.clone()),
         }
     }
 
@@ -272,6 +273,23 @@ impl Reply<'_> {
         self.append_shared(data);
         self.outgoing.after(self.output);
         self.spill();
+        Ok(())
+    }
+
+    /// As [`write`](Self::write); a part of a file, which is sent as the reader takes it and
+    /// counts nothing in [`queued_bytes`](Self::queued_bytes).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_file(&mut self, slice: FileSlice) -> Result<(), WriteError> {
+        let length = slice.length as usize;
+        self.open_piece(length)?;
+        if length == 0 || matches!(self.outgoing, Outgoing::Bodiless) {
+            return Ok(());
+        }
+        self.outgoing.before(length, self.output);
+        self.append_file(slice);
+        self.outgoing.after(self.output);
         Ok(())
     }
 
@@ -357,6 +375,13 @@ impl Reply<'_> {
             return;
         }
         let written = self.stream.write_shared(self.output, bytes.clone());
+        self.failed |= written.is_err();
+        self.output.clear();
+    }
+
+    /// Writes what is gathered, and a part of a file behind it.
+    fn append_file(&mut self, slice: FileSlice) {
+        let written = self.stream.write_file(self.output, slice);
         self.failed |= written.is_err();
         self.output.clear();
     }

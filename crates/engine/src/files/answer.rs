@@ -1,6 +1,7 @@
 //! What was decided, and how it is sent.
 
 use super::{FileError, FileParts};
+use crate::{Body, Reply, Response};
 use dwell_evloop::FileSlice;
 use dwell_proto::http1::encode::reason;
 use std::borrow::Cow;
@@ -52,6 +53,43 @@ impl FileAnswer {
         let mut fields = self.fields.iter();
         let (_, value) = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
         Some(value)
+    }
+
+    /// Sends it, with the further `fields` of the application.
+    ///
+    /// Shape: complete when this returns, however much the client has still to take: the outcome
+    /// of the exchange is [`Answered`](crate::Outcome::Answered). Does nothing where an answer was
+    /// sent before.
+    pub fn send(self, reply: &mut Reply<'_>, fields: &[(&str, &[u8])]) {
+        if reply.is_sent() {
+            return;
+        }
+        let own = self
+            .fields
+            .iter()
+            .map(|(name, value)| (*name, value.as_bytes()));
+        let fields: Vec<_> = own.chain(fields.iter().copied()).collect();
+        let (status, fields) = (self.status, &fields[..]);
+        let mut send = |body| {
+            reply.send(&Response {
+                status,
+                fields,
+                body,
+            });
+        };
+        match self.body {
+            FileBody::Empty => send(Body::Empty),
+            FileBody::Absent(length) => send(Body::Absent(Some(length))),
+            FileBody::Memory(bytes) => send(Body::Slice(&bytes)),
+            FileBody::File(slice) => send(Body::File(slice)),
+            FileBody::Parts(parts) => {
+                send(Body::Stream(Some(parts.length())));
+                // What a full queue does not take is missing from the announced length, so that
+                // the end of the answer closes the connection.
+                let _ = parts.write(reply);
+                let _ = reply.finish(&[]);
+            }
+        }
     }
 
     /// The answer where there is no file to send; its body names the status.

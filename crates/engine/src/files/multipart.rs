@@ -1,5 +1,6 @@
 //! Several ranges of one file in one answer.
 
+use crate::{Reply, WriteError};
 use dwell_evloop::FileSlice;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -23,6 +24,15 @@ impl FileParts {
             .iter()
             .map(|(head, slice)| head.len() as u64 + slice.length);
         parts.sum::<u64>() + self.end.len() as u64
+    }
+
+    /// Writes them as the pieces of a streaming answer.
+    pub(super) fn write(self, reply: &mut Reply<'_>) -> Result<(), WriteError> {
+        for (head, slice) in self.parts {
+            reply.write(&head)?;
+            reply.write_file(slice)?;
+        }
+        reply.write(&self.end)
     }
 
     /// The parts of `whole` that `ranges` select.
