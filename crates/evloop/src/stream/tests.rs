@@ -30,9 +30,15 @@ fn file_of(bytes: u64) -> Arc<File> {
 }
 
 fn contents(offset: u64, length: u64) -> Vec<u8> {
-    (offset..offset + length)
-        .map(|place| (place ^ (place >> 8) ^ (place >> 16)) as u8)
-        .collect()
+    // The period is no power of two, so that a whole share more or less shows.
+    let period: Vec<u8> = (0_u16..65_521)
+        .map(|place| (place ^ (place >> 8)) as u8)
+        .collect();
+    let start = (offset % period.len() as u64) as usize;
+    let mut bytes = period.repeat(length as usize / period.len() + 2);
+    bytes.drain(..start);
+    bytes.truncate(length as usize);
+    bytes
 }
 
 /// Reads what is here, at most `bytes_max`.

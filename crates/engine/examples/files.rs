@@ -1,0 +1,83 @@
+//! Serves the files of a directory, with lists of what is in it.
+//!
+//! `cargo run --release -p dwell-engine --example files -- . 127.0.0.1:8000`
+
+use dwell_engine::files::{DirectoryOptions, serve_dir};
+use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request};
+use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use dwell_proto::http1::RequestHead;
+use std::error::Error;
+use std::path::PathBuf;
+
+const KINDS: Kinds = Kinds {
+    listener: 0,
+    connection: 1,
+};
+
+struct Files {
+    root: PathBuf,
+    options: DirectoryOptions,
+}
+
+impl App for Files {
+    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+        BodyPlan::Refuse(405)
+    }
+
+    fn request(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        serve_dir(request.head, &self.root, &self.options, context.wall()).send(reply, &[]);
+        Outcome::Answered
+    }
+
+    fn expired(&mut self, _: &mut Context, _: ExchangeId, _: u64, _: &mut Reply<'_>) -> Outcome {
+        Outcome::Close
+    }
+
+    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
+}
+
+struct Server {
+    http: Http,
+    app: Files,
+}
+
+impl Driver for Server {
+    type Message = ();
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        self.http.ready(context, token, readiness, &mut self.app);
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        self.http.expired(context, token, &mut self.app);
+    }
+
+    fn message(&mut self, _: &mut Context, (): ()) {}
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let root = arguments.next().unwrap_or_else(|| ".".into());
+    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8000".into());
+    let mut options = DirectoryOptions::default();
+    options.listing = true;
+    options.file.precompressed = true;
+    let mut event_loop = EventLoop::new()?;
+    let mut server = Server {
+        http: Http::new(KINDS, Limits::default()),
+        app: Files {
+            root: root.into(),
+            options,
+        },
+    };
+    for listener in bind_group(address.parse()?, 1, ListenOptions::default())? {
+        server.http.listen(event_loop.context(), listener)?;
+    }
+    event_loop.run(&mut server)?;
+    Ok(())
+}
