@@ -34,7 +34,7 @@
 //! - Never early, counted from the first poll that is pending; and at most two ticks late and half
 //!   a millisecond, but for the scheduler:
 //!   `fires_once_not_before_its_time_and_at_most_two_ticks_after`, `deadlines_agree_with_a_list`,
-//!   `no_timer_of_a_thousand_is_early`.
+//!   `lateness_lies_between_nothing_and_two_ticks`, `no_timer_of_a_thousand_is_early`.
 //! - A future that is ready wins: `a_future_that_is_ready_wins_against_its_deadline`.
 //! - Woken once; never after it was dropped, but for a wake on its way:
 //!   `what_is_dropped_wakes_nobody_and_drops_its_waker`, `nothing_is_early_lost_or_woken_twice`,

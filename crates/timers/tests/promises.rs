@@ -75,6 +75,55 @@ fn fires_once_not_before_its_time_and_at_most_two_ticks_after() {
     }
 }
 
+/// When it was woken, on the clock of the test.
+struct Witness {
+    now_ms: Arc<AtomicU32>,
+    woken_ms: AtomicU32,
+}
+
+impl Wake for Witness {
+    fn wake(self: Arc<Self>) {
+        self.woken_ms
+            .store(self.now_ms.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+}
+
+/// The histogram of lateness on a machine that is never busy: the clock moves by milliseconds.
+#[test]
+fn lateness_lies_between_nothing_and_two_ticks() {
+    const COUNT: u32 = if cfg!(miri) { 50 } else { 2000 };
+    let clock = ManualClock::install();
+    let now_ms = Arc::new(AtomicU32::new(0));
+    let running: Vec<_> = (0..COUNT)
+        .map(|number| {
+            // Armed at all places of a tick, for 1 to 200 ms.
+            let armed_ms = now_ms.fetch_add(1, Ordering::SeqCst) + 1;
+            clock.advance(ms(1));
+            let length = 1 + (number * 37 + number / 10) % 200;
+            let witness = Arc::new(Witness {
+                now_ms: Arc::clone(&now_ms),
+                woken_ms: AtomicU32::new(0),
+            });
+            let mut future = never(ms(u64::from(length)));
+            assert!(poll(&mut future, &Waker::from(Arc::clone(&witness))).is_pending());
+            (future, witness, armed_ms + length)
+        })
+        .collect();
+    for _ in 0..250 {
+        now_ms.fetch_add(1, Ordering::SeqCst);
+        clock.advance(ms(1));
+    }
+    let mut histogram = [0; 21];
+    for (_, witness, due_ms) in &running {
+        let woken_ms = witness.woken_ms.load(Ordering::SeqCst);
+        assert!(woken_ms != 0, "lost");
+        // Without an early one nothing underflows, without a late one the place exists.
+        let late_ms = woken_ms.checked_sub(*due_ms).expect("not early");
+        histogram[late_ms as usize] += 1;
+    }
+    println!("late by 0, 1, 2 .. 20 ms: {histogram:?}");
+}
+
 #[test]
 fn time_is_counted_from_the_first_poll_that_is_pending() {
     let clock = ManualClock::install();
