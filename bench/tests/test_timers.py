@@ -23,4 +23,8 @@ def test_report_shows_every_ratio_against_its_target() -> None:
     rows = timers.rows(timers.parse(lines))
     report = timers.report({row["name"]: row["median"] for row in rows})
     (ready,) = [line for line in report.splitlines() if line.startswith("ready future")]
-    assert ready.split()[2:] == ["1/8.00", "1/1.00", "1/8"]
+    assert ready.split()[2:] == ["1/8.00", "1/1.00", "1/8", "pass"]
+    (cancel,) = [line for line in report.splitlines() if line.startswith("loop-local cancel")]
+    assert cancel.split()[-1] == "MISS"
+    (lost,) = [line for line in report.splitlines() if line.startswith("lost, dwell")]
+    assert lost.split()[2:] == ["2", "2", "0", "MISS:", "2"]

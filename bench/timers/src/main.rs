@@ -39,7 +39,15 @@ pub(crate) fn per_operation(count: u32, work: impl FnOnce()) -> f64 {
 }
 
 fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments
+        .get(1)
+        .is_some_and(|first| first == faults::STOPPED)
+    {
+        return faults::be_stopped(&arguments[2]);
+    }
     // First, while this is the only thread but those of the timers.
+    faults::threads_of_wheel();
     faults::dead_after_fork();
     let runtime = || {
         tokio::runtime::Builder::new_multi_thread()
@@ -48,8 +56,8 @@ fn main() {
             .build()
             .expect("a runtime")
     };
-    let rounds: u32 = std::env::args()
-        .nth(1)
+    let rounds: u32 = arguments
+        .get(1)
         .map_or(3, |rounds| rounds.parse().expect("a number of rounds"));
     for round in 0..rounds {
         let runtime = runtime();
@@ -58,6 +66,8 @@ fn main() {
         firing::measure();
         local::measure();
     }
+    let runtime = runtime();
+    let _entered = runtime.enter();
     faults::leaked_on_cancel();
     faults::extra_threads();
 }
