@@ -7,6 +7,7 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PYTHON := .venv/bin/python
 CARGO := cargo
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
 # Arguments of `make run` and of pytest: make run ARGS="--listen 127.0.0.1:8000"
 ARGS ?=
@@ -44,7 +45,7 @@ bench: install-rust ## measure side by side with the peers; the tables go to ben
 	bench/run $(ARGS)
 
 .PHONY: bench-timers
-bench-timers: install-rust ## measure the timers beside pingora-timeout's and tokio's, 80 seconds
+bench-timers: install-rust ## measure the timers beside pingora-timeout's and tokio's, 3 minutes
 	bench/run-timers $(ARGS)
 
 .PHONY: targets
@@ -60,6 +61,26 @@ docs: install-rust ## build the Rust documentation into target/doc
 test-loom: install-rust ## the shared timer in every order that the memory model allows
 	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --release -p dwell-timers --test loom \
 		--target-dir $(TARGET_DIR)/loom
+
+# Not part of `test`, as both need a nightly toolchain. A sweeper that still runs at the end of a
+# test is no leak.
+NIGHTLY := nightly
+
+.PHONY: test-miri
+test-miri: install-rust ## the timers under Miri, which finds undefined behaviour; installs a nightly
+	@$(CARGO) +$(NIGHTLY) miri --version >/dev/null 2>&1 \
+		|| rustup toolchain install $(NIGHTLY) --profile minimal --component miri,rust-src
+	MIRIFLAGS="-Zmiri-ignore-leaks" $(CARGO) +$(NIGHTLY) miri test --locked -p dwell-timers \
+		--target-dir $(TARGET_DIR)/miri --lib --test promises --test threads --test stress \
+		-- --skip stopped_and_continued
+
+.PHONY: test-tsan
+test-tsan: install-rust ## the threads of the timers under ThreadSanitizer; installs a nightly
+	@test -d "$$(rustc +$(NIGHTLY) --print sysroot)/lib/rustlib/src/rust" \
+		|| rustup toolchain install $(NIGHTLY) --profile minimal --component rust-src
+	RUSTFLAGS="-Zsanitizer=thread" $(CARGO) +$(NIGHTLY) test --locked -p dwell-timers \
+		-Zbuild-std --target $(HOST) --target-dir $(TARGET_DIR)/tsan \
+		--lib --test promises --test threads --test stress --test executors
 
 .PHONY: fuzz-smoke
 fuzz-smoke: install-rust ## a short run of every fuzz target
