@@ -11,11 +11,19 @@ fuzz_target!(|input: &[u8]| {
     let [piece, input @ ..] = input else { return };
     let whole = events(input, input.len().max(1), EVENT_BYTES_MAX);
     assert_eq!(events(input, 1, EVENT_BYTES_MAX), whole);
-    assert_eq!(events(input, usize::from(*piece).max(1), EVENT_BYTES_MAX), whole);
+    assert_eq!(
+        events(input, usize::from(*piece).max(1), EVENT_BYTES_MAX),
+        whole
+    );
     for (event, data, id) in whole.0 {
         let mut out = Vec::new();
-        let sent = Event { event: Some(&event), id: Some(&id), ..Event::new(&data) };
-        sent.encode(&mut out).expect("an event that was read can be written");
+        let sent = Event {
+            event: Some(&event),
+            id: Some(&id),
+            ..Event::new(&data)
+        };
+        sent.encode(&mut out)
+            .expect("an event that was read can be written");
         assert_eq!(events(&out, 1, out.len()), (vec![(event, data, id)], false));
     }
 });

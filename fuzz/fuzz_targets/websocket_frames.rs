@@ -17,14 +17,26 @@ const LIMITS: MessageLimits = MessageLimits {
 };
 
 fuzz_target!(|input: &[u8]| {
-    let [kind, piece, input @ ..] = input else { return };
-    let role = if kind & 1 == 0 { Role::Server } else { Role::Client };
+    let [kind, piece, input @ ..] = input else {
+        return;
+    };
+    let role = if kind & 1 == 0 {
+        Role::Server
+    } else {
+        Role::Client
+    };
     let deflate = kind & 2 == 0;
     let whole = messages(role, deflate, input, input.len().max(1));
     assert_eq!(messages(role, deflate, input, 1), whole);
-    assert_eq!(messages(role, deflate, input, usize::from(*piece).max(1)), whole);
+    assert_eq!(
+        messages(role, deflate, input, usize::from(*piece).max(1)),
+        whole
+    );
     let whole = frames(role, deflate, input, input.len().max(1));
-    assert_eq!(frames(role, deflate, input, usize::from(*piece).max(1)), whole);
+    assert_eq!(
+        frames(role, deflate, input, usize::from(*piece).max(1)),
+        whole
+    );
 });
 
 /// Decodes the input in pieces of one size into messages and control frames.

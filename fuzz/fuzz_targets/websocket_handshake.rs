@@ -24,8 +24,12 @@ fn request(lines: &[u8]) {
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let head = [start, lines, b"\r\n\r\n"].concat();
     let mut storage = FieldStorage::new();
-    let Ok(head) = parse_request(&head, &mut storage, &HeadLimits::default()) else { return };
-    let Ok(request) = UpgradeRequest::check(&head) else { return };
+    let Ok(head) = parse_request(&head, &mut storage, &HeadLimits::default()) else {
+        return;
+    };
+    let Ok(request) = UpgradeRequest::check(&head) else {
+        return;
+    };
     let mut acceptance = request.accept();
     acceptance.subprotocol = request.subprotocols().last();
     acceptance.deflate = request.negotiate_deflate(&DeflateOptions::default());

@@ -80,10 +80,7 @@ impl Deflater {
         }
         let done = self.run(payload).is_some() && self.output.ends_with(&FLUSH_TAIL);
         let output_len = self.output.len().saturating_sub(FLUSH_TAIL.len());
-        if !done || (output_len >= payload.len() && !self.context_takeover) {
-            return None;
-        }
-        if output_len >= payload.len() {
+        if !done || output_len >= payload.len() {
             // Sent as it is, the message is not in the peer's window, and so may not be in ours.
             self.state.reset();
             return None;

@@ -21,7 +21,8 @@ pub struct DeflateOptions {
     pub client_max_window_bits: u8,
     /// Units: bytes; shorter messages are sent as they are. Default: 256.
     pub message_bytes_min: usize,
-    /// How hard to try, 0 to 9. Default: 6.
+    /// How hard to try, 0 to 9. Default: 1, which takes half the time of 6 on short messages and
+    /// makes them little longer.
     pub level: u32,
 }
 
@@ -33,7 +34,7 @@ impl Default for DeflateOptions {
             server_max_window_bits: WINDOW_BITS_MAX,
             client_max_window_bits: WINDOW_BITS_MAX,
             message_bytes_min: 256,
-            level: 6,
+            level: 1,
         }
     }
 }

@@ -20,14 +20,12 @@ fn frame(fin: bool, opcode: Opcode, payload: &[u8]) -> Vec<u8> {
     out
 }
 
+type Frames = Vec<(Opcode, bool, Vec<u8>)>;
+
 /// Decodes the input in pieces of one size: each frame as opcode, FIN and payload.
-fn decode(
-    input: &[u8],
-    piece: usize,
-    limits: &MessageLimits,
-) -> (Vec<(Opcode, bool, Vec<u8>)>, Option<PeerError>) {
+fn decode(input: &[u8], piece: usize, limits: &MessageLimits) -> (Frames, Option<PeerError>) {
     let mut decoder = FrameDecoder::new(Role::Server, false);
-    let mut frames: Vec<(Opcode, bool, Vec<u8>)> = Vec::new();
+    let mut frames = Frames::new();
     let mut held = Vec::new();
     for piece in input.chunks(piece.max(1)) {
         held.extend_from_slice(piece);

@@ -321,7 +321,7 @@ fn every_fault_has_the_code_of_the_standard() {
 /// Reads a whole input as the standard says, frame by frame and with no regard for speed.
 fn twin(mut input: &[u8], limits: &MessageLimits) -> Transcript {
     let mut said = Vec::new();
-    let mut message: Option<(MessageKind, Vec<u8>, bool)> = None;
+    let mut message: Option<(MessageKind, Vec<u8>)> = None;
     loop {
         let header = match FrameHeader::parse(input, Role::Server, false) {
             Ok(Some((header, header_len))) => {
@@ -332,22 +332,9 @@ fn twin(mut input: &[u8], limits: &MessageLimits) -> Transcript {
             Err(error) => return (said, Some(error)),
         };
         let payload_len = header.payload_len as usize;
-        if !header.opcode.is_control() {
-            let held = message.as_ref().map_or(0, |(_, payload, _)| payload.len());
-            match (header.opcode, &message) {
-                (Opcode::Continuation, None) => {
-                    return (said, Some(PeerError::ContinuationUnexpected));
-                }
-                (Opcode::Text | Opcode::Binary, Some(_)) => {
-                    return (said, Some(PeerError::ContinuationExpected));
-                }
-                _ if held + payload_len > limits.message_bytes_max => {
-                    let limit = limits.message_bytes_max;
-                    let length = (held + payload_len) as u64;
-                    return (said, Some(PeerError::MessageTooBig { limit, length }));
-                }
-                _ => {}
-            }
+        let fault = twin_fault(&header, message.as_ref(), limits);
+        if fault.is_some() {
+            return (said, fault);
         }
         let present = payload_len.min(input.len());
         let mask = header.mask.unwrap();
@@ -356,26 +343,18 @@ fn twin(mut input: &[u8], limits: &MessageLimits) -> Transcript {
         let is_whole = present == payload_len;
         input = &input[present..];
         if header.opcode.is_control() {
-            if !is_whole {
+            match is_whole.then(|| twin_control(header.opcode, payload)) {
+                None => return (said, None),
+                Some(Err(error)) => return (said, Some(error)),
+                Some(Ok(control)) => said.push(control),
+            }
+            if header.opcode == Opcode::Close {
                 return (said, None);
             }
-            said.push(match header.opcode {
-                Opcode::Ping => Said::Ping(payload),
-                Opcode::Pong => Said::Pong(payload),
-                _ => match Close::parse(&payload) {
-                    Ok(close) => {
-                        said.push(Said::Close(close.code, close.reason.to_owned()));
-                        return (said, None);
-                    }
-                    Err(error) => return (said, Some(error)),
-                },
-            });
             continue;
         }
-        let (kind, mut content, _) =
-            message
-                .take()
-                .unwrap_or((kind_of(header.opcode), Vec::new(), false));
+        let started = (kind_of(header.opcode), Vec::new());
+        let (kind, mut content) = message.take().unwrap_or(started);
         content.extend(payload);
         let is_last = header.fin && is_whole;
         if kind == MessageKind::Text
@@ -387,9 +366,38 @@ fn twin(mut input: &[u8], limits: &MessageLimits) -> Transcript {
         if is_last {
             said.push(Said::Message(kind, content));
         } else if is_whole {
-            message = Some((kind, content, true));
+            message = Some((kind, content));
         } else {
             return (said, None);
+        }
+    }
+}
+
+/// What is wrong with a data frame after this much of a message.
+fn twin_fault(
+    header: &FrameHeader,
+    message: Option<&(MessageKind, Vec<u8>)>,
+    limits: &MessageLimits,
+) -> Option<PeerError> {
+    let held = message.map_or(0, |(_, content)| content.len());
+    let length = held as u64 + header.payload_len;
+    let limit = limits.message_bytes_max;
+    match (header.opcode, message) {
+        (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => None,
+        (Opcode::Continuation, None) => Some(PeerError::ContinuationUnexpected),
+        (Opcode::Text | Opcode::Binary, Some(_)) => Some(PeerError::ContinuationExpected),
+        _ if length > limit as u64 => Some(PeerError::MessageTooBig { limit, length }),
+        _ => None,
+    }
+}
+
+fn twin_control(opcode: Opcode, payload: Vec<u8>) -> Result<Said, PeerError> {
+    match opcode {
+        Opcode::Ping => Ok(Said::Ping(payload)),
+        Opcode::Pong => Ok(Said::Pong(payload)),
+        _ => {
+            let close = Close::parse(&payload)?;
+            Ok(Said::Close(close.code, close.reason.to_owned()))
         }
     }
 }
