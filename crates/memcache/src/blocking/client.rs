@@ -1,0 +1,184 @@
+//! The client and its operations on one key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::budget::Budget;
+use super::cluster::{Cluster, Failed, Outgoing};
+use super::key::WireKey;
+use super::options::{ClientOptions, ServerOptions};
+use super::request::{Answer, Request, Response};
+use super::{Error, Pipeline, ServerStatus};
+
+/// A client of one or more memcached servers, for any number of threads.
+///
+/// Every operation returns within its timeout, whatever the servers do: the name lookup, the
+/// connection, the request, the whole of the answer and a second attempt are in it. That costs
+/// nothing: an operation with a timeout is two system calls, one send and one receive, as it is
+/// without.
+///
+/// * A key that the server does not have is `None` or `false`, never an error; an [`Error`] says
+///   where it happened, whose fault it was, and whether the server may have acted.
+/// * After a timeout, a malformed reply or any other doubt the connection is closed. No operation
+///   ever reads the answer to another.
+/// * Only what leaves the same behind if it is done twice is ever sent twice, and only where a
+///   connection from the pool turns out to have ended while it was idle.
+/// * It is cheap to clone, and works on in a child process after `fork`, on connections of its own.
+///
+/// ```no_run
+/// use dwell_memcache::Client;
+/// use std::time::Duration;
+///
+/// let client = Client::connect(&["cache-1:11211", "cache-2:11211"])?;
+/// client.set("greeting", "hello", Duration::from_secs(60))?;
+/// let value = client.get("greeting")?;
+/// assert_eq!(value.map(|value| value.data), Some(b"hello".to_vec()));
+/// # Ok::<(), dwell_memcache::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client {
+    cluster: Arc<Cluster>,
+    timeout: Option<Duration>,
+}
+
+impl Client {
+    /// Makes a client of servers written as [`ServerOptions`], with default options.
+    ///
+    /// Shape: connects to nobody yet.
+    ///
+    /// # Errors
+    /// When there is no server, or one cannot be read.
+    pub fn connect(servers: &[&str]) -> Result<Self, Error> {
+        let servers = servers
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<Vec<ServerOptions>, _>>()?;
+        Self::new(&servers, ClientOptions::default())
+    }
+
+    /// Makes a client.
+    ///
+    /// # Errors
+    /// When there is no server, or a weight or option is 0.
+    pub fn new(servers: &[ServerOptions], options: ClientOptions) -> Result<Self, Error> {
+        Ok(Self {
+            timeout: options.timeout,
+            cluster: Arc::new(Cluster::new(servers, options)?),
+        })
+    }
+
+    /// The same client, with another timeout for what is done through it.
+    ///
+    /// Shape: connections are shared. With [`Timeouts::Kernel`](super::Timeouts::Kernel) it is one
+    /// more system call where a connection changes from one timeout to another.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Option<Duration>) -> Self {
+        Self {
+            cluster: Arc::clone(&self.cluster),
+            timeout,
+        }
+    }
+
+    /// Several operations, sent together and answered together.
+    pub fn pipeline(&self) -> Pipeline<'_> {
+        Pipeline::new(self)
+    }
+
+    /// The index of the server that `key` belongs to.
+    pub fn server_of(&self, key: impl AsRef<[u8]>) -> usize {
+        self.cluster.ring.server_of(key.as_ref())
+    }
+
+    /// Every server as it stands now, in the order they were given.
+    pub fn statuses(&self) -> Vec<ServerStatus> {
+        let status = |server: &super::server::Server| server.status(&self.cluster.options);
+        self.cluster.servers.iter().map(status).collect()
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::start(self.timeout)
+    }
+
+    /// Does an operation on one key; `pick` takes what it is about out of the response.
+    pub(crate) fn run<R>(
+        &self,
+        key: &[u8],
+        request: &Request<'_>,
+        pick: impl FnOnce(Response) -> Option<R>,
+    ) -> Result<R, Error> {
+        let ClientOptions {
+            protocol,
+            value_bytes_max,
+            keys,
+            ..
+        } = self.cluster.options;
+        check_length(request, value_bytes_max)?;
+        let wire_key = WireKey::new(key, keys, request.is_meta(protocol))?;
+        let mut wire = Vec::new();
+        request.encode(&mut wire, &wire_key, protocol, OPAQUE)?;
+        let outgoing = Outgoing {
+            wire: &wire,
+            is_repeatable: request.is_repeatable(),
+        };
+        let mut budget = self.budget();
+        let ring_key = wire_key.ring_key(key);
+        let mut answer = Answer::new(request, wire_key, protocol, OPAQUE);
+        let asked = self.ask(&ring_key, outgoing, &mut budget, &mut answer);
+        let error = |server, failed| {
+            self.cluster
+                .error(server, request.operation(), failed, &budget)
+        };
+        let server = asked.map_err(|(server, failed)| error(server, failed))?;
+        let Some(response) = answer.into_response() else {
+            return Err(error(server, Failed::unexpected(String::new())));
+        };
+        let name = response.name();
+        pick(response).ok_or_else(|| error(server, Failed::unexpected(name.to_owned())))
+    }
+
+    /// Asks the server of a key, or the next one; which it was.
+    fn ask(
+        &self,
+        ring_key: &[u8],
+        outgoing: Outgoing<'_>,
+        budget: &mut Budget,
+        answer: &mut Answer<'_>,
+    ) -> Result<usize, (usize, Failed)> {
+        let cluster = &self.cluster;
+        let Some(mut server) = cluster.server_for(ring_key, budget) else {
+            let server = cluster.ring.server_of(ring_key);
+            return Err((server, Failed::unavailable()));
+        };
+        loop {
+            let Err(failed) = cluster.exchange(server, outgoing, budget, answer) else {
+                return Ok(server);
+            };
+            // Another server is asked only where this one has surely not acted, or may act again.
+            let may_move = failed.fault.is_server_down()
+                && (outgoing.is_repeatable || !failed.written)
+                && budget.rest().is_ok();
+            match cluster.next_for(ring_key, server, budget) {
+                Some(next) if may_move => {
+                    budget.has_begun();
+                    server = next;
+                }
+                _ => return Err((server, failed)),
+            }
+        }
+    }
+}
+
+pub(crate) fn check_length(request: &Request<'_>, limit: usize) -> Result<(), Error> {
+    match request.data().map(<[u8]>::len) {
+        Some(length) if length > limit => Err(Error::ValueTooLarge { limit, length }),
+        _ => Ok(()),
+    }
+}
+
+/// What the answer to a single meta command carries. One operation at a time is on a connection,
+/// and one that fails is the last: the opaque tells only that the answer is to a command of ours.
+const OPAQUE: u32 = 1;

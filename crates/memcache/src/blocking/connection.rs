@@ -1,0 +1,291 @@
+//! One connection: a request goes out, its replies come in, within one budget of time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
+use rustix::event::PollFlags;
+
+use super::budget::Budget;
+use super::fault::Fault;
+use super::options::Timeouts;
+use super::reaper::Reaper;
+use super::socket::{Socket, Transfer};
+
+/// How far a reply has brought a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// More replies will come.
+    More,
+    /// This was the last one.
+    Done,
+}
+
+/// Who is told the replies of a request.
+pub(crate) trait Take {
+    /// Takes the next reply.
+    fn take(&mut self, reply: &Reply<'_>) -> Result<Progress, Fault>;
+}
+
+/// A connection, between operations or in the middle of one.
+///
+/// In the middle of one it belongs to whoever runs the operation. It goes back to the pool only
+/// after [`Connection::finish`] has found it in step; dropped anywhere else, it is closed.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: Arc<Socket>,
+    timeouts: Timeouts,
+    reaper: Option<Reaper>,
+    /// What the kernel's receive timeout was set for.
+    kernel_limit: Option<Duration>,
+    decoder: ResponseDecoder,
+    /// What was read and not used yet is at `start..end`.
+    input: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Bytes of the current request that are out.
+    sent: usize,
+    has_received: bool,
+    /// Whether it has carried an operation before the current one.
+    is_used: bool,
+    /// When the last operation began.
+    last_used: Instant,
+    /// The process that may use it, by [`dwell_timers::forks`].
+    forks: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: Socket, timeouts: Timeouts, limits: ReplyLimits) -> Self {
+        let socket = Arc::new(socket);
+        let reaper = (timeouts == Timeouts::Reaper).then(|| Reaper::new(Arc::clone(&socket)));
+        Self {
+            socket,
+            timeouts,
+            reaper,
+            kernel_limit: None,
+            decoder: ResponseDecoder::new(limits),
+            input: vec![0; INPUT_BYTES],
+            start: 0,
+            end: 0,
+            sent: 0,
+            has_received: false,
+            is_used: false,
+            last_used: Instant::now(),
+            forks: dwell_timers::forks(),
+        }
+    }
+
+    pub(crate) const fn forks(&self) -> u64 {
+        self.forks
+    }
+
+    /// Whether it came from the pool, and so may have ended unnoticed.
+    pub(crate) const fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// How long before `now` it was used last.
+    pub(crate) fn idle_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.last_used)
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Whether bytes of the request have been given to the system: the server may have acted.
+    pub(crate) const fn has_sent(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// Whether the server has said anything since the request began.
+    pub(crate) const fn has_received(&self) -> bool {
+        self.has_received
+    }
+
+    /// Sends a request and gives its replies to `take`, all within the budget.
+    ///
+    /// Where the request is taken in one piece and answered in one, this is one send and one
+    /// receive.
+    pub(crate) fn exchange(
+        &mut self,
+        request: &[u8],
+        budget: &Budget,
+        take: &mut impl Take,
+    ) -> Result<(), Fault> {
+        self.begin(budget)?;
+        self.send(request)?;
+        // The kernel's timeout is that of a whole operation.
+        let is_plain = budget.is_whole() && self.timeouts != Timeouts::Strict;
+        if is_plain
+            && self.is_sent(request)
+            && self.receive_first()?
+            && self.take_replies(take)? == Progress::Done
+        {
+            return Ok(());
+        }
+        loop {
+            self.progress(request, budget)?;
+            if self.take_replies(take)? == Progress::Done {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Prepares for an operation.
+    pub(crate) fn begin(&mut self, budget: &Budget) -> Result<(), Fault> {
+        self.sent = 0;
+        self.has_received = false;
+        self.last_used = budget.started();
+        match (&mut self.reaper, budget.limit()) {
+            (Some(reaper), Some(limit)) => {
+                let rest = if budget.is_whole() {
+                    limit
+                } else {
+                    budget.rest()?.unwrap_or(limit)
+                };
+                reaper.begin(budget.started(), limit, rest);
+            }
+            (None, limit) if self.timeouts == Timeouts::Kernel && limit != self.kernel_limit => {
+                self.socket.set_receive_timeout(limit)?;
+                self.kernel_limit = limit;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Ends an operation; whether another may follow on this connection.
+    pub(crate) fn finish(&mut self) -> bool {
+        self.is_used = true;
+        if self.input.len() > INPUT_KEEP_BYTES_MAX {
+            self.input = vec![0; INPUT_BYTES];
+        }
+        let was_reaped = self.reaper.as_ref().is_some_and(Reaper::end);
+        !was_reaped && self.start == self.end
+    }
+
+    /// Sends what the socket takes of the rest of `request`.
+    pub(crate) fn send(&mut self, request: &[u8]) -> Result<bool, Fault> {
+        let transfer = self.socket.send_now(&request[self.sent..]);
+        match self.unless_reaped(transfer)? {
+            Transfer::Bytes(count) => {
+                self.sent += count;
+                Ok(true)
+            }
+            Transfer::Later => Ok(false),
+        }
+    }
+
+    pub(crate) const fn is_sent(&self, request: &[u8]) -> bool {
+        self.sent == request.len()
+    }
+
+    /// The first receive of an operation, which may take as long as the kernel lets it.
+    fn receive_first(&mut self) -> Result<bool, Fault> {
+        self.make_room();
+        let transfer = self.socket.receive(&mut self.input[self.end..]);
+        self.received(transfer)
+    }
+
+    /// Receives what is there; whether anything was.
+    pub(crate) fn receive_now(&mut self) -> Result<bool, Fault> {
+        self.make_room();
+        let transfer = self.socket.receive_now(&mut self.input[self.end..]);
+        self.received(transfer)
+    }
+
+    fn received(&mut self, transfer: Result<Transfer, Fault>) -> Result<bool, Fault> {
+        match self.unless_reaped(transfer)? {
+            Transfer::Bytes(0) if self.is_reaped() => Err(Fault::Timeout),
+            Transfer::Bytes(0) => Err(Fault::Closed),
+            Transfer::Bytes(count) => {
+                self.end += count;
+                self.has_received = true;
+                Ok(true)
+            }
+            Transfer::Later => Ok(false),
+        }
+    }
+
+    /// Waits until something has been received, and sends the rest of the request meanwhile.
+    ///
+    /// Whoever only writes while both sides' buffers are full waits for ever; so does whoever only
+    /// reads. Every round looks at the clock, so bytes that drip do not move the end.
+    fn progress(&mut self, request: &[u8], budget: &Budget) -> Result<(), Fault> {
+        let mut is_early = self.timeouts == Timeouts::Strict;
+        loop {
+            let rest = budget.rest()?;
+            let sent = !self.is_sent(request) && self.send(request)?;
+            if !is_early && self.receive_now()? {
+                return Ok(());
+            }
+            is_early = false;
+            if !sent {
+                let mut events = PollFlags::IN;
+                events.set(PollFlags::OUT, !self.is_sent(request));
+                self.socket.wait(events, rest)?;
+            }
+        }
+    }
+
+    /// Gives every whole reply that has been read to `take`.
+    pub(crate) fn take_replies(&mut self, take: &mut impl Take) -> Result<Progress, Fault> {
+        while self.start < self.end {
+            let decoded = self.decoder.decode(&self.input[self.start..self.end])?;
+            let Some((consumed, reply)) = decoded else {
+                break;
+            };
+            self.start += consumed;
+            let progress = take.take(&reply)?;
+            if progress == Progress::Done {
+                return self.end_of_replies();
+            }
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        Ok(Progress::More)
+    }
+
+    /// Nothing may follow the last reply: whose answer would it be?
+    fn end_of_replies(&mut self) -> Result<Progress, Fault> {
+        if self.start != self.end {
+            let rest = &self.input[self.start..self.end];
+            let shown = &rest[..rest.len().min(40)];
+            return Err(Fault::Unexpected(shown.escape_ascii().to_string()));
+        }
+        (self.start, self.end) = (0, 0);
+        Ok(Progress::Done)
+    }
+
+    /// Makes room for the rest of the reply that has begun, or for some bytes.
+    fn make_room(&mut self) {
+        if self.start > 0 && self.end == self.input.len() {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let needed = (self.start + self.decoder.needed()).max(self.end + 1);
+        if needed > self.input.len() {
+            // The decoder refuses what is longer than a value may be before it asks for it.
+            self.input.resize(needed.max(self.input.len() * 2), 0);
+        }
+    }
+
+    fn is_reaped(&self) -> bool {
+        self.reaper.as_ref().is_some_and(Reaper::has_reaped)
+    }
+
+    /// A connection that was shut down for being late fails in other ways too.
+    fn unless_reaped(&self, result: Result<Transfer, Fault>) -> Result<Transfer, Fault> {
+        match result {
+            Err(Fault::Closed) if self.is_reaped() => Err(Fault::Timeout),
+            result => result,
+        }
+    }
+}
+
+/// What a connection has for its input.
+const INPUT_BYTES: usize = 16 * 1024;
+/// What grew beyond this for a large value is given back after it.
+const INPUT_KEEP_BYTES_MAX: usize = 128 * 1024;

@@ -1,0 +1,279 @@
+//! Why an operation has no answer.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_proto::memcache::{ErrorKind, KeyError, PeerError};
+
+use super::fault::Fault;
+use crate::AddressError;
+
+/// Why an operation has no answer, or a client was not made.
+///
+/// A key that the server does not have is not an error, and no error is ever shown as such a miss.
+/// [`Error::fault`] tells whose fault it is, [`Error::place`] where it happened, and
+/// [`Error::is_ambiguous`] whether the server may have done what it was asked nevertheless.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key cannot be sent.
+    Key(KeyError),
+    /// The value is larger than the client may send.
+    ValueTooLarge {
+        /// [`ClientOptions::value_bytes_max`](super::ClientOptions::value_bytes_max).
+        limit: usize,
+        /// The length of the value.
+        length: usize,
+    },
+    /// A value could not be encoded for the server, or one of the server's not be decoded.
+    Codec(Box<dyn std::error::Error + Send + Sync>),
+    /// A server's address could not be read.
+    Address(AddressError),
+    /// A client needs a server.
+    NoServers,
+    /// A server of weight 0 would never be asked.
+    ZeroWeight {
+        /// Its index.
+        server: usize,
+    },
+    /// An option that must not be 0 is.
+    ZeroOption {
+        /// Its name.
+        name: &'static str,
+    },
+    /// The time was over.
+    Timeout {
+        /// Where.
+        place: Box<Place>,
+        /// Whether anything of the request was out: then the operation may have happened.
+        written: bool,
+    },
+    /// The host's name could not be looked up.
+    Resolve {
+        /// Where.
+        place: Box<Place>,
+        /// What the system says.
+        reason: String,
+    },
+    /// The connection could not be made.
+    Connect {
+        /// Where.
+        place: Box<Place>,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The server ended the connection before its answer.
+    Closed {
+        /// Where.
+        place: Box<Place>,
+        /// Whether anything of the request was out: then the operation may have happened.
+        written: bool,
+    },
+    /// The server sent bytes that are no reply.
+    Malformed {
+        /// Where.
+        place: Box<Place>,
+        /// What is wrong with them.
+        error: PeerError,
+    },
+    /// The server sent a reply, but not to what it was asked.
+    Unexpected {
+        /// Where.
+        place: Box<Place>,
+        /// The reply, cut short.
+        reply: String,
+    },
+    /// The server answered with an error line.
+    ErrorLine {
+        /// Where.
+        place: Box<Place>,
+        /// Whose fault the server says it is.
+        kind: ErrorKind,
+        /// What it says.
+        text: String,
+    },
+    /// The server has as many connections as it may.
+    TooManyConnections {
+        /// Where.
+        place: Box<Place>,
+    },
+    /// The server was not asked: it failed too often in a row, and is left alone for a while.
+    Unavailable {
+        /// Where.
+        place: Box<Place>,
+    },
+    /// The system refused.
+    System {
+        /// Where.
+        place: Box<Place>,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// Whose fault an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Culprit {
+    /// The server, or what lies between.
+    Peer,
+    /// Whoever called.
+    Caller,
+    /// This machine.
+    System,
+}
+
+/// Where an error happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// The server's address, as it was given.
+    pub server: Arc<str>,
+    /// The operation: `get`, `set` and so on.
+    pub operation: &'static str,
+    /// How long it had taken.
+    pub elapsed: Duration,
+    /// How long it might have taken.
+    pub limit: Option<Duration>,
+}
+
+impl Error {
+    /// Whose fault it is.
+    pub const fn fault(&self) -> Culprit {
+        match self {
+            Self::Key(_)
+            | Self::ValueTooLarge { .. }
+            | Self::Codec(_)
+            | Self::Address(_)
+            | Self::NoServers
+            | Self::ZeroWeight { .. }
+            | Self::ZeroOption { .. }
+            | Self::ErrorLine {
+                kind: ErrorKind::ClientError | ErrorKind::Error,
+                ..
+            } => Culprit::Caller,
+            Self::System { .. } | Self::Resolve { .. } => Culprit::System,
+            _ => Culprit::Peer,
+        }
+    }
+
+    /// Where it happened; `None` if no server had a part in it.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Timeout { place, .. }
+            | Self::Resolve { place, .. }
+            | Self::Connect { place, .. }
+            | Self::Closed { place, .. }
+            | Self::Malformed { place, .. }
+            | Self::Unexpected { place, .. }
+            | Self::ErrorLine { place, .. }
+            | Self::TooManyConnections { place }
+            | Self::Unavailable { place }
+            | Self::System { place, .. } => Some(place),
+            _ => None,
+        }
+    }
+
+    /// Whether the server may have done what it was asked nevertheless.
+    pub const fn is_ambiguous(&self) -> bool {
+        match self {
+            Self::Timeout { written, .. } | Self::Closed { written, .. } => *written,
+            Self::Malformed { .. } | Self::Unexpected { .. } => true,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn new(fault: Fault, place: Place, written: bool) -> Self {
+        let place = Box::new(place);
+        match fault {
+            Fault::Timeout => Self::Timeout { place, written },
+            Fault::Resolve(reason) => Self::Resolve { place, reason },
+            Fault::Connect(error) => Self::Connect { place, error },
+            Fault::Closed => Self::Closed { place, written },
+            Fault::Malformed(error) => Self::Malformed { place, error },
+            Fault::Unexpected(reply) => Self::Unexpected { place, reply },
+            Fault::ErrorLine { kind, text, .. } => Self::ErrorLine { place, kind, text },
+            Fault::TooManyConnections => Self::TooManyConnections { place },
+            Fault::Unavailable => Self::Unavailable { place },
+            Fault::Io(error) => Self::System { place, error },
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = self.place() {
+            write!(f, "{place}: ")?;
+        }
+        match self {
+            Self::Key(_) => f.write_str("key cannot be sent"),
+            Self::ValueTooLarge { limit, length } => {
+                write!(f, "value exceeds {limit} bytes: {length}")
+            }
+            Self::Codec(_) => f.write_str("value cannot be encoded or decoded"),
+            Self::Address(error) => error.fmt(f),
+            Self::NoServers => f.write_str("no memcached server is given"),
+            Self::ZeroWeight { server } => write!(f, "weight of server {server} is 0"),
+            Self::ZeroOption { name } => write!(f, "{name} is 0"),
+            Self::Timeout { written: true, .. } => f.write_str("no answer in time"),
+            Self::Timeout { written: false, .. } => f.write_str("could not be asked in time"),
+            Self::Resolve { reason, .. } => write!(f, "name cannot be looked up: {reason}"),
+            Self::Connect { .. } => f.write_str("connection cannot be made"),
+            Self::Closed { .. } => f.write_str("connection closed before the answer"),
+            Self::Malformed { .. } => f.write_str("malformed reply"),
+            Self::Unexpected { reply, .. } => write!(f, "reply to something else: {reply}"),
+            Self::ErrorLine { kind, text, .. } => {
+                let kind = match kind {
+                    ErrorKind::Error => "ERROR",
+                    ErrorKind::ClientError => "CLIENT_ERROR",
+                    ErrorKind::ServerError => "SERVER_ERROR",
+                };
+                write!(f, "server answered {kind} {text}")
+            }
+            Self::TooManyConnections { .. } => f.write_str("server has too many open connections"),
+            Self::Unavailable { .. } => f.write_str("server failed too often and is left alone"),
+            Self::System { .. } => f.write_str("system call failed"),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            server,
+            operation,
+            elapsed,
+            limit,
+        } = self;
+        write!(f, "{operation} on {server}, {} ms", elapsed.as_millis())?;
+        match limit {
+            Some(limit) => write!(f, " of {} ms", limit.as_millis()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Key(error) => Some(error),
+            Self::Codec(error) => Some(&**error),
+            Self::Connect { error, .. } | Self::System { error, .. } => Some(error),
+            Self::Malformed { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Self {
+        Self::Key(error)
+    }
+}
+
+impl From<AddressError> for Error {
+    fn from(error: AddressError) -> Self {
+        Self::Address(error)
+    }
+}

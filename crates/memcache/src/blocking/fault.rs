@@ -1,0 +1,94 @@
+//! What goes wrong on a connection, before it is known where and in which operation.
+
+use std::io;
+
+use dwell_proto::memcache::{ErrorKind, PeerError, Reply};
+
+use super::budget::Elapsed;
+
+/// What went wrong.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The time was over.
+    Timeout,
+    /// The host's name has no address, or the lookup failed.
+    Resolve(String),
+    /// The connection could not be made.
+    Connect(io::Error),
+    /// The peer ended the connection.
+    Closed,
+    /// Bytes that are no reply.
+    Malformed(PeerError),
+    /// A reply, but not to what was asked.
+    Unexpected(String),
+    /// An error line.
+    ErrorLine {
+        kind: ErrorKind,
+        text: String,
+        /// Whether the connection is still in step.
+        in_step: bool,
+    },
+    /// The server has as many connections as it may.
+    TooManyConnections,
+    /// The server is left alone.
+    Unavailable,
+    /// The system refused.
+    Io(io::Error),
+}
+
+impl Fault {
+    pub(crate) fn system(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
+
+    /// What a reply means that no operation waits for in this place.
+    ///
+    /// `in_step` says whether, after an error line, the next reply will be to the next request.
+    pub(crate) fn of_reply(reply: &Reply<'_>, in_step: bool) -> Self {
+        if reply.is_connection_refused() {
+            return Self::TooManyConnections;
+        }
+        match reply {
+            Reply::Error { kind, text } => Self::ErrorLine {
+                kind: *kind,
+                text: text.escape_ascii().to_string(),
+                in_step,
+            },
+            other => {
+                let mut shown = format!("{other:?}");
+                if let Some((end, _)) = shown.char_indices().nth(SHOWN_CHARACTERS_MAX) {
+                    shown.truncate(end);
+                }
+                Self::Unexpected(shown)
+            }
+        }
+    }
+
+    /// Whether the connection may be used again.
+    pub(crate) const fn is_in_step(&self) -> bool {
+        matches!(self, Self::ErrorLine { in_step: true, .. })
+    }
+
+    /// Whether it speaks against the server, and not against the request.
+    pub(crate) const fn is_server_down(&self) -> bool {
+        !matches!(
+            self,
+            Self::ErrorLine { .. } | Self::Unavailable | Self::Io(_)
+        )
+    }
+}
+
+impl From<Elapsed> for Fault {
+    fn from(_: Elapsed) -> Self {
+        Self::Timeout
+    }
+}
+
+impl From<PeerError> for Fault {
+    fn from(error: PeerError) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+/// Of a reply nobody expected, as much as tells what it is.
+const SHOWN_CHARACTERS_MAX: usize = 80;

@@ -1,0 +1,40 @@
+//! The client that waits in the calling thread.
+
+mod budget;
+mod client;
+mod cluster;
+mod connection;
+mod error;
+mod fault;
+mod health;
+mod key;
+mod meta;
+mod meta_operations;
+mod multi_get;
+mod operations;
+mod options;
+mod parallel;
+mod pipeline;
+mod quiet;
+mod reading;
+mod reaper;
+mod request;
+mod resolve;
+mod server;
+mod servers;
+mod socket;
+mod value;
+
+pub use client::Client;
+pub use dwell_proto::memcache::{ArithmeticMode, ErrorKind, KeyError, MetaSetMode, PeerError};
+pub use error::{Culprit, Error, Place};
+pub use meta::{
+    Lease, Leased, MetaArithmetic, MetaCounted, MetaDelete, MetaDeleted, MetaGet, MetaItem,
+    MetaSet, MetaStored, Ttl,
+};
+pub use options::{ClientOptions, KeyPolicy, Protocol, ServerOptions, Timeouts};
+pub use pipeline::Pipeline;
+pub use request::Response;
+pub use server::ServerStatus;
+pub use servers::PerServer;
+pub use value::{Exptime, StoreOptions, StoreOutcome, Value};

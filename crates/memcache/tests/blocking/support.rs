@@ -1,0 +1,58 @@
+//! What the tests share.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use dwell_memcache::{Client, ClientOptions, Protocol, ServerOptions, Timeouts};
+
+/// The timeout of tests in which something times out.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
+/// What an operation may take that is given [`TIMEOUT`]: an eighth more, and a busy machine.
+pub(crate) const IN_TIME: Duration = Duration::from_millis(460);
+/// The timeout of tests in which nothing should.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Every way to watch over time.
+pub(crate) const EVERY_WATCH: [Timeouts; 3] =
+    [Timeouts::Kernel, Timeouts::Reaper, Timeouts::Strict];
+
+/// Options under which nothing times out.
+pub(crate) fn patient() -> ClientOptions {
+    ClientOptions {
+        timeout: Some(PATIENCE),
+        connect_timeout: PATIENCE,
+        ..ClientOptions::default()
+    }
+}
+
+/// Options under which things time out soon, watched in this way.
+pub(crate) fn watched(timeouts: Timeouts) -> ClientOptions {
+    ClientOptions {
+        timeout: Some(TIMEOUT),
+        timeouts,
+        ..ClientOptions::default()
+    }
+}
+
+/// The same, speaking meta commands.
+pub(crate) fn meta(options: ClientOptions) -> ClientOptions {
+    ClientOptions {
+        protocol: Protocol::Meta,
+        ..options
+    }
+}
+
+pub(crate) fn client(addresses: &[SocketAddr], options: ClientOptions) -> Client {
+    let servers: Vec<ServerOptions> = addresses
+        .iter()
+        .map(|address| address.to_string().parse().unwrap())
+        .collect();
+    Client::new(&servers, options).unwrap()
+}
+
+/// What came of something, and how long it took.
+pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
+    let started = Instant::now();
+    let result = work();
+    (result, started.elapsed())
+}
