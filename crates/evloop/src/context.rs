@@ -9,7 +9,8 @@ use mio::{Interest, Registry};
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Bytes of the one input buffer a loop reads into.
+/// Bytes of the one input buffer a loop reads into, unless the loop was made with
+/// [another size](crate::EventLoop::with_input_bytes).
 pub const INPUT_BYTES: usize = 64 * 1024;
 
 /// The loop as its driver sees it: time, deadlines, registration and the shared buffers.
@@ -20,19 +21,21 @@ pub struct Context {
     pub(crate) deadlines: Deadlines,
     pub(crate) again: Again,
     input: Vec<u8>,
+    input_bytes: usize,
     output: Vec<u8>,
     stopped: bool,
 }
 
 impl Context {
-    pub(crate) fn new(registry: Registry) -> Self {
+    pub(crate) fn new(registry: Registry, input_bytes: usize) -> Self {
         let clock = Clock::new();
         Self {
             registry,
             deadlines: Deadlines::new(clock.tick()),
             clock,
             again: Again::default(),
-            input: vec![0; INPUT_BYTES],
+            input: vec![0; input_bytes],
+            input_bytes,
             output: Vec::new(),
             stopped: false,
         }
@@ -62,7 +65,7 @@ impl Context {
     ///
     /// Shape: [`Driver::expired`](crate::Driver::expired) is called once, never before `timeout`
     /// has passed since [`now`](Self::now) and at most two ticks and a turn after. Re-arming later
-    /// costs one store.
+    /// costs two stores.
     pub fn arm(&mut self, token: Token, timeout: Duration) {
         self.deadlines.arm(token, self.clock.tick(), timeout);
     }
@@ -127,15 +130,20 @@ impl Context {
         self.registry.deregister(source)
     }
 
-    /// Takes the loop's shared input buffer of [`INPUT_BYTES`]; give it back with
-    /// [`return_input`](Self::return_input).
+    /// Bytes of the loop's shared input buffer: [`INPUT_BYTES`] if no other size was asked for.
+    pub fn input_bytes(&self) -> usize {
+        self.input_bytes
+    }
+
+    /// Takes the loop's shared input buffer of [`input_bytes`](Self::input_bytes); give it back
+    /// with [`return_input`](Self::return_input).
     ///
     /// Shape: its contents are whatever was read last. A second taker before the first has given
     /// it back gets a fresh buffer, which is correct but not free.
     pub fn take_input(&mut self) -> Vec<u8> {
         let mut input = std::mem::take(&mut self.input);
-        if input.len() < INPUT_BYTES {
-            input.resize(INPUT_BYTES, 0);
+        if input.len() < self.input_bytes {
+            input.resize(self.input_bytes, 0);
         }
         input
     }
@@ -143,7 +151,7 @@ impl Context {
     /// Gives the shared input buffer back. One that had to grow for a single long message is
     /// dropped, so that its memory does not stay.
     pub fn return_input(&mut self, input: Vec<u8>) {
-        if input.len() == INPUT_BYTES {
+        if input.len() == self.input_bytes {
             self.input = input;
         }
     }

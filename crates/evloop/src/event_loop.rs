@@ -2,7 +2,7 @@
 
 use crate::inbox::Inbox;
 use crate::signals::Signals;
-use crate::{Context, Readiness, Sender, Token};
+use crate::{Context, INPUT_BYTES, Readiness, Sender, Token};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -55,9 +55,18 @@ impl<M: Send> EventLoop<M> {
     /// # Errors
     /// When the system has no descriptor or memory left for the poller and its waker.
     pub fn new() -> io::Result<Self> {
+        Self::with_input_bytes(INPUT_BYTES)
+    }
+
+    /// Makes a loop whose shared input buffer has this size, which no head or kept input of its
+    /// components may reach.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_input_bytes(input_bytes: usize) -> io::Result<Self> {
         let poll = mio::Poll::new()?;
         let inbox = Inbox::new(poll.registry(), Token::WAKE.into())?;
-        let context = Context::new(poll.registry().try_clone()?);
+        let context = Context::new(poll.registry().try_clone()?, input_bytes);
         Ok(Self {
             poll,
             events: mio::Events::with_capacity(EVENTS_PER_TURN),

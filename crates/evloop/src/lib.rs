@@ -44,13 +44,14 @@ mod slab;
 mod stream;
 mod token;
 
+pub use dwell_timers::TICK;
 pub use context::{Context, INPUT_BYTES};
 pub use event_loop::{Driver, EventLoop};
 pub use inbox::{Full, INBOX_CAPACITY, Sender};
 pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix};
 pub use readiness::Readiness;
 pub use slab::Slab;
-pub use stream::{FileSlice, FileTruncated, Flushed, ReadOutcome, Stream};
+pub use stream::{BlockingStream, FileSlice, FileTruncated, Flushed, ReadOutcome, Stream};
 pub use token::Token;
 
 #[cfg(not(target_pointer_width = "64"))]

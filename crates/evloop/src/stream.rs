@@ -1,11 +1,13 @@
 //! A connected socket: reads into the caller's buffer, writes through, keeps what is refused.
 
+mod blocking;
 mod file;
 mod queue;
 mod socket;
 #[cfg(test)]
 mod tests;
 
+pub use blocking::BlockingStream;
 pub use file::{FileSlice, FileTruncated};
 
 use bytes::Bytes;
@@ -243,6 +245,19 @@ impl Stream {
     /// When the connection has failed already.
     pub fn shutdown_write(&self) -> io::Result<()> {
         self.socket.shutdown_write()
+    }
+
+    /// Turns it into a socket of the standard library whose calls wait, for a thread of its own.
+    ///
+    /// Shape: what is queued is written first, which waits for the peer too. It must be registered
+    /// with no loop.
+    ///
+    /// # Errors
+    /// When the connection has failed, or a queued file has become shorter.
+    pub fn into_blocking(mut self) -> io::Result<BlockingStream> {
+        self.socket.set_blocking()?;
+        while self.flush()? != Flushed::All {}
+        Ok(self.socket.into())
     }
 
     /// Writes `bytes`; with `more`, something follows at once.
