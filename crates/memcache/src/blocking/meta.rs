@@ -160,7 +160,8 @@ pub struct MetaSet {
     pub invalidate: bool,
     /// `E`: the item's new cas unique (memcached 1.6.22 and later).
     pub cas_new: Option<u64>,
-    /// `N`: where there is nothing to append or prepend to, make it, with this exptime.
+    /// `N`: where there is nothing to append or prepend to, make it, with this exptime (memcached
+    /// after 1.6.18).
     pub vivify: Option<Exptime>,
 }
 

@@ -91,13 +91,13 @@ fn encode(
     with_cas: bool,
 ) -> Result<usize, KeyError> {
     if is_meta {
-        for key in keys {
+        for (index, key) in keys.iter().enumerate() {
             MetaLine::get(wire, key.token()?)
                 .flag_if(b'b', key.is_base64())
-                .flag(b'k')
                 .flag(b'v')
                 .flag(b'f')
                 .flag_if(b'c', with_cas)
+                .number(b'O', index)
                 .flag(b'q')
                 .end();
         }
@@ -124,7 +124,8 @@ fn encode(
 ///
 /// The server answers keys in the order they were asked and says nothing of those it does not
 /// have: a reply that names a key settles that one and all before it, each line's end the rest of
-/// its keys.
+/// its keys. Meta replies name it by an opaque, as memcached 1.6.18 writes some keys that came in
+/// base64 as they are, line ends included.
 #[derive(Debug)]
 struct Values<'k> {
     /// The index of each key among all that were asked.
@@ -151,6 +152,14 @@ impl<'k> Values<'k> {
             line_end: line_keys,
             line_keys,
         }
+    }
+
+    /// The next key of this line that reads so.
+    fn index_of(&self, key: &[u8]) -> Option<usize> {
+        let line_end = self.line_end.min(self.keys.len());
+        let rest = self.keys.get(self.next..line_end)?;
+        let offset = rest.iter().position(|asked| asked.as_bytes() == key)?;
+        Some(self.next + offset)
     }
 
     fn end_of_line(&mut self) -> Progress {
@@ -181,27 +190,23 @@ impl<'k> Values<'k> {
 
 impl Take for Values<'_> {
     fn take(&mut self, reply: &Reply<'_>) -> Result<Progress, Fault> {
-        let key = match reply {
-            Reply::Value { key, .. } => *key,
-            Reply::MetaValue { flags, .. } => match flags.find(b'k') {
-                Some(key) => key,
-                None => return Err(Fault::of_reply(reply, false)),
-            },
+        let index = match reply {
+            Reply::Value { key, .. } => self.index_of(key),
+            Reply::MetaValue { flags, .. } => flags
+                .number(b'O')
+                .and_then(|index| usize::try_from(index).ok())
+                .filter(|index| (self.next..self.keys.len()).contains(index)),
             Reply::End
             | Reply::Meta {
                 status: MetaStatus::Noop,
                 ..
             } => return Ok(self.end_of_line()),
-            _ => return Err(Fault::of_reply(reply, false)),
+            _ => None,
         };
-        let line_end = self.line_end.min(self.keys.len());
-        let rest = &self.keys[self.next..line_end];
-        let found = rest.iter().position(|asked| asked.as_bytes() == key);
         let value = reading::value(reply).flatten();
-        let (Some(offset), Some(value)) = (found, value) else {
+        let (Some(index), Some(value)) = (index, value) else {
             return Err(Fault::of_reply(reply, false));
         };
-        let index = self.next + offset;
         self.values[index] = Some(value);
         self.next = index + 1;
         Ok(Progress::More)

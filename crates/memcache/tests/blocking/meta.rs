@@ -97,13 +97,6 @@ fn a_set_has_modes_and_conditions() {
     assert_eq!(set("y", if_same).cas_unique, None);
     let missing = client.meta_set("none", "y", if_same).unwrap();
     assert_eq!(missing.outcome, StoreOutcome::NotFound);
-    let vivified = MetaSet {
-        mode: MetaSetMode::Append,
-        vivify: Some(Exptime::Never),
-        ..MetaSet::default()
-    };
-    client.meta_set("new", "v", vivified).unwrap();
-    assert_eq!(client.get("new").unwrap().unwrap().data, b"v");
 }
 
 #[test]
