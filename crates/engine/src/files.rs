@@ -1,7 +1,7 @@
 //! Files as answers: what a GET or HEAD of a file or a directory gets.
 //!
 //! [`serve_file`] and [`serve_dir`] look at the request and the file and decide the whole answer;
-//! nothing is sent yet. The [`FileAnswer`] is then sent through a [`Reply`], or looked at first: an
+//! nothing is sent yet. The [`FileAnswer`] is then [sent](FileAnswer::send), or looked at first: an
 //! application may put its own page in the place of a 404.
 //!
 //! Opening a file, asking for its size and reading a small one happen in the call, on the loop:
@@ -47,10 +47,8 @@ pub use multipart::FileParts;
 
 use beneath::{Root, target};
 use dwell_proto::http1::RequestHead;
-use representation::Representation;
+use representation::{Open, Opened, Representation};
 use std::borrow::Cow;
-use std::fs::File;
-use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -137,8 +135,8 @@ pub fn serve_file(
     let path = path.as_ref();
     let answer = || {
         check_method(head)?;
-        let file = beneath::open(path)?;
-        let presented = Representation::of(head, path, file, &beneath::open, options, wall)?;
+        let open = |path: &Path| beneath::open(path).and_then(Opened::new);
+        let presented = Representation::of(head, path, open(path)?, &open, options, wall)?;
         presented.answer(head, options)
     };
     answer().unwrap_or_else(FileAnswer::failed)
@@ -162,22 +160,19 @@ pub fn serve_dir(
         check_method(head)?;
         let target = target(head.path, &options.prefix, options.hidden)?;
         let root = Root::open(root.as_ref()).map_err(FileError::Root)?;
-        let find = |path: &Path| root.find(path);
+        let find = |path: &Path| root.find(path).and_then(Opened::new);
         if target.is_directory {
             return directory(head, &target.path, &find, options, wall);
         }
-        let file = find(&target.path)?;
-        if file.metadata()?.is_dir() {
+        let found = find(&target.path)?;
+        if found.directory().is_some() {
             return Ok(redirect(head));
         }
-        let presented = Representation::of(head, &target.path, file, &find, &options.file, wall)?;
+        let presented = Representation::of(head, &target.path, found, &find, &options.file, wall)?;
         presented.answer(head, &options.file)
     };
     answer().unwrap_or_else(FileAnswer::failed)
 }
-
-/// How a file is opened, and those beside it.
-type Open<'a> = &'a dyn Fn(&Path) -> io::Result<File>;
 
 fn check_method(head: &RequestHead<'_, '_>) -> Result<(), FileError> {
     if matches!(head.method, "GET" | "HEAD") {
@@ -199,7 +194,7 @@ fn directory(
         let path = path.join(index);
         let presented = find(&path)
             .map_err(FileError::from)
-            .and_then(|file| Representation::of(head, &path, file, find, &options.file, wall));
+            .and_then(|found| Representation::of(head, &path, found, find, &options.file, wall));
         match presented {
             Err(FileError::NotFound) => {}
             presented => return presented?.answer(head, &options.file),
@@ -208,11 +203,9 @@ fn directory(
     if !options.listing {
         return Err(FileError::NotFound);
     }
-    let directory = find(path)?;
-    if !directory.metadata()?.is_dir() {
-        return Err(FileError::NotFound);
-    }
-    let page = listing::page(&directory, head.path, options.hidden)?;
+    let found = find(path)?;
+    let directory = found.directory().ok_or(FileError::NotFound)?;
+    let page = listing::page(directory, head.path, options.hidden)?;
     Ok(FileAnswer {
         status: 200,
         fields: vec![("Content-Type", Cow::Borrowed("text/html; charset=utf-8"))],

@@ -157,7 +157,6 @@ impl<'a> Root<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::Open;
     use proptest::prelude::*;
     use std::fs;
     use std::io::Read;
@@ -235,6 +234,8 @@ mod tests {
         }
     }
 
+    type Way<'a> = &'a dyn Fn(&Path) -> io::Result<File>;
+
     #[test]
     fn links_are_followed_as_long_as_they_stay_beneath() {
         let directory = tempfile::tempdir().unwrap();
@@ -250,7 +251,7 @@ mod tests {
         symlink(directory.path().join("secret"), path.join("absolute")).unwrap();
         symlink("circle", path.join("circle")).unwrap();
         let root = Root::open(&path).unwrap();
-        let ways: [Open<'_>; 2] = [&|path| root.find(path), &|path| root.find_by_steps(path)];
+        let ways: [Way<'_>; 2] = [&|path| root.find(path), &|path| root.find_by_steps(path)];
         for find in ways {
             let read = |relative: &str| -> io::Result<String> {
                 let mut text = String::new();

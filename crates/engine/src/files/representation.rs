@@ -4,7 +4,7 @@ use super::coding::{Coding, acceptable};
 use super::conditions::{Validators, Verdict, evaluate, range_applies};
 use super::multipart::{FileParts, boundary, content_range};
 use super::range::{Selection, select};
-use super::{FileAnswer, FileBody, FileError, FileOptions, Open};
+use super::{FileAnswer, FileBody, FileError, FileOptions};
 use dwell_evloop::FileSlice;
 use dwell_proto::http1::RequestHead;
 use std::borrow::Cow;
@@ -13,7 +13,17 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What was found under a name: a file, or anything else that can be opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    file: File,
+    metadata: Metadata,
+}
+
+/// How something is opened by its name, and what lies beside it.
+pub(super) type Open<'a> = &'a dyn Fn(&Path) -> io::Result<Opened>;
 
 /// A file that is open, in the coding that was chosen, with what is told of it.
 #[derive(Debug)]
@@ -24,25 +34,39 @@ pub(super) struct Representation {
     validators: Option<Validators>,
 }
 
+impl Opened {
+    pub(super) fn new(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self { file, metadata })
+    }
+
+    /// The directory, if it is one.
+    pub(super) fn directory(&self) -> Option<&File> {
+        self.metadata.is_dir().then_some(&self.file)
+    }
+}
+
 impl Representation {
-    /// Chooses among `file`, whose name `path` ends in, and the prepared codings beside it.
+    /// Chooses among `found`, whose name `path` ends in, and the prepared codings beside it.
     pub(super) fn of(
         head: &RequestHead<'_, '_>,
         path: &Path,
-        file: File,
+        found: Opened,
         open: Open<'_>,
         options: &FileOptions,
         wall: SystemTime,
     ) -> Result<Self, FileError> {
-        let metadata = regular(&file)?;
+        if !found.metadata.is_file() {
+            return Err(FileError::NotFound);
+        }
         let prepared = if options.precompressed {
             acceptable(head.fields).find_map(|coding| prepared(path, coding, open))
         } else {
             None
         };
-        let (file, metadata, coding) = match prepared {
-            Some((file, metadata, coding)) => (file, metadata, Some(coding)),
-            None => (file, metadata, None),
+        let (Opened { file, metadata }, coding) = match prepared {
+            Some((prepared, coding)) => (prepared, Some(coding)),
+            None => (found, None),
         };
         let content_type = match &options.content_type {
             Some(content_type) => Cow::Owned(content_type.clone()),
@@ -183,8 +207,7 @@ impl Representation {
             fields.push(("Content-Encoding", coding.name().into()));
         }
         if let Some(validators) = &self.validators {
-            let date =
-                SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(validators.last_modified);
+            let date = UNIX_EPOCH + Duration::from_secs(validators.last_modified);
             fields.push(("Last-Modified", httpdate::fmt_http_date(date).into()));
         }
         fields.push(("Accept-Ranges", "bytes".into()));
@@ -207,23 +230,12 @@ impl Representation {
     }
 }
 
-/// What is told of a regular file; anything else is not found.
-fn regular(file: &File) -> Result<Metadata, FileError> {
-    let metadata = file.metadata()?;
-    if metadata.is_file() {
-        Ok(metadata)
-    } else {
-        Err(FileError::NotFound)
-    }
-}
-
 /// The file beside `path` that holds it in `coding`, if there is one that can be read.
-fn prepared(path: &Path, coding: Coding, open: Open<'_>) -> Option<(File, Metadata, Coding)> {
+fn prepared(path: &Path, coding: Coding, open: Open<'_>) -> Option<(Opened, Coding)> {
     let mut name = path.as_os_str().to_owned();
     name.push(coding.suffix());
-    let file = open(&PathBuf::from(name)).ok()?;
-    let metadata = regular(&file).ok()?;
-    Some((file, metadata, coding))
+    let found = open(&PathBuf::from(name)).ok()?;
+    found.metadata.is_file().then_some((found, coding))
 }
 
 fn content_type(path: &Path) -> Cow<'static, str> {

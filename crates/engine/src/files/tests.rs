@@ -1,7 +1,7 @@
 use super::*;
 use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
 use proptest::prelude::*;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
