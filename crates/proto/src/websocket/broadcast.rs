@@ -43,6 +43,11 @@ impl Broadcast {
         }
     }
 
+    /// Whether it is text or bytes.
+    pub fn kind(&self) -> MessageKind {
+        self.kind
+    }
+
     /// The message as one frame that is not compressed.
     pub fn plain(&self) -> &Bytes {
         &self.plain

@@ -134,16 +134,21 @@ impl Acceptance<'_> {
     ///
     /// Source: RFC 6455 section 4.2.2.
     pub fn encode_fields(&self, out: &mut Vec<u8>) {
-        encode::field(out, "Upgrade", b"websocket");
-        encode::field(out, "Connection", b"Upgrade");
-        encode::field(out, "Sec-WebSocket-Accept", &self.accept);
+        self.for_each_field(|name, value| encode::field(out, name, value));
+    }
+
+    /// Calls `field` with the name and value of each field of the answer, in order.
+    pub fn for_each_field(&self, mut field: impl FnMut(&'static str, &[u8])) {
+        field("Upgrade", b"websocket");
+        field("Connection", b"Upgrade");
+        field("Sec-WebSocket-Accept", &self.accept);
         if let Some(subprotocol) = self.subprotocol {
-            encode::field(out, PROTOCOL, subprotocol.as_bytes());
+            field(PROTOCOL, subprotocol.as_bytes());
         }
         if let Some(deflate) = &self.deflate {
             let mut value = Vec::new();
             deflate.encode_answer(&mut value);
-            encode::field(out, EXTENSIONS, &value);
+            field(EXTENSIONS, &value);
         }
     }
 }
@@ -328,10 +333,20 @@ impl HandshakeError {
     ///
     /// Source: RFC 6455 section 4.4; RFC 9110 section 15.5.22.
     pub fn encode_fields(self, out: &mut Vec<u8>) {
-        if self == Self::Version {
-            encode::field(out, "Upgrade", b"websocket");
-            encode::field(out, "Connection", b"Upgrade");
-            encode::field(out, VERSION, VERSION_NUMBER);
+        for (name, value) in self.fields() {
+            encode::field(out, name, value);
+        }
+    }
+
+    /// The names and values of those fields.
+    pub fn fields(self) -> &'static [(&'static str, &'static [u8])] {
+        match self {
+            Self::Version => &[
+                ("Upgrade", b"websocket"),
+                ("Connection", b"Upgrade"),
+                (VERSION, VERSION_NUMBER),
+            ],
+            _ => &[],
         }
     }
 }

@@ -221,27 +221,23 @@ impl MessageDecoder {
         limits: &MessageLimits,
         inflater: &'a mut Inflater,
     ) -> Result<Message<'a>, PeerError> {
-        let unfinished = self.unfinished.take();
-        let (kind, compressed) = match &unfinished {
-            Some(held) => (held.kind, held.compressed),
-            None => (kind_of(part.opcode), part.compressed),
+        let (kind, compressed, received, utf8) = if let Some(held) = self.unfinished.take() {
+            let received = Cow::Owned(held.payload);
+            (held.kind, held.compressed, received, Some(held.utf8))
+        } else {
+            let kind = kind_of(part.opcode);
+            (kind, part.compressed, Cow::Borrowed(data), None)
         };
-        let is_checked = unfinished.is_some() && !compressed;
-        let complete = unfinished
-            .as_ref()
-            .is_none_or(|held| held.utf8.is_complete());
-        let payload = match unfinished {
-            Some(held) if compressed => {
-                Cow::Borrowed(inflater.inflate(&held.payload, limits.message_bytes_max)?)
-            }
-            Some(held) => Cow::Owned(held.payload),
-            None if compressed => Cow::Borrowed(inflater.inflate(data, limits.message_bytes_max)?),
-            None => Cow::Borrowed(data),
+        let (payload, checked) = if compressed {
+            let output = inflater.inflate(&received, limits.message_bytes_max)?;
+            (Cow::Borrowed(output), None)
+        } else {
+            (received, utf8)
         };
-        let valid = match kind {
-            MessageKind::Binary => true,
-            MessageKind::Text if is_checked => complete,
-            MessageKind::Text => simdutf8::basic::from_utf8(&payload).is_ok(),
+        let valid = match (kind, checked) {
+            (MessageKind::Binary, _) => true,
+            (MessageKind::Text, Some(utf8)) => utf8.is_complete(),
+            (MessageKind::Text, None) => simdutf8::basic::from_utf8(&payload).is_ok(),
         };
         if !valid {
             return Err(PeerError::Utf8);
@@ -307,7 +303,7 @@ fn bytes_max(limits: &MessageLimits, compressed: bool) -> u64 {
     let plain = limits.message_bytes_max as u64;
     if compressed {
         // DEFLATE makes what it cannot compress a little longer.
-        plain + plain / 64 + 64
+        plain.saturating_add(plain / 64 + 64)
     } else {
         plain
     }

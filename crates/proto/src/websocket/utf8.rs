@@ -60,9 +60,8 @@ impl Utf8Validator {
     /// Adds a byte to the unfinished character: whether it can still become one, or is one now.
     fn extend_pending(&mut self, byte: u8) -> bool {
         let [a, b, c] = self.pending;
-        let character = [a, b, c, byte];
+        let mut character = [a, b, c, 0];
         let place = usize::from(self.pending_len);
-        let mut character = character;
         character[place] = byte;
         match std::str::from_utf8(&character[..=place]) {
             Ok(_) => self.pending_len = 0,

@@ -212,6 +212,29 @@ fn what_is_too_big_is_refused_when_it_is_announced() {
 }
 
 #[test]
+fn without_limits_nothing_overflows() {
+    let limits = MessageLimits {
+        frame_bytes_max: u64::MAX,
+        message_bytes_max: usize::MAX,
+        fragments_max: u32::MAX,
+    };
+    let huge = [&[0x82, 0xff, 0x7f][..], &[0xff; 7], &[0; 4], b"x"].concat();
+    assert_eq!(decode_unbounded(&huge, &limits), Ok(huge.len()));
+    let compressed = frame(true, true, Opcode::Text, b"\xf2\x48\xcd\xc9\xc9\x07\x00");
+    let compressed_len = compressed.len();
+    assert_eq!(decode_unbounded(&compressed, &limits), Ok(compressed_len));
+}
+
+/// How much of the input one step takes.
+fn decode_unbounded(input: &[u8], limits: &MessageLimits) -> Result<usize, PeerError> {
+    let mut decoder = MessageDecoder::new(Role::Server, true);
+    let mut inflater = Inflater::new();
+    let mut input = input.to_vec();
+    let step = decoder.decode(&mut input, limits, &mut inflater);
+    step.map(|step| step.consumed)
+}
+
+#[test]
 fn fragments_are_counted() {
     let limits = MessageLimits {
         fragments_max: 3,
