@@ -58,7 +58,8 @@ pub enum BodyPlan {
     Refuse(u16),
 }
 
-/// A connection that has left HTTP: whoever takes it owns the socket.
+/// A connection that has left HTTP: whoever takes it owns the socket, which is registered with no
+/// loop.
 #[derive(Debug)]
 pub struct Detached {
     /// The socket, with what it has not taken yet of the answer.

@@ -143,7 +143,7 @@ impl Http {
     pub fn detach(&mut self, context: &mut Context, exchange: ExchangeId) -> Option<Detached> {
         self.held(exchange)?;
         let connection = self.forget(context, exchange.token)?;
-        Some(connection.detach())
+        Some(unregistered(context, connection.detach()))
     }
 
     /// Closes the connection of a held exchange at once, whatever was queued for it; false when it
@@ -241,7 +241,8 @@ impl Http {
         };
         let exchange = connection.exchange(token);
         if let Some(tag) = tag {
-            app.detached(context, exchange, tag, connection.detach());
+            let detached = unregistered(context, connection.detach());
+            app.detached(context, exchange, tag, detached);
         } else if connection.phase == Phase::Held {
             app.abandoned(context, exchange, connection.tag);
         }
@@ -254,4 +255,11 @@ impl Http {
         context.disarm(token);
         self.connections.remove(token)
     }
+}
+
+/// Takes a socket off the loop, so that whoever has it now can register it under another token.
+fn unregistered(context: &mut Context, mut detached: Detached) -> Detached {
+    // It fails only for a socket that the loop has no registration of, which is as well.
+    let _ = context.deregister(&mut detached.stream);
+    detached
 }
