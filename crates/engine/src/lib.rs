@@ -13,6 +13,7 @@ mod date;
 pub mod files;
 mod http;
 mod limits;
+pub mod manager;
 mod reply;
 mod streams;
 

@@ -59,9 +59,15 @@ pub trait StreamApp {
 
     /// Bytes came; returns how many of `input` were used.
     ///
-    /// Shape: `input` begins with what earlier calls left over; what this one leaves is kept, up
-    /// to [`StreamLimits::input_bytes_max`], beyond which the stream ends.
-    fn data(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, input: &[u8]) -> usize;
+    /// Shape: `input` begins with what earlier calls left over, and its last `fresh` bytes were
+    /// just read; what this one leaves is kept, up to [`StreamLimits::input_bytes_max`], beyond which the stream ends.
+    fn data(
+        &mut self,
+        context: &mut Context,
+        stream: &mut StreamRef<'_>,
+        input: &[u8],
+        fresh: usize,
+    ) -> usize;
 
     /// The peer sends no more. By default the stream is closed after what is queued for it.
     fn peer_closed(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {

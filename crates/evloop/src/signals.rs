@@ -83,6 +83,9 @@ struct Watched {
     watches: usize,
     /// Read by the process's signal handler: nobody watches, so the default action is due.
     is_default: Arc<AtomicBool>,
+    /// The process caught or ignored it before it was ever watched here. That stays as it is: a
+    /// former handler is called in any case.
+    was_handled: bool,
 }
 
 /// A signal handler stays installed after its last watch, so what it does then is kept here. One
@@ -96,12 +99,14 @@ fn count_watch(signal: i32) -> io::Result<()> {
         entry.is_default.store(false, Ordering::SeqCst);
         return Ok(());
     }
+    let was_handled = is_handled(signal);
     let is_default = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_default))?;
     watched.push(Watched {
         signal,
         watches: 1,
         is_default,
+        was_handled,
     });
     Ok(())
 }
@@ -110,20 +115,45 @@ fn discount_watch(signal: i32) {
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(entry) = watched.iter_mut().find(|entry| entry.signal == signal) {
         entry.watches -= 1;
-        entry.is_default.store(entry.watches == 0, Ordering::SeqCst);
+        let is_default = entry.watches == 0 && !entry.was_handled;
+        entry.is_default.store(is_default, Ordering::SeqCst);
     }
+}
+
+/// Whether the process catches or ignores a signal, as far as the system tells: Linux does.
+fn is_handled(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bit = u32::try_from(signal - 1).unwrap_or(u32::MAX);
+    ["SigCgt:", "SigIgn:"].iter().any(|name| {
+        let mut lines = status.lines();
+        lines
+            .find_map(|line| line.strip_prefix(name))
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .and_then(|mask| mask.checked_shr(bit))
+            .is_some_and(|mask| mask & 1 == 1)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signal_hook::consts::SIGWINCH;
+    use signal_hook::consts::{SIGURG, SIGWINCH};
 
     /// Whether the default action of `signal` is due; nothing where it was never watched.
     fn is_default(signal: i32) -> Option<bool> {
         let watched = WATCHED.lock().unwrap();
         let entry = watched.iter().find(|entry| entry.signal == signal)?;
         Some(entry.is_default.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn a_handler_of_the_process_own_stays() {
+        let poll = mio::Poll::new().unwrap();
+        signal_hook::flag::register(SIGURG, Arc::default()).unwrap();
+        let mut signals = Signals::default();
+        signals.watch(poll.registry(), SIGURG).unwrap();
+        signals.unwatch_all();
+        assert_eq!(is_default(SIGURG), Some(false));
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl<A: StreamApp> Visit<'_, A> {
         let filled = self.fill(&mut input);
         if let Some(filled) = filled {
             if filled > self.connection.tail.len() || self.connection.tail_is_new {
-                self.hand_out(&input[..filled]);
+                self.hand_out(&input[..filled], input.len());
             }
             self.tell_closed();
         }
@@ -150,18 +150,19 @@ impl<A: StreamApp> Visit<'_, A> {
         }
     }
 
-    fn hand_out(&mut self, input: &[u8]) {
+    fn hand_out(&mut self, input: &[u8], input_bytes: usize) {
         if !self.connection.times_output {
             arm(self.context, self.token, self.connection, self.limits);
         }
-        let used = self.call(|app, context, stream| app.data(context, stream, input));
+        let fresh = input.len().saturating_sub(self.connection.tail.len());
+        let used = self.call(|app, context, stream| app.data(context, stream, input, fresh));
         let used = used.min(input.len());
         if self.connection.state != State::Open {
             self.connection.tail = Vec::new();
             return;
         }
         self.connection.keep(input, used);
-        let limit = self.limits.input_bytes_max;
+        let limit = self.limits.input_bytes_max.min(input_bytes - 1);
         // A long tail that was taken over is used up in pieces.
         let is_stuck = !self.connection.paused && !self.connection.tail_is_new;
         if is_stuck && self.connection.tail.len() > limit {

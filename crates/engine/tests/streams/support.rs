@@ -77,7 +77,13 @@ impl StreamApp for Recorder {
         self.seen.push(Seen::Connected);
     }
 
-    fn data(&mut self, _: &mut Context, stream: &mut StreamRef<'_>, input: &[u8]) -> usize {
+    fn data(
+        &mut self,
+        _: &mut Context,
+        stream: &mut StreamRef<'_>,
+        input: &[u8],
+        _: usize,
+    ) -> usize {
         self.seen.push(Seen::Data(input.to_vec()));
         match self.taking {
             Taking::Echo => assert!(stream.write(input)),

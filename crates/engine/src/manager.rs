@@ -1,0 +1,464 @@
+//! `Manager`: the engine for those who poll it.
+//!
+//! One value holds listeners, connections and timers, and does nothing but in
+//! [`poll`](Manager::poll): the caller decides when, for how long, and on which thread. A handler
+//! is told what happens, as `handler(conn, event)`. `docs/manager.md` has the table of events, the
+//! rule of threads, and how to choose the timeout.
+//!
+//! ```
+//! use dwell_engine::manager::{Event, Manager};
+//! use std::io::{Read, Write};
+//! use std::time::Duration;
+//!
+//! let mut manager = Manager::new(|conn, event| {
+//!     if let Event::HttpMessage(message) = event {
+//!         let body = format!("hello from {}\n", message.path());
+//!         // Fails only where the request has its answer already.
+//!         let _ = conn.reply(200, &[], body.as_bytes());
+//!     }
+//! })?;
+//! let listener = manager.listen("http://127.0.0.1:0")?;
+//! let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+//! let client = std::thread::spawn(move || -> std::io::Result<String> {
+//!     let mut stream = std::net::TcpStream::connect(address.expect("it listens"))?;
+//!     stream.write_all(b"GET /here HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")?;
+//!     let mut answer = String::new();
+//!     stream.read_to_string(&mut answer)?;
+//!     Ok(answer)
+//! });
+//! while !client.is_finished() {
+//!     manager.poll(Duration::from_millis(10))?;
+//! }
+//! let answer = client.join().expect("it does not panic")?;
+//! assert!(answer.ends_with("\r\n\r\nhello from /here\n"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod apps;
+mod client;
+mod conn;
+mod error;
+mod event;
+mod hub;
+mod message;
+mod options;
+mod resolve;
+mod scope;
+mod state;
+mod timer;
+mod url;
+mod waker;
+
+pub use conn::Conn;
+pub use error::{ConnError, ManagerError, UrlError, WakeupError};
+pub use event::{Event, EventKind, EventSet};
+pub use message::HttpMessage;
+pub use options::Options;
+pub use scope::Scope;
+pub use timer::Timer;
+pub use waker::Waker;
+
+use crate::{Http, Kinds, Streams};
+use dwell_evloop::EventLoop;
+use hub::{Hub, Message};
+use state::State;
+use std::fmt;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+/// What is called for the events of a connection.
+type Handler = Box<dyn FnMut(&mut Conn<'_>, Event<'_>) + Send>;
+
+/// The kinds of the tokens on a manager's loop.
+mod kind {
+    /// Of a connection whose socket no component has.
+    pub(super) const NOWHERE: u8 = 0;
+    pub(super) const HTTP_LISTENER: u8 = 1;
+    pub(super) const HTTP: u8 = 2;
+    pub(super) const RAW_LISTENER: u8 = 3;
+    pub(super) const RAW: u8 = 4;
+    pub(super) const WEBSOCKET: u8 = 5;
+    pub(super) const RECORD: u8 = 6;
+    pub(super) const TIMER: u8 = 7;
+    pub(super) const WORK: u8 = 8;
+}
+
+/// Those that have the sockets.
+struct Components {
+    http: Http,
+    streams: Streams,
+}
+
+/// An event loop the caller polls.
+///
+/// Shape: `poll` cannot be called from a handler, as it borrows the manager; what a handler needs
+/// of it is in [`Conn::scope`]. Dropping it closes every socket without telling the handlers;
+/// [`close`](Self::close) tells them, and lets out what is queued.
+pub struct Manager {
+    inner: Option<Inner>,
+    waker: Waker,
+    close_timeout: Duration,
+}
+
+struct Inner {
+    event_loop: EventLoop<Message>,
+    hub: Hub,
+}
+
+/// The signals that end [`Manager::run`], as every Unix numbers them.
+const SIGINT: i32 = 2;
+const SIGTERM: i32 = 15;
+
+impl Manager {
+    /// Makes a manager with nothing on it; `handler` is told the events of every connection that
+    /// has none of its own.
+    ///
+    /// # Errors
+    /// [`ManagerError::Loop`] when the system has no descriptor or memory left.
+    pub fn new(
+        handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
+    ) -> Result<Self, ManagerError> {
+        Self::with_options(Options::default(), handler)
+    }
+
+    /// As [`new`](Self::new), with bounds other than the default ones.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    /// When a limit for heads or kept input is not below the loop's input buffer of 64 KiB.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{EventKind, EventSet, Manager, Options};
+    /// let mut options = Options::default();
+    /// options.body_bytes_max = 64 * 1024;
+    /// options.events = EventSet::ALL.without(EventKind::Read);
+    /// let manager = Manager::with_options(options, |_, _| {})?;
+    /// assert!(manager.connections().is_empty());
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
+    pub fn with_options(
+        options: Options,
+        handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
+    ) -> Result<Self, ManagerError> {
+        let event_loop = EventLoop::new().map_err(ManagerError::Loop)?;
+        let waker = Waker::new(event_loop.sender());
+        let kinds = Kinds {
+            listener: kind::HTTP_LISTENER,
+            connection: kind::HTTP,
+        };
+        let hub = Hub {
+            components: Components {
+                http: Http::new(kinds, options.http),
+                streams: Streams::new(kind::RAW_LISTENER, kind::RAW, options.streams),
+            },
+            state: State::new(Box::new(handler), &options, waker.clone()),
+            signalled: false,
+        };
+        Ok(Self {
+            inner: Some(Inner { event_loop, hub }),
+            waker,
+            close_timeout: options.close_timeout,
+        })
+    }
+
+    /// Listens on `http://host:port`, `ws://host:port`, `tcp://host:port`, `unix:///path` or
+    /// `http+unix:///path`; returns the listener's id.
+    ///
+    /// Shape: port 0 takes a free one, which [`Conn::local_address`] tells. WebSocket and HTTP
+    /// share a port. `Open` is told before this returns.
+    ///
+    /// # Errors
+    /// [`ManagerError::Url`] and [`ManagerError::Listen`], with the cause.
+    pub fn listen(&mut self, url: &str) -> Result<u64, ManagerError> {
+        self.act(|scope| scope.listen(url))
+    }
+
+    /// As [`listen`](Self::listen), with a handler for this listener and its clients.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_with(
+        &mut self,
+        url: &str,
+        handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
+    ) -> Result<u64, ManagerError> {
+        self.act(|scope| scope.listen_with(url, handler))
+    }
+
+    /// Starts connecting to a URL as [`listen`](Self::listen) takes it; returns the connection's
+    /// id. `Connect`, or `Error` and `Close`, follow in a poll.
+    ///
+    /// # Errors
+    /// [`ManagerError::Url`] and [`ManagerError::Connect`], with the cause.
+    pub fn connect(&mut self, url: &str) -> Result<u64, ManagerError> {
+        self.act(|scope| scope.connect(url))
+    }
+
+    /// As [`connect`](Self::connect), with a handler for this connection.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_with(
+        &mut self,
+        url: &str,
+        handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
+    ) -> Result<u64, ManagerError> {
+        self.act(|scope| scope.connect_with(url, handler))
+    }
+
+    /// Waits once, for at most `timeout` (`None`: until something happens), and tells the handlers
+    /// all that has happened.
+    ///
+    /// Shape: the wait ends at once for readiness, a wake-up, a timer that is due, and any signal
+    /// the process handles. The cost is of what is delivered: idle connections add nothing.
+    ///
+    /// # Errors
+    /// [`ManagerError::Closed`]; [`ManagerError::Loop`], after which the manager is of no use.
+    pub fn poll(&mut self, timeout: impl Into<Option<Duration>>) -> Result<(), ManagerError> {
+        let Inner { event_loop, hub } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
+        if hub.has_work() {
+            hub.settle(event_loop.context());
+        }
+        let turn = event_loop.turn(hub, timeout.into());
+        turn.map_err(ManagerError::Loop)
+    }
+
+    /// Polls until SIGINT or SIGTERM comes or [`Scope::stop`] is called, then
+    /// [closes](Self::close). The signals have their former effect again when it returns.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn run(&mut self) -> Result<(), ManagerError> {
+        let Inner { event_loop, .. } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
+        for signal in [SIGINT, SIGTERM] {
+            event_loop
+                .watch_signal(signal)
+                .map_err(ManagerError::Loop)?;
+        }
+        let mut outcome = Ok(());
+        while outcome.is_ok() && !self.is_ended() {
+            outcome = self.poll(None);
+        }
+        if let Some(inner) = &mut self.inner {
+            inner.event_loop.unwatch_signals();
+        }
+        self.close();
+        outcome
+    }
+
+    /// Calls `callback` once after `delay`, or with `repeat` each time it has passed.
+    ///
+    /// Shape: never early, and late by at most 20 ms and the turn; times come in steps of 10 ms.
+    /// A delay of zero is due in the next poll. A timer that repeats keeps its grid; what a late
+    /// poll has missed is left out. Waiting polls end when a timer is due.
+    ///
+    /// # Errors
+    /// [`ManagerError::Closed`].
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    /// use std::time::Duration;
+    ///
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// manager.timer(Duration::from_millis(20), false, move |_| {
+    ///     tell.send("due").expect("the receiver is below");
+    /// })?;
+    /// manager.poll(Duration::from_secs(5))?;
+    /// assert_eq!(told.try_recv(), Ok("due"));
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
+    pub fn timer(
+        &mut self,
+        delay: Duration,
+        repeat: bool,
+        callback: impl FnMut(&mut Scope<'_>) + Send + 'static,
+    ) -> Result<Timer, ManagerError> {
+        self.act(|scope| Ok(scope.timer(delay, repeat, callback)))
+    }
+
+    /// Everything that can be done from outside of handlers, at once.
+    ///
+    /// # Errors
+    /// [`ManagerError::Closed`].
+    pub fn scope(&mut self) -> Result<Scope<'_>, ManagerError> {
+        let Inner { event_loop, hub } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
+        Ok(hub.scope(event_loop.context()))
+    }
+
+    /// A connection or listener, with everything in reach; `None` when it is gone.
+    pub fn conn(&mut self, id: u64) -> Option<Conn<'_>> {
+        self.scope().ok()?.into_conn(id)
+    }
+
+    /// The ids of all connections and listeners, in rising order.
+    pub fn connections(&self) -> Vec<u64> {
+        self.inner
+            .as_ref()
+            .map_or_else(Vec::new, |inner| inner.hub.state.ids())
+    }
+
+    /// How many connections and listeners there are.
+    pub fn connection_count(&self) -> usize {
+        self.inner.as_ref().map_or(0, |inner| inner.hub.state.len())
+    }
+
+    /// A handle that wakes this manager from any thread.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Ends the next poll at once; as [`Waker::wakeup`].
+    ///
+    /// # Errors
+    /// [`WakeupError::Closed`].
+    pub fn wakeup(&self) -> Result<(), WakeupError> {
+        self.waker.wakeup()
+    }
+
+    /// As [`Waker::wakeup_with`].
+    ///
+    /// # Errors
+    /// As [`Waker::wakeup_with`].
+    pub fn wakeup_with(&self, id: u64, data: impl Into<bytes::Bytes>) -> Result<(), WakeupError> {
+        self.waker.wakeup_with(id, data)
+    }
+
+    /// The descriptor to wait for in another loop: readable when [`poll`](Self::poll) with a
+    /// timeout of zero has something to tell. Wait no longer than [`wait_max`](Self::wait_max).
+    ///
+    /// # Errors
+    /// [`ManagerError::Closed`].
+    pub fn fileno(&self) -> Result<RawFd, ManagerError> {
+        let inner = self.inner.as_ref().ok_or(ManagerError::Closed)?;
+        Ok(inner.event_loop.as_raw_fd())
+    }
+
+    /// How long another loop may wait before it polls: until the first timer or deadline; zero
+    /// when work is left; `None` when only the descriptor tells.
+    ///
+    /// # Errors
+    /// [`ManagerError::Closed`].
+    pub fn wait_max(&mut self) -> Result<Option<Duration>, ManagerError> {
+        let Inner { event_loop, hub } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
+        if hub.has_work() {
+            return Ok(Some(Duration::ZERO));
+        }
+        Ok(event_loop.wait_max())
+    }
+
+    /// How often a handler or callback has panicked; each costs its connection, and no more.
+    pub fn panics(&self) -> u64 {
+        self.inner
+            .as_ref()
+            .map_or(0, |inner| inner.hub.state.panics)
+    }
+
+    /// How many clients were turned away, as there were too many or no descriptor was left.
+    pub fn refused(&self) -> u64 {
+        self.inner
+            .as_ref()
+            .map_or(0, |inner| inner.hub.state.refused)
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.inner.is_none()
+    }
+
+    /// Ends everything: stops listening, closes every connection, drops timers and handlers.
+    ///
+    /// Shape: what is queued goes out first, for at most [`Options::close_timeout`]; every
+    /// connection is told `Close`. Afterwards every call fails with a typed error. A second call
+    /// does nothing.
+    pub fn close(&mut self) {
+        let timeout = self.close_timeout;
+        if let Some(mut inner) = self.inner.take() {
+            inner.hub.state.is_closed = true;
+            inner.flush(timeout);
+            self.end(inner);
+        }
+    }
+
+    /// As [`close`](Self::close), without letting out what is queued.
+    pub fn abort(&mut self) {
+        if let Some(mut inner) = self.inner.take() {
+            inner.hub.state.is_closed = true;
+            self.end(inner);
+        }
+    }
+
+    fn end(&mut self, mut inner: Inner) {
+        inner.abort();
+        self.waker.close();
+    }
+
+    fn is_ended(&self) -> bool {
+        self.inner
+            .as_ref()
+            .is_none_or(|inner| inner.hub.signalled || inner.hub.state.stopped)
+    }
+
+    /// Does `act` with everything in reach, and what that has deferred.
+    fn act<T>(
+        &mut self,
+        act: impl FnOnce(&mut Scope<'_>) -> Result<T, ManagerError>,
+    ) -> Result<T, ManagerError> {
+        let Inner { event_loop, hub } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
+        let context = event_loop.context();
+        let result = act(&mut hub.scope(context));
+        hub.settle(context);
+        result
+    }
+}
+
+impl Inner {
+    /// Closes every connection in order and turns until their output is out.
+    fn flush(&mut self, timeout: Duration) {
+        let Self { event_loop, hub } = self;
+        let deadline = event_loop.context().now() + timeout;
+        for id in hub.state.ids() {
+            if let Some(mut conn) = hub.scope(event_loop.context()).into_conn(id) {
+                conn.close();
+            }
+        }
+        hub.settle(event_loop.context());
+        while hub.components.http.connections() + hub.components.streams.connections() > 0 {
+            let left = deadline.saturating_duration_since(event_loop.context().now());
+            // A loop that fails cannot flush.
+            if left.is_zero() || event_loop.turn(hub, Some(left)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Ends every connection that is left, and tells it so.
+    fn abort(&mut self) {
+        let Self { event_loop, hub } = self;
+        let context = event_loop.context();
+        hub.components.http.close_all(context, &mut hub.state);
+        hub.components.streams.close_all(context, &mut hub.state);
+        hub.settle(context);
+        for id in hub.state.ids() {
+            hub.state.end_later(id);
+        }
+        hub.settle(context);
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.waker.close();
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Manager")
+            .field("connections", &self.connection_count())
+            .field("is_closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}

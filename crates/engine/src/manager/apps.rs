@@ -1,0 +1,349 @@
+//! What the components tell, passed on to the handlers.
+
+use super::client::ClientVisit;
+use super::conn::Access;
+use super::event::Event;
+use super::message::HttpMessage;
+use super::state::{Leaves, State};
+use crate::reply::Reply;
+use crate::streams::{StreamApp, StreamEnd, StreamRef};
+use crate::{App, BodyPlan, Detached, ExchangeId, Outcome, Request};
+use dwell_evloop::{Context, Token};
+use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
+
+/// Bytes of a streamed body that may be on their way to the handler.
+const BODY_CREDIT: u32 = 256 * 1024;
+
+impl App for State {
+    fn body(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        head: &RequestHead<'_, '_>,
+    ) -> BodyPlan {
+        let Some(token) = self.http_record(exchange.connection()) else {
+            return BodyPlan::Refuse(503);
+        };
+        self.streamed_bytes_max = None;
+        let acts = self.acts.len();
+        let message = HttpMessage::request(head, &[]);
+        self.tell(
+            context,
+            None,
+            token,
+            Access::None,
+            Event::HttpHeaders(message),
+        );
+        if let Some(bytes_max) = self.streamed_bytes_max.take() {
+            if let Some(record) = self.records.get_mut(token) {
+                record.withheld = BODY_CREDIT;
+            }
+            return BodyPlan::Stream { bytes_max };
+        }
+        if self.acts.len() > acts {
+            // The handler has answered, or closed, without waiting for the body; what it did is
+            // done as soon as the exchange is held.
+            return BodyPlan::Stream {
+                bytes_max: u64::MAX,
+            };
+        }
+        BodyPlan::Collect {
+            bytes_max: self.body_bytes_max,
+        }
+    }
+
+    fn request(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let Some(token) = self.http_record(request.exchange.connection()) else {
+            return Outcome::Close;
+        };
+        if request.body_follows {
+            let record = self.records.get_mut(token).filter(|record| !record.paused);
+            if let Some(record) = record {
+                reply.grant(u64::from(std::mem::take(&mut record.withheld)));
+            }
+            return self.outcome(token, reply);
+        }
+        if matches!(
+            request.head.framing,
+            BodyFraming::None | BodyFraming::Length(0)
+        ) {
+            let message = HttpMessage::request(request.head, &[]);
+            let event = Event::HttpHeaders(message);
+            self.tell(context, None, token, Access::Reply(reply), event);
+            if reply.is_sent() {
+                return self.outcome(token, reply);
+            }
+        }
+        let message = HttpMessage::request(request.head, request.body);
+        let event = Event::HttpMessage(message);
+        self.tell(context, None, token, Access::Reply(reply), event);
+        self.outcome(token, reply)
+    }
+
+    fn body_data(
+        &mut self,
+        context: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        data: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let token = Token::from_bits(tag);
+        let event = Event::HttpBody {
+            data,
+            is_last: false,
+        };
+        self.tell(context, None, token, Access::Reply(reply), event);
+        if let Some(record) = self.records.get_mut(token) {
+            if record.paused {
+                record.withheld = record.withheld.saturating_add(data.len() as u32);
+            } else {
+                reply.grant(data.len() as u64);
+            }
+        }
+        self.outcome(token, reply)
+    }
+
+    fn body_end(
+        &mut self,
+        context: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        _: Trailers<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let token = Token::from_bits(tag);
+        if let Some(record) = self.records.get_mut(token) {
+            record.withheld = 0;
+        }
+        let event = Event::HttpBody {
+            data: &[],
+            is_last: true,
+        };
+        self.tell(context, None, token, Access::Reply(reply), event);
+        self.outcome(token, reply)
+    }
+
+    fn expired(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        if reply.is_open() {
+            return Outcome::Held { tag, timeout: None };
+        }
+        reply.text(503, "no answer in time");
+        Outcome::Answered
+    }
+
+    fn drained(
+        &mut self,
+        context: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let token = Token::from_bits(tag);
+        self.tell(context, None, token, Access::Reply(reply), Event::Drained);
+        self.outcome(token, reply)
+    }
+
+    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {
+        // The connection's end follows, and says it all.
+    }
+
+    fn detached(&mut self, _: &mut Context, _: ExchangeId, tag: u64, detached: Detached) {
+        let token = Token::from_bits(tag);
+        let record = self.records.get_mut(token);
+        let leaves = record.and_then(|record| record.leaves.take());
+        self.leave(token, leaves.unwrap_or(Leaves::Raw), detached);
+    }
+
+    fn opened(&mut self, context: &mut Context, connection: Token, listener: Option<Token>) {
+        let listener = listener.and_then(|listener| self.listener_record(listener));
+        let Some(token) = listener.and_then(|listener| self.add_accepted(listener)) else {
+            return;
+        };
+        self.set_http_record(connection, token);
+        self.tell(context, None, token, Access::None, Event::Open);
+        self.tell(context, None, token, Access::None, Event::Accept);
+    }
+
+    fn closed(&mut self, context: &mut Context, connection: Token) {
+        if let Some(token) = self.http_record(connection) {
+            self.end(context, token);
+        }
+    }
+
+    fn received(&mut self, context: &mut Context, connection: Token, bytes: usize) {
+        if let Some(token) = self.http_record(connection) {
+            let event = Event::Read { bytes, data: &[] };
+            self.tell(context, None, token, Access::None, event);
+        }
+    }
+
+    fn written(&mut self, context: &mut Context, connection: Token) {
+        if let Some(token) = self.http_record(connection) {
+            self.tell(context, None, token, Access::None, Event::Write);
+        }
+    }
+
+    fn event(&mut self, event: crate::Event) {
+        if matches!(event, crate::Event::Refused | crate::Event::Exhausted) {
+            self.refused += 1;
+        }
+    }
+}
+
+impl StreamApp for State {
+    fn opened(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, listener_tag: u64) {
+        let Some(token) = self.add_accepted(Token::from_bits(listener_tag)) else {
+            return stream.abort();
+        };
+        stream.set_tag(token.to_bits());
+        if let Some(record) = self.records.get_mut(token) {
+            record.place = stream.token();
+        }
+        self.tell(context, None, token, Access::Stream(stream), Event::Open);
+        self.tell(context, None, token, Access::Stream(stream), Event::Accept);
+    }
+
+    fn connected(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
+        let token = Token::from_bits(stream.tag());
+        self.tell(context, None, token, Access::Stream(stream), Event::Connect);
+    }
+
+    fn data(
+        &mut self,
+        context: &mut Context,
+        stream: &mut StreamRef<'_>,
+        input: &[u8],
+        fresh: usize,
+    ) -> usize {
+        let token = Token::from_bits(stream.tag());
+        if self.client(token).is_some() {
+            let used = self.client_data(context, stream, token, input);
+            let event = Event::Read {
+                bytes: fresh,
+                data: &[],
+            };
+            self.tell(context, None, token, Access::Stream(stream), event);
+            return used;
+        }
+        self.kept = 0;
+        let event = Event::Read {
+            bytes: fresh,
+            data: input,
+        };
+        self.tell(context, None, token, Access::Stream(stream), event);
+        input.len() - std::mem::take(&mut self.kept).min(input.len())
+    }
+
+    fn peer_closed(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
+        let token = Token::from_bits(stream.tag());
+        if let Some(client) = self.client(token) {
+            let mut responses = std::mem::take(&mut client.responses);
+            let mut visit = ClientVisit {
+                state: self,
+                context,
+                stream,
+                token,
+            };
+            visit.end(&mut responses);
+        }
+        stream.close();
+    }
+
+    fn written(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, _: usize) {
+        let token = Token::from_bits(stream.tag());
+        self.tell(context, None, token, Access::Stream(stream), Event::Write);
+    }
+
+    fn drained(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
+        let token = Token::from_bits(stream.tag());
+        self.tell(context, None, token, Access::Stream(stream), Event::Drained);
+    }
+
+    fn closed(&mut self, context: &mut Context, _: Token, tag: u64, end: StreamEnd) {
+        let token = Token::from_bits(tag);
+        if !end.is_orderly() {
+            if let Some(record) = self.records.get_mut(token) {
+                record.closing = true;
+            }
+            let event = Event::Error(&end.to_string());
+            self.tell(context, None, token, Access::None, event);
+        }
+        self.end(context, token);
+    }
+
+    fn refused(&mut self, _: &mut Context) {
+        self.refused += 1;
+    }
+}
+
+impl State {
+    /// What becomes of an exchange after its handler has run.
+    fn outcome(&mut self, token: Token, reply: &mut Reply<'_>) -> Outcome {
+        let tag = token.to_bits();
+        let Some(record) = self.records.get_mut(token) else {
+            return Outcome::Close;
+        };
+        if record.leaves.is_some() {
+            return Outcome::Detach { tag };
+        }
+        if reply.is_open() {
+            // A close lets out what was written, and is done when this callback is over.
+            return Outcome::Held { tag, timeout: None };
+        }
+        if record.closing {
+            return Outcome::Close;
+        }
+        if reply.is_sent() {
+            return Outcome::Answered;
+        }
+        Outcome::Held {
+            tag,
+            timeout: Some(self.answer_timeout),
+        }
+    }
+
+    /// Tells a connection's end, and forgets it.
+    fn end(&mut self, context: &mut Context, token: Token) {
+        if let Some(record) = self.records.get_mut(token) {
+            record.closing = true;
+        }
+        self.tell(context, None, token, Access::None, Event::Close);
+        self.remove(token);
+    }
+
+    fn client_data(
+        &mut self,
+        context: &mut Context,
+        stream: &mut StreamRef<'_>,
+        token: Token,
+        input: &[u8],
+    ) -> usize {
+        let Some(client) = self.client(token) else {
+            return input.len();
+        };
+        let mut responses = std::mem::take(&mut client.responses);
+        let mut visit = ClientVisit {
+            state: self,
+            context,
+            stream,
+            token,
+        };
+        let used = visit.data(&mut responses, input);
+        if let Some(client) = self.client(token) {
+            client.responses = responses;
+        }
+        used
+    }
+}

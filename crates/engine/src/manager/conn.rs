@@ -1,0 +1,430 @@
+//! One connection in the hands of a handler.
+
+mod http;
+mod raw;
+
+use super::error::ConnError;
+use super::event::Event;
+use super::state::{Act, Extra, Record, Role};
+use super::{Handler, Scope, kind};
+use crate::reply::Reply;
+use crate::streams::StreamRef;
+use dwell_evloop::Token;
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+
+/// What a callback can reach of its own connection while the component is busy.
+pub(super) enum Access<'a> {
+    /// Nothing, or everything, where the components are free.
+    None,
+    /// The place of the answer.
+    Reply(&'a mut dyn ReplyAccess),
+    /// The raw stream.
+    Stream(&'a mut dyn StreamAccess),
+}
+
+impl Access<'_> {
+    /// The same for a shorter time.
+    pub(super) fn reborrow(&mut self) -> Access<'_> {
+        match self {
+            Self::None => Access::None,
+            Self::Reply(access) => Access::Reply(&mut **access),
+            Self::Stream(access) => Access::Stream(&mut **access),
+        }
+    }
+}
+
+/// Hides the second lifetime of a [`Reply`].
+pub(super) trait ReplyAccess {
+    fn with(&mut self, act: &mut dyn FnMut(&mut Reply<'_>));
+}
+
+impl ReplyAccess for Reply<'_> {
+    fn with(&mut self, act: &mut dyn FnMut(&mut Reply<'_>)) {
+        act(self);
+    }
+}
+
+/// Hides the second lifetime of a [`StreamRef`].
+pub(super) trait StreamAccess {
+    fn with(&mut self, act: &mut dyn FnMut(&mut StreamRef<'_>));
+}
+
+impl StreamAccess for StreamRef<'_> {
+    fn with(&mut self, act: &mut dyn FnMut(&mut StreamRef<'_>)) {
+        act(self);
+    }
+}
+
+/// A connection or listener, for as long as a handler or a borrow of the manager lasts.
+///
+/// Shape: what is done on the connection the handler was called for happens at once, as far as the
+/// event allows it. What is done on another one, by [`Scope::conn`], is done right after the
+/// handler has returned; its failures are not told then, other than by `Error` and `Close`. From
+/// outside of handlers everything happens at once.
+pub struct Conn<'a> {
+    pub(super) scope: Scope<'a>,
+    pub(super) id: u64,
+    pub(super) token: Token,
+    pub(super) access: Access<'a>,
+}
+
+impl<'a> Conn<'a> {
+    /// Its number: above 0, given out in rising order, and never again to another connection.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The rest of the manager.
+    pub fn scope(&mut self) -> Scope<'_> {
+        self.scope.reborrow()
+    }
+
+    /// What [`set_user_data`](Self::set_user_data) attached, where it is a `T`.
+    ///
+    /// ```
+    /// # use dwell_engine::manager::{Conn, Event};
+    /// fn count(conn: &mut Conn<'_>, event: Event<'_>) {
+    ///     match event {
+    ///         Event::Accept => conn.set_user_data(0_u32),
+    ///         Event::Read { .. } => *conn.user_data::<u32>().expect("set when it came") += 1,
+    ///         _ => {}
+    ///     }
+    /// }
+    /// ```
+    pub fn user_data<T: Any>(&mut self) -> Option<&mut T> {
+        let record = self.scope.state.records.get_mut(self.token)?;
+        record.extra.as_mut()?.user.as_mut()?.downcast_mut()
+    }
+
+    /// Attaches a value of the handler's own; it is dropped with the connection.
+    pub fn set_user_data<T: Any + Send>(&mut self, value: T) {
+        if let Some(record) = self.scope.state.records.get_mut(self.token) {
+            record.extra.get_or_insert_default().user = Some(Box::new(value));
+        }
+    }
+
+    /// Gives the connection, and on a listener the clients to come, a handler of its own.
+    pub fn set_handler(&mut self, handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static) {
+        let handler: Handler = Box::new(handler);
+        let index = self.scope.state.add_handler(handler);
+        self.scope.state.set_handler(self.token, index);
+    }
+
+    /// Whether the handler is told of the end of every turn, with [`Event::Poll`]. On a listener
+    /// the clients to come inherit it.
+    ///
+    /// Off by default: a turn costs as much as it delivers, and no handler runs for a connection
+    /// on which nothing happens.
+    pub fn set_poll_events(&mut self, wanted: bool) {
+        self.scope.state.set_polls(self.token, wanted);
+    }
+
+    /// Whether it is a listener.
+    pub fn is_listening(&self) -> bool {
+        self.role() == Some(Role::Listener)
+    }
+
+    /// Whether it is outbound.
+    pub fn is_client(&self) -> bool {
+        self.role() == Some(Role::Outbound)
+    }
+
+    /// Whether it speaks WebSocket.
+    pub fn is_websocket(&self) -> bool {
+        self.place()
+            .is_some_and(|place| place.kind() == kind::WEBSOCKET)
+    }
+
+    /// Whether it is closed, or will be when what is queued is out.
+    pub fn is_closing(&self) -> bool {
+        self.record().is_none_or(|record| record.closing)
+    }
+
+    /// Whether it closes after the answer that is owed.
+    pub fn is_draining(&self) -> bool {
+        self.record().is_some_and(|record| record.draining)
+    }
+
+    /// Whether output waits for the peer; see [`queued_bytes`](Self::queued_bytes).
+    pub fn is_writable(&mut self) -> bool {
+        self.queued_bytes() > 0
+    }
+
+    /// Whether the next piece would be refused, because so much output waits for the peer.
+    ///
+    /// Shape: of another connection than the handler's own it is not known while the handler
+    /// runs, and false.
+    pub fn is_full(&mut self) -> bool {
+        let limit = match self.place() {
+            Some(place) if place.kind() == kind::RAW => self.scope.state.stream_output_bytes_max,
+            _ => self.scope.state.http_output_bytes_max,
+        };
+        self.queued_bytes() >= limit
+    }
+
+    /// Bytes of output that wait for the peer; 0 where it cannot be asked now, as for
+    /// [`is_full`](Self::is_full).
+    pub fn queued_bytes(&mut self) -> usize {
+        match self.place().map(Token::kind) {
+            Some(kind::RAW) => self
+                .with_stream(|stream| stream.queued_bytes())
+                .unwrap_or(0),
+            Some(kind::HTTP) => {
+                if let Ok(queued) = self.with_reply(|reply| reply.queued_bytes()) {
+                    return queued;
+                }
+                let place = self.place();
+                let components = self.scope.components.as_deref();
+                components
+                    .zip(place)
+                    .map_or(0, |(components, place)| components.http.queued_bytes(place))
+            }
+            _ => 0,
+        }
+    }
+
+    /// The peer's address; nothing for a listener, a unix socket, or where it cannot be asked now.
+    pub fn remote_address(&mut self) -> Option<SocketAddr> {
+        match self.place()?.kind() {
+            kind::RAW => self.with_stream(|stream| stream.peer_address()).ok()?,
+            kind::HTTP => {
+                if let Ok(address) = self.with_reply(|reply| reply.peer_address()) {
+                    return address;
+                }
+                let place = self.place()?;
+                self.scope
+                    .components
+                    .as_deref()?
+                    .http
+                    .peer_address_of(place)
+            }
+            _ => None,
+        }
+    }
+
+    /// Our address: of a listener the one it listens on, its port resolved.
+    pub fn local_address(&mut self) -> Option<SocketAddr> {
+        if let Some(address) = self
+            .record()?
+            .extra
+            .as_ref()
+            .and_then(|extra| extra.address)
+        {
+            return Some(address);
+        }
+        match self.place()?.kind() {
+            kind::RAW => self.with_stream(|stream| stream.local_address()).ok()?,
+            kind::HTTP => {
+                if let Ok(address) = self.with_reply(|reply| reply.local_address()) {
+                    return address;
+                }
+                let place = self.place()?;
+                self.scope
+                    .components
+                    .as_deref()?
+                    .http
+                    .local_address_of(place)
+            }
+            _ => None,
+        }
+    }
+
+    /// Closes the connection after the answer that is owed, or at once where none is; nothing
+    /// further that the peer sends is served.
+    pub fn drain(&mut self) {
+        let owes = match self.place().map(Token::kind) {
+            Some(kind::HTTP) => self.owes_answer(),
+            _ => false,
+        };
+        if !owes {
+            return self.close();
+        }
+        if let Ok(record) = self.scope.state.open_record(self.token) {
+            record.draining = true;
+        }
+        let _ = self.with_reply(|reply| reply.close_after());
+    }
+
+    /// Closes the connection: what was written goes out first. A listener stops listening.
+    ///
+    /// Shape: an answer that is owed is not given, and one that is streamed is cut off where it
+    /// is. `Close` follows, not before the handler has returned.
+    pub fn close(&mut self) {
+        let Ok(record) = self.scope.state.open_record(self.token) else {
+            return;
+        };
+        record.closing = true;
+        self.shut(false);
+    }
+
+    /// Ends the connection at once; what waits to be written is lost.
+    pub fn abort(&mut self) {
+        let Some(record) = self.scope.state.records.get_mut(self.token) else {
+            return;
+        };
+        record.closing = true;
+        self.shut(true);
+    }
+
+    /// Raises [`Event::Error`] with this text, and ends the connection.
+    pub fn error(&mut self, text: &str) {
+        let text = text.to_owned();
+        self.later(move |conn| {
+            conn.tell(Event::Error(&text));
+            conn.abort();
+        });
+    }
+
+    /// Reads no more for now, so that the peer's sending is held back. Of an HTTP connection it is
+    /// the streamed body that is not read; see [`stream_body`](Self::stream_body).
+    pub fn pause(&mut self) {
+        self.set_paused(true);
+    }
+
+    /// Reads again.
+    pub fn resume(&mut self) {
+        self.set_paused(false);
+    }
+
+    fn set_paused(&mut self, paused: bool) {
+        if self.is_deferred() {
+            return self.later(move |conn| conn.set_paused(paused));
+        }
+        let Ok(record) = self.scope.state.open_record(self.token) else {
+            return;
+        };
+        record.paused = paused;
+        let withheld = if paused {
+            0
+        } else {
+            std::mem::take(&mut record.withheld)
+        };
+        if record.place.kind() == kind::RAW {
+            let _ = self.with_stream(|stream| {
+                if paused {
+                    stream.pause();
+                } else {
+                    stream.resume();
+                }
+            });
+        } else if withheld > 0 {
+            self.grant(u64::from(withheld));
+        }
+    }
+
+    pub(super) fn record(&self) -> Option<&Record> {
+        self.scope.state.records.get(self.token)
+    }
+
+    fn role(&self) -> Option<Role> {
+        self.record().map(|record| record.role)
+    }
+
+    /// Its name in the component that has its socket.
+    pub(super) fn place(&self) -> Option<Token> {
+        self.record().map(|record| record.place)
+    }
+
+    /// Whether nothing can be done on it before the running handler has returned.
+    pub(super) fn is_deferred(&self) -> bool {
+        matches!(self.access, Access::None) && self.scope.components.is_none()
+    }
+
+    /// Has `act` done on it as soon as no callback runs.
+    pub(super) fn later(&mut self, act: impl FnOnce(&mut Conn<'_>) + Send + 'static) {
+        self.scope.state.defer(self.id, act);
+    }
+
+    /// Calls its handler; only where the components are free, as no handler runs then.
+    pub(super) fn tell(&mut self, event: Event<'_>) {
+        self.scope.state.tell(
+            self.scope.context,
+            self.scope.components.as_deref_mut(),
+            self.token,
+            Access::None,
+            event,
+        );
+    }
+
+    /// What is seldom needed.
+    pub(super) fn extra(&mut self) -> Option<&mut Extra> {
+        let record = self.scope.state.records.get_mut(self.token)?;
+        Some(record.extra.get_or_insert_default())
+    }
+
+    /// Runs one that was deferred.
+    pub(super) fn run(&mut self, act: Act) {
+        act(self);
+    }
+
+    fn shut(&mut self, abort: bool) {
+        if let Access::Stream(access) = &mut self.access {
+            return access.with(&mut |stream| {
+                if abort {
+                    stream.abort();
+                } else {
+                    stream.close();
+                }
+            });
+        }
+        if matches!(self.access, Access::Reply(_)) || self.is_deferred() {
+            self.later(move |conn| conn.close_in_component(abort));
+        } else {
+            self.close_in_component(abort);
+        }
+    }
+
+    /// Has the component that has the socket close it; the components are free.
+    fn close_in_component(&mut self, abort: bool) {
+        let Some(place) = self.place() else { return };
+        let Scope {
+            state,
+            context,
+            components,
+        } = &mut self.scope;
+        let Some(components) = components.as_deref_mut() else {
+            return;
+        };
+        match (place.kind(), abort) {
+            (kind::RAW, true) => components.streams.abort(context, place),
+            (kind::RAW, false) => components.streams.close(context, place),
+            (kind::HTTP, _) => {
+                // The component tells nobody of what is done here.
+                let is_left = !abort && components.http.close_connection(context, place);
+                if !is_left {
+                    components.http.abort_connection(context, place);
+                    state.end_later(self.id);
+                }
+            }
+            (kind::RAW_LISTENER, _) => {
+                components.streams.unlisten(context, place);
+                state.end_later(self.id);
+            }
+            (kind::HTTP_LISTENER, _) => {
+                components.http.unlisten(context, place);
+                state.end_later(self.id);
+            }
+            _ => state.end_later(self.id),
+        }
+    }
+}
+
+impl fmt::Debug for Conn<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Conn")
+            .field("id", &self.id)
+            .field("closing", &self.is_closing())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Refuses what the other protocol's operations are for.
+pub(super) fn expect_kind(place: Option<Token>, kind: u8) -> Result<Token, ConnError> {
+    match place {
+        None => Err(ConnError::Closed),
+        Some(place) if place.kind() == kind => Ok(place),
+        Some(_) => Err(ConnError::Protocol),
+    }
+}

@@ -1,0 +1,95 @@
+//! Bytes in and out of a connection.
+
+use super::{Access, Conn, expect_kind, kind};
+use crate::manager::error::ConnError;
+use crate::streams::StreamRef;
+use bytes::Bytes;
+
+impl Conn<'_> {
+    /// Sends bytes as they are.
+    ///
+    /// Shape: on an HTTP connection they are the answer to its request, or a piece of it, status
+    /// line and all; the engine follows them to see where the answer ends.
+    ///
+    /// # Errors
+    /// [`ConnError::Full`] when so much waits for the peer that nothing was taken, and others
+    /// that say why nothing can be sent here.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), ConnError> {
+        self.open_place()?;
+        if self.is_deferred() {
+            return self.send_shared(Bytes::copy_from_slice(bytes));
+        }
+        match self.open_place()?.kind() {
+            kind::RAW => self.send_on_stream(|stream| stream.write(bytes)),
+            kind::HTTP => self
+                .with_reply(|reply| reply.raw(bytes))?
+                .map_err(Into::into),
+            _ => Err(ConnError::Protocol),
+        }
+    }
+
+    /// As [`send`](Self::send); what the socket refuses is queued by reference.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_shared(&mut self, bytes: Bytes) -> Result<(), ConnError> {
+        let place = self.open_place()?;
+        if self.is_deferred() {
+            self.later(move |conn| {
+                // Who sends to another connection is not told; a failure ends that one anyway.
+                let _ = conn.send_shared(bytes);
+            });
+            return Ok(());
+        }
+        match place.kind() {
+            kind::RAW => self.send_on_stream(|stream| stream.write_shared(bytes)),
+            kind::HTTP => self
+                .with_reply(|reply| reply.raw(&bytes))?
+                .map_err(Into::into),
+            _ => Err(ConnError::Protocol),
+        }
+    }
+
+    /// In a [`Read`](crate::manager::Event::Read) event of a raw connection: the last `bytes` of
+    /// its data are handed out again with the next ones.
+    pub fn keep(&mut self, bytes: usize) {
+        self.scope.state.kept = bytes;
+    }
+
+    fn send_on_stream(
+        &mut self,
+        write: impl FnOnce(&mut StreamRef<'_>) -> bool,
+    ) -> Result<(), ConnError> {
+        let limit = self.scope.state.stream_output_bytes_max;
+        self.with_stream(|stream| {
+            if stream.is_full() {
+                Err(ConnError::Full { limit })
+            } else if write(stream) {
+                Ok(())
+            } else {
+                Err(ConnError::Closed)
+            }
+        })?
+    }
+
+    /// Lets `act` work on the raw stream, which has to be within reach.
+    pub(super) fn with_stream<T>(
+        &mut self,
+        act: impl FnOnce(&mut StreamRef<'_>) -> T,
+    ) -> Result<T, ConnError> {
+        let place = expect_kind(self.place(), kind::RAW)?;
+        if let Access::Stream(access) = &mut self.access {
+            let (mut act, mut result) = (Some(act), None);
+            access.with(&mut |stream| result = act.take().map(|act| act(stream)));
+            return result.ok_or(ConnError::Closed);
+        }
+        let components = self.scope.components.as_deref_mut();
+        components
+            .and_then(|components| {
+                components
+                    .streams
+                    .with_stream(self.scope.context, place, act)
+            })
+            .ok_or(ConnError::Closed)
+    }
+}

@@ -1,0 +1,201 @@
+//! What can be wrong with a call, by whose fault it is.
+
+use crate::WriteError;
+use std::fmt;
+use std::io;
+
+/// Why a [`Manager`](super::Manager) could not do what it was asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ManagerError {
+    /// It was closed.
+    Closed,
+    /// The URL cannot be used.
+    Url {
+        /// The URL as given.
+        url: String,
+        /// What is wrong with it.
+        fault: UrlError,
+    },
+    /// The system does not let us listen there.
+    Listen {
+        /// The URL as given.
+        url: String,
+        /// What it said.
+        cause: io::Error,
+    },
+    /// The system does not let us connect there.
+    Connect {
+        /// The URL as given.
+        url: String,
+        /// What it said.
+        cause: io::Error,
+    },
+    /// The loop itself failed; the manager is of no more use.
+    Loop(io::Error),
+}
+
+impl fmt::Display for ManagerError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => out.write_str("manager is closed"),
+            Self::Url { url, .. } => write!(out, "unusable url '{url}'"),
+            Self::Listen { url, .. } => write!(out, "failed to listen on '{url}'"),
+            Self::Connect { url, .. } => write!(out, "failed to connect to '{url}'"),
+            Self::Loop(_) => out.write_str("event loop failed"),
+        }
+    }
+}
+
+impl std::error::Error for ManagerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Closed => None,
+            Self::Url { fault, .. } => Some(fault),
+            Self::Listen { cause, .. } | Self::Connect { cause, .. } | Self::Loop(cause) => {
+                Some(cause)
+            }
+        }
+    }
+}
+
+/// What is wrong with a URL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// It does not begin with `http`, `ws`, `tcp`, `unix` or `http+unix`, and `://`.
+    Scheme,
+    /// It asks for TLS, which is not spoken here.
+    Tls,
+    /// Its host is neither a name nor an address.
+    Host,
+    /// Its scheme has no default port, and it names none.
+    PortMissing,
+    /// Its port is no number from 0 to 65535.
+    Port(String),
+    /// It names no absolute path for a unix socket.
+    Path,
+    /// Its host name has no address.
+    Name,
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheme => out.write_str("scheme is none of http, ws, tcp, unix, http+unix"),
+            Self::Tls => out.write_str("tls is not supported"),
+            Self::Host => out.write_str("malformed host"),
+            Self::PortMissing => out.write_str("missing port"),
+            Self::Port(port) => write!(out, "port is not a number from 0 to 65535: '{port}'"),
+            Self::Path => out.write_str("missing absolute path of a unix socket"),
+            Self::Name => out.write_str("host name has no address"),
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+/// Why an operation on a [`Conn`](super::Conn) was refused; nothing of it was done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ConnError {
+    /// The connection is closed, or about to be.
+    Closed,
+    /// The connection does not speak the protocol of the operation.
+    Protocol,
+    /// There is no request that waits for an answer.
+    NoRequest,
+    /// The request has its answer already.
+    Answered,
+    /// No streaming answer is open.
+    NotOpen,
+    /// More output waits for the peer than may; [`Event::Drained`](super::Event::Drained) tells
+    /// when to go on.
+    Full {
+        /// The most bytes that may wait.
+        limit: usize,
+    },
+    /// A piece goes beyond the announced length of the answer.
+    TooLong {
+        /// What is left of the announced length.
+        limit: u64,
+        /// The size of the piece.
+        length: u64,
+    },
+    /// The status is not from 200 to 599, or 101.
+    Status(u16),
+    /// A field name is not a token (RFC 9110 section 5.6.2).
+    FieldName(String),
+    /// The value of this field has a carriage return, a line feed or a NUL in it.
+    FieldValue(String),
+    /// The method or the target of a request has white space or a control byte in it.
+    RequestLine,
+}
+
+impl fmt::Display for ConnError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => out.write_str("connection is closed"),
+            Self::Protocol => out.write_str("connection speaks another protocol"),
+            Self::NoRequest => out.write_str("no request waits for an answer"),
+            Self::Answered => out.write_str("request has its answer already"),
+            Self::NotOpen => out.write_str("no streaming answer is open"),
+            Self::Full { limit } => write!(out, "queued output exceeds {limit} bytes"),
+            Self::TooLong { limit, length } => {
+                write!(
+                    out,
+                    "piece exceeds {limit} bytes left of the announced length: {length}"
+                )
+            }
+            Self::Status(status) => write!(out, "status is not from 200 to 599: {status}"),
+            Self::FieldName(name) => {
+                write!(
+                    out,
+                    "illegal character in field name: {}",
+                    name.escape_debug()
+                )
+            }
+            Self::FieldValue(name) => {
+                write!(out, "illegal character in the value of field {name}")
+            }
+            Self::RequestLine => out.write_str("illegal character in method or target"),
+        }
+    }
+}
+
+impl std::error::Error for ConnError {}
+
+impl From<WriteError> for ConnError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Full { limit, .. } => Self::Full { limit },
+            WriteError::TooLong { limit, length } => Self::TooLong { limit, length },
+            _ => Self::NotOpen,
+        }
+    }
+}
+
+/// Why a wake-up was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WakeupError {
+    /// The manager is closed or gone.
+    Closed,
+    /// More than a million wake-ups wait to be delivered; this one was not added.
+    Full,
+}
+
+impl fmt::Display for WakeupError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => out.write_str("manager is closed"),
+            Self::Full => write!(
+                out,
+                "{} wake-ups wait already",
+                dwell_evloop::INBOX_CAPACITY
+            ),
+        }
+    }
+}
+
+impl std::error::Error for WakeupError {}

@@ -1,0 +1,38 @@
+//! The bounds of a manager.
+
+use super::EventSet;
+use crate::{Limits, StreamLimits};
+use std::time::Duration;
+
+/// What a [`Manager`](super::Manager) allows its connections; everything has a finite default.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Of HTTP connections.
+    pub http: Limits,
+    /// Of raw ones.
+    pub streams: StreamLimits,
+    /// The longest body of a request, or of a response on a client, that is handed over whole.
+    /// Default 4 MiB.
+    pub body_bytes_max: u64,
+    /// From the request to the answer of a handler that gives it later; then the client gets 503.
+    /// Default 5 minutes. An answer that was begun may take any time.
+    pub answer_timeout: Duration,
+    /// For which [`close`](super::Manager::close) lets out what is queued. Default 1 s.
+    pub close_timeout: Duration,
+    /// The events handlers are called for. Default all.
+    pub events: EventSet,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            http: Limits::default(),
+            streams: StreamLimits::default(),
+            body_bytes_max: 4 * 1024 * 1024,
+            answer_timeout: Duration::from_mins(5),
+            close_timeout: Duration::from_secs(1),
+            events: EventSet::ALL,
+        }
+    }
+}

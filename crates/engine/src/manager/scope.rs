@@ -1,0 +1,341 @@
+//! The manager, as handlers and timers reach it.
+
+use super::client::Client;
+use super::conn::Access;
+use super::error::{ManagerError, UrlError};
+use super::event::Event;
+use super::resolve::resolve;
+use super::state::{DEFAULT_HANDLER, Role, State};
+use super::timer::{Timer, TimerEntry};
+use super::url::{Place, Protocol, Url};
+use super::{Components, Conn, Handler, Waker};
+use dwell_evloop::{Context, ListenOptions, Listener, Stream, Token, bind_group, bind_unix};
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// The manager within a handler or callback: what can be done but polling and closing.
+///
+/// Shape: listeners and connections made here exist at once; their sockets join the loop right
+/// after the handler has returned.
+pub struct Scope<'a> {
+    pub(super) state: &'a mut State,
+    pub(super) context: &'a mut Context,
+    pub(super) components: Option<&'a mut Components>,
+}
+
+impl<'a> Scope<'a> {
+    /// As [`Manager::listen`](super::Manager::listen).
+    ///
+    /// # Errors
+    /// As [`Manager::listen`](super::Manager::listen).
+    pub fn listen(&mut self, url: &str) -> Result<u64, ManagerError> {
+        self.listen_as(url, None)
+    }
+
+    /// As [`Manager::listen_with`](super::Manager::listen_with).
+    ///
+    /// # Errors
+    /// As [`Manager::listen`](super::Manager::listen).
+    pub fn listen_with(
+        &mut self,
+        url: &str,
+        handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
+    ) -> Result<u64, ManagerError> {
+        self.listen_as(url, Some(Box::new(handler)))
+    }
+
+    /// As [`Manager::connect`](super::Manager::connect).
+    ///
+    /// # Errors
+    /// As [`Manager::connect`](super::Manager::connect).
+    pub fn connect(&mut self, url: &str) -> Result<u64, ManagerError> {
+        self.connect_as(url, None)
+    }
+
+    /// As [`Manager::connect_with`](super::Manager::connect_with).
+    ///
+    /// # Errors
+    /// As [`Manager::connect`](super::Manager::connect).
+    pub fn connect_with(
+        &mut self,
+        url: &str,
+        handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
+    ) -> Result<u64, ManagerError> {
+        self.connect_as(url, Some(Box::new(handler)))
+    }
+
+    /// As [`Manager::timer`](super::Manager::timer).
+    pub fn timer(
+        &mut self,
+        delay: Duration,
+        repeat: bool,
+        callback: impl FnMut(&mut Scope<'_>) + Send + 'static,
+    ) -> Timer {
+        let is_active = Arc::new(AtomicBool::new(true));
+        let entry = TimerEntry {
+            callback: Some(Box::new(callback)),
+            due: due_after(self.context.now(), delay),
+            // One that repeats at once would never let a poll wait.
+            interval: repeat.then_some(delay.max(dwell_evloop::TICK)),
+            is_active: Arc::clone(&is_active),
+        };
+        // The table has no bound, so it takes every timer.
+        let token = self.state.timers.insert(entry);
+        let token = token.unwrap_or_else(|_| Token::new(super::kind::NOWHERE, 0, 0));
+        if let Some(entry) = self.state.timers.get(token) {
+            entry.arm(self.context, token);
+        }
+        Timer {
+            token,
+            is_active,
+            waker: self.state.waker.clone(),
+        }
+    }
+
+    /// Another connection or listener; `None` when it is gone.
+    pub fn conn(&mut self, id: u64) -> Option<Conn<'_>> {
+        self.reborrow().into_conn(id)
+    }
+
+    /// The ids of all connections and listeners, in rising order.
+    pub fn connections(&self) -> Vec<u64> {
+        self.state.ids()
+    }
+
+    /// Ends [`Manager::run`](super::Manager::run) when this turn is over.
+    pub fn stop(&mut self) {
+        self.state.stopped = true;
+    }
+
+    /// A handle that wakes this manager from any thread.
+    pub fn waker(&self) -> Waker {
+        self.state.waker.clone()
+    }
+
+    /// The instant at which the current turn began to deliver.
+    pub fn now(&self) -> Instant {
+        self.context.now()
+    }
+
+    pub(super) fn reborrow(&mut self) -> Scope<'_> {
+        Scope {
+            state: self.state,
+            context: self.context,
+            components: self.components.as_deref_mut(),
+        }
+    }
+
+    pub(super) fn into_conn(self, id: u64) -> Option<Conn<'a>> {
+        let token = self.state.find(id)?;
+        Some(Conn {
+            scope: self,
+            id,
+            token,
+            access: Access::None,
+        })
+    }
+
+    fn listen_as(&mut self, url: &str, handler: Option<Handler>) -> Result<u64, ManagerError> {
+        let failed = |cause| ManagerError::Listen {
+            url: url.to_owned(),
+            cause,
+        };
+        let parsed = self.parse(url)?;
+        let listener = bind(&parsed.place).map_err(failed)?;
+        let address = listener.address();
+        let id = self.add(Role::Listener, handler).map_err(failed)?;
+        let protocol = parsed.protocol;
+        // A closure runs once, but the table of deferred work does not know which.
+        let mut registered = Ok(());
+        if let Some(mut conn) = self.conn(id) {
+            if let Some(extra) = conn.extra() {
+                extra.address = address;
+            }
+            if conn.is_deferred() {
+                conn.later(move |conn| {
+                    let registered = conn.register(listener, protocol);
+                    conn.begun(registered);
+                });
+            } else {
+                registered = conn.register(listener, protocol);
+                conn.later(|conn| conn.tell(Event::Open));
+            }
+        }
+        self.keep_if(id, registered).map_err(failed)
+    }
+
+    fn connect_as(&mut self, url: &str, handler: Option<Handler>) -> Result<u64, ManagerError> {
+        let failed = |cause| ManagerError::Connect {
+            url: url.to_owned(),
+            cause,
+        };
+        let parsed = self.parse(url)?;
+        let stream = match &parsed.place {
+            Place::Address(address) => Some(Stream::connect(*address).map_err(failed)?),
+            Place::Path(path) => Some(Stream::connect_unix(path).map_err(failed)?),
+            Place::Name(..) => None,
+        };
+        let id = self.add(Role::Outbound, handler).map_err(failed)?;
+        let mut begun = Ok(());
+        if let Some(mut conn) = self.conn(id) {
+            if parsed.protocol == Protocol::Http
+                && let Some(extra) = conn.extra()
+            {
+                extra.client = Some(Client::new(parsed.authority));
+            }
+            conn.later(|conn| conn.tell(Event::Open));
+            begun = match (stream, parsed.place) {
+                (Some(stream), _) if conn.is_deferred() => {
+                    conn.later(move |conn| {
+                        let begun = conn.adopt_connecting(stream);
+                        conn.failed(begun);
+                    });
+                    Ok(())
+                }
+                (Some(stream), _) => conn.adopt_connecting(stream),
+                (None, Place::Name(host, port)) => conn.resolve(host, port),
+                (None, _) => Ok(()),
+            };
+        }
+        self.keep_if(id, begun).map_err(failed)
+    }
+
+    /// Gives a connection that could not begin up again.
+    fn keep_if(&mut self, id: u64, begun: io::Result<()>) -> io::Result<u64> {
+        if begun.is_err()
+            && let Some(token) = self.state.find(id)
+        {
+            self.state.remove(token);
+        }
+        begun.map(|()| id)
+    }
+
+    fn add(&mut self, role: Role, handler: Option<Handler>) -> io::Result<u64> {
+        let handler = match handler {
+            Some(handler) => self.state.add_handler(handler),
+            None => DEFAULT_HANDLER,
+        };
+        let added = self.state.add(role, handler);
+        added
+            .map(|(_, id)| id)
+            .ok_or_else(|| io::Error::other("too many connections"))
+    }
+
+    fn parse(&self, url: &str) -> Result<Url, ManagerError> {
+        if self.state.is_closed {
+            return Err(ManagerError::Closed);
+        }
+        Url::parse(url).map_err(|fault| ManagerError::Url {
+            url: url.to_owned(),
+            fault,
+        })
+    }
+}
+
+impl Conn<'_> {
+    /// Gives a listener to the component of its protocol, which is free.
+    fn register(&mut self, listener: Listener, protocol: Protocol) -> io::Result<()> {
+        let Scope {
+            state,
+            context,
+            components: Some(components),
+        } = &mut self.scope
+        else {
+            return Ok(());
+        };
+        let place = match protocol {
+            Protocol::Http => {
+                let place = components.http.listen_as(context, listener)?;
+                state.http_listeners.push((place, self.token));
+                place
+            }
+            Protocol::Raw => {
+                let tag = self.token.to_bits();
+                components.streams.listen(context, listener, tag)?
+            }
+        };
+        if let Some(record) = state.records.get_mut(self.token) {
+            record.place = place;
+        }
+        Ok(())
+    }
+
+    /// Connects to an address that was looked up.
+    pub(super) fn connect_to(&mut self, address: SocketAddr) -> io::Result<()> {
+        self.adopt_connecting(Stream::connect(address)?)
+    }
+
+    /// Gives a socket that connects to the raw streams, which are free.
+    fn adopt_connecting(&mut self, stream: Stream) -> io::Result<()> {
+        let Scope {
+            state,
+            context,
+            components: Some(components),
+        } = &mut self.scope
+        else {
+            return Ok(());
+        };
+        let tag = self.token.to_bits();
+        let place = components.streams.adopt_connecting(context, stream, tag)?;
+        if let Some(record) = state.records.get_mut(self.token) {
+            record.place = place;
+        }
+        Ok(())
+    }
+
+    fn resolve(&mut self, host: String, port: u16) -> io::Result<()> {
+        let state = &mut *self.scope.state;
+        let waker = state.waker.clone();
+        resolve(waker, &mut state.resolving, self.token, host, port)
+    }
+
+    /// Tells that it exists, or that it came to nothing after all.
+    fn begun(&mut self, begun: io::Result<()>) {
+        if begun.is_ok() {
+            self.tell(Event::Open);
+        }
+        self.failed(begun);
+    }
+
+    /// Ends a connection that could not begin.
+    fn failed(&mut self, begun: io::Result<()>) {
+        if let Err(error) = begun {
+            self.tell(Event::Error(&error.to_string()));
+            let id = self.id();
+            self.scope.state.end_later(id);
+        }
+    }
+}
+
+fn bind(place: &Place) -> io::Result<Listener> {
+    let address = match place {
+        Place::Path(path) => return bind_unix(path, ListenOptions::default()),
+        Place::Address(address) => *address,
+        Place::Name(host, port) => (host.as_str(), *port)
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, UrlError::Name))?,
+    };
+    let mut group = bind_group(address, 1, ListenOptions::default())?;
+    group
+        .pop()
+        .ok_or_else(|| io::Error::other("the system gave no listener"))
+}
+
+/// When a timer is due; one that is beyond all time is due in a century.
+fn due_after(now: Instant, delay: Duration) -> Instant {
+    const CENTURY: Duration = Duration::from_hours(24 * 365 * 100);
+    now + delay.min(CENTURY)
+}
+
+impl fmt::Debug for Scope<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Scope")
+            .field("connections", &self.state.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,422 @@
+//! What a manager knows of its connections, apart from their sockets.
+
+use super::client::Client;
+use super::conn::Access;
+use super::error::ConnError;
+use super::event::{Event, EventSet};
+use super::{Components, Conn, Handler, Scope, Waker, kind};
+use crate::Detached;
+use crate::manager::timer::TimerEntry;
+use dwell_evloop::{Context, Slab, Token};
+use std::any::Any;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    Listener,
+    Accepted,
+    Outbound,
+}
+
+/// Where a connection goes that leaves HTTP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaves {
+    /// To the raw streams.
+    Raw,
+}
+
+/// One connection or listener.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) id: u64,
+    /// Its name in the component that has its socket, whose kind says which that is; of
+    /// [`kind::NOWHERE`] while none has.
+    pub(super) place: Token,
+    pub(super) handler: u32,
+    pub(super) role: Role,
+    /// It is to be told of every turn.
+    pub(super) polls: bool,
+    /// It stands in the list of those that are.
+    is_polled: bool,
+    /// It was closed by us; what is queued may still be on its way.
+    pub(super) closing: bool,
+    /// It closes with the answer that is owed.
+    pub(super) draining: bool,
+    /// Reading is paused.
+    pub(super) paused: bool,
+    /// Where it goes when it leaves HTTP, which it does with the running callback.
+    pub(super) leaves: Option<Leaves>,
+    /// Bytes of a streamed body that are to be granted when reading goes on.
+    pub(super) withheld: u32,
+    pub(super) extra: Option<Box<Extra>>,
+}
+
+/// What only few connections have.
+#[derive(Debug, Default)]
+pub(super) struct Extra {
+    pub(super) user: Option<Box<dyn Any + Send>>,
+    pub(super) client: Option<Client>,
+    /// The address a listener was given.
+    pub(super) address: Option<SocketAddr>,
+}
+
+/// Something to do on a connection when no callback runs.
+pub(super) type Act = Box<dyn FnOnce(&mut Conn<'_>) + Send>;
+
+/// What becomes of a connection that leaves HTTP.
+pub(super) struct Leaving {
+    pub(super) record: Token,
+    pub(super) leaves: Leaves,
+    pub(super) detached: Detached,
+}
+
+/// A handler, taken out while it runs, and how many connections and listeners use it.
+struct HandlerSlot {
+    handler: Option<Handler>,
+    users: usize,
+}
+
+pub(super) struct State {
+    pub(super) records: Slab<Record>,
+    by_id: HashMap<u64, Token, BuildHasherDefault<IdHasher>>,
+    /// Which record a connection of the HTTP component has, by the index of its token.
+    http_records: Vec<Token>,
+    /// Which record each listener of the HTTP component has.
+    pub(super) http_listeners: Vec<(Token, Token)>,
+    handlers: Vec<HandlerSlot>,
+    /// Places in `handlers` that nobody uses.
+    free_handlers: Vec<u32>,
+    next_id: u64,
+    pub(super) timers: Slab<TimerEntry>,
+    pub(super) acts: Vec<(u64, Act)>,
+    pub(super) leaving: Vec<Leaving>,
+    /// The records that are told of every turn.
+    pub(super) polled: Vec<Token>,
+    pub(super) events: EventSet,
+    pub(super) body_bytes_max: u64,
+    pub(super) http_output_bytes_max: usize,
+    pub(super) stream_output_bytes_max: usize,
+    pub(super) answer_timeout: Duration,
+    /// The running handler wants the body in pieces, and this much of it at most.
+    pub(super) streamed_bytes_max: Option<u64>,
+    pub(super) waker: Waker,
+    pub(super) panics: u64,
+    pub(super) refused: u64,
+    /// How much input the running handler wants to be given again.
+    pub(super) kept: usize,
+    pub(super) resolving: usize,
+    pub(super) stopped: bool,
+    /// Nothing new may begin.
+    pub(super) is_closed: bool,
+}
+
+/// The handler of those that were given none of their own.
+pub(super) const DEFAULT_HANDLER: u32 = 0;
+
+impl State {
+    pub(super) fn new(handler: Handler, options: &super::Options, waker: Waker) -> Self {
+        let default = HandlerSlot {
+            handler: Some(handler),
+            users: 1,
+        };
+        Self {
+            records: Slab::new(kind::RECORD, usize::MAX),
+            by_id: HashMap::default(),
+            http_records: Vec::new(),
+            http_listeners: Vec::new(),
+            handlers: vec![default],
+            free_handlers: Vec::new(),
+            next_id: 1,
+            timers: Slab::new(kind::TIMER, usize::MAX),
+            acts: Vec::new(),
+            leaving: Vec::new(),
+            polled: Vec::new(),
+            events: options.events,
+            body_bytes_max: options.body_bytes_max,
+            http_output_bytes_max: options.http.output_bytes_max,
+            stream_output_bytes_max: options.streams.output_bytes_max,
+            answer_timeout: options.answer_timeout,
+            streamed_bytes_max: None,
+            waker,
+            panics: 0,
+            refused: 0,
+            kept: 0,
+            resolving: 0,
+            stopped: false,
+            is_closed: false,
+        }
+    }
+
+    /// Makes a record that no component knows yet, and names it.
+    pub(super) fn add(&mut self, role: Role, handler: u32) -> Option<(Token, u64)> {
+        let id = self.next_id;
+        let record = Record {
+            id,
+            place: Token::new(kind::NOWHERE, 0, 0),
+            handler,
+            role,
+            polls: false,
+            is_polled: false,
+            closing: false,
+            draining: false,
+            paused: false,
+            leaves: None,
+            withheld: 0,
+            extra: None,
+        };
+        let token = self.records.insert(record).ok()?;
+        self.next_id += 1;
+        self.by_id.insert(id, token);
+        if let Some(slot) = self.handlers.get_mut(handler as usize) {
+            slot.users += 1;
+        }
+        Some((token, id))
+    }
+
+    /// Makes a record for a client of `listener`, which hands its handler down.
+    pub(super) fn add_accepted(&mut self, listener: Token) -> Option<Token> {
+        let parent = self.records.get(listener);
+        let (handler, polls) = parent.map_or((DEFAULT_HANDLER, false), |parent| {
+            (parent.handler, parent.polls)
+        });
+        let (token, _) = self.add(Role::Accepted, handler)?;
+        self.set_polls(token, polls);
+        Some(token)
+    }
+
+    /// Forgets a connection.
+    pub(super) fn remove(&mut self, token: Token) {
+        if let Some(record) = self.records.remove(token) {
+            self.by_id.remove(&record.id);
+            if record.role == Role::Listener {
+                self.http_listeners.retain(|(_, known)| *known != token);
+            }
+            self.leave_handler(record.handler);
+        }
+    }
+
+    pub(super) fn find(&self, id: u64) -> Option<Token> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(super) fn ids(&self) -> Vec<u64> {
+        let mut ids: Vec<_> = self.by_id.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// The requests of an outbound HTTP connection.
+    pub(super) fn client(&mut self, token: Token) -> Option<&mut Client> {
+        let record = self.records.get_mut(token)?;
+        record.extra.as_mut()?.client.as_mut()
+    }
+
+    /// The record of a listener of the HTTP component; there are few.
+    pub(super) fn listener_record(&self, listener: Token) -> Option<Token> {
+        self.http_listeners
+            .iter()
+            .find(|(known, _)| *known == listener)
+            .map(|(_, record)| *record)
+    }
+
+    /// Remembers which record a connection of the HTTP component has.
+    pub(super) fn set_http_record(&mut self, connection: Token, record: Token) {
+        let index = connection.index() as usize;
+        if self.http_records.len() <= index {
+            let nobody = Token::new(kind::NOWHERE, 0, 0);
+            self.http_records.resize(index + 1, nobody);
+        }
+        self.http_records[index] = record;
+        if let Some(record) = self.records.get_mut(record) {
+            record.place = connection;
+        }
+    }
+
+    /// The record of a connection of the HTTP component.
+    pub(super) fn http_record(&self, connection: Token) -> Option<Token> {
+        let token = *self.http_records.get(connection.index() as usize)?;
+        (self.records.get(token)?.place == connection).then_some(token)
+    }
+
+    pub(super) fn add_handler(&mut self, handler: Handler) -> u32 {
+        let slot = HandlerSlot {
+            handler: Some(handler),
+            users: 0,
+        };
+        if let Some(index) = self.free_handlers.pop() {
+            self.handlers[index as usize] = slot;
+            return index;
+        }
+        self.handlers.push(slot);
+        (self.handlers.len() - 1) as u32
+    }
+
+    /// Gives a connection another handler.
+    pub(super) fn set_handler(&mut self, token: Token, handler: u32) {
+        let Some(record) = self.records.get_mut(token) else {
+            return;
+        };
+        let before = std::mem::replace(&mut record.handler, handler);
+        if let Some(slot) = self.handlers.get_mut(handler as usize) {
+            slot.users += 1;
+        }
+        self.leave_handler(before);
+    }
+
+    fn leave_handler(&mut self, handler: u32) {
+        if let Some(slot) = self.handlers.get_mut(handler as usize) {
+            slot.users -= 1;
+            if slot.users == 0 {
+                slot.handler = None;
+                self.free_handlers.push(handler);
+            }
+        }
+    }
+
+    /// Whether a connection is told of every turn.
+    pub(super) fn set_polls(&mut self, token: Token, polls: bool) {
+        let Some(record) = self.records.get_mut(token) else {
+            return;
+        };
+        record.polls = polls;
+        if polls && !std::mem::replace(&mut record.is_polled, true) {
+            self.polled.push(token);
+        }
+    }
+
+    /// Those that are told of every turn; who is no longer is dropped from the list.
+    pub(super) fn take_polled(&mut self) -> Vec<Token> {
+        let mut polled = std::mem::take(&mut self.polled);
+        polled.retain(|token| {
+            let record = self.records.get_mut(*token);
+            record.is_some_and(|record| {
+                record.is_polled = record.polls;
+                record.polls
+            })
+        });
+        polled
+    }
+
+    /// Has `act` done on a connection as soon as no callback runs.
+    pub(super) fn defer(&mut self, id: u64, act: impl FnOnce(&mut Conn<'_>) + Send + 'static) {
+        self.acts.push((id, Box::new(act)));
+    }
+
+    /// Has a connection told of its end, that no component tells of, and forgotten.
+    pub(super) fn end_later(&mut self, id: u64) {
+        self.defer(id, |conn| {
+            conn.tell(Event::Close);
+            conn.scope.state.remove(conn.token);
+        });
+    }
+
+    /// A connection has left HTTP.
+    pub(super) fn leave(&mut self, record: Token, leaves: Leaves, detached: Detached) {
+        if let Some(record) = self.records.get_mut(record) {
+            record.place = Token::new(kind::NOWHERE, 0, 0);
+        }
+        self.leaving.push(Leaving {
+            record,
+            leaves,
+            detached,
+        });
+    }
+
+    /// Calls the handler of a connection, unless nobody wants to hear of that event.
+    ///
+    /// A handler that panics costs its connection, and is counted.
+    pub(super) fn tell(
+        &mut self,
+        context: &mut Context,
+        components: Option<&mut Components>,
+        token: Token,
+        mut access: Access<'_>,
+        event: Event<'_>,
+    ) {
+        if !self.events.contains(event.kind()) {
+            return;
+        }
+        let Some(record) = self.records.get(token) else {
+            return;
+        };
+        let (id, index) = (record.id, record.handler);
+        let Some(mut handler) = self.take_handler(index) else {
+            return;
+        };
+        let mut conn = Conn {
+            scope: Scope {
+                state: self,
+                context,
+                components,
+            },
+            id,
+            token,
+            access: access.reborrow(),
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(|| handler(&mut conn, event)));
+        self.return_handler(index, handler);
+        if outcome.is_err() {
+            self.panicked(id);
+        }
+    }
+
+    /// Counts a panic of a handler, and gives its connection up.
+    pub(super) fn panicked(&mut self, id: u64) {
+        self.panics += 1;
+        self.defer(id, |conn| conn.abort());
+    }
+
+    fn take_handler(&mut self, index: u32) -> Option<Handler> {
+        self.handlers.get_mut(index as usize)?.handler.take()
+    }
+
+    /// Puts a handler back, unless the last of its users left while it ran.
+    fn return_handler(&mut self, index: u32, handler: Handler) {
+        if let Some(slot) = self.handlers.get_mut(index as usize)
+            && slot.users > 0
+            && slot.handler.is_none()
+        {
+            slot.handler = Some(handler);
+        }
+    }
+
+    /// The record of `token`, unless it is closing.
+    pub(super) fn open_record(&mut self, token: Token) -> Result<&mut Record, ConnError> {
+        self.records
+            .get_mut(token)
+            .filter(|record| !record.closing)
+            .ok_or(ConnError::Closed)
+    }
+}
+
+/// Spreads ids, which are given out one after the other and not by a peer.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // The table takes its place from the low bits and its tag from the high ones.
+        self.0 = (self.0 ^ id)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(32);
+    }
+}

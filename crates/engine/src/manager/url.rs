@@ -1,0 +1,182 @@
+//! Where a manager listens or connects: the URLs it is given.
+
+use super::error::UrlError;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// What is spoken at a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Protocol {
+    /// HTTP/1.1, which may upgrade to WebSocket.
+    Http,
+    /// Bytes.
+    Raw,
+}
+
+/// Where a place is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    Address(SocketAddr),
+    /// A host name that has to be resolved, and a port.
+    Name(String, u16),
+    /// A unix socket.
+    Path(PathBuf),
+}
+
+/// A URL taken apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Url {
+    pub(super) protocol: Protocol,
+    pub(super) place: Place,
+    /// Host and port as given, for the `Host` field of a request.
+    pub(super) authority: String,
+}
+
+impl Url {
+    /// Takes `scheme://host:port` or `scheme:///path` apart; a path behind a port is left alone.
+    pub(super) fn parse(url: &str) -> Result<Self, UrlError> {
+        let (scheme, rest) = url.split_once("://").ok_or(UrlError::Scheme)?;
+        let (protocol, default_port, is_unix) = match scheme {
+            "http" | "ws" => (Protocol::Http, Some(80), false),
+            "tcp" => (Protocol::Raw, None, false),
+            "http+unix" | "ws+unix" => (Protocol::Http, None, true),
+            "unix" => (Protocol::Raw, None, true),
+            "https" | "wss" | "tls" => return Err(UrlError::Tls),
+            _ => return Err(UrlError::Scheme),
+        };
+        if is_unix {
+            if !rest.starts_with('/') || rest.len() < 2 {
+                return Err(UrlError::Path);
+            }
+            return Ok(Self {
+                protocol,
+                place: Place::Path(PathBuf::from(rest)),
+                authority: "localhost".into(),
+            });
+        }
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        if authority.contains('@') {
+            return Err(UrlError::Host);
+        }
+        let (host, port) = split_port(authority)?;
+        let port = match port {
+            Some(port) => port.parse().map_err(|_| UrlError::Port(port.into()))?,
+            None => default_port.ok_or(UrlError::PortMissing)?,
+        };
+        Ok(Self {
+            protocol,
+            place: place(host, port)?,
+            authority: authority.into(),
+        })
+    }
+}
+
+/// The host, its brackets included, and the port, if there is one.
+fn split_port(authority: &str) -> Result<(&str, Option<&str>), UrlError> {
+    let host_end = match authority.strip_prefix('[') {
+        Some(inside) => inside.find(']').ok_or(UrlError::Host)? + 2,
+        None => authority.find(':').unwrap_or(authority.len()),
+    };
+    let (host, rest) = authority.split_at(host_end);
+    match rest.strip_prefix(':') {
+        // A sign is no digit, though `u16` takes it.
+        Some(port) if port.starts_with('+') => Err(UrlError::Port(port.into())),
+        Some(port) => Ok((host, Some(port))),
+        None if rest.is_empty() => Ok((host, None)),
+        None => Err(UrlError::Host),
+    }
+}
+
+fn place(host: &str, port: u16) -> Result<Place, UrlError> {
+    if host.is_empty() {
+        // As in `http://:8000`: every address of the machine.
+        return Ok(Place::Address((Ipv4Addr::UNSPECIFIED, port).into()));
+    }
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    if let Some(bare) = bare {
+        let address = bare.parse().map_err(|_| UrlError::Host)?;
+        return Ok(Place::Address(SocketAddr::new(IpAddr::V6(address), port)));
+    }
+    if let Ok(address) = host.parse::<Ipv4Addr>() {
+        return Ok(Place::Address((address, port).into()));
+    }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if host.bytes().all(is_name) {
+        Ok(Place::Name(host.into(), port))
+    } else {
+        Err(UrlError::Host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Place {
+        Place::Address(text.parse().unwrap())
+    }
+
+    #[test]
+    fn urls_name_a_protocol_and_a_place() {
+        let name = |host: &str, port| Place::Name(host.into(), port);
+        let path = |path: &str| Place::Path(path.into());
+        let good = [
+            (
+                "http://0.0.0.0:8000",
+                Protocol::Http,
+                address("0.0.0.0:8000"),
+            ),
+            ("http://127.0.0.1", Protocol::Http, address("127.0.0.1:80")),
+            (
+                "ws://127.0.0.1:0/path",
+                Protocol::Http,
+                address("127.0.0.1:0"),
+            ),
+            ("http://:8000", Protocol::Http, address("0.0.0.0:8000")),
+            ("tcp://[::1]:9", Protocol::Raw, address("[::1]:9")),
+            ("http://localhost:1", Protocol::Http, name("localhost", 1)),
+            (
+                "tcp://a-b.example:65535",
+                Protocol::Raw,
+                name("a-b.example", 65_535),
+            ),
+            ("unix:///run/a.sock", Protocol::Raw, path("/run/a.sock")),
+            (
+                "http+unix:///run/a.sock",
+                Protocol::Http,
+                path("/run/a.sock"),
+            ),
+        ];
+        for (text, protocol, place) in good {
+            let url = Url::parse(text).unwrap();
+            assert_eq!((url.protocol, url.place), (protocol, place), "{text}");
+        }
+    }
+
+    #[test]
+    fn faults_of_urls_are_told_apart() {
+        let port = |port: &str| UrlError::Port(port.into());
+        let bad = [
+            ("127.0.0.1:8000", UrlError::Scheme),
+            ("ftp://127.0.0.1:8000", UrlError::Scheme),
+            ("https://127.0.0.1", UrlError::Tls),
+            ("tcp://127.0.0.1", UrlError::PortMissing),
+            ("tcp://127.0.0.1:99999", port("99999")),
+            ("tcp://127.0.0.1:", port("")),
+            ("tcp://127.0.0.1:+1", port("+1")),
+            ("tcp://127.0.0.1:-1", port("-1")),
+            ("http://[::1", UrlError::Host),
+            ("http://[::1]x:1", UrlError::Host),
+            ("http://[nine]:1", UrlError::Host),
+            ("http://a b:1", UrlError::Host),
+            ("http://user@host:1", UrlError::Host),
+            ("unix://relative", UrlError::Path),
+            ("unix:///", UrlError::Path),
+        ];
+        for (text, error) in bad {
+            assert_eq!(Url::parse(text), Err(error), "{text}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The way into a manager from other threads.
+
+use super::Conn;
+use super::error::WakeupError;
+use super::hub::Message;
+use bytes::Bytes;
+use dwell_evloop::Sender;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Wakes a manager from any thread.
+///
+/// Shape: nothing is lost, cut or joined: what was taken is delivered, in the order each thread
+/// sent it, by the poll under way or the next one. A burst costs one system call.
+///
+/// ```
+/// use dwell_engine::manager::{Event, Manager};
+/// use std::time::Duration;
+///
+/// let (tell, told) = std::sync::mpsc::channel();
+/// let mut manager = Manager::new(move |_, event| {
+///     if let Event::Wakeup(data) = event {
+///         tell.send(data.to_vec()).expect("the receiver is below");
+///     }
+/// })?;
+/// let listener = manager.listen("tcp://127.0.0.1:0")?;
+/// let waker = manager.waker();
+/// std::thread::spawn(move || waker.wakeup_with(listener, "news"));
+/// while told.try_recv().as_deref() != Ok(b"news") {
+///     manager.poll(Duration::from_secs(5))?;
+/// }
+/// # Ok::<(), dwell_engine::manager::ManagerError>(())
+/// ```
+#[derive(Clone)]
+pub struct Waker {
+    sender: Sender<Message>,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl Waker {
+    pub(super) fn new(sender: Sender<Message>) -> Self {
+        Self {
+            sender,
+            is_closed: Arc::default(),
+        }
+    }
+
+    /// Ends the poll under way, or the next one at once.
+    ///
+    /// # Errors
+    /// [`WakeupError::Closed`].
+    pub fn wakeup(&self) -> Result<(), WakeupError> {
+        if self.is_closed() {
+            return Err(WakeupError::Closed);
+        }
+        self.sender.wake();
+        Ok(())
+    }
+
+    /// Has the handler of connection `id` told [`Event::Wakeup`](super::Event::Wakeup) with
+    /// `data`, of any size. For an id that is gone nothing happens.
+    ///
+    /// # Errors
+    /// [`WakeupError::Closed`], or [`WakeupError::Full`] when a million wait already.
+    pub fn wakeup_with(&self, id: u64, data: impl Into<Bytes>) -> Result<(), WakeupError> {
+        self.send(Message::Wakeup {
+            id,
+            data: data.into(),
+        })
+    }
+
+    /// Has `act` done on connection `id` by the manager's thread, with everything in reach. For an
+    /// id that is gone it is dropped.
+    ///
+    /// # Errors
+    /// As [`wakeup_with`](Self::wakeup_with).
+    pub fn run(
+        &self,
+        id: u64,
+        act: impl FnOnce(&mut Conn<'_>) + Send + 'static,
+    ) -> Result<(), WakeupError> {
+        self.send(Message::Act {
+            id,
+            act: Box::new(act),
+        })
+    }
+
+    /// Whether the manager is closed or gone.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn send(&self, message: Message) -> Result<(), WakeupError> {
+        if self.is_closed() {
+            return Err(WakeupError::Closed);
+        }
+        self.sender.send(message).map_err(|_| WakeupError::Full)
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Waker")
+            .field("is_closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
