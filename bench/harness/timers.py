@@ -20,6 +20,7 @@ CONTENDERS = {
     "dwell": "dwell-timers",
     "wheel": "dwell-timers Wheel, 100,000 ids",
     "wheel_1m": "dwell-timers Wheel, 1,000,000 ids",
+    "evloop": "a loop's connections, 100,000",
     "pingora": "pingora-timeout",
     "tokio": "tokio::time",
 }
@@ -71,6 +72,7 @@ RATIOS = (
     ("arm + cancel, 1 thread", "dwell.arm_cancel_ns", "arm_cancel_ns", 8),
     ("arm + cancel, 2 threads", "dwell.arm_cancel_2_threads_ns", "arm_cancel_2_threads_ns", 8),
     ("re-arm / cancel + new", "dwell.rearm_ns", "rearm_ns", 50),
+    ("re-arm on a loop / the same", "evloop.rearm_ns", "rearm_ns", 50),
     ("loop-local arm / create", "wheel.arm_ns", "create_ns", 9),
     ("loop-local cancel / drop", "wheel.cancel_ns", "drop_ns", 8),
     ("loop-local sweep, 100k", "wheel.fire_ns", "fire_ns", 5),

@@ -1,8 +1,10 @@
 //! The wheel of one loop.
 
 use crate::{memory, per_operation, report};
+use dwell_evloop::{EventLoop, Token};
 use dwell_timers::{Tick, Wheel};
 use std::hint::black_box;
+use std::time::Duration;
 
 /// Numbers in a fixed, random order, so that no entry is where the one before was.
 fn shuffled(count: u32) -> Vec<u32> {
@@ -63,6 +65,39 @@ pub(crate) fn measure() {
             report(name, figure, value);
         }
     }
+}
+
+/// The deadlines of a loop's connections, which have a kind and a generation besides.
+pub(crate) fn measure_connections() {
+    const COUNT: u32 = 100_000;
+    let mut event_loop = EventLoop::<()>::new().expect("a loop");
+    let context = event_loop.context();
+    let tokens: Vec<_> = shuffled(COUNT)
+        .into_iter()
+        .map(|index| Token::new(1, 3, index))
+        .collect();
+    let (mut armed, mut moved, mut disarmed) = (f64::MAX, f64::MAX, f64::MAX);
+    let minute = Duration::from_secs(60);
+    for _ in 0..12 {
+        let mut arm_all = |timeout| {
+            per_operation(COUNT, || {
+                for token in &tokens {
+                    context.arm(*token, black_box(timeout));
+                }
+            })
+        };
+        armed = armed.min(arm_all(minute));
+        moved = moved.min(arm_all(minute + Duration::from_millis(10)));
+        disarmed = disarmed.min(per_operation(COUNT, || {
+            for token in &tokens {
+                context.disarm(*token);
+            }
+        }));
+    }
+    assert_eq!(context.armed(), 0);
+    report("evloop", "arm_ns", armed);
+    report("evloop", "rearm_ns", moved);
+    report("evloop", "cancel_ns", disarmed);
 }
 
 fn arm_all(wheel: &mut Wheel, order: &[u32], deadline: Tick) {

@@ -65,6 +65,7 @@ fn main() {
         let _entered = runtime.enter();
         firing::measure();
         local::measure();
+        local::measure_connections();
     }
     let runtime = runtime();
     let _entered = runtime.enter();

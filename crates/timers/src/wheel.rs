@@ -102,7 +102,10 @@ impl Wheel {
             self.entries.resize(id as usize + 1, Entry::IDLE);
         }
         let entry = &mut self.entries[id as usize];
-        self.armed += usize::from(entry.deadline == NEVER);
+        // Not added to without need: a deadline that is moved costs one store.
+        if entry.deadline == NEVER {
+            self.armed += 1;
+        }
         entry.deadline = deadline;
         let looked_at_too_late = entry.visit == NEVER
             || deadline.wrapping_sub(self.position) < entry.visit.wrapping_sub(self.position);
