@@ -126,6 +126,22 @@ impl Default for DirectoryOptions {
 /// [`Context::wall`](dwell_evloop::Context::wall). Blocks as [the module](self) says.
 ///
 /// Source: RFC 9110 sections 8.8, 13, 14 and 15.
+///
+/// ```
+/// use dwell_engine::files::{FileBody, FileOptions, serve_file};
+/// use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+/// use std::time::SystemTime;
+///
+/// let request = b"HEAD /manual HTTP/1.1\r\nHost: example.org\r\n\r\n";
+/// let mut storage = FieldStorage::new();
+/// let head = parse_request(request, &mut storage, &HeadLimits::default())?;
+/// let mut options = FileOptions::default();
+/// options.content_type = Some("text/plain".into());
+/// let answer = serve_file(&head, "Cargo.toml", &options, SystemTime::now());
+/// assert!(matches!(answer.body, FileBody::Absent(1..)));
+/// assert_eq!(answer.field("Content-Type"), Some("text/plain"));
+/// # Ok::<(), dwell_proto::http1::HeadError>(())
+/// ```
 pub fn serve_file(
     head: &RequestHead<'_, '_>,
     path: impl AsRef<Path>,
@@ -159,7 +175,7 @@ pub fn serve_dir(
     let answer = || {
         check_method(head)?;
         let target = target(head.path, &options.prefix, options.hidden)?;
-        let root = Root::open(root.as_ref()).map_err(FileError::Root)?;
+        let root = Root::open(root.as_ref()).map_err(FileError::of_root)?;
         let find = |path: &Path| root.find(path).and_then(Opened::new);
         if target.is_directory {
             return directory(head, &target.path, &find, options, wall);

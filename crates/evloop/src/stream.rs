@@ -185,6 +185,18 @@ impl Stream {
     /// As [`write`](Self::write); and `UnexpectedEof` with [`FileTruncated`] inside when the file
     /// has become shorter than the slice: the peer cannot be given what it was promised, so the
     /// connection has to end.
+    ///
+    /// ```
+    /// use dwell_evloop::{FileSlice, Flushed, Stream};
+    ///
+    /// let (ours, _theirs) = mio::net::UnixStream::pair()?;
+    /// let mut stream = Stream::from_unix(ours);
+    /// let file = std::fs::File::open("Cargo.toml")?;
+    /// let slice = FileSlice { file: file.into(), offset: 0, length: 9 };
+    /// stream.write_file(b"[before]", slice)?;
+    /// assert_eq!(stream.flushed(), Flushed::All);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn write_file(&mut self, head: &[u8], slice: FileSlice) -> io::Result<()> {
         if slice.length == 0 {
             return self.write(head);

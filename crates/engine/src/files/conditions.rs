@@ -27,7 +27,7 @@ pub(super) struct EntityTag {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// The request is to be answered.
-    Hold,
+    Met,
     /// The client has what it would be sent: 304.
     NotModified,
     /// The representation is not what the client takes it for: 412.
@@ -117,7 +117,7 @@ pub(super) fn evaluate(fields: Fields<'_, '_>, validators: Option<&Validators>) 
     {
         return Verdict::NotModified;
     }
-    Verdict::Hold
+    Verdict::Met
 }
 
 /// Whether `If-Range` lets the ranges of the request apply; it does where there is none.

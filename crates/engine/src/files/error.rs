@@ -24,6 +24,15 @@ pub enum FileError {
 }
 
 impl FileError {
+    /// Why the root cannot be opened.
+    pub(super) fn of_root(error: io::Error) -> Self {
+        if is_exhausted(&error) {
+            Self::Exhausted(error)
+        } else {
+            Self::Root(error)
+        }
+    }
+
     /// The status that answers the request.
     pub fn status(&self) -> u16 {
         match self {
@@ -35,6 +44,14 @@ impl FileError {
             Self::Exhausted(_) => 503,
         }
     }
+}
+
+/// Whether the process or the system has no descriptor left.
+fn is_exhausted(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE)
+    )
 }
 
 impl From<io::Error> for FileError {
@@ -51,7 +68,7 @@ impl From<io::Error> for FileError {
                 | Errno::NODEV,
             ) => Self::NotFound,
             Some(Errno::ACCESS | Errno::PERM) => Self::Denied,
-            Some(Errno::MFILE | Errno::NFILE) => Self::Exhausted(error),
+            _ if is_exhausted(&error) => Self::Exhausted(error),
             _ => Self::System(error),
         }
     }
@@ -77,5 +94,23 @@ impl error::Error for FileError {
             Self::Exhausted(cause) | Self::Root(cause) | Self::System(cause) => Some(cause),
             Self::Method | Self::Path | Self::NotFound | Self::Denied => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_says_has_a_status() {
+        let told = |errno: Errno| FileError::from(io::Error::from(errno)).status();
+        assert_eq!(told(Errno::NOENT), 404);
+        assert_eq!(told(Errno::XDEV), 404);
+        assert_eq!(told(Errno::ACCESS), 403);
+        assert_eq!(told(Errno::MFILE), 503);
+        assert_eq!(told(Errno::IO), 500);
+        let of_root = |errno: Errno| FileError::of_root(errno.into()).status();
+        assert_eq!(of_root(Errno::NOENT), 500);
+        assert_eq!(of_root(Errno::NFILE), 503);
     }
 }

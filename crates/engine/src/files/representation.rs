@@ -101,7 +101,7 @@ impl Representation {
                     error: None,
                 });
             }
-            Verdict::Hold => {}
+            Verdict::Met => {}
         }
         let length = self.whole.length;
         match self.selection(head, options) {
