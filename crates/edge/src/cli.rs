@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::config::FlagValue;
+use crate::mc::McArguments;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -28,6 +29,8 @@ pub enum Command {
     /// Start on the embedded store with a page that shows a poll being answered
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(CommonArguments),
+    /// Ask memcached servers: get, set, stats, ping, bench and more
+    Mc(McArguments),
     /// Read a configuration file and say what it means, or list every mistake in it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),

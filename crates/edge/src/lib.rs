@@ -13,6 +13,7 @@ mod descriptors;
 mod driver;
 mod fleet;
 pub mod log;
+pub mod mc;
 pub mod metrics;
 mod polls;
 pub mod server;

@@ -4,7 +4,7 @@
 use clap::Parser;
 use dwell_edge::cli::{CheckArguments, Command, CommandLine};
 use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
-use dwell_edge::{log, server};
+use dwell_edge::{log, mc, server};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     match CommandLine::parse().command {
         Command::Serve(arguments) => serve(arguments.config.as_deref(), &arguments.flags(), false),
         Command::Demo(arguments) => serve(None, &arguments.flags(), true),
+        Command::Mc(arguments) => mc::run(&arguments),
         Command::Check(arguments) => check(&arguments),
     }
 }

@@ -1,0 +1,209 @@
+//! The command line of `dwell mc`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use dwell_memcache::{
+    AddressError, Client, ClientOptions, Distribution, Error, Protocol, ServerOptions, Timeouts,
+    UnknownDistribution,
+};
+
+use crate::config::{UnitError, duration};
+
+/// Flags of `dwell mc`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXAMPLES, disable_help_subcommand = true)]
+pub struct McArguments {
+    /// A memcached server; repeat it for several, which make a ring [default: 127.0.0.1:11211]
+    #[arg(long, short, value_name = "HOST:PORT[=WEIGHT]", value_parser = server)]
+    server: Vec<ServerOptions>,
+    /// How long a command may take, everything included
+    #[arg(long, short, value_name = "TIME", default_value = "500ms", value_parser = time)]
+    timeout: Duration,
+    /// Who watches over the time
+    #[arg(long, value_name = "NAME", default_value = "kernel")]
+    timeouts: Watch,
+    /// text, or the meta commands of memcached 1.6
+    #[arg(long, value_name = "NAME", default_value = "text")]
+    protocol: Dialect,
+    /// Which server holds a key: ketama_weighted, ketama, modula, modula_crc, dalli or rendezvous
+    #[arg(long, value_name = "NAME", default_value = "ketama_weighted", value_parser = ring)]
+    distribution: Distribution,
+    /// What to do
+    #[command(subcommand)]
+    pub(super) command: McCommand,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Watch {
+    Kernel,
+    Reaper,
+    Strict,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dialect {
+    Text,
+    Meta,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum McCommand {
+    /// Print the value of a key, or of several with their keys before them
+    Get {
+        #[arg(required = true)]
+        keys: Vec<String>,
+        /// Print no line end behind the value of a single key
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Print the value of a key with its flags and its cas unique
+    Gets { key: String },
+    /// Store a value
+    Set(Stored),
+    /// Store a value if there is none
+    Add(Stored),
+    /// Store a value if there is one
+    Replace(Stored),
+    /// Add data behind a value
+    Append { key: String, value: String },
+    /// Add data before a value
+    Prepend { key: String, value: String },
+    /// Store a value if the item's cas unique is still this one
+    Cas {
+        unique: u64,
+        #[command(flatten)]
+        stored: Stored,
+    },
+    /// Delete an item
+    Delete { key: String },
+    /// Count an item up, and print the number
+    Incr {
+        key: String,
+        #[arg(default_value_t = 1)]
+        delta: u64,
+    },
+    /// Count an item down, and print the number
+    Decr {
+        key: String,
+        #[arg(default_value_t = 1)]
+        delta: u64,
+    },
+    /// Set how long an item lives; 0s is for ever
+    Touch {
+        key: String,
+        #[arg(value_parser = time)]
+        ttl: Duration,
+    },
+    /// Print what the server knows of an item
+    Meta { key: String },
+    /// Print which server a key belongs to, without asking any
+    Where {
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+    /// Make every server forget everything
+    FlushAll {
+        /// So long from now
+        #[arg(value_parser = time)]
+        delay: Option<Duration>,
+    },
+    /// Print the statistics of every server
+    Stats {
+        /// What about: items, slabs, settings and so on
+        argument: Option<String>,
+    },
+    /// Print the version of every server
+    Version,
+    /// Ask every server for a sign of life, and print how long the slowest took
+    Ping,
+    /// Measure sets and gets, and print times per operation
+    Bench(BenchArguments),
+}
+
+/// A key and what is stored under it.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Stored {
+    /// The key
+    pub(super) key: String,
+    /// The value; "-" reads it from standard input
+    pub(super) value: String,
+    /// How long it lives [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(super) ttl: Option<Duration>,
+    /// The client flags stored with it
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(super) flags: u32,
+}
+
+/// Flags of `dwell mc bench`.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct BenchArguments {
+    /// Operations in all, half of them sets and half gets
+    #[arg(long, short = 'n', value_name = "NUMBER", default_value_t = 30_000)]
+    pub(super) operations: u32,
+    /// Threads that share them
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(super) threads: u32,
+    /// The length of the values in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    pub(super) value_bytes: usize,
+}
+
+impl McArguments {
+    /// The client that the flags ask for.
+    pub(super) fn client(&self) -> Result<Client, Error> {
+        let default = [ServerOptions::from(
+            DEFAULT_SERVER.parse::<dwell_memcache::ServerAddress>()?,
+        )];
+        let servers = if self.server.is_empty() {
+            &default[..]
+        } else {
+            &self.server
+        };
+        let options = ClientOptions {
+            timeout: Some(self.timeout),
+            // Nobody waits for a second command: the first may use all of its time to connect.
+            connect_timeout: self.timeout,
+            timeouts: match self.timeouts {
+                Watch::Kernel => Timeouts::Kernel,
+                Watch::Reaper => Timeouts::Reaper,
+                Watch::Strict => Timeouts::Strict,
+            },
+            protocol: match self.protocol {
+                Dialect::Text => Protocol::Text,
+                Dialect::Meta => Protocol::Meta,
+            },
+            distribution: self.distribution,
+            ..ClientOptions::default()
+        };
+        Client::new(servers, options)
+    }
+}
+
+fn server(text: &str) -> Result<ServerOptions, AddressError> {
+    text.parse()
+}
+
+fn time(text: &str) -> Result<Duration, UnitError> {
+    duration(text)
+}
+
+fn ring(name: &str) -> Result<Distribution, UnknownDistribution> {
+    name.parse()
+}
+
+const DEFAULT_SERVER: &str = "127.0.0.1:11211";
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell mc set greeting hello --ttl 60s
+  dwell mc --server cache-1:11211 --timeout 400ms get greeting
+  dwell mc --server cache-1 --server cache-2=2 where greeting
+      Several servers make the ring that libmemcached's ketama_weighted makes.
+  dwell mc --server /run/memcached.sock stats items
+  dwell mc bench
+
+Exit status: 0 for a hit, 1 for a miss, 2 for an error, which is on standard error.";

@@ -1,0 +1,78 @@
+//! `dwell mc bench`: sets and gets, timed.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use dwell_memcache::{Client, Exptime};
+
+use super::Failure;
+use super::arguments::BenchArguments;
+
+/// Does the operations and prints what they took.
+pub(super) fn run(
+    client: &Client,
+    bench: &BenchArguments,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let rounds = (bench.operations / 2 / bench.threads).max(1);
+    let value = vec![b'x'; bench.value_bytes];
+    let started = Instant::now();
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..bench.threads)
+            .map(|thread| {
+                let (client, value) = (client.clone(), &value);
+                scope.spawn(move || work(&client, thread, rounds, value))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(std::thread::ScopedJoinHandle::join)
+            .collect()
+    });
+    let took = started.elapsed();
+    let mut times = Vec::new();
+    for result in results {
+        // A thread that panicked has said so on standard error.
+        let result = result.map_err(|_| "a thread of the bench panicked")?;
+        times.extend(result?);
+    }
+    times.sort_unstable();
+    let at = |share: f64| {
+        let index = (times.len() as f64 * share) as usize;
+        times
+            .get(index)
+            .or(times.last())
+            .map_or(0, Duration::as_micros)
+    };
+    let per_second = times.len() as f64 / took.as_secs_f64();
+    writeln!(out, "operations\t{}", times.len())?;
+    writeln!(out, "per second\t{per_second:.0}")?;
+    for (name, share) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)] {
+        writeln!(out, "{name}\t{} us", at(share))?;
+    }
+    Ok(())
+}
+
+fn work(
+    client: &Client,
+    thread: u32,
+    rounds: u32,
+    value: &[u8],
+) -> Result<Vec<Duration>, dwell_memcache::Error> {
+    let mut times = Vec::with_capacity(rounds as usize * 2);
+    for round in 0..rounds {
+        let key = format!("dwell-mc-bench:{thread}:{}", round % KEYS);
+        let started = Instant::now();
+        client.set(&key, value, Exptime::In(LIFE))?;
+        let between = Instant::now();
+        client.get(&key)?;
+        times.push(between - started);
+        times.push(between.elapsed());
+    }
+    Ok(times)
+}
+
+/// Keys of each thread.
+const KEYS: u32 = 1000;
+/// How long they live: nobody has to clean up.
+const LIFE: Duration = Duration::from_secs(60);
