@@ -50,6 +50,7 @@ mod url;
 mod waker;
 
 pub use conn::Conn;
+pub use dwell_proto::sse::Event as SseEvent;
 pub use error::{ConnError, ManagerError, UrlError, WakeupError};
 pub use event::{Event, EventKind, EventSet};
 pub use message::HttpMessage;

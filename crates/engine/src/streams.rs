@@ -241,7 +241,9 @@ impl Streams {
         if token.kind() == self.kind_listener {
             self.accept(context, token, app);
         } else {
-            self.visit(context, token, app, |visit| visit.expired());
+            self.visit(context, token, app, |visit| {
+                visit.expired();
+            });
         }
     }
 
@@ -280,22 +282,30 @@ impl Streams {
 
     /// Closes a stream in order: what is queued goes out first. Does nothing where it is gone.
     pub fn close(&mut self, context: &mut Context, token: Token) {
-        self.with_stream(context, token, |stream| stream.close());
+        self.with_stream(context, token, |stream| {
+            stream.close();
+        });
     }
 
     /// Ends a stream without sending what is queued. Does nothing where it is gone.
     pub fn abort(&mut self, context: &mut Context, token: Token) {
-        self.with_stream(context, token, |stream| stream.abort());
+        self.with_stream(context, token, |stream| {
+            stream.abort();
+        });
     }
 
     /// Stops reading, so that the peer's sending is held back by the kernel's window.
     pub fn pause(&mut self, context: &mut Context, token: Token) {
-        self.with_stream(context, token, |stream| stream.pause());
+        self.with_stream(context, token, |stream| {
+            stream.pause();
+        });
     }
 
     /// Reads again.
     pub fn resume(&mut self, context: &mut Context, token: Token) {
-        self.with_stream(context, token, |stream| stream.resume());
+        self.with_stream(context, token, |stream| {
+            stream.resume();
+        });
     }
 
     /// Ends every stream that is left, and every listener.

@@ -1,7 +1,5 @@
 //! Signals, in a process of their own: they concern all of it.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use dwell_engine::manager::Manager;
 use signal_hook::consts::{SIGTERM, SIGUSR1};
 use std::sync::Arc;

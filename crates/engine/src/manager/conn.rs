@@ -1,5 +1,6 @@
 //! One connection in the hands of a handler.
 
+mod content;
 mod http;
 mod raw;
 
@@ -70,7 +71,7 @@ pub struct Conn<'a> {
     pub(super) access: Access<'a>,
 }
 
-impl<'a> Conn<'a> {
+impl Conn<'_> {
     /// Its number: above 0, given out in rising order, and never again to another connection.
     pub fn id(&self) -> u64 {
         self.id
@@ -244,7 +245,9 @@ impl<'a> Conn<'a> {
         if let Ok(record) = self.scope.state.open_record(self.token) {
             record.draining = true;
         }
-        let _ = self.with_reply(|reply| reply.close_after());
+        let _ = self.with_reply(|reply| {
+            reply.close_after();
+        });
     }
 
     /// Closes the connection: what was written goes out first. A listener stops listening.

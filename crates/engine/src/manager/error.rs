@@ -1,6 +1,7 @@
 //! What can be wrong with a call, by whose fault it is.
 
 use crate::WriteError;
+use dwell_proto::sse::SseError;
 use std::fmt;
 use std::io;
 
@@ -128,6 +129,8 @@ pub enum ConnError {
     FieldName(String),
     /// The value of this field has a carriage return, a line feed or a NUL in it.
     FieldValue(String),
+    /// The event stream format cannot carry this event.
+    Event(SseError),
     /// The method or the target of a request has white space or a control byte in it.
     RequestLine,
 }
@@ -158,6 +161,7 @@ impl fmt::Display for ConnError {
             Self::FieldValue(name) => {
                 write!(out, "illegal character in the value of field {name}")
             }
+            Self::Event(fault) => fault.fmt(out),
             Self::RequestLine => out.write_str("illegal character in method or target"),
         }
     }

@@ -169,7 +169,9 @@ impl Hub {
                     record.place = place;
                     if record.closing {
                         record.closing = false;
-                        self.state.defer(id, |conn| conn.close());
+                        self.state.defer(id, |conn| {
+                            conn.close();
+                        });
                     }
                 }
                 Err(error) => {

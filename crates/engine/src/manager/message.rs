@@ -116,6 +116,14 @@ impl<'a> HttpMessage<'a> {
             .map(|(_, value)| decode(value))
     }
 
+    /// The head of a request, for those who decide its answer; nothing for a response.
+    pub fn request_head(&self) -> Option<&'a RequestHead<'a, 'a>> {
+        match self.head {
+            Head::Request(head) => Some(head),
+            Head::Response(_) => None,
+        }
+    }
+
     fn fields(&self) -> Fields<'a, 'a> {
         match self.head {
             Head::Request(head) => head.fields,

@@ -30,7 +30,7 @@ impl Default for Options {
             http: Limits::default(),
             streams: StreamLimits::default(),
             body_bytes_max: 4 * 1024 * 1024,
-            answer_timeout: Duration::from_mins(5),
+            answer_timeout: Duration::from_secs(5 * 60),
             close_timeout: Duration::from_secs(1),
             events: EventSet::ALL,
         }

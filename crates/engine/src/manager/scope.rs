@@ -328,7 +328,7 @@ fn bind(place: &Place) -> io::Result<Listener> {
 
 /// When a timer is due; one that is beyond all time is due in a century.
 fn due_after(now: Instant, delay: Duration) -> Instant {
-    const CENTURY: Duration = Duration::from_hours(24 * 365 * 100);
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     now + delay.min(CENTURY)
 }
 

@@ -31,6 +31,10 @@ pub(super) enum Leaves {
 }
 
 /// One connection or listener.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that are independent of one another"
+)]
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) id: u64,
@@ -372,7 +376,9 @@ impl State {
     /// Counts a panic of a handler, and gives its connection up.
     pub(super) fn panicked(&mut self, id: u64) {
         self.panics += 1;
-        self.defer(id, |conn| conn.abort());
+        self.defer(id, |conn| {
+            conn.abort();
+        });
     }
 
     fn take_handler(&mut self, index: u32) -> Option<Handler> {

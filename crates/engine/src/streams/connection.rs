@@ -71,6 +71,10 @@ impl fmt::Display for StreamEnd {
 }
 
 /// An entry of the table; what an idle stream costs.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that are independent of one another"
+)]
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: Stream,

@@ -95,7 +95,7 @@ impl<A: StreamApp> Visit<'_, A> {
             Ok(None) => {
                 self.connection.state = State::Open;
                 arm(self.context, self.token, self.connection, self.limits);
-                self.call(|app, context, stream| app.connected(context, stream));
+                self.call(StreamApp::connected);
                 if self.connection.is_readable() {
                     self.read();
                 }
@@ -177,7 +177,7 @@ impl<A: StreamApp> Visit<'_, A> {
         let is_news = connection.peer_closed && !connection.peer_closed_told;
         if is_news && all_is_read && connection.state == State::Open {
             connection.peer_closed_told = true;
-            self.call(|app, context, stream| app.peer_closed(context, stream));
+            self.call(StreamApp::peer_closed);
         }
     }
 
@@ -209,7 +209,7 @@ impl<A: StreamApp> Visit<'_, A> {
         }
         if self.connection.blocked && self.connection.stream.queued_bytes() == 0 {
             self.connection.blocked = false;
-            self.call(|app, context, stream| app.drained(context, stream));
+            self.call(StreamApp::drained);
         }
         let connection = &mut *self.connection;
         if connection.stream.queued_bytes() > 0 && !self.context.is_armed(self.token) {

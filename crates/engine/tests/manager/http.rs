@@ -1,7 +1,8 @@
 //! Answers at once, later, in pieces; bodies in pieces; connections that leave HTTP.
 
 use crate::support::{Fixture, answer, get};
-use dwell_engine::manager::{ConnError, Event, Options};
+use dwell_engine::files::{DirectoryOptions, FileOptions};
+use dwell_engine::manager::{ConnError, Event, Options, SseEvent};
 use std::io::Read;
 use std::time::Duration;
 
@@ -168,11 +169,11 @@ fn a_body_is_streamed_paused_and_answered() {
     fixture.until_line("headers PUT /up");
     fixture.manager.conn(id).unwrap().pause();
     let (piece, mut sent) = (vec![b'u'; 1 << 16], 0);
-    let send = |client: &mut crate::support::Client, sent: &mut usize| {
+    let offer = |client: &mut crate::support::Client, sent: &mut usize| {
         *sent += client.offer(&piece[..piece.len().min(size - *sent)]);
     };
     for _ in 0..200 {
-        send(&mut client, &mut sent);
+        offer(&mut client, &mut sent);
         fixture.poll();
     }
     let taken = |log: &crate::support::Log| -> usize {
@@ -186,7 +187,7 @@ fn a_body_is_streamed_paused_and_answered() {
     );
     fixture.manager.conn(id).unwrap().resume();
     while sent < size {
-        send(&mut client, &mut sent);
+        offer(&mut client, &mut sent);
         fixture.poll();
     }
     fixture.receive(&mut client, "got it");
@@ -251,6 +252,84 @@ fn a_connection_leaves_http_in_its_handler_and_from_outside() {
     fixture.receive(&mut client, "raw");
     drop(client);
     fixture.until("told", |log| log.of(id).last().unwrap() == "close");
+}
+
+#[test]
+fn an_event_stream_reaches_every_listener() {
+    let mut fixture = Fixture::new("http", |conn, event| match event {
+        Event::HttpMessage(message) if message.path() == "/events" => {
+            conn.sse().unwrap();
+            conn.sse_comment("hello").unwrap();
+        }
+        Event::HttpMessage(message) => {
+            // Published to all, the bytes made once.
+            let mut bytes = Vec::new();
+            let text = message.text();
+            let event = SseEvent {
+                id: Some("7"),
+                ..SseEvent::new(&text)
+            };
+            event.encode(&mut bytes).unwrap();
+            let bytes = bytes::Bytes::from(bytes);
+            let own = conn.id();
+            let mut scope = conn.scope();
+            for id in scope.connections() {
+                let mut other = scope.conn(id).unwrap();
+                if id != own && !other.is_listening() {
+                    other.chunk_shared(&bytes).unwrap();
+                }
+            }
+            let broken = SseEvent {
+                event: Some("a\nb"),
+                ..SseEvent::new("")
+            };
+            assert!(matches!(conn.sse_event(&broken), Err(ConnError::Event(_))));
+            conn.reply(204, &[], b"").unwrap();
+        }
+        _ => {}
+    });
+    let mut listeners: Vec<_> = (0..3).map(|_| fixture.client().0).collect();
+    for listener in &mut listeners {
+        listener.send(get("/events"));
+        let text = fixture.receive(listener, ": hello\n\n");
+        assert!(text.contains("\r\nContent-Type: text/event-stream\r\n"));
+    }
+    let (mut publisher, _) = fixture.client();
+    publisher.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 7\r\n\r\ntwo\nlin");
+    for listener in &mut listeners {
+        fixture.receive(listener, "id: 7\ndata: two\ndata: lin\n\n");
+    }
+}
+
+#[test]
+fn files_are_served_with_ranges_and_within_their_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("page.html"), "<p>0123456789").unwrap();
+    let root = folder.path().to_owned();
+    let mut fixture = Fixture::new("http", move |conn, event| {
+        if let Event::HttpMessage(message) = event {
+            let served = if message.path() == "/one" {
+                let file = root.join("page.html");
+                conn.serve_file(&message, file, &FileOptions::default())
+            } else {
+                conn.serve_dir(&message, &root, &DirectoryOptions::default())
+            };
+            served.unwrap();
+        }
+    });
+    let (mut client, _) = fixture.client();
+    client.send(get("/page.html"));
+    let text = fixture.receive(&mut client, "<p>0123456789");
+    assert!(
+        text.contains("\r\nContent-Type: text/html; charset=utf-8\r\n"),
+        "{text}"
+    );
+    client.send("GET /one HTTP/1.1\r\nHost: h\r\nRange: bytes=3-5\r\n\r\n");
+    let text = fixture.receive(&mut client, "\r\n\r\n012");
+    assert!(text.starts_with("HTTP/1.1 206 "));
+    client.send(get("/../../etc/passwd"));
+    let text = fixture.receive(&mut client, "\r\n\r\n");
+    assert!(!text.starts_with("HTTP/1.1 2"), "{text}");
 }
 
 #[test]

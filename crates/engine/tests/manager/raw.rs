@@ -1,12 +1,12 @@
 //! Raw connections: bytes, bounds, addresses, user data.
 
 use crate::support::{Client, Fixture};
-use dwell_engine::manager::{ConnError, Event, Manager, Options};
+use dwell_engine::manager::{Conn, ConnError, Event, Manager, Options};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-fn echo(conn: &mut dwell_engine::manager::Conn<'_>, event: Event<'_>) {
+fn echo(conn: &mut Conn<'_>, event: &Event<'_>) {
     if let Event::Read { data, .. } = event {
         conn.send(data).unwrap();
     }
@@ -14,7 +14,7 @@ fn echo(conn: &mut dwell_engine::manager::Conn<'_>, event: Event<'_>) {
 
 #[test]
 fn bytes_come_and_go() {
-    let mut fixture = Fixture::new("tcp", echo);
+    let mut fixture = Fixture::new("tcp", |conn, event| echo(conn, &event));
     let (mut client, id) = fixture.client();
     client.send("hello");
     fixture.receive(&mut client, "hello");
@@ -51,7 +51,7 @@ fn output_is_bounded_and_goes_on_when_it_is_drained() {
     });
     let (mut client, id) = fixture.client();
     let mut conn = fixture.manager.conn(id).unwrap();
-    let piece = [b'x'; 50_000];
+    let piece = vec![b'x'; 50_000];
     let mut sent = 0;
     while conn.send(&piece).is_ok() {
         sent += piece.len();
@@ -65,7 +65,7 @@ fn output_is_bounded_and_goes_on_when_it_is_drained() {
 
 #[test]
 fn a_paused_connection_is_not_read() {
-    let mut fixture = Fixture::new("tcp", echo);
+    let mut fixture = Fixture::new("tcp", |conn, event| echo(conn, &event));
     let (mut client, id) = fixture.client();
     fixture.manager.conn(id).unwrap().pause();
     client.send("waits");
@@ -151,7 +151,7 @@ fn a_handler_listens_and_connects() {
 fn a_unix_socket_is_listened_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("raw.sock");
-    let mut manager = Manager::new(echo).unwrap();
+    let mut manager = Manager::new(|conn, event| echo(conn, &event)).unwrap();
     let listener = manager
         .listen(&format!("unix://{}", path.display()))
         .unwrap();

@@ -227,6 +227,10 @@ pub(crate) fn get(target: &str) -> String {
 }
 
 /// Answers every request with its target.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "handlers are given their event"
+)]
 pub(crate) fn answer(conn: &mut Conn<'_>, event: Event<'_>) {
     if let Event::HttpMessage(message) = event
         && message.status().is_none()

@@ -98,7 +98,9 @@ fn unused_input_is_handed_out_again_when_reading_is_resumed() {
     }
     assert_eq!(fixture.server.app.seen.len(), 2, "the end comes after it");
     fixture.server.app.taking = Taking::Echo;
-    fixture.with(token, |stream| stream.resume());
+    fixture.with(token, |stream| {
+        stream.resume();
+    });
     fixture.until("it comes again, and the end", |app| app.end().is_some());
     let seen = &fixture.server.app.seen[2..4];
     assert_eq!(seen[0], Seen::Data(b"kept".to_vec()));
@@ -119,10 +121,10 @@ fn output_is_bounded_and_its_end_is_told() {
     let mut sent = 0;
     loop {
         let piece = piece.clone();
-        let taken = fixture
+        let accepted = fixture
             .with(token, |stream| stream.write_shared(piece))
             .unwrap();
-        if !taken {
+        if !accepted {
             break;
         }
         sent += 1 << 16;
@@ -143,7 +145,7 @@ fn output_is_bounded_and_its_end_is_told() {
         .seen
         .iter()
         .map(|seen| match seen {
-            Seen::Written(taken) => *taken,
+            Seen::Written(size) => *size,
             _ => 0,
         })
         .sum();

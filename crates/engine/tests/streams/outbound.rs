@@ -51,7 +51,9 @@ fn a_connect_can_be_given_up() {
     let address = listener.local_addr().unwrap();
     let context = fixture.event_loop.context();
     let token = fixture.server.streams.connect(context, address, 5).unwrap();
-    fixture.with(token, |stream| stream.close());
+    fixture.with(token, |stream| {
+        stream.close();
+    });
     fixture.until("it ends", |app| app.end().is_some());
     assert_eq!(fixture.server.app.end(), Some(StreamEnd::Aborted));
 }

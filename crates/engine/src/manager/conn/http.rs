@@ -94,6 +94,26 @@ impl Conn<'_> {
             .map_err(Into::into)
     }
 
+    /// As [`chunk`](Self::chunk), of bytes that many answers share: they are queued by reference.
+    ///
+    /// # Errors
+    /// As [`chunk`](Self::chunk).
+    pub fn chunk_shared(&mut self, data: &Bytes) -> Result<(), ConnError> {
+        self.http_place()?;
+        if self.is_deferred() {
+            let data = data.clone();
+            self.later(move |conn| {
+                let _ = conn.chunk_shared(&data);
+            });
+            return Ok(());
+        }
+        if data.is_empty() || self.with_reply(|reply| reply.is_raw())? {
+            return self.chunk(data);
+        }
+        self.with_reply(|reply| reply.write_shared(data))?
+            .map_err(Into::into)
+    }
+
     /// Ends the answer that was begun; trailer fields go out where it is chunked.
     ///
     /// # Errors
@@ -318,7 +338,7 @@ impl Conn<'_> {
     }
 
     /// Its name in the HTTP component, which has to have it.
-    fn http_place(&self) -> Result<Token, ConnError> {
+    pub(super) fn http_place(&self) -> Result<Token, ConnError> {
         expect_kind(Some(self.open_place()?), kind::HTTP)
     }
 

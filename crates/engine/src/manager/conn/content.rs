@@ -1,0 +1,102 @@
+//! Answers of a known kind: event streams and files.
+
+use super::Conn;
+use crate::files::{DirectoryOptions, FileAnswer, FileOptions, serve_dir, serve_file};
+use crate::manager::error::ConnError;
+use crate::manager::message::HttpMessage;
+use dwell_proto::http1::RequestHead;
+use dwell_proto::sse;
+use std::path::Path;
+
+impl Conn<'_> {
+    /// Begins an event stream; [`sse_event`](Self::sse_event) writes to it. It lasts until
+    /// [`finish`](Self::finish), or until the client leaves.
+    ///
+    /// Source: WHATWG HTML, server-sent events.
+    ///
+    /// # Errors
+    /// As [`reply`](Self::reply).
+    pub fn sse(&mut self) -> Result<(), ConnError> {
+        let fields: &[(&str, &[u8])] = &[
+            ("Content-Type", sse::CONTENT_TYPE.as_bytes()),
+            ("Cache-Control", b"no-cache"),
+        ];
+        self.begin(200, fields, None)
+    }
+
+    /// Sends an event. For one that goes to many, encode it once and give every stream the bytes
+    /// by [`chunk_shared`](Self::chunk_shared).
+    ///
+    /// # Errors
+    /// [`ConnError::Event`] for what the format cannot carry; otherwise as
+    /// [`chunk`](Self::chunk).
+    pub fn sse_event(&mut self, event: &sse::Event<'_>) -> Result<(), ConnError> {
+        let mut bytes = Vec::with_capacity(event.data.len() + 64);
+        event.encode(&mut bytes).map_err(ConnError::Event)?;
+        self.chunk(&bytes)
+    }
+
+    /// Sends a comment, which clients pass over: a heartbeat.
+    ///
+    /// # Errors
+    /// As [`chunk`](Self::chunk).
+    pub fn sse_comment(&mut self, text: &str) -> Result<(), ConnError> {
+        let mut bytes = Vec::new();
+        sse::comment(&mut bytes, text);
+        self.chunk(&bytes)
+    }
+
+    /// Answers the request `message` with a file of the program's choice: its validators, ranges
+    /// and conditions are seen to. Blocks as [`files`](crate::files) says.
+    ///
+    /// # Errors
+    /// [`ConnError::Protocol`] where `message` is no request; otherwise as
+    /// [`reply`](Self::reply). A file that is not there is answered, with 404.
+    pub fn serve_file(
+        &mut self,
+        message: &HttpMessage<'_>,
+        path: impl AsRef<Path>,
+        options: &FileOptions,
+    ) -> Result<(), ConnError> {
+        let wall = self.scope.context.wall();
+        let head = message.request_head().ok_or(ConnError::Protocol)?;
+        self.send_file(serve_file(head, path, options, wall))
+    }
+
+    /// Answers the request `message` with what its path names beneath `root`, and nothing outside
+    /// of it. Blocks as [`files`](crate::files) says.
+    ///
+    /// # Errors
+    /// As [`serve_file`](Self::serve_file).
+    pub fn serve_dir(
+        &mut self,
+        message: &HttpMessage<'_>,
+        root: impl AsRef<Path>,
+        options: &DirectoryOptions,
+    ) -> Result<(), ConnError> {
+        let wall = self.scope.context.wall();
+        let head: &RequestHead<'_, '_> = message.request_head().ok_or(ConnError::Protocol)?;
+        self.send_file(serve_dir(head, root, options, wall))
+    }
+
+    /// Sends the answer that [`files`](crate::files) has decided, perhaps changed.
+    ///
+    /// # Errors
+    /// As [`reply`](Self::reply).
+    pub fn send_file(&mut self, answer: FileAnswer) -> Result<(), ConnError> {
+        self.http_place()?;
+        if self.is_deferred() {
+            self.later(|conn| {
+                let _ = conn.send_file(answer);
+            });
+            return Ok(());
+        }
+        self.with_reply(|reply| {
+            if reply.is_sent() {
+                return Err(ConnError::Answered);
+            }
+            answer.send(reply, &[]);
+            Ok(())
+        })?
+    }
+}
