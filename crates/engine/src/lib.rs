@@ -16,6 +16,7 @@ mod limits;
 pub mod manager;
 mod reply;
 mod streams;
+pub mod websocket;
 
 pub use app::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Request};
 pub use http::{Http, Kinds};

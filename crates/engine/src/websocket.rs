@@ -1,0 +1,289 @@
+//! WebSocket as a component of a driver: connections that an HTTP server or client has upgraded.
+//!
+//! [`upgrade`] judges a handshake in an [`App`](crate::App), [`WebSockets::adopt`] takes over the
+//! connection that [`App::detached`](crate::App::detached) brings, and a [`WebSocketApp`] is told
+//! what comes on it. `examples/websocket_echo.rs` is all of it on a page.
+//!
+//! An idle WebSocket is an entry of a table, with one deadline and no buffer; compressors and
+//! inflaters are shared by all connections of the loop that start every message afresh.
+//!
+//! Source: RFC 6455, RFC 7692.
+
+mod app;
+mod connection;
+mod options;
+mod random;
+mod socket;
+mod upgrade;
+mod visit;
+
+pub use app::{Control, Delivery, EndCause, Negotiated, WebSocketApp, WebSocketEnd};
+pub use dwell_proto::websocket::{
+    Agreement, Broadcast, ClientHandshake, CloseCode, DeflateOptions, DeflateParameters, FramePart,
+    HandshakeError, Message, MessageKind, MessageLimits, Opcode, PeerError, Role, Utf8Validator,
+};
+pub use options::{Overflow, WebSocketOptions};
+pub use random::nonce;
+pub use socket::{SendError, WebSocketRef};
+pub use upgrade::{OriginPolicy, Rejection, Upgrade, UpgradeOptions, is_upgrade, upgrade};
+
+use crate::Detached;
+use connection::{Connection, Ending, State};
+use dwell_evloop::{Context, Readiness, Slab, Token};
+use dwell_proto::websocket::{Deflaters, Inflater};
+use socket::Sending;
+use std::io;
+use visit::{Shared, Visit};
+
+/// The WebSocket connections of one loop, of either role.
+#[derive(Debug)]
+pub struct WebSockets {
+    options: WebSocketOptions,
+    connections: Slab<Connection>,
+    shared: Shared,
+}
+
+/// What became of a message that went to many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Delivered {
+    /// Connections that have it, or will.
+    pub sent: usize,
+    /// Connections that had no room for it.
+    pub full: usize,
+    /// Names of connections that are closing or gone.
+    pub closed: usize,
+}
+
+impl WebSockets {
+    /// Makes a component without connections; no other component of the loop may use its kind.
+    pub fn new(kind: u8, options: WebSocketOptions) -> Self {
+        Self {
+            connections: Slab::new(kind, options.connections_max),
+            shared: Shared {
+                inflater: Inflater::new(),
+                sending: Sending {
+                    deflaters: Deflaters::new(options.deflate),
+                    masks: random::Masks::default(),
+                },
+            },
+            options,
+        }
+    }
+
+    /// Connections open now, those included that are closing.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Whether `token` names a connection.
+    pub fn contains(&self, token: Token) -> bool {
+        self.connections.get(token).is_some()
+    }
+
+    /// The names of all connections.
+    pub fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
+        self.connections.tokens()
+    }
+
+    /// Takes over a connection on which the handshake is done, and that is registered with no
+    /// loop. What the peer has sent already is handed over in the next turn.
+    ///
+    /// # Errors
+    /// When the loop cannot register it, or there are too many connections; it is closed then.
+    pub fn adopt(
+        &mut self,
+        context: &mut Context,
+        detached: Detached,
+        negotiated: Negotiated,
+        tag: u64,
+    ) -> io::Result<Token> {
+        let limit = self.options.connections_max;
+        let Detached { stream, input } = detached;
+        let connection = Connection::new(stream, input, negotiated, tag, context.now());
+        let token = self
+            .connections
+            .insert(connection)
+            .map_err(|_| io::Error::other(format!("websockets exceed {limit}")))?;
+        if let Some(connection) = self.connections.get_mut(token)
+            && let Err(error) = context.register(&mut connection.stream, token)
+        {
+            self.connections.remove(token);
+            return Err(error);
+        }
+        self.with_socket(context, token, |_| ());
+        Ok(token)
+    }
+
+    /// A socket of this component is ready.
+    pub fn ready<A: WebSocketApp>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        app: &mut A,
+    ) {
+        self.visit(context, token, app, |visit| visit.ready(readiness));
+    }
+
+    /// The deadline of a token of this component has passed.
+    pub fn expired<A: WebSocketApp>(&mut self, context: &mut Context, token: Token, app: &mut A) {
+        self.visit(context, token, app, |visit| {
+            visit.expired();
+        });
+    }
+
+    /// Lets `act` work on one connection, from outside its callbacks; `None` where it is gone.
+    ///
+    /// Shape: what it sends goes out when `act` ends. What it ends is told by
+    /// [`WebSocketApp::closed`] in the next turn, not before this returns.
+    pub fn with_socket<T>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        act: impl FnOnce(&mut WebSocketRef<'_>) -> T,
+    ) -> Option<T> {
+        let mut nobody = ();
+        let mut visit = self.visit_of(context, token, &mut nobody)?;
+        let result = act(&mut visit.socket());
+        visit.rest();
+        let is_news = visit.connection.state == State::Ended || visit.connection.is_drained();
+        let Visit {
+            context, output, ..
+        } = visit;
+        context.return_output(output);
+        if is_news {
+            context.again(token, Readiness::default());
+        }
+        Some(result)
+    }
+
+    /// Sends a message; as [`WebSocketRef::send`], from outside its callbacks.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        kind: MessageKind,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.with_socket(context, token, |socket| socket.send(kind, payload))
+            .unwrap_or(Err(SendError::Closed))
+    }
+
+    /// Sends a message that goes to many to one of them; a socket that refuses it keeps it by
+    /// reference.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_shared(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        message: &Broadcast,
+    ) -> Result<(), SendError> {
+        self.with_socket(context, token, |socket| socket.write_shared(message))
+            .unwrap_or(Err(SendError::Closed))
+    }
+
+    /// Sends one message to many connections.
+    ///
+    /// Shape: encoded once, and compressed once for all who have agreed on the same window; slow
+    /// ones hold no copy of it. [`WebSocketOptions::overflow`] says what becomes of those that
+    /// have no room.
+    pub fn broadcast(
+        &mut self,
+        context: &mut Context,
+        tokens: impl IntoIterator<Item = Token>,
+        message: &Broadcast,
+    ) -> Delivered {
+        let mut delivered = Delivered::default();
+        for token in tokens {
+            match self.send_shared(context, token, message) {
+                Ok(()) => delivered.sent += 1,
+                Err(SendError::Full { .. }) => delivered.full += 1,
+                Err(SendError::Closed) => delivered.closed += 1,
+            }
+        }
+        delivered
+    }
+
+    /// Sends a ping. Does nothing where the connection is gone or full.
+    pub fn ping(&mut self, context: &mut Context, token: Token, payload: &[u8]) {
+        let _ = self.with_socket(context, token, |socket| socket.ping(payload));
+    }
+
+    /// Closes a connection in order; as [`WebSocketRef::close`]. Does nothing where it is gone.
+    pub fn close(&mut self, context: &mut Context, token: Token, code: CloseCode, reason: &str) {
+        self.with_socket(context, token, |socket| socket.close(code, reason));
+    }
+
+    /// Ends a connection without sending what is queued. Does nothing where it is gone.
+    pub fn abort(&mut self, context: &mut Context, token: Token) {
+        self.with_socket(context, token, |socket| {
+            socket.abort();
+        });
+    }
+
+    /// Closes every connection in order: 1001 is what a server says that stops, 1012 one that
+    /// comes back. Each ends within [`WebSocketOptions::close_timeout`].
+    pub fn drain(&mut self, context: &mut Context, code: CloseCode, reason: &str) {
+        let tokens: Vec<_> = self.connections.tokens().collect();
+        for token in tokens {
+            self.close(context, token, code, reason);
+        }
+    }
+
+    /// Ends every connection that is left.
+    pub fn close_all<A: WebSocketApp>(&mut self, context: &mut Context, app: &mut A) {
+        let tokens: Vec<_> = self.connections.tokens().collect();
+        for token in tokens {
+            self.visit(context, token, app, |visit| visit.socket().abort());
+        }
+    }
+
+    fn visit_of<'v, A>(
+        &'v mut self,
+        context: &'v mut Context,
+        token: Token,
+        app: &'v mut A,
+    ) -> Option<Visit<'v, A>> {
+        let connection = self.connections.get_mut(token)?;
+        let output = context.take_output();
+        Some(Visit {
+            context,
+            app,
+            connection,
+            token,
+            options: &self.options,
+            shared: &mut self.shared,
+            output,
+            progressed: false,
+        })
+    }
+
+    /// Acts on one connection and takes it out of the table when that was its end.
+    fn visit<A: WebSocketApp>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        app: &mut A,
+        act: impl FnOnce(&mut Visit<'_, A>),
+    ) {
+        let Some(mut visit) = self.visit_of(context, token, app) else {
+            return;
+        };
+        act(&mut visit);
+        visit.settle();
+        let output = std::mem::take(&mut visit.output);
+        let is_over = visit.connection.state == State::Ended;
+        context.return_output(output);
+        if is_over && let Some(connection) = self.connections.remove(token) {
+            context.disarm(token);
+            let ending = connection.ending;
+            let ending = ending.unwrap_or_else(|| Box::new(Ending::new(EndCause::Lost)));
+            app.closed(context, token, connection.tag, ending.view());
+        }
+    }
+}

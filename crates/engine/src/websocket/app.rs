@@ -1,0 +1,243 @@
+//! The seam: what a program on WebSocket implements and is told.
+
+use super::WebSocketRef;
+use dwell_evloop::{Context, Token};
+use dwell_proto::websocket::{CloseCode, DeflateParameters, FramePart, Message, PeerError, Role};
+use std::fmt;
+use std::io;
+
+/// A program on WebSocket connections: it is told what comes on each of them.
+///
+/// Shape: every connection that [`WebSockets::adopt`](super::WebSockets::adopt) took ends in
+/// exactly one [`closed`](Self::closed). Nothing is handed over while output is full, so an answer
+/// to what was handed over always finds room.
+pub trait WebSocketApp {
+    /// A whole message came.
+    ///
+    /// Shape: one that came in a single piece is borrowed from the loop's input buffer or, if it
+    /// was compressed, from the inflater; text is valid UTF-8.
+    fn message(
+        &mut self,
+        context: &mut Context,
+        socket: &mut WebSocketRef<'_>,
+        message: Message<'_>,
+    ) {
+        let _ = (context, socket, message);
+    }
+
+    /// A data frame came, or a piece of one; with [`Delivery::Frames`] alone, and then instead of
+    /// [`message`](Self::message).
+    ///
+    /// Shape: unmasked, but as compressed as it was sent, and text is not checked; the order of
+    /// fragments is, and so is the size of frames.
+    fn frame(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>, part: FramePart<'_>) {
+        let _ = (context, socket, part);
+    }
+
+    /// A control frame came, and what it asks for by the standard was done.
+    fn control(
+        &mut self,
+        context: &mut Context,
+        socket: &mut WebSocketRef<'_>,
+        control: Control<'_>,
+    ) {
+        let _ = (context, socket, control);
+    }
+
+    /// All that was queued is out, after a time in which something was.
+    fn drained(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>) {
+        let _ = (context, socket);
+    }
+
+    /// The connection is gone; `token` names nothing from now on.
+    fn closed(&mut self, context: &mut Context, token: Token, tag: u64, end: WebSocketEnd<'_>);
+}
+
+/// A control frame, as an app is told of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control<'a> {
+    /// A ping; it was answered.
+    Ping(&'a [u8]),
+    /// A pong.
+    Pong(&'a [u8]),
+    /// The peer closes; a close frame of our own is on its way, if none was before.
+    Close {
+        /// Its code, if it gave one.
+        code: Option<CloseCode>,
+        /// More about it, for people.
+        reason: &'a str,
+    },
+}
+
+/// How a WebSocket came to its end.
+///
+/// Shape: code, reason and cleanness are what a browser's `CloseEvent` would say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WebSocketEnd<'a> {
+    /// The code of the peer's close frame: 1005 where that was empty, 1006 where none came.
+    pub code: u16,
+    /// The reason in the peer's close frame.
+    pub reason: &'a str,
+    /// Whether both sides have sent a close frame.
+    pub is_clean: bool,
+    /// Who or what ended it.
+    pub cause: EndCause,
+}
+
+/// Who or what ended a WebSocket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum EndCause {
+    /// The peer sent a close frame first.
+    Peer,
+    /// We closed it, by [`WebSocketRef::close`].
+    Closed,
+    /// By [`WebSocketRef::abort`]; what was queued is lost.
+    Aborted,
+    /// The peer ended the connection without a close frame.
+    Lost,
+    /// The connection failed: a reset, for one.
+    Failed(io::ErrorKind),
+    /// The peer broke the protocol, or sent more than is allowed.
+    Protocol(PeerError),
+    /// No sign of life followed a ping.
+    PongTimeout,
+    /// No message came or went for too long.
+    IdleTimeout,
+    /// The peer took nothing of what was queued for it.
+    WriteTimeout,
+    /// The peer did not answer our close frame in time.
+    CloseTimeout,
+    /// There was no room for a message, and [`Overflow::Close`](super::Overflow::Close) says so.
+    OutputFull,
+}
+
+impl fmt::Display for EndCause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer => out.write_str("closed by the peer"),
+            Self::Closed => out.write_str("closed"),
+            Self::Aborted => out.write_str("aborted"),
+            Self::Lost => out.write_str("ended without a close frame"),
+            Self::Failed(kind) => write!(out, "connection failed: {kind}"),
+            Self::Protocol(error) => error.fmt(out),
+            Self::PongTimeout => out.write_str("no pong in time"),
+            Self::IdleTimeout => out.write_str("idle for too long"),
+            Self::WriteTimeout => out.write_str("peer takes no output"),
+            Self::CloseTimeout => out.write_str("close frame not answered in time"),
+            Self::OutputFull => out.write_str("no room for output"),
+        }
+    }
+}
+
+/// What of a handshake decides how a connection is read and written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Negotiated {
+    /// Which side we are.
+    pub role: Role,
+    /// The parameters of permessage-deflate, if it is used.
+    pub deflate: Option<DeflateParameters>,
+    /// What the app is handed.
+    pub delivery: Delivery,
+}
+
+/// What an app is handed of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Delivery {
+    /// Whole messages, put together, inflated and checked.
+    #[default]
+    Messages,
+    /// Data frames, and pieces of them, as they come.
+    Frames,
+}
+
+impl Negotiated {
+    /// A connection with whole messages.
+    pub fn new(role: Role, deflate: Option<DeflateParameters>) -> Self {
+        Self {
+            role,
+            deflate,
+            delivery: Delivery::Messages,
+        }
+    }
+
+    /// As a number, to travel in the tag of an [`Outcome::Detach`](crate::Outcome::Detach).
+    ///
+    /// ```
+    /// use dwell_engine::websocket::{Negotiated, Role};
+    ///
+    /// let negotiated = Negotiated::new(Role::Server, None);
+    /// assert_eq!(Negotiated::from_bits(negotiated.to_bits()), negotiated);
+    /// ```
+    pub fn to_bits(self) -> u32 {
+        let flag = |is_set: bool, place: u32| u32::from(is_set) << place;
+        let mut bits = flag(self.role == Role::Client, 0);
+        bits |= flag(self.delivery == Delivery::Frames, 1);
+        if let Some(deflate) = self.deflate {
+            bits |= flag(true, 2);
+            bits |= flag(deflate.server_no_context_takeover, 3);
+            bits |= flag(deflate.client_no_context_takeover, 4);
+            bits |= u32::from(deflate.server_max_window_bits.unwrap_or(0)) << 8;
+            bits |= u32::from(deflate.client_max_window_bits.unwrap_or(0)) << 16;
+        }
+        bits
+    }
+
+    /// What [`to_bits`](Self::to_bits) made a number of.
+    pub fn from_bits(bits: u32) -> Self {
+        let is_set = |place: u32| bits & 1 << place != 0;
+        let window = |place: u32| Some((bits >> place) as u8).filter(|bits| *bits != 0);
+        Self {
+            role: if is_set(0) {
+                Role::Client
+            } else {
+                Role::Server
+            },
+            delivery: if is_set(1) {
+                Delivery::Frames
+            } else {
+                Delivery::Messages
+            },
+            deflate: is_set(2).then(|| DeflateParameters {
+                server_no_context_takeover: is_set(3),
+                client_no_context_takeover: is_set(4),
+                server_max_window_bits: window(8),
+                client_max_window_bits: window(16),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_negotiated_travels_as_a_number(
+            is_client: bool,
+            in_frames: bool,
+            deflate in proptest::option::of((
+                any::<bool>(),
+                any::<bool>(),
+                proptest::option::of(8..=15_u8),
+                proptest::option::of(8..=15_u8),
+            )),
+        ) {
+            let negotiated = Negotiated {
+                role: if is_client { Role::Client } else { Role::Server },
+                delivery: if in_frames { Delivery::Frames } else { Delivery::Messages },
+                deflate: deflate.map(|(server, client, server_bits, client_bits)| {
+                    DeflateParameters {
+                        server_no_context_takeover: server,
+                        client_no_context_takeover: client,
+                        server_max_window_bits: server_bits,
+                        client_max_window_bits: client_bits,
+                    }
+                }),
+            };
+            prop_assert_eq!(Negotiated::from_bits(negotiated.to_bits()), negotiated);
+        }
+    }
+}

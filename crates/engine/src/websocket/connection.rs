@@ -1,0 +1,265 @@
+//! One WebSocket: where it stands, and what is unfinished.
+
+use super::app::{Delivery, EndCause, Negotiated, WebSocketEnd};
+use dwell_evloop::Stream;
+use dwell_proto::websocket::{
+    Close, CloseCode, Deflater, Event, FrameDecoder, FramePart, Inflater, Message, MessageDecoder,
+    MessageLimits, Opcode, PeerError,
+};
+use std::time::Instant;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// Both sides may send.
+    Open,
+    /// Our close frame is written, the peer's is waited for; what comes before it is dropped.
+    Closing,
+    /// Nothing more is said or listened to; what is queued goes out, then our side is closed.
+    Flushing,
+    /// Our side is closed, or it is the server's to close; input is discarded, so that the peer
+    /// reads what was sent instead of a reset.
+    Lingering,
+    /// It is over, and is taken out of the table when its visit ends.
+    Ended,
+}
+
+/// What the deadline of a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Waits {
+    /// For a sign of life, or a message.
+    Peer,
+    /// For a sign of life after a ping.
+    Pong,
+    /// For the socket to take output.
+    Output,
+    /// For the end.
+    End,
+}
+
+/// An entry of the table; what an idle WebSocket costs.
+#[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is news of another kind, and all of them come together"
+)]
+pub(super) struct Connection {
+    pub(super) stream: Stream,
+    /// Input that was not used; empty, and without memory, while there is none.
+    pub(super) tail: Vec<u8>,
+    pub(super) decoder: Decoder,
+    /// Of a connection whose messages refer to earlier ones.
+    pub(super) deflater: Option<Box<Deflater>>,
+    pub(super) inflater: Option<Box<Inflater>>,
+    /// Why and how it ends, once it does.
+    pub(super) ending: Option<Box<Ending>>,
+    pub(super) tag: u64,
+    /// When a byte last came.
+    pub(super) heard: Instant,
+    /// When a message last came or went.
+    pub(super) active: Instant,
+    pub(super) negotiated: Negotiated,
+    pub(super) state: State,
+    pub(super) waits: Waits,
+    /// The socket may hold input, or the end of it, that was not read.
+    pub(super) unread: bool,
+    /// The peer has ended its sending side.
+    pub(super) peer_closed: bool,
+    /// `tail` is more than the beginning of a frame.
+    pub(super) tail_waits: bool,
+    pub(super) paused: bool,
+    /// Output is queued, and the app is owed the news when it is out.
+    pub(super) blocked: bool,
+}
+
+/// Why and how a connection ends.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) cause: EndCause,
+    /// A close frame of ours is written.
+    pub(super) sent: bool,
+    /// A close frame of the peer came.
+    pub(super) received: bool,
+    pub(super) code: Option<CloseCode>,
+    pub(super) reason: Box<str>,
+}
+
+/// Takes apart what the peer sends.
+#[derive(Debug)]
+pub(super) enum Decoder {
+    Messages(MessageDecoder),
+    Frames(FrameDecoder),
+}
+
+/// What the peer has sent.
+#[derive(Debug)]
+pub(super) enum Incoming<'a> {
+    Message(Message<'a>),
+    Frame(FramePart<'a>),
+    Ping(&'a [u8]),
+    Pong(&'a [u8]),
+    Close(Close<'a>),
+}
+
+impl Ending {
+    pub(super) fn new(cause: EndCause) -> Self {
+        Self {
+            cause,
+            sent: false,
+            received: false,
+            code: None,
+            reason: Box::default(),
+        }
+    }
+
+    /// As the app is told of it.
+    ///
+    /// Source: RFC 6455 sections 7.1.5 and 7.4.1.
+    pub(super) fn view(&self) -> WebSocketEnd<'_> {
+        WebSocketEnd {
+            code: match self.code {
+                Some(code) => code.number(),
+                None if self.received => 1005,
+                None => 1006,
+            },
+            reason: &self.reason,
+            is_clean: self.sent && self.received,
+            cause: self.cause,
+        }
+    }
+}
+
+impl Decoder {
+    fn new(negotiated: Negotiated) -> Self {
+        let (role, deflate) = (negotiated.role, negotiated.deflate.is_some());
+        match negotiated.delivery {
+            Delivery::Messages => Self::Messages(MessageDecoder::new(role, deflate)),
+            Delivery::Frames => Self::Frames(FrameDecoder::new(role, deflate)),
+        }
+    }
+
+    /// Takes the next thing the peer sent from the front of `input`; says how much it used.
+    pub(super) fn decode<'a>(
+        &mut self,
+        input: &'a mut [u8],
+        limits: &MessageLimits,
+        inflater: &'a mut Inflater,
+    ) -> Result<(usize, Option<Incoming<'a>>), PeerError> {
+        match self {
+            Self::Messages(decoder) => {
+                let step = decoder.decode(input, limits, inflater)?;
+                let incoming = step.event.map(|event| match event {
+                    Event::Message(message) => Incoming::Message(message),
+                    Event::Ping(payload) => Incoming::Ping(payload),
+                    Event::Pong(payload) => Incoming::Pong(payload),
+                    Event::Close(close) => Incoming::Close(close),
+                });
+                Ok((step.consumed, incoming))
+            }
+            Self::Frames(decoder) => {
+                let step = decoder.decode(input, limits)?;
+                let Some(part) = step.part else {
+                    return Ok((step.consumed, None));
+                };
+                let incoming = match part.opcode {
+                    Opcode::Ping => Incoming::Ping(part.data),
+                    Opcode::Pong => Incoming::Pong(part.data),
+                    Opcode::Close => Incoming::Close(Close::parse(part.data)?),
+                    _ => Incoming::Frame(part),
+                };
+                Ok((step.consumed, Some(incoming)))
+            }
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: Stream,
+        input: Vec<u8>,
+        negotiated: Negotiated,
+        tag: u64,
+        now: Instant,
+    ) -> Self {
+        let refers_back = negotiated
+            .deflate
+            .is_some_and(|agreed| !agreed.receives_afresh(negotiated.role));
+        Self {
+            stream,
+            tail_waits: !input.is_empty(),
+            tail: input,
+            decoder: Decoder::new(negotiated),
+            deflater: None,
+            inflater: refers_back.then(|| Box::new(Inflater::with_context_takeover())),
+            ending: None,
+            tag,
+            heard: now,
+            active: now,
+            negotiated,
+            state: State::Open,
+            // Until the first deadline is set.
+            waits: Waits::End,
+            unread: false,
+            peer_closed: false,
+            paused: false,
+            blocked: false,
+        }
+    }
+
+    /// Whether input is taken, apart from whether there is room for answers.
+    pub(super) fn is_listening(&self) -> bool {
+        match self.state {
+            State::Open => !self.paused,
+            State::Closing => true,
+            State::Flushing | State::Lingering | State::Ended => false,
+        }
+    }
+
+    /// Whether there is input, or the end of it.
+    pub(super) fn has_input(&self) -> bool {
+        self.unread || self.tail_waits || self.peer_closed
+    }
+
+    /// Whether everything the peer will ever send was read.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.peer_closed && !self.unread
+    }
+
+    /// Whether the app is owed the news that all output is out.
+    pub(super) fn is_drained(&self) -> bool {
+        self.blocked && self.stream.is_flushed()
+    }
+
+    /// Keeps the input that was not used, in the memory that held the last such rest.
+    pub(super) fn keep(&mut self, mut memory: Vec<u8>, rest: &[u8]) {
+        if rest.is_empty() {
+            return;
+        }
+        memory.clear();
+        memory.extend_from_slice(rest);
+        self.tail = memory;
+    }
+
+    /// Begins to end it, and says why; the first cause counts.
+    pub(super) fn ending(&mut self, cause: EndCause) -> &mut Ending {
+        self.ending
+            .get_or_insert_with(|| Box::new(Ending::new(cause)))
+    }
+
+    /// Ends it now.
+    pub(super) fn end(&mut self, cause: EndCause) {
+        self.ending(cause);
+        self.state = State::Ended;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_web_socket_is_small() {
+        let size = size_of::<Connection>();
+        assert!(size <= 184, "{size}");
+    }
+}

@@ -1,0 +1,63 @@
+//! What one WebSocket may send, hold and wait for.
+
+use dwell_proto::websocket::{CloseCode, DeflateOptions, MessageLimits};
+use std::time::Duration;
+
+/// Bounds of a [`WebSockets`](super::WebSockets) component; each size has a finite default.
+#[derive(Clone, Copy, Debug)]
+pub struct WebSocketOptions {
+    /// Connections held at once; more are refused to [`adopt`](super::WebSockets::adopt). Default
+    /// 100,000.
+    pub connections_max: usize,
+    /// Bytes of a frame and of a message, and frames of a message. What goes over closes the
+    /// connection with 1009 or, for too many frames, 1008.
+    pub messages: MessageLimits,
+    /// Output that may wait for the socket: while there is more, nothing further is sent, and
+    /// nothing is read either. One message may go beyond it, by its own size. Default 1 MiB.
+    pub output_bytes_max: usize,
+    /// What becomes of a connection that is sent a message for which there is no room.
+    pub overflow: Overflow,
+    /// The silence of a peer after which it is sent a ping; `None` for none. Default 30 s.
+    pub ping_interval: Option<Duration>,
+    /// From a ping to the first byte that shows that the peer lives. Default 20 s.
+    pub pong_timeout: Duration,
+    /// For which no message may come or go before the connection is closed with 1001; pings and
+    /// pongs do not count. None by default.
+    pub idle_timeout: Option<Duration>,
+    /// For which the peer may take nothing of what is queued for it. Default 30 s.
+    pub write_timeout: Duration,
+    /// From our close frame to the end of the connection. Default 10 s.
+    pub close_timeout: Duration,
+    /// How the messages of those who have agreed to it are compressed; what they agree on is said
+    /// by the [`UpgradeOptions`](super::UpgradeOptions).
+    pub deflate: DeflateOptions,
+}
+
+impl Default for WebSocketOptions {
+    fn default() -> Self {
+        Self {
+            connections_max: 100_000,
+            messages: MessageLimits::default(),
+            output_bytes_max: 1024 * 1024,
+            overflow: Overflow::Refuse,
+            ping_interval: Some(Duration::from_secs(30)),
+            pong_timeout: Duration::from_secs(20),
+            idle_timeout: None,
+            write_timeout: Duration::from_secs(30),
+            close_timeout: Duration::from_secs(10),
+            deflate: DeflateOptions::default(),
+        }
+    }
+}
+
+/// What becomes of a connection whose output is full when a message is to be sent on it. The
+/// message itself is not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Overflow {
+    /// It lives on: whoever sends is told, and may send again when
+    /// [`WebSocketApp::drained`](super::WebSocketApp::drained) is called.
+    #[default]
+    Refuse,
+    /// It is closed with this code, behind what is queued; 1013 asks the peer to come back later.
+    Close(CloseCode),
+}

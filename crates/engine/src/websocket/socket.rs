@@ -1,0 +1,356 @@
+//! What may be done with one WebSocket.
+
+use super::app::{EndCause, Negotiated};
+use super::connection::{Connection, State};
+use super::options::{Overflow, WebSocketOptions};
+use super::random::Masks;
+use bytes::Bytes;
+use dwell_evloop::Token;
+use dwell_proto::websocket::{
+    Broadcast, CloseCode, Deflater, Deflaters, FrameHeader, Mask, MessageKind, Opcode, Role, encode,
+};
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// Why a message was not sent; nothing of it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SendError {
+    /// So much waits for the peer that no more is taken.
+    Full {
+        /// [`WebSocketOptions::output_bytes_max`].
+        limit: usize,
+        /// Bytes that wait.
+        queued: usize,
+    },
+    /// The connection is closing or gone.
+    Closed,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { limit, queued } => {
+                write!(out, "queued output exceeds {limit} bytes: {queued}")
+            }
+            Self::Closed => out.write_str("connection is closing or gone"),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// What sending needs that the connections of a loop share.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) deflaters: Deflaters,
+    pub(super) masks: Masks,
+}
+
+/// One WebSocket, for as long as a callback lasts.
+///
+/// Shape: what is sent in one callback is gathered and goes out together when it ends.
+#[derive(Debug)]
+pub struct WebSocketRef<'a> {
+    pub(super) token: Token,
+    pub(super) connection: &'a mut Connection,
+    pub(super) options: &'a WebSocketOptions,
+    pub(super) sending: &'a mut Sending,
+    pub(super) output: &'a mut Vec<u8>,
+    pub(super) now: Instant,
+}
+
+/// Shared messages up to this size are copied behind what was gathered; larger ones are written by
+/// reference.
+const COPY_BYTES_MAX: usize = 16 * 1024;
+/// Output that is gathered before it is written.
+const GATHERED_BYTES_MAX: usize = 64 * 1024;
+
+impl WebSocketRef<'_> {
+    /// Its name.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The app's own number of it.
+    pub fn tag(&self) -> u64 {
+        self.connection.tag
+    }
+
+    /// Gives it a number of the app's own.
+    pub fn set_tag(&mut self, tag: u64) {
+        self.connection.tag = tag;
+    }
+
+    /// What the handshake came to.
+    pub fn negotiated(&self) -> Negotiated {
+        self.connection.negotiated
+    }
+
+    /// Sends a text message.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn text(&mut self, text: &str) -> Result<(), SendError> {
+        self.send(MessageKind::Text, text.as_bytes())
+    }
+
+    /// Sends a binary message.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn binary(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.send(MessageKind::Binary, payload)
+    }
+
+    /// Sends a message, compressed where that was agreed on and makes it shorter.
+    ///
+    /// Shape: text must be UTF-8, which is the caller's to know.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send(&mut self, kind: MessageKind, payload: &[u8]) -> Result<(), SendError> {
+        self.admit()?;
+        let mask = self.mask();
+        let Negotiated { role, deflate, .. } = self.connection.negotiated;
+        let deflater = deflate.and_then(|agreed| {
+            let window_bits = agreed.send_window_bits(role);
+            if agreed.sends_afresh(role) {
+                return self.sending.deflaters.with_window(window_bits);
+            }
+            let own = &mut self.connection.deflater;
+            if own.is_none() {
+                let options = &self.options.deflate;
+                *own = Deflater::with_context_takeover(options, window_bits).map(Box::new);
+            }
+            own.as_deref_mut()
+        });
+        match deflater {
+            Some(deflater) => {
+                encode::compressed_message(self.output, kind, payload, mask, deflater);
+            }
+            None => encode::message(self.output, kind, payload, mask),
+        }
+        self.spill_if_long();
+        Ok(())
+    }
+
+    /// Sends a message that goes to many, as it was encoded for all of them.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_shared(&mut self, message: &Broadcast) -> Result<(), SendError> {
+        if self.connection.negotiated.role == Role::Client {
+            // Each frame of a client has a mask of its own.
+            return self.send(message.kind(), message.payload());
+        }
+        let frame = self.shared_frame(message)?;
+        if frame.len() <= COPY_BYTES_MAX {
+            self.output.extend_from_slice(&frame);
+            self.spill_if_long();
+        } else {
+            let written = self.connection.stream.write_shared(self.output, frame);
+            self.wrote(written);
+        }
+        Ok(())
+    }
+
+    /// Sends one frame, or what the caller calls one: the order of fragments, and what is
+    /// compressed, is not looked at.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn frame(
+        &mut self,
+        opcode: Opcode,
+        fin: bool,
+        compressed: bool,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.admit()?;
+        let header = FrameHeader {
+            fin,
+            compressed,
+            opcode,
+            mask: self.mask(),
+            payload_len: payload.len() as u64,
+        };
+        encode::frame(self.output, header, payload);
+        self.spill_if_long();
+        Ok(())
+    }
+
+    /// Sends a ping; what of the payload goes beyond 125 bytes is left out.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn ping(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.has_room()?;
+        let mask = self.mask();
+        encode::ping(self.output, payload, mask);
+        Ok(())
+    }
+
+    /// Sends a pong that nobody asked for; pings are answered without it.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn pong(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.has_room()?;
+        let mask = self.mask();
+        encode::pong(self.output, payload, mask);
+        Ok(())
+    }
+
+    /// Closes it in order: a close frame goes out behind what is queued, and the peer's is waited
+    /// for. Messages that come meanwhile are dropped. Does nothing where it is closing already.
+    ///
+    /// Shape: a reason longer than 123 bytes is cut off between two characters.
+    ///
+    /// Source: RFC 6455 section 7.1.2.
+    pub fn close(&mut self, code: CloseCode, reason: &str) {
+        self.begin_close(Some(code), reason, EndCause::Closed);
+    }
+
+    /// As [`close`](Self::close), with an empty close frame.
+    pub fn close_without_code(&mut self) {
+        self.begin_close(None, "", EndCause::Closed);
+    }
+
+    /// Ends it without sending what is queued.
+    pub fn abort(&mut self) {
+        if self.connection.state != State::Ended {
+            self.connection.ending = None;
+            self.connection.end(EndCause::Aborted);
+        }
+    }
+
+    /// Stops reading, so that the peer's sending is held back by the kernel's window. Its silence
+    /// is not held against it meanwhile.
+    pub fn pause(&mut self) {
+        self.connection.paused = true;
+    }
+
+    /// Reads again.
+    pub fn resume(&mut self) {
+        self.connection.paused = false;
+    }
+
+    /// Whether reading is paused.
+    pub fn is_paused(&self) -> bool {
+        self.connection.paused
+    }
+
+    /// Bytes that wait for the socket to take them.
+    pub fn queued_bytes(&self) -> usize {
+        self.connection.stream.queued_bytes() + self.output.len()
+    }
+
+    /// Whether a message would be refused until the peer has taken some.
+    pub fn is_full(&self) -> bool {
+        self.queued_bytes() >= self.options.output_bytes_max
+    }
+
+    /// Whether it is on its way to its end.
+    pub fn is_closing(&self) -> bool {
+        self.connection.state != State::Open
+    }
+
+    /// The peer's address, asked of the system at each call; `None` when it is gone or unix.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.connection.stream.peer_address().ok().flatten()
+    }
+
+    /// The address of our end; `None` for a unix stream.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.connection.stream.local_address().ok().flatten()
+    }
+
+    /// As [`send_shared`](Self::send_shared), but at once and never by a copy.
+    pub(super) fn write_shared(&mut self, message: &Broadcast) -> Result<(), SendError> {
+        if self.connection.negotiated.role == Role::Client {
+            return self.send(message.kind(), message.payload());
+        }
+        let frame = self.shared_frame(message)?;
+        let written = self.connection.stream.write_shared(self.output, frame);
+        self.wrote(written);
+        Ok(())
+    }
+
+    /// The frame of a server for this connection, if there is room for it.
+    fn shared_frame(&mut self, message: &Broadcast) -> Result<Bytes, SendError> {
+        self.admit()?;
+        let deflate = self.connection.negotiated.deflate;
+        let frame = message.frame_for(deflate, &mut self.sending.deflaters);
+        Ok(frame.clone())
+    }
+
+    /// Writes a close frame; the peer's is to follow.
+    pub(super) fn begin_close(&mut self, code: Option<CloseCode>, reason: &str, cause: EndCause) {
+        if self.connection.state != State::Open {
+            return;
+        }
+        let mask = self.mask();
+        encode::close(self.output, code, reason, mask);
+        self.connection.ending(cause).sent = true;
+        self.connection.state = State::Closing;
+    }
+
+    /// Whether another message may be sent; one that may not has its consequences.
+    fn admit(&mut self) -> Result<(), SendError> {
+        let admitted = self.has_room();
+        match (admitted, self.options.overflow) {
+            (Ok(()), _) => self.connection.active = self.now,
+            (Err(SendError::Full { .. }), Overflow::Close(code)) => {
+                self.begin_close(Some(code), "output is full", EndCause::OutputFull);
+            }
+            (Err(_), _) => {}
+        }
+        admitted
+    }
+
+    /// Whether the connection is open and takes output.
+    fn has_room(&mut self) -> Result<(), SendError> {
+        if self.connection.state != State::Open {
+            return Err(SendError::Closed);
+        }
+        if self.is_full() {
+            self.spill();
+        }
+        if self.is_full() {
+            return Err(SendError::Full {
+                limit: self.options.output_bytes_max,
+                queued: self.queued_bytes(),
+            });
+        }
+        Ok(())
+    }
+
+    fn mask(&mut self) -> Option<Mask> {
+        let is_client = self.connection.negotiated.role == Role::Client;
+        is_client.then(|| self.sending.masks.draw())
+    }
+
+    fn spill_if_long(&mut self) {
+        if self.output.len() >= GATHERED_BYTES_MAX {
+            self.spill();
+        }
+    }
+
+    /// Writes what is gathered.
+    pub(super) fn spill(&mut self) {
+        if !self.output.is_empty() {
+            let written = self.connection.stream.write(self.output);
+            self.wrote(written);
+        }
+    }
+
+    fn wrote(&mut self, written: std::io::Result<()>) {
+        self.output.clear();
+        match written {
+            Ok(()) => self.connection.blocked |= !self.connection.stream.is_flushed(),
+            Err(error) => self.connection.end(EndCause::Failed(error.kind())),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The opening handshake, as an [`App`](crate::App) answers it.
+
+use super::app::{Delivery, Negotiated};
+use crate::{Body, Reply, Response};
+use dwell_proto::http1::RequestHead;
+use dwell_proto::websocket::{Acceptance, DeflateOptions, HandshakeError, Role, UpgradeRequest};
+use std::fmt;
+
+/// What a server agrees to in a handshake.
+#[derive(Clone, Copy, Debug)]
+pub struct UpgradeOptions<'a> {
+    /// The subprotocols that are spoken, the preferred one first; none by default. The first that
+    /// the client offers too is chosen, and none where it offers no such.
+    pub subprotocols: &'a [&'a str],
+    /// How permessage-deflate is agreed to; `None` for not at all. By default it is, without
+    /// context takeover on either side.
+    pub deflate: Option<DeflateOptions>,
+    /// Which pages may connect; by default those of the same host.
+    pub origin: OriginPolicy<'a>,
+    /// What the app is handed; whole messages by default.
+    pub delivery: Delivery,
+}
+
+impl Default for UpgradeOptions<'_> {
+    fn default() -> Self {
+        Self {
+            subprotocols: &[],
+            deflate: Some(DeflateOptions::default()),
+            origin: OriginPolicy::SameHost,
+            delivery: Delivery::Messages,
+        }
+    }
+}
+
+/// Which pages may connect.
+///
+/// Shape: browsers let any page connect anywhere, with the user's cookies. A client that is no
+/// browser names no origin, or any it likes.
+///
+/// Source: RFC 6455 section 10.2.
+#[derive(Clone, Copy, Default)]
+pub enum OriginPolicy<'a> {
+    /// Those whose origin has the host and port that the request is for, and clients that name no
+    /// origin.
+    #[default]
+    SameHost,
+    /// All.
+    Any,
+    /// Those for whose `Origin`, if there is one, this says true.
+    Check(&'a dyn Fn(Option<&[u8]>) -> bool),
+}
+
+impl fmt::Debug for OriginPolicy<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::SameHost => "SameHost",
+            Self::Any => "Any",
+            Self::Check(_) => "Check",
+        })
+    }
+}
+
+impl OriginPolicy<'_> {
+    fn admits(&self, origin: Option<&[u8]>, host: Option<&[u8]>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Check(check) => check(origin),
+            Self::SameHost => origin.is_none_or(|origin| {
+                let separator = b"://";
+                let start = origin
+                    .windows(separator.len())
+                    .position(|at| at == separator);
+                let authority = start.map(|start| &origin[start + separator.len()..]);
+                let same = authority.zip(host);
+                same.is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
+            }),
+        }
+    }
+}
+
+/// A handshake that was accepted: send it, and let the connection go.
+#[derive(Clone, Copy, Debug)]
+pub struct Upgrade<'a> {
+    acceptance: Acceptance<'a>,
+    delivery: Delivery,
+}
+
+/// A handshake that was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// It breaks a rule: 400, or 426 for another version of the protocol.
+    Handshake(HandshakeError),
+    /// The page it comes from may not connect: 403.
+    Origin,
+}
+
+/// Whether a request asks for WebSocket at all; if it does not, it is an ordinary one.
+pub fn is_upgrade(head: &RequestHead<'_, '_>) -> bool {
+    head.fields.has_token("upgrade", "websocket")
+}
+
+/// Judges the handshake in the head of a request.
+///
+/// ```
+/// use dwell_engine::websocket::{Negotiated, UpgradeOptions, upgrade};
+/// use dwell_engine::{Outcome, Reply, Request};
+///
+/// /// What an app's `request` does for its WebSocket route; `detached` then gives the connection
+/// /// and `Negotiated::from_bits(tag as u32)` to `WebSockets::adopt`.
+/// fn chat(request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
+///     match upgrade(request.head, &UpgradeOptions::default()) {
+///         Ok(upgrade) => {
+///             upgrade.send(reply, &[]);
+///             let tag = upgrade.negotiated().to_bits().into();
+///             Outcome::Detach { tag }
+///         }
+///         Err(rejection) => {
+///             rejection.send(reply);
+///             Outcome::Answered
+///         }
+///     }
+/// }
+/// ```
+///
+/// # Errors
+/// [`Rejection`]; send it.
+///
+/// Source: RFC 6455 section 4.2.
+pub fn upgrade<'a>(
+    head: &RequestHead<'_, '_>,
+    options: &UpgradeOptions<'a>,
+) -> Result<Upgrade<'a>, Rejection> {
+    let request = UpgradeRequest::check(head).map_err(Rejection::Handshake)?;
+    if !options.origin.admits(request.origin(), head.host) {
+        return Err(Rejection::Origin);
+    }
+    let mut spoken = options.subprotocols.iter().copied();
+    let mut acceptance = request.accept();
+    acceptance.subprotocol =
+        spoken.find(|spoken| request.subprotocols().any(|offered| offered == *spoken));
+    acceptance.deflate = options
+        .deflate
+        .and_then(|deflate| request.negotiate_deflate(&deflate));
+    Ok(Upgrade {
+        acceptance,
+        delivery: options.delivery,
+    })
+}
+
+impl<'a> Upgrade<'a> {
+    /// The subprotocol that was chosen.
+    pub fn subprotocol(&self) -> Option<&'a str> {
+        self.acceptance.subprotocol
+    }
+
+    /// What the connection is to be adopted with.
+    pub fn negotiated(&self) -> Negotiated {
+        Negotiated {
+            role: Role::Server,
+            deflate: self.acceptance.deflate,
+            delivery: self.delivery,
+        }
+    }
+
+    /// The status of the answer: 101.
+    pub fn status(&self) -> u16 {
+        101
+    }
+
+    /// Calls `field` with the name and value of each field of the answer.
+    pub fn for_each_field(&self, field: impl FnMut(&'static str, &[u8])) {
+        self.acceptance.for_each_field(field);
+    }
+
+    /// Sends the answer, with further fields of the app's own. The outcome of the request is then
+    /// [`Outcome::Detach`](crate::Outcome::Detach).
+    pub fn send(&self, reply: &mut Reply<'_>, fields: &[(&str, &[u8])]) {
+        let mut owned = Vec::new();
+        self.for_each_field(|name, value| owned.push((name, value.to_vec())));
+        let own = owned.iter().map(|(name, value)| (*name, value.as_slice()));
+        let all: Vec<_> = own.chain(fields.iter().copied()).collect();
+        reply.send(&Response {
+            status: self.status(),
+            fields: &all,
+            body: Body::Empty,
+        });
+    }
+}
+
+impl Rejection {
+    /// The status of the answer: 400, 403 or 426.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Handshake(error) => error.status(),
+            Self::Origin => 403,
+        }
+    }
+
+    /// The fields of the answer.
+    pub fn fields(self) -> &'static [(&'static str, &'static [u8])] {
+        match self {
+            Self::Handshake(error) => error.fields(),
+            Self::Origin => &[],
+        }
+    }
+
+    /// Sends the answer.
+    pub fn send(self, reply: &mut Reply<'_>) {
+        let body = format!("{self}\n");
+        let content_type = [("Content-Type", &b"text/plain; charset=utf-8"[..])];
+        let fields = self.fields().iter().chain(&content_type);
+        let fields: Vec<_> = fields.copied().collect();
+        reply.send(&Response {
+            status: self.status(),
+            fields: &fields,
+            body: Body::Slice(body.as_bytes()),
+        });
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handshake(error) => error.fmt(out),
+            Self::Origin => out.write_str("origin may not connect"),
+        }
+    }
+}
+
+impl std::error::Error for Rejection {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_origin_of_another_host_is_refused() {
+        let host = Some(&b"example.org:8000"[..]);
+        let policy = OriginPolicy::SameHost;
+        assert!(policy.admits(None, host));
+        assert!(policy.admits(Some(b"http://Example.org:8000"), host));
+        assert!(policy.admits(Some(b"https://example.org:8000"), host));
+        for origin in [
+            "http://example.org",
+            "http://evil.example",
+            "http://example.org:8000.evil.example",
+            "null",
+            "",
+        ] {
+            assert!(!policy.admits(Some(origin.as_bytes()), host), "{origin}");
+        }
+        assert!(OriginPolicy::Any.admits(Some(b"null"), host));
+        let check = |origin: Option<&[u8]>| origin == Some(b"app://mine");
+        assert!(OriginPolicy::Check(&check).admits(Some(b"app://mine"), host));
+        assert!(!OriginPolicy::Check(&check).admits(None, host));
+    }
+}

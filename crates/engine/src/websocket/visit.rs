@@ -1,0 +1,430 @@
+//! What one WebSocket does next.
+//!
+//! | state | leaves it when |
+//! |---|---|
+//! | `Open` | we close: `Closing`; the peer closes, ends its side or errs: `Flushing` |
+//! | `Closing` | the peer's close frame comes, or the end of its side: `Flushing` |
+//! | `Flushing` | all output is out: `Lingering` where the peer may still send, else `Ended` |
+//! | `Lingering` | the peer has ended its side: `Ended` |
+//!
+//! Any of them goes to `Ended` by a failure, a deadline or an abort.
+
+use super::app::{Control, EndCause, WebSocketApp};
+use super::connection::{Connection, Incoming, State, Waits};
+use super::options::WebSocketOptions;
+use super::socket::{Sending, WebSocketRef};
+use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Token};
+use dwell_proto::websocket::{Close, CloseCode, Inflater, PeerError, Role};
+use std::time::Duration;
+
+/// Reads of one visit, so that a peer that floods leaves the turn to others.
+const READS_PER_VISIT: usize = 4;
+
+/// What the connections of a loop share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) inflater: Inflater,
+    pub(super) sending: Sending,
+}
+
+/// One connection with all that acting on it needs, looked up once for an event.
+pub(super) struct Visit<'v, A> {
+    pub(super) context: &'v mut Context,
+    pub(super) app: &'v mut A,
+    pub(super) connection: &'v mut Connection,
+    pub(super) token: Token,
+    pub(super) options: &'v WebSocketOptions,
+    pub(super) shared: &'v mut Shared,
+    /// What this visit sends.
+    pub(super) output: Vec<u8>,
+    /// The socket has taken queued output.
+    pub(super) progressed: bool,
+}
+
+impl<A: WebSocketApp> Visit<'_, A> {
+    /// The socket is ready, or its turn has come again.
+    pub(super) fn ready(&mut self, readiness: Readiness) {
+        let connection = &mut *self.connection;
+        connection.unread |= readiness.is_readable();
+        connection.peer_closed |= readiness.is_read_closed();
+        if readiness.is_writable() {
+            self.flush();
+        }
+        if self.connection.state == State::Lingering {
+            self.discard();
+            return;
+        }
+        self.read();
+        if readiness.is_hangup() && !self.reads() && self.connection.state == State::Open {
+            // Nobody is left to write to, and what is unread is not wanted.
+            self.connection
+                .end(EndCause::Failed(std::io::ErrorKind::ConnectionReset));
+        }
+    }
+
+    /// The deadline has passed.
+    pub(super) fn expired(&mut self) {
+        match (self.connection.waits, self.connection.state) {
+            (Waits::Output, _) => self.connection.end(EndCause::WriteTimeout),
+            (Waits::End, State::Closing) => {
+                self.connection.ending(EndCause::CloseTimeout).cause = EndCause::CloseTimeout;
+                self.connection.state = State::Ended;
+            }
+            (Waits::End, _) => self.connection.state = State::Ended,
+            (Waits::Peer | Waits::Pong, _) => self.silence(),
+        }
+    }
+
+    /// Does what is left to do, and tells what is owed to the app.
+    pub(super) fn settle(&mut self) {
+        self.socket().spill();
+        if self.connection.is_drained() {
+            self.connection.blocked = false;
+            if self.connection.state == State::Open {
+                self.call(A::drained);
+            }
+        }
+        self.rest();
+    }
+
+    /// Reads and hands over, as long as there is input and room for what it brings about.
+    fn read(&mut self) {
+        for _ in 0..READS_PER_VISIT {
+            if !self.reads() || !self.connection.has_input() {
+                return;
+            }
+            let mut input = self.context.take_input();
+            self.read_into(&mut input);
+            self.context.return_input(input);
+        }
+    }
+
+    /// Reads once behind the kept tail and hands over what is complete.
+    fn read_into(&mut self, input: &mut [u8]) {
+        let mut tail = std::mem::take(&mut self.connection.tail);
+        if tail.len() > input.len() / 2 {
+            // There is much left of what came earlier: that first.
+            let used = self.decode(&mut tail);
+            if used < tail.len() {
+                tail.drain(..used);
+                self.connection.tail = tail;
+            }
+        } else {
+            input[..tail.len()].copy_from_slice(&tail);
+            if let Some(filled) = self.fill(input, tail.len()) {
+                let used = self.decode(&mut input[..filled]);
+                self.connection.keep(tail, &input[used..filled]);
+            }
+        }
+        let is_over = self.connection.is_at_end() && !self.connection.tail_waits;
+        if is_over && self.connection.is_listening() {
+            self.connection.ending(EndCause::Lost);
+            self.connection.state = State::Flushing;
+        }
+    }
+
+    /// Reads behind the first `kept` bytes of `input`; returns how much it holds then, or nothing
+    /// after a failure.
+    fn fill(&mut self, input: &mut [u8], kept: usize) -> Option<usize> {
+        let connection = &mut *self.connection;
+        if !connection.unread {
+            return Some(kept);
+        }
+        let read = match connection.stream.read(&mut input[kept..]) {
+            Ok(ReadOutcome::More(read)) => read,
+            Ok(ReadOutcome::Drained(read)) => {
+                // What was sent before the end has come with the news of it.
+                connection.unread = false;
+                read
+            }
+            Ok(ReadOutcome::WouldBlock) => {
+                connection.unread = false;
+                0
+            }
+            Ok(ReadOutcome::Closed) => {
+                connection.unread = false;
+                connection.peer_closed = true;
+                0
+            }
+            Err(error) => {
+                connection.end(EndCause::Failed(error.kind()));
+                return None;
+            }
+        };
+        if read > 0 {
+            connection.heard = self.context.now();
+            if connection.waits == Waits::Pong {
+                self.await_peer();
+            }
+        }
+        Some(kept + read)
+    }
+
+    /// Takes apart what there is, as far as it may be handed over; says how much that used.
+    fn decode(&mut self, input: &mut [u8]) -> usize {
+        let mut inflater = self.take_inflater();
+        let mut used = 0;
+        let fault = loop {
+            if !self.reads() {
+                self.connection.tail_waits = used < input.len();
+                break None;
+            }
+            let decoder = &mut self.connection.decoder;
+            match decoder.decode(&mut input[used..], &self.options.messages, &mut inflater) {
+                Ok((consumed, incoming)) => {
+                    used += consumed;
+                    let Some(incoming) = incoming else {
+                        self.connection.tail_waits = false;
+                        break None;
+                    };
+                    self.hand_over(incoming);
+                }
+                Err(error) => break Some(error),
+            }
+        };
+        self.return_inflater(inflater);
+        if let Some(error) = fault {
+            self.fail(error);
+        }
+        if !matches!(self.connection.state, State::Open | State::Closing) {
+            self.connection.tail_waits = false;
+            return input.len();
+        }
+        used
+    }
+
+    fn hand_over(&mut self, incoming: Incoming<'_>) {
+        let is_open = self.connection.state == State::Open;
+        match incoming {
+            Incoming::Close(close) => self.closed_by_peer(close),
+            // We have closed, and wait for nothing but the peer's close frame.
+            _ if !is_open => {}
+            Incoming::Message(message) => {
+                self.connection.active = self.context.now();
+                self.call(|app, context, socket| app.message(context, socket, message));
+            }
+            Incoming::Frame(part) => {
+                self.connection.active = self.context.now();
+                self.call(|app, context, socket| app.frame(context, socket, part));
+            }
+            Incoming::Ping(payload) => {
+                // There is room: it was looked for before this was decoded.
+                let _ = self.socket().pong(payload);
+                let control = Control::Ping(payload);
+                self.call(|app, context, socket| app.control(context, socket, control));
+            }
+            Incoming::Pong(payload) => {
+                let control = Control::Pong(payload);
+                self.call(|app, context, socket| app.control(context, socket, control));
+            }
+        }
+    }
+
+    /// The peer's close frame came: answers it where ours is not out yet.
+    fn closed_by_peer(&mut self, close: Close<'_>) {
+        self.socket().begin_close(close.code, "", EndCause::Peer);
+        let ending = self.connection.ending(EndCause::Peer);
+        ending.received = true;
+        ending.code = close.code;
+        ending.reason = close.reason.into();
+        self.connection.state = State::Flushing;
+        let Close { code, reason } = close;
+        let control = Control::Close { code, reason };
+        self.call(|app, context, socket| app.control(context, socket, control));
+    }
+
+    /// The peer cannot be understood any more: tells it why, and ends.
+    ///
+    /// Source: RFC 6455 section 7.1.7.
+    fn fail(&mut self, error: PeerError) {
+        if self.connection.state == State::Open {
+            let reason = error.to_string();
+            let cause = EndCause::Protocol(error);
+            self.socket()
+                .begin_close(Some(error.close_code()), &reason, cause);
+        }
+        self.connection.state = State::Flushing;
+    }
+
+    /// Nothing came for as long as the deadline said when it was set.
+    fn silence(&mut self) {
+        if self.is_idle() {
+            let (code, cause) = (CloseCode::GOING_AWAY, EndCause::IdleTimeout);
+            self.socket().begin_close(Some(code), "idle", cause);
+            return;
+        }
+        let now = self.context.now();
+        if self.connection.paused {
+            // What it says is not listened to.
+            self.connection.heard = now;
+        }
+        let silent = now.duration_since(self.connection.heard);
+        let is_due = |timeout: Option<Duration>| timeout.is_some_and(|timeout| silent >= timeout);
+        if self.connection.waits == Waits::Pong && !self.connection.paused {
+            self.connection.end(EndCause::PongTimeout);
+        } else if is_due(self.options.ping_interval) {
+            // There is room, as no output is queued.
+            let _ = self.socket().ping(b"");
+            self.connection.waits = Waits::Pong;
+            self.context.arm(self.token, self.options.pong_timeout);
+        } else {
+            self.await_peer();
+        }
+    }
+
+    fn take_inflater(&mut self) -> Inflater {
+        std::mem::take(match self.connection.inflater.as_deref_mut() {
+            Some(own) => own,
+            None => &mut self.shared.inflater,
+        })
+    }
+
+    fn return_inflater(&mut self, inflater: Inflater) {
+        match self.connection.inflater.as_deref_mut() {
+            Some(own) => *own = inflater,
+            None => self.shared.inflater = inflater,
+        }
+    }
+
+    fn call<T>(
+        &mut self,
+        callback: impl FnOnce(&mut A, &mut Context, &mut WebSocketRef<'_>) -> T,
+    ) -> T {
+        let mut socket = WebSocketRef {
+            token: self.token,
+            connection: self.connection,
+            options: self.options,
+            sending: &mut self.shared.sending,
+            output: &mut self.output,
+            now: self.context.now(),
+        };
+        callback(self.app, self.context, &mut socket)
+    }
+}
+
+impl<A> Visit<'_, A> {
+    /// What may be done with the connection.
+    pub(super) fn socket(&mut self) -> WebSocketRef<'_> {
+        WebSocketRef {
+            token: self.token,
+            connection: self.connection,
+            options: self.options,
+            sending: &mut self.shared.sending,
+            output: &mut self.output,
+            now: self.context.now(),
+        }
+    }
+
+    /// Writes what was sent, and decides what the connection waits for.
+    pub(super) fn rest(&mut self) {
+        self.socket().spill();
+        if self.connection.state == State::Flushing && self.connection.stream.is_flushed() {
+            self.finish();
+        }
+        self.time();
+        if self.connection.has_input() && self.reads() {
+            self.context.again(self.token, Readiness::default());
+        }
+    }
+
+    /// Whether input is taken: there is room for the answers it may bring about.
+    fn reads(&mut self) -> bool {
+        let has_room = self.connection.state == State::Closing || !self.socket().is_full();
+        self.connection.is_listening() && has_room
+    }
+
+    /// The socket takes output again.
+    fn flush(&mut self) {
+        let connection = &mut *self.connection;
+        let before = connection.stream.queued_bytes();
+        if before == 0 {
+            return;
+        }
+        match connection.stream.flush() {
+            Ok(Flushed::All | Flushed::Blocked) => {}
+            Ok(Flushed::More) => self.context.again(self.token, Readiness::WRITABLE),
+            Err(error) => connection.end(EndCause::Failed(error.kind())),
+        }
+        self.progressed |= connection.stream.queued_bytes() < before;
+    }
+
+    /// The last output is out.
+    ///
+    /// Source: RFC 6455 section 7.1.1: the server is the one that closes.
+    fn finish(&mut self) {
+        let connection = &mut *self.connection;
+        let is_mutual = connection
+            .ending
+            .as_ref()
+            .is_some_and(|ending| ending.received);
+        let is_client = connection.negotiated.role == Role::Client;
+        let waits_for_server = is_client && is_mutual;
+        let failed = !waits_for_server && connection.stream.shutdown_write().is_err();
+        let nothing_comes = is_mutual && !is_client && !connection.unread;
+        if failed || nothing_comes || connection.is_at_end() {
+            connection.state = State::Ended;
+        } else {
+            connection.state = State::Lingering;
+            self.discard();
+        }
+    }
+
+    /// Reads what a lingering peer still sends, so that closing does not reset the output away.
+    fn discard(&mut self) {
+        let connection = &mut *self.connection;
+        let mut input = self.context.take_input();
+        match connection.stream.read(&mut input) {
+            Ok(ReadOutcome::More(_)) => self.context.again(self.token, Readiness::READABLE),
+            Ok(ReadOutcome::Drained(_) | ReadOutcome::WouldBlock) if !connection.peer_closed => {
+                connection.unread = false;
+            }
+            Ok(_) | Err(_) => connection.state = State::Ended,
+        }
+        self.context.return_input(input);
+    }
+
+    /// Sets the deadline where what it is for has changed.
+    ///
+    /// Shape: input alone sets none: that it came is noted, and looked at when the deadline comes.
+    pub(super) fn time(&mut self) {
+        let is_flushed = self.connection.stream.is_flushed();
+        let (wanted, timeout) = match self.connection.state {
+            State::Ended => return,
+            State::Open if is_flushed => {
+                if matches!(self.connection.waits, Waits::Output | Waits::End) {
+                    self.await_peer();
+                }
+                return;
+            }
+            State::Open => (Waits::Output, self.options.write_timeout),
+            _ => (Waits::End, self.options.close_timeout),
+        };
+        let goes_on = self.progressed && wanted == Waits::Output;
+        if self.connection.waits != wanted || goes_on {
+            self.connection.waits = wanted;
+            self.context.arm(self.token, timeout);
+        }
+    }
+
+    /// Waits for a sign of life or a message, whatever is due first.
+    fn await_peer(&mut self) {
+        self.connection.waits = Waits::Peer;
+        let now = self.context.now();
+        let left = |timeout: Option<Duration>, since| {
+            timeout.map(|timeout| timeout.saturating_sub(now.duration_since(since)))
+        };
+        let ping = left(self.options.ping_interval, self.connection.heard);
+        let idle = left(self.options.idle_timeout, self.connection.active);
+        match ping.into_iter().chain(idle).min() {
+            Some(timeout) => self.context.arm(self.token, timeout),
+            None => self.context.disarm(self.token),
+        }
+    }
+
+    /// Whether no message came or went for too long.
+    fn is_idle(&self) -> bool {
+        let since = self.context.now().duration_since(self.connection.active);
+        let timeout = self.options.idle_timeout;
+        timeout.is_some_and(|timeout| since >= timeout)
+    }
+}
