@@ -91,7 +91,7 @@ impl Wake for Witness {
 /// The histogram of lateness on a machine that is never busy: the clock moves by milliseconds.
 #[test]
 fn lateness_lies_between_nothing_and_two_ticks() {
-    const COUNT: u32 = if cfg!(miri) { 50 } else { 2000 };
+    const COUNT: u32 = if cfg!(miri) { 10 } else { 2000 };
     let clock = ManualClock::install();
     let now_ms = Arc::new(AtomicU32::new(0));
     let running: Vec<_> = (0..COUNT)
@@ -464,7 +464,7 @@ fn config() -> ProptestConfig {
     if cfg!(miri) {
         ProptestConfig {
             failure_persistence: None,
-            ..ProptestConfig::with_cases(5)
+            ..ProptestConfig::with_cases(1)
         }
     } else {
         ProptestConfig::with_cases(200)

@@ -126,7 +126,7 @@ fn a_thread_that_ends_may_still_drop_and_arm_timers() {
 
 #[test]
 fn no_timer_of_a_thousand_is_early() {
-    const COUNT: usize = if cfg!(miri) { 40 } else { 1000 };
+    const COUNT: usize = if cfg!(miri) { 8 } else { 1000 };
     let (sender, reports) = mpsc::channel();
     let start = Instant::now();
     let mut state = 7_u64;

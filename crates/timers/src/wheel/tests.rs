@@ -155,7 +155,7 @@ const STARTS: [u32; 8] = [
     u32::MAX,
 ];
 
-const SEEDS: u64 = if cfg!(miri) { 8 } else { 4000 };
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 4000 };
 
 fn random_step(state: &mut u64) -> Step {
     let mut draw = || {
@@ -199,7 +199,7 @@ fn config() -> ProptestConfig {
     if cfg!(miri) {
         ProptestConfig {
             failure_persistence: None,
-            ..ProptestConfig::with_cases(5)
+            ..ProptestConfig::with_cases(2)
         }
     } else {
         ProptestConfig::default()
@@ -243,8 +243,8 @@ fn records_in_buckets(wheel: &Wheel) -> usize {
 /// leaves behind must not pile up until their hour comes.
 #[test]
 fn alternating_durations_do_not_leak() {
-    const IDS: u32 = if cfg!(miri) { 50 } else { 2000 };
-    const TICKS: u32 = if cfg!(miri) { 10_000 } else { 200_000 };
+    const IDS: u32 = if cfg!(miri) { 20 } else { 2000 };
+    const TICKS: u32 = if cfg!(miri) { 2_000 } else { 200_000 };
     let start = u32::MAX - TICKS / 2;
     let mut wheel = Wheel::new(Tick::new(start));
     let mut worst = 0;
