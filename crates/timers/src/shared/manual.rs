@@ -48,8 +48,8 @@ impl ManualClock {
     /// Moves the clock on, and fires on this thread what becomes due, in order of tick.
     ///
     /// Shape: what a woken task arms counts from the tick it was woken in.
-    /// Units: nanoseconds; ticks are 10 ms long and begin somewhere. The clock ends after 292 years,
-    /// and stands still there.
+    /// Units: nanoseconds; ticks are 10 ms long and begin somewhere. The clock ends after 292
+    /// years, and stands still there.
     pub fn advance(&self, duration: Duration) {
         let target_ns = clock::after(clock::now_ns(), duration);
         let mut fired = Vec::new();
