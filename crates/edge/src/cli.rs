@@ -2,6 +2,8 @@
 
 use crate::config::FlagValue;
 use crate::mc::McArguments;
+use crate::store_command::StoreArguments;
+use crate::top::TopArguments;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -29,6 +31,11 @@ pub enum Command {
     /// Start on the embedded store with a page that shows a poll being answered
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(CommonArguments),
+    /// Serve the embedded store alone, with memcached's flags
+    Store(Box<StoreArguments>),
+    /// Show what a store does: its hottest keys, waits, memory and commands
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArguments),
     /// Ask memcached servers: get, set, stats, ping, bench and more
     Mc(McArguments),
     /// Read a configuration file and say what it means, or list every mistake in it
@@ -190,6 +197,8 @@ Examples:
       Your app on port 3000 sets keys such as /poll/alice on 127.0.0.1:11211, and its
       clients poll http://127.0.0.1:8080/poll/alice. What has no value goes to the app.
   dwell serve --config dwell.toml
+  dwell store -m 256 -p 11211
+      The embedded store alone, in the place of a memcached.
   dwell check dwell.toml
 
 `dwell serve --help` has all flags. docs/configuration.md has every option.";
@@ -214,6 +223,16 @@ Examples:
       Then open http://127.0.0.1:8080/ and run:
       printf 'set /poll/demo 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc 127.0.0.1 11211
   dwell demo --listen 127.0.0.1:8000 --store 127.0.0.1:11311";
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  dwell top
+      The store on 127.0.0.1:11211, until q is pressed.
+  dwell top 127.0.0.1:11311 --interval 2
+  dwell top --once
+      One look as plain text.
+
+Exit status: 0, or 1 when the store does not answer.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -284,6 +303,10 @@ mod tests {
             assert!(help.contains(word), "`{word}` is not in\n{help}");
         }
         for part in command.get_subcommands_mut() {
+            if part.get_name() == "store" {
+                // Its help is memcached's.
+                continue;
+            }
             let help = part.render_long_help().to_string();
             assert!(help.contains("Examples:"), "{help}");
             assert!(help.lines().all(|line| line.len() <= 100), "{help}");

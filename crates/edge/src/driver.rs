@@ -167,6 +167,11 @@ impl EdgeLoop {
 
     /// Does what the fleet was told; an order that is followed already changes nothing.
     fn follow_order(&mut self, context: &mut Context) {
+        let is_shutdown_asked = |server: &StoreServer| server.is_shutdown_asked();
+        if self.draining.is_none() && self.store_server.as_ref().is_some_and(is_shutdown_asked) {
+            tracing::info!("ending, as a memcached client asks");
+            self.fleet.give(Order::Drain);
+        }
         match self.fleet.order() {
             Order::Serve => {}
             Order::Drain => self.begin_drain(context),

@@ -8,6 +8,7 @@
 mod admin;
 pub mod cli;
 pub mod config;
+pub mod daemon;
 pub mod demo;
 mod descriptors;
 mod driver;
@@ -17,5 +18,8 @@ pub mod mc;
 pub mod metrics;
 mod polls;
 pub mod server;
+pub mod snapshot;
+pub mod store_command;
 pub mod store_server;
+pub mod top;
 pub mod upstream;

@@ -4,17 +4,77 @@
 use clap::Parser;
 use dwell_edge::cli::{CheckArguments, Command, CommandLine};
 use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
-use dwell_edge::{log, mc, server};
+use dwell_edge::daemon::{self, PidFile};
+use dwell_edge::store_command::{StoreArguments, StoreRequest};
+use dwell_edge::{log, mc, server, top};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match CommandLine::parse().command {
+    // A link of that name stands in for the program of that name.
+    let mut words: Vec<_> = std::env::args_os().collect();
+    let name = words.first().and_then(|path| Path::new(path).file_name());
+    if name.is_some_and(|name| name == "memcached") {
+        words.insert(1, "store".into());
+    }
+    match CommandLine::parse_from(words).command {
         Command::Serve(arguments) => serve(arguments.config.as_deref(), &arguments.flags(), false),
         Command::Demo(arguments) => serve(None, &arguments.flags(), true),
+        Command::Store(arguments) => store(&arguments),
+        Command::Top(arguments) => match top::run(&arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                say(&mut io::stderr(), &format!("dwell top: {error}\n"));
+                ExitCode::FAILURE
+            }
+        },
         Command::Mc(arguments) => mc::run(&arguments),
         Command::Check(arguments) => check(&arguments),
+    }
+}
+
+fn store(arguments: &StoreArguments) -> ExitCode {
+    let plan = match arguments.request() {
+        Ok(StoreRequest::Print(text)) => return say(&mut io::stdout(), &text),
+        Ok(StoreRequest::Serve(plan)) => plan,
+        Err(error) => {
+            say(&mut io::stderr(), &format!("dwell store: {error}\n"));
+            return ExitCode::from(STATUS_WRONG_CONFIGURATION);
+        }
+    };
+    if plan.is_daemon && !daemon::is_daemon() {
+        return match daemon::start(&plan.config) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                say(&mut io::stderr(), &format!("dwell store: {error}\n"));
+                ExitCode::FAILURE
+            }
+        };
+    }
+    log::start(&plan.config.log);
+    if !plan.ignored.is_empty() {
+        tracing::warn!("these mean nothing here: {}", plan.ignored.join("; "));
+    }
+    let pid_file = match plan.pid_file.map(PidFile::write).transpose() {
+        Ok(file) => file,
+        Err(error) => {
+            say(&mut io::stderr(), &format!("dwell store: {error}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let status = ended(server::run(plan.config, false));
+    drop(pid_file);
+    status
+}
+
+fn ended(result: Result<(), server::RunError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&mut io::stderr(), &format!("dwell: {error}\n"));
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -24,13 +84,7 @@ fn serve(file: Option<&Path>, flags: &[FlagValue], demo: bool) -> ExitCode {
         Err(error) => return wrong(&error),
     };
     log::start(&config.log);
-    match server::run(config, demo) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&mut io::stderr(), &format!("dwell: {error}\n"));
-            ExitCode::FAILURE
-        }
-    }
+    ended(server::run(config, demo))
 }
 
 fn check(arguments: &CheckArguments) -> ExitCode {

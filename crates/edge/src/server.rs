@@ -1,5 +1,7 @@
 //! Starting and ending the process: listeners, loops, signals.
 
+mod store;
+
 use crate::admin::Admin;
 use crate::config::{Config, PeerAddress, share};
 use crate::descriptors;
@@ -8,17 +10,18 @@ use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::{Journal, Polls, Source};
-use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreServerLimits, StoreService};
+use crate::snapshot::SnapshotError;
+use crate::store_server::{Kinds as StoreKinds, Listening, StoreServer, StoreService};
 use crate::upstream::{Upstream, UpstreamOptions};
 use dwell_engine::{Http, Limits};
 use dwell_evloop::{Context, EventLoop, ListenOptions, Listener, Sender, bind_group};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_proto::http1::HeadLimits;
-use dwell_proto::memcache::RequestLimits;
-use dwell_store::{Notify, Store, StoreConfig, WatcherId};
+use dwell_store::{Notify, WatcherId};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use std::{fmt, io, thread};
@@ -36,6 +39,22 @@ pub enum RunError {
         /// What the system says.
         source: io::Error,
     },
+    /// A unix socket cannot be listened on.
+    ListenUnix {
+        /// Its path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file of names and passwords cannot be used.
+    AuthFile {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The snapshot cannot be read or written.
+    Snapshot(SnapshotError),
     /// The name of a server has no address.
     Resolve {
         /// The name as configured.
@@ -74,6 +93,21 @@ impl fmt::Display for RunError {
             } => {
                 write!(f, "cannot listen on {address} ({option}): {source}")
             }
+            Self::ListenUnix { path, source } => {
+                write!(
+                    f,
+                    "cannot listen on {} (store.unix_socket): {source}",
+                    path.display()
+                )
+            }
+            Self::AuthFile { path, reason } => {
+                write!(
+                    f,
+                    "cannot use {} (store.auth_file): {reason}",
+                    path.display()
+                )
+            }
+            Self::Snapshot(error) => error.fmt(f),
             Self::Resolve {
                 name,
                 option,
@@ -90,10 +124,13 @@ impl std::error::Error for RunError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Listen { source, .. }
+            | Self::ListenUnix { source, .. }
             | Self::Resolve { source, .. }
             | Self::AccessLog(source)
             | Self::Loop(source) => Some(source),
             Self::Memcached(error) => Some(error),
+            Self::Snapshot(error) => error.source(),
+            Self::AuthFile { .. } => None,
         }
     }
 }
@@ -116,6 +153,8 @@ struct Server {
     access: Option<AccessLog>,
     loops: Vec<(EventLoop<Message>, EdgeLoop)>,
     fleet: Arc<Fleet>,
+    config: Arc<Config>,
+    service: Option<Arc<StoreService>>,
 }
 
 /// Tells the loops of changes in the embedded store, each by its inbox.
@@ -136,7 +175,8 @@ impl Notify for Inboxes {
 /// The listeners of all loops, bound before anything runs.
 struct Bound {
     clients: Vec<Vec<Listener>>,
-    store: Vec<Listener>,
+    store: Vec<Vec<Listener>>,
+    store_at: Listening,
     admin: Option<Listener>,
 }
 
@@ -153,14 +193,6 @@ impl Server {
             .collect::<io::Result<Vec<_>>>()
             .map_err(RunError::Loop)?;
         let everyone: Vec<_> = event_loops.iter().map(EventLoop::sender).collect();
-        let store = config.uses_embedded_store().then(|| {
-            let options = StoreConfig {
-                bytes_max: config.store.bytes_max,
-                item_bytes_max: config.store.item_bytes_max,
-                ..StoreConfig::default()
-            };
-            Arc::new(Store::new(&options, Box::new(Inboxes(everyone.clone()))))
-        });
         let names = config
             .memcached
             .servers
@@ -171,23 +203,11 @@ impl Server {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |now| now.as_secs());
         let metrics = Arc::new(Metrics::new(loops, names, started));
-        let service = store.map(|store| {
-            let limits = StoreServerLimits {
-                connections_max: config.store.connections_max,
-                bytes_max: config.store.bytes_max,
-                request: RequestLimits {
-                    item_bytes_max: config.store.item_bytes_max,
-                    ..RequestLimits::default()
-                },
-                ..StoreServerLimits::default()
-            };
-            StoreService::new(
-                store,
-                limits,
-                Arc::clone(&metrics),
-                u32::try_from(started).unwrap_or(u32::MAX),
-            )
-        });
+        let now = u32::try_from(started).unwrap_or(u32::MAX);
+        let service = store::service(&config, Box::new(Inboxes(everyone.clone())), &metrics, now)?;
+        if let Some(service) = &service {
+            service.listens(std::mem::take(&mut bound.store_at));
+        }
         let access = AccessLog::open(&config.log.access, loops, metrics.of_process())
             .map_err(RunError::AccessLog)?;
         let parts = Parts {
@@ -208,6 +228,8 @@ impl Server {
             access: parts.access,
             loops: ready,
             fleet: parts.fleet,
+            config: parts.config,
+            service: parts.service,
         })
     }
 
@@ -215,6 +237,7 @@ impl Server {
     /// fails stops the others.
     fn run(self) -> Result<(), RunError> {
         let (_access, fleet) = (self.access, self.fleet);
+        let (config, service) = (self.config, self.service);
         let mut loops = self.loops.into_iter();
         let Some((mut first, edge)) = loops.next() else {
             return Ok(());
@@ -237,7 +260,10 @@ impl Server {
             let panicked = |_| Err(io::Error::other("a loop panicked"));
             result = result.and(thread.join().unwrap_or_else(panicked));
         }
-        result.map_err(RunError::Loop)
+        let result = result.map_err(RunError::Loop);
+        // What a failed loop leaves is still worth keeping.
+        let saved = service.map_or(Ok(()), |service| store::save(&config, &service));
+        result.and(saved)
     }
 }
 
@@ -282,17 +308,14 @@ impl Bound {
     fn bind(config: &Config, loops: usize, demo: bool) -> Result<Self, RunError> {
         let mut clients: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
         for &address in &config.server.listen {
-            let group = listen(address, loops, "--listen", demo)?;
+            let group = listen(address, loops, ListenOptions::default(), "--listen", demo)?;
             for (of_loop, listener) in clients.iter_mut().zip(group) {
                 of_loop.push(listener);
             }
         }
-        let store = match config.store.listen.filter(|_| config.uses_embedded_store()) {
-            Some(address) => listen(address, loops, "--store", demo)?,
-            None => Vec::new(),
-        };
+        let (store, store_at) = store::bind(config, loops, demo)?;
         let admin = match config.server.admin {
-            Some(address) => listen(address, 1, "--admin", demo)?.pop(),
+            Some(address) => listen(address, 1, ListenOptions::default(), "--admin", demo)?.pop(),
             None => None,
         };
         let first = clients.first().and_then(|of_loop| of_loop.first());
@@ -302,6 +325,7 @@ impl Bound {
         Ok(Self {
             clients,
             store,
+            store_at,
             admin,
         })
     }
@@ -314,12 +338,13 @@ const NEXT_PORTS_MAX: u16 = 20;
 fn listen(
     address: SocketAddr,
     count: usize,
+    options: ListenOptions,
     option: &'static str,
     next_free: bool,
 ) -> Result<Vec<Listener>, RunError> {
     let mut candidate = address;
     loop {
-        match bind_group(candidate, count, ListenOptions::default()) {
+        match bind_group(candidate, count, options) {
             Ok(group) => {
                 let listening = group
                     .first()
@@ -394,13 +419,16 @@ impl Parts {
             http.listen(context, listener).map_err(RunError::Loop)?;
         }
         let mut store_server = None;
-        if let (Some(service), Some(listener)) = (&self.service, bound.store.pop()) {
-            if let (true, Some(address)) = (self.demo, listener.address()) {
-                polls.enable_demo(address);
-            }
+        let listeners = std::mem::take(&mut bound.store[index]);
+        if let (Some(service), false) = (&self.service, listeners.is_empty()) {
             let mut server =
                 StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(&metrics));
-            server.listen(context, listener).map_err(RunError::Loop)?;
+            for listener in listeners {
+                if let (true, Some(address)) = (self.demo, listener.address()) {
+                    polls.enable_demo(address);
+                }
+                server.listen(context, listener).map_err(RunError::Loop)?;
+            }
             store_server = Some(server);
         }
         let mut admin = None;

@@ -222,7 +222,7 @@ impl Shard {
         }
         if options.remove_value {
             let write = Write::empty(0, expiry, marks, cas);
-            // An emptied item is smaller than it was, so there is room unless the bound was lowered.
+            // An emptied item is smaller than it was: there is room unless the bound was lowered.
             let emptied = self.put(Some(index), write, call);
             if let (Err(NoRoom), Some(index)) = (emptied, self.slab.find(call.hash, call.key)) {
                 self.remove(index, call);

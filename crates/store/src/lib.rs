@@ -19,6 +19,7 @@
 mod arithmetic;
 mod commands;
 mod item;
+mod keep;
 mod options;
 mod queues;
 mod shard;
@@ -28,6 +29,7 @@ mod store;
 mod watch;
 
 pub use item::{Expiry, Item, Seconds, Value};
+pub use keep::{KeptItem, KeptState};
 pub use options::{
     ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, Direction, MetaDebug,
     MetaGet, MetaHit, StoreMode, StoreOptions, StoreOutcome,

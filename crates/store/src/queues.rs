@@ -56,6 +56,17 @@ impl Queues {
         self.small.bytes + self.main.bytes
     }
 
+    /// All entries from the oldest of the small queue to the newest of the main queue.
+    pub(crate) fn eviction_order(&self, slab: &Slab) -> impl Iterator<Item = (u32, bool)> {
+        [(self.small.oldest, false), (self.main.oldest, true)]
+            .into_iter()
+            .flat_map(move |(oldest, is_main)| {
+                let index = |index: u32| (index != NIL).then_some(index);
+                std::iter::successors(index(oldest), move |&last| index(slab.entry(last).newer))
+                    .map(move |index| (index, is_main))
+            })
+    }
+
     /// Items that are in the small queue.
     pub(crate) fn small_items(&self) -> usize {
         self.small.items

@@ -121,6 +121,12 @@ impl Shard {
         self.bytes_max
     }
 
+    /// The indices of all items, those first that would be evicted first, and whether each is in
+    /// the main queue.
+    pub(crate) fn eviction_order(&self) -> impl Iterator<Item = (u32, bool)> {
+        self.queues.eviction_order(&self.slab)
+    }
+
     /// Items in the small queue.
     pub(crate) fn small_items(&self) -> usize {
         self.queues.small_items()

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use foldhash::quality::RandomState;
 
 use crate::item::{Expiry, Item, Seconds, allocate};
+use crate::keep::{KeptItem, KeptState};
 use crate::options::{
     ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, MetaDebug, MetaGet,
     MetaHit, StoreOptions, StoreOutcome,
@@ -317,6 +318,31 @@ impl Store {
                 shard.set_bytes_max(bytes_max, now, changes);
             });
         }
+    }
+
+    /// The number of shards, each with a lock of its own.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// The items of one shard, to be kept while the process does not run.
+    ///
+    /// Shape: those first that would be evicted first; the bytes are shared, not copied.
+    ///
+    /// # Panics
+    /// When there is no such shard.
+    pub fn kept_items(&self, shard: usize) -> Vec<KeptItem> {
+        self.lock(shard).kept_items()
+    }
+
+    /// Puts an item back as it was when it was kept; `false` if its time is over, or there is no
+    /// room for it.
+    ///
+    /// Versions given out from now on are larger than the item's.
+    pub fn restore(&self, key: &[u8], value: &[u8], state: &KeptState, now: Seconds) -> bool {
+        // Relaxed: the number only has to be unique.
+        self.versions.fetch_max(state.cas, Ordering::Relaxed);
+        self.call(key, now, |shard, call| shard.restore(value, state, call))
     }
 
     /// Whether room is made by evicting; see [`StoreConfig::evicts`].

@@ -2,6 +2,7 @@
 
 use super::load::{Draft, route_option};
 use super::{Config, UpstreamUrl, show_duration, show_size};
+use crate::store_server::Protocols;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -26,9 +27,25 @@ fn listeners(config: &Config) -> Vec<(&'static str, SocketAddr)> {
         .map(|one| ("server.listen", *one))
         .collect();
     all.extend(config.server.admin.map(|one| ("server.admin", one)));
-    let store = config.store.listen.filter(|_| config.uses_embedded_store());
-    all.extend(store.map(|one| ("store.listen", one)));
+    all.extend(store_listeners(config));
     all
+}
+
+fn store_listeners(config: &Config) -> Vec<(&'static str, SocketAddr)> {
+    if !config.uses_embedded_store() {
+        return Vec::new();
+    }
+    let store = &config.store;
+    let also = store
+        .listen_also
+        .iter()
+        .map(|one| ("store.listen_also", *one));
+    store
+        .listen
+        .map(|one| ("store.listen", one))
+        .into_iter()
+        .chain(also)
+        .collect()
 }
 
 fn addresses(draft: &mut Draft, config: &Config) {
@@ -46,13 +63,22 @@ fn addresses(draft: &mut Draft, config: &Config) {
 }
 
 fn exposure(draft: &mut Draft, config: &Config) {
-    let listen = config.store.listen.filter(|_| config.uses_embedded_store());
-    let exposed = listen.filter(|listen| !is_loopback(listen.ip()) && !config.store.allow_remote);
-    if let Some(listen) = exposed {
+    let is_guarded = config.store.allow_remote || config.store.auth_file.is_some();
+    let exposed = store_listeners(config)
+        .into_iter()
+        .find(|(_, listen)| !is_loopback(listen.ip()) && !is_guarded);
+    if let Some((option, listen)) = exposed {
         draft.conflict(
-            &["store.listen", "store.allow_remote"],
-            format!("other machines can reach the store at {listen}, and it has no passwords"),
-            "listen on 127.0.0.1, or set store.allow_remote = true",
+            &[option, "store.allow_remote"],
+            format!("other machines can reach the store at {listen}, and nobody has to log in"),
+            "listen on 127.0.0.1, name a store.auth_file, or set store.allow_remote = true",
+        );
+    }
+    if config.store.auth_file.is_some() && config.store.protocols == Protocols::Binary {
+        draft.conflict(
+            &["store.auth_file", "store.protocols"],
+            "the binary protocol has no way to log in".to_owned(),
+            "set store.protocols to \"auto\" or \"ascii\"",
         );
     }
 }

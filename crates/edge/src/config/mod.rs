@@ -20,6 +20,7 @@ pub use report::ConfigError;
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub use units::{UnitError, duration, show_duration, show_size, size};
 
+use crate::store_server::Protocols;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -186,27 +187,64 @@ impl Default for LimitsConfig {
 
 /// `[store]`: the embedded store and its memcached listener.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one option of the file, on or off"
+)]
 pub struct StoreConfig {
     /// Where the memcached protocol is spoken; `None` is `"off"`.
     pub listen: Option<SocketAddr>,
+    /// More such addresses.
+    pub listen_also: Vec<SocketAddr>,
     /// Whether `listen` may be an address other machines can reach.
     pub allow_remote: bool,
+    /// A unix socket where it is spoken as well.
+    pub unix_socket: Option<PathBuf>,
+    /// Permission bits of that socket.
+    pub unix_permissions: u32,
+    /// Names and passwords of those who may use it; `None` is everybody who can connect.
+    pub auth_file: Option<PathBuf>,
+    /// Which protocols are spoken.
+    pub protocols: Protocols,
     /// Items with their overhead. Units: bytes.
     pub bytes_max: usize,
     /// One value. Units: bytes. Beyond it: `SERVER_ERROR object too large for cache`.
     pub item_bytes_max: usize,
+    /// Whether items are evicted to make room, rather than new ones refused.
+    pub evictions: bool,
+    /// Whether clients may `flush_all`.
+    pub flush_all: bool,
+    /// Whether clients may `shutdown` the process.
+    pub shutdown: bool,
     /// Open connections of memcached clients.
     pub connections_max: usize,
+    /// Between commands of a connection; zero is for ever. Beyond it: closed.
+    pub idle_timeout: Duration,
+    /// Connections that the kernel keeps until they are accepted.
+    pub backlog: u16,
+    /// Where the items are kept while the process does not run.
+    pub snapshot: Option<PathBuf>,
 }
 
 impl Default for StoreConfig {
     fn default() -> Self {
         Self {
             listen: Some(loopback(11211)),
+            listen_also: Vec::new(),
             allow_remote: false,
+            unix_socket: None,
+            unix_permissions: 0o700,
+            auth_file: None,
+            protocols: Protocols::Both,
             bytes_max: 64 * MIB,
             item_bytes_max: MIB,
+            evictions: true,
+            flush_all: true,
+            shutdown: false,
             connections_max: 1024,
+            idle_timeout: Duration::ZERO,
+            backlog: 4096,
+            snapshot: None,
         }
     }
 }

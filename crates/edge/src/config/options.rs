@@ -3,10 +3,11 @@
 //! The loader, the `--set` flag, the example file and the reference page are made from it.
 
 use super::codec::{
-    Access, Choice, Codec, Count, Fault, Key, Listen, MediaType, MethodList, OneOrMany, OrOff,
-    Prefix, Server, Shape, Size, Time, Truth, Url, Value,
+    Access, Choice, Codec, Count, Fault, FilePath, Key, Listen, MediaType, MethodList, OneOrMany,
+    OrOff, Permissions, Prefix, Server, Shape, Size, Time, Truth, Url, Value,
 };
 use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
+use crate::store_server::Protocols;
 use std::time::Duration;
 
 /// One option of a `T`: a [`Config`] or one of its routes.
@@ -129,16 +130,42 @@ options! {
     "Number of loops, each a thread with its own listener. 0 is one per core."
 
     "store".store.listen ["--store"] = OrOff(Listen);
-    "Where the memcached protocol is spoken. It has no passwords: an address that other machines \
-     can reach is refused unless `allow_remote` is true."
+    "Where the memcached protocol is spoken. An address that other machines can reach is refused \
+     unless there is an `auth_file` or `allow_remote` is true."
+    "store".store.listen_also = OneOrMany(Listen, 0);
+    "More addresses where it is spoken, under the same condition."
     "store".store.allow_remote = Truth;
-    "Whether `listen` may be an address that other machines can reach."
+    "Whether `listen` may be an address that other machines can reach although nobody has to log \
+     in."
+    "store".store.unix_socket = OrOff(FilePath);
+    "A unix socket where the memcached protocol is spoken as well."
+    "store".store.unix_permissions = Permissions;
+    "Who may connect to the unix socket."
+    "store".store.auth_file = OrOff(FilePath);
+    "File with up to 8 lines of `name:password`. With it a connection has to log in by the text \
+     protocol, and the binary protocol is not spoken."
+    "store".store.protocols = Choice(PROTOCOLS);
+    "Which protocols are spoken; `auto` is both, by the first byte of a connection."
     "store".store.bytes_max = Size(MIB, 1024 * GIB);
     "Bytes that items take with their overhead. Beyond it the least useful items go."
     "store".store.item_bytes_max = Size(KIB, GIB);
     "Bytes of one value. A larger one gets `SERVER_ERROR object too large for cache`."
+    "store".store.evictions = Truth;
+    "Whether items are evicted to make room. Without it a new one gets `SERVER_ERROR out of memory \
+     storing object`."
+    "store".store.flush_all = Truth;
+    "Whether clients may remove everything by `flush_all`."
+    "store".store.shutdown = Truth;
+    "Whether clients may end the process by `shutdown`."
     "store".store.connections_max = Count(1, MILLION);
     "Open connections of memcached clients. Beyond it new ones are closed."
+    "store".store.idle_timeout = Time(Duration::ZERO, DAY);
+    "How long a connection may be without a command. `\"0s\"` is for ever."
+    "store".store.backlog = Count(1, 65_535);
+    "Connections that the kernel keeps until they are accepted."
+    "store".store.snapshot = OrOff(FilePath);
+    "File to which the items are written when the process ends, and from which they are read when \
+     it starts. A damaged one is kept aside."
 
     "memcached".memcached.servers ["--memcached"] = OneOrMany(Server, 0);
     "The servers. Keys are spread over them by weighted ketama, as libmemcached does."
@@ -230,6 +257,11 @@ options! {
      nothing until the next value."
 }
 
+const PROTOCOLS: &[(&str, Protocols)] = &[
+    ("auto", Protocols::Both),
+    ("ascii", Protocols::Text),
+    ("binary", Protocols::Binary),
+];
 const LEVELS: &[(&str, LogLevel)] = &[
     ("off", LogLevel::Off),
     ("error", LogLevel::Error),

@@ -156,7 +156,10 @@ impl Polls {
     /// The embedded store's item under `name`.
     fn stored(&self, context: &Context, name: &[u8]) -> Option<Item> {
         match &self.source {
-            Source::Embedded(store, _) => store.get(name, seconds(context)),
+            Source::Embedded(store, _) => {
+                self.journal.metrics.store_hot.read(name);
+                store.get(name, seconds(context))
+            }
             Source::Memcached => None,
         }
     }

@@ -120,6 +120,11 @@ impl StoreServer {
         self.connections.len()
     }
 
+    /// Whether a client has asked for the end of the process, where that is allowed.
+    pub fn is_shutdown_asked(&self) -> bool {
+        self.service.is_shutdown_asked()
+    }
+
     /// A socket of this component is ready.
     pub fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
         if token.kind() == self.kinds.listener {

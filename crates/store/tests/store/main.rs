@@ -6,6 +6,7 @@
 
 mod commands;
 mod interleavings;
+mod keep;
 mod memory;
 mod meta;
 mod model;

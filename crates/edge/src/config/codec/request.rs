@@ -152,3 +152,45 @@ impl Codec<AccessTarget> for Access {
         "path, `\"-\"` for standard output, or `\"off\"`".to_owned()
     }
 }
+
+/// The path of a file.
+pub(in crate::config) struct FilePath;
+
+impl Codec<PathBuf> for FilePath {
+    fn read(&self, value: &Value<'_>) -> Result<PathBuf, Fault> {
+        match text(value, "a path")? {
+            "" => Err(Fault::new(value, "the path is empty").help("write a path")),
+            path => Ok(PathBuf::from(path)),
+        }
+    }
+
+    fn show(&self, value: &PathBuf) -> String {
+        quoted(&value.to_string_lossy())
+    }
+
+    fn describe(&self) -> String {
+        "path".to_owned()
+    }
+}
+
+/// Permission bits of a file in octal, as `chmod` takes them.
+pub(in crate::config) struct Permissions;
+
+impl Codec<u32> for Permissions {
+    fn read(&self, value: &Value<'_>) -> Result<u32, Fault> {
+        let digits = text(value, "permissions")?;
+        let bits = u32::from_str_radix(digits, 8).ok();
+        bits.filter(|bits| *bits <= 0o777).ok_or_else(|| {
+            Fault::new(value, format!("not octal permissions: `{digits}`"))
+                .help("write octal digits from \"000\" to \"777\"")
+        })
+    }
+
+    fn show(&self, value: &u32) -> String {
+        quoted(&format!("{value:03o}"))
+    }
+
+    fn describe(&self) -> String {
+        "octal permissions, `\"000\"` to `\"777\"`".to_owned()
+    }
+}

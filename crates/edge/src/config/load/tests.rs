@@ -205,7 +205,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("[store]\nbytes_max = -5", "not a size: -5", "\"1MiB\""),
     (
         "[store]\nlisten = \"0.0.0.0:11211\"",
-        "no passwords",
+        "nobody has to log in",
         "store.allow_remote = true",
     ),
     ("[limits]\nheader_timeout = 10", "needs a unit", "\"10s\""),

@@ -1,0 +1,147 @@
+//! The embedded store of a server: made from the configuration, filled from its snapshot, and
+//! where it listens.
+
+use super::{RunError, listen};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::snapshot;
+use crate::store_server::{Credentials, Listening, StoreServerLimits, StoreService};
+use dwell_evloop::{ListenOptions, Listener, bind_unix};
+use dwell_proto::memcache::RequestLimits;
+use dwell_store::{Notify, Seconds, Store, StoreConfig};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The store with its service, filled from its snapshot; `None` where values come from memcached.
+pub(super) fn service(
+    config: &Config,
+    notify: Box<dyn Notify>,
+    metrics: &Arc<Metrics>,
+    now: Seconds,
+) -> Result<Option<Arc<StoreService>>, RunError> {
+    if !config.uses_embedded_store() {
+        return Ok(None);
+    }
+    let options = StoreConfig {
+        bytes_max: config.store.bytes_max,
+        item_bytes_max: config.store.item_bytes_max,
+        evicts: config.store.evictions,
+        ..StoreConfig::default()
+    };
+    let limits = limits(config)?;
+    let store = Arc::new(Store::new(&options, notify));
+    if let Some(path) = &config.store.snapshot {
+        load(&store, path, now)?;
+    }
+    Ok(Some(StoreService::new(
+        store,
+        limits,
+        Arc::clone(metrics),
+        now,
+    )))
+}
+
+fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
+    let store = &config.store;
+    let credentials = match &store.auth_file {
+        Some(path) => Some(Arc::new(credentials(path)?)),
+        None => None,
+    };
+    Ok(StoreServerLimits {
+        connections_max: store.connections_max,
+        idle_timeout: Some(store.idle_timeout).filter(|timeout| !timeout.is_zero()),
+        bytes_max: store.bytes_max,
+        request: RequestLimits {
+            item_bytes_max: store.item_bytes_max,
+            ..RequestLimits::default()
+        },
+        protocols: store.protocols,
+        flush_enabled: store.flush_all,
+        shutdown_enabled: store.shutdown,
+        credentials,
+        ..StoreServerLimits::default()
+    })
+}
+
+fn credentials(path: &Path) -> Result<Credentials, RunError> {
+    let wrong = |reason: String| RunError::AuthFile {
+        path: path.to_owned(),
+        reason,
+    };
+    let text = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    Credentials::parse(&text).map_err(|error| wrong(error.to_string()))
+}
+
+/// A damaged snapshot is told and left; one that cannot be opened stops the start, because the end
+/// of the process would write over it.
+fn load(store: &Store, path: &Path, now: Seconds) -> Result<(), RunError> {
+    match snapshot::load(store, path, now) {
+        Ok(summary) => {
+            let (items, restored) = (summary.items, summary.restored);
+            tracing::info!(path = %path.display(), items, restored, "snapshot read");
+            Ok(())
+        }
+        Err(error @ snapshot::SnapshotError::Damaged { .. }) => {
+            tracing::error!("{error}; the store starts empty");
+            Ok(())
+        }
+        Err(error) => Err(RunError::Snapshot(error)),
+    }
+}
+
+/// Writes the snapshot, when nothing serves any more.
+pub(super) fn save(config: &Config, service: &StoreService) -> Result<(), RunError> {
+    let Some(path) = &config.store.snapshot else {
+        return Ok(());
+    };
+    let summary = snapshot::save(service.store(), path).map_err(RunError::Snapshot)?;
+    tracing::info!(path = %path.display(), items = summary.items, "snapshot written");
+    Ok(())
+}
+
+/// The store's listeners, for each loop its own, and what `stats` says of them.
+pub(super) fn bind(
+    config: &Config,
+    loops: usize,
+    demo: bool,
+) -> Result<(Vec<Vec<Listener>>, Listening), RunError> {
+    let mut of_loops: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
+    let mut listening = Listening::default();
+    if !config.uses_embedded_store() {
+        return Ok((of_loops, listening));
+    }
+    let mut options = ListenOptions::default();
+    options.backlog = i32::from(config.store.backlog);
+    for address in config.store.listen.iter().chain(&config.store.listen_also) {
+        let group = listen(*address, loops, options, "--store", demo)?;
+        let bound = group.first().and_then(Listener::address);
+        listening.tcp = listening.tcp.or(bound);
+        for (of_loop, listener) in of_loops.iter_mut().zip(group) {
+            of_loop.push(listener);
+        }
+    }
+    if let Some(path) = &config.store.unix_socket {
+        options.unix_permissions = Some(config.store.unix_permissions);
+        let listeners = bind_path(path, loops, options).map_err(|source| RunError::ListenUnix {
+            path: path.clone(),
+            source,
+        })?;
+        tracing::info!(path = %path.display(), option = "store.unix_socket", "listening");
+        for (of_loop, listener) in of_loops.iter_mut().zip(listeners) {
+            of_loop.push(listener);
+        }
+        listening.unix = Some(path.clone());
+    }
+    Ok((of_loops, listening))
+}
+
+fn bind_path(path: &Path, count: usize, options: ListenOptions) -> io::Result<Vec<Listener>> {
+    let first = bind_unix(path, options)?;
+    let mut all = (1..count)
+        .map(|_| first.try_clone())
+        .collect::<io::Result<Vec<_>>>()?;
+    all.push(first);
+    Ok(all)
+}

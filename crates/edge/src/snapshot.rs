@@ -1,0 +1,447 @@
+//! The embedded store's items in a file, from the end of one process to the start of the next.
+//!
+//! The file is written whole under another name and then renamed, so that there is always either
+//! the old or the new one. It begins with a name and a version and ends with the number of items
+//! and a checksum of all before it; numbers are little-endian. What cannot be read whole is
+//! not read at all: it is moved aside, and the process starts empty.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::{fmt, process};
+
+use dwell_store::{Expiry, KeptState, Seconds, Store};
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// What the file begins with.
+const NAME: &[u8; 8] = b"DWELLMEM";
+/// The version of everything below.
+const VERSION: u32 = 1;
+
+/// Key length, marks, frequent, flags, expiry, cas, value length.
+const RECORD_BYTES: usize = 1 + 1 + 1 + 4 + 4 + 8 + 4;
+/// A key has at least one byte, so this length ends the records.
+const END: u8 = 0;
+/// The number of items and the checksum.
+const TRAILER_BYTES: u64 = 8 + 8;
+
+/// What was read or written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotSummary {
+    /// Items in the file.
+    pub items: u64,
+    /// Those that were put back: their time is not over and there is room for them.
+    pub restored: u64,
+}
+
+/// Why a snapshot could not be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The system refuses the file.
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// The file is not what [`save`] wrote.
+    Damaged {
+        /// Where it was.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: Damage,
+        /// Where it is now; `None` if it could not be moved.
+        aside: Option<PathBuf>,
+    },
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It does not begin as a snapshot does.
+    Name,
+    /// It was written by another version of the program.
+    Version {
+        /// Its version.
+        found: u32,
+    },
+    /// It ends too early, or goes on after its end.
+    Length,
+    /// Its bytes have changed since they were written.
+    Checksum,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name => formatter.write_str("it is not a snapshot"),
+            Self::Version { found } => {
+                write!(
+                    formatter,
+                    "it has version {found}, this program reads {VERSION}"
+                )
+            }
+            Self::Length => formatter.write_str("it is cut short or has something behind its end"),
+            Self::Checksum => formatter.write_str("its checksum is wrong"),
+        }
+    }
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, source } => {
+                write!(formatter, "snapshot {}: {source}", path.display())
+            }
+            Self::Damaged {
+                path,
+                reason,
+                aside,
+            } => {
+                write!(
+                    formatter,
+                    "snapshot {} is not read: {reason}",
+                    path.display()
+                )?;
+                match aside {
+                    Some(aside) => write!(formatter, "; it is now {}", aside.display()),
+                    None => formatter.write_str("; it could not be moved aside"),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::File { source, .. } => Some(source),
+            Self::Damaged { .. } => None,
+        }
+    }
+}
+
+/// Writes every item of `store` to `path`.
+///
+/// Shape: to another name in the same folder first, made durable, then renamed over `path`.
+///
+/// # Errors
+/// [`SnapshotError::File`]; an older file under `path` is as it was.
+pub fn save(store: &Store, path: &Path) -> Result<SnapshotSummary, SnapshotError> {
+    let draft = beside(path, &format!("{}.new", process::id()));
+    let written = write_file(store, &draft).and_then(|summary| {
+        fs::rename(&draft, path)?;
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+        {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(summary)
+    });
+    written.map_err(|source| {
+        // The error that matters is the first one.
+        let _ = fs::remove_file(&draft);
+        file_error(path, source)
+    })
+}
+
+/// Puts the items of the file at `path` into `store`; no file is no item.
+///
+/// # Errors
+/// [`SnapshotError::Damaged`]: nothing was put back, and the file was renamed.
+/// [`SnapshotError::File`]: it cannot be opened or read.
+pub fn load(store: &Store, path: &Path, now: Seconds) -> Result<SnapshotSummary, SnapshotError> {
+    let open = || match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(file_error(path, error)),
+    };
+    // Read twice: nothing is put back before all of it is known to be right.
+    let Some(file) = open()? else {
+        return Ok(SnapshotSummary::default());
+    };
+    match verify(file) {
+        Ok(None) => {}
+        Ok(Some(reason)) => return Err(damaged(path, reason, now)),
+        Err(source) => return Err(file_error(path, source)),
+    }
+    let Some(file) = open()? else {
+        return Ok(SnapshotSummary::default());
+    };
+    match restore(store, file, now) {
+        Ok(Some(summary)) => Ok(summary),
+        Ok(None) => Err(damaged(path, Damage::Length, now)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(damaged(path, Damage::Length, now))
+        }
+        Err(source) => Err(file_error(path, source)),
+    }
+}
+
+fn file_error(path: &Path, source: io::Error) -> SnapshotError {
+    SnapshotError::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn damaged(path: &Path, reason: Damage, now: Seconds) -> SnapshotError {
+    let aside = beside(path, &format!("damaged-{now}"));
+    let moved = fs::rename(path, &aside).is_ok();
+    SnapshotError::Damaged {
+        path: path.to_owned(),
+        reason,
+        aside: moved.then_some(aside),
+    }
+}
+
+/// The path with something behind its name.
+fn beside(path: &Path, what: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(what);
+    PathBuf::from(name)
+}
+
+/// Writes through, and keeps the checksum of what went by.
+struct Summed<W> {
+    inner: W,
+    sum: Xxh3Default,
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.sum.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+fn write_file(store: &Store, path: &Path) -> io::Result<SnapshotSummary> {
+    let mut out = Summed {
+        inner: BufWriter::with_capacity(1 << 18, File::create(path)?),
+        sum: Xxh3Default::new(),
+    };
+    out.write_all(NAME)?;
+    out.write_all(&VERSION.to_le_bytes())?;
+    let mut items = 0_u64;
+    for shard in 0..store.shards() {
+        for item in store.kept_items(shard) {
+            let (key, state) = (item.value.key(), &item.state);
+            // Keys have at most 250 bytes, and the size of items is bounded far below 32 bits.
+            out.write_all(&[key.len() as u8, state.marks, u8::from(state.is_frequent)])?;
+            out.write_all(&state.flags.to_le_bytes())?;
+            out.write_all(&state.expiry.time().unwrap_or(0).to_le_bytes())?;
+            out.write_all(&state.cas.to_le_bytes())?;
+            out.write_all(&(item.value.len() as u32).to_le_bytes())?;
+            out.write_all(key)?;
+            out.write_all(&item.value)?;
+            items += 1;
+        }
+    }
+    out.write_all(&[END])?;
+    out.write_all(&items.to_le_bytes())?;
+    let sum = out.sum.digest();
+    out.write_all(&sum.to_le_bytes())?;
+    let file = out
+        .inner
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    Ok(SnapshotSummary { items, restored: 0 })
+}
+
+/// Reads a file through; what is wrong with it, if anything.
+fn verify(file: File) -> io::Result<Option<Damage>> {
+    let length = file.metadata()?.len();
+    let mut input = BufReader::with_capacity(1 << 18, file);
+    let head_bytes = (NAME.len() + size_of_val(&VERSION)) as u64;
+    let mut head = [0; 12];
+    if length < head_bytes {
+        return Ok(Some(Damage::Name));
+    }
+    input.read_exact(&mut head)?;
+    let (name, version) = head.split_at(NAME.len());
+    if name != NAME {
+        return Ok(Some(Damage::Name));
+    }
+    let found = version
+        .first_chunk()
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    if found != VERSION {
+        return Ok(Some(Damage::Version { found }));
+    }
+    if length < head_bytes + 1 + TRAILER_BYTES {
+        return Ok(Some(Damage::Length));
+    }
+    let mut sum = Xxh3Default::new();
+    sum.update(&head);
+    let mut left = length - head_bytes - 8;
+    let mut buffer = vec![0; 1 << 16];
+    while left > 0 {
+        let share = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        input.read_exact(&mut buffer[..share])?;
+        sum.update(&buffer[..share]);
+        left -= share as u64;
+    }
+    let mut expected = [0; 8];
+    input.read_exact(&mut expected)?;
+    let is_right = u64::from_le_bytes(expected) == sum.digest();
+    Ok((!is_right).then_some(Damage::Checksum))
+}
+
+/// Puts the items of a verified file back; `None` if its records do not end where they should.
+fn restore(store: &Store, file: File, now: Seconds) -> io::Result<Option<SnapshotSummary>> {
+    let length = file.metadata()?.len();
+    let mut input = BufReader::with_capacity(1 << 18, file);
+    input.read_exact(&mut [0; 12])?;
+    let mut summary = SnapshotSummary::default();
+    let mut bytes = Vec::new();
+    let mut record = [0; RECORD_BYTES];
+    loop {
+        input.read_exact(&mut record[..1])?;
+        if record[0] == END {
+            break;
+        }
+        input.read_exact(&mut record[1..])?;
+        let [key, marks, frequent, rest @ ..] = record;
+        let number = |from: usize| {
+            let bytes = rest.get(from..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+        };
+        let cas = u64::from(number(8)) | u64::from(number(12)) << 32;
+        let size = u64::from(key) + u64::from(number(16));
+        if size > length {
+            return Ok(None);
+        }
+        bytes.resize(usize::try_from(size).unwrap_or(usize::MAX), 0);
+        input.read_exact(&mut bytes)?;
+        let (key, value) = bytes.split_at(usize::from(key));
+        let state = KeptState {
+            flags: number(0),
+            expiry: match number(4) {
+                0 => Expiry::NEVER,
+                time => Expiry::at(time),
+            },
+            cas,
+            marks,
+            is_frequent: frequent != 0,
+        };
+        summary.items += 1;
+        summary.restored += u64::from(store.restore(key, value, &state, now));
+    }
+    let mut items = [0; 8];
+    input.read_exact(&mut items)?;
+    Ok((u64::from_le_bytes(items) == summary.items).then_some(summary))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dwell_store::StoreConfig;
+
+    const NOW: Seconds = 1_700_000_000;
+
+    fn empty() -> Store {
+        Store::new(&StoreConfig::default(), Box::new(()))
+    }
+
+    fn filled() -> Store {
+        let store = empty();
+        for number in 0..500_u32 {
+            let key = format!("key-{number}");
+            let value = vec![number as u8; number as usize * 20];
+            store.set(key.as_bytes(), number, Expiry::at(NOW + 100), &value, NOW);
+        }
+        store
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("items");
+        let store = filled();
+        assert_eq!(save(&store, &path).unwrap().items, 500);
+        let again = empty();
+        let summary = load(&again, &path, NOW + 1).unwrap();
+        assert_eq!((summary.items, summary.restored), (500, 500));
+        for number in [0, 1, 77, 499] {
+            let key = format!("key-{number}");
+            let item = again.get(key.as_bytes(), NOW + 1);
+            assert_eq!(item, store.get(key.as_bytes(), NOW + 1));
+        }
+        let late = load(&empty(), &path, NOW + 100).unwrap();
+        assert_eq!((late.items, late.restored), (500, 0), "their time is over");
+        let files = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(files, 1, "nothing is left beside the snapshot");
+    }
+
+    #[test]
+    fn no_file_is_no_item() {
+        let folder = tempfile::tempdir().unwrap();
+        let summary = load(&empty(), &folder.path().join("none"), NOW).unwrap();
+        assert_eq!(summary, SnapshotSummary::default());
+    }
+
+    #[test]
+    fn a_file_that_is_wrong_anywhere_is_kept_aside_and_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("items");
+        let store = empty();
+        store.set(b"key", 1, Expiry::NEVER, b"value", NOW);
+        save(&store, &path).unwrap();
+        let whole = fs::read(&path).unwrap();
+        let cuts = (0..whole.len()).map(|end| whole[..end].to_vec());
+        let flips = (0..whole.len()).map(|place| {
+            let mut bytes = whole.clone();
+            bytes[place] ^= 0x10;
+            bytes
+        });
+        let longer = [whole.clone(), vec![0]].concat();
+        for bytes in cuts.chain(flips).chain([longer]) {
+            fs::write(&path, &bytes).unwrap();
+            let store = empty();
+            let error = load(&store, &path, NOW).unwrap_err();
+            let SnapshotError::Damaged { aside, .. } = &error else {
+                panic!("{error}");
+            };
+            let aside = aside.as_ref().expect("it is moved");
+            assert_eq!(fs::read(aside).unwrap(), bytes);
+            assert!(!path.exists());
+            assert_eq!(store.statistics().curr_items, 0, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_message_says_what_is_wrong_and_where_the_file_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("items");
+        fs::write(&path, b"DWELLMEM\x02\0\0\0").unwrap();
+        let message = load(&empty(), &path, NOW).unwrap_err().to_string();
+        assert!(
+            message.contains("version 2, this program reads 1"),
+            "{message}"
+        );
+        assert!(message.contains("damaged-1700000000"), "{message}");
+        fs::write(&path, b"hello").unwrap();
+        let message = load(&empty(), &path, NOW).unwrap_err().to_string();
+        assert!(message.contains("not a snapshot"), "{message}");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("no/items");
+        let error = save(&filled(), &path).unwrap_err();
+        assert!(matches!(error, SnapshotError::File { .. }), "{error}");
+    }
+}
