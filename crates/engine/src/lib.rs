@@ -15,11 +15,12 @@ mod http;
 mod limits;
 pub mod manager;
 mod reply;
+pub mod sse;
 mod streams;
 pub mod websocket;
 
 pub use app::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Request};
 pub use http::{Http, Kinds};
 pub use limits::Limits;
-pub use reply::{Body, Reply, Response, WriteError};
+pub use reply::{Body, Reply, Response, SharedPiece, WriteError};
 pub use streams::{StreamApp, StreamEnd, StreamLimits, StreamRef, Streams};

@@ -1,6 +1,7 @@
 //! Writing one answer: at once, in pieces, or byte for byte.
 
 mod outgoing;
+mod piece;
 mod raw;
 
 use crate::date::Start;
@@ -11,6 +12,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 pub(crate) use outgoing::Outgoing;
+pub use piece::SharedPiece;
 use raw::{RawAnswer, RawProgress};
 
 /// An answer to be written.
@@ -290,6 +292,27 @@ impl Reply<'_> {
         self.outgoing.before(length, self.output);
         self.append_file(slice);
         self.outgoing.after(self.output);
+        Ok(())
+    }
+
+    /// As [`write`](Self::write), of a piece that goes to many: it is framed already, and what the
+    /// socket refuses of it is kept by reference, however small it is.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_piece(&mut self, piece: &SharedPiece) -> Result<(), WriteError> {
+        let is_chunked = matches!(self.outgoing, Outgoing::Chunked);
+        if !is_chunked || piece.data().is_empty() {
+            return self.write_shared(piece.data());
+        }
+        self.open_piece(piece.data().len())?;
+        if self.output.is_empty() {
+            let written = self.stream.write_shared(&[], piece.chunk().clone());
+            self.failed |= written.is_err();
+        } else {
+            self.append_shared(piece.chunk());
+            self.spill();
+        }
         Ok(())
     }
 
