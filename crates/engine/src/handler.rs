@@ -1,0 +1,97 @@
+//! What a [`Server`](crate::Server) serves requests with.
+//!
+//! | a handler that | is |
+//! |---|---|
+//! | answers at once | any `Fn(&Request, &mut Exchange)`: runs on the loop, gets whole bodies |
+//! | blocks | [`blocking`]: runs on the worker pool, gets an owned request and reads its body |
+//! | answers later | any of them, by [`Exchange::responder`], from any thread |
+//! | is a closure over `http` types | `inline` and `pooled` in `handler::http` (feature `http`) |
+//! | is a `tower::Service` | `handler::tower::service` (feature `tower`) |
+
+mod answer;
+mod blocking;
+mod body;
+mod channel;
+mod exchange;
+#[cfg(feature = "http")]
+pub mod http;
+mod request;
+mod responder;
+mod takeover;
+#[cfg(feature = "tower")]
+pub mod tower;
+mod writer;
+
+pub use answer::Answer;
+pub use blocking::{Blocking, blocking};
+pub use body::{BodyError, RequestBody};
+pub use exchange::{Exchange, PoolFull};
+pub use request::OwnedRequest;
+pub use responder::{Gone, Responder};
+pub use takeover::{StreamHandler, StreamSender};
+pub use writer::{BodyWriter, TryWriteError};
+
+pub(crate) use channel::{Channel, Work};
+pub(crate) use takeover::{RawOrder, Takeover};
+
+use crate::Request;
+use dwell_proto::http1::RequestHead;
+
+/// How a handler takes the body of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyMode {
+    /// Gathered before the handler is called, up to
+    /// [`max_body_bytes`](crate::ServerBuilder::max_body_bytes).
+    Collect,
+    /// Read by the handler, as it comes, through [`Exchange::body`]; up to the same bound.
+    Stream,
+    /// Not at all: the request is answered with this status.
+    Refuse(u16),
+}
+
+/// Serves the requests of every loop of a [`Server`](crate::Server).
+///
+/// Shape: called on the loops, so it must not block; what does goes to
+/// [a thread](Exchange::offload). One that panics costs its own connection: the client gets 500,
+/// or is cut off where its answer had begun.
+///
+/// ```
+/// use dwell_engine::handler::Exchange;
+/// use dwell_engine::{Request, Server};
+/// use std::io::{Read, Write};
+/// use std::time::Duration;
+///
+/// let running = Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(|request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+///         exchange.text(200, request.head.path);
+///     })?;
+/// let mut client = std::net::TcpStream::connect(running.addresses()[0])?;
+/// client.write_all(b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+/// let mut answer = String::new();
+/// client.read_to_string(&mut answer)?;
+/// assert!(answer.ends_with("\r\n\r\n/hello\n"));
+/// running.shutdown(Duration::from_secs(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Handler: Send + Sync + 'static {
+    /// The head of a request that has a body is here: says how the body is taken. Default: it is
+    /// gathered.
+    fn body(&self, head: &RequestHead<'_, '_>) -> BodyMode {
+        let _ = head;
+        BodyMode::Collect
+    }
+
+    /// Answers a request, or takes of the exchange what will answer it. One that does neither has
+    /// answered 500.
+    fn handle(&self, request: &Request<'_>, exchange: &mut Exchange<'_, '_>);
+}
+
+impl<F> Handler for F
+where
+    F: Fn(&Request<'_>, &mut Exchange<'_, '_>) + Send + Sync + 'static,
+{
+    fn handle(&self, request: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
+        self(request, exchange);
+    }
+}

@@ -1,0 +1,192 @@
+//! The body of a request, read as it comes.
+
+use super::channel::{Arrival, Channel};
+use bytes::{Buf, Bytes};
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The body of a request.
+///
+/// Shape: nothing of a streamed body is taken from the client before the first read; from then on
+/// [`body_window`](crate::ServerBuilder::body_window) bytes are taken ahead of the reader, and the
+/// rest stays in the kernel, whose window stops the sender. As a [`Read`] it blocks.
+#[derive(Debug)]
+pub struct RequestBody {
+    source: Source,
+    /// What was taken out of the source and not read yet.
+    current: Bytes,
+    /// The trailer fields were handed out as a frame.
+    #[cfg(feature = "http")]
+    has_ended: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// All of it was handed over.
+    Whole(Vec<(String, Vec<u8>)>),
+    Streamed(Arc<Channel>),
+}
+
+/// Why a body ends before its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// The request is answered or given up, or the client has sent something that is no body, or
+    /// one that is too long.
+    Gone,
+    /// It is longer than the reader allows.
+    TooLong {
+        /// The most bytes allowed.
+        limit: usize,
+    },
+    /// A blocking read on the very loop that would have to bring the bytes.
+    OnItsLoop,
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("the rest of this body does not come any more"),
+            Self::TooLong { limit } => write!(f, "body exceeds {limit} bytes"),
+            Self::OnItsLoop => f.write_str("a blocking read on the loop that brings the body"),
+        }
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+impl From<BodyError> for io::Error {
+    fn from(error: BodyError) -> Self {
+        let kind = match error {
+            BodyError::Gone => io::ErrorKind::ConnectionAborted,
+            BodyError::TooLong { .. } => io::ErrorKind::InvalidData,
+            BodyError::OnItsLoop => io::ErrorKind::WouldBlock,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl RequestBody {
+    pub(super) fn whole(bytes: Bytes, trailers: Vec<(String, Vec<u8>)>) -> Self {
+        Self {
+            source: Source::Whole(trailers),
+            current: bytes,
+            #[cfg(feature = "http")]
+            has_ended: false,
+        }
+    }
+
+    pub(super) fn streamed(channel: Arc<Channel>) -> Self {
+        channel.expect_body();
+        Self {
+            source: Source::Streamed(channel),
+            current: Bytes::new(),
+            #[cfg(feature = "http")]
+            has_ended: false,
+        }
+    }
+
+    /// The next bytes, waiting for them; empty at the end.
+    ///
+    /// # Errors
+    /// [`BodyError`].
+    pub fn next_blocking(&mut self) -> Result<Bytes, BodyError> {
+        if !self.current.is_empty() {
+            return Ok(std::mem::take(&mut self.current));
+        }
+        let Source::Streamed(channel) = &self.source else {
+            return Ok(Bytes::new());
+        };
+        let mut state = channel.lock();
+        loop {
+            match channel.read_body(&mut state, None) {
+                Arrival::Data(data) => return Ok(data),
+                Arrival::End => return Ok(Bytes::new()),
+                Arrival::Gone => return Err(BodyError::Gone),
+                Arrival::Later if channel.is_on_its_loop() => return Err(BodyError::OnItsLoop),
+                Arrival::Later => state = channel.wait(state),
+            }
+        }
+    }
+
+    /// The next bytes; nothing at the end.
+    pub fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        if !self.current.is_empty() {
+            return Poll::Ready(Some(Ok(std::mem::take(&mut self.current))));
+        }
+        let Source::Streamed(channel) = &self.source else {
+            return Poll::Ready(None);
+        };
+        let arrival = channel.read_body(&mut channel.lock(), Some(task.waker()));
+        match arrival {
+            Arrival::Data(data) => Poll::Ready(Some(Ok(data))),
+            Arrival::End => Poll::Ready(None),
+            Arrival::Gone => Poll::Ready(Some(Err(BodyError::Gone))),
+            Arrival::Later => Poll::Pending,
+        }
+    }
+
+    /// All of it, waiting for its end.
+    ///
+    /// # Errors
+    /// [`BodyError`]; `TooLong` when there are more than `bytes_max`.
+    pub fn read_all(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
+        let mut all = Vec::new();
+        loop {
+            let piece = self.next_blocking()?;
+            if piece.is_empty() {
+                return Ok(all.into());
+            }
+            if all.len() + piece.len() > bytes_max {
+                return Err(BodyError::TooLong { limit: bytes_max });
+            }
+            all.extend_from_slice(&piece);
+        }
+    }
+
+    /// The trailer fields; none before the end.
+    pub fn trailers(&self) -> Vec<(String, Vec<u8>)> {
+        match &self.source {
+            Source::Whole(trailers) => trailers.clone(),
+            Source::Streamed(channel) => channel.trailers(),
+        }
+    }
+}
+
+#[cfg(feature = "http")]
+impl RequestBody {
+    /// The trailer fields, the first time that it is asked for them; nothing where there are none.
+    pub(super) fn trailers_once(&mut self) -> Option<Vec<(String, Vec<u8>)>> {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return None;
+        }
+        Some(self.trailers()).filter(|trailers| !trailers.is_empty())
+    }
+
+    /// What is known to be left, where all of it is here.
+    pub(super) fn known_length(&self) -> Option<u64> {
+        match &self.source {
+            Source::Whole(_) => Some(self.current.len() as u64),
+            Source::Streamed(_) => None,
+        }
+    }
+
+    /// Whether nothing more comes, trailer fields included.
+    pub(super) fn is_at_end(&self) -> bool {
+        let is_empty = matches!(&self.source, Source::Whole(trailers) if trailers.is_empty());
+        self.has_ended || (is_empty && self.current.is_empty())
+    }
+}
+
+impl Read for RequestBody {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.current.is_empty() {
+            self.current = self.next_blocking()?;
+        }
+        let length = buffer.len().min(self.current.len());
+        self.current.copy_to_slice(&mut buffer[..length]);
+        Ok(length)
+    }
+}

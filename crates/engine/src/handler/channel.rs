@@ -1,0 +1,409 @@
+//! What a loop and the holder of one of its exchanges have between them.
+//!
+//! Whoever holds an exchange leaves what is to be done with its answer here and asks the loop to
+//! look; the loop leaves the pieces of the request's body here and wakes whoever waits for them.
+//! Any number of orders before the loop looks cost one look.
+
+use super::answer::{Answer, Field, borrowed};
+use super::takeover::Takeover;
+use crate::reply::{Reply, WriteError};
+use crate::server::LoopLink;
+use bytes::{Bytes, BytesMut};
+use dwell_evloop::Token;
+use dwell_proto::http1::Trailers;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Wake, Waker};
+
+/// One thing to be done with an answer.
+pub(crate) enum Order {
+    Informational(u16, Vec<Field>),
+    Send(Answer),
+    Begin(Answer, Option<u64>),
+    Write(Bytes),
+    Finish(Vec<Field>),
+    Abort,
+    TakeOver(Answer, Takeover),
+}
+
+/// How far an answer has come by what was ordered.
+pub(crate) enum Work {
+    /// It is owed, or its end is.
+    Open,
+    /// It is complete.
+    Done,
+    /// The connection is to be cut.
+    Abort,
+    /// The connection leaves HTTP after this answer.
+    TakeOver(Answer, Takeover),
+}
+
+pub(crate) struct Channel {
+    link: Arc<LoopLink>,
+    /// The exchange's entry in the loop's table.
+    token: Token,
+    /// The loop was asked to look and has not yet.
+    asked: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    orders: VecDeque<Order>,
+    /// Bytes of the pieces among the orders.
+    ordered_bytes: usize,
+    /// Bytes the connection had queued when the loop looked last.
+    queued_bytes: usize,
+    /// Body bytes that may come and that the loop was not told of.
+    granted: u64,
+    is_over: bool,
+    writer: Option<Waker>,
+    /// Who waits for the end of the exchange.
+    watcher: Option<Waker>,
+    body: Option<Box<BodyState>>,
+}
+
+/// The body of a request on its way from the loop to its reader.
+#[derive(Default)]
+pub(super) struct BodyState {
+    pub(super) arrived: BytesMut,
+    /// Bytes read that were not granted anew.
+    read: u64,
+    is_granted: bool,
+    pub(super) is_complete: bool,
+    pub(super) trailers: Vec<(String, Vec<u8>)>,
+    reader: Option<Waker>,
+}
+
+impl Channel {
+    pub(crate) fn new(link: Arc<LoopLink>, token: Token) -> Self {
+        Self {
+            link,
+            token,
+            asked: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the loop to look.
+    pub(crate) fn ask(&self) {
+        if !self.asked.swap(true, Ordering::AcqRel) {
+            self.link.attend(self.token);
+        }
+    }
+
+    /// The loop looks: whatever is ordered from now on asks it again.
+    pub(crate) fn looked(&self) {
+        self.asked.store(false, Ordering::Release);
+    }
+
+    /// Whether a call that waits for the loop would wait for itself.
+    pub(super) fn is_on_its_loop(&self) -> bool {
+        self.link.is_here()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
+    /// Ready when the exchange is over; else `waker` is woken when it is.
+    pub(super) fn poll_over(&self, waker: &Waker) -> Poll<()> {
+        let mut state = self.lock();
+        if state.is_over {
+            return Poll::Ready(());
+        }
+        state.watcher = Some(waker.clone());
+        Poll::Pending
+    }
+
+    /// Leaves an order; false when nobody waits for the answer any more.
+    pub(super) fn order(&self, order: Order) -> bool {
+        let mut state = self.lock();
+        if state.is_over {
+            return false;
+        }
+        state.orders.push_back(order);
+        drop(state);
+        self.ask();
+        true
+    }
+
+    /// Leaves a piece of the answer, or gives it back with the reason.
+    pub(super) fn write(&self, piece: Bytes) -> Result<(), (Refusal, Bytes)> {
+        let mut state = self.lock();
+        if let Some(refusal) = self.refusal(&state) {
+            return Err((refusal, piece));
+        }
+        state.ordered_bytes += piece.len();
+        state.orders.push_back(Order::Write(piece));
+        drop(state);
+        self.ask();
+        Ok(())
+    }
+
+    fn refusal(&self, state: &State) -> Option<Refusal> {
+        let queued = state.ordered_bytes + state.queued_bytes;
+        match () {
+            () if state.is_over => Some(Refusal::Gone),
+            () if queued >= self.link.settings().output_bytes_max => Some(Refusal::Full),
+            () => None,
+        }
+    }
+
+    /// Why a piece would be refused now; `waker` is woken when a full queue has room.
+    pub(super) fn poll_writable(&self, waker: &Waker) -> Option<Refusal> {
+        let mut state = self.lock();
+        let refusal = self.refusal(&state);
+        if let Some(Refusal::Full) = refusal {
+            state.writer = Some(waker.clone());
+        }
+        refusal
+    }
+
+    /// Waits until a piece would be taken; false when nobody reads any more.
+    pub(super) fn wait_writable(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            match self.refusal(&state) {
+                None => return true,
+                Some(Refusal::Gone) => return false,
+                Some(Refusal::Full) => state = self.wait(state),
+            }
+        }
+    }
+
+    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait(state);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what was ordered, as far as the answer's queue takes it.
+    pub(crate) fn work(&self, reply: &mut Reply<'_>) -> Work {
+        let orders = std::mem::take(&mut self.lock().orders);
+        let mut orders = orders.into_iter();
+        let mut work = Work::Open;
+        let mut refused = None;
+        for order in orders.by_ref() {
+            match carry_out(order, reply) {
+                Carried::On => {}
+                Carried::Refused(piece) => {
+                    refused = Some(Order::Write(piece));
+                    break;
+                }
+                Carried::Last(last) => {
+                    work = last;
+                    break;
+                }
+            }
+        }
+        self.settle(refused.into_iter().chain(orders).collect(), reply);
+        work
+    }
+
+    /// Keeps what could not be done yet and tells the writer of what could.
+    fn settle(&self, left: VecDeque<Order>, reply: &Reply<'_>) {
+        let mut state = self.lock();
+        let newer = std::mem::replace(&mut state.orders, left);
+        state.orders.extend(newer);
+        state.ordered_bytes = state.orders.iter().map(Order::bytes).sum();
+        state.queued_bytes = reply.queued_bytes();
+        let writer = match self.refusal(&state) {
+            None => state.writer.take(),
+            Some(_) => None,
+        };
+        drop(state);
+        self.changed.notify_all();
+        wake(writer);
+    }
+
+    /// Whether the loop has something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        let state = self.lock();
+        !state.orders.is_empty() || state.granted > 0
+    }
+
+    /// Body bytes that were granted since the last call.
+    pub(crate) fn take_granted(&self) -> u64 {
+        std::mem::take(&mut self.lock().granted)
+    }
+
+    /// The exchange has come to its end: whoever waits is told, and later orders are refused.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.is_over = true;
+        // Dropped after the lock is given back: an answer may own anything.
+        let orders = std::mem::take(&mut state.orders);
+        state.ordered_bytes = 0;
+        let (writer, watcher) = (state.writer.take(), state.watcher.take());
+        let reader = state.body.as_mut().and_then(|body| body.reader.take());
+        drop(state);
+        drop(orders);
+        self.changed.notify_all();
+        for waker in [writer, watcher, reader] {
+            wake(waker);
+        }
+    }
+
+    /// Makes room for the body of the request.
+    pub(super) fn expect_body(&self) {
+        self.lock().body.get_or_insert_default();
+    }
+
+    /// A piece of the body has come.
+    pub(crate) fn arrive(&self, data: &[u8]) {
+        self.change_body(|body| body.arrived.extend_from_slice(data));
+    }
+
+    /// The body is complete.
+    pub(crate) fn complete(&self, trailers: Trailers<'_>) {
+        self.change_body(|body| {
+            let fields = trailers.iter();
+            body.trailers = fields
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect();
+            body.is_complete = true;
+        });
+    }
+
+    fn change_body(&self, change: impl FnOnce(&mut BodyState)) {
+        let mut state = self.lock();
+        let Some(body) = &mut state.body else {
+            return;
+        };
+        change(body);
+        let reader = body.reader.take();
+        drop(state);
+        self.changed.notify_all();
+        wake(reader);
+    }
+
+    /// What has come of the body; the first call lets it come at all.
+    ///
+    /// `state` stays locked, so that who waits for more misses none of it.
+    pub(super) fn read_body(&self, state: &mut State, waker: Option<&Waker>) -> Arrival {
+        let window = self.link.settings().body_window_bytes;
+        let Some(body) = state.body.as_deref_mut() else {
+            return Arrival::Gone;
+        };
+        let mut granted = 0;
+        let arrival = if !body.arrived.is_empty() {
+            let data = body.arrived.split().freeze();
+            body.read += data.len() as u64;
+            if !body.is_complete && body.read * 2 >= window {
+                granted = std::mem::take(&mut body.read);
+            }
+            Arrival::Data(data)
+        } else if body.is_complete {
+            Arrival::End
+        } else if state.is_over {
+            Arrival::Gone
+        } else {
+            body.reader = waker.cloned();
+            if !std::mem::replace(&mut body.is_granted, true) {
+                granted = window;
+            }
+            Arrival::Later
+        };
+        if granted > 0 && !state.is_over {
+            state.granted += granted;
+            self.ask();
+        }
+        arrival
+    }
+
+    /// The trailer fields of a body that is complete.
+    pub(super) fn trailers(&self) -> Vec<(String, Vec<u8>)> {
+        let state = self.lock();
+        let body = state.body.as_deref();
+        body.map(|body| body.trailers.clone()).unwrap_or_default()
+    }
+}
+
+/// Why a piece was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    Full,
+    Gone,
+}
+
+/// What a reader finds of a body.
+pub(super) enum Arrival {
+    Data(Bytes),
+    Later,
+    End,
+    Gone,
+}
+
+enum Carried {
+    On,
+    Refused(Bytes),
+    Last(Work),
+}
+
+fn carry_out(order: Order, reply: &mut Reply<'_>) -> Carried {
+    match order {
+        Order::Informational(status, fields) => {
+            reply.informational(status, &borrowed(&fields));
+            Carried::On
+        }
+        Order::Send(answer) => {
+            answer.send(reply);
+            Carried::Last(Work::Done)
+        }
+        Order::Begin(answer, length) => {
+            answer.begin(length, reply);
+            Carried::On
+        }
+        Order::Write(piece) => match reply.write_shared(&piece) {
+            Ok(()) => Carried::On,
+            Err(WriteError::Full { .. }) => Carried::Refused(piece),
+            Err(_) => Carried::Last(Work::Abort),
+        },
+        Order::Finish(trailers) => match reply.finish(&borrowed(&trailers)) {
+            Ok(()) => Carried::Last(Work::Done),
+            Err(_) => Carried::Last(Work::Abort),
+        },
+        Order::Abort => Carried::Last(Work::Abort),
+        Order::TakeOver(answer, takeover) => Carried::Last(Work::TakeOver(answer, takeover)),
+    }
+}
+
+impl Order {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write(piece) => piece.len(),
+            _ => 0,
+        }
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// A future of the exchange is ready to go on: its loop looks.
+impl Wake for Channel {
+    fn wake(self: Arc<Self>) {
+        self.ask();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ask();
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,172 @@
+//! One request and the place of its answer, while its handler runs on the loop.
+
+use super::answer::Answer;
+use super::body::RequestBody;
+use super::channel::Channel;
+use super::request::OwnedRequest;
+use super::responder::Responder;
+use super::takeover::StreamHandler;
+use crate::server::{Host, Statistics};
+use crate::{ExchangeId, Reply, Request};
+use bytes::Bytes;
+use dwell_evloop::Token;
+use std::fmt;
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Where a handler answers a request, or says what will.
+///
+/// Shape: it is the request's [`Reply`], for answers given at once, with ways to answer later:
+/// [`responder`](Self::responder), [`offload`](Self::offload), [`spawn`](Self::spawn).
+pub struct Exchange<'e, 'r> {
+    reply: &'e mut Reply<'r>,
+    host: &'e mut Host,
+    id: ExchangeId,
+    wall: SystemTime,
+    held: Option<(Token, Arc<Channel>)>,
+}
+
+/// All workers are busy and the queue to them is full; the client was answered 503.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolFull {
+    /// [`worker_queue`](crate::ServerBuilder::worker_queue).
+    pub limit: usize,
+}
+
+impl fmt::Display for PoolFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} jobs wait for a worker already", self.limit)
+    }
+}
+
+impl std::error::Error for PoolFull {}
+
+impl<'e, 'r> Exchange<'e, 'r> {
+    pub(crate) fn new(
+        reply: &'e mut Reply<'r>,
+        host: &'e mut Host,
+        id: ExchangeId,
+        wall: SystemTime,
+    ) -> Self {
+        Self {
+            reply,
+            host,
+            id,
+            wall,
+            held: None,
+        }
+    }
+
+    /// The entry in the loop's table, if something was taken that needs one.
+    pub(crate) fn into_held(self) -> Option<Token> {
+        self.held.map(|(token, _)| token)
+    }
+
+    /// What is needed to answer from another thread, or later.
+    ///
+    /// Shape: one is enough; each that is dropped unused answers 500, unless another was quicker.
+    pub fn responder(&mut self) -> Responder {
+        Responder::new(self.channel())
+    }
+
+    /// The body of the request.
+    pub fn body(&mut self, request: &Request<'_>) -> RequestBody {
+        if request.body_follows {
+            return RequestBody::streamed(self.channel());
+        }
+        let trailers = request.trailers.iter();
+        RequestBody::whole(
+            Bytes::copy_from_slice(request.body),
+            trailers
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        )
+    }
+
+    /// A copy of the request that owns what it is made of, with its body, for another thread.
+    pub fn owned(&mut self, request: &Request<'_>) -> OwnedRequest {
+        let body = self.body(request);
+        OwnedRequest::new(request, self.reply.peer_address(), body)
+    }
+
+    /// Runs `job` on the worker pool.
+    ///
+    /// # Errors
+    /// [`PoolFull`], after the client was answered 503; `job` is dropped then.
+    pub fn offload(&mut self, job: impl FnOnce() + Send + 'static) -> Result<(), PoolFull> {
+        let offered = self.host.fleet().pool().submit(Box::new(job));
+        if offered.is_err() {
+            let text = "all workers are busy\n";
+            Answer::text(503, text)
+                .field("Retry-After", "1")
+                .send(self.reply);
+        }
+        offered
+    }
+
+    /// Lets a future answer, which is polled on the loop.
+    ///
+    /// Shape: first when the handler has returned. It is dropped where it stands when nobody waits
+    /// for the answer any more. It need not be `Send`; when it is woken from another thread, its
+    /// loop is.
+    pub fn spawn<F>(&mut self, make: impl FnOnce(Responder) -> F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let future = make(self.responder());
+        if let Some((token, _)) = self.held {
+            self.host.spawn(token, Box::pin(future));
+        }
+    }
+
+    /// Sends `answer`, a 101, and hands the connection's bytes to `handler` on this loop from then
+    /// on, beginning with what the client has sent beyond its request.
+    pub fn take_over(&mut self, answer: Answer, handler: impl StreamHandler) {
+        // A client that has left needs neither.
+        let _ = self.responder().take_over(answer, handler);
+    }
+
+    /// Sends an answer that owns what it is made of; a second one is ignored.
+    pub fn answer(&mut self, answer: Answer) {
+        answer.send(self.reply);
+    }
+
+    /// What the server has done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.host.fleet().statistics()
+    }
+
+    /// The time, at most 50 ms old; for dates.
+    pub fn wall(&self) -> SystemTime {
+        self.wall
+    }
+
+    fn channel(&mut self) -> Arc<Channel> {
+        let (_, channel) = self.held.get_or_insert_with(|| self.host.open(self.id));
+        Arc::clone(channel)
+    }
+}
+
+impl<'r> Deref for Exchange<'_, 'r> {
+    type Target = Reply<'r>;
+
+    fn deref(&self) -> &Reply<'r> {
+        self.reply
+    }
+}
+
+impl<'r> DerefMut for Exchange<'_, 'r> {
+    fn deref_mut(&mut self) -> &mut Reply<'r> {
+        self.reply
+    }
+}
+
+impl fmt::Debug for Exchange<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,68 @@
+//! Requests that leave the loop.
+
+use super::body::RequestBody;
+use crate::Request;
+use dwell_proto::http1::Version;
+use std::net::SocketAddr;
+
+/// A request that owns its head, for other threads.
+#[derive(Debug)]
+pub struct OwnedRequest {
+    /// The method, in the client's case.
+    pub method: String,
+    /// The request target as it came.
+    pub target: String,
+    /// The protocol version.
+    pub version: Version,
+    /// The field lines in the order they came.
+    pub fields: Vec<(String, Vec<u8>)>,
+    /// The client's address; `None` over a unix socket, or when it is gone.
+    pub peer: Option<SocketAddr>,
+    /// The body.
+    pub body: RequestBody,
+    path: (usize, usize),
+}
+
+impl OwnedRequest {
+    pub(super) fn new(request: &Request<'_>, peer: Option<SocketAddr>, body: RequestBody) -> Self {
+        let head = request.head;
+        let fields = head.fields.iter();
+        Self {
+            method: head.method.into(),
+            target: head.target.into(),
+            version: head.version,
+            fields: fields
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+            peer,
+            body,
+            path: place_of(head.path, head.target),
+        }
+    }
+
+    /// The path of the target, before any `?`.
+    pub fn path(&self) -> &str {
+        self.target.get(self.path.0..self.path.1).unwrap_or("/")
+    }
+
+    /// What follows the first `?` of the target.
+    pub fn query(&self) -> Option<&str> {
+        self.target.split_once('?').map(|(_, query)| query)
+    }
+
+    /// The value of the first field of this name, in any case.
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        let mut fields = self.fields.iter();
+        let (_, value) = fields.find(|(found, _)| found.eq_ignore_ascii_case(name))?;
+        Some(value)
+    }
+}
+
+/// Where in the target the path is; nowhere for an absolute form without one.
+fn place_of(path: &str, target: &str) -> (usize, usize) {
+    let end = target.find('?').unwrap_or(target.len());
+    match target[..end].ends_with(path) {
+        true => (end - path.len(), end),
+        false => (usize::MAX, usize::MAX),
+    }
+}

@@ -1,0 +1,149 @@
+//! Answering from anywhere.
+
+use super::answer::{Answer, Field};
+use super::channel::{Channel, Order};
+use super::takeover::{StreamHandler, Takeover};
+use super::writer::BodyWriter;
+use dwell_evloop::BlockingStream;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// Nobody waits for the answer any more: the client has left, its time was up, or the server ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gone;
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody waits for this answer any more")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+/// Answers one request, from any thread and at any time.
+///
+/// Shape: until it is used or dropped the client waits, at the cost of an entry in the loop's
+/// tables; dropped unused, it answers 500. What it does when nobody waits any more does nothing,
+/// and says so.
+///
+/// ```
+/// use dwell_engine::handler::{Answer, Exchange};
+/// use dwell_engine::{Request, Server};
+///
+/// # let running =
+/// Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+///         let responder = exchange.responder();
+///         std::thread::spawn(move || responder.send(Answer::text(200, "from afar")));
+///     })?;
+/// # Ok::<(), dwell_engine::ServerError>(())
+/// ```
+#[derive(Debug)]
+pub struct Responder {
+    channel: Option<Arc<Channel>>,
+}
+
+impl Responder {
+    pub(super) fn new(channel: Arc<Channel>) -> Self {
+        Self {
+            channel: Some(channel),
+        }
+    }
+
+    /// Sends the answer.
+    ///
+    /// # Errors
+    /// [`Gone`]; success says that somebody waited a moment ago, not that it has arrived.
+    pub fn send(self, answer: Answer) -> Result<(), Gone> {
+        self.order(Order::Send(answer))
+    }
+
+    /// Sends an informational answer, such as 103, before the answer itself.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub fn informational(&self, status: u16, fields: Vec<Field>) -> Result<(), Gone> {
+        let order = Order::Informational(status, fields);
+        match self.channel.as_ref() {
+            Some(channel) if channel.order(order) => Ok(()),
+            _ => Err(Gone),
+        }
+    }
+
+    /// Sends the head of the answer, whose body is of this size, if it is known, and comes from
+    /// the writer in pieces.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub fn stream(mut self, head: Answer, length: Option<u64>) -> Result<BodyWriter, Gone> {
+        match self.channel.take() {
+            Some(channel) if channel.order(Order::Begin(head, length)) => {
+                Ok(BodyWriter::new(channel, length))
+            }
+            _ => Err(Gone),
+        }
+    }
+
+    /// Sends `answer`, a 101, and hands the connection's bytes to `handler` on its loop from then
+    /// on.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub fn take_over(self, answer: Answer, handler: impl StreamHandler) -> Result<(), Gone> {
+        self.order(Order::TakeOver(answer, Takeover::Loop(Box::new(handler))))
+    }
+
+    /// Sends `answer`, a 101, and gives the connection to `run` in a thread of its own, with what
+    /// the client has sent beyond its request.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub fn take_over_blocking(
+        self,
+        answer: Answer,
+        run: impl FnOnce(BlockingStream, Vec<u8>) + Send + 'static,
+    ) -> Result<(), Gone> {
+        self.order(Order::TakeOver(answer, Takeover::Thread(Box::new(run))))
+    }
+
+    /// Closes the connection without an answer.
+    pub fn abort(self) {
+        // A connection that is gone needs no closing.
+        let _ = self.order(Order::Abort);
+    }
+
+    /// Whether nobody waits any more; for work that is worth giving up.
+    pub fn is_cancelled(&self) -> bool {
+        self.channel
+            .as_ref()
+            .is_none_or(|channel| channel.is_over())
+    }
+
+    /// Comes to its end when nobody waits any more.
+    pub async fn cancelled(&self) {
+        poll_fn(|task| match &self.channel {
+            Some(channel) => channel.poll_over(task.waker()),
+            None => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    fn order(mut self, order: Order) -> Result<(), Gone> {
+        match self.channel.take() {
+            Some(channel) if channel.order(order) => Ok(()),
+            _ => Err(Gone),
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if let Some(channel) = self.channel.take() {
+            let answer = Answer::text(500, "Internal Server Error\n").close_after();
+            channel.order(Order::Send(answer));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Connections that have left HTTP for a protocol of the handler's own.
+
+use super::responder::Gone;
+use crate::server::{LoopLink, Message};
+use crate::streams::{StreamEnd, StreamRef};
+use bytes::Bytes;
+use dwell_evloop::{BlockingStream, Token};
+use std::fmt;
+use std::sync::Arc;
+
+/// Speaks a protocol of its own on a connection that has left HTTP, on its loop.
+///
+/// Shape: any `FnMut(&mut StreamRef, &[u8]) -> usize` is one. Called on the loop, so it must not
+/// block. One that panics loses its connection.
+pub trait StreamHandler: Send + 'static {
+    /// The connection has left HTTP; `sender` writes to it from any thread.
+    fn opened(&mut self, stream: &mut StreamRef<'_>, sender: StreamSender) {
+        let _ = (stream, sender);
+    }
+
+    /// Bytes came; returns how many of `input` were used.
+    ///
+    /// Shape: as [`StreamApp::data`](crate::StreamApp::data); what is left is handed over again
+    /// with what comes next, up to 32 KiB.
+    fn data(&mut self, stream: &mut StreamRef<'_>, input: &[u8]) -> usize;
+
+    /// The peer sends no more. By default the stream is closed after what is queued for it.
+    fn peer_closed(&mut self, stream: &mut StreamRef<'_>) {
+        stream.close();
+    }
+
+    /// All that was queued is out, after a time in which something was.
+    fn drained(&mut self, stream: &mut StreamRef<'_>) {
+        let _ = stream;
+    }
+
+    /// The server ends. By default the stream is closed after what is queued for it; one that
+    /// lives on is cut at the server's deadline.
+    fn draining(&mut self, stream: &mut StreamRef<'_>) {
+        stream.close();
+    }
+
+    /// The connection is gone.
+    fn closed(&mut self, end: StreamEnd) {
+        let _ = end;
+    }
+}
+
+impl<F> StreamHandler for F
+where
+    F: FnMut(&mut StreamRef<'_>, &[u8]) -> usize + Send + 'static,
+{
+    fn data(&mut self, stream: &mut StreamRef<'_>, input: &[u8]) -> usize {
+        self(stream, input)
+    }
+}
+
+/// Who takes a connection over.
+pub(crate) enum Takeover {
+    Loop(Box<dyn StreamHandler>),
+    Thread(Box<dyn FnOnce(BlockingStream, Vec<u8>) + Send>),
+}
+
+/// What is to be done with a raw stream.
+#[derive(Debug)]
+pub(crate) enum RawOrder {
+    Write(Bytes),
+    Close,
+    Abort,
+}
+
+/// Writes to a connection that has left HTTP, from any thread.
+///
+/// Shape: what it does after the end of the connection does nothing. A write that the full queue
+/// of the connection refuses is lost, and with it the connection.
+#[derive(Clone)]
+pub struct StreamSender {
+    pub(crate) link: Arc<LoopLink>,
+    pub(crate) token: Token,
+}
+
+impl StreamSender {
+    /// Writes `bytes`.
+    ///
+    /// # Errors
+    /// [`Gone`] when the loop takes no more messages; a connection that is gone is not noticed.
+    pub fn write(&self, bytes: impl Into<Bytes>) -> Result<(), Gone> {
+        self.order(RawOrder::Write(bytes.into()))
+    }
+
+    /// Closes the connection in order: what is queued goes out first.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn close(&self) -> Result<(), Gone> {
+        self.order(RawOrder::Close)
+    }
+
+    /// Ends the connection without sending what is queued.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn abort(&self) -> Result<(), Gone> {
+        self.order(RawOrder::Abort)
+    }
+
+    fn order(&self, order: RawOrder) -> Result<(), Gone> {
+        let message = Message::Raw(self.token, order);
+        self.link.sender().send(message).map_err(|_| Gone)
+    }
+}
+
+impl fmt::Debug for StreamSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamSender")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,199 @@
+//! The body of an answer, written in pieces from anywhere.
+
+use super::answer::Field;
+use super::channel::{Channel, Order, Refusal};
+use super::responder::Gone;
+use bytes::Bytes;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Writes the body of an answer in pieces, from any thread.
+///
+/// Shape: what the client has not taken waits, up to
+/// [`output_bytes`](crate::ServerBuilder::output_bytes); a full queue refuses
+/// [`try_write`](Self::try_write) and holds up [`write_blocking`](Self::write_blocking). Dropped
+/// before [`finish`](Self::finish), it cuts the connection, so that the client does not take the
+/// answer for whole. As a [`Write`] it blocks.
+#[derive(Debug)]
+pub struct BodyWriter {
+    channel: Option<Arc<Channel>>,
+    /// What is left of the announced size.
+    left: Option<u64>,
+}
+
+/// Why a piece was not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TryWriteError {
+    /// The client has yet to take what waits for it; the piece is given back.
+    Full(Bytes),
+    /// Nobody reads any more.
+    Gone,
+    /// The piece goes beyond the announced size.
+    TooLong {
+        /// What is left of the announced size.
+        limit: u64,
+        /// The size of the piece.
+        length: u64,
+    },
+}
+
+impl fmt::Display for TryWriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("the queue of this answer is full"),
+            Self::Gone => Gone.fmt(f),
+            Self::TooLong { limit, length } => {
+                write!(
+                    f,
+                    "piece exceeds {limit} bytes left of the announced length: {length}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for TryWriteError {}
+
+impl From<TryWriteError> for io::Error {
+    fn from(error: TryWriteError) -> Self {
+        let kind = match error {
+            TryWriteError::Full(_) => io::ErrorKind::WouldBlock,
+            TryWriteError::Gone => io::ErrorKind::BrokenPipe,
+            TryWriteError::TooLong { .. } => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl BodyWriter {
+    pub(super) fn new(channel: Arc<Channel>, length: Option<u64>) -> Self {
+        Self {
+            channel: Some(channel),
+            left: length,
+        }
+    }
+
+    /// Writes a piece, if the queue is not full.
+    ///
+    /// Shape: nothing waits for anything. One piece may take the queue beyond its bound.
+    ///
+    /// # Errors
+    /// [`TryWriteError`]; nothing of the piece was taken.
+    pub fn try_write(&mut self, piece: impl Into<Bytes>) -> Result<(), TryWriteError> {
+        let piece = piece.into();
+        let length = piece.len() as u64;
+        if let Some(limit) = self.left
+            && length > limit
+        {
+            return Err(TryWriteError::TooLong { limit, length });
+        }
+        let Some(channel) = &self.channel else {
+            return Err(TryWriteError::Gone);
+        };
+        match channel.write(piece) {
+            Ok(()) => {
+                self.left = self.left.map(|left| left - length);
+                Ok(())
+            }
+            Err((Refusal::Full, piece)) => Err(TryWriteError::Full(piece)),
+            Err((Refusal::Gone, _)) => Err(TryWriteError::Gone),
+        }
+    }
+
+    /// Writes a piece, waiting until the queue takes it.
+    ///
+    /// # Errors
+    /// [`TryWriteError`]; `Full` only on the loop of the exchange, where waiting would be for ever.
+    pub fn write_blocking(&mut self, piece: impl Into<Bytes>) -> Result<(), TryWriteError> {
+        let mut piece = piece.into();
+        loop {
+            match self.try_write(piece) {
+                Err(TryWriteError::Full(refused)) => piece = refused,
+                other => return other,
+            }
+            let Some(channel) = self
+                .channel
+                .as_ref()
+                .filter(|channel| !channel.is_on_its_loop())
+            else {
+                return Err(TryWriteError::Full(piece));
+            };
+            if !channel.wait_writable() {
+                return Err(TryWriteError::Gone);
+            }
+        }
+    }
+
+    /// Writes a piece as soon as the queue takes it.
+    ///
+    /// # Errors
+    /// [`TryWriteError`], but for `Full`.
+    pub async fn write_async(&mut self, piece: impl Into<Bytes>) -> Result<(), TryWriteError> {
+        let mut piece = piece.into();
+        loop {
+            match self.try_write(piece) {
+                Err(TryWriteError::Full(refused)) => piece = refused,
+                other => return other,
+            }
+            poll_fn(|task| self.poll_writable(task)).await?;
+        }
+    }
+
+    /// Ready when a piece would be taken.
+    ///
+    /// # Errors
+    /// [`TryWriteError::Gone`].
+    pub fn poll_writable(&self, task: &mut Context<'_>) -> Poll<Result<(), TryWriteError>> {
+        let Some(channel) = &self.channel else {
+            return Poll::Ready(Err(TryWriteError::Gone));
+        };
+        match channel.poll_writable(task.waker()) {
+            None => Poll::Ready(Ok(())),
+            Some(Refusal::Gone) => Poll::Ready(Err(TryWriteError::Gone)),
+            Some(Refusal::Full) => Poll::Pending,
+        }
+    }
+
+    /// Ends the answer; the trailer fields go out where it is chunked, and nowhere else.
+    ///
+    /// Shape: one that is shorter than announced is cut off by closing the connection.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub fn finish(mut self, trailers: Vec<Field>) -> Result<(), Gone> {
+        match self.channel.take() {
+            Some(channel) if channel.order(Order::Finish(trailers)) => Ok(()),
+            _ => Err(Gone),
+        }
+    }
+
+    /// Whether nobody reads any more.
+    pub fn is_cancelled(&self) -> bool {
+        self.channel
+            .as_ref()
+            .is_none_or(|channel| channel.is_over())
+    }
+}
+
+impl Write for BodyWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_blocking(Bytes::copy_from_slice(bytes))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for BodyWriter {
+    fn drop(&mut self) {
+        if let Some(channel) = self.channel.take() {
+            channel.order(Order::Abort);
+        }
+    }
+}

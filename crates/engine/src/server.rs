@@ -1,0 +1,53 @@
+//! A server that polls by itself: one loop a core, handlers on the loops or on a worker pool.
+//!
+//! Every loop has listeners of its own on each TCP address (`SO_REUSEPORT`) and shares nothing with
+//! the others but an inbox each. A loop that is well ahead of another hands it the sockets it
+//! accepts. A connection is an entry in the table of its loop; no thread, task or buffer exists for
+//! one that is idle.
+
+mod app;
+mod builder;
+mod error;
+mod event_loop;
+mod fleet;
+mod guard;
+mod host;
+mod link;
+mod pool;
+mod raw;
+mod running;
+mod statistics;
+
+pub use builder::{Server, ServerBuilder};
+pub use error::ServerError;
+pub use running::{Running, Shutdown};
+pub use statistics::Statistics;
+
+pub(crate) use host::Host;
+pub(crate) use link::{LoopLink, Message};
+
+use crate::limits::Limits;
+use std::time::Duration;
+
+/// The options as the loops use them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) limits: Limits,
+    pub(crate) max_connections: usize,
+    pub(crate) max_body_bytes: u64,
+    pub(crate) output_bytes_max: usize,
+    pub(crate) body_window_bytes: u64,
+    pub(crate) answer_timeout: Duration,
+    pub(crate) half_close: bool,
+}
+
+/// The kinds of the tokens of a server's loop.
+mod kind {
+    pub(super) const LISTENER: u8 = 1;
+    pub(super) const CONNECTION: u8 = 2;
+    pub(super) const RAW_LISTENER: u8 = 3;
+    pub(super) const RAW: u8 = 4;
+    pub(super) const HELD: u8 = 5;
+    pub(super) const TAKEOVER: u8 = 6;
+    pub(super) const SHUTDOWN: u8 = 7;
+}

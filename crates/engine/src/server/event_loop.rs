@@ -1,0 +1,305 @@
+//! One loop of a server: the switchboard between its components.
+
+use super::app::ServerApp;
+use super::fleet::Fleet;
+use super::host::Host;
+use super::kind;
+use super::link::{LoopLink, Message};
+use super::raw::RawApp;
+use super::statistics::{add, set};
+use crate::app::{Detached, ExchangeId};
+use crate::handler::{Answer, Channel, Handler, RawOrder, Takeover, Work};
+use crate::http::{Http, Kinds};
+use crate::streams::{StreamLimits, Streams};
+use dwell_evloop::{Context, Driver, EventLoop, Listener, Readiness, Token};
+use dwell_proto::http1::{Version, encode};
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// How often in a turn the loop looks at what was asked for meanwhile, before others are served.
+const LOOKS_PER_TURN: usize = 16;
+/// The deadline of a server that ends.
+const SHUTDOWN: Token = Token::new(kind::SHUTDOWN, 0, 0);
+/// Input that a raw stream may leave unused.
+pub(super) const RAW_INPUT_BYTES_MAX: usize = 32 * 1024;
+
+/// One loop with everything on it.
+#[derive(Debug)]
+pub(super) struct ServerLoop<H> {
+    http: Http,
+    streams: Streams,
+    app: ServerApp<H>,
+    raw: RawApp,
+    link: Arc<LoopLink>,
+    fleet: Arc<Fleet>,
+    attention: Vec<Token>,
+    /// The deadline a signal sets; `None` where signals are not watched.
+    signal_deadline: Option<Duration>,
+    is_draining: bool,
+}
+
+impl<H: Handler> ServerLoop<H> {
+    pub(super) fn new(
+        handler: Arc<H>,
+        link: &Arc<LoopLink>,
+        fleet: &Arc<Fleet>,
+        signal_deadline: Option<Duration>,
+    ) -> Self {
+        let limits = link.settings().limits;
+        let kinds = Kinds {
+            listener: kind::LISTENER,
+            connection: kind::CONNECTION,
+        };
+        let raw_limits = StreamLimits {
+            connections_max: limits.connections_max,
+            input_bytes_max: RAW_INPUT_BYTES_MAX,
+            output_bytes_max: limits.output_bytes_max,
+            write_timeout: limits.write_timeout,
+            ..StreamLimits::default()
+        };
+        let host = Host::new(Arc::clone(link), Arc::clone(fleet));
+        Self {
+            http: Http::new(kinds, limits),
+            streams: Streams::new(kind::RAW_LISTENER, kind::RAW, raw_limits),
+            app: ServerApp::new(handler, host),
+            raw: RawApp::new(Arc::clone(link)),
+            link: Arc::clone(link),
+            fleet: Arc::clone(fleet),
+            attention: Vec::new(),
+            signal_deadline,
+            is_draining: false,
+        }
+    }
+
+    /// Serves on the calling thread until the server ends.
+    pub(super) fn run(
+        mut self,
+        mut event_loop: EventLoop<Message>,
+        listeners: Vec<Listener>,
+    ) -> io::Result<()> {
+        self.link.settle();
+        for listener in listeners {
+            self.http.listen(event_loop.context(), listener)?;
+        }
+        event_loop.run(&mut self)
+    }
+
+    /// Looks at one exchange that was asked for.
+    fn look(&mut self, context: &mut Context, token: Token) {
+        let host = &mut self.app.host;
+        let (Some(exchange), Some(channel)) = (host.exchange(token), host.look(token)) else {
+            return;
+        };
+        add(&self.link.figures.wake_ups, 1);
+        if channel.has_work() {
+            self.carry_out(context, token, exchange, &channel);
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        exchange: ExchangeId,
+        channel: &Channel,
+    ) {
+        let granted = channel.take_granted();
+        if granted > 0 {
+            self.http.grant(context, exchange, granted);
+        }
+        let work = self
+            .http
+            .with_reply(context, exchange, |reply| channel.work(reply));
+        match work {
+            Some(Work::Abort) => {
+                self.http.abort(context, exchange);
+            }
+            Some(Work::TakeOver(answer, takeover)) => {
+                if let Some(detached) = self.http.detach(context, exchange) {
+                    self.depart(context, detached, &answer, takeover);
+                }
+            }
+            Some(Work::Open | Work::Done) | None => {}
+        }
+        if !self.http.is_held(exchange) {
+            self.app.host.end(token);
+        }
+    }
+
+    /// A connection leaves HTTP outside of the engine's callbacks, so its last answer is ours.
+    fn depart(
+        &mut self,
+        context: &mut Context,
+        mut detached: Detached,
+        answer: &Answer,
+        takeover: Takeover,
+    ) {
+        let mut head = Vec::new();
+        encode::status_line(&mut head, Version::Http11, answer.status());
+        for (name, value) in answer.fields() {
+            encode::field(&mut head, name, value);
+        }
+        encode::end_of_head(&mut head);
+        // As in `ServerApp::detached`; a socket that fails here fails its new owner too.
+        let _ = context.deregister(&mut detached.stream);
+        if detached.stream.write(&head).is_ok() {
+            self.app.host.departed.push((detached, takeover));
+        }
+    }
+
+    /// Connections that have left HTTP in this delivery go to who takes them over.
+    fn settle_departed(&mut self, context: &mut Context) {
+        while let Some((detached, takeover)) = self.app.host.departed.pop() {
+            match takeover {
+                Takeover::Loop(handler) => {
+                    if let Some(tag) = self.raw.insert(handler) {
+                        self.adopt_raw(context, detached, tag);
+                    }
+                }
+                Takeover::Thread(run) => self.start(detached, run),
+            }
+        }
+        self.app.raw_connections = self.streams.connections();
+    }
+
+    fn adopt_raw(&mut self, context: &mut Context, detached: Detached, tag: u64) {
+        let Detached { stream, input } = detached;
+        match self.streams.adopt(context, stream, input, tag) {
+            Ok(token) => {
+                let raw = &mut self.raw;
+                self.streams
+                    .with_stream(context, token, |stream| raw.opened(stream));
+            }
+            Err(_) => self.raw.refuse(tag),
+        }
+    }
+
+    /// Gives a connection to a thread of its own, with the place it has taken.
+    fn start(&mut self, detached: Detached, run: ThreadHandler) {
+        self.app.places = self.app.places.saturating_sub(1);
+        let place = Place(Arc::clone(&self.fleet));
+        let body = move || {
+            let _place = place;
+            if let Ok(socket) = detached.stream.into_blocking() {
+                run(socket, detached.input);
+            }
+        };
+        // Without a thread the connection is closed, and its place given back, by being dropped.
+        let _ = thread::Builder::new()
+            .name("dwell-connection".into())
+            .spawn(body);
+    }
+
+    fn raw_order(&mut self, context: &mut Context, token: Token, order: RawOrder) {
+        self.streams
+            .with_stream(context, token, |stream| match order {
+                RawOrder::Write(bytes) => {
+                    if !stream.write_shared(bytes) {
+                        stream.abort();
+                    }
+                }
+                RawOrder::Close => stream.close(),
+                RawOrder::Abort => stream.abort(),
+            });
+    }
+
+    fn drain(&mut self, context: &mut Context, deadline: Duration) {
+        context.arm(SHUTDOWN, deadline);
+        if !std::mem::replace(&mut self.is_draining, true) {
+            self.http.drain(context, &mut self.app);
+            self.raw.drain(context, &mut self.streams);
+        }
+    }
+
+    /// The deadline has come: what is left is cut off.
+    fn cut(&mut self, context: &mut Context) {
+        let connections = self.http.connections() + self.streams.connections();
+        self.fleet.count_cut(connections, self.app.host.in_flight());
+        self.http.close_all(context, &mut self.app);
+        self.streams.close_all(context, &mut self.raw);
+        context.stop();
+    }
+}
+
+type ThreadHandler = Box<dyn FnOnce(dwell_evloop::BlockingStream, Vec<u8>) + Send>;
+
+/// The place of a client that lives on a thread.
+struct Place(Arc<Fleet>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.release(1);
+    }
+}
+
+impl<H: Handler> Driver for ServerLoop<H> {
+    type Message = Message;
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        if token.kind() == kind::RAW {
+            self.streams.ready(context, token, readiness, &mut self.raw);
+        } else {
+            self.http.ready(context, token, readiness, &mut self.app);
+        }
+        self.settle_departed(context);
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        match token.kind() {
+            kind::SHUTDOWN => self.cut(context),
+            kind::RAW => self.streams.expired(context, token, &mut self.raw),
+            _ => self.http.expired(context, token, &mut self.app),
+        }
+        self.settle_departed(context);
+    }
+
+    fn message(&mut self, context: &mut Context, message: Message) {
+        match message {
+            Message::Adopt(stream) => {
+                self.link.arrived();
+                self.app.places += 1;
+                self.http.adopt(context, stream, &mut self.app);
+            }
+            Message::Raw(token, order) => self.raw_order(context, token, order),
+            Message::Drain(deadline) => self.drain(context, deadline),
+        }
+    }
+
+    fn signal(&mut self, _: &mut Context, _: i32) {
+        if let Some(deadline) = self.signal_deadline {
+            // A second signal does not wait for what the first one does.
+            let is_second = self.fleet.is_draining();
+            self.fleet
+                .drain(if is_second { Duration::ZERO } else { deadline });
+        }
+    }
+
+    fn turn_end(&mut self, context: &mut Context) {
+        let mut attention = std::mem::take(&mut self.attention);
+        for _ in 0..LOOKS_PER_TURN {
+            self.link.take_attention(&mut attention);
+            if attention.is_empty() {
+                break;
+            }
+            for token in attention.drain(..) {
+                self.look(context, token);
+            }
+        }
+        self.attention = attention;
+        self.settle_departed(context);
+        if self.link.has_attention() {
+            self.link.sender().wake();
+        }
+        let open = self.http.connections();
+        self.app.release(open);
+        self.link.set_connections(open + self.app.raw_connections);
+        self.app.host.publish();
+        set(&self.link.figures.raw_connections, self.app.raw_connections);
+        add(&self.link.figures.turns, 1);
+        if self.is_draining && open + self.app.raw_connections == 0 {
+            context.stop();
+        }
+    }
+}

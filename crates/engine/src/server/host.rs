@@ -1,0 +1,200 @@
+//! The exchanges of one loop that are answered later.
+
+use super::fleet::Fleet;
+use super::guard::guarded;
+use super::kind;
+use super::link::LoopLink;
+use super::statistics::{add, set};
+use crate::app::{Detached, ExchangeId, Outcome};
+use crate::handler::{Channel, Takeover, Work};
+use crate::reply::Reply;
+use dwell_evloop::{Slab, Token};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What a loop keeps of the exchanges that are not answered at once.
+pub(crate) struct Host {
+    held: Slab<Held>,
+    link: Arc<LoopLink>,
+    fleet: Arc<Fleet>,
+    /// Connections that have left HTTP in the present delivery.
+    pub(super) departed: Vec<(Detached, Takeover)>,
+}
+
+/// An exchange that is answered later: the engine's tag for it names this entry.
+struct Held {
+    exchange: ExchangeId,
+    channel: Option<Arc<Channel>>,
+    task: Option<Task>,
+    takeover: Option<Takeover>,
+}
+
+impl Host {
+    pub(super) fn new(link: Arc<LoopLink>, fleet: Arc<Fleet>) -> Self {
+        Self {
+            held: Slab::new(kind::HELD, usize::MAX),
+            link,
+            fleet,
+            departed: Vec::new(),
+        }
+    }
+
+    pub(crate) fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
+    }
+
+    pub(super) fn link(&self) -> &Arc<LoopLink> {
+        &self.link
+    }
+
+    /// Exchanges that are answered later.
+    pub(super) fn in_flight(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Makes an entry for an exchange.
+    pub(crate) fn open(&mut self, exchange: ExchangeId) -> (Token, Arc<Channel>) {
+        let held = Held {
+            exchange,
+            channel: None,
+            task: None,
+            takeover: None,
+        };
+        // Only four thousand million exchanges fill the table; a channel that is over serves then.
+        let Ok(token) = self.held.insert(held) else {
+            let channel = Channel::new(Arc::clone(&self.link), Token::new(kind::HELD, 0, 0));
+            channel.end();
+            return (Token::new(kind::HELD, 0, u32::MAX), Arc::new(channel));
+        };
+        let channel = Arc::new(Channel::new(Arc::clone(&self.link), token));
+        if let Some(held) = self.held.get_mut(token) {
+            held.channel = Some(Arc::clone(&channel));
+        }
+        (token, channel)
+    }
+
+    /// Gives an exchange the future that answers it.
+    pub(crate) fn spawn(&mut self, token: Token, task: Task) {
+        if let Some(held) = self.held.get_mut(token) {
+            held.task = Some(task);
+        }
+    }
+
+    pub(super) fn channel(&self, token: Token) -> Option<&Arc<Channel>> {
+        self.held.get(token)?.channel.as_ref()
+    }
+
+    pub(super) fn exchange(&self, token: Token) -> Option<ExchangeId> {
+        self.held.get(token).map(|held| held.exchange)
+    }
+
+    /// Lets the future of an exchange go on, and returns what it and others have ordered by.
+    pub(super) fn look(&mut self, token: Token) -> Option<Arc<Channel>> {
+        let held = self.held.get_mut(token)?;
+        let channel = Arc::clone(held.channel.as_ref()?);
+        channel.looked();
+        let Some(mut task) = held.task.take() else {
+            return Some(channel);
+        };
+        let waker = Waker::from(Arc::clone(&channel));
+        let polled = guarded(|| task.as_mut().poll(&mut Context::from_waker(&waker)));
+        match polled {
+            Ok(poll) if poll.is_pending() => {
+                if let Some(held) = self.held.get_mut(token) {
+                    held.task = Some(task);
+                }
+            }
+            Ok(_) => {}
+            Err(_) => {
+                self.count_panic();
+                self.drop_task(task);
+            }
+        }
+        Some(channel)
+    }
+
+    /// Within a callback of the engine: does what was ordered so far.
+    pub(super) fn settle(&mut self, token: Token, reply: &mut Reply<'_>) -> Outcome {
+        let Some(channel) = self.look(token) else {
+            return Outcome::Answered;
+        };
+        reply.grant(channel.take_granted());
+        match channel.work(reply) {
+            Work::Open if reply.is_sent() && !reply.is_open() => {}
+            Work::Open => return self.hold(token, reply),
+            Work::Done => {}
+            Work::Abort => {
+                self.end(token);
+                return Outcome::Close;
+            }
+            Work::TakeOver(answer, takeover) => {
+                answer.send(reply);
+                channel.end();
+                if let Some(held) = self.held.get_mut(token) {
+                    held.takeover = Some(takeover);
+                }
+                return Outcome::Detach {
+                    tag: token.to_bits(),
+                };
+            }
+        }
+        self.end(token);
+        Outcome::Answered
+    }
+
+    /// The exchange stays as it is: until its handler goes on, or its time is up.
+    pub(super) fn hold(&self, token: Token, reply: &Reply<'_>) -> Outcome {
+        let timeout = self.link.settings().answer_timeout;
+        Outcome::Held {
+            tag: token.to_bits(),
+            timeout: (!reply.is_open()).then_some(timeout),
+        }
+    }
+
+    /// An exchange has come to its end, in whatever way.
+    pub(super) fn end(&mut self, token: Token) {
+        let Some(held) = self.held.remove(token) else {
+            return;
+        };
+        if let Some(channel) = &held.channel {
+            channel.end();
+        }
+        if let Some(task) = held.task {
+            self.drop_task(task);
+        }
+    }
+
+    /// Who takes over the connection of an exchange.
+    pub(super) fn take_over(&mut self, token: Token) -> Option<Takeover> {
+        let takeover = self.held.get_mut(token)?.takeover.take();
+        self.end(token);
+        takeover
+    }
+
+    pub(super) fn count_panic(&self) {
+        add(&self.link.figures.panics, 1);
+    }
+
+    pub(super) fn publish(&self) {
+        set(&self.link.figures.in_flight, self.held.len());
+    }
+
+    fn drop_task(&self, task: Task) {
+        if guarded(|| drop(task)).is_err() {
+            self.count_panic();
+        }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("in_flight", &self.held.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,131 @@
+//! What other threads know of a loop.
+
+use super::Settings;
+use super::statistics::Figures;
+use crate::handler::RawOrder;
+use dwell_evloop::{Sender, Stream, Token};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// What is sent to a loop.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A client that another loop has accepted.
+    Adopt(Stream),
+    /// Something for a connection that has left HTTP.
+    Raw(Token, RawOrder),
+    /// Accept nobody else, finish, and end at the latest after this time.
+    Drain(Duration),
+}
+
+/// One loop as everybody else sees it.
+pub(crate) struct LoopLink {
+    sender: Sender<Message>,
+    settings: Settings,
+    thread: OnceLock<ThreadId>,
+    /// Exchanges the loop is to look at before its turn ends.
+    attention: Mutex<Vec<Token>>,
+    /// Connections on the loop, and sockets on their way to it.
+    connections: AtomicUsize,
+    arriving: AtomicUsize,
+    pub(super) figures: Figures,
+}
+
+impl LoopLink {
+    pub(super) fn new(sender: Sender<Message>, settings: Settings) -> Self {
+        Self {
+            sender,
+            settings,
+            thread: OnceLock::new(),
+            attention: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            arriving: AtomicUsize::new(0),
+            figures: Figures::default(),
+        }
+    }
+
+    pub(crate) fn sender(&self) -> &Sender<Message> {
+        &self.sender
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The loop runs on the calling thread from now on.
+    pub(super) fn settle(&self) {
+        // Nobody else sets it: a loop is given to one thread.
+        let _ = self.thread.set(std::thread::current().id());
+    }
+
+    /// Whether the calling thread is the loop's.
+    pub(crate) fn is_here(&self) -> bool {
+        self.thread.get() == Some(&std::thread::current().id())
+    }
+
+    /// Makes the loop look at an exchange: before the turn ends where it is asked on the loop
+    /// itself, in its next turn otherwise.
+    pub(crate) fn attend(&self, token: Token) {
+        let mut attention = self
+            .attention
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        attention.push(token);
+        drop(attention);
+        if !self.is_here() {
+            self.sender.wake();
+        }
+    }
+
+    /// Takes what is to be looked at; `into` must be empty.
+    pub(super) fn take_attention(&self, into: &mut Vec<Token>) {
+        let mut attention = self
+            .attention
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut *attention, into);
+    }
+
+    pub(super) fn has_attention(&self) -> bool {
+        let attention = self
+            .attention
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        !attention.is_empty()
+    }
+
+    /// Clients of the loop, as far as is known here.
+    pub(super) fn load(&self) -> usize {
+        self.connections.load(Ordering::Relaxed) + self.arriving.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_connections(&self, connections: usize) {
+        self.connections.store(connections, Ordering::Relaxed);
+    }
+
+    /// Sends the loop a client; gives it back when its inbox is full.
+    pub(super) fn hand_over(&self, stream: Stream) -> Result<(), Stream> {
+        self.arriving.fetch_add(1, Ordering::Relaxed);
+        self.sender.send(Message::Adopt(stream)).map_err(|full| {
+            self.arriving.fetch_sub(1, Ordering::Relaxed);
+            match full.0 {
+                Message::Adopt(stream) => stream,
+                Message::Raw(..) | Message::Drain(_) => unreachable!("the message sent above"),
+            }
+        })
+    }
+
+    /// A client that was sent has come.
+    pub(super) fn arrived(&self) {
+        self.arriving.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for LoopLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopLink").finish_non_exhaustive()
+    }
+}

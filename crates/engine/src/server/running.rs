@@ -1,0 +1,101 @@
+//! A server that runs, and its end.
+
+use super::fleet::Fleet;
+use super::statistics::Statistics;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A server that runs; dropped, it ends at once.
+#[derive(Debug)]
+pub struct Running {
+    addresses: Vec<SocketAddr>,
+    paths: Vec<PathBuf>,
+    fleet: Arc<Fleet>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// How a server has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// Connections that were cut off at the deadline.
+    pub cut_connections: usize,
+    /// Requests that waited for the rest of their answer then.
+    pub cut_requests: usize,
+    /// Loops that had ended before, by an error of the system or of ours.
+    pub failed_loops: usize,
+}
+
+impl Running {
+    pub(super) fn new(addresses: Vec<SocketAddr>, paths: Vec<PathBuf>, fleet: Arc<Fleet>) -> Self {
+        Self {
+            addresses,
+            paths,
+            fleet,
+            threads: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, thread: JoinHandle<io::Result<()>>) {
+        self.threads.push(thread);
+    }
+
+    /// The TCP addresses it listens on, in the order they were given, their ports resolved.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The unix sockets it listens on.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.paths.iter().map(PathBuf::as_path)
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.fleet.statistics()
+    }
+
+    /// Ends it in order, within `deadline`.
+    ///
+    /// Shape: nobody else is accepted, clients between two requests are closed at once, and those
+    /// with one under way with its answer; what is left at the deadline is cut off. Connections
+    /// that have left HTTP are told by [`StreamHandler::draining`]. Waits for all of this, but not
+    /// for handlers that still block, nor for connections that live on threads of their own.
+    ///
+    /// [`StreamHandler::draining`]: crate::handler::StreamHandler::draining
+    pub fn shutdown(mut self, deadline: Duration) -> Shutdown {
+        self.fleet.drain(deadline);
+        self.join()
+    }
+
+    /// Waits until it ends, by a signal it [watches](crate::ServerBuilder::shutdown_on_signals) or
+    /// an error of the system.
+    pub fn wait(mut self) -> Shutdown {
+        self.join()
+    }
+
+    fn join(&mut self) -> Shutdown {
+        let joined = self.threads.drain(..).map(JoinHandle::join);
+        let failed_loops = joined.filter(|end| !matches!(end, Ok(Ok(())))).count();
+        self.fleet.pool().close();
+        let (cut_connections, cut_requests) = self.fleet.cut();
+        Shutdown {
+            cut_connections,
+            cut_requests,
+            failed_loops,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.fleet.drain(Duration::ZERO);
+            self.join();
+        }
+    }
+}
