@@ -50,7 +50,6 @@ mod url;
 mod waker;
 
 pub use conn::Conn;
-pub use dwell_proto::sse::Event as SseEvent;
 pub use error::{ConnError, ManagerError, UrlError, WakeupError};
 pub use event::{Event, EventKind, EventSet};
 pub use message::HttpMessage;
@@ -59,6 +58,7 @@ pub use scope::Scope;
 pub use timer::Timer;
 pub use waker::Waker;
 
+use crate::websocket::WebSockets;
 use crate::{Http, Kinds, Streams};
 use dwell_evloop::EventLoop;
 use hub::{Hub, Message};
@@ -88,6 +88,14 @@ mod kind {
 struct Components {
     http: Http,
     streams: Streams,
+    websockets: WebSockets,
+}
+
+impl Components {
+    /// Sockets that are open, listeners apart.
+    fn connections(&self) -> usize {
+        self.http.connections() + self.streams.connections() + self.websockets.connections()
+    }
 }
 
 /// An event loop the caller polls.
@@ -153,6 +161,7 @@ impl Manager {
             components: Components {
                 http: Http::new(kinds, options.http),
                 streams: Streams::new(kind::RAW_LISTENER, kind::RAW, options.streams),
+                websockets: WebSockets::new(kind::WEBSOCKET, options.websockets),
             },
             state: State::new(Box::new(handler), &options, waker.clone()),
             signalled: false,
@@ -426,7 +435,7 @@ impl Inner {
             }
         }
         hub.settle(event_loop.context());
-        while hub.components.http.connections() + hub.components.streams.connections() > 0 {
+        while hub.components.connections() > 0 {
             let left = deadline.saturating_duration_since(event_loop.context().now());
             // A loop that fails cannot flush.
             if left.is_zero() || event_loop.turn(hub, Some(left)).is_err() {
@@ -441,6 +450,7 @@ impl Inner {
         let context = event_loop.context();
         hub.components.http.close_all(context, &mut hub.state);
         hub.components.streams.close_all(context, &mut hub.state);
+        hub.components.websockets.close_all(context, &mut hub.state);
         hub.settle(context);
         for id in hub.state.ids() {
             hub.state.end_later(id);

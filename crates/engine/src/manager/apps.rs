@@ -7,6 +7,9 @@ use super::message::HttpMessage;
 use super::state::{Leaves, State};
 use crate::reply::Reply;
 use crate::streams::{StreamApp, StreamEnd, StreamRef};
+use crate::websocket::{
+    Control, EndCause, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
+};
 use crate::{App, BodyPlan, Detached, ExchangeId, Outcome, Request};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
@@ -274,11 +277,7 @@ impl StreamApp for State {
     fn closed(&mut self, context: &mut Context, _: Token, tag: u64, end: StreamEnd) {
         let token = Token::from_bits(tag);
         if !end.is_orderly() {
-            if let Some(record) = self.records.get_mut(token) {
-                record.closing = true;
-            }
-            let event = Event::Error(&end.to_string());
-            self.tell(context, None, token, Access::None, event);
+            self.tell_error(context, token, &end.to_string());
         }
         self.end(context, token);
     }
@@ -288,7 +287,72 @@ impl StreamApp for State {
     }
 }
 
+impl WebSocketApp for State {
+    fn message(
+        &mut self,
+        context: &mut Context,
+        socket: &mut WebSocketRef<'_>,
+        message: Message<'_>,
+    ) {
+        let token = Token::from_bits(socket.tag());
+        let event = Event::WebSocketMessage {
+            is_text: message.kind == MessageKind::Text,
+            data: &message.payload,
+        };
+        self.tell(context, None, token, Access::WebSocket(socket), event);
+    }
+
+    fn control(
+        &mut self,
+        context: &mut Context,
+        socket: &mut WebSocketRef<'_>,
+        control: Control<'_>,
+    ) {
+        let token = Token::from_bits(socket.tag());
+        let mut close = Vec::new();
+        let (opcode, data) = match control {
+            Control::Ping(data) => (9, data),
+            Control::Pong(data) => (10, data),
+            Control::Close { code, reason } => {
+                if let Some(code) = code {
+                    close.extend_from_slice(&code.number().to_be_bytes());
+                }
+                close.extend_from_slice(reason.as_bytes());
+                (8, &close[..])
+            }
+        };
+        let event = Event::WebSocketControl { opcode, data };
+        self.tell(context, None, token, Access::WebSocket(socket), event);
+    }
+
+    fn drained(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>) {
+        let token = Token::from_bits(socket.tag());
+        let access = Access::WebSocket(socket);
+        self.tell(context, None, token, access, Event::Drained);
+    }
+
+    fn closed(&mut self, context: &mut Context, _: Token, tag: u64, end: WebSocketEnd<'_>) {
+        let token = Token::from_bits(tag);
+        let is_fault = !matches!(
+            end.cause,
+            EndCause::Peer | EndCause::Closed | EndCause::Aborted | EndCause::IdleTimeout
+        );
+        if is_fault {
+            self.tell_error(context, token, &end.cause.to_string());
+        }
+        self.end(context, token);
+    }
+}
+
 impl State {
+    /// Tells why a connection that is gone has ended.
+    fn tell_error(&mut self, context: &mut Context, token: Token, text: &str) {
+        if let Some(record) = self.records.get_mut(token) {
+            record.closing = true;
+        }
+        self.tell(context, None, token, Access::None, Event::Error(text));
+    }
+
     /// What becomes of an exchange after its handler has run.
     fn outcome(&mut self, token: Token, reply: &mut Reply<'_>) -> Outcome {
         let tag = token.to_bits();

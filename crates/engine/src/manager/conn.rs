@@ -1,19 +1,21 @@
 //! One connection in the hands of a handler.
 
 mod content;
+mod facts;
 mod http;
 mod raw;
+mod websocket;
 
 use super::error::ConnError;
 use super::event::Event;
-use super::state::{Act, Extra, Record, Role};
+use super::state::{Act, Extra, Record};
 use super::{Handler, Scope, kind};
 use crate::reply::Reply;
 use crate::streams::StreamRef;
+use crate::websocket::{CloseCode, WebSocketRef};
 use dwell_evloop::Token;
 use std::any::Any;
 use std::fmt;
-use std::net::SocketAddr;
 
 /// What a callback can reach of its own connection while the component is busy.
 pub(super) enum Access<'a> {
@@ -23,6 +25,8 @@ pub(super) enum Access<'a> {
     Reply(&'a mut dyn ReplyAccess),
     /// The raw stream.
     Stream(&'a mut dyn StreamAccess),
+    /// The WebSocket.
+    WebSocket(&'a mut dyn WebSocketAccess),
 }
 
 impl Access<'_> {
@@ -32,6 +36,7 @@ impl Access<'_> {
             Self::None => Access::None,
             Self::Reply(access) => Access::Reply(&mut **access),
             Self::Stream(access) => Access::Stream(&mut **access),
+            Self::WebSocket(access) => Access::WebSocket(&mut **access),
         }
     }
 }
@@ -54,6 +59,17 @@ pub(super) trait StreamAccess {
 
 impl StreamAccess for StreamRef<'_> {
     fn with(&mut self, act: &mut dyn FnMut(&mut StreamRef<'_>)) {
+        act(self);
+    }
+}
+
+/// Hides the second lifetime of a [`WebSocketRef`].
+pub(super) trait WebSocketAccess {
+    fn with(&mut self, act: &mut dyn FnMut(&mut WebSocketRef<'_>));
+}
+
+impl WebSocketAccess for WebSocketRef<'_> {
+    fn with(&mut self, act: &mut dyn FnMut(&mut WebSocketRef<'_>)) {
         act(self);
     }
 }
@@ -120,116 +136,6 @@ impl Conn<'_> {
     /// on which nothing happens.
     pub fn set_poll_events(&mut self, wanted: bool) {
         self.scope.state.set_polls(self.token, wanted);
-    }
-
-    /// Whether it is a listener.
-    pub fn is_listening(&self) -> bool {
-        self.role() == Some(Role::Listener)
-    }
-
-    /// Whether it is outbound.
-    pub fn is_client(&self) -> bool {
-        self.role() == Some(Role::Outbound)
-    }
-
-    /// Whether it speaks WebSocket.
-    pub fn is_websocket(&self) -> bool {
-        self.place()
-            .is_some_and(|place| place.kind() == kind::WEBSOCKET)
-    }
-
-    /// Whether it is closed, or will be when what is queued is out.
-    pub fn is_closing(&self) -> bool {
-        self.record().is_none_or(|record| record.closing)
-    }
-
-    /// Whether it closes after the answer that is owed.
-    pub fn is_draining(&self) -> bool {
-        self.record().is_some_and(|record| record.draining)
-    }
-
-    /// Whether output waits for the peer; see [`queued_bytes`](Self::queued_bytes).
-    pub fn is_writable(&mut self) -> bool {
-        self.queued_bytes() > 0
-    }
-
-    /// Whether the next piece would be refused, because so much output waits for the peer.
-    ///
-    /// Shape: of another connection than the handler's own it is not known while the handler
-    /// runs, and false.
-    pub fn is_full(&mut self) -> bool {
-        let limit = match self.place() {
-            Some(place) if place.kind() == kind::RAW => self.scope.state.stream_output_bytes_max,
-            _ => self.scope.state.http_output_bytes_max,
-        };
-        self.queued_bytes() >= limit
-    }
-
-    /// Bytes of output that wait for the peer; 0 where it cannot be asked now, as for
-    /// [`is_full`](Self::is_full).
-    pub fn queued_bytes(&mut self) -> usize {
-        match self.place().map(Token::kind) {
-            Some(kind::RAW) => self
-                .with_stream(|stream| stream.queued_bytes())
-                .unwrap_or(0),
-            Some(kind::HTTP) => {
-                if let Ok(queued) = self.with_reply(|reply| reply.queued_bytes()) {
-                    return queued;
-                }
-                let place = self.place();
-                let components = self.scope.components.as_deref();
-                components
-                    .zip(place)
-                    .map_or(0, |(components, place)| components.http.queued_bytes(place))
-            }
-            _ => 0,
-        }
-    }
-
-    /// The peer's address; nothing for a listener, a unix socket, or where it cannot be asked now.
-    pub fn remote_address(&mut self) -> Option<SocketAddr> {
-        match self.place()?.kind() {
-            kind::RAW => self.with_stream(|stream| stream.peer_address()).ok()?,
-            kind::HTTP => {
-                if let Ok(address) = self.with_reply(|reply| reply.peer_address()) {
-                    return address;
-                }
-                let place = self.place()?;
-                self.scope
-                    .components
-                    .as_deref()?
-                    .http
-                    .peer_address_of(place)
-            }
-            _ => None,
-        }
-    }
-
-    /// Our address: of a listener the one it listens on, its port resolved.
-    pub fn local_address(&mut self) -> Option<SocketAddr> {
-        if let Some(address) = self
-            .record()?
-            .extra
-            .as_ref()
-            .and_then(|extra| extra.address)
-        {
-            return Some(address);
-        }
-        match self.place()?.kind() {
-            kind::RAW => self.with_stream(|stream| stream.local_address()).ok()?,
-            kind::HTTP => {
-                if let Ok(address) = self.with_reply(|reply| reply.local_address()) {
-                    return address;
-                }
-                let place = self.place()?;
-                self.scope
-                    .components
-                    .as_deref()?
-                    .http
-                    .local_address_of(place)
-            }
-            _ => None,
-        }
     }
 
     /// Closes the connection after the answer that is owed, or at once where none is; nothing
@@ -304,25 +210,29 @@ impl Conn<'_> {
         } else {
             std::mem::take(&mut record.withheld)
         };
-        if record.place.kind() == kind::RAW {
-            let _ = self.with_stream(|stream| {
+        // What is gone meanwhile needs neither.
+        match record.place.kind() {
+            kind::RAW => drop(self.with_stream(|stream| {
                 if paused {
                     stream.pause();
                 } else {
                     stream.resume();
                 }
-            });
-        } else if withheld > 0 {
-            self.grant(u64::from(withheld));
+            })),
+            kind::WEBSOCKET => drop(self.with_socket(|socket| {
+                if paused {
+                    socket.pause();
+                } else {
+                    socket.resume();
+                }
+            })),
+            _ if withheld > 0 => self.grant(u64::from(withheld)),
+            _ => {}
         }
     }
 
     pub(super) fn record(&self) -> Option<&Record> {
         self.scope.state.records.get(self.token)
-    }
-
-    fn role(&self) -> Option<Role> {
-        self.record().map(|record| record.role)
     }
 
     /// Its name in the component that has its socket.
@@ -363,19 +273,17 @@ impl Conn<'_> {
     }
 
     fn shut(&mut self, abort: bool) {
-        if let Access::Stream(access) = &mut self.access {
-            return access.with(&mut |stream| {
-                if abort {
-                    stream.abort();
-                } else {
-                    stream.close();
-                }
-            });
-        }
-        if matches!(self.access, Access::Reply(_)) || self.is_deferred() {
-            self.later(move |conn| conn.close_in_component(abort));
-        } else {
-            self.close_in_component(abort);
+        match &mut self.access {
+            Access::Stream(access) if abort => access.with(&mut |stream| stream.abort()),
+            Access::Stream(access) => access.with(&mut |stream| stream.close()),
+            Access::WebSocket(access) if abort => access.with(&mut |socket| socket.abort()),
+            Access::WebSocket(access) => {
+                access.with(&mut |socket| socket.close(CloseCode::NORMAL, ""));
+            }
+            Access::None if self.scope.components.is_some() => self.close_in_component(abort),
+            Access::None | Access::Reply(_) => {
+                self.later(move |conn| conn.close_in_component(abort));
+            }
         }
     }
 
@@ -393,6 +301,11 @@ impl Conn<'_> {
         match (place.kind(), abort) {
             (kind::RAW, true) => components.streams.abort(context, place),
             (kind::RAW, false) => components.streams.close(context, place),
+            (kind::WEBSOCKET, true) => components.websockets.abort(context, place),
+            (kind::WEBSOCKET, false) => {
+                let code = CloseCode::NORMAL;
+                components.websockets.close(context, place, code, "");
+            }
             (kind::HTTP, _) => {
                 // The component tells nobody of what is done here.
                 let is_left = !abort && components.http.close_connection(context, place);

@@ -1,6 +1,7 @@
 //! What can be wrong with a call, by whose fault it is.
 
 use crate::WriteError;
+use crate::websocket::Rejection;
 use dwell_proto::sse::SseError;
 use std::fmt;
 use std::io;
@@ -131,6 +132,8 @@ pub enum ConnError {
     FieldValue(String),
     /// The event stream format cannot carry this event.
     Event(SseError),
+    /// The WebSocket handshake was refused, and answered so.
+    Upgrade(Rejection),
     /// The method or the target of a request has white space or a control byte in it.
     RequestLine,
 }
@@ -162,6 +165,7 @@ impl fmt::Display for ConnError {
                 write!(out, "illegal character in the value of field {name}")
             }
             Self::Event(fault) => fault.fmt(out),
+            Self::Upgrade(rejection) => rejection.fmt(out),
             Self::RequestLine => out.write_str("illegal character in method or target"),
         }
     }

@@ -5,6 +5,7 @@ use super::event::Event;
 use super::resolve::Resolved;
 use super::state::{Act, Leaves, State};
 use super::{Components, Conn, Scope, kind};
+use crate::websocket::Negotiated;
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -44,6 +45,9 @@ impl Driver for Hub {
             kind::RAW_LISTENER | kind::RAW => {
                 components.streams.ready(context, token, readiness, state);
             }
+            kind::WEBSOCKET => components
+                .websockets
+                .ready(context, token, readiness, state),
             kind::TIMER => self.fire(context, token),
             _ => {}
         }
@@ -57,6 +61,7 @@ impl Driver for Hub {
         match token.kind() {
             kind::HTTP_LISTENER | kind::HTTP => components.http.expired(context, token, state),
             kind::RAW_LISTENER | kind::RAW => components.streams.expired(context, token, state),
+            kind::WEBSOCKET => components.websockets.expired(context, token, state),
             kind::TIMER => self.fire(context, token),
             _ => {}
         }
@@ -162,13 +167,21 @@ impl Hub {
                     let streams = &mut self.components.streams;
                     streams.adopt(context, detached.stream, detached.input, token.to_bits())
                 }
+                Leaves::WebSocket(negotiated) => {
+                    let negotiated = Negotiated::from_bits(negotiated);
+                    let websockets = &mut self.components.websockets;
+                    websockets.adopt(context, detached, negotiated, token.to_bits())
+                }
             };
-            let id = record.id;
+            let (id, closing) = (record.id, record.closing);
             match adopted {
                 Ok(place) => {
                     record.place = place;
-                    if record.closing {
-                        record.closing = false;
+                    record.closing = false;
+                    if place.kind() == kind::WEBSOCKET {
+                        self.state.defer(id, |conn| conn.tell(Event::WebSocketOpen));
+                    }
+                    if closing {
                         self.state.defer(id, |conn| {
                             conn.close();
                         });

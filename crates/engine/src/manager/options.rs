@@ -1,6 +1,7 @@
 //! The bounds of a manager.
 
 use super::EventSet;
+use crate::websocket::WebSocketOptions;
 use crate::{Limits, StreamLimits};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ pub struct Options {
     pub http: Limits,
     /// Of raw ones.
     pub streams: StreamLimits,
+    /// Of WebSocket connections.
+    pub websockets: WebSocketOptions,
     /// The longest body of a request, or of a response on a client, that is handed over whole.
     /// Default 4 MiB.
     pub body_bytes_max: u64,
@@ -29,6 +32,7 @@ impl Default for Options {
         Self {
             http: Limits::default(),
             streams: StreamLimits::default(),
+            websockets: WebSocketOptions::default(),
             body_bytes_max: 4 * 1024 * 1024,
             answer_timeout: Duration::from_secs(5 * 60),
             close_timeout: Duration::from_secs(1),

@@ -28,6 +28,8 @@ pub(super) enum Role {
 pub(super) enum Leaves {
     /// To the raw streams.
     Raw,
+    /// To WebSocket, with what was negotiated as a number.
+    WebSocket(u32),
 }
 
 /// One connection or listener.
@@ -105,6 +107,7 @@ pub(super) struct State {
     pub(super) body_bytes_max: u64,
     pub(super) http_output_bytes_max: usize,
     pub(super) stream_output_bytes_max: usize,
+    pub(super) websocket_output_bytes_max: usize,
     pub(super) answer_timeout: Duration,
     /// The running handler wants the body in pieces, and this much of it at most.
     pub(super) streamed_bytes_max: Option<u64>,
@@ -144,6 +147,7 @@ impl State {
             body_bytes_max: options.body_bytes_max,
             http_output_bytes_max: options.http.output_bytes_max,
             stream_output_bytes_max: options.streams.output_bytes_max,
+            websocket_output_bytes_max: options.websockets.output_bytes_max,
             answer_timeout: options.answer_timeout,
             streamed_bytes_max: None,
             waker,

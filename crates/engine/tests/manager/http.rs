@@ -2,7 +2,8 @@
 
 use crate::support::{Fixture, answer, get};
 use dwell_engine::files::{DirectoryOptions, FileOptions};
-use dwell_engine::manager::{ConnError, Event, Options, SseEvent};
+use dwell_engine::manager::{ConnError, Event, Options};
+use dwell_engine::sse::{Event as SseEvent, SharedEvent};
 use std::io::Read;
 use std::time::Duration;
 
@@ -262,21 +263,19 @@ fn an_event_stream_reaches_every_listener() {
             conn.sse_comment("hello").unwrap();
         }
         Event::HttpMessage(message) => {
-            // Published to all, the bytes made once.
-            let mut bytes = Vec::new();
+            // Published to all, made once.
             let text = message.text();
             let event = SseEvent {
                 id: Some("7"),
                 ..SseEvent::new(&text)
             };
-            event.encode(&mut bytes).unwrap();
-            let bytes = bytes::Bytes::from(bytes);
+            let event = SharedEvent::new(&event).unwrap();
             let own = conn.id();
             let mut scope = conn.scope();
             for id in scope.connections() {
                 let mut other = scope.conn(id).unwrap();
                 if id != own && !other.is_listening() {
-                    other.chunk_shared(&bytes).unwrap();
+                    other.sse_shared(&event).unwrap();
                 }
             }
             let broken = SseEvent {

@@ -12,3 +12,4 @@ mod support;
 mod timers;
 mod turns;
 mod wakeups;
+mod websocket;

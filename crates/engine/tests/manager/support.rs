@@ -65,6 +65,13 @@ pub(crate) fn line(event: &Event<'_>) -> String {
             let last = if *is_last { " last" } else { "" };
             format!("body {}{last}", data.len())
         }
+        Event::WebSocketMessage { is_text, data } => {
+            let kind = if *is_text { "text" } else { "binary" };
+            format!("{kind} '{}'", data.escape_ascii())
+        }
+        Event::WebSocketControl { opcode, data } => {
+            format!("control {opcode} '{}'", data.escape_ascii())
+        }
         Event::Wakeup(data) => format!("wakeup '{}'", data.escape_ascii()),
         other => format!("{:?}", other.kind()).to_lowercase(),
     }

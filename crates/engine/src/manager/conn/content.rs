@@ -4,8 +4,9 @@ use super::Conn;
 use crate::files::{DirectoryOptions, FileAnswer, FileOptions, serve_dir, serve_file};
 use crate::manager::error::ConnError;
 use crate::manager::message::HttpMessage;
+use crate::sse::{self, SharedEvent};
 use dwell_proto::http1::RequestHead;
-use dwell_proto::sse;
+use dwell_proto::sse::comment;
 use std::path::Path;
 
 impl Conn<'_> {
@@ -17,15 +18,23 @@ impl Conn<'_> {
     /// # Errors
     /// As [`reply`](Self::reply).
     pub fn sse(&mut self) -> Result<(), ConnError> {
-        let fields: &[(&str, &[u8])] = &[
-            ("Content-Type", sse::CONTENT_TYPE.as_bytes()),
-            ("Cache-Control", b"no-cache"),
-        ];
-        self.begin(200, fields, None)
+        self.http_place()?;
+        if self.is_deferred() {
+            self.later(|conn| {
+                let _ = conn.sse();
+            });
+            return Ok(());
+        }
+        self.with_reply(|reply| {
+            if reply.is_sent() {
+                return Err(ConnError::Answered);
+            }
+            sse::begin(reply, &[]);
+            Ok(())
+        })?
     }
 
-    /// Sends an event. For one that goes to many, encode it once and give every stream the bytes
-    /// by [`chunk_shared`](Self::chunk_shared).
+    /// Sends an event; for one that goes to many there is [`sse_shared`](Self::sse_shared).
     ///
     /// # Errors
     /// [`ConnError::Event`] for what the format cannot carry; otherwise as
@@ -36,13 +45,30 @@ impl Conn<'_> {
         self.chunk(&bytes)
     }
 
+    /// Sends an event that goes to many, encoded once for all of them.
+    ///
+    /// # Errors
+    /// As [`chunk`](Self::chunk).
+    pub fn sse_shared(&mut self, event: &SharedEvent) -> Result<(), ConnError> {
+        self.http_place()?;
+        if self.is_deferred() {
+            let event = event.clone();
+            self.later(move |conn| {
+                let _ = conn.sse_shared(&event);
+            });
+            return Ok(());
+        }
+        self.with_reply(|reply| event.send(reply))?
+            .map_err(Into::into)
+    }
+
     /// Sends a comment, which clients pass over: a heartbeat.
     ///
     /// # Errors
     /// As [`chunk`](Self::chunk).
     pub fn sse_comment(&mut self, text: &str) -> Result<(), ConnError> {
         let mut bytes = Vec::new();
-        sse::comment(&mut bytes, text);
+        comment(&mut bytes, text);
         self.chunk(&bytes)
     }
 

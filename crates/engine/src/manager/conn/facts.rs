@@ -1,0 +1,156 @@
+//! What can be asked of a connection.
+
+use super::{Access, Conn, kind};
+use crate::Http;
+use crate::manager::Components;
+use crate::manager::state::Role;
+use crate::reply::Reply;
+use crate::streams::StreamRef;
+use crate::websocket::WebSocketRef;
+use dwell_evloop::Token;
+use std::net::SocketAddr;
+
+impl Conn<'_> {
+    /// Whether it is a listener.
+    pub fn is_listening(&self) -> bool {
+        self.role() == Some(Role::Listener)
+    }
+
+    /// Whether it is outbound.
+    pub fn is_client(&self) -> bool {
+        self.role() == Some(Role::Outbound)
+    }
+
+    /// Whether it speaks WebSocket.
+    pub fn is_websocket(&self) -> bool {
+        let place = self.place();
+        place.is_some_and(|place| place.kind() == kind::WEBSOCKET)
+    }
+
+    /// Whether it is closed, or will be when what is queued is out.
+    pub fn is_closing(&self) -> bool {
+        self.record().is_none_or(|record| record.closing)
+    }
+
+    /// Whether it closes after the answer that is owed.
+    pub fn is_draining(&self) -> bool {
+        self.record().is_some_and(|record| record.draining)
+    }
+
+    /// Whether output waits for the peer; see [`queued_bytes`](Self::queued_bytes).
+    pub fn is_writable(&mut self) -> bool {
+        self.queued_bytes() > 0
+    }
+
+    /// Whether the next piece would be refused, because so much output waits for the peer.
+    ///
+    /// Shape: of another connection than the handler's own it is not known while the handler
+    /// runs, and false.
+    pub fn is_full(&mut self) -> bool {
+        let state = &self.scope.state;
+        let limit = match self.place().map(Token::kind) {
+            Some(kind::RAW) => state.stream_output_bytes_max,
+            Some(kind::WEBSOCKET) => state.websocket_output_bytes_max,
+            _ => state.http_output_bytes_max,
+        };
+        self.queued_bytes() >= limit
+    }
+
+    /// Bytes of output that wait for the peer; 0 where it cannot be asked now, as for
+    /// [`is_full`](Self::is_full).
+    pub fn queued_bytes(&mut self) -> usize {
+        self.ask(|socket| socket.queued_bytes()).unwrap_or(0)
+    }
+
+    /// The peer's address; nothing for a listener, a unix socket, or where it cannot be asked now.
+    pub fn remote_address(&mut self) -> Option<SocketAddr> {
+        self.ask(|socket| socket.peer_address())?
+    }
+
+    /// Our address: of a listener the one it listens on, its port resolved.
+    pub fn local_address(&mut self) -> Option<SocketAddr> {
+        let extra = self.record()?.extra.as_ref();
+        if let Some(address) = extra.and_then(|extra| extra.address) {
+            return Some(address);
+        }
+        self.ask(|socket| socket.local_address())?
+    }
+
+    fn role(&self) -> Option<Role> {
+        self.record().map(|record| record.role)
+    }
+
+    /// Asks whoever has the socket now; `None` where nobody can be asked.
+    fn ask<T>(&mut self, question: impl Fn(&dyn SocketFacts) -> T) -> Option<T> {
+        let place = self.place()?;
+        let mut answer = None;
+        match &mut self.access {
+            Access::Reply(access) => access.with(&mut |own| answer = Some(question(own))),
+            Access::Stream(access) => access.with(&mut |own| answer = Some(question(own))),
+            Access::WebSocket(access) => access.with(&mut |own| answer = Some(question(own))),
+            Access::None => {
+                let Components {
+                    http,
+                    streams,
+                    websockets,
+                } = self.scope.components.as_deref_mut()?;
+                let context = &mut *self.scope.context;
+                answer = match place.kind() {
+                    kind::HTTP => Some(question(&InHttp { http, place })),
+                    kind::RAW => streams.with_stream(context, place, |own| question(own)),
+                    kind::WEBSOCKET => websockets.with_socket(context, place, |own| question(own)),
+                    _ => None,
+                };
+            }
+        }
+        answer
+    }
+}
+
+/// What everyone knows who has a socket.
+trait SocketFacts {
+    fn queued_bytes(&self) -> usize;
+    fn peer_address(&self) -> Option<SocketAddr>;
+    fn local_address(&self) -> Option<SocketAddr>;
+}
+
+/// A connection in the table of the HTTP component.
+struct InHttp<'h> {
+    http: &'h Http,
+    place: Token,
+}
+
+impl SocketFacts for InHttp<'_> {
+    fn queued_bytes(&self) -> usize {
+        self.http.queued_bytes(self.place)
+    }
+
+    fn peer_address(&self) -> Option<SocketAddr> {
+        self.http.peer_address_of(self.place)
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.http.local_address_of(self.place)
+    }
+}
+
+/// All three have these as methods of their own.
+macro_rules! socket_facts {
+    ($($holder:ident),*) => {$(
+        impl SocketFacts for $holder<'_> {
+            fn queued_bytes(&self) -> usize {
+                $holder::queued_bytes(self)
+            }
+
+            fn peer_address(&self) -> Option<SocketAddr> {
+                $holder::peer_address(self)
+            }
+
+            fn local_address(&self) -> Option<SocketAddr> {
+                $holder::local_address(self)
+            }
+        }
+    )*};
+}
+
+socket_facts!(Reply, StreamRef, WebSocketRef);

@@ -1,0 +1,167 @@
+//! WebSocket: the handshake, messages, control frames.
+
+use super::{Access, Conn, expect_kind, kind};
+use crate::manager::error::ConnError;
+use crate::manager::message::HttpMessage;
+use crate::manager::state::Leaves;
+use crate::websocket::{
+    Broadcast, CloseCode, MessageKind, SendError, UpgradeOptions, WebSocketRef, upgrade,
+};
+use std::sync::Arc;
+
+impl Conn<'_> {
+    /// In [`HttpMessage`](crate::manager::Event::HttpMessage): upgrades the connection to
+    /// WebSocket, if the request asks for it as it must.
+    ///
+    /// Shape: [`WebSocketOpen`](crate::manager::Event::WebSocketOpen) follows when the handler has
+    /// returned. A handshake that is refused is answered, with 400, 403 or 426.
+    ///
+    /// # Errors
+    /// [`ConnError::Upgrade`] for a refused handshake; [`ConnError::NoRequest`] outside of the
+    /// event; [`ConnError::Answered`].
+    pub fn ws_upgrade(
+        &mut self,
+        message: &HttpMessage<'_>,
+        options: &UpgradeOptions<'_>,
+    ) -> Result<(), ConnError> {
+        let head = message.request_head().ok_or(ConnError::Protocol)?;
+        if !matches!(self.access, Access::Reply(_)) {
+            return Err(ConnError::NoRequest);
+        }
+        self.http_place()?;
+        let upgraded = self.with_reply(|reply| {
+            if reply.is_sent() {
+                return Err(ConnError::Answered);
+            }
+            match upgrade(head, options) {
+                Ok(upgrade) => {
+                    upgrade.send(reply, &[]);
+                    Ok(upgrade.negotiated().to_bits())
+                }
+                Err(rejection) => {
+                    rejection.send(reply);
+                    Err(ConnError::Upgrade(rejection))
+                }
+            }
+        })??;
+        if let Some(record) = self.scope.state.records.get_mut(self.token) {
+            record.leaves = Some(Leaves::WebSocket(upgraded));
+        }
+        Ok(())
+    }
+
+    /// Sends a text message.
+    ///
+    /// # Errors
+    /// [`ConnError::Full`] when so much waits for the peer that it was not taken;
+    /// [`ConnError::Protocol`], [`ConnError::Closed`].
+    pub fn ws_text(&mut self, text: &str) -> Result<(), ConnError> {
+        self.ws_send(MessageKind::Text, text.as_bytes())
+    }
+
+    /// Sends a message; text must be UTF-8, which is the caller's to know.
+    ///
+    /// # Errors
+    /// As [`ws_text`](Self::ws_text).
+    pub fn ws_send(&mut self, kind: MessageKind, payload: &[u8]) -> Result<(), ConnError> {
+        self.websocket_place()?;
+        if self.is_deferred() {
+            let payload = payload.to_vec();
+            self.later(move |conn| {
+                let _ = conn.ws_send(kind, &payload);
+            });
+            return Ok(());
+        }
+        self.with_socket(|socket| socket.send(kind, payload))?
+            .map_err(Into::into)
+    }
+
+    /// Sends a message that goes to many: encoded once, and compressed once.
+    ///
+    /// # Errors
+    /// As [`ws_text`](Self::ws_text).
+    pub fn ws_send_shared(&mut self, message: &Arc<Broadcast>) -> Result<(), ConnError> {
+        self.websocket_place()?;
+        if self.is_deferred() {
+            let message = Arc::clone(message);
+            self.later(move |conn| {
+                let _ = conn.ws_send_shared(&message);
+            });
+            return Ok(());
+        }
+        self.with_socket(|socket| socket.send_shared(message))?
+            .map_err(Into::into)
+    }
+
+    /// Sends a ping, of at most 125 bytes; one in return is told by
+    /// [`WebSocketControl`](crate::manager::Event::WebSocketControl). Pings of the peer are
+    /// answered without the handler.
+    ///
+    /// # Errors
+    /// As [`ws_text`](Self::ws_text).
+    pub fn ws_ping(&mut self, payload: &[u8]) -> Result<(), ConnError> {
+        self.websocket_place()?;
+        if self.is_deferred() {
+            let payload = payload.to_vec();
+            self.later(move |conn| {
+                let _ = conn.ws_ping(&payload);
+            });
+            return Ok(());
+        }
+        self.with_socket(|socket| socket.ping(payload))?
+            .map_err(Into::into)
+    }
+
+    /// Closes a WebSocket in order, with a code and a reason; [`close`](Self::close) does so with
+    /// 1000 and none.
+    ///
+    /// # Errors
+    /// [`ConnError::Protocol`], [`ConnError::Closed`].
+    pub fn ws_close(&mut self, code: CloseCode, reason: &str) -> Result<(), ConnError> {
+        self.websocket_place()?;
+        if self.is_deferred() {
+            let reason = reason.to_owned();
+            self.later(move |conn| {
+                let _ = conn.ws_close(code, &reason);
+            });
+            return Ok(());
+        }
+        self.with_socket(|socket| socket.close(code, reason))?;
+        if let Ok(record) = self.scope.state.open_record(self.token) {
+            record.closing = true;
+        }
+        Ok(())
+    }
+
+    /// Lets `act` work on the WebSocket, which has to be within reach.
+    pub(super) fn with_socket<T>(
+        &mut self,
+        act: impl FnOnce(&mut WebSocketRef<'_>) -> T,
+    ) -> Result<T, ConnError> {
+        let place = expect_kind(self.place(), kind::WEBSOCKET)?;
+        if let Access::WebSocket(access) = &mut self.access {
+            let (mut act, mut result) = (Some(act), None);
+            access.with(&mut |socket| result = act.take().map(|act| act(socket)));
+            return result.ok_or(ConnError::Closed);
+        }
+        let components = self.scope.components.as_deref_mut();
+        let websockets = &mut components.ok_or(ConnError::Closed)?.websockets;
+        websockets
+            .with_socket(self.scope.context, place, act)
+            .ok_or(ConnError::Closed)
+    }
+
+    /// Refuses what is no WebSocket, or closing.
+    fn websocket_place(&self) -> Result<(), ConnError> {
+        expect_kind(Some(self.open_place()?), kind::WEBSOCKET).map(drop)
+    }
+}
+
+impl From<SendError> for ConnError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Full { limit, .. } => Self::Full { limit },
+            SendError::Closed => Self::Closed,
+        }
+    }
+}
