@@ -7,9 +7,11 @@ mod blocking;
 mod breaker;
 #[cfg(feature = "on-loop")]
 pub mod on_loop;
+mod outcome;
 mod ring;
 
 pub use address::{AddressError, ServerAddress};
 #[cfg(feature = "blocking")]
 pub use blocking::*;
+pub use outcome::StoreOutcome;
 pub use ring::{Distribution, Ring, RingServer, UnknownDistribution};

@@ -233,7 +233,7 @@ pub(crate) fn seconds(context: &Context) -> u32 {
 fn lookup_outcome(outcome: &dwell_memcache::on_loop::Outcome<'_>) -> LookupOutcome {
     use dwell_memcache::on_loop::{Failure, Outcome};
     match outcome {
-        Outcome::Hit { .. } | Outcome::Version { .. } => LookupOutcome::Hit,
+        Outcome::Hit { .. } | Outcome::Version { .. } | Outcome::Answer(_) => LookupOutcome::Hit,
         Outcome::Miss => LookupOutcome::Miss,
         Outcome::Failed(Failure::Timeout) => LookupOutcome::Timeout,
         Outcome::Failed(Failure::Unavailable) => LookupOutcome::Skipped,

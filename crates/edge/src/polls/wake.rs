@@ -351,7 +351,7 @@ impl Polls {
                 let woken = self.settle(context, http, key, None);
                 self.count_sweep_wake(woken, false);
             }
-            Outcome::Hit { .. } | Outcome::Failed(_) => {}
+            Outcome::Hit { .. } | Outcome::Answer(_) | Outcome::Failed(_) => {}
         }
     }
 }

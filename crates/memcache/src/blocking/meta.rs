@@ -7,7 +7,8 @@ use std::time::Duration;
 use dwell_proto::memcache::encode::request::MetaLine;
 use dwell_proto::memcache::{ArithmeticMode, Flags, MetaSetMode};
 
-use super::value::{Exptime, StoreOutcome, Value};
+use super::value::{Exptime, Value};
+use crate::StoreOutcome;
 
 /// What `mg` is asked for, and what it does besides.
 ///

@@ -5,8 +5,9 @@ use super::meta::{
     MetaSet, MetaStored,
 };
 use super::request::{Request, Response};
-use super::value::{StoreOptions, StoreOutcome};
+use super::value::StoreOptions;
 use super::{Client, Error};
+use crate::StoreOutcome;
 
 impl Client {
     /// `mg`: the item of `key`, with what `options` ask for.

@@ -37,4 +37,4 @@ pub use pipeline::Pipeline;
 pub use request::Response;
 pub use server::ServerStatus;
 pub use servers::PerServer;
-pub use value::{Exptime, StoreOptions, StoreOutcome, Value};
+pub use value::{Exptime, StoreOptions, Value};

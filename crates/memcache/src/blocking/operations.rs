@@ -5,8 +5,9 @@ use std::sync::Arc;
 use dwell_proto::memcache::{ArithmeticMode, StoreVerb};
 
 use super::request::{Request, Response};
-use super::value::{Exptime, StoreOptions, StoreOutcome, Value};
+use super::value::{Exptime, StoreOptions, Value};
 use super::{Client, Error, multi_get};
+use crate::StoreOutcome;
 
 impl Client {
     /// The item of `key`.

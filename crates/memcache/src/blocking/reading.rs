@@ -3,7 +3,8 @@
 use dwell_proto::memcache::{MetaStatus, Reply};
 
 use super::meta::{MetaCounted, MetaDeleted, MetaItem, MetaStored};
-use super::value::{StoreOutcome, Value};
+use super::value::Value;
+use crate::StoreOutcome;
 
 pub(super) fn value(reply: &Reply<'_>) -> Option<Option<Value>> {
     match *reply {

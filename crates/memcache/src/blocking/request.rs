@@ -12,7 +12,8 @@ use super::meta::{
     MetaArithmetic, MetaCounted, MetaDelete, MetaDeleted, MetaGet, MetaItem, MetaSet, MetaStored,
 };
 use super::options::Protocol;
-use super::value::{StoreOutcome, Value};
+use super::value::Value;
+use crate::StoreOutcome;
 
 /// An operation on one key.
 #[derive(Clone, Copy, Debug)]

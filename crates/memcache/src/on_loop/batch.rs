@@ -2,7 +2,7 @@
 
 use dwell_proto::memcache::{ErrorKind, Key, MetaStatus, Reply};
 
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, command};
 
 /// A request, with what is needed to tell which operation each of its replies answers.
 ///
@@ -31,6 +31,8 @@ pub(crate) enum Form {
     Gets,
     /// `mg key c k q` for each key, and `mn`; answered by `HD`s and `MN`.
     MetaGets,
+    /// Anything else, one command behind the other, each with one reply.
+    Commands,
 }
 
 /// What an operation wants of its key.
@@ -38,6 +40,18 @@ pub(crate) enum Form {
 pub(crate) enum Wants {
     Value,
     Version,
+    Store,
+    Delete,
+    Touch,
+    Number,
+    Meta { has_data: bool },
+}
+
+impl Wants {
+    /// Whether a value follows its line.
+    pub(crate) const fn has_data(self) -> bool {
+        matches!(self, Self::Store | Self::Meta { has_data: true })
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,10 +126,8 @@ impl Batch {
     pub(crate) fn push(&mut self, key: Key<'_>, tag: u64, wants: Wants) {
         match self.form {
             Form::MetaGets => self.wire.extend_from_slice(b"mg "),
-            Form::Gets | Form::Probe if self.wire.is_empty() => {
-                self.wire.extend_from_slice(b"gets ");
-            }
-            Form::Gets | Form::Probe => self.wire.push(b' '),
+            _ if self.wire.is_empty() => self.wire.extend_from_slice(b"gets "),
+            _ => self.wire.push(b' '),
         }
         let key_start = self.wire.len() as u32;
         self.wire.extend_from_slice(key.as_bytes());
@@ -131,10 +143,26 @@ impl Batch {
         }
     }
 
+    /// Adds an operation that `encode` writes, given the opaque of a meta command.
+    pub(crate) fn push_command(
+        &mut self,
+        tag: u64,
+        wants: Wants,
+        encode: impl FnOnce(&mut Vec<u8>, usize),
+    ) {
+        encode(&mut self.wire, self.operations.len());
+        self.operations.push(Operation {
+            tag,
+            key_start: 0,
+            key_end: 0,
+            wants,
+        });
+    }
+
     /// Ends the request, which must not be empty.
     pub(crate) fn finish(&mut self) {
         match self.form {
-            Form::Probe => {}
+            Form::Probe | Form::Commands => {}
             Form::Gets => self.wire.extend_from_slice(b"\r\n"),
             Form::MetaGets => self.wire.extend_from_slice(b"mn\r\n"),
         }
@@ -157,6 +185,7 @@ impl Batch {
             Form::Probe => take_probe_reply(reply),
             Form::Gets => self.take_gets_reply(reply, report),
             Form::MetaGets => self.take_meta_reply(reply, report),
+            Form::Commands => self.take_command_reply(reply, report),
         }
     }
 
@@ -189,7 +218,7 @@ impl Batch {
                         flags,
                         cas_unique,
                     },
-                    Wants::Version => Outcome::Version { cas_unique },
+                    _ => Outcome::Version { cas_unique },
                 };
                 self.settle_until(index + 1, outcome, report);
                 Ok(Progress::More)
@@ -260,6 +289,21 @@ impl Batch {
             }
             _ => Err(unexpected(reply)),
         }
+    }
+
+    fn take_command_reply(
+        &mut self,
+        reply: &Reply<'_>,
+        report: &mut impl FnMut(u64, Outcome<'_>),
+    ) -> Result<Progress, Failure> {
+        let operation = self.operations.get(self.next).ok_or(Failure::Protocol)?;
+        let outcome = command::answer(operation.wants, self.next, reply)?;
+        self.settle_until(self.next + 1, outcome, report);
+        Ok(command::progress(
+            self.next,
+            self.operations.len(),
+            &outcome,
+        ))
     }
 
     /// The first operation without an answer that asked for `key`.

@@ -3,11 +3,12 @@
 use std::hash::{BuildHasher, RandomState};
 
 use dwell_evloop::{Context, Readiness, Token};
-use dwell_proto::memcache::Key;
+use dwell_proto::memcache::encode::request::{self, MetaLine, StoreOptions};
+use dwell_proto::memcache::{ArithmeticMode, Key, StoreVerb};
 
 use super::batch::Wants;
 use super::server::Server;
-use super::{ClientOptions, Completion, Error, ServerOptions, ServerStatus};
+use super::{ClientOptions, Completion, Error, MetaCommand, ServerOptions, ServerStatus};
 use crate::{Ring, RingServer};
 
 /// A client of one or more memcached servers, living on an event loop.
@@ -153,6 +154,115 @@ impl Client {
         self.ask(key, tag, Wants::Version)
     }
 
+    /// Stores a value as `verb` says; ends as [`Answer::Stored`](super::Answer::Stored) or a
+    /// failure.
+    ///
+    /// Shape: operations on one server are done in the order in which they were asked for. After a
+    /// failure other than an error line, the value may be stored all the same.
+    /// Units: `exptime` in `options` is the number on the wire.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn store(
+        &mut self,
+        verb: StoreVerb,
+        key: &[u8],
+        value: &[u8],
+        options: StoreOptions,
+        tag: u64,
+    ) -> Result<(), Error> {
+        let options = StoreOptions {
+            noreply: false,
+            ..options
+        };
+        self.command(key, tag, Wants::Store, value.len(), |out, key, _| {
+            request::store(out, verb, key, options, value);
+        })
+    }
+
+    /// Deletes an item; ends as [`Answer::Deleted`](super::Answer::Deleted), a miss or a failure.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn delete(&mut self, key: &[u8], tag: u64) -> Result<(), Error> {
+        self.command(key, tag, Wants::Delete, 0, |out, key, _| {
+            request::delete(out, key, false);
+        })
+    }
+
+    /// Counts an item up or down; ends as [`Answer::Number`](super::Answer::Number), a miss or a
+    /// failure.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn arithmetic(
+        &mut self,
+        mode: ArithmeticMode,
+        key: &[u8],
+        delta: u64,
+        tag: u64,
+    ) -> Result<(), Error> {
+        self.command(key, tag, Wants::Number, 0, |out, key, _| match mode {
+            ArithmeticMode::Increment => request::incr(out, key, delta, false),
+            ArithmeticMode::Decrement => request::decr(out, key, delta, false),
+        })
+    }
+
+    /// Sets an item's exptime; ends as [`Answer::Touched`](super::Answer::Touched), a miss or a
+    /// failure.
+    ///
+    /// Units: the number on the wire.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn touch(&mut self, key: &[u8], exptime: i64, tag: u64) -> Result<(), Error> {
+        self.command(key, tag, Wants::Touch, 0, |out, key, _| {
+            request::touch(out, key, exptime, false);
+        })
+    }
+
+    /// Sends a meta command with the flags that `flags` adds; ends as
+    /// [`Answer::Meta`](super::Answer::Meta), a miss or a failure.
+    ///
+    /// Shape: the client adds an opaque of its own, by which it knows the answer, so `flags` may
+    /// not; nor `q`, as every command is answered.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn meta(
+        &mut self,
+        command: MetaCommand<'_>,
+        key: &[u8],
+        tag: u64,
+        flags: impl for<'o> FnOnce(MetaLine<'o>) -> MetaLine<'o>,
+    ) -> Result<(), Error> {
+        let value = match command {
+            MetaCommand::Set(value) => Some(value),
+            _ => None,
+        };
+        let has_data = value.is_some();
+        let length = value.map_or(0, <[u8]>::len);
+        self.command(
+            key,
+            tag,
+            Wants::Meta { has_data },
+            length,
+            |out, key, opaque| {
+                let line = match command {
+                    MetaCommand::Get => MetaLine::get(out, key),
+                    MetaCommand::Set(value) => MetaLine::set(out, key, value.len()),
+                    MetaCommand::Delete => MetaLine::delete(out, key),
+                    MetaCommand::Arithmetic => MetaLine::arithmetic(out, key),
+                };
+                let line = flags(line).number(b'O', opaque);
+                match value {
+                    Some(value) => line.end_with_value(value),
+                    None => line.end(),
+                }
+            },
+        )
+    }
+
     /// Sends what has been asked since the last flush; for the end of a turn.
     ///
     /// Shape: one write per server. Operations for a server that is not available end here.
@@ -215,6 +325,25 @@ impl Client {
             .sum()
     }
 
+    fn command(
+        &mut self,
+        key: &[u8],
+        tag: u64,
+        wants: Wants,
+        value_bytes: usize,
+        encode: impl FnOnce(&mut Vec<u8>, Key<'_>, usize),
+    ) -> Result<(), Error> {
+        let key = Key::new(key)?;
+        let index = self.ring.server_of(key.as_bytes());
+        let length = key.as_bytes().len() + value_bytes + COMMAND_OVERHEAD_BYTES;
+        let encode = |out: &mut Vec<u8>, opaque| encode(out, key, opaque);
+        let server = &mut self.servers[index];
+        if server.command(tag, wants, length, &self.options, encode)? {
+            self.asked.push(index);
+        }
+        Ok(())
+    }
+
     fn ask(&mut self, key: &[u8], tag: u64, wants: Wants) -> Result<(), Error> {
         let key = Key::new(key)?;
         let index = self.ring.server_of(key.as_bytes());
@@ -224,3 +353,6 @@ impl Client {
         Ok(())
     }
 }
+
+/// What a command has besides its key and value, but for a meta command with many flags.
+const COMMAND_OVERHEAD_BYTES: usize = 64;

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use dwell_proto::memcache::{Flags, MetaStatus};
+
+use crate::StoreOutcome;
+
 /// The end of one operation. Every operation that was taken ends exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion<'a> {
@@ -33,10 +37,35 @@ pub enum Outcome<'a> {
         /// Its cas unique.
         cas_unique: u64,
     },
+    /// Any other operation was answered, and not with a miss.
+    Answer(Answer<'a>),
     /// The server says that it does not have the key.
     Miss,
     /// The server did not say.
     Failed(Failure),
+}
+
+/// The answer to an operation that is neither `get` nor `version`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer<'a> {
+    /// What has become of a value that was to be stored.
+    Stored(StoreOutcome),
+    /// The item is deleted.
+    Deleted,
+    /// The item has its new exptime.
+    Touched,
+    /// The item's new number.
+    Number(u64),
+    /// The answer to a meta command, which carried the command's opaque.
+    Meta {
+        /// Its code.
+        status: MetaStatus,
+        /// Its flags, borrowed from the input buffer of the loop.
+        flags: Flags<'a>,
+        /// Its data, borrowed likewise.
+        value: Option<&'a [u8]>,
+    },
 }
 
 /// Why a server gave no answer.

@@ -48,6 +48,13 @@ impl Ledger {
         }
     }
 
+    /// Enters an operation whose request is so long.
+    pub(crate) const fn taken(&mut self, length: usize) {
+        self.request_bytes += length;
+        self.operations += 1;
+        self.statistics.operations += 1;
+    }
+
     /// An empty request.
     pub(crate) fn batch(&mut self, form: Form) -> Batch {
         match self.spare.pop() {
@@ -74,7 +81,9 @@ impl<F: Sink> Reporter<'_, F> {
         ledger.operations -= 1;
         let statistics = &mut ledger.statistics;
         *match outcome {
-            Outcome::Hit { .. } | Outcome::Version { .. } => &mut statistics.hits,
+            Outcome::Hit { .. } | Outcome::Version { .. } | Outcome::Answer(_) => {
+                &mut statistics.hits
+            }
             Outcome::Miss => &mut statistics.misses,
             Outcome::Failed(Failure::Timeout) => &mut statistics.timeouts,
             Outcome::Failed(Failure::Unavailable) => &mut statistics.short_circuited,

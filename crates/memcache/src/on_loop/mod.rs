@@ -4,9 +4,23 @@
 //! readiness and the deadlines of its token kind and calls [`Client::flush`] at the end of each
 //! turn. Operations taken in between go out together, and every one of them ends in exactly one
 //! [`Completion`].
+//!
+//! ```
+//! use dwell_memcache::on_loop::MetaCommand;
+//! # use dwell_memcache::on_loop::{Client, ClientOptions, ServerOptions};
+//! # let servers = [ServerOptions::new("127.0.0.1:9".parse()?)];
+//! # let mut client = Client::new(1, &servers, ClientOptions::default())?;
+//!
+//! // With the next flush: who misses the key wins the right to make it, for thirty seconds.
+//! client.meta(MetaCommand::Get, b"/poll/alice", 7, |line| {
+//!     line.flag(b'v').flag(b'c').number(b'N', 30)
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod batch;
 mod client;
+mod command;
 mod completion;
 mod connection;
 mod error;
@@ -16,7 +30,8 @@ mod server;
 mod status;
 
 pub use client::Client;
-pub use completion::{Completion, Failure, Outcome};
+pub use command::MetaCommand;
+pub use completion::{Answer, Completion, Failure, Outcome};
 pub use error::Error;
 pub use options::{ClientOptions, ServerOptions};
 pub use status::{ServerStatus, State, Statistics};

@@ -32,6 +32,8 @@ pub(crate) struct Server {
     gets: Batch,
     /// The request that takes the next `version`.
     meta_gets: Batch,
+    /// The request that takes the next operation of any other kind.
+    commands: Batch,
     /// Requests of this turn that are full.
     full: Vec<Batch>,
 }
@@ -58,6 +60,7 @@ impl Server {
             ledger: Ledger::new(token.index() as usize, breaker),
             gets: Batch::new(Form::Gets),
             meta_gets: Batch::new(Form::MetaGets),
+            commands: Batch::new(Form::Commands),
             full: Vec::new(),
         }
     }
@@ -88,17 +91,10 @@ impl Server {
         wants: Wants,
         options: &ClientOptions,
     ) -> Result<bool, Error> {
-        let was_idle = self.gets.is_empty() && self.meta_gets.is_empty() && self.full.is_empty();
-        if self.ledger.operations >= options.operations_max {
-            return Err(Error::TooManyOperations {
-                limit: options.operations_max,
-            });
-        }
-        let length = self.ledger.request_bytes + key.as_bytes().len() + REQUEST_OVERHEAD_BYTES;
-        if length > options.request_bytes_max {
-            let limit = options.request_bytes_max;
-            return Err(Error::TooManyRequestBytes { limit, length });
-        }
+        let was_idle = self.is_idle();
+        self.check_room(key.as_bytes().len(), options)?;
+        // What was asked before is answered before.
+        self.take_begun_if(|form| form == Form::Commands);
         let is_meta = wants == Wants::Version && !self.ledger.is_meta_unsupported;
         let batch = if is_meta {
             &mut self.meta_gets
@@ -111,10 +107,48 @@ impl Server {
         }
         let length_before = batch.wire().len();
         batch.push(key, tag, wants);
-        self.ledger.request_bytes += batch.wire().len() - length_before;
-        self.ledger.operations += 1;
-        self.ledger.statistics.operations += 1;
+        let length = batch.wire().len() - length_before;
+        self.ledger.taken(length);
         Ok(was_idle)
+    }
+
+    /// Takes an operation that `encode` writes, at most `length` bytes and a line.
+    pub(crate) fn command(
+        &mut self,
+        tag: u64,
+        wants: Wants,
+        length: usize,
+        options: &ClientOptions,
+        encode: impl FnOnce(&mut Vec<u8>, usize),
+    ) -> Result<bool, Error> {
+        let was_idle = self.is_idle();
+        self.check_room(length, options)?;
+        self.take_begun_if(|form| form != Form::Commands);
+        let length_before = self.commands.wire().len();
+        self.commands.push_command(tag, wants, encode);
+        let length = self.commands.wire().len() - length_before;
+        self.ledger.taken(length);
+        Ok(was_idle)
+    }
+
+    fn is_idle(&self) -> bool {
+        let begun = [&self.gets, &self.meta_gets, &self.commands];
+        begun.iter().all(|batch| batch.is_empty()) && self.full.is_empty()
+    }
+
+    /// Refuses an operation for which there is no room.
+    fn check_room(&self, length: usize, options: &ClientOptions) -> Result<(), Error> {
+        if self.ledger.operations >= options.operations_max {
+            return Err(Error::TooManyOperations {
+                limit: options.operations_max,
+            });
+        }
+        let length = self.ledger.request_bytes + length + REQUEST_OVERHEAD_BYTES;
+        if length > options.request_bytes_max {
+            let limit = options.request_bytes_max;
+            return Err(Error::TooManyRequestBytes { limit, length });
+        }
+        Ok(())
     }
 
     /// Sends what the turn has asked for, or fails it if it cannot be sent.
@@ -124,7 +158,7 @@ impl Server {
         options: &ClientOptions,
         sink: &mut F,
     ) {
-        self.take_begun();
+        self.take_begun_if(|_| true);
         let mut requests = std::mem::take(&mut self.full);
         let is_open = self.ledger.breaker.is_open();
         if let Some(connection) = self.connection.as_mut().filter(|_| !is_open) {
@@ -156,9 +190,9 @@ impl Server {
     }
 
     /// Moves the requests that operations are still being added to to those that are full.
-    fn take_begun(&mut self) {
-        for batch in [&mut self.gets, &mut self.meta_gets] {
-            if !batch.is_empty() {
+    fn take_begun_if(&mut self, is_meant: impl Fn(Form) -> bool) {
+        for batch in [&mut self.gets, &mut self.meta_gets, &mut self.commands] {
+            if !batch.is_empty() && is_meant(batch.form()) {
                 let next = self.ledger.batch(batch.form());
                 self.full.push(std::mem::replace(batch, next));
             }

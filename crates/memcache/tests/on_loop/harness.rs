@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Token};
 use dwell_memcache::on_loop::{
-    Client, ClientOptions, Completion, Failure, Outcome, ServerOptions, ServerStatus, State,
+    Answer, Client, ClientOptions, Completion, Failure, Outcome, ServerOptions, ServerStatus, State,
 };
 
 /// Nothing a test waits for takes this long unless it is broken.
@@ -26,6 +26,8 @@ pub(crate) struct Ended {
 pub(crate) enum End {
     Hit(Vec<u8>, u32, u64),
     Version(u64),
+    /// An [`Answer`](dwell_memcache::on_loop::Answer) in words.
+    Answer(String),
     Miss,
     Failed(Failure),
 }
@@ -177,6 +179,19 @@ fn note(ended: &mut Vec<Ended>, completion: &Completion<'_>) {
             cas_unique,
         } => hit(value, flags, cas_unique),
         Outcome::Version { cas_unique } => End::Version(cas_unique),
+        Outcome::Answer(Answer::Meta {
+            status,
+            flags,
+            value,
+        }) => {
+            let letters = flags.iter().map(|flag| char::from(flag.letter));
+            let value = value.map(<[u8]>::escape_ascii).map(|text| text.to_string());
+            End::Answer(format!(
+                "{status:?} {} {value:?}",
+                letters.collect::<String>()
+            ))
+        }
+        Outcome::Answer(answer) => End::Answer(format!("{answer:?}")),
         Outcome::Miss => End::Miss,
         Outcome::Failed(failure) => End::Failed(failure),
     };

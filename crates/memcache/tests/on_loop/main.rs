@@ -5,6 +5,7 @@
     reason = "clippy sees only `#[test]` functions as tests"
 )]
 
+mod commands;
 mod harness;
 mod limits;
 mod memcached;
