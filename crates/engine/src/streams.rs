@@ -60,7 +60,8 @@ pub trait StreamApp {
     /// Bytes came; returns how many of `input` were used.
     ///
     /// Shape: `input` begins with what earlier calls left over, and its last `fresh` bytes were
-    /// just read; what this one leaves is kept, up to [`StreamLimits::input_bytes_max`], beyond which the stream ends.
+    /// just read; what this one leaves is kept, up to [`StreamLimits::input_bytes_max`], beyond
+    /// which the stream ends.
     fn data(
         &mut self,
         context: &mut Context,
