@@ -221,6 +221,7 @@ impl WebSocketRef<'_> {
     /// Ends it without sending what is queued.
     pub fn abort(&mut self) {
         if self.connection.state != State::Ended {
+            self.output.clear();
             self.connection.ending = None;
             self.connection.end(EndCause::Aborted);
         }

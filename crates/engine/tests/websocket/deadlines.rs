@@ -1,0 +1,153 @@
+//! Pings, pongs and silence.
+
+use crate::support::{Answer, Fixture, Seen, frame, server_close, text};
+use dwell_engine::websocket::{EndCause, Opcode, WebSocketOptions};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+const PING: &[u8] = b"\x89\x00";
+
+fn pinging() -> WebSocketOptions {
+    WebSocketOptions {
+        ping_interval: Some(Duration::from_millis(50)),
+        pong_timeout: Duration::from_millis(50),
+        ..WebSocketOptions::default()
+    }
+}
+
+#[test]
+fn a_silent_peer_is_pinged_and_lives_as_long_as_it_answers() {
+    let mut fixture = Fixture::new(Answer::Nothing, pinging());
+    let (mut peer, token) = fixture.peer("/");
+    for _ in 0..3 {
+        let begun = Instant::now();
+        assert_eq!(fixture.receive(&mut peer, 2), PING);
+        assert!(
+            begun.elapsed() >= Duration::from_millis(45),
+            "{:?}",
+            begun.elapsed()
+        );
+        peer.write_all(&frame(Opcode::Pong, true, b"")).unwrap();
+    }
+    assert!(fixture.server.sockets.contains(token));
+    let pong = Seen::Pong(Vec::new());
+    assert!(fixture.server.app.seen.iter().all(|seen| *seen == pong));
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_given_up() {
+    let mut fixture = Fixture::new(Answer::Nothing, pinging());
+    let (mut peer, _) = fixture.peer("/");
+    let begun = Instant::now();
+    let end = fixture.until_end();
+    assert_eq!((end.cause, end.code), (EndCause::PongTimeout, 1006));
+    assert!(
+        begun.elapsed() >= Duration::from_millis(95),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(fixture.receive_all(&mut peer), PING);
+}
+
+#[test]
+fn a_peer_that_speaks_is_not_pinged() {
+    let mut fixture = Fixture::new(Answer::Nothing, pinging());
+    let (mut peer, _) = fixture.peer("/");
+    // Half a frame at a time is a sign of life too.
+    let stream = text("x").repeat(20);
+    let begun = Instant::now();
+    for half in stream.chunks(4) {
+        peer.write_all(half).unwrap();
+        let next = Instant::now() + Duration::from_millis(5);
+        while Instant::now() < next {
+            fixture.turn(next.saturating_duration_since(Instant::now()));
+        }
+    }
+    let is_slow = begun.elapsed() > Duration::from_millis(400);
+    fixture.until("all came", |server| server.app.payloads().len() == 20);
+    peer.set_nonblocking(true).unwrap();
+    let mut ping = [0; 2];
+    let read = std::io::Read::read(&mut peer, &mut ping);
+    // A machine that stops for long enough in between looks like a silent peer.
+    assert!(read.is_err() || is_slow, "{ping:?}");
+}
+
+#[test]
+fn a_peer_that_sends_no_messages_is_closed_where_that_is_wanted() {
+    let options = WebSocketOptions {
+        idle_timeout: Some(Duration::from_millis(80)),
+        ping_interval: Some(Duration::from_millis(30)),
+        ..WebSocketOptions::default()
+    };
+    let mut fixture = Fixture::new(Answer::Nothing, options);
+    let (mut peer, token) = fixture.peer("/");
+    let begun = Instant::now();
+    let pong = frame(Opcode::Pong, true, b"");
+    // Pongs keep nothing open: the close comes all the same.
+    let received = loop {
+        let received = fixture.receive(&mut peer, 2);
+        if received != PING {
+            break received;
+        }
+        peer.write_all(&pong).unwrap();
+    };
+    assert_eq!(received, server_close(1001, "idle"));
+    assert!(begun.elapsed() >= Duration::from_millis(80));
+    assert!(fixture.with(token, |socket| socket.is_closing()).unwrap());
+    peer.write_all(&crate::support::close(1001, "")).unwrap();
+    let end = fixture.until_end();
+    assert_eq!((end.cause, end.is_clean), (EndCause::IdleTimeout, true));
+}
+
+#[test]
+fn messages_that_are_sent_keep_a_connection_from_being_idle() {
+    let options = WebSocketOptions {
+        idle_timeout: Some(Duration::from_millis(200)),
+        ping_interval: None,
+        ..WebSocketOptions::default()
+    };
+    let mut fixture = Fixture::new(Answer::Nothing, options);
+    let (_peer, token) = fixture.peer("/");
+    let begun = Instant::now();
+    let mut last = begun;
+    while begun.elapsed() < Duration::from_millis(400) {
+        last = Instant::now();
+        let sent = fixture.with(token, |socket| socket.text("x")).unwrap();
+        assert_eq!(sent, Ok(()));
+        fixture.turn(Duration::from_millis(20));
+    }
+    let options_close = |server: &crate::support::Server| server.app.end().is_some();
+    fixture.with(token, |socket| assert!(!socket.is_closing()));
+    while !fixture.with(token, |socket| socket.is_closing()).unwrap() {
+        fixture.turn(Duration::from_millis(50));
+    }
+    assert!(last.elapsed() >= Duration::from_millis(195));
+    assert!(!options_close(&fixture.server));
+}
+
+#[test]
+fn the_silence_of_a_paused_peer_is_not_held_against_it() {
+    let mut fixture = Fixture::new(Answer::Pause, pinging());
+    let (mut peer, token) = fixture.peer("/");
+    peer.write_all(&text("x")).unwrap();
+    fixture.until("it is paused", |server| !server.app.seen.is_empty());
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(250) {
+        fixture.turn(Duration::from_millis(50));
+    }
+    assert_eq!(fixture.server.app.end(), None);
+    fixture.with(token, |socket| socket.resume());
+    assert_eq!(fixture.until_end().cause, EndCause::PongTimeout);
+}
+
+#[test]
+fn without_pings_nothing_wakes_the_loop() {
+    let options = WebSocketOptions {
+        ping_interval: None,
+        ..WebSocketOptions::default()
+    };
+    let mut fixture = Fixture::new(Answer::Nothing, options);
+    let (_peer, _) = fixture.peer("/");
+    fixture.turn(Duration::from_millis(1));
+    assert_eq!(fixture.event_loop.context().armed(), 0);
+}

@@ -1,0 +1,12 @@
+//! WebSocket connections on real sockets, turn by turn.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod closing;
+mod deadlines;
+mod flow;
+mod handshake;
+mod messages;
+mod properties;
+mod second_opinion;
+mod support;
+mod violations;

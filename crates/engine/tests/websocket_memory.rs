@@ -1,0 +1,138 @@
+//! What an idle WebSocket costs in memory, counted at the allocator.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    unsafe_code,
+    reason = "an allocator that counts can only be written so"
+)]
+
+use dwell_engine::Detached;
+use dwell_engine::websocket::{
+    DeflateParameters, Message, Negotiated, Role, WebSocketApp, WebSocketEnd, WebSocketOptions,
+    WebSocketRef, WebSockets,
+};
+use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+/// The connections of this test; the figure is for tables that are about full.
+const CONNECTIONS: usize = 1_000;
+/// The target: table, deadline and everything else.
+const BYTES_MAX: i64 = 320;
+
+struct Counting;
+
+thread_local! {
+    /// Bytes that this thread has allocated and not freed.
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+fn count(bytes: i64) {
+    HELD.with(|held| held.set(held.get() + bytes));
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Echo;
+
+impl WebSocketApp for Echo {
+    fn message(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>, message: Message<'_>) {
+        socket.send(message.kind, &message.payload).unwrap();
+    }
+
+    fn closed(&mut self, _: &mut Context, _: Token, _: u64, end: WebSocketEnd<'_>) {
+        panic!("{end:?}");
+    }
+}
+
+struct Sockets(WebSockets);
+
+impl Driver for Sockets {
+    type Message = ();
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        self.0.ready(context, token, readiness, &mut Echo);
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        self.0.expired(context, token, &mut Echo);
+    }
+
+    fn message(&mut self, _: &mut Context, (): ()) {}
+}
+
+/// Bytes per connection when each has sent and got a message, in two fragments, and is idle again.
+fn bytes_per_connection(deflate: Option<DeflateParameters>) -> i64 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut event_loop = EventLoop::new().unwrap();
+    let mut sockets = Sockets(WebSockets::new(3, WebSocketOptions::default()));
+    let mut peers = Vec::with_capacity(CONNECTIONS);
+    let connect = |event_loop: &mut EventLoop<()>, sockets: &mut Sockets| -> TcpStream {
+        let stream = Stream::connect(address).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let detached = Detached {
+            stream,
+            input: Vec::new(),
+        };
+        let negotiated = Negotiated::new(Role::Server, deflate);
+        let adopted = sockets
+            .0
+            .adopt(event_loop.context(), detached, negotiated, 0);
+        adopted.unwrap();
+        peer.write_all(b"\x01\x81\0\0\0\0a\x80\x81\0\0\0\0b")
+            .unwrap();
+        let mut answer = [0; 4];
+        while peer.read(&mut answer).is_err() {
+            event_loop
+                .turn(sockets, Some(Duration::from_secs(5)))
+                .unwrap();
+        }
+        assert_eq!(&answer, b"\x81\x02ab");
+        peer
+    };
+    // The first one makes what all of them share.
+    peers.push(connect(&mut event_loop, &mut sockets));
+    let before = HELD.get();
+    while peers.len() < CONNECTIONS {
+        peers.push(connect(&mut event_loop, &mut sockets));
+    }
+    let held = HELD.get() - before;
+    assert_eq!(sockets.0.connections(), CONNECTIONS);
+    held / (CONNECTIONS as i64 - 1)
+}
+
+#[test]
+fn an_idle_web_socket_costs_at_most_320_bytes() {
+    let plain = bytes_per_connection(None);
+    let agreed = DeflateParameters {
+        server_no_context_takeover: true,
+        client_no_context_takeover: true,
+        server_max_window_bits: None,
+        client_max_window_bits: None,
+    };
+    let compressed = bytes_per_connection(Some(agreed));
+    println!("bytes per idle connection: {plain}, with compression agreed on: {compressed}");
+    assert!(plain <= BYTES_MAX, "{plain}");
+    assert!(compressed <= BYTES_MAX, "{compressed}");
+    assert_eq!(plain, compressed);
+}
