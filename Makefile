@@ -92,11 +92,11 @@ deny: ## licences, duplicates and sources of the dependencies; installs cargo-de
 	$(CARGO) deny check licenses bans sources
 
 .PHONY: install
-install: install-debian install-rust install-python ## install what the tests need, where missing
+install: install-debian install-rust install-python install-clients ## install what the tests need, where missing
 
 # The steps of the commands above.
 
-.PHONY: install-debian install-rust install-python
+.PHONY: install-debian install-rust install-python install-clients
 install-debian:
 	@scripts/install-debian c++=g++ curl=curl memcached=memcached memccapable=libmemcached-tools
 
@@ -104,6 +104,9 @@ install-rust:
 	@scripts/install-rust
 
 install-python: .venv/installed
+
+install-clients:
+	@scripts/install-clients
 
 .venv/installed: tests/requirements.txt
 	@scripts/install-python .venv tests/requirements.txt

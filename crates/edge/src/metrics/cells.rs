@@ -24,6 +24,11 @@ impl Counter {
         self.add(1);
     }
 
+    /// Replaces the number, where it counts down rather than up.
+    pub(super) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// The number now.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

@@ -1,6 +1,7 @@
 //! Which keys are read most, by samples.
 //!
-//! One read in 64 is looked at, and the keys of those are counted in a table of fixed size: a key
+//! One read in 64 on average is looked at, at distances that follow no pattern of the clients, and
+//! the keys of those are counted in a table of fixed size: a key
 //! that is not in it takes the place of the least counted one and inherits its count (Metwally et
 //! al., "Efficient computation of frequent and top-k elements", 2005). A key that gets more than
 //! a 64th of the reads is always in it. Counts are halved from time to time, so that the table
@@ -19,7 +20,10 @@ const SAMPLES_PER_HALVING: u32 = 8192;
 /// The most read keys of one loop; only that loop's thread samples, any thread may look.
 #[derive(Debug, Default)]
 pub struct HotKeys {
-    reads: Counter,
+    /// Reads until the next sample.
+    left: Counter,
+    /// Where the distances come from.
+    random: Counter,
     table: Mutex<Table>,
 }
 
@@ -41,15 +45,21 @@ pub struct HotKey {
 impl HotKeys {
     /// Notes one read; most are only counted.
     pub fn read(&self, key: &[u8]) {
-        self.reads.increment();
-        if self.reads.value().is_multiple_of(READS_PER_SAMPLE) {
-            self.sample(key);
+        match self.left.value().checked_sub(1) {
+            Some(left) => self.left.set(left),
+            None => self.sample(key),
         }
     }
 
     // Apart from the common case, which is inlined into the reads.
     #[cold]
     fn sample(&self, key: &[u8]) {
+        // A linear congruential generator (Knuth's constants); its high bits are random enough.
+        let random = self.random.value().wrapping_mul(6_364_136_223_846_793_005);
+        let random = random.wrapping_add(1_442_695_040_888_963_407);
+        self.random.set(random);
+        // From 0 to 126 reads between two samples, so that 64 is the mean distance.
+        self.left.set((random >> 32) % (2 * READS_PER_SAMPLE - 1));
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.count(key);
     }

@@ -133,8 +133,8 @@ pub struct LoopMetrics {
     pub upstream_connections_open: Gauge,
     /// Commands of memcached clients to the embedded store.
     pub store_commands: CounterSet<StoreCommand>,
-    /// Steps of the embedded store's sessions, by which the measured ones are chosen.
-    pub store_steps: Counter,
+    /// All of them, by which the measured ones are chosen.
+    pub store_counted: Counter,
     /// How long the store took for one command in 64, from its bytes to the reply's. Nanoseconds.
     pub store_durations: HistogramSet<StoreCommand>,
     /// The most read keys of the embedded store.

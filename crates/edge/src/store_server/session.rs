@@ -177,11 +177,8 @@ impl Session {
         work: &mut usize,
     ) -> Step {
         let metrics = executor.metrics;
-        metrics.store_steps.increment();
-        let is_measured = metrics
-            .store_steps
-            .value()
-            .is_multiple_of(COMMANDS_PER_MEASURED);
+        let counted = metrics.store_counted.value();
+        let is_measured = counted % COMMANDS_PER_MEASURED == COMMANDS_PER_MEASURED - 1;
         let began = is_measured.then(Instant::now);
         let step = match &mut self.protocol {
             Protocol::Undecided(_) => Step::stop(0, Stop::Starved),
@@ -191,6 +188,7 @@ impl Session {
         };
         if let Some(label) = step.label {
             metrics.store_commands.increment(label);
+            metrics.store_counted.increment();
             if let Some(began) = began {
                 let times = metrics.store_durations.of(label);
                 times.observe_nanoseconds(began.elapsed());

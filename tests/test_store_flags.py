@@ -1,0 +1,303 @@
+"""`dwell store` in the place of memcached: its flags, files and ways in."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from support import ports
+from support.dwell import BINARY
+from support.memcached import Memcached, store_client
+from support.process import Process
+from support.store import Store
+from support.wait import accepts, until
+
+UNKNOWN = b"CLIENT_ERROR unauthenticated\r\n"
+
+
+def run(*words, program=(BINARY, "store")):
+    """Runs the program to its end."""
+    command = [*program, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+
+
+@pytest.fixture
+def start(cleanup, tmp_path):
+    """Starts `dwell store` with flags beside its port."""
+
+    def start(*flags, program=None):
+        store = Store(tmp_path, *flags, program=program)
+        cleanup.callback(store.stop)
+        return store.start_ready()
+
+    return start
+
+
+def talk(address, *pieces):
+    """Sends pieces one after the other; what comes back for each, empty when it was closed."""
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+    with socket.socket(family) as connection:
+        connection.settimeout(5)
+        connection.connect(address)
+        replies = []
+        for piece in pieces:
+            connection.sendall(piece)
+            try:
+                replies.append(connection.recv(1 << 16))
+            except ConnectionResetError:
+                replies.append(b"")
+        return replies
+
+
+def test_help_and_version_are_what_suites_look_for():
+    assert run("-h").stdout.splitlines()[0].startswith("memcached 1.6.18")
+    assert run("-V").stdout.startswith("memcached 1.6.18")
+    assert run("--version").returncode == 0
+
+
+def test_a_link_named_memcached_is_memcached(start, tmp_path):
+    link = tmp_path / "memcached"
+    link.symlink_to(BINARY)
+    assert run("-V", program=(link,)).stdout.startswith("memcached 1.6.18")
+    store = start("-U", "0", "-l", "127.0.0.1", program=link)
+    assert store.client().version().startswith(b"1.6.18")
+
+
+def test_what_means_nothing_is_said_once(start):
+    store = start("-u", "nobody", "-k", "-R", "20", "-C")
+    store.client().set("k", b"1")
+    said = [line for line in store.output().splitlines() if "mean nothing here" in line]
+    assert len(said) == 1
+    assert all(flag in said[0] for flag in ("-u", "-k", "-R", "-C"))
+
+
+@pytest.mark.parametrize("words", [["-S"], ["-Z"], ["-l", "0.0.0.0"], ["-o", "nonsense"]])
+def test_what_would_be_unsafe_is_refused(words):
+    done = run("-p", "-1", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dwell store: ")
+
+
+def test_other_addresses_need_a_word_more(start):
+    store = start("-l", "0.0.0.0", "--allow-remote")
+    assert store.client().set("k", b"1") is True
+
+
+def test_several_addresses(cleanup, tmp_path):
+    first, second = ports.free_address(), ports.free_address()
+    addresses = f"{ports.text(first)},{ports.text(second)}"
+    store = Process([BINARY, "store", "-l", addresses], tmp_path / "log")
+    cleanup.callback(store.stop)
+    store.start_listening(first, second)
+    store_client(first).set("k", b"1")
+    assert store_client(second).get("k") == b"1"
+
+
+def test_a_unix_socket_is_instead_of_the_network(cleanup, tmp_path):
+    path = tmp_path / "store.sock"
+    port = ports.free_address()
+    flags = ["-s", path, "-a", "600", "-p", port[1]]
+    store = Process([BINARY, "store", *flags], tmp_path / "log").start()
+    cleanup.callback(store.stop)
+    until(path.exists, "the socket is there")
+    until(lambda: store_client(str(path)).set("k", b"1"), "it answers")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not accepts(port)
+    conns = store_client(str(path)).stats("conns")
+    assert f"unix:{path}".encode() in conns.values()
+    store.stop()
+    assert not path.exists()
+
+
+def test_evictions_may_be_off(start):
+    client = start("-M", "-m", "8").client()
+    stored, value = 0, b"x" * 10_000
+    with pytest.raises(Exception, match="out of memory"):
+        while client.set(f"k{stored}", value):
+            stored += 1
+    assert stored > 600
+    assert client.get("k0") == value
+    stats = client.stats()
+    assert stats[b"evictions"] == 0
+    assert stats[b"store_no_memory"] == 1
+    client.delete("k0")
+    assert client.set("k0", value) is True
+
+
+def test_flush_all_may_be_off(start):
+    store = start("-F")
+    replies = talk(store.address, b"set k 0 0 1\r\n1\r\n", b"flush_all\r\n", b"get k\r\n")
+    assert replies[1] == b"CLIENT_ERROR flush_all not allowed\r\n"
+    assert replies[2].startswith(b"VALUE")
+
+
+def test_shutdown_is_obeyed_only_where_it_is_allowed(start):
+    store = start()
+    assert talk(store.address, b"shutdown\r\n") == [b"ERROR: shutdown not enabled\r\n"]
+    store = start("-A")
+    assert talk(store.address, b"shutdown\r\n") == [b""]
+    assert store.wait() == 0
+
+
+def test_one_protocol_only(start):
+    noop = bytes([0x80, 0x0A]) + bytes(22)
+    assert talk(start("-B", "ascii").address, noop) == [b""]
+    assert talk(start("-B", "binary").address, b"version\r\n") == [b""]
+    replies = talk(start("-B", "auto").address, noop)
+    assert replies[0][:2] == b"\x81\x0a"
+
+
+def test_silent_connections_may_be_closed(start):
+    store = start("-o", "idle_timeout=1")
+    assert talk(store.address, b"version\r\n", b"")[1] == b""
+
+
+@pytest.mark.parametrize("request_line", [b"GET / HTTP/1.1\r\n", b"POST /x HTTP/1.0\r\n"])
+def test_http_is_closed_unanswered_as_memcached_does(start, memcached, request_line):
+    for address in (memcached.address, start().address):
+        assert talk(address, request_line + b"Host: x\r\n\r\n") == [b""]
+
+
+LOGINS = {
+    "before": [b"get k\r\n"],
+    "version": [b"version\r\n"],
+    "wrong": [b"set x 0 0 11\r\nalice guess\r\n", b"get k\r\n"],
+    "no_password": [b"set x 0 0 5\r\nalice\r\n"],
+    "right": [
+        b"set x 0 0 12\r\nalice secret\r\n",
+        b"get x\r\n",
+        b"set k 0 0 1\r\n1\r\n",
+        b"get k\r\n",
+    ],
+    "second_name": [b"set x 0 0 8\r\nbob pass\r\n", b"mn\r\n"],
+    "again": [b"set x 0 0 7\r\nbob no!\r\n", b"set x 0 0 8\r\nbob pass\r\n", b"mn\r\n"],
+}
+
+
+@pytest.mark.parametrize("name", LOGINS)
+def test_logging_in_is_as_with_memcached(start, cleanup, tmp_path, name):
+    users = tmp_path / "users"
+    users.write_text("alice:secret\nbob:pass\n")
+    memcached = Memcached(tmp_path)
+    memcached.arguments += ["-Y", str(users)]
+    cleanup.callback(memcached.stop)
+    theirs = talk(memcached.start_ready().address, *LOGINS[name])
+    ours = talk(start("-Y", users).address, *LOGINS[name])
+    assert ours == theirs
+    assert (UNKNOWN in ours) == (name in ("before", "version", "wrong"))
+
+
+def test_nobody_unknown_holds_memory_or_speaks_binary(start, tmp_path):
+    users = tmp_path / "users"
+    users.write_text("alice:secret\n")
+    store = start("-Y", users)
+    assert talk(store.address, bytes([0x80, 0x0A]) + bytes(22)) == [b""]
+    large = b"set x 0 0 1000000\r\n" + b"x" * 1_000_000 + b"\r\n"
+    assert talk(store.address, large) == [UNKNOWN]
+
+
+def test_a_file_of_logins_that_is_none_stops_the_start(tmp_path):
+    users = tmp_path / "users"
+    users.write_text("alice\n")
+    done = run("-p", "-1", "-Y", users)
+    assert done.returncode == 1
+    assert "line 1 is not name:password" in done.stderr
+
+
+def test_items_survive_a_restart(start, tmp_path):
+    file = tmp_path / "items"
+    store = start("--snapshot", file)
+    client = store.client()
+    client.set("k", b"value", flags=7)
+    client.set("gone", b"x", expire=1)
+    for number in range(1000):
+        client.set(f"k{number}", b"x" * number)
+    _, unique = client.gets("k")
+    store.signal(signal.SIGTERM)
+    assert store.wait() == 0
+    client = start("--snapshot", file).client()
+    assert client.gets("k") == (b"value", unique)
+    assert client.get("k999") == b"x" * 999
+    until(lambda: client.get("gone") is None, "its time goes on")
+
+
+def test_a_damaged_snapshot_is_kept_aside(start, tmp_path):
+    file = tmp_path / "items"
+    store = start("--snapshot", file)
+    store.client().set("k", b"value")
+    store.signal(signal.SIGTERM)
+    store.wait()
+    content = bytearray(file.read_bytes())
+    content[30] ^= 1
+    file.write_bytes(content)
+    store = start("--snapshot", file)
+    assert store.client().get("k") is None
+    assert "its checksum is wrong; it is now" in store.output()
+    (aside,) = tmp_path.glob("items.damaged-*")
+    assert aside.read_bytes() == content
+    store.signal(signal.SIGTERM)
+    assert store.wait() == 0
+    assert file.exists(), "the next snapshot takes its place"
+
+
+def test_a_killed_process_leaves_the_old_snapshot(start, tmp_path):
+    file = tmp_path / "items"
+    store = start("--snapshot", file)
+    store.client().set("k", b"old")
+    store.signal(signal.SIGTERM)
+    store.wait()
+    store = start("--snapshot", file)
+    store.client().set("k", b"new")
+    store.kill()
+    assert start("--snapshot", file).client().get("k") == b"old"
+
+
+def test_the_background_and_its_pid_file(cleanup, tmp_path):
+    address, pid_file = ports.free_address(), tmp_path / "pid"
+    done = run("-d", "-p", address[1], "-P", pid_file, "-A")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    pid = int(pid_file.read_text())
+    cleanup.callback(lambda: pathlib.Path(f"/proc/{pid}").exists() and os.kill(pid, signal.SIGKILL))
+    assert store_client(address).set("k", b"1") is True
+    talk(address, b"shutdown\r\n")
+    until(lambda: not pid_file.exists(), "the pid file goes with its process")
+    assert run("-d", "-p", address[1], "-m", "0").returncode == 2
+
+
+def test_a_background_that_cannot_listen_is_told(start):
+    port = start().address[1]
+    done = run("-d", "-p", port, "-s", "/nowhere/at/all.sock")
+    assert done.returncode == 1
+    assert "the daemon has ended" in done.stderr
+
+
+def test_top_shows_what_happens(start):
+    store = start()
+    client = store.client()
+    client.set("favourite", b"1")
+    for _ in range(500):
+        client.get("favourite")
+    client.get("none")
+    done = run(ports.text(store.address), "--once", program=(BINARY, "top"))
+    assert done.returncode == 0
+    text = done.stdout
+    for part in ["hit ratio 99.8 %", "memory", "waiters  0 polls", "favourite", "p99 us"]:
+        assert part in text, text
+    done = run(ports.text(ports.free_address()), "--once", program=(BINARY, "top"))
+    assert (done.returncode, "refused" in done.stderr) == (1, True)
+
+
+def test_top_logs_in_and_finds_unix_sockets(cleanup, tmp_path):
+    users, path = tmp_path / "users", tmp_path / "store.sock"
+    users.write_text("alice:secret\n")
+    store = Process([BINARY, "store", "-s", path, "-Y", users], tmp_path / "log").start()
+    cleanup.callback(store.stop)
+    until(path.exists, "the socket is there")
+    top = (BINARY, "top")
+    assert run(path, "--once", program=top).returncode == 1
+    done = run(path, "--once", "--auth-file", users, program=top)
+    assert done.returncode == 0, done.stderr
+    assert "0 items" in done.stdout
