@@ -80,7 +80,7 @@ impl MetaGet {
         let line = letters.iter().fold(line, |line, (is_set, letter)| {
             line.flag_if(*letter, *is_set)
         });
-        let recache = self.recache.map(|left| left.as_secs() as i64);
+        let recache = self.recache.map(|left| left.as_secs());
         line.number_if(b'T', self.exptime.map(Exptime::on_wire))
             .number_if(b'N', self.vivify.map(Exptime::on_wire))
             .number_if(b'R', recache)

@@ -61,7 +61,7 @@ pub(crate) fn run(
         let (server, values, result) = job.into_outcome();
         let operation = if with_cas { "gets" } else { "get" };
         let to_error = |failed| Arc::new(cluster.error(server, operation, failed, &budget));
-        values.into_lookups(result.map_err(to_error), &mut lookups);
+        values.into_lookups(result.err().map(to_error).as_ref(), &mut lookups);
     }
     lookups
 }
@@ -74,13 +74,11 @@ fn placed<'k>(
 ) -> Result<(usize, WireKey<'k>), Error> {
     let wire_key = WireKey::new(key, cluster.options.keys, is_meta)?;
     let ring_key = wire_key.ring_key(key);
-    match cluster.server_for(&ring_key, budget) {
-        Some(server) => Ok((server, wire_key)),
-        None => {
-            let server = cluster.ring.server_of(&ring_key);
-            Err(cluster.error(server, "get", Failed::unavailable(), budget))
-        }
+    if let Some(server) = cluster.server_for(&ring_key, budget) {
+        return Ok((server, wire_key));
     }
+    let server = cluster.ring.server_of(&ring_key);
+    Err(cluster.error(server, "get", Failed::unavailable(), budget))
 }
 
 /// Writes the request; how many ends of replies it has.
@@ -131,7 +129,7 @@ struct Values<'k> {
     /// The index of each key among all that were asked.
     places: Vec<usize>,
     keys: Vec<WireKey<'k>>,
-    values: Vec<Option<Value>>,
+    found: Vec<Option<Value>>,
     /// The first key that is not settled.
     next: usize,
     /// Ends that are still to come.
@@ -144,7 +142,7 @@ struct Values<'k> {
 impl<'k> Values<'k> {
     fn new(places: Vec<usize>, keys: Vec<WireKey<'k>>, ends: usize, line_keys: usize) -> Self {
         Self {
-            values: keys.iter().map(|_| None).collect(),
+            found: keys.iter().map(|_| None).collect(),
             places,
             keys,
             next: 0,
@@ -173,15 +171,10 @@ impl<'k> Values<'k> {
         }
     }
 
-    fn into_lookups(self, result: Result<(), Arc<Error>>, lookups: &mut [Lookup]) {
-        let settled = if result.is_ok() {
-            self.keys.len()
-        } else {
-            self.next
-        };
-        for (index, (place, value)) in self.places.iter().zip(self.values).enumerate() {
-            lookups[*place] = match &result {
-                Err(error) if index >= settled => Err(Arc::clone(error)),
+    fn into_lookups(self, failed: Option<&Arc<Error>>, lookups: &mut [Lookup]) {
+        for (index, (place, value)) in self.places.iter().zip(self.found).enumerate() {
+            lookups[*place] = match failed {
+                Some(error) if index >= self.next => Err(Arc::clone(error)),
                 _ => Ok(value),
             };
         }
@@ -203,11 +196,11 @@ impl Take for Values<'_> {
             } => return Ok(self.end_of_line()),
             _ => None,
         };
-        let value = reading::value(reply).flatten();
-        let (Some(index), Some(value)) = (index, value) else {
+        let value = reading::value(reply);
+        let (Some(index), Ok(Some(value))) = (index, value) else {
             return Err(Fault::of_reply(reply, false));
         };
-        self.values[index] = Some(value);
+        self.found[index] = Some(value);
         self.next = index + 1;
         Ok(Progress::More)
     }

@@ -200,12 +200,15 @@ struct Group<'s> {
     answers: Answers<'s>,
 }
 
+/// The name of an operation that failed alone, and why.
+type Refused = (&'static str, Fault);
+
 /// Takes the replies of one operation after the other.
 #[derive(Debug, Default)]
 struct Answers<'s> {
     waiting: VecDeque<(usize, Answer<'s>)>,
-    /// What operations have come to, by their place; of those that failed, their names.
-    settled: Vec<(usize, Result<Response, (&'static str, Fault)>)>,
+    /// What operations have come to, by their place.
+    settled: Vec<(usize, Result<Response, Refused>)>,
 }
 
 impl Take for Answers<'_> {

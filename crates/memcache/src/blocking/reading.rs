@@ -1,4 +1,4 @@
-//! What a reply says, for each kind of operation; `None` where it says nothing to it.
+//! What a reply says, for each kind of operation.
 
 use dwell_proto::memcache::{MetaStatus, Reply};
 
@@ -6,30 +6,37 @@ use super::meta::{MetaCounted, MetaDeleted, MetaItem, MetaStored};
 use super::value::Value;
 use crate::StoreOutcome;
 
-pub(super) fn value(reply: &Reply<'_>) -> Option<Option<Value>> {
+/// The reply says nothing to this kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Foreign;
+
+pub(super) fn value(reply: &Reply<'_>) -> Result<Option<Value>, Foreign> {
     match *reply {
         Reply::Value {
             flags,
             cas_unique,
             value,
             ..
-        } => Some(Some(Value {
+        } => Ok(Some(Value {
             data: value.to_vec(),
             flags,
             cas_unique,
         })),
-        Reply::MetaValue { flags, value } => Some(Some(Value {
-            data: value.to_vec(),
-            flags: flags.number(b'f')?.try_into().ok()?,
-            cas_unique: flags.cas_unique(),
-        })),
-        Reply::End => Some(None),
-        _ => is_miss(reply).then_some(None),
+        Reply::MetaValue { flags, value } => {
+            let client_flags = flags.number(b'f').and_then(|flags| flags.try_into().ok());
+            Ok(Some(Value {
+                data: value.to_vec(),
+                flags: client_flags.ok_or(Foreign)?,
+                cas_unique: flags.cas_unique(),
+            }))
+        }
+        Reply::End => Ok(None),
+        _ => missing(reply),
     }
 }
 
-pub(super) fn stored(reply: &Reply<'_>) -> Option<StoreOutcome> {
-    Some(match reply {
+pub(super) fn stored(reply: &Reply<'_>) -> Result<StoreOutcome, Foreign> {
+    Ok(match reply {
         Reply::Stored => StoreOutcome::Stored,
         Reply::NotStored => StoreOutcome::NotStored,
         Reply::Exists => StoreOutcome::Exists,
@@ -39,101 +46,102 @@ pub(super) fn stored(reply: &Reply<'_>) -> Option<StoreOutcome> {
             MetaStatus::NotStored => StoreOutcome::NotStored,
             MetaStatus::Exists => StoreOutcome::Exists,
             MetaStatus::NotFound => StoreOutcome::NotFound,
-            MetaStatus::End | MetaStatus::Noop => return None,
+            MetaStatus::End | MetaStatus::Noop => return Err(Foreign),
         },
-        _ => return None,
+        _ => return Err(Foreign),
     })
 }
 
-pub(super) fn deleted(reply: &Reply<'_>) -> Option<bool> {
+pub(super) fn deleted(reply: &Reply<'_>) -> Result<bool, Foreign> {
     match reply {
-        Reply::Deleted => Some(true),
-        Reply::NotFound => Some(false),
+        Reply::Deleted => Ok(true),
+        Reply::NotFound => Ok(false),
         _ => match meta_deleted(reply)? {
-            MetaDeleted::Deleted => Some(true),
-            MetaDeleted::NotFound => Some(false),
-            MetaDeleted::Exists => None,
+            MetaDeleted::Deleted => Ok(true),
+            MetaDeleted::NotFound => Ok(false),
+            MetaDeleted::Exists => Err(Foreign),
         },
     }
 }
 
-pub(super) fn number(reply: &Reply<'_>) -> Option<Option<u64>> {
+pub(super) fn number(reply: &Reply<'_>) -> Result<Option<u64>, Foreign> {
     match reply {
-        Reply::Number(number) => Some(Some(*number)),
-        Reply::NotFound => Some(None),
+        Reply::Number(number) => Ok(Some(*number)),
+        Reply::NotFound => Ok(None),
         _ => match meta_counted(reply)? {
-            MetaCounted::Number { number, .. } => Some(Some(number)),
-            MetaCounted::NotFound => Some(None),
-            MetaCounted::Exists => None,
+            MetaCounted::Number { number, .. } => Ok(Some(number)),
+            MetaCounted::NotFound => Ok(None),
+            MetaCounted::Exists => Err(Foreign),
         },
     }
 }
 
-pub(super) fn touched(reply: &Reply<'_>) -> Option<bool> {
+pub(super) fn touched(reply: &Reply<'_>) -> Result<bool, Foreign> {
     match reply {
-        Reply::Touched => Some(true),
-        Reply::NotFound => Some(false),
-        Reply::Meta {
+        Reply::Touched
+        | Reply::Meta {
             status: MetaStatus::Header,
             ..
-        } => Some(true),
-        _ => is_miss(reply).then_some(false),
+        } => Ok(true),
+        Reply::NotFound => Ok(false),
+        _ => missing(reply).map(|_: Option<()>| false),
     }
 }
 
-pub(super) fn meta_item(reply: &Reply<'_>) -> Option<Option<MetaItem>> {
+pub(super) fn meta_item(reply: &Reply<'_>) -> Result<Option<MetaItem>, Foreign> {
     match *reply {
-        Reply::MetaValue { flags, value } => Some(Some(MetaItem::new(flags, Some(value)))),
+        Reply::MetaValue { flags, value } => Ok(Some(MetaItem::new(flags, Some(value)))),
         Reply::Meta {
             status: MetaStatus::Header,
             flags,
-        } => Some(Some(MetaItem::new(flags, None))),
-        _ => is_miss(reply).then_some(None),
+        } => Ok(Some(MetaItem::new(flags, None))),
+        _ => missing(reply),
     }
 }
 
-pub(super) fn meta_stored(reply: &Reply<'_>) -> Option<MetaStored> {
+pub(super) fn meta_stored(reply: &Reply<'_>) -> Result<MetaStored, Foreign> {
     let Reply::Meta { flags, .. } = reply else {
-        return None;
+        return Err(Foreign);
     };
     let outcome = stored(reply)?;
     let is_stored = outcome == StoreOutcome::Stored;
-    Some(MetaStored {
+    Ok(MetaStored {
         outcome,
         cas_unique: flags.cas_unique().filter(|_| is_stored),
     })
 }
 
-pub(super) fn meta_deleted(reply: &Reply<'_>) -> Option<MetaDeleted> {
+pub(super) fn meta_deleted(reply: &Reply<'_>) -> Result<MetaDeleted, Foreign> {
     let Reply::Meta { status, .. } = reply else {
-        return None;
+        return Err(Foreign);
     };
     match status {
-        MetaStatus::Header => Some(MetaDeleted::Deleted),
-        MetaStatus::NotFound => Some(MetaDeleted::NotFound),
-        MetaStatus::Exists => Some(MetaDeleted::Exists),
-        MetaStatus::End | MetaStatus::NotStored | MetaStatus::Noop => None,
+        MetaStatus::Header => Ok(MetaDeleted::Deleted),
+        MetaStatus::NotFound => Ok(MetaDeleted::NotFound),
+        MetaStatus::Exists => Ok(MetaDeleted::Exists),
+        MetaStatus::End | MetaStatus::NotStored | MetaStatus::Noop => Err(Foreign),
     }
 }
 
-pub(super) fn meta_counted(reply: &Reply<'_>) -> Option<MetaCounted> {
+pub(super) fn meta_counted(reply: &Reply<'_>) -> Result<MetaCounted, Foreign> {
     match reply {
         Reply::MetaValue { flags, value } => {
             // A number that has become shorter keeps its length, filled with spaces.
-            let number = std::str::from_utf8(value).ok()?.trim_end().parse().ok()?;
+            let text = std::str::from_utf8(value).map_err(|_| Foreign)?;
+            let number = text.trim_end().parse().map_err(|_| Foreign)?;
             let cas_unique = flags.cas_unique();
-            Some(MetaCounted::Number { number, cas_unique })
+            Ok(MetaCounted::Number { number, cas_unique })
         }
         Reply::Meta { status, .. } => match status {
-            MetaStatus::NotFound | MetaStatus::NotStored => Some(MetaCounted::NotFound),
-            MetaStatus::Exists => Some(MetaCounted::Exists),
-            MetaStatus::Header | MetaStatus::End | MetaStatus::Noop => None,
+            MetaStatus::NotFound | MetaStatus::NotStored => Ok(MetaCounted::NotFound),
+            MetaStatus::Exists => Ok(MetaCounted::Exists),
+            MetaStatus::Header | MetaStatus::End | MetaStatus::Noop => Err(Foreign),
         },
-        _ => None,
+        _ => Err(Foreign),
     }
 }
 
-pub(super) fn meta_debug(reply: &Reply<'_>) -> Option<Option<Vec<(String, String)>>> {
+pub(super) fn meta_debug(reply: &Reply<'_>) -> Result<Option<Vec<(String, String)>>, Foreign> {
     match reply {
         Reply::MetaDebug { attributes, .. } => {
             let pairs = attributes.iter().map(|token| {
@@ -141,19 +149,19 @@ pub(super) fn meta_debug(reply: &Reply<'_>) -> Option<Option<Vec<(String, String
                 let (name, value) = token.split_once('=').unwrap_or((&token, ""));
                 (name.to_owned(), value.to_owned())
             });
-            Some(Some(pairs.collect()))
+            Ok(Some(pairs.collect()))
         }
-        _ => is_miss(reply).then_some(None),
+        _ => missing(reply),
     }
 }
 
-/// Whether a meta reply says that there is no such item.
-fn is_miss(reply: &Reply<'_>) -> bool {
-    matches!(
-        reply,
+/// Nothing, if a meta reply says that there is no such item.
+fn missing<T>(reply: &Reply<'_>) -> Result<Option<T>, Foreign> {
+    match reply {
         Reply::Meta {
             status: MetaStatus::End | MetaStatus::NotFound,
             ..
-        }
-    )
+        } => Ok(None),
+        _ => Err(Foreign),
+    }
 }

@@ -12,6 +12,7 @@ use super::meta::{
     MetaArithmetic, MetaCounted, MetaDelete, MetaDeleted, MetaGet, MetaItem, MetaSet, MetaStored,
 };
 use super::options::Protocol;
+use super::reading;
 use super::value::Value;
 use crate::StoreOutcome;
 
@@ -346,8 +347,8 @@ impl<'a> Answer<'a> {
         self.response.is_none() && !is_refused_data
     }
 
-    fn respond(&self, reply: &Reply<'_>) -> Option<Response> {
-        use super::reading as read;
+    fn respond(&self, reply: &Reply<'_>) -> Result<Response, reading::Foreign> {
+        use reading as read;
 
         match self.request {
             Request::Get { .. } | Request::GetAndTouch { .. } => {
@@ -381,7 +382,7 @@ impl Take for Answer<'_> {
             _ if self.response.is_some() || !self.is_ours(reply) => return Err(unexpected()),
             _ => {}
         }
-        let response = self.respond(reply).ok_or_else(unexpected)?;
+        let response = self.respond(reply).map_err(|_| unexpected())?;
         self.response = Some(response);
         Ok(match reply {
             Reply::Value { .. } => Progress::More,

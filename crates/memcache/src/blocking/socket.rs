@@ -60,6 +60,7 @@ impl Socket {
     fn new(family: AddressFamily) -> Result<Self, Fault> {
         let descriptor =
             socket_with(family, SocketType::STREAM, flags::SOCKET, None).map_err(Fault::system)?;
+        #[cfg(target_vendor = "apple")]
         flags::prepare(&descriptor).map_err(Fault::system)?;
         Ok(Self { descriptor })
     }
@@ -192,12 +193,9 @@ fn transfer(result: rustix::io::Result<usize>) -> Result<Transfer, Fault> {
 /// by more than the scheduler, and the operation that is answered in time has paid for neither.
 fn kernel_timeout(limit: Option<Duration>) -> Option<Duration> {
     let limit = limit?;
+    let early = limit / 8 * 7;
     // The kernel keeps microseconds, and 0 means for ever.
-    Some(
-        (limit - limit / 8)
-            .max(Duration::from_micros(1))
-            .min(KERNEL_TIMEOUT_MAX),
-    )
+    Some(early.clamp(Duration::from_micros(1), KERNEL_TIMEOUT_MAX))
 }
 
 /// Longer ones are ended by `poll` as well, in several steps.
@@ -206,15 +204,11 @@ const KERNEL_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// What differs between systems.
 #[cfg(not(target_vendor = "apple"))]
 mod flags {
-    use super::{OwnedFd, SendFlags};
+    use super::SendFlags;
     use rustix::net::SocketFlags;
 
     pub(super) const SOCKET: SocketFlags = SocketFlags::CLOEXEC;
     pub(super) const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
-
-    pub(super) fn prepare(_: &OwnedFd) -> rustix::io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(target_vendor = "apple")]

@@ -53,7 +53,11 @@ impl Exptime {
                 let seconds = duration.as_secs().saturating_add(rest);
                 if seconds <= RELATIVE_SECONDS_MAX {
                     // Nothing from now is over at once; 0 on the wire would be never.
-                    return if seconds == 0 { -1 } else { seconds as i64 };
+                    return if seconds == 0 {
+                        -1
+                    } else {
+                        seconds.cast_signed()
+                    };
                 }
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);
                 let now = now.map_or(0, |passed| passed.as_secs());

@@ -261,6 +261,10 @@ mod tests {
 
     /// Reads a file of `tests/vectors`: the servers from its comments, then key and server.
     fn check(vectors: &str) {
+        check_with(Distribution::KetamaWeighted, vectors);
+    }
+
+    fn check_with(distribution: Distribution, vectors: &str) {
         let servers: Vec<RingServer<'_>> = vectors
             .lines()
             .filter_map(|line| line.strip_prefix("# server "))
@@ -273,7 +277,7 @@ mod tests {
                 }
             })
             .collect();
-        let ring = Ring::new(&servers);
+        let ring = Ring::with(distribution, &servers);
         let keys: Vec<_> = vectors
             .lines()
             .filter_map(|line| line.split_once('\t'))
@@ -303,6 +307,43 @@ mod tests {
     #[test]
     fn agrees_with_libmemcached_on_names() {
         check(include_str!("../../tests/vectors/named.tsv"));
+    }
+
+    #[test]
+    fn agrees_with_dalli() {
+        let vectors = include_str!("../../tests/vectors/dalli_equal.tsv");
+        check_with(Distribution::Dalli, vectors);
+        let vectors = include_str!("../../tests/vectors/dalli_weighted.tsv");
+        check_with(Distribution::Dalli, vectors);
+    }
+
+    #[test]
+    fn every_server_is_a_candidate_once_and_the_keys_own_the_first() {
+        let servers: Vec<_> = (0..5)
+            .map(|index| RingServer {
+                host: "cache",
+                port: 22_122 + index,
+                weight: u32::from(index) + 1,
+            })
+            .collect();
+        for count in 1..=servers.len() {
+            for name in Distribution::names() {
+                let ring = Ring::with(name.parse().unwrap(), &servers[..count]);
+                for key in 0..200_u32 {
+                    let key = key.to_le_bytes();
+                    let mut candidates = ring.candidates(&key);
+                    assert_eq!(candidates[0], ring.server_of(&key), "{name}");
+                    candidates.sort_unstable();
+                    assert!(candidates.into_iter().eq(0..count), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_from_the_known() {
+        let error = "ketema".parse::<Distribution>().unwrap_err().to_string();
+        assert!(error.ends_with("dalli, rendezvous: ketema"), "{error}");
     }
 
     #[test]

@@ -104,10 +104,7 @@ fn keys_of_a_server_that_is_down_move_on_if_they_may() {
             );
         }
         assert!(client.statuses()[1].is_ejected, "{name}");
-        assert!(
-            client.get_multi(&keys).iter().all(|found| found.is_ok()),
-            "{name}"
-        );
+        assert!(client.get_multi(&keys).iter().all(Result::is_ok), "{name}");
     }
 }
 

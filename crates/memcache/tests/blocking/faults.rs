@@ -7,7 +7,9 @@ use std::time::Duration;
 use dwell_memcache::{Client, ClientOptions, Culprit, Error, Exptime};
 use dwell_testkit::{Memcached, Script, ScriptedServer};
 
-use crate::support::{EVERY_WATCH, IN_TIME, TIMEOUT, client, meta, patient, timed, watched};
+use crate::support::{
+    EVERY_WATCH, IN_TIME, TIMEOUT, client, patient, patient_meta, timed, watched,
+};
 
 fn with_server(script: Script, options: ClientOptions) -> (Client, ScriptedServer) {
     let server = ScriptedServer::start([script]);
@@ -152,7 +154,7 @@ fn a_meta_reply_carries_the_opaque_of_its_request() {
         "END\r\n",
     ] {
         let script = Script::new().read_until("\r\n").send(reply).expect_end();
-        let (client, server) = with_server(script, meta(patient()));
+        let (client, server) = with_server(script, patient_meta());
         let error = get(&client).unwrap_err();
         assert!(
             matches!(error, Error::Unexpected { .. }),

@@ -3,12 +3,12 @@
 use dwell_memcache::{ClientOptions, Error, Exptime, KeyPolicy};
 use dwell_testkit::Memcached;
 
-use crate::support::{client, meta, patient};
+use crate::support::{client, patient, patient_meta};
 
 #[test]
 fn are_refused_unless_told_otherwise() {
     let memcached = Memcached::start();
-    for options in [patient(), meta(patient())] {
+    for options in [patient(), patient_meta()] {
         let client = client(&[memcached.address()], options);
         for key in ["", "a b", "a\r\nflush_all", &"k".repeat(251)] {
             let error = client.set(key, "1", Exptime::Never).unwrap_err();
@@ -24,7 +24,7 @@ fn travel_in_base64_with_meta_commands() {
     let memcached = Memcached::start();
     let options = ClientOptions {
         keys: KeyPolicy::Base64,
-        ..meta(patient())
+        ..patient_meta()
     };
     let client = client(&[memcached.address()], options);
     let keys: [&[u8]; 3] = [b"a b", b"\0\r\n", b"plain"];

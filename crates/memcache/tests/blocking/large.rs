@@ -5,7 +5,7 @@ use std::time::Duration;
 use dwell_memcache::{Client, Exptime, StoreOptions};
 use dwell_testkit::Memcached;
 
-use crate::support::{client, meta, patient};
+use crate::support::{client, patient, patient_meta};
 
 /// Values of a mebibyte and its item's own needs.
 fn large_memcached() -> Memcached {
@@ -15,7 +15,7 @@ fn large_memcached() -> Memcached {
 #[test]
 fn a_megabyte_goes_and_comes() {
     let memcached = large_memcached();
-    for options in [patient(), meta(patient())] {
+    for options in [patient(), patient_meta()] {
         let client = client(&[memcached.address()], options);
         let value: Vec<u8> = (0..1 << 20).map(|n: u32| (n % 251) as u8).collect();
         for _ in 0..3 {
@@ -42,7 +42,7 @@ fn ten_thousand_keys_come_at_once() {
         .map(|n| format!("a key of some length {n}"))
         .collect();
     let keys: Vec<_> = keys.iter().map(|key| key.replace(' ', "-")).collect();
-    for options in [patient(), meta(patient())] {
+    for options in [patient(), patient_meta()] {
         let client = client(&[one.address(), two.address()], options);
         client.flush_all(Duration::ZERO);
         fill(&client, &keys[..5000], b"0123456789");

@@ -5,13 +5,13 @@ use std::time::Duration;
 use dwell_memcache::{Client, Culprit, Error, Exptime, Response, StoreOptions, StoreOutcome};
 use dwell_testkit::{Memcached, wait_until};
 
-use crate::support::{client, meta, patient};
+use crate::support::{client, patient, patient_meta};
 
 fn in_both(work: impl Fn(&Client)) {
     let memcached = Memcached::start();
     work(&client(&[memcached.address()], patient()));
     let _ = client(&[memcached.address()], patient()).flush_all(Duration::ZERO);
-    work(&client(&[memcached.address()], meta(patient())));
+    work(&client(&[memcached.address()], patient_meta()));
 }
 
 fn data(client: &Client, key: &str) -> Option<Vec<u8>> {

@@ -103,7 +103,9 @@ fn interrupted_work() {
     };
     let signals = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&signals);
-    let count = move || drop(counter.fetch_add(1, Ordering::SeqCst));
+    let count = move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    };
     // SAFETY: the handler only adds to a number.
     unsafe { signal_hook::low_level::register(signal_hook::consts::SIGPROF, count) }.unwrap();
     let (server, watch) = work.split_once(' ').unwrap();

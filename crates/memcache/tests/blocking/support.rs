@@ -34,11 +34,11 @@ pub(crate) fn watched(timeouts: Timeouts) -> ClientOptions {
     }
 }
 
-/// The same, speaking meta commands.
-pub(crate) fn meta(options: ClientOptions) -> ClientOptions {
+/// The same as [`patient`], speaking meta commands.
+pub(crate) fn patient_meta() -> ClientOptions {
     ClientOptions {
         protocol: Protocol::Meta,
-        ..options
+        ..patient()
     }
 }
 

@@ -36,6 +36,7 @@ fn describe(outcome: Outcome<'_>) -> String {
     match outcome {
         Outcome::Hit { value, .. } => format!("hit {}", String::from_utf8_lossy(value)),
         Outcome::Version { cas_unique } => format!("version {cas_unique}"),
+        Outcome::Answer(answer) => format!("{answer:?}"),
         Outcome::Miss => "miss".to_owned(),
         Outcome::Failed(failure) => failure.name().to_owned(),
     }
