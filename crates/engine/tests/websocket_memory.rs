@@ -20,29 +20,25 @@ use std::time::Duration;
 /// The connections of this test; the figure is for tables that are about full.
 const CONNECTIONS: usize = 1_000;
 /// The target: table, deadline and everything else.
-const BYTES_MAX: i64 = 320;
+const BYTES_MAX: usize = 320;
 
 struct Counting;
 
 thread_local! {
     /// Bytes that this thread has allocated and not freed.
-    static HELD: Cell<i64> = const { Cell::new(0) };
-}
-
-fn count(bytes: i64) {
-    HELD.with(|held| held.set(held.get() + bytes));
+    static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
 // SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
+        HELD.set(HELD.get().wrapping_add(layout.size()));
         // SAFETY: the caller's promises are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
+        HELD.set(HELD.get().wrapping_sub(layout.size()));
         // SAFETY: the caller's promises are passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -80,7 +76,7 @@ impl Driver for Sockets {
 }
 
 /// Bytes per connection when each has sent and got a message, in two fragments, and is idle again.
-fn bytes_per_connection(deflate: Option<DeflateParameters>) -> i64 {
+fn bytes_per_connection(deflate: Option<DeflateParameters>) -> usize {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut event_loop = EventLoop::new().unwrap();
@@ -118,7 +114,7 @@ fn bytes_per_connection(deflate: Option<DeflateParameters>) -> i64 {
     }
     let held = HELD.get() - before;
     assert_eq!(sockets.0.connections(), CONNECTIONS);
-    held / (CONNECTIONS as i64 - 1)
+    held / (CONNECTIONS - 1)
 }
 
 #[test]

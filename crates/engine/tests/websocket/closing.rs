@@ -104,7 +104,9 @@ fn a_peer_that_does_not_agree_is_given_up() {
     };
     let mut fixture = Fixture::new(Answer::Echo, options);
     let (mut peer, token) = fixture.peer("/");
-    fixture.with(token, |socket| socket.close_without_code());
+    fixture.with(token, |socket| {
+        socket.close_without_code();
+    });
     assert_eq!(fixture.receive_all(&mut peer), b"\x88\x00");
     assert_eq!(
         fixture.until_end(),

@@ -116,13 +116,11 @@ fn messages_that_are_sent_keep_a_connection_from_being_idle() {
         assert_eq!(sent, Ok(()));
         fixture.turn(Duration::from_millis(20));
     }
-    let options_close = |server: &crate::support::Server| server.app.end().is_some();
     fixture.with(token, |socket| assert!(!socket.is_closing()));
     while !fixture.with(token, |socket| socket.is_closing()).unwrap() {
         fixture.turn(Duration::from_millis(50));
     }
     assert!(last.elapsed() >= Duration::from_millis(195));
-    assert!(!options_close(&fixture.server));
 }
 
 #[test]
@@ -136,7 +134,9 @@ fn the_silence_of_a_paused_peer_is_not_held_against_it() {
         fixture.turn(Duration::from_millis(50));
     }
     assert_eq!(fixture.server.app.end(), None);
-    fixture.with(token, |socket| socket.resume());
+    fixture.with(token, |socket| {
+        socket.resume();
+    });
     assert_eq!(fixture.until_end().cause, EndCause::PongTimeout);
 }
 

@@ -22,13 +22,13 @@ fn a_peer_that_reads_nothing_is_refused_more_and_told_when_it_has_read() {
     let mut fixture = Fixture::new(Answer::Nothing, bounded(Overflow::Refuse));
     let (mut peer, token) = fixture.peer("/plain");
     let payload = vec![b'q'; 256 * 1024];
-    let mut taken = 0;
+    let mut sent = 0;
     let error = loop {
         match fixture
             .with(token, |socket| socket.binary(&payload))
             .unwrap()
         {
-            Ok(()) => taken += 1,
+            Ok(()) => sent += 1,
             Err(error) => break error,
         }
     };
@@ -37,7 +37,7 @@ fn a_peer_that_reads_nothing_is_refused_more_and_told_when_it_has_read() {
     assert!((MIB..MIB + 300_000).contains(&queued), "{queued}");
     assert!(fixture.with(token, |socket| socket.is_full()).unwrap());
     assert!(fixture.server.app.seen.is_empty());
-    let expected = server_message(MessageKind::Binary, &payload).repeat(taken);
+    let expected = server_message(MessageKind::Binary, &payload).repeat(sent);
     assert!(fixture.receive(&mut peer, expected.len()) == expected);
     fixture.until("it is drained", |server| server.app.seen == [Seen::Drained]);
     assert_eq!(
@@ -79,19 +79,19 @@ fn a_full_connection_is_closed_where_that_is_the_policy() {
     let mut fixture = Fixture::new(Answer::Nothing, bounded(policy));
     let (mut peer, token) = fixture.peer("/plain");
     let payload = vec![b'q'; 256 * 1024];
-    let mut taken = 0;
+    let mut sent = 0;
     while fixture
         .with(token, |socket| socket.binary(&payload))
         .unwrap()
         .is_ok()
     {
-        taken += 1;
+        sent += 1;
     }
     let again = fixture
         .with(token, |socket| socket.binary(&payload))
         .unwrap();
     assert_eq!(again, Err(SendError::Closed));
-    let mut expected = server_message(MessageKind::Binary, &payload).repeat(taken);
+    let mut expected = server_message(MessageKind::Binary, &payload).repeat(sent);
     expected.extend(server_close(1013, "output is full"));
     assert!(fixture.receive(&mut peer, expected.len()) == expected);
     peer.write_all(&crate::support::close(1013, "")).unwrap();
@@ -127,7 +127,9 @@ fn a_pause_holds_the_peer_back() {
         assert_eq!(fixture.server.app.payloads().len(), messages);
         assert_eq!(fixture.server.app.payloads()[messages - 1], payload);
         assert!(fixture.with(token, |socket| socket.is_paused()).unwrap());
-        fixture.with(token, |socket| socket.resume());
+        fixture.with(token, |socket| {
+            socket.resume();
+        });
     }
 }
 
@@ -174,7 +176,6 @@ fn a_broadcast_reaches_all_and_a_slow_one_holds_up_nobody() {
             let frame = [crate::support::frame_for(&news), news.plain().to_vec()];
             let expected = &frame[index % 2];
             assert!(&fixture.receive(peer, expected.len()) == expected);
-            fixture.until("it has it", |_| true);
             assert_eq!(
                 fixture.with(*token, |socket| socket.queued_bytes()),
                 Some(0)

@@ -169,7 +169,7 @@ fn compressed_messages_come_back_compressed() {
             let answer = fixture.receive(&mut peer, 2);
             assert!(answer.len() < news.len() / 5, "{}", answer.len());
             answers.push(answer.len());
-            assert_eq!(messages(answer, &mut inflater), [news.clone()]);
+            assert_eq!(messages(answer, &mut inflater), std::slice::from_ref(&news));
         }
         // With what came before at hand, a repetition is nearly nothing.
         assert_eq!(answers[2] < answers[0] / 2, refers_back, "{answers:?}");
@@ -207,8 +207,6 @@ fn frames_are_handed_over_as_they_come() {
     let stream = [&frame(Opcode::Binary, false, b"abc"), &long[..108]].concat();
     peer.write_all(&stream).unwrap();
     fixture.until("two", |server| server.app.seen.len() == 2);
-    peer.write_all(&frame(Opcode::Ping, true, b"")[..0])
-        .unwrap();
     peer.write_all(&long[108..]).unwrap();
     fixture.until("three", |server| server.app.seen.len() == 3);
     let part = |opcode, fin, is_first, payload_left, data: &[u8]| Seen::Frame {

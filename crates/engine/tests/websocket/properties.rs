@@ -152,9 +152,12 @@ fn check(messages: &[Sent], pieces: &[usize], is_server: bool, window: Option<(b
         message_bytes_min: 0,
         ..DeflateOptions::default()
     };
-    let deflater = window.and_then(|(afresh, bits)| match afresh {
-        true => Deflater::new(&options, bits),
-        false => Deflater::with_context_takeover(&options, bits),
+    let deflater = window.and_then(|(afresh, bits)| {
+        if afresh {
+            Deflater::new(&options, bits)
+        } else {
+            Deflater::with_context_takeover(&options, bits)
+        }
     });
     let options = WebSocketOptions {
         deflate: options,
@@ -168,9 +171,10 @@ fn check(messages: &[Sent], pieces: &[usize], is_server: bool, window: Option<(b
     let is_afresh = window.is_none_or(|(afresh, _)| afresh);
     let mut reader = Reader {
         decoder: MessageDecoder::new(theirs, window.is_some()),
-        inflater: match is_afresh {
-            true => Inflater::new(),
-            false => Inflater::with_context_takeover(),
+        inflater: if is_afresh {
+            Inflater::new()
+        } else {
+            Inflater::with_context_takeover()
         },
         rest: Vec::new(),
         read: Vec::new(),

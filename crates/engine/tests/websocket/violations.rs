@@ -77,12 +77,7 @@ fn text_that_is_none_closes_with_1007_at_the_first_byte_that_shows_it() {
     let unfinished = frame(Opcode::Text, false, b"\xce\xba\xf4\x90");
     let within_a_frame = &frame(Opcode::Text, true, b"abc\xff and more")[..10];
     let cut_off = frame(Opcode::Text, true, b"\xce");
-    let mut in_reason = close(1000, "").to_vec();
-    in_reason = [
-        &in_reason[..0],
-        &frame(Opcode::Close, true, b"\x03\xe8\xff"),
-    ]
-    .concat();
+    let in_reason = frame(Opcode::Close, true, b"\x03\xe8\xff");
     for case in [&unfinished[..], within_a_frame, &cut_off, &in_reason] {
         let cause = refuses("/", WebSocketOptions::default(), case, 1007);
         assert_eq!(cause, EndCause::Protocol(PeerError::Utf8));
@@ -91,8 +86,8 @@ fn text_that_is_none_closes_with_1007_at_the_first_byte_that_shows_it() {
 
 #[test]
 fn compressed_data_that_is_none_closes_with_1007() {
-    let case = b"\xc1\x83\0\0\0\0\xff\xff\xff";
-    let cause = refuses("/", WebSocketOptions::default(), case, 1007);
+    let bytes = b"\xc1\x83\0\0\0\0\xff\xff\xff";
+    let cause = refuses("/", WebSocketOptions::default(), bytes, 1007);
     assert_eq!(cause, EndCause::Protocol(PeerError::Deflate));
 }
 
