@@ -218,6 +218,15 @@ impl Manager {
         self.act(|scope| scope.connect_with(url, handler))
     }
 
+    /// Starts connecting to `ws://host:port/path` (or `ws+unix:///path`) as a WebSocket;
+    /// `WebSocketOpen`, or `Error` and `Close`, follow in a poll.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn ws_connect(&mut self, url: &str) -> Result<u64, ManagerError> {
+        self.act(|scope| scope.ws_connect(url))
+    }
+
     /// Waits once, for at most `timeout` (`None`: until something happens), and tells the handlers
     /// all that has happened.
     ///

@@ -3,6 +3,7 @@
 mod connection;
 mod visit;
 
+use crate::Detached;
 use connection::{Connection, State};
 pub use connection::{StreamEnd, StreamRef};
 use dwell_evloop::{Accepted, Context, INPUT_BYTES, Listener, Readiness, Slab, Stream, Token};
@@ -246,6 +247,19 @@ impl Streams {
                 visit.expired();
             });
         }
+    }
+
+    /// Takes a stream out of the component, with the input that was left unused; `None` where it is
+    /// gone. The app is not told.
+    pub fn detach(&mut self, context: &mut Context, token: Token) -> Option<Detached> {
+        let mut connection = self.connections.remove(token)?;
+        context.disarm(token);
+        // It fails only for a socket that the loop has no registration of, which is as well.
+        let _ = context.deregister(&mut connection.stream);
+        Some(Detached {
+            stream: connection.stream,
+            input: connection.tail,
+        })
     }
 
     /// Lets `act` work on one stream, from outside its callbacks; `None` where it is gone.

@@ -1,6 +1,6 @@
 //! What the components tell, passed on to the handlers.
 
-use super::client::ClientVisit;
+use super::client::{Client, ClientVisit};
 use super::conn::Access;
 use super::event::Event;
 use super::message::HttpMessage;
@@ -28,7 +28,9 @@ impl App for State {
             return BodyPlan::Refuse(503);
         };
         self.streamed_bytes_max = None;
-        let acts = self.acts.len();
+        if let Some(record) = self.records.get_mut(token) {
+            record.answers_early = false;
+        }
         let message = HttpMessage::request(head, &[]);
         self.tell(
             context,
@@ -37,15 +39,18 @@ impl App for State {
             Access::None,
             Event::HttpHeaders(message),
         );
-        if let Some(bytes_max) = self.streamed_bytes_max.take() {
-            if let Some(record) = self.records.get_mut(token) {
+        let streamed = self.streamed_bytes_max.take();
+        let record = self.records.get_mut(token);
+        let answers_early = record.as_ref().is_some_and(|record| record.answers_early);
+        if let Some(bytes_max) = streamed.filter(|_| !answers_early) {
+            if let Some(record) = record {
                 record.withheld = BODY_CREDIT;
             }
             return BodyPlan::Stream { bytes_max };
         }
-        if self.acts.len() > acts {
-            // The handler has answered, or closed, without waiting for the body; what it did is
-            // done as soon as the exchange is held.
+        if answers_early {
+            // Nothing of the body is asked for. The answer is sent as soon as the exchange is
+            // held, which a body that is collected would put off.
             return BodyPlan::Stream {
                 bytes_max: u64::MAX,
             };
@@ -221,6 +226,10 @@ impl StreamApp for State {
     fn connected(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
         let token = Token::from_bits(stream.tag());
         self.tell(context, None, token, Access::Stream(stream), Event::Connect);
+        let request = self.client(token).and_then(Client::handshake_request);
+        if let Some(request) = request {
+            stream.write(&request);
+        }
     }
 
     fn data(

@@ -5,10 +5,11 @@ use super::event::Event;
 use super::message::HttpMessage;
 use super::state::State;
 use crate::streams::StreamRef;
+use crate::websocket::{self, ClientHandshake, HandshakeError, Negotiated, nonce};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{
-    BodyDecoder, BodyError, BodyFraming, FieldStorage, HeadError, HeadLimits, head_end,
-    oversized_head, parse_response,
+    BodyDecoder, BodyError, BodyFraming, FieldStorage, HeadError, HeadLimits, Version, encode,
+    head_end, oversized_head, parse_response,
 };
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,6 +22,15 @@ pub(super) struct Client {
     requests: VecDeque<bool>,
     /// Taken out while its responses are handed over.
     pub(super) responses: Responses,
+    /// It is to become a WebSocket.
+    handshake: Option<Box<Handshake>>,
+}
+
+/// A WebSocket handshake that was or will be sent.
+#[derive(Debug)]
+struct Handshake {
+    nonce: [u8; 16],
+    target: String,
 }
 
 /// What has come of a response.
@@ -30,6 +40,8 @@ pub(super) struct Responses {
     scanned: usize,
     /// A response whose body is on the way.
     incoming: Option<Incoming>,
+    /// What follows is WebSocket.
+    is_over: bool,
 }
 
 #[derive(Debug)]
@@ -46,6 +58,7 @@ enum Fault {
     Head(HeadError),
     Body(BodyError),
     Unasked,
+    Handshake(HandshakeError),
 }
 
 impl fmt::Display for Fault {
@@ -53,6 +66,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Head(error) => write!(out, "invalid response: {error}"),
             Self::Body(error) => write!(out, "invalid response body: {error}"),
+            Self::Handshake(error) => write!(out, "websocket handshake failed: {error}"),
             Self::Unasked => out.write_str("response without a request"),
         }
     }
@@ -64,7 +78,32 @@ impl Client {
             authority,
             requests: VecDeque::new(),
             responses: Responses::default(),
+            handshake: None,
         }
+    }
+
+    /// One that becomes a WebSocket as soon as it is connected.
+    pub(super) fn with_handshake(authority: String, target: String) -> Self {
+        let handshake = Handshake {
+            nonce: nonce(),
+            target,
+        };
+        Self {
+            handshake: Some(Box::new(handshake)),
+            ..Self::new(authority)
+        }
+    }
+
+    /// The request of its handshake, where it has one.
+    pub(super) fn handshake_request(&mut self) -> Option<Vec<u8>> {
+        let handshake = self.handshake.as_ref()?;
+        let mut output = Vec::with_capacity(256);
+        encode::request_line(&mut output, "GET", &handshake.target, Version::Http11);
+        encode::field(&mut output, "Host", self.authority.as_bytes());
+        ClientHandshake::new(handshake.nonce).encode_fields(&mut output);
+        encode::end_of_head(&mut output);
+        self.expect("GET");
+        Some(output)
     }
 
     pub(super) fn authority(&self) -> &str {
@@ -94,7 +133,8 @@ impl ClientVisit<'_, '_> {
     /// Takes responses from `input`; returns how much of it is used.
     pub(super) fn data(&mut self, responses: &mut Responses, input: &[u8]) -> usize {
         let mut used = 0;
-        loop {
+        // What was sent behind the handshake is for those who have the connection next.
+        while !responses.is_over {
             let rest = &input[used..];
             let step = if responses.incoming.is_some() {
                 self.body(responses, rest)
@@ -114,6 +154,7 @@ impl ClientVisit<'_, '_> {
                 return input.len();
             }
         }
+        used
     }
 
     /// The server sends no more: a body that lasts until then is complete.
@@ -147,8 +188,17 @@ impl ClientVisit<'_, '_> {
             // Informational: the final one follows.
             return Ok(end);
         }
-        if let Some(client) = self.state.client(self.token) {
+        let handshake = self.state.client(self.token).and_then(|client| {
             client.requests.pop_front();
+            client.handshake.take()
+        });
+        if let Some(handshake) = handshake {
+            let agreed = ClientHandshake::new(handshake.nonce).check(&head);
+            let agreed = agreed.map_err(Fault::Handshake)?;
+            let negotiated = Negotiated::new(websocket::Role::Client, agreed.deflate);
+            self.state.becomes_websocket(self.token, negotiated);
+            responses.is_over = true;
+            return Ok(end);
         }
         let message = HttpMessage::response(&head, &[]);
         self.tell(Event::HttpHeaders(message));

@@ -53,7 +53,7 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// As [`Manager::connect`](super::Manager::connect).
     pub fn connect(&mut self, url: &str) -> Result<u64, ManagerError> {
-        self.connect_as(url, None)
+        self.connect_as(url, false, None)
     }
 
     /// As [`Manager::connect_with`](super::Manager::connect_with).
@@ -65,7 +65,15 @@ impl<'a> Scope<'a> {
         url: &str,
         handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
     ) -> Result<u64, ManagerError> {
-        self.connect_as(url, Some(Box::new(handler)))
+        self.connect_as(url, false, Some(Box::new(handler)))
+    }
+
+    /// As [`Manager::ws_connect`](super::Manager::ws_connect).
+    ///
+    /// # Errors
+    /// As [`Manager::connect`](super::Manager::connect).
+    pub fn ws_connect(&mut self, url: &str) -> Result<u64, ManagerError> {
+        self.connect_as(url, true, None)
     }
 
     /// As [`Manager::timer`](super::Manager::timer).
@@ -168,12 +176,21 @@ impl<'a> Scope<'a> {
         self.keep_if(id, registered).map_err(failed)
     }
 
-    fn connect_as(&mut self, url: &str, handler: Option<Handler>) -> Result<u64, ManagerError> {
+    fn connect_as(
+        &mut self,
+        url: &str,
+        websocket: bool,
+        handler: Option<Handler>,
+    ) -> Result<u64, ManagerError> {
         let failed = |cause| ManagerError::Connect {
             url: url.to_owned(),
             cause,
         };
         let parsed = self.parse(url)?;
+        if websocket && parsed.protocol != Protocol::Http {
+            let (url, fault) = (url.to_owned(), UrlError::Scheme);
+            return Err(ManagerError::Url { url, fault });
+        }
         let stream = match &parsed.place {
             Place::Address(address) => Some(Stream::connect(*address).map_err(failed)?),
             Place::Path(path) => Some(Stream::connect_unix(path).map_err(failed)?),
@@ -185,7 +202,11 @@ impl<'a> Scope<'a> {
             if parsed.protocol == Protocol::Http
                 && let Some(extra) = conn.extra()
             {
-                extra.client = Some(Client::new(parsed.authority));
+                extra.client = Some(if websocket {
+                    Client::with_handshake(parsed.authority, parsed.target)
+                } else {
+                    Client::new(parsed.authority)
+                });
             }
             conn.later(|conn| conn.tell(Event::Open));
             begun = match (stream, parsed.place) {

@@ -7,6 +7,7 @@ use super::event::{Event, EventSet};
 use super::{Components, Conn, Handler, Scope, Waker, kind};
 use crate::Detached;
 use crate::manager::timer::TimerEntry;
+use crate::websocket::Negotiated;
 use dwell_evloop::{Context, Slab, Token};
 use std::any::Any;
 use std::collections::HashMap;
@@ -55,6 +56,8 @@ pub(super) struct Record {
     pub(super) draining: bool,
     /// Reading is paused.
     pub(super) paused: bool,
+    /// It was answered at the head of its request, before the body had come.
+    pub(super) answers_early: bool,
     /// Where it goes when it leaves HTTP, which it does with the running callback.
     pub(super) leaves: Option<Leaves>,
     /// Bytes of a streamed body that are to be granted when reading goes on.
@@ -173,6 +176,7 @@ impl State {
             closing: false,
             draining: false,
             paused: false,
+            answers_early: false,
             leaves: None,
             withheld: 0,
             extra: None,
@@ -325,6 +329,19 @@ impl State {
             conn.tell(Event::Close);
             conn.scope.state.remove(conn.token);
         });
+    }
+
+    /// An outbound connection becomes a WebSocket when the running callback is over.
+    pub(super) fn becomes_websocket(&mut self, token: Token, negotiated: Negotiated) {
+        let Some(record) = self.records.get_mut(token) else {
+            return;
+        };
+        if let Some(extra) = &mut record.extra {
+            extra.client = None;
+        }
+        let leaves = Leaves::WebSocket(negotiated.to_bits());
+        let id = record.id;
+        self.defer(id, move |conn| conn.leave_stream(leaves));
     }
 
     /// A connection has left HTTP.

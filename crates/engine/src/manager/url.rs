@@ -30,6 +30,8 @@ pub(super) struct Url {
     pub(super) place: Place,
     /// Host and port as given, for the `Host` field of a request.
     pub(super) authority: String,
+    /// What a request asks for there.
+    pub(super) target: String,
 }
 
 impl Url {
@@ -52,6 +54,7 @@ impl Url {
                 protocol,
                 place: Place::Path(PathBuf::from(rest)),
                 authority: "localhost".into(),
+                target: "/".into(),
             });
         }
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -67,7 +70,18 @@ impl Url {
             protocol,
             place: place(host, port)?,
             authority: authority.into(),
+            target: target(&rest[authority.len()..]),
         })
+    }
+}
+
+/// The request target that the end of a URL stands for.
+fn target(end: &str) -> String {
+    let end = end.split('#').next().unwrap_or_default();
+    match end.chars().next() {
+        None => "/".into(),
+        Some('/') => end.into(),
+        Some(_) => format!("/{end}"),
     }
 }
 
@@ -152,6 +166,18 @@ mod tests {
         for (text, protocol, place) in good {
             let url = Url::parse(text).unwrap();
             assert_eq!((url.protocol, url.place), (protocol, place), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_url_is_a_request_target() {
+        let targets = [("", "/"), ("/a?b#c", "/a?b"), ("?b", "/?b"), ("#c", "/")];
+        for (end, target) in targets {
+            let url = Url::parse(&format!("ws://127.0.0.1:1{end}")).unwrap();
+            assert_eq!(
+                (url.target.as_str(), url.authority.as_str()),
+                (target, "127.0.0.1:1")
+            );
         }
     }
 

@@ -199,6 +199,28 @@ fn a_body_is_streamed_paused_and_answered() {
 }
 
 #[test]
+fn a_body_is_collected_whatever_is_done_at_its_head() {
+    let mut fixture = Fixture::new("http", |conn, event| {
+        if let Event::HttpHeaders(message) = &event
+            && message.method() == "PUT"
+        {
+            // Nothing of it is an answer.
+            conn.pause();
+            conn.resume();
+            let listener = conn.scope().connections()[0];
+            conn.scope().conn(listener).unwrap().pause();
+        }
+        answer(conn, event);
+    });
+    let (mut client, _) = fixture.client();
+    client.send("PUT /up HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n");
+    fixture.until_line("headers PUT /up");
+    client.send("ab");
+    fixture.receive(&mut client, "you asked for /up.");
+    assert!(fixture.log.has("message /up 'ab'"));
+}
+
+#[test]
 fn an_upload_is_refused_at_its_head() {
     let mut fixture = Fixture::new("http", |conn, event| {
         if let Event::HttpHeaders(message) = event

@@ -6,6 +6,7 @@ mod endings;
 mod errors;
 mod events;
 mod http;
+mod lifecycle;
 mod outbound;
 mod raw;
 mod support;

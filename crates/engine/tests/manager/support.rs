@@ -204,6 +204,19 @@ impl Client {
         self.stream.shutdown(std::net::Shutdown::Write).unwrap();
     }
 
+    /// As [`shutdown`](Self::shutdown), of a connection that may be over.
+    pub(crate) fn try_shutdown(&self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
+    /// Ends the connection with a reset.
+    pub(crate) fn reset(self) {
+        let linger = Some(Duration::ZERO);
+        socket2::SockRef::from(&self.stream)
+            .set_linger(linger)
+            .unwrap();
+    }
+
     pub(crate) fn read(&mut self) {
         let mut buffer = vec![0; 1 << 20];
         loop {

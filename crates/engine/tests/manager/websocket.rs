@@ -208,3 +208,50 @@ fn another_handlers_message_reaches_a_websocket() {
     fixture.manager.close();
     assert_eq!(fixture.log.count("close"), 3);
 }
+
+#[test]
+fn a_client_speaks_with_the_server_on_one_manager() {
+    let mut fixture = Fixture::new("http", |conn, event| match event {
+        Event::HttpMessage(message) => {
+            assert_eq!(message.target(), "/chat?a=1");
+            upgrade(conn, &message).unwrap();
+        }
+        Event::WebSocketOpen if conn.is_client() => conn.ws_text("from the client").unwrap(),
+        Event::WebSocketOpen => conn.ws_text("from the server").unwrap(),
+        Event::WebSocketMessage { .. } if conn.is_client() => conn.close(),
+        _ => {}
+    });
+    let url = format!("ws://{}/chat?a=1", fixture.address);
+    let id = fixture.manager.ws_connect(&url).unwrap();
+    fixture.until("both end", |log| log.count("close") == 2);
+    let lines = fixture.log.of(id);
+    assert_eq!(lines[..2], ["open", "connect"]);
+    let position = |wanted: &str| lines.iter().position(|line| line == wanted).unwrap();
+    assert!(position("websocketopen") < position("text 'from the server'"));
+    assert!(fixture.log.has("text 'from the client'"));
+    assert!(
+        !fixture
+            .log
+            .all()
+            .iter()
+            .any(|(_, line)| line.starts_with("error"))
+    );
+}
+
+#[test]
+fn a_server_that_does_not_upgrade_is_an_error() {
+    let mut fixture = Fixture::new("http", crate::support::answer);
+    let url = format!("ws://{}", fixture.address);
+    let id = fixture.manager.ws_connect(&url).unwrap();
+    fixture.until("it ends", |log| {
+        log.of(id).last().is_some_and(|line| line == "close")
+    });
+    let lines = fixture.log.of(id);
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("error: websocket handshake failed"))
+    );
+    let raw = fixture.manager.ws_connect("tcp://127.0.0.1:1");
+    assert!(raw.is_err());
+}

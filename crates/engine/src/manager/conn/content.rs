@@ -20,7 +20,7 @@ impl Conn<'_> {
     pub fn sse(&mut self) -> Result<(), ConnError> {
         self.http_place()?;
         if self.is_deferred() {
-            self.later(|conn| {
+            self.answer_later(|conn| {
                 let _ = conn.sse();
             });
             return Ok(());
@@ -112,7 +112,7 @@ impl Conn<'_> {
     pub fn send_file(&mut self, answer: FileAnswer) -> Result<(), ConnError> {
         self.http_place()?;
         if self.is_deferred() {
-            self.later(|conn| {
+            self.answer_later(|conn| {
                 let _ = conn.send_file(answer);
             });
             return Ok(());

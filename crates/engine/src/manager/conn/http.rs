@@ -259,7 +259,7 @@ impl Conn<'_> {
         self.http_place()?;
         if self.is_deferred() {
             let (fields, body) = (owned(fields), shared(body));
-            self.later(move |conn| {
+            self.answer_later(move |conn| {
                 let _ = conn.answer(status, &borrowed(&fields), body);
             });
             return Ok(());
@@ -285,6 +285,14 @@ impl Conn<'_> {
             }
             send(reply, status, &kept, body)
         })?
+    }
+
+    /// As [`later`](Self::later), for what answers the request.
+    pub(super) fn answer_later(&mut self, answer: impl FnOnce(&mut Conn<'_>) + Send + 'static) {
+        if let Some(record) = self.scope.state.records.get_mut(self.token) {
+            record.answers_early = true;
+        }
+        self.later(answer);
     }
 
     /// Lets so many more bytes of a streamed body come.

@@ -2,6 +2,7 @@
 
 use super::{Access, Conn, expect_kind, kind};
 use crate::manager::error::ConnError;
+use crate::manager::state::Leaves;
 use crate::streams::StreamRef;
 use bytes::Bytes;
 
@@ -35,7 +36,7 @@ impl Conn<'_> {
     pub fn send_shared(&mut self, bytes: Bytes) -> Result<(), ConnError> {
         let place = self.open_place()?;
         if self.is_deferred() {
-            self.later(move |conn| {
+            self.answer_later(move |conn| {
                 // Who sends to another connection is not told; a failure ends that one anyway.
                 let _ = conn.send_shared(bytes);
             });
@@ -54,6 +55,20 @@ impl Conn<'_> {
     /// its data are handed out again with the next ones.
     pub fn keep(&mut self, bytes: usize) {
         self.scope.state.kept = bytes;
+    }
+
+    /// Takes the connection out of the raw streams, which are free.
+    pub(in crate::manager) fn leave_stream(&mut self, leaves: Leaves) {
+        let Some(place) = self.place().filter(|place| place.kind() == kind::RAW) else {
+            return;
+        };
+        let (context, components) = (&mut *self.scope.context, &mut self.scope.components);
+        let streams = components
+            .as_deref_mut()
+            .map(|components| &mut components.streams);
+        if let Some(detached) = streams.and_then(|streams| streams.detach(context, place)) {
+            self.scope.state.leave(self.token, leaves, detached);
+        }
     }
 
     fn send_on_stream(
