@@ -1,9 +1,26 @@
-//! Clients of memcached: a blocking one, and one that lives on an event loop.
+//! Clients of memcached whose timeouts cost no system call and bound the whole operation.
+//!
+//! - `Client` waits in the calling thread, for any number of threads at once: two system calls
+//!   per operation, with a timeout as without.
+//! - `on_loop::Client` lives on a loop of `dwell-evloop`: one request per server
+//!   and turn, one deadline per connection.
+//!
+//! Both find keys where other clients put them: see [`Distribution`].
+//!
+//! # Features
+//!
+//! | feature | gives | brings |
+//! |---|---|---|
+//! | `blocking` (default) | `Client` | rustix, dwell-timers |
+//! | `on-loop` | `on_loop` | mio, dwell-evloop |
+//! | `json` | `Json` | `serde_json` |
+//! | `zlib`, `zstd` | `Compressed` | flate2, zstd |
 #![forbid(unsafe_code)]
 
 mod address;
 #[cfg(feature = "blocking")]
 mod blocking;
+#[cfg(any(feature = "blocking", feature = "on-loop"))]
 mod breaker;
 #[cfg(feature = "on-loop")]
 pub mod on_loop;

@@ -3,6 +3,7 @@
 mod budget;
 mod client;
 mod cluster;
+mod codec;
 mod connection;
 mod error;
 mod fault;
@@ -26,6 +27,7 @@ mod socket;
 mod value;
 
 pub use client::Client;
+pub use codec::*;
 pub use dwell_proto::memcache::{ArithmeticMode, ErrorKind, KeyError, MetaSetMode, PeerError};
 pub use error::{Culprit, Error, Place};
 pub use meta::{

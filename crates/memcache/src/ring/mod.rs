@@ -284,7 +284,10 @@ mod tests {
             .collect();
         let agreed = keys
             .iter()
-            .filter(|(key, server)| ring.server_of(key.as_bytes()) == server.parse().unwrap())
+            .filter(|(key, server)| {
+                let server: usize = server.parse().unwrap();
+                ring.server_of(key.as_bytes()) == server
+            })
             .count();
         assert_eq!((agreed, keys.len()), (400, 400));
     }
