@@ -20,6 +20,7 @@ mod responder;
 mod takeover;
 #[cfg(feature = "tower")]
 pub mod tower;
+mod web_socket;
 mod writer;
 
 pub use answer::Answer;
@@ -29,10 +30,12 @@ pub use exchange::{Exchange, PoolFull};
 pub use request::OwnedRequest;
 pub use responder::{Gone, Responder};
 pub use takeover::{StreamHandler, StreamSender};
+pub use web_socket::{WebSocketHandler, WebSocketSender};
 pub use writer::{BodyWriter, TryWriteError};
 
 pub(crate) use channel::{Channel, Work};
 pub(crate) use takeover::{RawOrder, Takeover};
+pub(crate) use web_socket::WebSocketOrder;
 
 use crate::Request;
 use dwell_proto::http1::RequestHead;

@@ -17,6 +17,7 @@ mod pool;
 mod raw;
 mod running;
 mod statistics;
+mod web_sockets;
 
 pub use builder::{Server, ServerBuilder};
 pub use error::ServerError;
@@ -27,6 +28,7 @@ pub(crate) use host::Host;
 pub(crate) use link::{LoopLink, Message};
 
 use crate::limits::Limits;
+use crate::websocket::WebSocketOptions;
 use std::time::Duration;
 
 /// The options as the loops use them.
@@ -39,6 +41,7 @@ pub(crate) struct Settings {
     pub(crate) body_window_bytes: u64,
     pub(crate) answer_timeout: Duration,
     pub(crate) half_close: bool,
+    pub(crate) web_socket: WebSocketOptions,
 }
 
 /// The kinds of the tokens of a server's loop.
@@ -50,4 +53,6 @@ mod kind {
     pub(super) const HELD: u8 = 5;
     pub(super) const TAKEOVER: u8 = 6;
     pub(super) const SHUTDOWN: u8 = 7;
+    pub(super) const WEB_SOCKET: u8 = 8;
+    pub(super) const WEB_SOCKET_HANDLER: u8 = 9;
 }

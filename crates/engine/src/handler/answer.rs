@@ -59,6 +59,10 @@ impl Answer {
         self
     }
 
+    pub(super) fn push(&mut self, name: &'static str, value: Bytes) {
+        self.fields.push((name.into(), value));
+    }
+
     /// Gives it a body, in the place of the one it has.
     #[must_use]
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {

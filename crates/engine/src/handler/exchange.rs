@@ -5,8 +5,10 @@ use super::body::RequestBody;
 use super::channel::Channel;
 use super::request::OwnedRequest;
 use super::responder::Responder;
-use super::takeover::StreamHandler;
+use super::takeover::{StreamHandler, Takeover};
+use super::web_socket::WebSocketHandler;
 use crate::server::{Host, Statistics};
+use crate::websocket::{UpgradeOptions, upgrade};
 use crate::{ExchangeId, Reply, Request};
 use bytes::Bytes;
 use dwell_evloop::Token;
@@ -126,6 +128,32 @@ impl<'e, 'r> Exchange<'e, 'r> {
     pub fn take_over(&mut self, answer: Answer, handler: impl StreamHandler) {
         // A client that has left needs neither.
         let _ = self.responder().take_over(answer, handler);
+    }
+
+    /// Upgrades the connection to WebSocket, and hands what comes on it to `handler` on this loop
+    /// from then on; a handshake that the options do not admit is answered as it deserves.
+    ///
+    /// Shape: true when it was upgraded.
+    pub fn web_socket(
+        &mut self,
+        request: &Request<'_>,
+        options: &UpgradeOptions<'_>,
+        handler: impl WebSocketHandler,
+    ) -> bool {
+        match upgrade(request.head, options) {
+            Ok(upgrade) => {
+                let mut answer = Answer::new(upgrade.status());
+                upgrade.for_each_field(|name, value| {
+                    answer.push(name, Bytes::copy_from_slice(value));
+                });
+                let takeover = Takeover::WebSocket(upgrade.negotiated(), Box::new(handler));
+                self.responder().order_takeover(answer, takeover).is_ok()
+            }
+            Err(rejection) => {
+                rejection.send(self.reply);
+                false
+            }
+        }
     }
 
     /// Sends an answer that owns what it is made of; a second one is ignored.

@@ -61,8 +61,9 @@ impl OwnedRequest {
 /// Where in the target the path is; nowhere for an absolute form without one.
 fn place_of(path: &str, target: &str) -> (usize, usize) {
     let end = target.find('?').unwrap_or(target.len());
-    match target[..end].ends_with(path) {
-        true => (end - path.len(), end),
-        false => (usize::MAX, usize::MAX),
+    if target[..end].ends_with(path) {
+        (end - path.len(), end)
+    } else {
+        (usize::MAX, usize::MAX)
     }
 }

@@ -93,7 +93,7 @@ impl Responder {
     /// # Errors
     /// [`Gone`].
     pub fn take_over(self, answer: Answer, handler: impl StreamHandler) -> Result<(), Gone> {
-        self.order(Order::TakeOver(answer, Takeover::Loop(Box::new(handler))))
+        self.order_takeover(answer, Takeover::Loop(Box::new(handler)))
     }
 
     /// Sends `answer`, a 101, and gives the connection to `run` in a thread of its own, with what
@@ -106,7 +106,7 @@ impl Responder {
         answer: Answer,
         run: impl FnOnce(BlockingStream, Vec<u8>) + Send + 'static,
     ) -> Result<(), Gone> {
-        self.order(Order::TakeOver(answer, Takeover::Thread(Box::new(run))))
+        self.order_takeover(answer, Takeover::Thread(Box::new(run)))
     }
 
     /// Closes the connection without an answer.
@@ -129,6 +129,10 @@ impl Responder {
             None => Poll::Ready(()),
         })
         .await;
+    }
+
+    pub(super) fn order_takeover(self, answer: Answer, takeover: Takeover) -> Result<(), Gone> {
+        self.order(Order::TakeOver(answer, takeover))
     }
 
     fn order(mut self, order: Order) -> Result<(), Gone> {

@@ -1,8 +1,10 @@
 //! Connections that have left HTTP for a protocol of the handler's own.
 
 use super::responder::Gone;
+use super::web_socket::WebSocketHandler;
 use crate::server::{LoopLink, Message};
 use crate::streams::{StreamEnd, StreamRef};
+use crate::websocket::Negotiated;
 use bytes::Bytes;
 use dwell_evloop::{BlockingStream, Token};
 use std::fmt;
@@ -59,6 +61,7 @@ where
 pub(crate) enum Takeover {
     Loop(Box<dyn StreamHandler>),
     Thread(Box<dyn FnOnce(BlockingStream, Vec<u8>) + Send>),
+    WebSocket(Negotiated, Box<dyn WebSocketHandler>),
 }
 
 /// What is to be done with a raw stream.

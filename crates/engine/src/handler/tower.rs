@@ -170,10 +170,12 @@ async fn serve<S, B>(
         return;
     };
     let (head, body) = response.into_parts();
-    let length = body
-        .size_hint()
-        .exact()
-        .or_else(|| announced(&head.headers));
+    let (exact, announced) = (body.size_hint().exact(), announced(&head.headers));
+    let length = if is_head {
+        announced.or(exact)
+    } else {
+        exact.or(announced)
+    };
     let mut body = pin!(body);
     if is_head {
         // The client may have left meanwhile; so below.
@@ -240,7 +242,7 @@ async fn stream<B: Body>(
     for frame in ahead {
         match frame.into_data() {
             Ok(data) => writer.write_async(data).await?,
-            Err(frame) => return end(writer, frame),
+            Err(frame) => return end(writer, &frame),
         }
     }
     loop {
@@ -251,14 +253,14 @@ async fn stream<B: Body>(
             Some(Err(_)) => return Ok(()),
             Some(Ok(frame)) => match frame.map_data(bytes_of).into_data() {
                 Ok(data) => writer.write_async(data).await?,
-                Err(frame) => return end(writer, frame),
+                Err(frame) => return end(writer, &frame),
             },
         }
     }
 }
 
 /// Ends an answer by its trailer fields.
-fn end(writer: BodyWriter, frame: Frame<Bytes>) -> Result<(), TryWriteError> {
+fn end(writer: BodyWriter, frame: &Frame<Bytes>) -> Result<(), TryWriteError> {
     let mut fields: Vec<Field> = Vec::new();
     for (name, value) in frame.trailers_ref().into_iter().flatten() {
         let value = Bytes::copy_from_slice(value.as_bytes());

@@ -9,6 +9,7 @@ use super::running::Running;
 use super::{Message, Settings};
 use crate::handler::Handler;
 use crate::limits::Limits;
+use crate::websocket::WebSocketOptions;
 use dwell_evloop::{EventLoop, INPUT_BYTES, ListenOptions, Listener, bind_group, bind_unix};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -83,6 +84,7 @@ impl Default for ServerBuilder {
                 body_window_bytes: 64 * 1024,
                 answer_timeout: Duration::from_secs(300),
                 half_close: false,
+                web_socket: WebSocketOptions::default(),
             },
         }
     }
@@ -219,6 +221,13 @@ impl ServerBuilder {
         self
     }
 
+    /// What `WebSocket`s may send, hold and wait for; of their number
+    /// [`max_connections`](Self::max_connections) is the bound.
+    pub fn web_socket_options(mut self, options: WebSocketOptions) -> Self {
+        self.settings.web_socket = options;
+        self
+    }
+
     /// Threads of the worker pool, which start as they are needed. Default 4 a core.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
@@ -247,12 +256,13 @@ impl ServerBuilder {
         let mut settings = self.settings;
         // The fleet counts; a loop must be able to hold whatever is given to it.
         settings.limits.connections_max = usize::MAX;
+        settings.web_socket.connections_max = usize::MAX;
         let (addresses, mut listeners) = self.bind()?;
         let mut loops = Vec::new();
         for _ in 0..self.pollers {
             let made = EventLoop::<Message>::with_input_bytes(self.buffer_size);
             let event_loop = made.map_err(ServerError::Loop)?;
-            let link = Arc::new(LoopLink::new(event_loop.sender(), settings));
+            let link = Arc::new(LoopLink::new(event_loop.sender(), &settings));
             loops.push((event_loop, link));
         }
         if let (Some(_), Some((first, _))) = (self.signal_deadline, loops.first_mut()) {

@@ -7,10 +7,14 @@ use super::kind;
 use super::link::{LoopLink, Message};
 use super::raw::RawApp;
 use super::statistics::{add, set};
+use super::web_sockets::WebSocketRoutes;
 use crate::app::{Detached, ExchangeId};
-use crate::handler::{Answer, Channel, Handler, RawOrder, Takeover, Work};
+use crate::handler::{
+    Answer, Channel, Handler, RawOrder, Takeover, WebSocketHandler, WebSocketOrder, Work,
+};
 use crate::http::{Http, Kinds};
 use crate::streams::{StreamLimits, Streams};
+use crate::websocket::{CloseCode, Negotiated, WebSockets};
 use dwell_evloop::{Context, Driver, EventLoop, Listener, Readiness, Token};
 use dwell_proto::http1::{Version, encode};
 use std::io;
@@ -32,6 +36,8 @@ pub(super) struct ServerLoop<H> {
     streams: Streams,
     app: ServerApp<H>,
     raw: RawApp,
+    web_sockets: WebSockets,
+    routes: WebSocketRoutes,
     link: Arc<LoopLink>,
     fleet: Arc<Fleet>,
     attention: Vec<Token>,
@@ -65,6 +71,8 @@ impl<H: Handler> ServerLoop<H> {
             streams: Streams::new(kind::RAW_LISTENER, kind::RAW, raw_limits),
             app: ServerApp::new(handler, host),
             raw: RawApp::new(Arc::clone(link)),
+            web_sockets: WebSockets::new(kind::WEB_SOCKET, link.settings().web_socket),
+            routes: WebSocketRoutes::new(Arc::clone(link)),
             link: Arc::clone(link),
             fleet: Arc::clone(fleet),
             attention: Vec::new(),
@@ -159,9 +167,45 @@ impl<H: Handler> ServerLoop<H> {
                     }
                 }
                 Takeover::Thread(run) => self.start(detached, run),
+                Takeover::WebSocket(negotiated, handler) => {
+                    self.adopt_web_socket(context, detached, negotiated, handler);
+                }
             }
         }
-        self.app.raw_connections = self.streams.connections();
+        self.app.raw_connections = self.streams.connections() + self.web_sockets.connections();
+    }
+
+    fn adopt_web_socket(
+        &mut self,
+        context: &mut Context,
+        detached: Detached,
+        negotiated: Negotiated,
+        handler: Box<dyn WebSocketHandler>,
+    ) {
+        let Some(tag) = self.routes.insert(handler) else {
+            return;
+        };
+        match self.web_sockets.adopt(context, detached, negotiated, tag) {
+            Ok(token) => {
+                let routes = &mut self.routes;
+                self.web_sockets
+                    .with_socket(context, token, |socket| routes.opened(socket));
+            }
+            Err(_) => self.routes.refuse(tag),
+        }
+    }
+
+    fn web_socket_order(&mut self, context: &mut Context, token: Token, order: &WebSocketOrder) {
+        match order {
+            WebSocketOrder::Send(message) => {
+                // What becomes of one without room the options say.
+                let _ = self.web_sockets.send_shared(context, token, message);
+            }
+            WebSocketOrder::Close(code, reason) => {
+                self.web_sockets.close(context, token, *code, reason);
+            }
+            WebSocketOrder::Abort => self.web_sockets.abort(context, token),
+        }
     }
 
     fn adopt_raw(&mut self, context: &mut Context, detached: Detached, tag: u64) {
@@ -210,15 +254,17 @@ impl<H: Handler> ServerLoop<H> {
         if !std::mem::replace(&mut self.is_draining, true) {
             self.http.drain(context, &mut self.app);
             self.raw.drain(context, &mut self.streams);
+            self.web_sockets.drain(context, CloseCode::GOING_AWAY, "");
         }
     }
 
     /// The deadline has come: what is left is cut off.
     fn cut(&mut self, context: &mut Context) {
-        let connections = self.http.connections() + self.streams.connections();
+        let connections = self.http.connections() + self.app.raw_connections;
         self.fleet.count_cut(connections, self.app.host.in_flight());
         self.http.close_all(context, &mut self.app);
         self.streams.close_all(context, &mut self.raw);
+        self.web_sockets.close_all(context, &mut self.routes);
         context.stop();
     }
 }
@@ -238,10 +284,13 @@ impl<H: Handler> Driver for ServerLoop<H> {
     type Message = Message;
 
     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        if token.kind() == kind::RAW {
-            self.streams.ready(context, token, readiness, &mut self.raw);
-        } else {
-            self.http.ready(context, token, readiness, &mut self.app);
+        match token.kind() {
+            kind::RAW => self.streams.ready(context, token, readiness, &mut self.raw),
+            kind::WEB_SOCKET => {
+                self.web_sockets
+                    .ready(context, token, readiness, &mut self.routes);
+            }
+            _ => self.http.ready(context, token, readiness, &mut self.app),
         }
         self.settle_departed(context);
     }
@@ -250,6 +299,7 @@ impl<H: Handler> Driver for ServerLoop<H> {
         match token.kind() {
             kind::SHUTDOWN => self.cut(context),
             kind::RAW => self.streams.expired(context, token, &mut self.raw),
+            kind::WEB_SOCKET => self.web_sockets.expired(context, token, &mut self.routes),
             _ => self.http.expired(context, token, &mut self.app),
         }
         self.settle_departed(context);
@@ -263,6 +313,7 @@ impl<H: Handler> Driver for ServerLoop<H> {
                 self.http.adopt(context, stream, &mut self.app);
             }
             Message::Raw(token, order) => self.raw_order(context, token, order),
+            Message::WebSocket(token, order) => self.web_socket_order(context, token, &order),
             Message::Drain(deadline) => self.drain(context, deadline),
         }
     }

@@ -66,7 +66,7 @@ impl Fleet {
         let others = self
             .links
             .iter()
-            .filter(|link| !std::ptr::eq(&***link, own));
+            .filter(|link| !std::ptr::eq(Arc::as_ptr(link), own));
         let Some(least) = others.min_by_key(|link| link.load()) else {
             return Some(stream);
         };

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::statistics::Figures;
-use crate::handler::RawOrder;
+use crate::handler::{RawOrder, WebSocketOrder};
 use dwell_evloop::{Sender, Stream, Token};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +17,8 @@ pub(crate) enum Message {
     Adopt(Stream),
     /// Something for a connection that has left HTTP.
     Raw(Token, RawOrder),
+    /// Something for a WebSocket.
+    WebSocket(Token, WebSocketOrder),
     /// Accept nobody else, finish, and end at the latest after this time.
     Drain(Duration),
 }
@@ -35,10 +37,10 @@ pub(crate) struct LoopLink {
 }
 
 impl LoopLink {
-    pub(super) fn new(sender: Sender<Message>, settings: Settings) -> Self {
+    pub(super) fn new(sender: Sender<Message>, settings: &Settings) -> Self {
         Self {
             sender,
-            settings,
+            settings: *settings,
             thread: OnceLock::new(),
             attention: Mutex::default(),
             connections: AtomicUsize::new(0),
@@ -113,7 +115,7 @@ impl LoopLink {
             self.arriving.fetch_sub(1, Ordering::Relaxed);
             match full.0 {
                 Message::Adopt(stream) => stream,
-                Message::Raw(..) | Message::Drain(_) => unreachable!("the message sent above"),
+                _ => unreachable!("the message sent above"),
             }
         })
     }

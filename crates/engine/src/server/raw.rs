@@ -60,7 +60,9 @@ impl RawApp {
         let streams_now = entries.filter_map(|entry| self.handlers.get(entry)?.stream);
         for token in streams_now.collect::<Vec<_>>() {
             streams.with_stream(context, token, |stream| {
-                self.call(stream, (), |handler, stream| handler.draining(stream));
+                self.call(stream, (), |handler, stream| {
+                    handler.draining(stream);
+                });
             });
         }
     }
@@ -108,11 +110,15 @@ impl StreamApp for RawApp {
     }
 
     fn peer_closed(&mut self, _: &mut Context, stream: &mut StreamRef<'_>) {
-        self.call(stream, (), |handler, stream| handler.peer_closed(stream));
+        self.call(stream, (), |handler, stream| {
+            handler.peer_closed(stream);
+        });
     }
 
     fn drained(&mut self, _: &mut Context, stream: &mut StreamRef<'_>) {
-        self.call(stream, (), |handler, stream| handler.drained(stream));
+        self.call(stream, (), |handler, stream| {
+            handler.drained(stream);
+        });
     }
 
     fn closed(&mut self, _: &mut Context, _: Token, tag: u64, end: StreamEnd) {

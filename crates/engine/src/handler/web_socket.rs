@@ -1,0 +1,131 @@
+//! WebSocket connections of a server.
+
+use super::responder::Gone;
+use crate::server::{LoopLink, Message as LoopMessage};
+use crate::websocket::{
+    Broadcast, CloseCode, Control, FramePart, Message, WebSocketEnd, WebSocketRef,
+};
+use dwell_evloop::Token;
+use std::fmt;
+use std::sync::Arc;
+
+/// What is done with one WebSocket connection, on its loop.
+///
+/// Shape: any `FnMut(&mut WebSocketRef, Message)` is one. It must not block; one that panics loses
+/// its connection. A handler without state costs an idle connection no allocation.
+///
+/// ```
+/// use dwell_engine::handler::Exchange;
+/// use dwell_engine::websocket::{Message, UpgradeOptions, WebSocketRef};
+/// use dwell_engine::{Request, Server};
+///
+/// # let running =
+/// Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(|request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+///         let echo = |socket: &mut WebSocketRef<'_>, message: Message<'_>| {
+///             // There is room for it: nothing is handed over before there is.
+///             let _ = socket.send(message.kind, &message.payload);
+///         };
+///         exchange.web_socket(request, &UpgradeOptions::default(), echo);
+///     })?;
+/// # Ok::<(), dwell_engine::ServerError>(())
+/// ```
+pub trait WebSocketHandler: Send + 'static {
+    /// The connection was upgraded; `sender` sends on it from any thread.
+    fn opened(&mut self, socket: &mut WebSocketRef<'_>, sender: WebSocketSender) {
+        let _ = (socket, sender);
+    }
+
+    /// A whole message came.
+    fn message(&mut self, socket: &mut WebSocketRef<'_>, message: Message<'_>);
+
+    /// A data frame came, or a piece of one; with
+    /// [`Delivery::Frames`](crate::websocket::Delivery::Frames) alone.
+    fn frame(&mut self, socket: &mut WebSocketRef<'_>, part: FramePart<'_>) {
+        let _ = (socket, part);
+    }
+
+    /// A control frame came, and what it asks for was done.
+    fn control(&mut self, socket: &mut WebSocketRef<'_>, control: Control<'_>) {
+        let _ = (socket, control);
+    }
+
+    /// All that was queued is out, after a time in which something was.
+    fn drained(&mut self, socket: &mut WebSocketRef<'_>) {
+        let _ = socket;
+    }
+
+    /// The connection is gone.
+    fn closed(&mut self, end: WebSocketEnd<'_>) {
+        let _ = end;
+    }
+}
+
+impl<F> WebSocketHandler for F
+where
+    F: FnMut(&mut WebSocketRef<'_>, Message<'_>) + Send + 'static,
+{
+    fn message(&mut self, socket: &mut WebSocketRef<'_>, message: Message<'_>) {
+        self(socket, message);
+    }
+}
+
+/// What is to be done with a WebSocket connection.
+#[derive(Debug)]
+pub(crate) enum WebSocketOrder {
+    Send(Arc<Broadcast>),
+    Close(CloseCode, String),
+    Abort,
+}
+
+/// Sends on a WebSocket connection from any thread.
+///
+/// Shape: what it does after the end of the connection does nothing. What becomes of a message for
+/// which there is no room is said by
+/// [`WebSocketOptions::overflow`](crate::websocket::WebSocketOptions::overflow).
+#[derive(Clone)]
+pub struct WebSocketSender {
+    pub(crate) link: Arc<LoopLink>,
+    pub(crate) token: Token,
+}
+
+impl WebSocketSender {
+    /// Sends a message, which may go to many: it is encoded, and compressed, once for all that
+    /// share it.
+    ///
+    /// # Errors
+    /// [`Gone`] when the loop takes no more messages; a connection that is gone is not noticed.
+    pub fn send(&self, message: Arc<Broadcast>) -> Result<(), Gone> {
+        self.order(WebSocketOrder::Send(message))
+    }
+
+    /// Closes the connection in order.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn close(&self, code: CloseCode, reason: impl Into<String>) -> Result<(), Gone> {
+        self.order(WebSocketOrder::Close(code, reason.into()))
+    }
+
+    /// Ends the connection without sending what is queued.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn abort(&self) -> Result<(), Gone> {
+        self.order(WebSocketOrder::Abort)
+    }
+
+    fn order(&self, order: WebSocketOrder) -> Result<(), Gone> {
+        let message = LoopMessage::WebSocket(self.token, order);
+        self.link.sender().send(message).map_err(|_| Gone)
+    }
+}
+
+impl fmt::Debug for WebSocketSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebSocketSender")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}

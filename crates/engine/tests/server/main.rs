@@ -1,0 +1,10 @@
+//! `Server` over real sockets: its options, its handlers, its end, and the wire.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod handlers;
+mod lifecycle;
+mod options;
+mod shutdown;
+mod support;
+mod takeover;
+mod wire;

@@ -1,0 +1,166 @@
+//! Connections that leave HTTP.
+
+use crate::support::{Client, End, serve, until};
+use dwell_engine::handler::{Answer, Exchange, StreamHandler, StreamSender};
+use dwell_engine::websocket::{Message, OriginPolicy, UpgradeOptions, WebSocketRef};
+use dwell_engine::{Request, StreamEnd, StreamRef};
+use std::io::{Read, Write};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+const UPGRADE: &str = "GET /own HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: own\r\n\r\n";
+
+fn switching() -> Answer {
+    Answer::new(101)
+        .field("Connection", "Upgrade")
+        .field("Upgrade", "own")
+}
+
+/// Echoes lines, and tells what becomes of it.
+struct Lines(Sender<Told>);
+
+enum Told {
+    Opened(StreamSender),
+    Closed(StreamEnd),
+}
+
+impl StreamHandler for Lines {
+    fn opened(&mut self, _: &mut StreamRef<'_>, sender: StreamSender) {
+        self.0.send(Told::Opened(sender)).unwrap();
+    }
+
+    fn data(&mut self, stream: &mut StreamRef<'_>, input: &[u8]) -> usize {
+        assert_ne!(input, b"panic\n", "as the test wants it");
+        let end = input.iter().rposition(|byte| *byte == b'\n');
+        let lines = &input[..end.map_or(0, |end| end + 1)];
+        stream.write(lines);
+        lines.len()
+    }
+
+    fn closed(&mut self, end: StreamEnd) {
+        self.0.send(Told::Closed(end)).unwrap();
+    }
+}
+
+#[test]
+fn a_read_handler_lives_on_the_loop_and_is_written_to_from_anywhere() {
+    let (to, told) = channel();
+    let to = Mutex::new(to);
+    let handler = move |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let handler = Lines(to.lock().unwrap().clone());
+        exchange.take_over(switching(), handler);
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    // The first line comes with the request, the second in two pieces.
+    client.send(format!("{UPGRADE}early\nha"));
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.field("upgrade")), (101, Some("own")));
+    client.send("lf\n");
+    let mut line = |text: &[u8]| {
+        while client.received.len() < text.len() {
+            assert_eq!(client.receive(), None);
+        }
+        assert_eq!(client.received, text);
+    };
+    line(b"early\nhalf\n");
+    let Told::Opened(sender) = told.recv().unwrap() else {
+        panic!("closed before it was opened");
+    };
+    sender.write("from afar\n").unwrap();
+    line(b"early\nhalf\nfrom afar\n");
+    until(&running, |figures| {
+        let open = (figures.connections, figures.raw_connections);
+        open == (1, 1) && figures.in_flight == 0
+    });
+    sender.close().unwrap();
+    assert_eq!(client.finish_sending().end(), End::InOrder);
+    assert!(matches!(
+        told.recv().unwrap(),
+        Told::Closed(StreamEnd::Closed)
+    ));
+    until(&running, |figures| figures.connections == 0);
+    sender.write("nobody reads this").unwrap();
+
+    let mut client = Client::connect(&running);
+    client.send(format!("{UPGRADE}panic\n")).answer();
+    client.end();
+    until(&running, |figures| figures.connections == 0);
+    assert_eq!(running.statistics().panics, 1);
+}
+
+#[test]
+fn a_connection_may_leave_for_a_thread_and_keeps_its_place() {
+    let handler = |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let echo = |mut socket: dwell_evloop::BlockingStream, early: Vec<u8>| {
+            socket.write_all(&early).unwrap();
+            let mut piece = [0; 100];
+            while let Ok(read) = socket.read(&mut piece)
+                && read > 0
+            {
+                socket.write_all(&piece[..read]).unwrap();
+            }
+        };
+        let responder = exchange.responder();
+        // From another thread, as a handler of the pool would.
+        std::thread::spawn(move || responder.take_over_blocking(switching(), echo).unwrap());
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    client.send(format!("{UPGRADE}early"));
+    assert_eq!(client.answer().status, 101);
+    client.send(" and late");
+    while client.received != b"early and late" {
+        assert_eq!(client.receive(), None);
+    }
+    until(&running, |figures| figures.connections == 1);
+    drop(client);
+    until(&running, |figures| figures.connections == 0);
+}
+
+#[test]
+fn a_web_socket_lives_on_the_loop_and_is_closed_with_the_server() {
+    let handler = |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let options = UpgradeOptions {
+            origin: OriginPolicy::Any,
+            ..UpgradeOptions::default()
+        };
+        let echo = |socket: &mut WebSocketRef<'_>, message: Message<'_>| {
+            socket.send(message.kind, &message.payload).unwrap();
+        };
+        exchange.web_socket(request, &options, echo);
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    assert_eq!(client.get("/").status, 400, "no handshake");
+    client.send(
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    let answer = client.answer();
+    assert_eq!(answer.status, 101);
+    assert_eq!(
+        answer.field("sec-websocket-accept"),
+        Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+    );
+    // "hi", masked with zeros.
+    client.send([0x81, 0x82, 0, 0, 0, 0, b'h', b'i']);
+    while client.received.len() < 4 {
+        assert_eq!(client.receive(), None);
+    }
+    assert_eq!(client.received, [0x81, 2, b'h', b'i']);
+    until(&running, |figures| figures.raw_connections == 1);
+    let ending = std::thread::spawn(move || running.shutdown(Duration::from_secs(20)));
+    while client.received.len() < 8 {
+        assert_eq!(client.receive(), None);
+    }
+    assert_eq!(
+        client.received[4..],
+        [0x88, 2, 0x03, 0xe9],
+        "1001, going away"
+    );
+    client.send([0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe9]);
+    assert_eq!(client.finish_sending().end(), End::InOrder);
+    assert_eq!(ending.join().unwrap().cut_connections, 0);
+}
