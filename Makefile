@@ -48,6 +48,11 @@ bench: install-rust ## measure side by side with the peers; the tables go to ben
 bench-timers: install-rust ## measure the timers beside pingora-timeout's and tokio's, 3 minutes
 	bench/run-timers $(ARGS)
 
+.PHONY: bench-memcache
+bench-memcache: install-rust install-python ## measure the memcached client beside its peers, 4 minutes
+	@scripts/install-debian memcached=memcached strace=strace taskset=util-linux
+	bench/run-memcache $(ARGS)
+
 .PHONY: targets
 targets: ## print every target figure with its newest measured value and whether it holds
 	@bench/targets
@@ -98,7 +103,8 @@ install: install-debian install-rust install-python install-clients ## install w
 
 .PHONY: install-debian install-rust install-python install-clients
 install-debian:
-	@scripts/install-debian c++=g++ curl=curl memcached=memcached memccapable=libmemcached-tools
+	@scripts/install-debian c++=g++ curl=curl memcached=memcached memccapable=libmemcached-tools \
+		strace=strace
 
 install-rust:
 	@scripts/install-rust
@@ -123,6 +129,7 @@ clippy:
 
 test-rust:
 	$(CARGO) test --workspace --locked
+	$(CARGO) test --locked -p dwell-memcache --all-features
 
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
