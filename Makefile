@@ -91,6 +91,13 @@ test-tsan: install-rust ## the threads of the timers under ThreadSanitizer; inst
 fuzz-smoke: install-rust ## a short run of every fuzz target
 	fuzz/smoke.sh
 
+.PHONY: autobahn
+autobahn: install-rust ## every case of the Autobahn WebSocket test suite, 25 minutes; needs CPython 2.7
+	tests/autobahn/install $(TARGET_DIR)/autobahn
+	$(CARGO) build --locked --release -p dwell-engine --example websocket_echo
+	python3 tests/autobahn/run.py --suite $(TARGET_DIR)/autobahn \
+		--echo $(TARGET_DIR)/release/examples/websocket_echo --reports $(TARGET_DIR)/autobahn/reports
+
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies; installs cargo-deny (5 minutes)
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked --version 0.20.2
@@ -118,6 +125,11 @@ install-clients:
 	@scripts/install-python .venv tests/requirements.txt
 	@touch $@
 
+# Where there is no CPython 2.7 the test that needs it says that it was skipped.
+.PHONY: install-autobahn
+install-autobahn:
+	@tests/autobahn/install $(TARGET_DIR)/autobahn || test $$? -eq 3
+
 .PHONY: fmt-check clippy test-rust test-docs test-bench test-integration
 fmt-check:
 	$(CARGO) fmt --all --check
@@ -137,6 +149,9 @@ test-docs:
 test-bench:
 	$(PYTHON) -m pytest bench
 
-test-integration:
+test-integration: install-autobahn
 	$(CARGO) build --locked --bin dwell
-	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" $(PYTHON) -m pytest tests $(ARGS)
+	$(CARGO) build --locked -p dwell-engine --example websocket_echo
+	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" \
+		DWELL_ECHO="$(abspath $(TARGET_DIR))/debug/examples/websocket_echo" \
+		DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" $(PYTHON) -m pytest tests $(ARGS)

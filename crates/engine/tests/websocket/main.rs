@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod closing;
+mod conformance;
 mod deadlines;
 mod flow;
 mod handshake;
