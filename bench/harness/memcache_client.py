@@ -130,7 +130,11 @@ class Bench:
         return dict(zip(("us", "cpu_us", "switches"), map(float, values), strict=True))
 
     def syscalls(self, contender: str, server: str) -> float:
-        """System calls per operation: what a longer run makes more than a shorter one."""
+        """System calls per operation: what a longer run makes more than a shorter one.
+
+        In whole hundredths: what is once in a run, such as a wait for the connection, may be in
+        one of the two and not in the other.
+        """
         counts = []
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "summary"
@@ -140,7 +144,7 @@ class Bench:
                 subprocess.run(command, capture_output=True, check=True)
                 counts.append(calls_total(log.read_text()))
         operations = TRACED_ITERATIONS[1] - TRACED_ITERATIONS[0]
-        return (counts[1] - counts[0]) / (operations * OPERATIONS_PER_ITERATION)
+        return round((counts[1] - counts[0]) / (operations * OPERATIONS_PER_ITERATION), 2)
 
     def fault(self, contender: str, kind: str) -> tuple[float, str]:
         """How long a contender takes to see through a server, and what it says."""

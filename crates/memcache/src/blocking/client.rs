@@ -29,7 +29,7 @@ use super::{Error, Pipeline, ServerStatus};
 /// use dwell_memcache::Client;
 /// use std::time::Duration;
 ///
-/// let client = Client::connect(&["cache-1:11211", "cache-2:11211"])?;
+/// let client = Client::for_servers(&["cache-1:11211", "cache-2:11211"])?;
 /// client.set("greeting", "hello", Duration::from_secs(60))?;
 /// let value = client.get("greeting")?;
 /// assert_eq!(value.map(|value| value.data), Some(b"hello".to_vec()));
@@ -48,7 +48,7 @@ impl Client {
     ///
     /// # Errors
     /// When there is no server, or one cannot be read.
-    pub fn connect(servers: &[&str]) -> Result<Self, Error> {
+    pub fn for_servers(servers: &[&str]) -> Result<Self, Error> {
         let servers = servers
             .iter()
             .map(|text| text.parse())

@@ -39,7 +39,7 @@ pub type CodecError = Box<dyn std::error::Error + Send + Sync>;
 ///     }
 /// }
 ///
-/// let texts = Client::connect(&["127.0.0.1:11211"])?.with_codec(Text);
+/// let texts = Client::for_servers(&["127.0.0.1:11211"])?.with_codec(Text);
 /// texts.set("greeting", &"hello".to_owned(), Exptime::Never)?;
 /// assert_eq!(texts.get("greeting")?, Some("hello".to_owned()));
 /// # Ok::<(), dwell_memcache::Error>(())

@@ -61,8 +61,11 @@ impl<T: Take> Job<T> {
         }
     }
 
-    fn connect(&mut self, cluster: &Cluster, budget: &mut Budget) {
-        match cluster.connect(self.server, budget) {
+    /// Connects within the budget, leaving as much for each of `others` and for the answers.
+    fn connect(&mut self, cluster: &Cluster, budget: &mut Budget, others: usize) {
+        let mut share = budget.share(others as u32 + 2);
+        budget.has_begun();
+        match cluster.connect(self.server, &mut share) {
             Ok(connection) => self.open(cluster, connection, budget),
             Err(failed) => self.state = State::Ended(Err(failed)),
         }
@@ -79,7 +82,7 @@ impl<T: Take> Job<T> {
             Settled::Answered => self.state = State::Ended(Ok(())),
             Settled::Failed(failed) => self.state = State::Ended(Err(failed)),
             // The new connection has not been used, so this goes no deeper.
-            Settled::WasEnded => self.connect(cluster, budget),
+            Settled::WasEnded => self.connect(cluster, budget, 0),
         }
     }
 
@@ -144,9 +147,12 @@ pub(crate) fn run<T: Take>(cluster: &Cluster, jobs: &mut [Job<T>], budget: &mut 
             job.open(cluster, connection, budget);
         }
     }
+    let is_waiting = |job: &Job<T>| matches!(job.state, State::Waiting);
+    let mut others = jobs.iter().filter(|job| is_waiting(job)).count();
     for job in &mut *jobs {
-        if matches!(job.state, State::Waiting) {
-            job.connect(cluster, budget);
+        if is_waiting(job) {
+            others -= 1;
+            job.connect(cluster, budget, others);
         }
     }
     loop {

@@ -27,7 +27,7 @@ use super::{Client, Error};
 /// ```no_run
 /// use dwell_memcache::{Client, Response, StoreOptions};
 ///
-/// let client = Client::connect(&["127.0.0.1:11211"])?;
+/// let client = Client::for_servers(&["127.0.0.1:11211"])?;
 /// let mut pipeline = client.pipeline();
 /// pipeline.set(b"a", b"1", StoreOptions::default()).incr(b"a", 1).get(b"b");
 /// let results = pipeline.run();

@@ -118,9 +118,10 @@ impl Take for Failures {
             } => return Ok(Progress::Done),
             Reply::Meta { status, flags } => {
                 let place = flags.number(b'O').and_then(|place| place.try_into().ok());
+                let is_new = self.named.len() < self.places.len();
                 match place.filter(|place| self.places.binary_search(place).is_ok()) {
-                    Some(place) => self.named.push((place, format!("{status:?}"))),
-                    None => return Err(Fault::of_reply(reply, false)),
+                    Some(place) if is_new => self.named.push((place, format!("{status:?}"))),
+                    _ => return Err(Fault::of_reply(reply, false)),
                 }
             }
             Reply::Error {

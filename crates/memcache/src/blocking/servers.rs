@@ -44,7 +44,7 @@ impl Client {
         request::stats(&mut wire, argument);
         Ok(
             self.ask_all("stats", &wire, |reply, stats: &mut Vec<_>| match reply {
-                Reply::Stat { name, value } => {
+                Reply::Stat { name, value } if stats.len() < STATS_MAX => {
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     stats.push((text(name), text(value)));
                     Some(Progress::More)
@@ -111,3 +111,6 @@ impl<T, R: Fn(&Reply<'_>, &mut T) -> Option<Progress>> Take for Collect<'_, T, R
         progress.ok_or_else(|| Fault::of_reply(reply, true))
     }
 }
+
+/// More lines of statistics than this are no answer; memcached has a few hundred.
+const STATS_MAX: usize = 1 << 16;

@@ -75,12 +75,10 @@ impl Socket {
         loop {
             self.set_timeout(Timeout::Send, kernel_timeout(budget.rest()?))?;
             match attempt(self.descriptor.as_fd()) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INPROGRESS | Errno::INTR | Errno::ALREADY) => {
-                    return self.finish_connect(budget);
-                }
-                // The backlog of a unix socket stayed full.
-                Err(Errno::AGAIN) => {}
+                Ok(()) | Err(Errno::ISCONN) => return Ok(()),
+                Err(Errno::INPROGRESS | Errno::ALREADY) => return self.finish_connect(budget),
+                // The backlog of a unix socket stayed full, or a signal came.
+                Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => return Err(Fault::Connect(error.into())),
             }
         }

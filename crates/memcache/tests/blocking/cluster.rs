@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dwell_memcache::{ClientOptions, Culprit, Distribution, Error, Exptime, Timeouts};
+use dwell_memcache::{Client, ClientOptions, Culprit, Distribution, Error, Exptime, Timeouts};
 use dwell_testkit::{Memcached, Script, ScriptedServer, free_port, wait_until};
 
 use crate::support::{IN_TIME, TIMEOUT, client, patient, timed, watched};
@@ -159,4 +159,40 @@ fn nothing_is_tried_for_a_server_that_is_left_alone() {
     let mut pipeline = client.pipeline();
     pipeline.get(b"a");
     assert!(pipeline.run()[0].is_err());
+}
+
+/// A multi-get that has to connect first shares its time among the connections.
+#[test]
+fn servers_that_cannot_be_connected_to_leave_time_for_the_others() {
+    use socket2::{Domain, Socket, Type};
+    let folder = tempfile::tempdir().unwrap();
+    let mut held = Vec::new();
+    let mut servers = Vec::new();
+    for name in ["one", "two"] {
+        let path = folder.path().join(name);
+        let address = socket2::SockAddr::unix(&path).unwrap();
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&address).unwrap();
+        listener.listen(0).unwrap();
+        held.push(listener);
+        // Fills the backlog: nobody accepts.
+        loop {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            if socket.connect(&address).is_err() {
+                break;
+            }
+            held.push(socket);
+        }
+        servers.push(path.to_str().unwrap().parse().unwrap());
+    }
+    let good = Memcached::start();
+    servers.push(good.address().to_string().parse().unwrap());
+    let client = Client::new(&servers, watched(Timeouts::Kernel)).unwrap();
+    let keys = keys(50);
+    let (found, took) = timed(|| client.get_multi(&keys));
+    assert!(took < IN_TIME, "{took:?}");
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found.is_ok(), client.server_of(key) == 2, "{found:?}");
+    }
 }
