@@ -36,7 +36,7 @@ impl http_body::Body for Pieces {
             return Poll::Ready(None);
         }
         self.left -= 1;
-        if self.left % 3 == 0 {
+        if self.left.is_multiple_of(3) {
             // A body that wakes itself is asked again in the same turn.
             task.waker().wake_by_ref();
         }
