@@ -134,6 +134,11 @@ def user_bytes(root: int) -> int:
     return total
 
 
+def kernel_bytes() -> int:
+    """Memory of the kernel's own objects, sockets among them (Slab of /proc/meminfo)."""
+    return parse_field((PROC / "meminfo").read_text(), "Slab") * 1024
+
+
 def parse_field(text: str, name: str) -> int:
     """The number after `name:` in one of /proc's "Name: value" files."""
     for line in text.splitlines():

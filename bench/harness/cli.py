@@ -10,7 +10,18 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
-from harness import machine, measure, plot, pollers, results, storeload, tables, targets, waiting
+from harness import (
+    machine,
+    measure,
+    plot,
+    pollers,
+    results,
+    storeload,
+    tables,
+    targets,
+    waiting,
+    ways,
+)
 from harness.contenders import Contender, design2009
 from harness.measure import Method, Row, say
 from harness.paths import REPOSITORY, RESULTS, SCRATCH_RESULTS, release_directory
@@ -23,7 +34,7 @@ PARTS = [group.name for group in REQUEST_GROUPS] + ["ab", "store", "waiting"]
 BUILDS = (
     ["-p", "dwell-bench-floor"],
     ["--bin", "dwell"],
-    ["-p", "dwell-engine", "--example", "hello"],
+    ["-p", "dwell-engine", "--example", "hello", "--example", "waiting"],
 )
 
 Table = dict[str, Any]
@@ -174,11 +185,13 @@ def _measure_waiting(method: Method) -> list[Table]:
         say(f"  left out: {error}")
         return []
     rows = waiting.run(IDLE_CONTENDERS, method)
+    engine = ways.run(method)
     idle = [row for row in rows if row.name.startswith("idle_")]
     held = [row for row in rows if not row.name.startswith("idle_")]
     return [
         _table("idle", f"{clients} idle keep-alive connections, after one request each", idle),
         _table("held", f"{clients} clients waiting for a write", held),
+        _table("ways", "Clients waiting on the engine, nothing happening", engine),
     ]
 
 

@@ -24,6 +24,7 @@ class Method:
     trace_seconds: float = 3
     ab_requests: int = ab.REQUESTS
     waiting_clients: int = 10_000
+    crowd_clients: int = 19_000
     idle_seconds: float = 12
     fan_out_rounds: int = 7
 
@@ -35,6 +36,7 @@ QUICK = Method(
     trace_seconds=1,
     ab_requests=1000,
     waiting_clients=1000,
+    crowd_clients=2000,
     idle_seconds=2,
     fan_out_rounds=2,
 )

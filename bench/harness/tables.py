@@ -91,6 +91,17 @@ HELD_COLUMNS = (
     Column("CPU us per waiter", figure("fan_out_cpu_us_per_waiter", 2)),
     Column("remarks", remarks),
 )
+WAYS_COLUMNS = (
+    Column("server", name),
+    Column("user bytes each", figure("bytes_per_client")),
+    Column("kernel bytes each", figure("kernel_bytes_per_client")),
+    Column("a million: user GiB", figure("user_gib_per_million", 2)),
+    Column("kernel GiB", figure("kernel_gib_per_million", 1)),
+    Column("idle CPU, % of a core", figure("idle_cpu_percent", 3)),
+    Column("wake-ups/s", figure("wakeups_per_second", 2)),
+    Column("extra threads", figure("extra_threads")),
+    Column("remarks", remarks),
+)
 
 
 def table(columns: Sequence[Column], rows: Sequence[RowDict]) -> list[str]:
@@ -112,6 +123,7 @@ def columns_of(table_name: str) -> Sequence[Column]:
         "store": STORE_COLUMNS,
         "idle": IDLE_COLUMNS,
         "held": HELD_COLUMNS,
+        "ways": WAYS_COLUMNS,
     }
     return special.get(table_name, LOAD_COLUMNS)
 

@@ -192,11 +192,12 @@ def run(idle_contenders: Sequence[Contender], method: Method) -> list[Row]:
             row.samples.append(step())
         except (ContenderError, OSError) as error:
             row.problem(f"failed: {error}")
-        say(f"  {row.name}: {row.problems or _short(row.samples[0])}")
+        say(f"  {row.name}: {row.problems or short(row.samples[0])}")
     return [row for row, _ in steps]
 
 
-def _short(figures: Figures) -> str:
+def short(figures: Figures) -> str:
+    """The figures in one line."""
     return ", ".join(
         f"{name} {value:.3g}" for name, value in figures.items() if isinstance(value, int | float)
     )
