@@ -214,7 +214,9 @@ impl Channel {
         let newer = std::mem::replace(&mut state.orders, left);
         state.orders.extend(newer);
         state.ordered_bytes = state.orders.iter().map(Order::bytes).sum();
-        state.queued_bytes = reply.queued_bytes();
+        // What is gathered goes out when this callback ends; only what the socket has refused is
+        // waited for, and told of when it is gone.
+        state.queued_bytes = reply.stream.queued_bytes();
         let writer = match self.refusal(&state) {
             None => state.writer.take(),
             Some(_) => None,

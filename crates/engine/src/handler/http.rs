@@ -14,21 +14,87 @@
 //! # Ok::<(), dwell_engine::ServerError>(())
 //! ```
 
-use super::{Answer, BodyError, BodyMode, Exchange, Handler, RequestBody, Responder};
+use super::{
+    Answer, BodyError, BodyMode, Exchange, Handler, RequestBody, Responder, StreamHandler, Takeover,
+};
 use crate::Request;
 use ::http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, response};
 use bytes::Bytes;
+use dwell_evloop::BlockingStream;
 use dwell_proto::http1::{RequestHead, Version, list_tokens};
 use http_body::{Body, Frame, SizeHint};
+use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 /// The client's address, among the extensions of a request; absent over a unix socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerAddress(pub SocketAddr);
+
+/// What a handler takes the connection over by, among the extensions of a request that asks for an
+/// upgrade; it then answers 101.
+///
+/// ```
+/// use bytes::Bytes;
+/// use dwell_engine::handler::http::{Upgrade, inline};
+/// use dwell_engine::{Server, StreamRef};
+/// use http::{Request, Response};
+///
+/// # let running =
+/// Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(inline(|request: Request<Bytes>| {
+///         let mut response = Response::new("upgrade to echo, please\n");
+///         if let Some(upgrade) = request.extensions().get::<Upgrade>() {
+///             upgrade.take_over(|stream: &mut StreamRef<'_>, input: &[u8]| {
+///                 stream.write(input);
+///                 input.len()
+///             });
+///             *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+///             let fields = response.headers_mut();
+///             fields.insert("connection", http::HeaderValue::from_static("upgrade"));
+///             fields.insert("upgrade", http::HeaderValue::from_static("echo"));
+///         }
+///         response
+///     }))?;
+/// # Ok::<(), dwell_engine::ServerError>(())
+/// ```
+#[derive(Clone)]
+pub struct Upgrade {
+    takeover: Arc<Mutex<Option<Takeover>>>,
+}
+
+impl Upgrade {
+    /// Hands the connection's bytes to `handler` on its loop, once a 101 was answered.
+    pub fn take_over(&self, handler: impl StreamHandler) {
+        self.set(Takeover::Loop(Box::new(handler)));
+    }
+
+    /// Gives the connection to `run` in a thread of its own, once a 101 was answered, with what
+    /// the client has sent beyond its request.
+    pub fn take_over_blocking(&self, run: impl FnOnce(BlockingStream, Vec<u8>) + Send + 'static) {
+        self.set(Takeover::Thread(Box::new(run)));
+    }
+
+    fn set(&self, takeover: Takeover) {
+        let mut place = self.takeover.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(takeover);
+    }
+
+    fn take(&self) -> Option<Takeover> {
+        let mut place = self.takeover.lock().unwrap_or_else(PoisonError::into_inner);
+        place.take()
+    }
+}
+
+impl fmt::Debug for Upgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upgrade").finish_non_exhaustive()
+    }
+}
 
 /// Lets `handler` run on the loop, with the whole body of the request; it must not block.
 pub fn inline<F, B>(handler: F) -> Inline<F>
@@ -92,9 +158,13 @@ where
             exchange.answer(not_understood());
             return;
         };
-        let is_head = request.head.method == "HEAD";
+        let form = Form::of(request, &typed);
         let (head, body) = (self.handler)(typed).into_parts();
-        exchange.answer(whole(&head, body.into(), is_head));
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            form.switch(exchange.responder(), &head);
+        } else {
+            exchange.answer(form.whole(&head, body.into()));
+        }
     }
 }
 
@@ -115,12 +185,16 @@ where
         };
         let responder: Responder = exchange.responder();
         let handler = Arc::clone(&self.handler);
-        let is_head = request.head.method == "HEAD";
+        let form = Form::of(request, &typed);
         // A full queue has answered the client already.
         let _ = exchange.offload(move || {
             let (head, body) = handler(typed).into_parts();
-            // The client may have left meanwhile.
-            let _ = responder.send(whole(&head, body.into(), is_head));
+            if head.status == StatusCode::SWITCHING_PROTOCOLS {
+                form.switch(responder, &head);
+            } else {
+                // The client may have left meanwhile.
+                let _ = responder.send(form.whole(&head, body.into()));
+            }
         });
     }
 }
@@ -149,6 +223,11 @@ pub(super) fn request_of<B>(
     if let Some(peer) = exchange.peer_address() {
         typed.extensions_mut().insert(PeerAddress(peer));
     }
+    if head.upgrade.is_some() {
+        typed.extensions_mut().insert(Upgrade {
+            takeover: Arc::default(),
+        });
+    }
     Some(typed)
 }
 
@@ -157,14 +236,36 @@ pub(super) fn not_understood() -> Answer {
     Answer::text(400, "Bad Request\n")
 }
 
-/// A whole answer.
-pub(super) fn whole(head: &response::Parts, body: Bytes, is_head: bool) -> Answer {
-    let length = announced(&head.headers);
-    let answer = answer_of(head);
-    if is_head && body.is_empty() {
-        return answer.absent(length);
+/// What of a request decides how a response to it is sent.
+pub(super) struct Form {
+    pub(super) is_head: bool,
+    upgrade: Option<Upgrade>,
+}
+
+impl Form {
+    pub(super) fn of<B>(request: &Request<'_>, typed: &::http::Request<B>) -> Self {
+        Self {
+            is_head: request.head.method == "HEAD",
+            upgrade: typed.extensions().get().cloned(),
+        }
     }
-    answer.body(body)
+
+    /// A whole answer.
+    fn whole(&self, head: &response::Parts, body: Bytes) -> Answer {
+        if self.is_head && body.is_empty() {
+            return answer_of(head).absent(announced(&head.headers));
+        }
+        answer_of(head).body(body)
+    }
+
+    /// Answers 101 and lets the connection go; 500 where nobody takes it over, or the request did
+    /// not ask for it.
+    pub(super) fn switch(&self, responder: Responder, head: &response::Parts) {
+        if let Some(takeover) = self.upgrade.as_ref().and_then(Upgrade::take) {
+            // The client may have left meanwhile.
+            let _ = responder.order_takeover(answer_of(head), takeover);
+        }
+    }
 }
 
 /// Status and fields, without those that the engine sets by itself.

@@ -33,9 +33,10 @@
 //! ```
 
 use super::answer::Field;
-use super::http::{announced, answer_of, not_understood, request_of};
+use super::http::{Form, announced, answer_of, not_understood, request_of};
 use super::{BodyMode, BodyWriter, Exchange, Handler, RequestBody, Responder, TryWriteError};
 use crate::Request;
+use ::http::StatusCode;
 use bytes::{Buf, Bytes};
 use dwell_proto::http1::RequestHead;
 use http_body::{Body, Frame};
@@ -61,8 +62,9 @@ pub struct Tower<S> {
 /// Shape: its futures need not be `Send`: each stays on one loop. A service that fails answers
 /// 500; a response body that fails cuts the connection. When a client leaves, its future is
 /// dropped. `Connection: close` of a response is honoured; what frames a response is the engine's.
-/// Upgrades through hyper's `OnUpgrade`, as of axum's `WebSocketUpgrade`, do not exist here: such
-/// handlers answer that the request cannot be upgraded.
+/// A connection is taken over by the [`Upgrade`](super::http::Upgrade) among the extensions of its
+/// request. hyper's `OnUpgrade`, which axum's `WebSocketUpgrade` wants, cannot be made by anybody
+/// but hyper: such handlers answer that the request cannot be upgraded.
 pub fn service<S, B>(service: S) -> Tower<S>
 where
     S: Service<::http::Request<RequestBody>, Response = ::http::Response<B>>,
@@ -113,12 +115,12 @@ where
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let is_head = request.head.method == "HEAD";
+        let form = Form::of(request, &typed);
         match self.around.clone() {
-            None => exchange.spawn(|responder| serve(service, typed, responder, is_head)),
+            None => exchange.spawn(|responder| serve(service, typed, responder, form)),
             Some(around) => exchange.spawn(|responder| Entered {
                 around,
-                future: Some(Box::pin(serve(service, typed, responder, is_head))),
+                future: Some(Box::pin(serve(service, typed, responder, form))),
             }),
         }
     }
@@ -157,7 +159,7 @@ async fn serve<S, B>(
     mut service: S,
     request: ::http::Request<RequestBody>,
     responder: Responder,
-    is_head: bool,
+    form: Form,
 ) where
     S: Service<::http::Request<RequestBody>, Response = ::http::Response<B>>,
     B: Body,
@@ -170,14 +172,18 @@ async fn serve<S, B>(
         return;
     };
     let (head, body) = response.into_parts();
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        form.switch(responder, &head);
+        return;
+    }
     let (exact, announced) = (body.size_hint().exact(), announced(&head.headers));
-    let length = if is_head {
+    let length = if form.is_head {
         announced.or(exact)
     } else {
         exact.or(announced)
     };
     let mut body = pin!(body);
-    if is_head {
+    if form.is_head {
         // The client may have left meanwhile; so below.
         let _ = responder.send(answer_of(&head).absent(length));
         return;

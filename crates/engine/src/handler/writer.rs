@@ -94,6 +94,9 @@ impl BodyWriter {
         let Some(channel) = &self.channel else {
             return Err(TryWriteError::Gone);
         };
+        if piece.is_empty() {
+            return Ok(());
+        }
         match channel.write(piece) {
             Ok(()) => {
                 self.left = self.left.map(|left| left - length);

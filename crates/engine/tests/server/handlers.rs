@@ -261,6 +261,19 @@ fn a_writer_is_held_up_by_a_slow_reader_and_loses_nothing() {
 }
 
 #[test]
+fn the_smallest_queue_loses_no_wake_up() {
+    let drip = blocking(|_: OwnedRequest, responder: Responder| {
+        let mut writer = responder.stream(Answer::new(200), None).unwrap();
+        for _ in 0..300 {
+            writer.write_blocking("drop ").unwrap();
+        }
+        writer.finish(Vec::new()).unwrap();
+    });
+    let running = serve(|options| options.output_bytes(1).body_window(1), drip);
+    assert_eq!(Client::connect(&running).get("/").body.len(), 1500);
+}
+
+#[test]
 fn an_announced_size_is_kept_to() {
     let (told, heard) = channel();
     let told = Mutex::new(told);

@@ -2,8 +2,9 @@
 
 use crate::support::{Client, End, get, post, serve};
 use bytes::Bytes;
+use dwell_engine::StreamRef;
 use dwell_engine::handler::RequestBody;
-use dwell_engine::handler::http::{PeerAddress, inline, pooled};
+use dwell_engine::handler::http::{PeerAddress, Upgrade, inline, pooled};
 use http::{Request, Response, StatusCode};
 use std::io::Read;
 
@@ -53,4 +54,42 @@ fn a_closure_on_the_pool_reads_as_the_body_comes() {
         .answer();
     assert_eq!((answer.status, answer.text()), (201, "1048576 bytes"));
     assert_eq!(client.send(get("/")).answer().text(), "0 bytes");
+}
+
+#[test]
+fn a_connection_is_taken_over_by_a_101() {
+    let handler = |request: Request<Bytes>| {
+        let upgrade = request.extensions().get::<Upgrade>();
+        if let Some(upgrade) = upgrade.filter(|_| request.uri().path() == "/echo") {
+            upgrade.take_over(|stream: &mut StreamRef<'_>, input: &[u8]| {
+                stream.write(input);
+                input.len()
+            });
+        }
+        let mut response = Response::new("");
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let fields = response.headers_mut();
+        fields.insert("connection", "upgrade".parse().unwrap());
+        fields.insert("upgrade", "echo".parse().unwrap());
+        response
+    };
+    let running = serve(|options| options, inline(handler));
+    let asking = |path: &str| {
+        let head = get(path);
+        head.replace("Host: a", "Host: a\r\nConnection: upgrade\r\nUpgrade: echo")
+    };
+    let mut client = Client::connect(&running);
+    client.send(asking("/echo")).send("over");
+    let answer = client.answer();
+    assert_eq!(
+        (answer.status, answer.field("upgrade")),
+        (101, Some("echo"))
+    );
+    while client.received != b"over" {
+        assert_eq!(client.receive(), None);
+    }
+    // Nobody takes it over, or nobody asked.
+    for request in [asking("/"), get("/echo")] {
+        assert_eq!(Client::connect(&running).send(request).answer().status, 500);
+    }
 }

@@ -3,7 +3,7 @@
 use crate::support::{Client, get, serve, until};
 use axum::Router;
 use axum::response::Sse;
-use axum::response::sse::{Event, KeepAlive};
+use axum::response::sse::Event;
 use axum::routing::get as on_get;
 use dwell_engine::Running;
 use dwell_engine::handler::tower::service;
@@ -50,7 +50,7 @@ async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
             }
         }
     });
-    Sse::new(Events(receiver)).keep_alive(KeepAlive::default())
+    Sse::new(Events(receiver))
 }
 
 fn start(router: Router) -> (Runtime, Running) {
