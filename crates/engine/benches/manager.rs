@@ -78,10 +78,10 @@ fn turns() {
     }
     drop(holder.stdin.take());
     holder.wait().unwrap();
-    let [none, idle] = empty.map(|mut samples| quantile(&mut samples, 0.5));
+    let [none, idle] = empty.map(|mut samples| quantile(&mut samples, 50));
     println!("empty turn, nothing idle: {none:?}");
     println!("empty turn, {IDLE} idle: {idle:?}");
-    let [alone, crowded] = busy.map(|mut samples| quantile(&mut samples, 0.5));
+    let [alone, crowded] = busy.map(|mut samples| quantile(&mut samples, 50));
     println!("turn with {ACTIVE} requests, nothing idle: {alone:?}");
     println!("turn with {ACTIVE} requests, {IDLE} idle: {crowded:?}");
     let ratio = crowded.as_secs_f64() / alone.as_secs_f64();
@@ -95,7 +95,7 @@ fn wakeups() {
     let mut manager = Manager::new(move |_, event| {
         if let Event::Wakeup(data) = event {
             let sent = u64::from_le_bytes(data.try_into().unwrap());
-            tell.send(begun.elapsed() - Duration::from_nanos(sent))
+            tell.send(begun.elapsed().saturating_sub(Duration::from_nanos(sent)))
                 .unwrap();
         }
     })
@@ -117,12 +117,9 @@ fn wakeups() {
     sender.join().unwrap();
     println!(
         "wake-up to handler, median: {:?}",
-        quantile(&mut samples, 0.5)
+        quantile(&mut samples, 50)
     );
-    println!(
-        "wake-up to handler, p99: {:?}",
-        quantile(&mut samples, 0.99)
-    );
+    println!("wake-up to handler, p99: {:?}", quantile(&mut samples, 99));
 }
 
 /// How late a timer of 20 ms is under a poll of 500 ms.
@@ -144,11 +141,11 @@ fn timers() {
     }
     println!(
         "timer of 20 ms under poll(500), median: {:?}",
-        quantile(&mut samples, 0.5)
+        quantile(&mut samples, 50)
     );
     println!(
         "timer of 20 ms under poll(500), most: {:?}",
-        quantile(&mut samples, 1.0)
+        quantile(&mut samples, 100)
     );
 }
 
@@ -174,11 +171,11 @@ fn signals() {
     }
     println!(
         "SIGTERM to the end of run, median: {:?}",
-        quantile(&mut samples, 0.5)
+        quantile(&mut samples, 50)
     );
     println!(
         "SIGTERM to the end of run, most: {:?}",
-        quantile(&mut samples, 1.0)
+        quantile(&mut samples, 100)
     );
 }
 
@@ -235,9 +232,9 @@ fn time(act: impl FnOnce()) -> Duration {
     begun.elapsed()
 }
 
-fn quantile(samples: &mut [Duration], at: f64) -> Duration {
+fn quantile(samples: &mut [Duration], percent: usize) -> Duration {
     samples.sort();
-    samples[((samples.len() - 1) as f64 * at) as usize]
+    samples[(samples.len() - 1) * percent / 100]
 }
 
 /// Memory of this process that is in use.

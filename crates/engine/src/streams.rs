@@ -99,6 +99,59 @@ pub trait StreamApp {
 /// Raw streams on one loop: accepted, connected, or taken over from a protocol that upgraded.
 ///
 /// An idle stream owns no buffer, and costs an entry of at most 128 bytes.
+///
+/// ```
+/// use dwell_engine::{StreamApp, StreamEnd, StreamLimits, StreamRef, Streams};
+/// use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+/// use std::io::{Read, Write};
+///
+/// /// Sends back what comes.
+/// struct Echo;
+/// impl StreamApp for Echo {
+///     fn opened(&mut self, _: &mut Context, _: &mut StreamRef<'_>, _: u64) {}
+///     fn data(
+///         &mut self,
+///         _: &mut Context,
+///         stream: &mut StreamRef<'_>,
+///         input: &[u8],
+///         _: usize,
+///     ) -> usize {
+///         if stream.write(input) { input.len() } else { 0 }
+///     }
+///     fn closed(&mut self, context: &mut Context, _: Token, _: u64, _: StreamEnd) {
+///         context.stop();
+///     }
+/// }
+///
+/// struct Server(Streams);
+/// impl Driver for Server {
+///     type Message = ();
+///     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+///         self.0.ready(context, token, readiness, &mut Echo);
+///     }
+///     fn expired(&mut self, context: &mut Context, token: Token) {
+///         self.0.expired(context, token, &mut Echo);
+///     }
+///     fn message(&mut self, _: &mut Context, (): ()) {}
+/// }
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let mut server = Server(Streams::new(1, 2, StreamLimits::default()));
+/// let any = ([127, 0, 0, 1], 0).into();
+/// let listener = bind_group(any, 1, ListenOptions::default())?.remove(0);
+/// let address = listener.address().expect("it is no unix socket");
+/// server.0.listen(event_loop.context(), listener, 0)?;
+/// let peer = std::thread::spawn(move || -> std::io::Result<[u8; 5]> {
+///     let mut stream = std::net::TcpStream::connect(address)?;
+///     stream.write_all(b"hello")?;
+///     let mut echo = [0; 5];
+///     stream.read_exact(&mut echo)?;
+///     Ok(echo)
+/// });
+/// event_loop.run(&mut server)?;
+/// assert_eq!(&peer.join().expect("it does not panic")?, b"hello");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Streams {
     kind_listener: u8,

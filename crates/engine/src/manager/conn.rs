@@ -80,6 +80,26 @@ impl WebSocketAccess for WebSocketRef<'_> {
 /// event allows it. What is done on another one, by [`Scope::conn`], is done right after the
 /// handler has returned; its failures are not told then, other than by `Error` and `Close`. From
 /// outside of handlers everything happens at once.
+///
+/// ```
+/// use dwell_engine::manager::{Conn, Event};
+///
+/// /// A chat on `tcp://`: what one says, all others hear.
+/// fn chat(conn: &mut Conn<'_>, event: Event<'_>) {
+///     let Event::Read { data, .. } = event else { return };
+///     let own = conn.id();
+///     let mut scope = conn.scope();
+///     for id in scope.connections() {
+///         if let Some(mut other) = scope.conn(id)
+///             && id != own
+///             && !other.is_listening()
+///         {
+///             // One that takes no more misses this line.
+///             let _ = other.send(data);
+///         }
+///     }
+/// }
+/// ```
 pub struct Conn<'a> {
     pub(super) scope: Scope<'a>,
     pub(super) id: u64,

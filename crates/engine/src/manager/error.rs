@@ -62,6 +62,16 @@ impl std::error::Error for ManagerError {
 }
 
 /// What is wrong with a URL.
+///
+/// ```
+/// use dwell_engine::manager::{Manager, ManagerError, UrlError};
+///
+/// let mut manager = Manager::new(|_, _| {})?;
+/// let error = manager.listen("http://127.0.0.1:99999").expect_err("there is no such port");
+/// let ManagerError::Url { fault, .. } = error else { unreachable!() };
+/// assert_eq!(fault, UrlError::Port("99999".into()));
+/// # Ok::<(), ManagerError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UrlError {
@@ -98,6 +108,16 @@ impl fmt::Display for UrlError {
 impl std::error::Error for UrlError {}
 
 /// Why an operation on a [`Conn`](super::Conn) was refused; nothing of it was done.
+///
+/// ```
+/// use dwell_engine::manager::{ConnError, Manager};
+///
+/// let mut manager = Manager::new(|_, _| {})?;
+/// let listener = manager.listen("http://127.0.0.1:0")?;
+/// let mut conn = manager.conn(listener).expect("it listens");
+/// assert_eq!(conn.send(b"to nobody"), Err(ConnError::Protocol));
+/// # Ok::<(), dwell_engine::manager::ManagerError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnError {

@@ -6,6 +6,16 @@ use std::borrow::Cow;
 /// A request, or on a client a response: its head, and its body where that is complete.
 ///
 /// Shape: borrows the connection's input; valid while the handler runs.
+///
+/// ```
+/// use dwell_engine::manager::HttpMessage;
+///
+/// fn describe(message: &HttpMessage<'_>) -> String {
+///     let name = message.query_parameter("name").unwrap_or_default();
+///     let agent = message.header("User-Agent").unwrap_or_default();
+///     format!("{} {} for {name} by {}", message.method(), message.path(), agent.escape_ascii())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HttpMessage<'a> {
     head: Head<'a>,

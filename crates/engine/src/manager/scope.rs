@@ -21,6 +21,24 @@ use std::time::{Duration, Instant};
 ///
 /// Shape: listeners and connections made here exist at once; their sockets join the loop right
 /// after the handler has returned.
+///
+/// ```
+/// use dwell_engine::manager::Manager;
+/// use std::time::Duration;
+///
+/// let mut manager = Manager::new(|_, _| {})?;
+/// manager.listen("http://127.0.0.1:0")?;
+/// // A heartbeat for every event stream.
+/// manager.timer(Duration::from_secs(15), true, |scope| {
+///     for id in scope.connections() {
+///         if let Some(mut conn) = scope.conn(id) {
+///             // Refused where no stream is open.
+///             let _ = conn.sse_comment("");
+///         }
+///     }
+/// })?;
+/// # Ok::<(), dwell_engine::manager::ManagerError>(())
+/// ```
 pub struct Scope<'a> {
     pub(super) state: &'a mut State,
     pub(super) context: &'a mut Context,

@@ -3,6 +3,7 @@
 
 use crate::support::{Client, Log};
 use dwell_engine::manager::{Conn, Event, Manager, Options};
+use dwell_engine::websocket::UpgradeOptions;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -87,7 +88,7 @@ fn act(conn: &mut Conn<'_>, event: &Event<'_>, choice: u8) {
         }
         17..=19 => {
             if let Event::HttpMessage(message) = event {
-                drop(conn.ws_upgrade(message, &Default::default()));
+                drop(conn.ws_upgrade(message, &UpgradeOptions::default()));
             }
         }
         20 => drop(conn.ws_text("text")),

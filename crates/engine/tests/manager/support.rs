@@ -94,6 +94,10 @@ impl Fixture {
         Self::with_options(scheme, Options::default(), handler)
     }
 
+    #[expect(
+        clippy::large_types_passed_by_value,
+        reason = "as Manager::with_options"
+    )]
     pub(crate) fn with_options(
         scheme: &str,
         options: Options,

@@ -13,6 +13,23 @@ impl Conn<'_> {
     /// Begins an event stream; [`sse_event`](Self::sse_event) writes to it. It lasts until
     /// [`finish`](Self::finish), or until the client leaves.
     ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    /// use dwell_engine::sse;
+    ///
+    /// fn news(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::HttpMessage(_) => conn.sse(),
+    ///         // Whoever has news wakes the connection up with it.
+    ///         Event::Wakeup(news) => {
+    ///             let text = String::from_utf8_lossy(news);
+    ///             conn.sse_event(&sse::Event::new(&text))
+    ///         }
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
+    ///
     /// Source: WHATWG HTML, server-sent events.
     ///
     /// # Errors
@@ -91,6 +108,18 @@ impl Conn<'_> {
 
     /// Answers the request `message` with what its path names beneath `root`, and nothing outside
     /// of it. Blocks as [`files`](crate::files) says.
+    ///
+    /// ```
+    /// use dwell_engine::files::DirectoryOptions;
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// fn site(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     if let Event::HttpMessage(message) = event {
+    ///         conn.serve_dir(&message, "/srv/site", &DirectoryOptions::default())?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     ///
     /// # Errors
     /// As [`serve_file`](Self::serve_file).

@@ -27,6 +27,20 @@ impl Conn<'_> {
     /// [`ConnError::Answered`] and [`ConnError::NoRequest`] where no answer is owed;
     /// [`ConnError::Status`], [`ConnError::FieldName`] and [`ConnError::FieldValue`] for what
     /// cannot be sent.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// fn page(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::HttpMessage(message) if message.path() == "/" => {
+    ///             conn.reply(200, &[("Content-Type", b"text/html")], b"<p>hello")
+    ///         }
+    ///         Event::HttpMessage(_) => conn.reply(404, &[], b"nothing here"),
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn reply(
         &mut self,
         status: u16,
@@ -63,6 +77,22 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`reply`](Self::reply).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// /// A report whose lines are made one by one.
+    /// fn report(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     if let Event::HttpMessage(_) = event {
+    ///         conn.begin(200, &[("Content-Type", b"text/csv")], None)?;
+    ///         for line in 0..100 {
+    ///             conn.chunk(format!("{line},{}\n", line * line).as_bytes())?;
+    ///         }
+    ///         conn.finish(&[])?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn begin(
         &mut self,
         status: u16,
@@ -159,6 +189,31 @@ impl Conn<'_> {
     /// In [`HttpHeaders`](crate::manager::Event::HttpHeaders) of a request with a body: has the
     /// body handed over in pieces, by [`HttpBody`](crate::manager::Event::HttpBody), instead of
     /// whole. While reading is [paused](Self::pause) the client is held back.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// fn upload(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::HttpHeaders(message) if message.method() == "PUT" => {
+    ///             conn.set_user_data(0_usize);
+    ///             conn.stream_body(1 << 30);
+    ///             Ok(())
+    ///         }
+    ///         Event::HttpBody { data, is_last } => {
+    ///             let total = conn.user_data::<usize>().map_or(0, |total| {
+    ///                 *total += data.len();
+    ///                 *total
+    ///             });
+    ///             if is_last {
+    ///                 conn.reply(200, &[], format!("{total} bytes").as_bytes())?;
+    ///             }
+    ///             Ok(())
+    ///         }
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn stream_body(&mut self, bytes_max: u64) {
         self.scope.state.streamed_bytes_max = Some(bytes_max);
     }
@@ -203,6 +258,22 @@ impl Conn<'_> {
     ///
     /// Shape: its answer is told by [`HttpMessage`](crate::manager::Event::HttpMessage), in the
     /// order of the requests.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// fn fetch(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::Connect => conn.request("GET", "/status", &[], b"")?,
+    ///         Event::HttpMessage(message) => {
+    ///             println!("{:?}: {}", message.status(), message.text());
+    ///             conn.close();
+    ///         }
+    ///         _ => {}
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`ConnError::RequestLine`] and those of fields for what cannot be sent; otherwise as

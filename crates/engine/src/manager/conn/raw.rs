@@ -53,6 +53,21 @@ impl Conn<'_> {
 
     /// In a [`Read`](crate::manager::Event::Read) event of a raw connection: the last `bytes` of
     /// its data are handed out again with the next ones.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, Event};
+    ///
+    /// /// Takes whole lines only.
+    /// fn lines(conn: &mut Conn<'_>, event: Event<'_>) {
+    ///     if let Event::Read { data, .. } = event {
+    ///         let whole = data.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    ///         for line in data[..whole].split_inclusive(|byte| *byte == b'\n') {
+    ///             println!("{}", line.escape_ascii());
+    ///         }
+    ///         conn.keep(data.len() - whole);
+    ///     }
+    /// }
+    /// ```
     pub fn keep(&mut self, bytes: usize) {
         self.scope.state.kept = bytes;
     }

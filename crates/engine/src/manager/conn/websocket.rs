@@ -16,6 +16,24 @@ impl Conn<'_> {
     /// Shape: [`WebSocketOpen`](crate::manager::Event::WebSocketOpen) follows when the handler has
     /// returned. A handshake that is refused is answered, with 400, 403 or 426.
     ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    /// use dwell_engine::websocket::{MessageKind, UpgradeOptions};
+    ///
+    /// fn echo(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::HttpMessage(message) => {
+    ///             conn.ws_upgrade(&message, &UpgradeOptions::default())
+    ///         }
+    ///         Event::WebSocketOpen => conn.ws_text("welcome"),
+    ///         Event::WebSocketMessage { is_text: true, data } => {
+    ///             conn.ws_send(MessageKind::Text, data)
+    ///         }
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`ConnError::Upgrade`] for a refused handshake; [`ConnError::NoRequest`] outside of the
     /// event; [`ConnError::Answered`].
