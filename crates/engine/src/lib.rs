@@ -5,6 +5,29 @@
 //! mean is the business of an [`App`], which answers at once through a [`Reply`] or later by
 //! [`ExchangeId`]. A held request is an entry of the connection table: no thread, task or buffer
 //! exists for it.
+//!
+//! Above it stand two programs that can be used as they are. A [`Server`] polls by itself, one loop
+//! a core, and calls [handlers](handler): closures on the loop, blocking ones on a worker pool,
+//! whatever answers later by a handle, and services of tower such as an axum `Router`. With a
+//! [`Manager`](manager::Manager) the caller polls.
+//!
+//! ```
+//! use dwell_engine::handler::Exchange;
+//! use dwell_engine::{Request, Server};
+//! use std::time::Duration;
+//!
+//! let running = Server::builder()
+//!     .listen(([127, 0, 0, 1], 0).into())
+//!     .serve(|request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+//!         exchange.text(200, request.head.path);
+//!     })?;
+//! println!("http://{}", running.addresses()[0]);
+//! running.shutdown(Duration::from_secs(10));
+//! # Ok::<(), dwell_engine::ServerError>(())
+//! ```
+//!
+//! Features: `http`, handlers over the types of the `http` crate; `tower`, handlers that are a
+//! `tower::Service`.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -27,3 +50,8 @@ pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedPiece, WriteError};
 pub use server::{Running, Server, ServerBuilder, ServerError, Shutdown, Statistics};
 pub use streams::{StreamApp, StreamEnd, StreamLimits, StreamRef, Streams};
+
+/// The page about servers, whose examples are compiled as they stand.
+#[cfg(all(doctest, feature = "tower"))]
+#[doc = include_str!("../../../docs/server.md")]
+struct ServerPage;

@@ -31,7 +31,7 @@ struct Held {
     exchange: ExchangeId,
     channel: Option<Arc<Channel>>,
     task: Option<Task>,
-    takeover: Option<Takeover>,
+    takeover: Option<Box<Takeover>>,
 }
 
 impl Host {
@@ -136,7 +136,7 @@ impl Host {
                 answer.send(reply);
                 channel.end();
                 if let Some(held) = self.held.get_mut(token) {
-                    held.takeover = Some(takeover);
+                    held.takeover = Some(Box::new(takeover));
                 }
                 return Outcome::Detach {
                     tag: token.to_bits(),
@@ -173,7 +173,7 @@ impl Host {
     pub(super) fn take_over(&mut self, token: Token) -> Option<Takeover> {
         let takeover = self.held.get_mut(token)?.takeover.take();
         self.end(token);
-        takeover
+        takeover.map(|takeover| *takeover)
     }
 
     pub(super) fn count_panic(&self) {
@@ -196,5 +196,22 @@ impl fmt::Debug for Host {
         f.debug_struct("Host")
             .field("in_flight", &self.held.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exchange_that_waits_is_small() {
+        // With the connection's own entry: what a held long-poll costs.
+        let bytes = size_of::<Held>() + size_of::<Channel>();
+        assert!(
+            bytes <= 200,
+            "{} + {}",
+            size_of::<Held>(),
+            size_of::<Channel>()
+        );
     }
 }
