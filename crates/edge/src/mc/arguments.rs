@@ -26,8 +26,9 @@ pub struct McArguments {
     /// text, or the meta commands of memcached 1.6
     #[arg(long, value_name = "NAME", default_value = "text")]
     protocol: Dialect,
-    /// Which server holds a key: ketama_weighted, ketama, modula, modula_crc, dalli or rendezvous
-    #[arg(long, value_name = "NAME", default_value = "ketama_weighted", value_parser = ring)]
+    /// Which server holds a key; another client's rule, to share its servers
+    #[arg(long, value_name = "NAME", default_value = "ketama_weighted", value_parser = ring,
+          help = RINGS)]
     distribution: Distribution,
     /// What to do
     #[command(subcommand)]
@@ -194,6 +195,9 @@ fn time(text: &str) -> Result<Duration, UnitError> {
 fn ring(name: &str) -> Result<Distribution, UnknownDistribution> {
     name.parse()
 }
+
+const RINGS: &str = "Which server holds a key: ketama_weighted, ketama, modula, modula_crc, dalli \
+                     or rendezvous";
 
 const DEFAULT_SERVER: &str = "127.0.0.1:11211";
 

@@ -37,18 +37,13 @@ pub(super) fn run(
         times.extend(result?);
     }
     times.sort_unstable();
-    let at = |share: f64| {
-        let index = (times.len() as f64 * share) as usize;
-        times
-            .get(index)
-            .or(times.last())
-            .map_or(0, Duration::as_micros)
-    };
-    let per_second = times.len() as f64 / took.as_secs_f64();
-    writeln!(out, "operations\t{}", times.len())?;
-    writeln!(out, "per second\t{per_second:.0}")?;
-    for (name, share) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)] {
-        writeln!(out, "{name}\t{} us", at(share))?;
+    let count = times.len();
+    let micros = took.as_micros().max(1);
+    writeln!(out, "operations\t{count}")?;
+    writeln!(out, "per second\t{}", count as u128 * 1_000_000 / micros)?;
+    for (name, per_mille) in [("p50", 500), ("p99", 990), ("p99.9", 999), ("max", 1000)] {
+        let time = times.get(count * per_mille / 1000).or(times.last());
+        writeln!(out, "{name}\t{} us", time.map_or(0, Duration::as_micros))?;
     }
     Ok(())
 }

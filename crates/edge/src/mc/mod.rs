@@ -107,6 +107,17 @@ fn obey(client: &Client, command: &McCommand, out: &mut impl Write) -> Result<En
             }
             Ok(End::Hit)
         }
+        McCommand::Bench(bench) => bench::run(client, bench, out).map(|()| End::Hit),
+        McCommand::FlushAll { .. }
+        | McCommand::Stats { .. }
+        | McCommand::Version
+        | McCommand::Ping => ask_servers(client, command, out),
+    }
+}
+
+/// The commands that ask every server; `ping` if it is no other.
+fn ask_servers(client: &Client, command: &McCommand, out: &mut impl Write) -> Result<End, Failure> {
+    match command {
         McCommand::FlushAll { delay } => each(
             client.flush_all(delay.unwrap_or_default()),
             out,
@@ -124,7 +135,7 @@ fn obey(client: &Client, command: &McCommand, out: &mut impl Write) -> Result<En
         McCommand::Version => each(client.version(), out, |out, server, version| {
             writeln!(out, "{server}\t{version}")
         }),
-        McCommand::Ping => {
+        _ => {
             let started = Instant::now();
             let versions = client.version();
             let took = started.elapsed();
@@ -132,7 +143,6 @@ fn obey(client: &Client, command: &McCommand, out: &mut impl Write) -> Result<En
                 writeln!(out, "{server}\t{version}\t{} us", took.as_micros())
             })
         }
-        McCommand::Bench(bench) => bench::run(client, bench, out).map(|()| End::Hit),
     }
 }
 
