@@ -10,7 +10,7 @@ import time
 import pylibmc
 import pymemcache
 
-TIMEOUT = 0.5
+TIMEOUT = 5
 FAULT_TIMEOUT = 0.4
 VALUE = b"\x04\x08[\x00"
 KEYS = [f"namespace:{name}" for name in ("Short", "Sym1-2-3::45" * 8, "Long" * 40)]

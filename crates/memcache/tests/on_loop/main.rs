@@ -1,4 +1,4 @@
-//! The client on an event loop against servers that the tests play themselves, and against the real memcached.
+//! The client on an event loop against servers that the tests play, and against the real memcached.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
