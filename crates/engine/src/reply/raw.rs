@@ -150,7 +150,7 @@ mod tests {
             done_after(b"not an answer\r\n\r\n and more", 5, false),
             None
         );
-        assert_eq!(done_after(&[b'a'; 100_000], 1000, false), None);
+        assert_eq!(done_after(&vec![b'a'; 100_000], 1000, false), None);
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         assert_eq!(done_after(head, 7, true), Some((head.len(), true)));
     }
