@@ -201,6 +201,11 @@ impl Hub {
         let Some(entry) = self.state.timers.get_mut(token) else {
             return;
         };
+        if entry.due > context.now() {
+            // The wheel does not reach that far at once.
+            entry.arm(context, token);
+            return;
+        }
         let is_active = entry.is_active.load(Ordering::Acquire);
         let Some(mut callback) = entry.callback.take().filter(|_| is_active) else {
             return self.forget_timer(context, token);

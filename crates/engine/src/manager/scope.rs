@@ -106,7 +106,7 @@ impl<'a> Scope<'a> {
             callback: Some(Box::new(callback)),
             due: due_after(self.context.now(), delay),
             // One that repeats at once would never let a poll wait.
-            interval: repeat.then_some(delay.max(dwell_evloop::TICK)),
+            interval: repeat.then_some(delay.clamp(dwell_evloop::TICK, CENTURY)),
             is_active: Arc::clone(&is_active),
         };
         // The table has no bound, so it takes every timer.
@@ -365,9 +365,11 @@ fn bind(place: &Place) -> io::Result<Listener> {
         .ok_or_else(|| io::Error::other("the system gave no listener"))
 }
 
+/// The longest delay of a timer.
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// When a timer is due; one that is beyond all time is due in a century.
 fn due_after(now: Instant, delay: Duration) -> Instant {
-    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     now + delay.min(CENTURY)
 }
 

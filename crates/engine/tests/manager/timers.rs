@@ -128,6 +128,17 @@ fn ten_thousand_timers_end_and_leave_nothing() {
 }
 
 #[test]
+fn the_longest_delays_neither_fire_nor_panic() {
+    let mut manager = quiet();
+    for (delay, repeat) in [(Duration::MAX, false), (Duration::MAX, true)] {
+        let timer = manager.timer(delay, repeat, |_| panic!("before its time"));
+        assert!(timer.unwrap().is_active());
+    }
+    manager.poll(Duration::from_millis(20)).unwrap();
+    assert_eq!(manager.panics(), 0);
+}
+
+#[test]
 fn a_timer_reaches_every_connection() {
     let mut fixture = Fixture::new("tcp", |_, _| {});
     let (mut client, id) = fixture.client();
