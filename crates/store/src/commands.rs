@@ -1,6 +1,6 @@
 //! The commands, on one locked shard; those on numbers are in `arithmetic`.
 
-use std::sync::Arc;
+use triomphe::Arc;
 
 use crate::item::{Expiry, Item, Value, allocate, allocation_bytes};
 use crate::options::{

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+
+use triomphe::Arc;
 
 /// Seconds of Unix time, or a number of seconds, as memcached counts them.
 pub type Seconds = u32;
@@ -147,7 +148,10 @@ pub(crate) fn allocate(key: &[u8], head: &[u8], tail: &[u8]) -> Arc<[u8]> {
 
 /// The bytes that an allocation of `len` bytes of key and value really takes.
 ///
-/// Two reference counts stand in front, and the allocator adds a word and rounds up to 16.
+/// The reference count stands in front, and the allocator adds a word, rounds up to 16 and gives at
+/// least 32.
 pub(crate) fn allocation_bytes(len: usize) -> usize {
-    (len + 2 * size_of::<usize>() + size_of::<usize>()).next_multiple_of(16)
+    (len + size_of::<usize>() + size_of::<usize>())
+        .next_multiple_of(16)
+        .max(32)
 }

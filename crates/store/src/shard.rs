@@ -1,7 +1,8 @@
 //! One shard: items, their queues and watches under one lock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use triomphe::Arc;
 
 use crate::item::{Expiry, Seconds, allocate, allocation_bytes};
 use crate::queues::Queues;

@@ -3,7 +3,7 @@
 //! Chained rather than open addressing: the memory is known to the byte, which the hard bound
 //! needs, and a removal leaves no tombstone behind.
 
-use std::sync::Arc;
+use triomphe::Arc;
 
 use crate::item::{Expiry, Item, Seconds, Value};
 
@@ -86,7 +86,7 @@ pub(crate) struct NewEntry {
 }
 
 /// An arena of entries with a hash table over their keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Slab {
     entries: Vec<Entry>,
     /// The first entry of each bucket; the length is a power of two, or 0.
@@ -94,6 +94,20 @@ pub(crate) struct Slab {
     /// The first vacant slot. Meaningful while `vacant` is not 0.
     free: u32,
     vacant: usize,
+    /// The data of vacant slots.
+    blank: Arc<[u8]>,
+}
+
+impl Default for Slab {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            heads: Vec::new(),
+            free: NIL,
+            vacant: 0,
+            blank: std::iter::empty().collect(),
+        }
+    }
 }
 
 impl Slab {
@@ -132,8 +146,9 @@ impl Slab {
     }
 
     fn capacity_after(len: usize) -> (usize, usize) {
-        let slots = len + (len / 4).max(GROWTH_MIN);
-        (slots, slots.next_power_of_two())
+        let slots = len + (len / 16).max(GROWTH_MIN);
+        // From one to two entries a bucket: the chain is short, and a bucket is a word per item.
+        (slots, slots.next_power_of_two() / 2)
     }
 
     /// The slots and buckets after the next growth.
@@ -148,7 +163,7 @@ impl Slab {
         Self::bytes_for(slots, buckets).saturating_sub(self.bytes())
     }
 
-    /// Makes room for more entries, a quarter more at a time.
+    /// Makes room for more entries, a sixteenth more at a time.
     pub(crate) fn grow(&mut self) {
         let (slots, buckets) = self.grown();
         self.entries.reserve_exact(slots - self.entries.len());
@@ -163,14 +178,13 @@ impl Slab {
         }
     }
 
-    /// An empty slab with room for `len` entries and a quarter more.
+    /// An empty slab with room for `len` entries and a sixteenth more.
     pub(crate) fn with_room_for(len: usize) -> Self {
         let (slots, buckets) = Self::capacity_after(len);
         Self {
             entries: Vec::with_capacity(slots),
             heads: vec![NIL; buckets],
-            free: NIL,
-            vacant: 0,
+            ..Self::default()
         }
     }
 
@@ -250,7 +264,7 @@ impl Slab {
         entry.chain = self.free;
         self.free = index;
         self.vacant += 1;
-        std::mem::take(&mut entry.data)
+        std::mem::replace(&mut entry.data, Arc::clone(&self.blank))
     }
 
     /// Moves an entry over from another slab, which is about to be dropped.
@@ -258,7 +272,7 @@ impl Slab {
         let entry = from.entry_mut(index);
         let uses = entry.uses;
         let moved = self.insert(NewEntry {
-            data: std::mem::take(&mut entry.data),
+            data: std::mem::replace(&mut entry.data, Arc::clone(&self.blank)),
             key_len: entry.key_len,
             hash: entry.hash,
             cas: entry.cas,

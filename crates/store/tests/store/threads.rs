@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use dwell_store::{ArithmeticOptions, Expiry, Notify, Store, StoreConfig, StoreOutcome, WatcherId};
+use dwell_store::{
+    ArithmeticOptions, Expiry, Notify, Store, StoreConfig, StoreMode, StoreOptions, StoreOutcome,
+    WatcherId,
+};
 
 use crate::{NOW, stored, value, watcher};
 
@@ -131,4 +134,80 @@ fn a_flush_is_one_moment_for_all_keys() {
             }
         });
     });
+}
+
+/// Every command from several threads on values of all sizes, while another looks at the bound.
+#[test]
+fn a_soak_never_exceeds_its_bound() {
+    const BYTES_MAX: usize = 2 << 20;
+    const THREADS: u64 = 3;
+    const COMMANDS: u64 = 20_000;
+    let config = StoreConfig {
+        bytes_max: BYTES_MAX,
+        item_bytes_max: 64 << 10,
+        shards: 4,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(&config, Box::new(()));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (1..=THREADS)
+            .map(|seed| {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut random = seed;
+                    for count in 0..COMMANDS {
+                        // xorshift64.
+                        random ^= random << 13;
+                        random ^= random >> 7;
+                        random ^= random << 17;
+                        soak_step(store, random, NOW + (count / 1000) as u32);
+                    }
+                })
+            })
+            .collect();
+        let watched = scope.spawn(|| {
+            let mut largest = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                largest = largest.max(store.statistics().bytes);
+            }
+            largest
+        });
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let largest = watched.join().unwrap();
+        assert!(largest <= BYTES_MAX as u64, "{largest}");
+        assert!(
+            largest > BYTES_MAX as u64 / 2,
+            "the bound was never near: {largest}"
+        );
+    });
+    assert!(store.statistics().evictions > 1000);
+}
+
+/// One command, chosen by the bits of a number.
+fn soak_step(store: &Store, random: u64, now: u32) {
+    let key = (random >> 8 & 0xfff).to_string();
+    let key = key.as_bytes();
+    // Most values are small, a few have up to 32 KiB.
+    let size = (random >> 24 & 0x7fff) >> (random >> 40 & 0xf);
+    let bytes = vec![b'1'; size as usize];
+    match random % 16 {
+        0..8 => drop(store.set(key, 0, Expiry::at(now + 5), &bytes, now)),
+        8 => {
+            let options = StoreOptions {
+                mode: StoreMode::Append,
+                ..StoreOptions::default()
+            };
+            store.store(key, &bytes[..bytes.len().min(500)], &options, now);
+        }
+        9 => drop(store.arithmetic(key, &ArithmeticOptions::default(), now)),
+        10 => drop(store.delete(key, now)),
+        11 => drop(store.touch(key, Expiry::at(now + 1), now)),
+        12 => drop(store.sweep(now, 100)),
+        13 if random.is_multiple_of(4096) => store.flush_all(0, now),
+        _ => drop(store.get(key, now)),
+    }
 }
