@@ -23,6 +23,7 @@ def test_the_total_of_a_trace() -> None:
 
 def test_the_table_has_a_row_for_each_contender() -> None:
     median = {"us": 1.0, "cpu_us": 0.5, "syscalls": 2.0, "switches": 1.0, "hole_s": 0.4}
-    row = {"label": "it", "median": median, "ends": {"hole_s": "error"}}
+    samples = [median, {"us": 0.5, "cpu_us": 0.6}]
+    row = {"label": "it", "median": median, "samples": samples, "ends": {"hole_s": "error"}}
     last = memcache_client.report([row]).splitlines()[-1]
-    assert last == "| it | 1.00 | 0.50 | 2.00 | 1.00 | - | 0.40 error |"
+    assert last == "| it | 0.5 / 1.0 | 0.5 / 0.5 | 2.00 | 1.00 | - | 0.40 error |"

@@ -32,3 +32,10 @@ pub use address::{AddressError, ServerAddress};
 pub use blocking::*;
 pub use outcome::StoreOutcome;
 pub use ring::{Distribution, Ring, RingServer, UnknownDistribution};
+
+/// The examples of the page about this crate.
+#[cfg(all(doctest, feature = "blocking"))]
+mod pages {
+    #[doc = include_str!("../../../docs/memcached-client.md")]
+    mod story {}
+}

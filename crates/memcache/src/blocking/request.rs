@@ -390,3 +390,6 @@ impl Take for Answer<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
