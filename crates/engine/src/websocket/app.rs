@@ -102,6 +102,8 @@ pub enum EndCause {
     Protocol(PeerError),
     /// No sign of life followed a ping.
     PongTimeout,
+    /// A message did not come to its end in time.
+    MessageTimeout,
     /// No message came or went for too long.
     IdleTimeout,
     /// The peer took nothing of what was queued for it.
@@ -122,6 +124,7 @@ impl fmt::Display for EndCause {
             Self::Failed(kind) => write!(out, "connection failed: {kind}"),
             Self::Protocol(error) => error.fmt(out),
             Self::PongTimeout => out.write_str("no pong in time"),
+            Self::MessageTimeout => out.write_str("message takes too long"),
             Self::IdleTimeout => out.write_str("idle for too long"),
             Self::WriteTimeout => out.write_str("peer takes no output"),
             Self::CloseTimeout => out.write_str("close frame not answered in time"),

@@ -58,6 +58,8 @@ pub(super) struct Connection {
     pub(super) heard: Instant,
     /// When a message last came or went.
     pub(super) active: Instant,
+    /// When the message began of which only a part has come.
+    pub(super) unfinished: Option<Instant>,
     pub(super) negotiated: Negotiated,
     pub(super) state: State,
     pub(super) waits: Waits,
@@ -138,6 +140,14 @@ impl Decoder {
         }
     }
 
+    /// Whether part of a message is kept.
+    pub(super) fn is_unfinished(&self) -> bool {
+        match self {
+            Self::Messages(decoder) => !decoder.is_idle(),
+            Self::Frames(_) => false,
+        }
+    }
+
     /// Takes the next thing the peer sent from the front of `input`; says how much it used.
     pub(super) fn decode<'a>(
         &mut self,
@@ -195,6 +205,7 @@ impl Connection {
             tag,
             heard: now,
             active: now,
+            unfinished: None,
             negotiated,
             state: State::Open,
             // Until the first deadline is set.
@@ -260,6 +271,6 @@ mod tests {
     #[test]
     fn an_idle_web_socket_is_small() {
         let size = size_of::<Connection>();
-        assert!(size <= 184, "{size}");
+        assert!(size <= 200, "{size}");
     }
 }

@@ -21,6 +21,9 @@ pub struct WebSocketOptions {
     pub ping_interval: Option<Duration>,
     /// From a ping to the first byte that shows that the peer lives. Default 20 s.
     pub pong_timeout: Duration,
+    /// From the first byte of a message to its last; then the connection is closed with 1008. Not
+    /// for connections that are handed over in frames, of which nothing is kept. Default 120 s.
+    pub message_timeout: Duration,
     /// For which no message may come or go before the connection is closed with 1001; pings and
     /// pongs do not count. None by default.
     pub idle_timeout: Option<Duration>,
@@ -42,6 +45,7 @@ impl Default for WebSocketOptions {
             overflow: Overflow::Refuse,
             ping_interval: Some(Duration::from_secs(30)),
             pong_timeout: Duration::from_secs(20),
+            message_timeout: Duration::from_secs(120),
             idle_timeout: None,
             write_timeout: Duration::from_secs(30),
             close_timeout: Duration::from_secs(10),

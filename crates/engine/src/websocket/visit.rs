@@ -71,7 +71,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
                 self.connection.state = State::Ended;
             }
             (Waits::End, _) => self.connection.state = State::Ended,
-            (Waits::Peer | Waits::Pong, _) => self.silence(),
+            (Waits::Peer | Waits::Pong, _) => self.look(),
         }
     }
 
@@ -116,10 +116,23 @@ impl<A: WebSocketApp> Visit<'_, A> {
                 self.connection.keep(tail, &input[used..filled]);
             }
         }
+        self.time_message();
         let is_over = self.connection.is_at_end() && !self.connection.tail_waits;
         if is_over && self.connection.is_listening() {
             self.connection.ending(EndCause::Lost);
             self.connection.state = State::Flushing;
+        }
+    }
+
+    /// Notes when a message began that is not complete.
+    fn time_message(&mut self) {
+        if !self.connection.decoder.is_unfinished() {
+            self.connection.unfinished = None;
+        } else if self.connection.unfinished.is_none() {
+            self.connection.unfinished = Some(self.context.now());
+            if self.connection.waits == Waits::Peer {
+                self.await_peer();
+            }
         }
     }
 
@@ -201,6 +214,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
             _ if !is_open => {}
             Incoming::Message(message) => {
                 self.connection.active = self.context.now();
+                self.connection.unfinished = None;
                 self.call(|app, context, socket| app.message(context, socket, message));
             }
             Incoming::Frame(part) => {
@@ -246,8 +260,8 @@ impl<A: WebSocketApp> Visit<'_, A> {
         self.connection.state = State::Flushing;
     }
 
-    /// Nothing came for as long as the deadline said when it was set.
-    fn silence(&mut self) {
+    /// The time has come that was due first when the deadline was set: looks what is due now.
+    fn look(&mut self) {
         if self.is_idle() {
             let (code, cause) = (CloseCode::GOING_AWAY, EndCause::IdleTimeout);
             self.socket().begin_close(Some(code), "idle", cause);
@@ -257,6 +271,14 @@ impl<A: WebSocketApp> Visit<'_, A> {
         if self.connection.paused {
             // What it says is not listened to.
             self.connection.heard = now;
+            self.connection.unfinished = self.connection.unfinished.map(|_| now);
+        }
+        let begun = self.connection.unfinished;
+        if begun.is_some_and(|begun| now.duration_since(begun) >= self.options.message_timeout) {
+            let (code, cause) = (CloseCode::POLICY_VIOLATION, EndCause::MessageTimeout);
+            let reason = cause.to_string();
+            self.socket().begin_close(Some(code), &reason, cause);
+            return;
         }
         let silent = now.duration_since(self.connection.heard);
         let is_due = |timeout: Option<Duration>| timeout.is_some_and(|timeout| silent >= timeout);
@@ -406,7 +428,7 @@ impl<A> Visit<'_, A> {
         }
     }
 
-    /// Waits for a sign of life or a message, whatever is due first.
+    /// Waits for a sign of life, a message, or the end of one, whatever is due first.
     fn await_peer(&mut self) {
         self.connection.waits = Waits::Peer;
         let now = self.context.now();
@@ -415,7 +437,9 @@ impl<A> Visit<'_, A> {
         };
         let ping = left(self.options.ping_interval, self.connection.heard);
         let idle = left(self.options.idle_timeout, self.connection.active);
-        match ping.into_iter().chain(idle).min() {
+        let begun = self.connection.unfinished;
+        let message = begun.and_then(|begun| left(Some(self.options.message_timeout), begun));
+        match ping.into_iter().chain(idle).chain(message).min() {
             Some(timeout) => self.context.arm(self.token, timeout),
             None => self.context.disarm(self.token),
         }

@@ -100,6 +100,34 @@ fn a_peer_that_sends_no_messages_is_closed_where_that_is_wanted() {
 }
 
 #[test]
+fn a_message_that_drips_is_cut_off() {
+    let options = WebSocketOptions {
+        message_timeout: Duration::from_millis(100),
+        ..pinging()
+    };
+    let mut fixture = Fixture::new(Answer::Nothing, options);
+    let (mut peer, _) = fixture.peer("/");
+    // A message that is complete has no deadline, one behind it has its own.
+    let begun = Instant::now();
+    peer.write_all(&[text("one"), text("drips")[..7].to_vec()].concat())
+        .unwrap();
+    let received = loop {
+        let received = fixture.receive(&mut peer, 2);
+        if !received.starts_with(PING) {
+            break received;
+        }
+        // It lives, but its message does not come.
+        peer.write_all(&text("drips")[7..8]).unwrap();
+    };
+    assert_eq!(received, server_close(1008, "message takes too long"));
+    assert!(begun.elapsed() >= Duration::from_millis(100));
+    peer.write_all(&text("drips")[9..]).unwrap();
+    drop(peer);
+    assert_eq!(fixture.until_end().cause, EndCause::MessageTimeout);
+    assert_eq!(fixture.server.app.payloads(), [b"one"]);
+}
+
+#[test]
 fn messages_that_are_sent_keep_a_connection_from_being_idle() {
     let options = WebSocketOptions {
         idle_timeout: Some(Duration::from_millis(200)),
