@@ -36,6 +36,8 @@ pub use ring::{Distribution, Ring, RingServer, UnknownDistribution};
 /// The examples of the page about this crate.
 #[cfg(all(doctest, feature = "blocking"))]
 mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
     #[doc = include_str!("../../../docs/memcached-client.md")]
     mod story {}
 }
