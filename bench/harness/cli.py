@@ -29,7 +29,8 @@ from harness.stage import LOAD_CORE, SERVER_CORE, ContenderError
 from harness.suite import AB_CONTENDERS, IDLE_CONTENDERS, REQUEST_GROUPS
 
 AB_TITLE = "The 2009 command: ab -c 50 -n 5000, a connection per request"
-STORE_TITLE = "The memcached protocol: 8 connections, pipelined, 9 gets to a set, 100-byte values"
+STORE_TITLE = "The memcached protocol: 8 connections, pipelined, 100-byte values"
+CACHE_TITLE = "What 64 MiB keep: 1,000,000 keys by Zipf's law, without and with scans"
 PARTS = [group.name for group in REQUEST_GROUPS] + ["ab", "store", "waiting"]
 BUILDS = (
     ["-p", "dwell-bench-floor"],
@@ -132,6 +133,8 @@ def _build() -> None:
         )
         if done.returncode != 0:
             sys.exit(f"bench/run cannot build what it is to measure into {release_directory()}")
+    if not storeload.build():
+        sys.exit("bench/run cannot build bench/store")
     if not design2009.build():
         say(
             "note: cannot build bench/peers/design2009.c; bench/requirements installs what it needs"
@@ -171,6 +174,8 @@ def _measure_all(only: Sequence[str], method: Method) -> list[Table]:
     if not only or "store" in only:
         say(STORE_TITLE)
         found.append(_table("store", STORE_TITLE, storeload.run(method)))
+        say(CACHE_TITLE)
+        found.append(_table("cache", CACHE_TITLE, storeload.run_caches(method)))
     if not only or "waiting" in only:
         found += _measure_waiting(method)
     return found

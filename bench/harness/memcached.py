@@ -89,3 +89,15 @@ def fill(port: int, keys: Iterable[str], value: bytes) -> None:
         writer.set_all(keys, value)
     finally:
         writer.close()
+
+
+def flush(port: int) -> None:
+    """Removes everything.
+
+    Raises:
+        ContenderError: the server did not answer OK.
+    """
+    with socket.create_connection((HOST, port), timeout=10) as connection:
+        connection.sendall(b"flush_all\r\n")
+        if connection.recv(100) != b"OK\r\n":
+            raise ContenderError("flush_all was not answered OK")

@@ -1,51 +1,66 @@
-"""Pipelined gets and sets over TCP, against the embedded store and memcached.
+"""The embedded store and memcached under the same load, and with the same trace.
 
-One Python process keeps eight connections busy with batches prepared beforehand. It knows how long
-the replies to a batch are, so it only counts bytes while the clock runs, and the server is what
-works.
+The load comes from `bench/store`, a Rust program that keeps eight connections busy with batches
+prepared beforehand and only counts bytes while the clock runs, so that the server is what works.
 """
 
-import itertools
-import random
-import socket
-import time
-from dataclasses import dataclass
+import json
+import subprocess
+from collections.abc import Sequence
 
 from harness import accounting, memcached
 from harness.contenders import Contender, Running
-from harness.contenders.edge import start_edge
 from harness.measure import Method, Row, Sample, in_turn
-from harness.stage import HOST, SERVER_CORE, ContenderError, Stage
+from harness.paths import BENCH, REPOSITORY, release_directory
+from harness.stage import HOST, LOAD_CORE, SERVER_CORE, ContenderError, Stage
 
-CONNECTIONS = 8
-BATCHES = 64
-OPERATIONS_PER_BATCH = 100
-GETS_PER_SET = 9
-KEYS = [f"key-{index:06}" for index in range(10_000)]
-VALUE = b"v" * 100
-RECEIVE_BYTES = 1 << 18
-TIMEOUT_SECONDS = 10
+# What is asked for, with the word for tables; `mixed` is nine gets to a set.
+MODES = {"mixed": "90/10", "gets": "gets", "sets": "sets", "multi": "16-key gets"}
+MEMORY_MEGABYTES = 64
+TRACE_REQUESTS = 4_000_000
+FILL_KEY_BYTES, FILL_VALUE_BYTES = 21, 100
+TIMEOUT_SECONDS = 300
+
+
+def build() -> bool:
+    """Builds the generator; whether it worked."""
+    target = str(release_directory().parent)
+    manifest = str(BENCH / "store" / "Cargo.toml")
+    command = ["cargo", "build", "--release", "--quiet", "--locked"]
+    command += ["--manifest-path", manifest, "--target-dir", target]
+    return subprocess.run(command, cwd=REPOSITORY, check=False).returncode == 0
+
+
+def name_of(server: str, mode: str) -> str:
+    """The name of a row: the mixed load is the plain one."""
+    return server if mode == "mixed" else f"{server}_{mode}"
 
 
 class EmbeddedStore(Contender):
-    """The store of `dwell serve`, over its memcached protocol."""
+    """`dwell store` with one loop."""
 
-    name = "store_edge"
-    label = "dwell edge, embedded store"
     ours = True
 
+    def __init__(self, name: str, label: str) -> None:
+        self.name = name
+        self.label = label
+
     def start(self, stage: Stage) -> Running:
-        """Starts an edge nobody polls."""
-        edge = start_edge(stage, [])
-        return Running(edge.program, edge.store_port, "")
+        """Starts a store of its own."""
+        port = stage.free_port()
+        command = [str(release_directory() / "dwell"), "store", "-t", "1"]
+        command += ["-l", HOST, "-p", str(port), "-m", str(MEMORY_MEGABYTES)]
+        program = stage.start("dwell", command, SERVER_CORE, [port])
+        return Running(program, port, "")
 
 
 class Memcached(Contender):
     """memcached with one thread."""
 
-    name = "store_memcached"
-    label = "memcached -t 1"
-    note = "writes to the socket once per get, where the edge writes once per read"
+    def __init__(self, name: str, label: str, note: str = "") -> None:
+        self.name = name
+        self.label = label
+        self.note = note
 
     def start(self, stage: Stage) -> Running:
         """Starts memcached on the server's core."""
@@ -53,97 +68,75 @@ class Memcached(Contender):
         return Running(program, port, "")
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Requests that are sent at once, and the length of the replies."""
-
-    requests: bytes
-    reply_bytes: int
-
-
-def make_batch(choice: random.Random) -> Batch:
-    """A batch of gets and sets of keys that are all stored."""
-    requests, reply_bytes = [], 0
-    for number in range(OPERATIONS_PER_BATCH):
-        key = choice.choice(KEYS)
-        if number % (GETS_PER_SET + 1) == GETS_PER_SET:
-            requests.append(memcached.set_command(key, VALUE))
-            reply_bytes += len(b"STORED\r\n")
-        else:
-            requests.append(b"get %b\r\n" % key.encode())
-            reply_bytes += len(b"VALUE %b 0 100\r\n%b\r\nEND\r\n" % (key.encode(), VALUE))
-    return Batch(b"".join(requests), reply_bytes)
-
-
-def load(port: int, seconds: float) -> int:
-    """Keeps the server busy for a time and returns the operations it did.
+def generate(*words: object) -> dict[str, float]:
+    """Runs the generator on its core and returns what it found.
 
     Raises:
-        ContenderError: a reply is missing, or longer than it should be.
+        ContenderError: it failed, or the server did.
     """
-    choice = random.Random(2009)
-    batches = itertools.cycle([make_batch(choice) for _ in range(BATCHES)])
-    sockets = [
-        socket.create_connection((HOST, port), timeout=TIMEOUT_SECONDS) for _ in range(CONNECTIONS)
-    ]
-    try:
-        return _rounds(sockets, batches, time.monotonic() + seconds)
-    finally:
-        for connection in sockets:
-            connection.close()
+    program = str(release_directory() / "dwell-bench-store")
+    command = ["taskset", "-c", str(LOAD_CORE), program, *map(str, words)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        raise ContenderError(f"the load failed: {done.stderr.strip()}")
+    return json.loads(done.stdout)
 
 
-def _rounds(sockets: list[socket.socket], batches: "itertools.cycle[Batch]", end: float) -> int:
-    buffer = bytearray(RECEIVE_BYTES)
-    waiting: list[Batch] = []
-    for connection in sockets:
-        waiting.append(next(batches))
-        connection.sendall(waiting[-1].requests)
-    operations = 0
-    while time.monotonic() < end:
-        for index, connection in enumerate(sockets):
-            _take_replies(connection, waiting[index], buffer)
-            operations += OPERATIONS_PER_BATCH
-            waiting[index] = next(batches)
-            connection.sendall(waiting[index].requests)
-    for connection, batch in zip(sockets, waiting, strict=True):
-        _take_replies(connection, batch, buffer)
-    return operations + OPERATIONS_PER_BATCH * len(sockets)
-
-
-def _take_replies(connection: socket.socket, batch: Batch, buffer: bytearray) -> None:
-    left = batch.reply_bytes
-    while left > 0:
-        count = connection.recv_into(buffer)
-        if count == 0:
-            raise ContenderError("the store closed a connection")
-        left -= count
-    if left < 0:
-        raise ContenderError(f"replies are {-left} bytes longer than they should be")
-
-
-def sample(running: Running, method: Method) -> Sample:
-    """One round; the CPU time of the server counts, as everywhere."""
-    memcached.fill(running.port, KEYS, VALUE)
-    load(running.port, method.warm_up_seconds)
+def sample(running: Running, mode: str, method: Method) -> Sample:
+    """One round of one kind of load; the CPU time of the server counts, as everywhere."""
+    seconds = method.seconds / 2
+    if method.warm_up_seconds:
+        generate("load", running.port, mode, method.warm_up_seconds / 2)
     pid = running.program.pid
-    cpu, start = accounting.cpu_seconds(pid), time.monotonic()
-    operations = load(running.port, method.seconds)
-    cpu = accounting.cpu_seconds(pid) - cpu
-    elapsed = time.monotonic() - start
+    cpu = accounting.fine_cpu_seconds(pid)
+    report = generate("load", running.port, mode, seconds)
+    cpu = accounting.fine_cpu_seconds(pid) - cpu
+    operations = report["operations"]
     return {
         "us_per_operation": cpu / operations * 1e6,
         "operations_per_cpu_second": operations / cpu,
-        "operations_per_second": operations / elapsed,
+        "operations_per_second": operations / report["seconds"],
         "operations": operations,
         "cpu_seconds": cpu,
     }
 
 
 def run(method: Method) -> list[Row]:
-    """Both stores in turn."""
-    return in_turn(
-        (EmbeddedStore(), Memcached()),
-        method.rounds,
-        lambda running, _: sample(running, method),
-    )
+    """Both servers in turn, one kind of load after the other."""
+    rows: list[Row] = []
+    for mode, words in MODES.items():
+        note = "writes to the socket once per get, Dwell once per read" if mode == "mixed" else ""
+        contenders = (
+            EmbeddedStore(name_of("store_edge", mode), f"dwell store, {words}"),
+            Memcached(name_of("store_memcached", mode), f"memcached -t 1, {words}", note),
+        )
+        rows += in_turn(
+            contenders, method.rounds, lambda running, _, mode=mode: sample(running, mode, method)
+        )
+    return rows
+
+
+CACHES: Sequence[Contender] = (
+    EmbeddedStore("cache_edge", "dwell store"),
+    Memcached("cache_memcached", "memcached -t 1"),
+)
+
+
+def cache_sample(running: Running, method: Method) -> Sample:
+    """What the same memory keeps: hits of two traces, and the overhead of an item when full."""
+    requests = TRACE_REQUESTS if method.rounds > 1 else TRACE_REQUESTS // 10
+    found: Sample = {}
+    for kind in ("zipf", "scan"):
+        found[f"{kind}_hit_ratio"] = generate("trace", running.port, kind, requests)["hit_ratio"]
+        memcached.flush(running.port)
+    fill = generate("fill", running.port, FILL_KEY_BYTES, FILL_VALUE_BYTES)
+    found["overhead_bytes"] = fill["overhead_bytes"]
+    found["items"] = fill["items"]
+    return found
+
+
+def run_caches(method: Method) -> list[Row]:
+    """Both servers with the same memory; the traces are the same every time, so one round."""
+    return in_turn(CACHES, 1, lambda running, _: cache_sample(running, method))

@@ -75,6 +75,13 @@ STORE_COLUMNS = (
     Column("operations/s", figure("operations_per_second")),
     Column("remarks", remarks),
 )
+CACHE_COLUMNS = (
+    Column("server", name),
+    Column("hit ratio, Zipf", figure("zipf_hit_ratio", 4)),
+    Column("with scans", figure("scan_hit_ratio", 4)),
+    Column("overhead bytes/item", figure("overhead_bytes", 1)),
+    Column("remarks", remarks),
+)
 IDLE_COLUMNS = (
     Column("server", name),
     Column("user bytes per connection", figure("bytes_per_connection")),
@@ -121,6 +128,7 @@ def columns_of(table_name: str) -> Sequence[Column]:
     special = {
         "ab": AB_COLUMNS,
         "store": STORE_COLUMNS,
+        "cache": CACHE_COLUMNS,
         "idle": IDLE_COLUMNS,
         "held": HELD_COLUMNS,
         "ways": WAYS_COLUMNS,

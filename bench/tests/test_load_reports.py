@@ -1,5 +1,3 @@
-import random
-
 import pytest
 
 from harness import ab, storeload, syscalls, wrk
@@ -84,10 +82,6 @@ def test_strace_summary_without_its_total() -> None:
     assert syscalls.parse_summary("strace: attach: Operation not permitted") == {}
 
 
-def test_store_batch_knows_the_length_of_its_replies() -> None:
-    batch = storeload.make_batch(random.Random(1))
-    gets = batch.requests.count(b"get ")
-    sets = batch.requests.count(b"set ")
-    assert (gets, sets) == (90, 10)
-    one_hit = len(b"VALUE key-000000 0 100\r\n") + 102 + len(b"END\r\n")
-    assert batch.reply_bytes == gets * one_hit + sets * len(b"STORED\r\n")
+def test_rows_of_the_store_have_names_of_their_own() -> None:
+    names = [storeload.name_of("store_edge", mode) for mode in storeload.MODES]
+    assert names == ["store_edge", "store_edge_gets", "store_edge_sets", "store_edge_multi"]

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from harness import suite, targets, timers
+from harness import storeload, suite, targets, timers
 from harness.targets import Target, TargetsError
 
 RATIO: dict[str, Any] = {
@@ -96,7 +96,9 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows = {contender.name for group in suite.REQUEST_GROUPS for contender in group.contenders}
     rows |= {f"ab.{contender.name}" for contender in suite.AB_CONTENDERS}
     rows |= {f"idle_{contender.name}" for contender in suite.IDLE_CONTENDERS}
-    rows |= {"store_edge", "store_memcached"}
+    for server in ("store_edge", "store_memcached"):
+        rows |= {storeload.name_of(server, mode) for mode in storeload.MODES}
+    rows |= {contender.name for contender in storeload.CACHES}
     rows |= {"held_distinct", "held_shared", "held_nchan", "nothing_armed"}
     rows |= set(timers.ROWS.values())
     for target in targets.load():
