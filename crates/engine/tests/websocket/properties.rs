@@ -80,7 +80,12 @@ fn stream(messages: &[Sent], role: Role, mut deflater: Option<Deflater>) -> Vec<
 }
 
 /// A peer of ours in this role, on a real socket.
-fn connect(fixture: &mut Fixture, role: Role, deflate: Option<DeflateParameters>) -> TcpStream {
+fn connect(
+    fixture: &mut Fixture,
+    role: Role,
+    deflate: Option<DeflateParameters>,
+    delivery: Delivery,
+) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = Stream::connect(listener.local_addr().unwrap()).unwrap();
     let (peer, _) = listener.accept().unwrap();
@@ -92,7 +97,7 @@ fn connect(fixture: &mut Fixture, role: Role, deflate: Option<DeflateParameters>
     let negotiated = Negotiated {
         role,
         deflate,
-        delivery: Delivery::Messages,
+        delivery,
     };
     let (context, sockets) = (fixture.event_loop.context(), &mut fixture.server.sockets);
     sockets.adopt(context, detached, negotiated, 42).unwrap();
@@ -166,7 +171,7 @@ fn check(messages: &[Sent], pieces: &[usize], is_server: bool, window: Option<(b
         ..WebSocketOptions::default()
     };
     let mut fixture = Fixture::new(Answer::Echo, options);
-    let mut peer = connect(&mut fixture, ours, agreed);
+    let mut peer = connect(&mut fixture, ours, agreed, Delivery::Messages);
     let bytes = stream(messages, theirs, deflater);
     let is_afresh = window.is_none_or(|(afresh, _)| afresh);
     let mut reader = Reader {
@@ -214,5 +219,53 @@ proptest! {
         window in proptest::option::of((any::<bool>(), 9..=15_u8)),
     ) {
         check(&messages, &pieces, is_server, window);
+    }
+
+    #[test]
+    fn garbage_ends_the_connection_and_nothing_else(
+        messages in messages(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in any::<prop::sample::Index>(),
+        is_server: bool,
+        in_frames: bool,
+        is_compressed: bool,
+    ) {
+        let (ours, theirs) = if is_server {
+            (Role::Server, Role::Client)
+        } else {
+            (Role::Client, Role::Server)
+        };
+        let mut bytes = stream(&messages, theirs, None);
+        for (place, byte) in damage {
+            // Near the front, so that what is damaged is often a header.
+            let place = place.index(bytes.len().min(50));
+            bytes[place] = byte;
+        }
+        bytes.truncate(cut.index(bytes.len()).max(1));
+        let agreed = is_compressed.then_some(DeflateParameters {
+            server_no_context_takeover: true,
+            client_no_context_takeover: true,
+            server_max_window_bits: None,
+            client_max_window_bits: None,
+        });
+        let mut fixture = Fixture::new(Answer::Echo, WebSocketOptions::default());
+        let delivery = if in_frames { Delivery::Frames } else { Delivery::Messages };
+        let mut peer = connect(&mut fixture, ours, agreed, delivery);
+        let (mut start, mut buffer) = (0, vec![0; 70_000]);
+        while start < bytes.len() {
+            match peer.write(&bytes[start..]) {
+                Ok(written) => start += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // It was refused in the middle.
+                Err(_) => break,
+            }
+            fixture.turn(Duration::ZERO);
+            let _ = peer.read(&mut buffer);
+        }
+        drop(peer);
+        let end = fixture.until_end();
+        // Only a close frame that came whole has a code.
+        prop_assert!(end.code != 1006 || !end.is_clean);
+        prop_assert_eq!(fixture.server.sockets.connections(), 0);
     }
 }
