@@ -44,8 +44,8 @@ mod slab;
 mod stream;
 mod token;
 
-pub use dwell_timers::TICK;
 pub use context::{Context, INPUT_BYTES};
+pub use dwell_timers::TICK;
 pub use event_loop::{Driver, EventLoop};
 pub use inbox::{Full, INBOX_CAPACITY, Sender};
 pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix};

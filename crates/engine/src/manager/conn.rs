@@ -161,6 +161,11 @@ impl Conn<'_> {
     /// Closes the connection after the answer that is owed, or at once where none is; nothing
     /// further that the peer sends is served.
     pub fn drain(&mut self) {
+        if self.is_deferred() {
+            return self.later(|conn| {
+                conn.drain();
+            });
+        }
         let owes = match self.place().map(Token::kind) {
             Some(kind::HTTP) => self.owes_answer(),
             _ => false,

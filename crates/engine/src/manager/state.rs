@@ -447,3 +447,14 @@ impl Hasher for IdHasher {
             .rotate_left(32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_small() {
+        // It is all that a manager adds to an idle connection, but for its id in a map.
+        assert!(size_of::<Record>() <= 56, "{}", size_of::<Record>());
+    }
+}

@@ -72,6 +72,35 @@ fn drain_of_a_held_request_waits_for_its_answer() {
 }
 
 #[test]
+fn a_handler_drains_another_connection_which_is_answered_first() {
+    let mut fixture = Fixture::new("http", |conn, event| {
+        if let Event::HttpMessage(message) = event
+            && message.path() == "/drain"
+        {
+            let own = conn.id();
+            let mut scope = conn.scope();
+            for id in scope.connections() {
+                let mut other = scope.conn(id).unwrap();
+                if id != own && !other.is_listening() {
+                    other.drain();
+                }
+            }
+            conn.reply(204, &[], b"").unwrap();
+        }
+    });
+    let (mut held, id) = fixture.client();
+    held.send(get("/held"));
+    fixture.until_line("message /held ''");
+    let (mut client, _) = fixture.client();
+    client.send(get("/drain"));
+    fixture.receive(&mut client, "\r\n\r\n");
+    let mut conn = fixture.manager.conn(id).unwrap();
+    assert!(conn.is_draining() && !conn.is_closing());
+    conn.reply(200, &[], b"the last").unwrap();
+    assert!(fixture.rest(&mut held).ends_with("the last"));
+}
+
+#[test]
 fn an_idle_connection_is_closed_from_outside() {
     for scheme in ["http", "tcp"] {
         let mut fixture = Fixture::new(scheme, |_, _| {});
