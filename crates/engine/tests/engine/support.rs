@@ -77,6 +77,61 @@ pub(crate) fn text(status: u16, body: &str) -> Response<'_> {
     }
 }
 
+impl Script {
+    /// Answers in the shapes that need no second look.
+    fn answer_at_once(&self, request: &Request<'_>, reply: &mut Reply<'_>) {
+        let target = request.head.target;
+        match request.head.path {
+            "/pieces" => {
+                reply.informational(103, &[("Link", b"</style.css>; rel=preload")]);
+                reply.send(&Response {
+                    status: 200,
+                    fields: &[],
+                    body: Body::Stream(None),
+                });
+                reply.write(b"one").unwrap();
+                reply.write_shared(&Bytes::from_static(b"two")).unwrap();
+            }
+            "/raw" => {
+                let answer = b"HTTP/1.1 200 Fine\r\nContent-Length: 3\r\n\r\nraw";
+                reply.raw(answer).unwrap();
+            }
+            "/large" => reply.send(&Response {
+                status: 200,
+                fields: &[],
+                body: Body::Shared(self.large.clone()),
+            }),
+            "/absent" => reply.send(&Response {
+                status: 200,
+                fields: &[],
+                body: Body::Absent(Some(12_345)),
+            }),
+            "/status" => {
+                let status = parameter(target, "is").unwrap().parse().unwrap();
+                reply.send(&text(status, "a body"));
+            }
+            "/last" => {
+                reply.close_after();
+                reply.send(&text(200, "last"));
+            }
+            "/field" => reply.send(&Response {
+                status: 200,
+                fields: &[("X-Injected", b"a\r\nX-Second: b")],
+                body: Body::Empty,
+            }),
+            "/twice" => {
+                reply.send(&text(200, "first"));
+                reply.send(&text(500, "second"));
+            }
+            _ => {
+                let body = String::from_utf8_lossy(request.body);
+                let body = format!("{} {target} [{body}]", request.head.method);
+                reply.send(&text(200, &body));
+            }
+        }
+    }
+}
+
 impl App for Script {
     fn body(&mut self, _: &mut Context, _: ExchangeId, head: &RequestHead<'_, '_>) -> BodyPlan {
         match head.path {
@@ -166,20 +221,6 @@ impl App for Script {
                 });
                 return hold;
             }
-            "/pieces" => {
-                reply.informational(103, &[("Link", b"</style.css>; rel=preload")]);
-                reply.send(&Response {
-                    status: 200,
-                    fields: &[],
-                    body: Body::Stream(None),
-                });
-                reply.write(b"one").unwrap();
-                reply.write_shared(&Bytes::from_static(b"two")).unwrap();
-            }
-            "/raw" => {
-                let answer = b"HTTP/1.1 200 Fine\r\nContent-Length: 3\r\n\r\nraw";
-                reply.raw(answer).unwrap();
-            }
             "/detach" => {
                 reply.send(&Response {
                     status: 101,
@@ -190,33 +231,6 @@ impl App for Script {
             }
             "/forgotten" => return Outcome::Answered,
             "/close" => return Outcome::Close,
-            "/large" => reply.send(&Response {
-                status: 200,
-                fields: &[],
-                body: Body::Shared(self.large.clone()),
-            }),
-            "/absent" => reply.send(&Response {
-                status: 200,
-                fields: &[],
-                body: Body::Absent(Some(12_345)),
-            }),
-            "/status" => {
-                let status = parameter(target, "is").unwrap().parse().unwrap();
-                reply.send(&text(status, "a body"));
-            }
-            "/last" => {
-                reply.close_after();
-                reply.send(&text(200, "last"));
-            }
-            "/field" => reply.send(&Response {
-                status: 200,
-                fields: &[("X-Injected", b"a\r\nX-Second: b")],
-                body: Body::Empty,
-            }),
-            "/twice" => {
-                reply.send(&text(200, "first"));
-                reply.send(&text(500, "second"));
-            }
             "/answered-and-held" => {
                 self.held.push((request.exchange, target.into()));
                 reply.send(&text(200, "answered"));
@@ -226,11 +240,7 @@ impl App for Script {
                 reply.send(&text(200, "answered"));
                 return Outcome::Close;
             }
-            _ => {
-                let body = String::from_utf8_lossy(request.body);
-                let body = format!("{} {target} [{body}]", request.head.method);
-                reply.send(&text(200, &body));
-            }
+            _ => self.answer_at_once(request, reply),
         }
         Outcome::Answered
     }
