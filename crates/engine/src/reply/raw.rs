@@ -39,9 +39,12 @@ impl RawAnswer {
         let mut rest = bytes;
         while self.body.is_none() {
             let before = self.head.len();
-            self.head.extend_from_slice(rest);
+            // Enough to see that it is too long, and no copy of a body that comes with it.
+            let room = HeadLimits::default().head_bytes_max + 1 - before;
+            self.head.extend_from_slice(&rest[..rest.len().min(room)]);
             let Some(end) = head_end(&self.head, &mut self.scanned) else {
-                if self.head.len() > HeadLimits::default().head_bytes_max {
+                if rest.len() >= room {
+                    self.head = Vec::new();
                     self.body = Some(endless());
                 }
                 return RawProgress::Open;
@@ -60,7 +63,8 @@ impl RawAnswer {
         match parse_response(&self.head, &mut storage, &HeadLimits::default(), method) {
             Ok(head) if matches!(head.status, 100 | 102..=199) => {}
             Ok(head) => {
-                self.keep_alive = head.keep_alive;
+                // After a 101 nothing that follows is HTTP.
+                self.keep_alive = head.keep_alive && head.status >= 200;
                 self.body = Some(BodyDecoder::new(head.framing, u64::MAX));
             }
             Err(_) => self.body = Some(endless()),
@@ -115,12 +119,11 @@ mod tests {
 
     #[test]
     fn an_answer_ends_where_its_framing_says_in_whatever_pieces_it_comes() {
-        let complete: [&[u8]; 5] = [
+        let complete: [&[u8]; 4] = [
             b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
             b"HTTP/1.1 204 No Content\r\n\r\n",
             b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-            b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\r\n",
         ];
         for answer in complete {
             for step in 1..=answer.len() {
@@ -136,6 +139,11 @@ mod tests {
         assert_eq!(
             done_after(closing, closing.len(), false),
             Some((closing.len(), false))
+        );
+        let switching = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\r\n";
+        assert_eq!(
+            done_after(switching, 1, false),
+            Some((switching.len(), false))
         );
         let beyond = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore";
         assert_eq!(
