@@ -196,7 +196,8 @@ pub trait App {
     /// Nobody waits for the answer any more.
     fn abandoned(&mut self, context: &mut Context, exchange: ExchangeId, tag: u64);
 
-    /// The connection of an [`Outcome::Detach`] is yours. One that is dropped is closed.
+    /// The connection of an [`Outcome::Detach`] is yours. One that is dropped is closed; for one
+    /// that has failed before it left, [`abandoned`](Self::abandoned) is called instead.
     fn detached(
         &mut self,
         context: &mut Context,

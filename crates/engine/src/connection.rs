@@ -158,6 +158,12 @@ impl Connection {
         }
     }
 
+    /// Whether more of a streamed body can come that the app waits for, or the news that it does
+    /// not.
+    pub(crate) fn can_take_body(&self) -> bool {
+        self.body_credit() > 0 && (self.has_input() || self.is_at_end())
+    }
+
     /// Whether the socket has to take output before a streaming answer goes on.
     pub(crate) fn is_blocked(&self) -> bool {
         self.outgoing.is_open() && !self.stream.is_flushed()

@@ -106,8 +106,9 @@ impl Http {
     /// waits for it any more.
     ///
     /// Shape: an answer that is complete ends the exchange; a streaming one that is open, or none,
-    /// leaves it held as it was. The app is not told of what it does here by itself, nor that the
-    /// connection failed meanwhile: the exchange is gone then.
+    /// leaves it held as it was. The app is not told of what it does here by itself. That the
+    /// connection has failed meanwhile it is told in the next turn, by [`App::abandoned`], unless
+    /// the answer was complete.
     pub fn with_reply<T>(
         &mut self,
         context: &mut Context,
@@ -119,7 +120,10 @@ impl Http {
         let mut visit = self.visit(context, token, &mut nobody)?;
         let mut output = visit.context.take_output();
         let (result, delivery) = visit.with_reply(&mut output, |_, (), reply| make(reply));
-        if visit.delivered(delivery, output) == Fate::Close {
+        let fate = visit.delivered(delivery, output);
+        if fate == Fate::Close && self.is_held(exchange) {
+            context.again(token, Readiness::HANGUP);
+        } else if fate == Fate::Close {
             self.forget(context, token);
         }
         Some(result)
@@ -128,15 +132,8 @@ impl Http {
     /// Lets `bytes` more of the streamed body of a held exchange come; false when nobody waits for
     /// its answer any more. As [`Reply::grant`].
     pub fn grant(&mut self, context: &mut Context, exchange: ExchangeId, bytes: u64) -> bool {
-        let granted = self.with_reply(context, exchange, |reply| reply.grant(bytes));
-        if let Some(connection) = self.connections.get(exchange.token)
-            && granted.is_some()
-            && connection.body_credit() > 0
-            && !connection.is_blocked()
-        {
-            context.arm(exchange.token, self.limits.body_timeout);
-        }
-        granted.is_some()
+        self.with_reply(context, exchange, |reply| reply.grant(bytes))
+            .is_some()
     }
 
     /// Takes the connection of a held exchange out of the component; `None` when it is gone.
@@ -208,6 +205,7 @@ impl Http {
     ) -> Option<Visit<'v, A>> {
         let connection = self.connections.get_mut(token)?;
         let start = self.date.at(context.unix_seconds(), context.wall());
+        let stalled = connection.phase == Phase::Writing || connection.is_blocked();
         Some(Visit {
             context,
             app,
@@ -218,7 +216,8 @@ impl Http {
             draining: self.draining,
             served: false,
             received: 0,
-            wrote: false,
+            written: 0,
+            stalled,
             scanned: 0,
         })
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use dwell_evloop::{FileSlice, Stream};
 use dwell_proto::http1::{Version, encode};
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 
 pub(crate) use outgoing::Outgoing;
@@ -131,6 +132,8 @@ pub struct Reply<'a> {
     /// Body bytes that the app wants by now.
     pub(crate) granted: u64,
     pub(crate) sent: bool,
+    /// Bytes that were given to the socket already.
+    pub(crate) written: u64,
     /// The socket has failed.
     pub(crate) failed: bool,
 }
@@ -181,8 +184,9 @@ impl Reply<'_> {
     /// Lets so many more bytes of a streamed body come.
     ///
     /// Shape: [`App::body_data`](crate::App::body_data) follows, not before this callback ends.
-    /// The first grant sends the 100 (Continue) that a client waits for, unless an answer was
-    /// begun before it.
+    /// The end of a chunked body comes only while some are granted, as it is read like them; that
+    /// of an announced length with its last byte. The first grant sends the 100 (Continue) that a
+    /// client waits for, unless an answer was begun before it.
     pub fn grant(&mut self, bytes: u64) {
         self.granted = self.granted.saturating_add(bytes);
     }
@@ -190,9 +194,11 @@ impl Reply<'_> {
     /// Sends an informational answer before the final one; 103 (RFC 8297), for one.
     ///
     /// Shape: does nothing after the final answer was begun, for a client of HTTP/1.0, which does
-    /// not know them (RFC 9110 section 15.2), or for a status that is not 100 or 102 to 199.
+    /// not know them (RFC 9110 section 15.2), for one that does not read, or for a status that is
+    /// not 100 or 102 to 199.
     pub fn informational(&mut self, status: u16, fields: &[(&str, &[u8])]) {
-        if self.sent || self.framing.is_http10 || !matches!(status, 100 | 102..=199) {
+        let is_due = !self.sent && !self.framing.is_http10 && matches!(status, 100 | 102..=199);
+        if !is_due || self.has_room().is_err() {
             return;
         }
         encode::status_line(self.output, Version::Http11, status);
@@ -204,6 +210,9 @@ impl Reply<'_> {
 
     /// Sends the answer, or with [`Body::Stream`] its head; a second one to the same request is
     /// ignored.
+    ///
+    /// Shape: behind an answer whose end the client would look for elsewhere the connection
+    /// closes: one of 1xx, or with [`Body::Absent`] to another method than HEAD.
     pub fn send(&mut self, response: &Response<'_>) {
         if self.sent {
             return;
@@ -211,6 +220,8 @@ impl Reply<'_> {
         self.sent = true;
         self.framing.keep_alive &= !self.must_close;
         let bodiless = self.framing.is_head || is_bodiless(response.status);
+        let is_missing = !bodiless && matches!(response.body, Body::Absent(_));
+        self.framing.keep_alive &= response.status >= 200 && !is_missing;
         if let Body::Stream(length) = response.body {
             *self.outgoing = match length {
                 _ if bodiless => Outgoing::Bodiless,
@@ -307,8 +318,8 @@ impl Reply<'_> {
         }
         self.open_piece(piece.data().len())?;
         if self.output.is_empty() {
-            let written = self.stream.write_shared(&[], piece.chunk().clone());
-            self.failed |= written.is_err();
+            let result = self.stream.write_shared(&[], piece.chunk().clone());
+            self.given(piece.chunk().len() as u64, &result);
         } else {
             self.append_shared(piece.chunk());
             self.spill();
@@ -380,7 +391,11 @@ impl Reply<'_> {
         self.has_room()
     }
 
-    fn has_room(&self) -> Result<(), WriteError> {
+    fn has_room(&mut self) -> Result<(), WriteError> {
+        if self.queued_bytes() > self.output_bytes_max {
+            // Only what the socket has refused is told of when it is gone.
+            self.write_gathered();
+        }
         let queued = self.queued_bytes();
         if queued > self.output_bytes_max {
             return Err(WriteError::Full {
@@ -397,24 +412,34 @@ impl Reply<'_> {
             self.output.extend_from_slice(bytes);
             return;
         }
-        let written = self.stream.write_shared(self.output, bytes.clone());
-        self.failed |= written.is_err();
-        self.output.clear();
+        let result = self.stream.write_shared(self.output, bytes.clone());
+        self.given(bytes.len() as u64, &result);
     }
 
     /// Writes what is gathered, and a part of a file behind it.
     fn append_file(&mut self, slice: FileSlice) {
-        let written = self.stream.write_file(self.output, slice);
-        self.failed |= written.is_err();
-        self.output.clear();
+        let length = slice.length;
+        let result = self.stream.write_file(self.output, slice);
+        self.given(length, &result);
     }
 
     /// Writes what is gathered where it is much.
     fn spill(&mut self) {
         if self.output.len() >= GATHERED_BYTES_MAX {
-            self.failed |= self.stream.write(self.output).is_err();
-            self.output.clear();
+            self.write_gathered();
         }
+    }
+
+    fn write_gathered(&mut self) {
+        let result = self.stream.write(self.output);
+        self.given(0, &result);
+    }
+
+    /// What was gathered was given to the socket, and `length` bytes behind it.
+    fn given(&mut self, length: u64, result: &io::Result<()>) {
+        self.written += self.output.len() as u64 + length;
+        self.failed |= result.is_err();
+        self.output.clear();
     }
 
     fn head(&mut self, response: &Response<'_>) {

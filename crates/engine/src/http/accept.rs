@@ -1,6 +1,7 @@
 //! How connections begin, and how the component comes to its end.
 
 use super::Http;
+use super::visit::FIRST_REQUEST_TIMEOUT;
 use crate::app::{App, Event};
 use crate::connection::Connection;
 use dwell_evloop::{Accepted, Context, Listener, Slab, Stream, Token};
@@ -17,7 +18,8 @@ impl Http {
     /// Accepts the clients of `listener` from now on; returns its address, if it has one.
     ///
     /// # Errors
-    /// When the loop cannot register it, or there are 64 already.
+    /// When the loop cannot register it, its input buffer is not larger than a head may be, or
+    /// there are 64 already.
     pub fn listen(
         &mut self,
         context: &mut Context,
@@ -33,6 +35,11 @@ impl Http {
     /// # Errors
     /// As [`listen`](Self::listen).
     pub fn listen_as(&mut self, context: &mut Context, listener: Listener) -> io::Result<Token> {
+        let (head, input) = (self.limits.head.head_bytes_max, context.input_bytes());
+        if head >= input {
+            let error = format!("head of {head} bytes exceeds the input buffer: {input}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
         let token = self
             .listeners
             .insert(listener)
@@ -117,8 +124,12 @@ impl Http {
 
     /// Serves a client that another listener has accepted.
     pub fn adopt<A: App>(&mut self, context: &mut Context, stream: Stream, app: &mut A) {
-        let idle_timeout = self.limits.idle_timeout;
-        let admitted = admit(context, &mut self.connections, stream, idle_timeout);
+        let timeout = if self.draining {
+            FIRST_REQUEST_TIMEOUT
+        } else {
+            self.limits.idle_timeout
+        };
+        let admitted = admit(context, &mut self.connections, stream, timeout);
         announce(context, admitted, None, app);
     }
 }

@@ -67,10 +67,12 @@ impl<A> Visit<'_, A> {
             must_close,
             granted: 0,
             sent,
+            written: 0,
             failed: false,
         };
         let result = make(self.context, self.app, &mut reply);
         let (sent, failed, granted) = (reply.sent, reply.failed, reply.granted);
+        self.written += reply.written;
         connection.framing = reply.framing;
         let delivery = match (failed, sent) {
             (true, _) => Delivery::Failed,
@@ -103,12 +105,18 @@ impl<A> Visit<'_, A> {
             }
             // After the head of the final answer nothing may come before its body.
             *continue_owed = false;
+            if !self.stalled {
+                self.context.arm(self.token, self.limits.body_timeout);
+            }
         }
     }
 
     /// Keeps the exchange as the app said.
     pub(super) fn hold(&mut self, tag: u64, timeout: Option<Duration>) {
         self.connection.hold(tag);
+        if self.stalled && self.connection.is_blocked() {
+            return;
+        }
         if self.connection.body_credit() > 0 {
             self.context.arm(self.token, self.limits.body_timeout);
             return;
@@ -141,8 +149,8 @@ impl<A> Visit<'_, A> {
     }
 
     /// Writes what was gathered; false when the socket has failed.
-    fn write_out(&mut self, output: &[u8]) -> bool {
-        self.wrote |= !output.is_empty();
+    pub(super) fn write_out(&mut self, output: &[u8]) -> bool {
+        self.written += output.len() as u64;
         output.is_empty() || self.connection.stream.write(output).is_ok()
     }
 
@@ -150,18 +158,24 @@ impl<A> Visit<'_, A> {
     pub(super) fn delivered(&mut self, delivery: Delivery, output: Vec<u8>) -> Fate {
         let written = self.write_out(&output);
         self.context.return_output(output);
-        match delivery {
-            _ if !written => Fate::Close,
-            Delivery::Failed => Fate::Close,
-            Delivery::Sent => {
-                self.complete();
-                self.resume()
-            }
-            Delivery::Nothing | Delivery::Open => {
-                self.go_on_held();
-                Fate::Keep
-            }
+        let is_failed = !written || delivery == Delivery::Failed;
+        // What has failed was begun, so if it is not open it was given whole.
+        let is_given = match delivery {
+            Delivery::Sent => true,
+            Delivery::Failed => !self.connection.outgoing.is_open(),
+            Delivery::Nothing | Delivery::Open => false,
+        };
+        if is_given {
+            self.complete();
         }
+        if is_failed {
+            return Fate::Close;
+        }
+        if is_given {
+            return self.resume();
+        }
+        self.go_on_held();
+        Fate::Keep
     }
 
     /// A held exchange waits: for the socket to take output, for granted body bytes, or the app.
@@ -172,7 +186,7 @@ impl<A> Visit<'_, A> {
             // A file that answered a request before this one; the deadline is the app's.
             self.context.again(self.token, Readiness::WRITABLE);
         }
-        if self.connection.body_credit() > 0 && self.connection.has_input() {
+        if self.connection.can_take_body() {
             self.context.again(self.token, Readiness::default());
         }
     }
@@ -193,7 +207,9 @@ impl<A: App> Visit<'_, A> {
                 return (self.connection.body_credit() == 0).then_some(Stop::Held);
             }
             // Answered and held at once: it is answered, and the hold is over as it begins.
-            (Outcome::Held { tag, .. }, _) => self.app.abandoned(self.context, exchange, tag),
+            (Outcome::Held { tag, .. }, _) | (Outcome::Detach { tag }, Delivery::Failed) => {
+                self.app.abandoned(self.context, exchange, tag);
+            }
             (Outcome::Detach { tag }, _) => {
                 self.connection.phase = Phase::Idle;
                 return Some(Stop::Detach(tag));
@@ -254,6 +270,32 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
+    /// The client of the held exchange has ended its side and is not waited for; what answers the
+    /// requests before it is written all the same.
+    pub(super) fn give_up_held(&mut self) -> Fate {
+        let connection = &mut *self.connection;
+        if connection.outgoing.is_open() || connection.stream.is_flushed() {
+            return Fate::Close;
+        }
+        connection.phase = Phase::Idle;
+        connection.incoming = None;
+        connection.tail = None;
+        connection.finished = true;
+        let (exchange, tag) = (connection.exchange(self.token), connection.tag);
+        self.app.abandoned(self.context, exchange, tag);
+        self.rest(true)
+    }
+
+    /// All that is here of a held exchange was used as far as the app wants it.
+    pub(super) fn rest_held(&mut self) -> Fate {
+        if self.connection.can_take_body() && !self.connection.has_input() {
+            // The body the app waits for can no longer become complete.
+            return self.give_up_held();
+        }
+        self.go_on_held();
+        self.tell_closed()
+    }
+
     /// Calls the app back outside of serving input, and goes on from what it did.
     pub(super) fn call(
         &mut self,
@@ -285,17 +327,15 @@ impl<A: App> Visit<'_, A> {
         let written = self.write_out(&output);
         self.context.return_output(output);
         match stop {
+            Stop::Detach(tag) if !written => {
+                let exchange = self.connection.exchange(self.token);
+                self.app.abandoned(self.context, exchange, tag);
+                Fate::Close
+            }
             _ if !written => Fate::Close,
             Stop::Failed => Fate::Close,
             Stop::Detach(tag) => Fate::Detach(tag),
-            Stop::Held if self.connection.body_credit() > 0 && self.connection.is_at_end() => {
-                // The body the app waits for can no longer become complete.
-                Fate::Close
-            }
-            Stop::Held => {
-                self.go_on_held();
-                self.tell_closed()
-            }
+            Stop::Held => self.rest_held(),
             Stop::Partial | Stop::Full | Stop::Last | Stop::Reject(_) => self.rest(self.served),
         }
     }

@@ -55,7 +55,7 @@ impl<A: App> Visit<'_, A> {
                 return (used, stop);
             }
             if output.len() >= OUTPUT_BYTES_MAX {
-                if self.connection.stream.write(output).is_err() {
+                if !self.write_out(output) {
                     return (used, Stop::Failed);
                 }
                 output.clear();

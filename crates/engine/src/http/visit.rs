@@ -10,7 +10,6 @@
 //!
 //! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
 
-use super::exchange::Stop;
 use crate::app::{App, Event, ExchangeId};
 use crate::connection::{Connection, Peer, Phase, Taking};
 use crate::date::Start;
@@ -22,7 +21,7 @@ use std::time::Duration;
 /// How long a peer may take to read the last answer.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client that has sent nothing yet may take for its request when the server drains.
-const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether the connection lives on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,8 +46,11 @@ pub(super) struct Visit<'v, A> {
     pub(super) served: bool,
     /// Bytes that were read in this visit.
     pub(super) received: usize,
-    /// Output was written in this visit.
-    pub(super) wrote: bool,
+    /// Bytes that were written in this visit, queued ones among them.
+    pub(super) written: u64,
+    /// Output waits since before this visit, and the socket has taken nothing of it since: the
+    /// deadline that runs for it stays as it is, whatever else happens.
+    pub(super) stalled: bool,
     /// How much of an unfinished head was searched for its end.
     pub(super) scanned: usize,
 }
@@ -60,7 +62,7 @@ impl<A: App> Visit<'_, A> {
         if self.received > 0 {
             self.app.received(self.context, self.token, self.received);
         }
-        if self.wrote {
+        if self.written > 0 {
             self.app.written(self.context, self.token);
         }
         fate
@@ -128,9 +130,7 @@ impl<A: App> Visit<'_, A> {
         match self.connection.phase {
             Phase::Idle | Phase::Head | Phase::Body if self.connection.has_input() => self.read(),
             Phase::Idle | Phase::Head | Phase::Body | Phase::Writing => Fate::Keep,
-            Phase::Held if self.connection.body_credit() > 0 && self.connection.has_input() => {
-                self.read()
-            }
+            Phase::Held if self.connection.can_take_body() => self.read(),
             Phase::Held => self.tell_closed(),
             Phase::Lingering => self.discard(),
         }
@@ -142,7 +142,7 @@ impl<A: App> Visit<'_, A> {
         let fate = match self.fill(&mut input) {
             None => Fate::Close,
             // Nothing but the end of the stream, or not even that.
-            Some(0) if self.connection.phase == Phase::Held => self.end(Stop::Held, Vec::new()),
+            Some(0) if self.connection.phase == Phase::Held => self.rest_held(),
             Some(0) => self.rest(false),
             Some(filled) => self.serve(&input[..filled]),
         };
@@ -197,7 +197,9 @@ impl<A: App> Visit<'_, A> {
         let Ok(flushed) = connection.stream.flush() else {
             return Fate::Close;
         };
-        self.wrote |= unsent(&connection.stream) < before;
+        let taken = before - unsent(&connection.stream);
+        self.written += taken;
+        self.stalled &= taken == 0;
         if flushed == Flushed::More {
             self.context.again(self.token, Readiness::WRITABLE);
         }
@@ -207,14 +209,15 @@ impl<A: App> Visit<'_, A> {
                 let (exchange, tag) = self.exchange();
                 self.call(|context, app, reply| app.drained(context, exchange, tag, reply))
             }
-            // Answers to requests before the held one.
-            _ if is_held && !connection.outgoing.is_open() => self.tell_closed(),
+            // Answers to requests before the held one, whose deadline is the app's.
+            _ if is_held && !connection.outgoing.is_open() => self.advance(),
             Flushed::All => self.resume(),
             Flushed::Blocked | Flushed::More => {
-                if unsent(&connection.stream) < before {
+                if taken > 0 {
                     self.context.arm(self.token, self.limits.write_timeout);
                 }
-                Fate::Keep
+                // The same readiness may have brought a piece of a streamed body.
+                self.advance()
             }
         }
     }
@@ -229,7 +232,7 @@ impl<A: App> Visit<'_, A> {
         connection.peer = Peer::ClosedAndTold;
         let exchange = connection.exchange(self.token);
         if self.app.peer_closed(exchange, connection.tag) {
-            Fate::Close
+            self.give_up_held()
         } else {
             Fate::Keep
         }
@@ -269,7 +272,9 @@ impl<A> Visit<'_, A> {
 
     /// Output is left: waits for the socket to take it, or for its share of the next turn.
     pub(super) fn go_on_writing(&mut self) {
-        self.context.arm(self.token, self.limits.write_timeout);
+        if !self.stalled {
+            self.context.arm(self.token, self.limits.write_timeout);
+        }
         if self.connection.stream.flushed() == Flushed::More {
             self.context.again(self.token, Readiness::WRITABLE);
         }

@@ -198,3 +198,77 @@ fn a_large_last_answer_arrives_whole_before_the_end() {
     assert_eq!(fixture.end(&mut client), End::InOrder);
     assert_eq!(fixture.server.app.seen, ["GET /large"]);
 }
+
+/// Has a request held behind an answer that the socket refuses in part; `rest` ends the requests
+/// like it that are answered before. Returns how many those are.
+fn hold_behind_queue(fixture: &mut Fixture, client: &mut Client, hold: &str, rest: &str) -> usize {
+    fixture.server.app.large = vec![b'l'; 10_000].into();
+    for tag in 0.. {
+        fixture.send(client, get("/large") + hold);
+        let connection = fixture.server.app.held[tag].0.connection();
+        if fixture.server.http.queued_bytes(connection) > 0 {
+            return tag;
+        }
+        assert!(fixture.answer_hold(tag, "held"));
+        while fixture.server.http.queued_bytes(connection) > 0 {
+            client.receive_at_most(1);
+            fixture.turn();
+        }
+        fixture.send(client, rest);
+    }
+    unreachable!("the socket takes everything")
+}
+
+#[test]
+fn a_body_that_comes_with_the_room_for_an_answer_before_it_is_read() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.accept(Client::connect_narrow(fixture.address));
+    let upload = "POST /upload?grant=9 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n";
+    let before = hold_behind_queue(&mut fixture, &mut client, upload, "body");
+    // One readiness tells of both.
+    client.receive();
+    fixture.send(&mut client, "last");
+    for _ in 0..before {
+        assert_eq!(fixture.answer(&mut client).body.len(), 10_000);
+        assert_eq!(fixture.answer(&mut client).text(), "held");
+    }
+    assert_eq!(fixture.answer(&mut client).body.len(), 10_000);
+    assert_eq!(fixture.answer(&mut client).text(), "4 bytes");
+}
+
+#[test]
+fn a_hold_that_is_given_up_leaves_the_answers_before_it_alone() {
+    let mut fixture = Fixture::default();
+    fixture.server.app.gives_up = true;
+    let mut client = fixture.accept(Client::connect_narrow(fixture.address));
+    let before = hold_behind_queue(&mut fixture, &mut client, &get("/hold"), "");
+    client.finish_sending();
+    fixture.turn_until("the hold is given up", |server| {
+        server.app.abandoned == [before as u64]
+    });
+    for _ in 0..before {
+        assert_eq!(fixture.answer(&mut client).body.len(), 10_000);
+        assert_eq!(fixture.answer(&mut client).text(), "held");
+    }
+    assert_eq!(fixture.answer(&mut client).body.len(), 10_000);
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    assert!(client.received.is_empty());
+    assert_eq!(fixture.server.app.abandoned.len(), 1);
+}
+
+#[test]
+fn a_bound_below_what_one_callback_writes_holds_nobody_up() {
+    let limits = Limits {
+        output_bytes_max: 10,
+        ..Limits::default()
+    };
+    let mut fixture = Fixture::new(limits);
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/stream"));
+    // The socket takes it all, so nobody would tell of room.
+    fixture.reply(0, |reply| {
+        for _ in 0..100 {
+            reply.write(b"a piece").unwrap();
+        }
+    });
+}

@@ -209,3 +209,69 @@ fn a_last_answer_is_not_waited_for_without_end() {
     client.receive();
     assert_eq!(client.take_answer("GET").unwrap().status, 400);
 }
+
+#[test]
+fn a_stream_that_nobody_reads_ends_however_often_the_app_writes() {
+    let mut fixture = Fixture::new(Limits {
+        write_timeout: TIMEOUT,
+        ..limits()
+    });
+    // By writing, by a longer hold, by a shorter one, and by one without end.
+    for (tag, timeout) in [None, Some(LONG), Some(TIMEOUT / 10), None]
+        .into_iter()
+        .enumerate()
+    {
+        let mut client = fixture.accept(Client::connect_narrow(fixture.address));
+        fixture.send(&mut client, get("/stream"));
+        let begun = Instant::now();
+        fixture.reply(tag, |reply| reply.write(&vec![b'x'; 8_000_000]).unwrap());
+        let exchange = fixture.server.app.held[tag].0;
+        while fixture.server.http.is_held(exchange) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{timeout:?}");
+            // It is full, and stays so.
+            assert!(
+                fixture
+                    .reply(tag, |reply| reply.write(b"heartbeat"))
+                    .is_err()
+            );
+            if tag > 0 {
+                let context = fixture.event_loop.context();
+                let http = &mut fixture.server.http;
+                assert!(http.hold(context, exchange, tag as u64, timeout));
+            }
+            fixture.turn_for(TIMEOUT / 10);
+        }
+        assert!(begun.elapsed() >= TIMEOUT, "{timeout:?}");
+        assert_eq!(fixture.server.app.count(Event::WriteTimeout), tag + 1);
+        assert_eq!(fixture.server.app.abandoned.len(), tag + 1);
+    }
+}
+
+#[test]
+fn a_body_that_is_granted_later_has_its_deadline() {
+    let mut fixture = Fixture::new(Limits {
+        body_timeout: TIMEOUT,
+        ..limits()
+    });
+    let mut client = fixture.connect();
+    let upload = "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n";
+    fixture.send(&mut client, upload);
+    fixture.reply(0, |reply| reply.grant(4));
+    assert_eq!(fixture.answer(&mut client).status, 408);
+    assert_eq!(fixture.server.app.abandoned, [0]);
+
+    // All that ever comes is here already, and it is not enough.
+    let mut client = fixture.connect();
+    client.send((upload.to_owned() + "ab").as_bytes());
+    client.finish_sending();
+    fixture.turn();
+    fixture.reply(1, |reply| reply.grant(2));
+    fixture.turn();
+    let begun = Instant::now();
+    let exchange = fixture.server.app.held[1].0;
+    if fixture.server.http.is_held(exchange) {
+        fixture.reply(1, |reply| reply.grant(2));
+    }
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    assert!(begun.elapsed() < TIMEOUT);
+}

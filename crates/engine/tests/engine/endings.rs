@@ -253,3 +253,36 @@ fn a_drain_serves_who_has_connected_already() {
         "nobody listens"
     );
 }
+
+#[test]
+fn a_client_that_fails_while_it_is_written_to_is_told_of_once() {
+    let mut fixture = Fixture::default();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/stream"));
+    client.reset();
+    let exchange = fixture.server.app.held[0].0;
+    fixture.reply(0, |reply| reply.write(b"for nobody").unwrap());
+    fixture.reply(0, |reply| reply.write(b"for nobody").unwrap());
+    fixture.turn();
+    assert!(!fixture.server.http.is_held(exchange));
+    assert_eq!(fixture.server.app.abandoned, [0]);
+    assert_eq!(fixture.connections_left(), 0);
+}
+
+#[test]
+fn a_connection_ends_behind_an_answer_that_is_read_differently() {
+    let switching = "HTTP/1.1 101 Switching Protocols";
+    for (request, start) in [
+        ("/status?is=101", switching),
+        ("/absent", "HTTP/1.1 200 OK"),
+    ] {
+        let mut fixture = Fixture::default();
+        let mut client = fixture.connect();
+        fixture.send(&mut client, get(request) + &get("/smuggled"));
+        client.finish_sending();
+        assert_eq!(fixture.end(&mut client), End::InOrder);
+        let received = String::from_utf8_lossy(&client.received).into_owned();
+        assert!(received.starts_with(start), "{received}");
+        assert_eq!(fixture.server.app.seen, [format!("GET {request}")]);
+    }
+}

@@ -7,6 +7,7 @@ mod backpressure;
 mod deadlines;
 mod endings;
 mod holds;
+mod lifecycle;
 mod limits;
 mod pipelining;
 mod refused;

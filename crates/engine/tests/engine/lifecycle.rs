@@ -1,0 +1,282 @@
+//! Connections of all sorts of clients and an app that does all it may, as chance will have it.
+//!
+//! What must hold whatever happens: answers come in order and well-framed, with the bytes the app
+//! gave; every exchange comes to one end that the app is told of; nobody is left when the clients
+//! have gone; and a loop that nothing happens to rests.
+
+mod client;
+mod model;
+mod random;
+
+use client::Client;
+use dwell_engine::{Http, Kinds, Limits};
+use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use model::{Model, State};
+use random::Random;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+const KINDS: Kinds = Kinds {
+    listener: 1,
+    connection: 2,
+};
+/// For what must happen, on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Rounds in which everything a client can still bring about has happened.
+const ROUNDS_MAX: usize = 20_000;
+
+struct Server {
+    http: Http,
+    app: Model,
+    /// How often a connection was looked at.
+    visits: usize,
+}
+
+impl Driver for Server {
+    type Message = ();
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        self.visits += 1;
+        self.http.ready(context, token, readiness, &mut self.app);
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        self.visits += 1;
+        self.http.expired(context, token, &mut self.app);
+    }
+
+    fn message(&mut self, _: &mut Context, (): ()) {}
+}
+
+/// A server, its clients, and the chance that drives them.
+struct World {
+    event_loop: EventLoop<()>,
+    server: Server,
+    clients: Vec<Client>,
+    random: Random,
+}
+
+fn limits(random: &mut Random, timeout: Duration) -> Limits {
+    Limits {
+        requests_per_connection_max: random.of(&[3, 1000]),
+        unread_body_bytes_max: random.of(&[0, 500, 100_000]),
+        output_bytes_max: random.of(&[0, 1000, 100_000]),
+        header_timeout: timeout,
+        body_timeout: timeout,
+        idle_timeout: timeout,
+        write_timeout: timeout,
+        ..Limits::default()
+    }
+}
+
+impl World {
+    fn new(seed: u64, clients: usize, timeout: Duration) -> Self {
+        let mut random = Random::new(seed);
+        let mut event_loop = EventLoop::new().unwrap();
+        let mut server = Server {
+            http: Http::new(KINDS, limits(&mut random, timeout)),
+            app: Model::new(!seed),
+            visits: 0,
+        };
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut group = bind_group(any, 1, ListenOptions::default()).unwrap();
+        let listening = server.http.listen(event_loop.context(), group.remove(0));
+        let address = listening.unwrap().unwrap();
+        let clients = (0..clients).map(|client| Client::new(&mut random, address, client));
+        let mut clients: Vec<_> = clients.collect();
+        let planned = clients
+            .iter_mut()
+            .map(|client| std::mem::take(&mut client.planned));
+        server.app.planned = planned.collect();
+        Self {
+            event_loop,
+            server,
+            clients,
+            random,
+        }
+    }
+
+    fn turn(&mut self) {
+        let timeout = Some(Duration::ZERO);
+        self.event_loop.turn(&mut self.server, timeout).unwrap();
+    }
+
+    /// Something happens, or nothing.
+    fn step(&mut self) {
+        for client in &mut self.clients {
+            client.step(&mut self.random);
+        }
+        if self.random.once_in(3) {
+            self.act();
+        }
+        if self.random.once_in(60) {
+            let context = self.event_loop.context();
+            self.server.http.drain(context, &mut self.server.app);
+        }
+        self.turn();
+    }
+
+    /// The app does something by itself.
+    fn act(&mut self) {
+        let held = self.server.app.held();
+        if held.is_empty() {
+            return;
+        }
+        let index = self.random.of(&held);
+        let Server { http, app, .. } = &mut self.server;
+        let context = self.event_loop.context();
+        let exchange = app.exchanges[index].id;
+        assert!(http.is_held(exchange), "what was not ended is held");
+        match self.random.below(20) {
+            0 => assert!(http.abort(context, exchange)),
+            1 => drop(http.detach(context, exchange).unwrap()),
+            2 => drop(http.close_connection(context, exchange.connection())),
+            3 | 4 => {
+                let (tag, timeout) = (app.tag(index), app.timeout());
+                assert!(http.hold(context, exchange, tag, timeout));
+                app.exchanges[index].state = State::Held(tag);
+                return;
+            }
+            _ => return self.play(index),
+        }
+        app.exchanges[index].state = State::Over;
+        app.exchanges[index].is_broken = true;
+        if !http.contains(exchange.connection()) {
+            app.gone(exchange.connection());
+        }
+    }
+
+    /// The app writes to a held exchange.
+    fn play(&mut self, index: usize) {
+        let Server { http, app, .. } = &mut self.server;
+        let context = self.event_loop.context();
+        let exchange = app.exchanges[index].id;
+        let is_over = http.with_reply(context, exchange, |reply| {
+            app.play(index, reply);
+            reply.is_sent() && !reply.is_open()
+        });
+        let is_over = is_over.expect("the exchange is held");
+        assert_eq!(
+            http.is_held(exchange),
+            !is_over,
+            "held until it is answered"
+        );
+        if is_over {
+            app.exchanges[index].state = State::Over;
+        }
+        if !http.contains(exchange.connection()) {
+            app.gone(exchange.connection());
+        }
+    }
+
+    /// Everything that is asked is answered, until nothing happens any more.
+    fn settle(&mut self) {
+        self.server.app.resolves = true;
+        let mut quiet = 0;
+        for _ in 0..ROUNDS_MAX {
+            let before = (self.server.visits, self.server.app.exchanges.len());
+            for index in self.server.app.held() {
+                self.play(index);
+            }
+            self.turn();
+            let mut has_moved = false;
+            for client in &mut self.clients {
+                has_moved |= client.go_on();
+            }
+            let after = (self.server.visits, self.server.app.exchanges.len());
+            quiet = if has_moved || before != after {
+                0
+            } else {
+                quiet + 1
+            };
+            if quiet == 5 {
+                return;
+            }
+        }
+        panic!("the loop does not come to rest");
+    }
+
+    fn check(&self, is_settled: bool) {
+        for (number, client) in self.clients.iter().enumerate() {
+            let app = &self.server.app;
+            client.check(&app.planned[number], &app.of_client(number), is_settled);
+        }
+    }
+
+    /// All clients go; nothing of them may be left.
+    fn leave(&mut self) {
+        for client in &mut self.clients {
+            client.leave(&mut self.random);
+        }
+        self.server.app.resolves = true;
+        for _ in 0..ROUNDS_MAX {
+            let Server { http, app, .. } = &mut self.server;
+            if http.connections() == 0 {
+                break;
+            }
+            for index in app.held() {
+                let (context, id) = (self.event_loop.context(), app.exchanges[index].id);
+                let tag = app.tag(index);
+                app.exchanges[index].state = State::Held(tag);
+                assert!(http.hold(context, id, tag, None));
+                app.exchanges[index].granted = 1 << 41;
+                http.grant(context, id, 1 << 40);
+            }
+            self.turn();
+        }
+        self.nobody_is_left();
+    }
+
+    fn nobody_is_left(&mut self) {
+        assert_eq!(self.server.http.connections(), 0);
+        assert_eq!(self.event_loop.context().armed(), 0);
+        let app = &self.server.app;
+        assert!(
+            app.exchanges
+                .iter()
+                .all(|exchange| exchange.state == State::Over)
+        );
+        assert!(app.open.is_empty(), "the app was told of each end");
+    }
+}
+
+#[test]
+fn whatever_happens_exchanges_come_to_one_end() {
+    for seed in 0..400 {
+        // Shown where it fails.
+        println!("seed {seed}");
+        let mut world = World::new(seed, 3, PATIENCE);
+        for _ in 0..world.random.below(150) {
+            world.step();
+        }
+        world.check(false);
+        if !world.random.once_in(3) {
+            world.settle();
+            world.check(true);
+        }
+        world.leave();
+    }
+}
+
+#[test]
+fn clients_that_stall_anywhere_are_let_go() {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let mut world = World::new(seed, 60, Duration::from_millis(30));
+        world.server.app.is_timed = true;
+        for _ in 0..world.random.below(60) {
+            world.step();
+        }
+        let begun = Instant::now();
+        while world.server.http.connections() > 0 {
+            let left = PATIENCE.saturating_sub(begun.elapsed());
+            assert!(!left.is_zero(), "a deadline is missing");
+            world
+                .event_loop
+                .turn(&mut world.server, Some(left))
+                .unwrap();
+        }
+        world.check(false);
+        world.nobody_is_left();
+    }
+}
