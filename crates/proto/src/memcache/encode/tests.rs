@@ -205,3 +205,36 @@ proptest! {
         prop_assert_eq!(read, Reply::Value { key: &name, flags, cas_unique, value: &value });
     }
 }
+
+#[test]
+fn request_lines_with_arguments() {
+    let a = key(b"a");
+    assert_eq!(line(|out| request::gats(out, 5, [a])), "gats 5 a\r\n");
+    assert_eq!(line(|out| request::stats(out, None)), "stats\r\n");
+    let items = Some(key(b"items"));
+    assert_eq!(line(|out| request::stats(out, items)), "stats items\r\n");
+    assert_eq!(
+        line(|out| request::flush_all_after(out, 30)),
+        "flush_all 30\r\n"
+    );
+    let meta = line(|out| {
+        MetaLine::arithmetic(out, a)
+            .mode(b'D')
+            .flag_if(b'v', true)
+            .flag_if(b'q', false)
+            .number_if(b'J', Some(7))
+            .number_if(b'N', None::<i64>)
+            .end();
+    });
+    assert_eq!(meta, "ma a MD v J7\r\n");
+}
+
+#[test]
+fn a_key_that_does_not_fit_in_base64_leaves_nothing_behind() {
+    let mut out = b"before".to_vec();
+    assert_eq!(request::base64_key(&mut out, b""), Err(KeyError::Empty));
+    let long = request::base64_key(&mut out, &[0; 188]);
+    assert_eq!(long, Err(KeyError::TooLong { length: 252 }));
+    assert!(MetaLine::get_binary(&mut out, &[0; 188]).is_err());
+    assert_eq!(out, b"before");
+}
