@@ -138,10 +138,12 @@ fmt-check:
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy -p dwell-engine --all-features --all-targets --locked -- -D warnings
 
 test-rust:
 	$(CARGO) test --workspace --locked
 	$(CARGO) test --locked -p dwell-memcache --all-features
+	$(CARGO) test --locked -p dwell-engine --all-features
 
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet

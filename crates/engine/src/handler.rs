@@ -3,6 +3,7 @@
 //! | a handler that | is |
 //! |---|---|
 //! | answers at once | any `Fn(&Request, &mut Exchange)`: runs on the loop, gets whole bodies |
+//! | reads bodies as they come | the same, in [`streamed`] |
 //! | blocks | [`blocking`]: runs on the worker pool, gets an owned request and reads its body |
 //! | answers later | any of them, by [`Exchange::responder`], from any thread |
 //! | is a closure over `http` types | `inline` and `pooled` in `handler::http` (feature `http`) |
@@ -17,6 +18,7 @@ mod exchange;
 pub mod http;
 mod request;
 mod responder;
+mod streamed;
 mod takeover;
 #[cfg(feature = "tower")]
 pub mod tower;
@@ -29,6 +31,7 @@ pub use body::{BodyError, RequestBody};
 pub use exchange::{Exchange, PoolFull};
 pub use request::OwnedRequest;
 pub use responder::{Gone, Responder};
+pub use streamed::{Streamed, streamed};
 pub use takeover::{StreamHandler, StreamSender};
 pub use web_socket::{WebSocketHandler, WebSocketSender};
 pub use writer::{BodyWriter, TryWriteError};

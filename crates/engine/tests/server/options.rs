@@ -1,9 +1,7 @@
 //! Each option does what its name says.
 
 use crate::support::{Client, End, get, post, serve, until};
-use dwell_engine::handler::{
-    Answer, BodyMode, Exchange, Handler, OwnedRequest, Responder, blocking,
-};
+use dwell_engine::handler::{Answer, Exchange, OwnedRequest, Responder, blocking, streamed};
 use dwell_engine::{Request, Server, ServerError};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,17 +16,9 @@ fn hello(request: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
     exchange.answer(Answer::text(200, format!("{} bytes", request.body.len())));
 }
 
-/// Waits for nothing of the body.
-struct Unread;
-
-impl Handler for Unread {
-    fn body(&self, _: &dwell_proto::http1::RequestHead<'_, '_>) -> BodyMode {
-        BodyMode::Stream
-    }
-
-    fn handle(&self, _: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
-        exchange.answer(Answer::text(200, "unread"));
-    }
+/// Wants nothing of the body.
+fn unread(_: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
+    exchange.answer(Answer::text(200, "unread"));
 }
 
 #[test]
@@ -210,7 +200,7 @@ fn a_connection_ends_after_so_many_requests() {
 
 #[test]
 fn an_unread_body_is_drained_up_to_its_bound() {
-    let running = serve(|options| options.unread_body_bytes(1000), Unread);
+    let running = serve(|options| options.unread_body_bytes(1000), streamed(unread));
     let mut client = Client::connect(&running);
     for _ in 0..2 {
         let answer = client.send(post("/", 1000)).send(vec![b'x'; 1000]).answer();
