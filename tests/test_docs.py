@@ -23,7 +23,13 @@ from support.dwell import BINARY, ROOT
 from support.process import Process
 
 PAGES = ["README.md", "docs/semantics.md"]
-LINKED = [*PAGES, "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/configuration.md"]
+LINKED = [
+    *PAGES,
+    "docs/embedded-store.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/configuration.md",
+]
 
 LISTEN, ADMIN, STORE, MEMCACHED, APP = "8080", "9090", "11211", "11311", "14002"
 PORT = re.compile(rf"\b(?:{LISTEN}|{ADMIN}|{STORE}|{MEMCACHED}|{APP})\b")

@@ -36,6 +36,7 @@ const LAYERS: &[Layer] = &[
             "hashbrown",
             "itoa",
             "memchr",
+            "triomphe",
             "xxhash-rust",
         ]),
     },

@@ -141,10 +141,10 @@ fn a_value_too_large_is_refused_before_it_comes() {
         Progress::Request(_)
     ));
     let larger = frame(0x01, &[0; 8], b"k", &vec![0; largest + 1]);
-    let decoded = decoder.decode(&larger[..HEADER_BYTES + 9]);
-    assert_eq!(decoded.consumed, HEADER_BYTES + 9);
+    let front = decoder.decode(&larger[..HEADER_BYTES + 9]);
+    assert_eq!(front.consumed, HEADER_BYTES + 9);
     assert!(matches!(
-        decoded.progress,
+        front.progress,
         Progress::TooLarge {
             key: b"k",
             deletes_old: true,
@@ -189,13 +189,13 @@ fn a_reply_is_laid_out_as_the_protocol_says() {
 fn decode_all(decoder: &mut RequestDecoder, input: &[u8], into: &mut Vec<String>) -> usize {
     let mut used = 0;
     loop {
-        let decoded = decoder.decode(&input[used..]);
-        used += decoded.consumed;
-        match decoded.progress {
+        let front = decoder.decode(&input[used..]);
+        used += front.consumed;
+        match front.progress {
             Progress::Incomplete { .. } => return used,
             progress => into.push(format!("{progress:?}")),
         }
-        if decoded.progress == Progress::Close {
+        if front.progress == Progress::Close {
             return used;
         }
     }
