@@ -191,10 +191,14 @@ impl Channel {
         let mut orders = orders.into_iter();
         let mut work = Work::Open;
         let mut refused = None;
+        let mut again = false;
         for order in orders.by_ref() {
             match carry_out(order, reply) {
                 Carried::On => {}
                 Carried::Refused(piece) => {
+                    // What fills the queue is not with the socket yet, which therefore will not
+                    // tell when it is gone.
+                    again = reply.stream.is_flushed();
                     refused = Some(Order::Write(piece));
                     break;
                 }
@@ -205,6 +209,9 @@ impl Channel {
             }
         }
         self.settle(refused.into_iter().chain(orders).collect(), reply);
+        if again {
+            self.ask();
+        }
         work
     }
 

@@ -228,9 +228,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Threads of the worker pool, which start as they are needed. Default 4 a core.
+    /// Threads of the worker pool, which start as they are needed. Default 4 a core; at least one.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers;
+        self.workers = workers.max(1);
         self
     }
 

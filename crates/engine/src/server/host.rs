@@ -191,6 +191,16 @@ impl Host {
     }
 }
 
+/// Whoever waits for a loop that ends, in whatever way, is told.
+impl Drop for Host {
+    fn drop(&mut self) {
+        let held: Vec<_> = self.held.tokens().collect();
+        for token in held {
+            self.end(token);
+        }
+    }
+}
+
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Host")

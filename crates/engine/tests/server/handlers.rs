@@ -274,6 +274,23 @@ fn the_smallest_queue_loses_no_wake_up() {
 }
 
 #[test]
+fn a_small_queue_that_answers_before_have_filled_is_no_end() {
+    let handler = |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        if request.head.path == "/before" {
+            return exchange.answer(Answer::text(200, vec![b'b'; 5000]));
+        }
+        let mut writer = exchange.responder().stream(Answer::new(200), None).unwrap();
+        writer.try_write("behind it").unwrap();
+        writer.finish(Vec::new()).unwrap();
+    };
+    let running = serve(|options| options.output_bytes(1000), handler);
+    let mut client = Client::connect(&running);
+    client.send(get("/before") + &get("/"));
+    assert_eq!(client.answer().body.len(), 5000);
+    assert_eq!(client.answer().text(), "behind it");
+}
+
+#[test]
 fn an_announced_size_is_kept_to() {
     let (told, heard) = channel();
     let told = Mutex::new(told);
