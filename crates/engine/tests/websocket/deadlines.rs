@@ -18,15 +18,12 @@ fn pinging() -> WebSocketOptions {
 #[test]
 fn a_silent_peer_is_pinged_and_lives_as_long_as_it_answers() {
     let mut fixture = Fixture::new(Answer::Nothing, pinging());
+    let mut begun = Instant::now();
     let (mut peer, token) = fixture.peer("/");
     for _ in 0..3 {
-        let begun = Instant::now();
         assert_eq!(fixture.receive(&mut peer, 2), PING);
-        assert!(
-            begun.elapsed() >= Duration::from_millis(45),
-            "{:?}",
-            begun.elapsed()
-        );
+        assert!(begun.elapsed() >= Duration::from_millis(50));
+        begun = Instant::now();
         peer.write_all(&frame(Opcode::Pong, true, b"")).unwrap();
     }
     assert!(fixture.server.sockets.contains(token));
@@ -37,15 +34,11 @@ fn a_silent_peer_is_pinged_and_lives_as_long_as_it_answers() {
 #[test]
 fn a_peer_that_does_not_answer_is_given_up() {
     let mut fixture = Fixture::new(Answer::Nothing, pinging());
-    let (mut peer, _) = fixture.peer("/");
     let begun = Instant::now();
+    let (mut peer, _) = fixture.peer("/");
     let end = fixture.until_end();
     assert_eq!((end.cause, end.code), (EndCause::PongTimeout, 1006));
-    assert!(
-        begun.elapsed() >= Duration::from_millis(95),
-        "{:?}",
-        begun.elapsed()
-    );
+    assert!(begun.elapsed() >= Duration::from_millis(100));
     assert_eq!(fixture.receive_all(&mut peer), PING);
 }
 
@@ -80,8 +73,8 @@ fn a_peer_that_sends_no_messages_is_closed_where_that_is_wanted() {
         ..WebSocketOptions::default()
     };
     let mut fixture = Fixture::new(Answer::Nothing, options);
-    let (mut peer, token) = fixture.peer("/");
     let begun = Instant::now();
+    let (mut peer, token) = fixture.peer("/");
     let pong = frame(Opcode::Pong, true, b"");
     // Pongs keep nothing open: the close comes all the same.
     let received = loop {
