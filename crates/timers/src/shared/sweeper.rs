@@ -183,7 +183,7 @@ impl Drop for Alive {
         let mut state = lock();
         if state.generation == self.generation {
             state.is_alive = false;
-            PUBLISHED.stop();
+            state.stop_tick();
         }
     }
 }
@@ -210,7 +210,7 @@ impl State {
     pub(super) fn forget_thread(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         self.is_alive = false;
-        PUBLISHED.stop();
+        self.stop_tick();
     }
 
     /// Publishes the tick, fires what is due, and parks if nothing is armed.
@@ -224,10 +224,19 @@ impl State {
         if self.sweep.is_empty() {
             self.empty_turns += 1;
             if self.empty_turns >= PARKED_AFTER_TURNS {
-                self.park(now);
+                self.park();
             }
         } else {
             self.empty_turns = 0;
+        }
+    }
+
+    /// Stops the tick. Whoever has counted from it when it was long over waits longer for that.
+    fn stop_tick(&mut self) {
+        if !PUBLISHED.is_stopped() {
+            let last = PUBLISHED.last_tick();
+            PUBLISHED.stop();
+            self.note_gap(last);
         }
     }
 
@@ -285,9 +294,8 @@ impl State {
     }
 
     /// Stops the tick, unless a timer came in meanwhile.
-    fn park(&mut self, now: u32) {
-        PUBLISHED.stop();
-        self.note_gap(now);
+    fn park(&mut self) {
+        self.stop_tick();
         if !inbox::are_empty() {
             PUBLISHED.publish(clock::tick_of(clock::now_ns()));
         }
@@ -319,3 +327,60 @@ const WATCHED_EVERY: usize = 64;
 const STUCK_TICKS: u32 = 2 * TICKS_PER_SECOND;
 const STUCK_MS: u32 = 1000;
 const TICKS_PER_SECOND: u32 = (1000 / TICK.as_millis()) as u32;
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::timeout;
+    use std::future::pending;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake};
+    use std::thread::{self, Thread};
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the sweeper's clock is the real one"
+    )]
+    fn a_timer_counted_from_a_stale_tick_is_not_early_when_the_sweeper_is_lost() {
+        const LENGTH: Duration = Duration::from_millis(40);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        // The sweeper runs.
+        let mut first = pin!(timeout(LENGTH, pending::<()>()));
+        assert!(first.as_mut().poll(&mut context).is_pending());
+
+        // As long as the state is locked, nobody replaces the tick.
+        let mut state = lock();
+        let stale = PUBLISHED.last_tick();
+        while clock::tick_of(clock::now_ns()).wrapping_sub(stale) < 8 {
+            thread::sleep(TICK);
+        }
+        let start = clock::now_ns();
+        let mut armed = pin!(timeout(LENGTH, pending::<()>()));
+        assert!(armed.as_mut().poll(&mut context).is_pending());
+        assert_eq!(
+            PUBLISHED.tick(),
+            Some(stale),
+            "it was counted from the stale tick"
+        );
+        state.forget_thread();
+        drop(state);
+
+        // The next poll starts another.
+        while armed.as_mut().poll(&mut context) == Poll::Pending {
+            thread::park_timeout(TICK);
+        }
+        let passed = Duration::from_nanos(clock::now_ns() - start);
+        assert!(passed >= LENGTH, "fired after {passed:?}");
+    }
+}
