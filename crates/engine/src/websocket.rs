@@ -192,6 +192,21 @@ impl WebSockets {
     /// Shape: encoded once, and compressed once for all who have agreed on the same window; slow
     /// ones hold no copy of it. [`WebSocketOptions::overflow`] says what becomes of those that
     /// have no room.
+    ///
+    /// ```
+    /// use dwell_engine::websocket::{
+    ///     Broadcast, Delivered, MessageKind, WebSocketOptions, WebSockets,
+    /// };
+    /// use dwell_evloop::EventLoop;
+    ///
+    /// let mut event_loop = EventLoop::<()>::new()?;
+    /// let mut sockets = WebSockets::new(3, WebSocketOptions::default());
+    /// let everybody: Vec<_> = sockets.tokens().collect();
+    /// let news = Broadcast::new(MessageKind::Text, b"news");
+    /// let delivered = sockets.broadcast(event_loop.context(), everybody, &news);
+    /// assert_eq!(delivered, Delivered::default(), "nobody is here yet");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn broadcast(
         &mut self,
         context: &mut Context,

@@ -11,6 +11,31 @@ use std::io;
 /// Shape: every connection that [`WebSockets::adopt`](super::WebSockets::adopt) took ends in
 /// exactly one [`closed`](Self::closed). Nothing is handed over while output is full, so an answer
 /// to what was handed over always finds room.
+///
+/// ```
+/// use dwell_engine::websocket::{Message, WebSocketApp, WebSocketEnd, WebSocketRef};
+/// use dwell_evloop::{Context, Token};
+///
+/// /// Sends every message back.
+/// struct Echo;
+///
+/// impl WebSocketApp for Echo {
+///     fn message(
+///         &mut self,
+///         _: &mut Context,
+///         socket: &mut WebSocketRef<'_>,
+///         message: Message<'_>,
+///     ) {
+///         if socket.send(message.kind, &message.payload).is_err() {
+///             socket.abort();
+///         }
+///     }
+///
+///     fn closed(&mut self, _: &mut Context, _: Token, _: u64, end: WebSocketEnd<'_>) {
+///         assert!(end.is_clean || end.code == 1006);
+///     }
+/// }
+/// ```
 pub trait WebSocketApp {
     /// A whole message came.
     ///

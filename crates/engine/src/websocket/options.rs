@@ -4,6 +4,19 @@ use dwell_proto::websocket::{CloseCode, DeflateOptions, MessageLimits};
 use std::time::Duration;
 
 /// Bounds of a [`WebSockets`](super::WebSockets) component; each size has a finite default.
+///
+/// ```
+/// use dwell_engine::websocket::{CloseCode, MessageLimits, Overflow, WebSocketOptions};
+/// use std::time::Duration;
+///
+/// let options = WebSocketOptions {
+///     messages: MessageLimits { message_bytes_max: 64 * 1024, ..MessageLimits::default() },
+///     overflow: Overflow::Close(CloseCode::TRY_AGAIN_LATER),
+///     idle_timeout: Some(Duration::from_secs(600)),
+///     ..WebSocketOptions::default()
+/// };
+/// assert_eq!(options.ping_interval, Some(Duration::from_secs(30)));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct WebSocketOptions {
     /// Connections held at once; more are refused to [`adopt`](super::WebSockets::adopt). Default
