@@ -92,7 +92,7 @@ fuzz-smoke: install-rust ## a short run of every fuzz target
 	fuzz/smoke.sh
 
 .PHONY: autobahn
-autobahn: install-rust ## every case of the Autobahn WebSocket test suite, 25 minutes; needs CPython 2.7
+autobahn: install-rust ## every case of the Autobahn WebSocket test suite, 10 minutes or more; needs CPython 2.7
 	tests/autobahn/install $(TARGET_DIR)/autobahn
 	$(CARGO) build --locked --release -p dwell-engine --example websocket_echo
 	python3 tests/autobahn/run.py --suite $(TARGET_DIR)/autobahn \
