@@ -188,10 +188,6 @@ impl App for Script {
         self.detached.push((tag, detached));
     }
 
-    #[expect(
-        clippy::too_many_lines,
-        reason = "an arm for each target that is asked for"
-    )]
     fn request(
         &mut self,
         _: &mut Context,
