@@ -146,7 +146,7 @@ impl Http {
     /// Closes the connection of a held exchange at once, whatever was queued for it; false when it
     /// is gone already. The app is not told.
     pub fn abort(&mut self, context: &mut Context, exchange: ExchangeId) -> bool {
-        self.is_held(exchange) && self.forget(context, exchange.token).is_some()
+        self.is_held(exchange) && self.abort_connection(context, exchange.token)
     }
 
     /// Whether the answer to `exchange` is still owed and waited for.
@@ -242,12 +242,15 @@ impl Http {
         if let Some(tag) = tag {
             let detached = unregistered(context, connection.detach());
             app.detached(context, exchange, tag, detached);
-        } else if connection.phase == Phase::Held {
+            return;
+        }
+        if connection.outgoing.ends_with_connection() {
+            connection.stream.reset_on_drop();
+        }
+        if connection.phase == Phase::Held {
             app.abandoned(context, exchange, connection.tag);
         }
-        if tag.is_none() {
-            app.closed(context, token);
-        }
+        app.closed(context, token);
     }
 
     fn forget(&mut self, context: &mut Context, token: Token) -> Option<Connection> {

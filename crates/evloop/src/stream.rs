@@ -259,6 +259,14 @@ impl Stream {
         self.socket.shutdown_write()
     }
 
+    /// From now on, dropping it resets the connection: what is still on its way is thrown away, and
+    /// the peer reads an error where it would read the end of the stream. (A unix stream has no
+    /// reset, its peer reads the end.)
+    pub fn reset_on_drop(&self) {
+        // Refused only for a socket that has failed, whose peer has been told already.
+        let _ = self.socket.reset_on_drop();
+    }
+
     /// Turns it into a socket of the standard library whose calls wait, for a thread of its own.
     ///
     /// Shape: what is queued is written first, which waits for the peer too. It must be registered

@@ -61,9 +61,13 @@ impl Http {
         true
     }
 
-    /// Closes a connection at once, whatever was queued for it; false where it was gone. The app
+    /// Resets a connection at once, whatever was queued for it; false where it was gone. The app
     /// is not told.
     pub fn abort_connection(&mut self, context: &mut Context, connection: Token) -> bool {
-        self.forget(context, connection).is_some()
+        let connection = self.forget(context, connection);
+        if let Some(connection) = &connection {
+            connection.stream.reset_on_drop();
+        }
+        connection.is_some()
     }
 }

@@ -25,6 +25,11 @@ impl Outgoing {
         !matches!(self, Self::None)
     }
 
+    /// Whether its client would take the end of the connection for the end of the answer.
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        matches!(self, Self::UntilClose | Self::Raw(_))
+    }
+
     /// Appends what comes before a piece of `length` bytes, and counts it.
     pub(super) fn before(&mut self, length: usize, output: &mut Vec<u8>) {
         match self {

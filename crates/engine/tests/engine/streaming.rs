@@ -359,6 +359,29 @@ fn an_old_client_reads_a_streaming_answer_until_the_connection_closes() {
 }
 
 #[test]
+fn an_answer_that_is_cut_off_does_not_look_whole() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    server.send(&mut client, "GET /stream?ms=30&then=close HTTP/1.0\r\n\r\n");
+    head(&mut server, &mut client);
+    server.reply(0, |reply| reply.write(b"half of").unwrap());
+    assert_eq!(server.end(&mut client), End::Reset);
+
+    let mut client = server.connect();
+    server.send(&mut client, get("/hold"));
+    let exchange = server.server.app.held[1].0;
+    let context = server.event_loop.context();
+    assert!(server.server.http.abort(context, exchange));
+    assert_eq!(server.end(&mut client), End::Reset);
+    assert!(
+        !server
+            .server
+            .http
+            .abort(server.event_loop.context(), exchange)
+    );
+}
+
+#[test]
 fn a_streaming_answer_to_head_has_a_head_only() {
     let mut server = Fixture::default();
     let mut client = server.connect();

@@ -3,9 +3,11 @@
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use socket2::SockRef;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 /// A non-blocking socket of either family.
 #[derive(Debug)]
@@ -36,6 +38,13 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => (&*socket).write_vectored(slices),
             Socket::Unix(socket) => (&*socket).write_vectored(slices),
+        }
+    }
+
+    pub(super) fn reset_on_drop(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => SockRef::from(socket).set_linger(Some(Duration::ZERO)),
+            Socket::Unix(_) => Ok(()),
         }
     }
 
