@@ -6,7 +6,9 @@ mod visit;
 use crate::Detached;
 use connection::{Connection, State};
 pub use connection::{StreamEnd, StreamRef};
-use dwell_evloop::{Accepted, Context, INPUT_BYTES, Listener, Readiness, Slab, Stream, Token};
+use dwell_evloop::{
+    Accepted, Context, Flushed, INPUT_BYTES, Listener, Readiness, Slab, Stream, Token,
+};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -255,7 +257,8 @@ impl Streams {
     }
 
     /// Takes over a connected stream that is registered with no loop, and the bytes that were
-    /// read from it but not used; those are handed to [`StreamApp::data`] in the next turn.
+    /// read from it but not used; those are handed to [`StreamApp::data`] in the next turn. What
+    /// is queued on it goes out first.
     ///
     /// # Errors
     /// When the loop cannot register it, or there are too many streams.
@@ -271,6 +274,11 @@ impl Streams {
             connection.set_input(input);
             // What came before the registration is told by it, but the kept input is not.
             context.again(token, Readiness::READABLE);
+            connection.blocked = connection.has_output();
+            if connection.stream.flushed() == Flushed::More {
+                // Nor is that the socket would take more of a file.
+                context.again(token, Readiness::WRITABLE);
+            }
             visit::arm(context, token, connection, &self.limits);
         }
         Ok(token)
@@ -336,7 +344,7 @@ impl Streams {
         if connection.is_ending() || connection.has_written() || resumed {
             context.again(token, Readiness::default());
         }
-        if connection.times_output != (connection.stream.queued_bytes() > 0) {
+        if connection.times_output != connection.has_output() {
             visit::arm(context, token, connection, &self.limits);
         }
         Some(result)

@@ -134,6 +134,16 @@ impl Connection {
         matches!(self.state, State::Closing | State::Ended(_))
     }
 
+    /// Whether output waits for the socket: bytes, or a file that was queued before it was adopted.
+    pub(super) fn has_output(&self) -> bool {
+        !self.stream.is_flushed()
+    }
+
+    /// How much of it, in memory and in files.
+    pub(super) fn output_bytes(&self) -> u64 {
+        self.stream.queued_bytes() as u64 + self.stream.queued_file_bytes()
+    }
+
     /// Whether the socket took output the app was not told of.
     pub(super) fn has_written(&self) -> bool {
         self.offered > self.stream.queued_bytes()
@@ -274,7 +284,7 @@ impl StreamRef<'_> {
         let connection = &mut *self.connection;
         connection.offered += offered;
         match written {
-            Ok(()) => connection.blocked |= connection.stream.queued_bytes() > 0,
+            Ok(()) => connection.blocked |= connection.has_output(),
             Err(error) => connection.state = State::Ended(StreamEnd::Failed(error.kind())),
         }
     }

@@ -53,10 +53,10 @@ impl<A: StreamApp> Visit<'_, A> {
 
     /// The deadline of the state has passed.
     pub(super) fn expired(&mut self) {
-        let queued = self.connection.stream.queued_bytes() > 0;
+        let has_output = self.connection.has_output();
         self.end(match self.connection.state {
             State::Connecting => StreamEnd::ConnectTimeout,
-            State::Open | State::Closing if queued => StreamEnd::WriteTimeout,
+            State::Open | State::Closing if has_output => StreamEnd::WriteTimeout,
             State::Open => StreamEnd::IdleTimeout,
             State::Closing | State::Lingering => StreamEnd::Closed,
             State::Ended(end) => end,
@@ -75,7 +75,7 @@ impl<A: StreamApp> Visit<'_, A> {
         if !matches!(self.connection.state, State::Ended(_)) {
             self.tell_written();
         }
-        if self.connection.state == State::Closing && self.connection.stream.queued_bytes() == 0 {
+        if self.connection.state == State::Closing && !self.connection.has_output() {
             self.linger();
         }
         if let State::Ended(end) = self.connection.state {
@@ -183,8 +183,8 @@ impl<A: StreamApp> Visit<'_, A> {
 
     /// The socket takes output again.
     fn flush(&mut self) {
-        let before = self.connection.stream.queued_bytes();
-        if before == 0 {
+        let before = self.connection.output_bytes();
+        if !self.connection.has_output() {
             return;
         }
         match self.connection.stream.flush() {
@@ -192,7 +192,7 @@ impl<A: StreamApp> Visit<'_, A> {
             Ok(Flushed::More) => self.context.again(self.token, Readiness::WRITABLE),
             Ok(Flushed::All | Flushed::Blocked) => {}
         }
-        if self.connection.stream.queued_bytes() < before {
+        if self.connection.output_bytes() < before {
             arm(self.context, self.token, self.connection, self.limits);
         }
     }
@@ -207,12 +207,13 @@ impl<A: StreamApp> Visit<'_, A> {
         if taken > 0 {
             self.call(|app, context, stream| app.written(context, stream, taken));
         }
-        if self.connection.blocked && self.connection.stream.queued_bytes() == 0 {
+        if self.connection.blocked && !self.connection.has_output() {
             self.connection.blocked = false;
             self.call(StreamApp::drained);
         }
         let connection = &mut *self.connection;
-        if connection.stream.queued_bytes() > 0 && !self.context.is_armed(self.token) {
+        // What went out at once ends idleness as well, and what did not is timed from now on.
+        if taken > 0 || connection.times_output != connection.has_output() {
             arm(self.context, self.token, connection, self.limits);
         }
         if connection.has_written() {
@@ -269,7 +270,7 @@ pub(super) fn arm(
     connection: &mut Connection,
     limits: &StreamLimits,
 ) {
-    connection.times_output = connection.stream.queued_bytes() > 0;
+    connection.times_output = connection.has_output();
     if connection.times_output {
         context.arm(token, limits.write_timeout);
     } else if let Some(timeout) = limits.idle_timeout {

@@ -117,6 +117,44 @@ fn silence_is_bounded_where_that_is_wanted() {
 }
 
 #[test]
+fn output_begun_in_a_callback_has_its_own_deadline() {
+    let limits = StreamLimits {
+        write_timeout: Duration::from_millis(50),
+        idle_timeout: Some(Duration::from_secs(60)),
+        ..StreamLimits::default()
+    };
+    let mut fixture = Fixture::new(Taking::AndFlood, limits);
+    let (mut peer, _) = fixture.peer();
+    peer.write_all(b"x").unwrap();
+    let begun = Instant::now();
+    fixture.until("it ends", |app| app.end().is_some());
+    assert_eq!(fixture.server.app.end(), Some(StreamEnd::WriteTimeout));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_stream_that_is_written_to_is_not_idle() {
+    let limits = StreamLimits {
+        idle_timeout: Some(Duration::from_millis(400)),
+        ..StreamLimits::default()
+    };
+    let mut fixture = Fixture::new(Taking::Echo, limits);
+    let (_peer, token) = fixture.peer();
+    let mut last = Instant::now();
+    let begun = last;
+    while begun.elapsed() < Duration::from_millis(1000) {
+        fixture.turn(Duration::from_millis(20));
+        if fixture.with(token, |stream| stream.write(b"x")) == Some(true) {
+            last = Instant::now();
+        }
+        assert_eq!(fixture.server.app.end(), None);
+    }
+    fixture.until("it ends", |app| app.end().is_some());
+    assert_eq!(fixture.server.app.end(), Some(StreamEnd::IdleTimeout));
+    assert!(last.elapsed() >= Duration::from_millis(390));
+}
+
+#[test]
 fn news_of_a_stream_that_is_gone_finds_nobody() {
     let mut fixture = Fixture::new(Taking::Echo, StreamLimits::default());
     let (peer, token) = fixture.peer();

@@ -1,8 +1,8 @@
 //! Input and output: what is kept, what is bounded, what is told.
 
 use crate::support::{Fixture, Seen, Taking};
-use dwell_engine::StreamLimits;
-use dwell_evloop::Stream;
+use dwell_engine::{StreamEnd, StreamLimits};
+use dwell_evloop::{FileSlice, Stream};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -172,6 +172,45 @@ fn a_stream_that_is_taken_over_brings_its_input() {
         assert!(fixture.receive(&mut peer, expected.len()) == expected);
         assert!(fixture.server.app.received() == expected);
         assert_eq!(fixture.with(token, |stream| stream.tag()), Some(9));
+    }
+}
+
+#[test]
+fn a_file_that_is_queued_on_a_stream_goes_out_after_it_was_taken_over() {
+    const SIZE: usize = 8 << 20;
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&vec![b'f'; SIZE]).unwrap();
+    for closes in [false, true] {
+        let mut fixture = Fixture::new(Taking::Echo, StreamLimits::default());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        connected.set_nonblocking(true).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.set_read_timeout(Some(crate::support::PATIENCE))
+            .unwrap();
+        let mut stream = Stream::from_tcp(mio::net::TcpStream::from_std(connected));
+        let slice = FileSlice {
+            file: file.try_clone().unwrap().into(),
+            offset: 0,
+            length: SIZE as u64,
+        };
+        stream.write_file(b"head", slice).unwrap();
+        assert_eq!(stream.queued_bytes(), 0);
+        assert!(!stream.is_flushed());
+        let context = fixture.event_loop.context();
+        let streams = &mut fixture.server.streams;
+        let token = streams.adopt(context, stream, Vec::new(), 9).unwrap();
+        if closes {
+            streams.close(context, token);
+        }
+        let received = fixture.receive(&mut peer, SIZE + 4);
+        assert_eq!(received.len(), SIZE + 4);
+        if closes {
+            let end = Some(StreamEnd::Closed);
+            fixture.until("it ends", |app| app.end() == end);
+        } else {
+            fixture.until("it is out", |app| app.seen.contains(&Seen::Drained));
+        }
     }
 }
 

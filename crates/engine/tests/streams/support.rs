@@ -35,6 +35,8 @@ pub(crate) enum Taking {
     AndPause,
     /// None of it, and reading pauses.
     NothingAndPause,
+    /// All of it, and more is written than the socket takes.
+    AndFlood,
     /// All of it, and the stream closes.
     AndClose,
 }
@@ -97,6 +99,7 @@ impl StreamApp for Recorder {
                 stream.pause();
                 return 0;
             }
+            Taking::AndFlood => assert!(stream.write(&vec![0; 16 << 20])),
             Taking::AndClose => {
                 assert!(stream.write(b"bye"));
                 stream.close();
