@@ -31,14 +31,20 @@ enum Place {
     Done,
 }
 
+/// Whole field lines, and the beginning of one.
+#[derive(Debug, Default)]
+struct TrailerSection {
+    bytes: Vec<u8>,
+}
+
 #[derive(Debug)]
 pub(super) struct ChunkDecoder {
     /// The size being read, then what is left of the chunk.
     size: u64,
     /// All extensions of the body so far.
     extension_bytes: u32,
-    /// The trailer section so far, without the empty line that ends it.
-    trailers: Vec<u8>,
+    /// The trailer section so far; most bodies have none.
+    trailers: Option<Box<TrailerSection>>,
     digits: u8,
     place: Place,
 }
@@ -48,7 +54,7 @@ impl ChunkDecoder {
         Self {
             size: 0,
             extension_bytes: 0,
-            trailers: Vec::new(),
+            trailers: None,
             digits: 0,
             place: Place::SizeStart,
         }
@@ -60,7 +66,7 @@ impl ChunkDecoder {
 
     /// The trailer section so far.
     pub(super) fn trailers(&self) -> &[u8] {
-        &self.trailers
+        self.trailers.as_ref().map_or(&[], |section| &section.bytes)
     }
 
     /// Takes framing, then the data of at most one chunk, then framing again.
@@ -131,7 +137,7 @@ impl ChunkDecoder {
                 self.trailer(place, byte)
             }
             (Place::TrailerLineFeed, b'\n') => {
-                self.trailers.push(byte);
+                self.trailers.get_or_insert_default().bytes.push(byte);
                 Ok(Place::TrailerStart)
             }
             _ => Err(BodyError::ChunkLineEnd),
@@ -165,12 +171,13 @@ impl ChunkDecoder {
         if place == Place::TrailerStart && byte == b'\r' {
             return Ok(Place::LastLineFeed);
         }
-        if self.trailers.len() >= TRAILER_BYTES_MAX {
+        let section = self.trailers.get_or_insert_default();
+        if section.bytes.len() >= TRAILER_BYTES_MAX {
             return Err(BodyError::TrailerTooLong {
                 limit: TRAILER_BYTES_MAX,
             });
         }
-        self.trailers.push(byte);
+        section.bytes.push(byte);
         match (place, byte) {
             (Place::TrailerName, b':') => Ok(Place::TrailerValue),
             (Place::TrailerValue, b'\r') => Ok(Place::TrailerLineFeed),

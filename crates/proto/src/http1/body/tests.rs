@@ -286,7 +286,7 @@ fn the_end_of_the_connection_ends_only_some_bodies() {
 
 #[test]
 fn a_decoder_is_small() {
-    assert!(size_of::<BodyDecoder>() <= 64);
+    assert!(size_of::<BodyDecoder>() <= 48);
 }
 
 /// Bytes that are mostly chunked bodies, whole or not, clean or not.
