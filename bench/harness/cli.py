@@ -19,6 +19,7 @@ from harness import (
     storeload,
     tables,
     targets,
+    turns,
     waiting,
     ways,
 )
@@ -29,9 +30,10 @@ from harness.stage import LOAD_CORE, SERVER_CORE, ContenderError
 from harness.suite import AB_CONTENDERS, IDLE_CONTENDERS, REQUEST_GROUPS
 
 AB_TITLE = "The 2009 command: ab -c 50 -n 5000, a connection per request"
+TURNS_TITLE = "Turns, wake-ups, timers and signals of a loop that is polled"
 STORE_TITLE = "The memcached protocol: 8 connections, pipelined, 100-byte values"
 CACHE_TITLE = "What 64 MiB keep: 1,000,000 keys by Zipf's law, without and with scans"
-PARTS = [group.name for group in REQUEST_GROUPS] + ["ab", "store", "waiting"]
+PARTS = [group.name for group in REQUEST_GROUPS] + ["ab", "store", "waiting", "turns"]
 BUILDS = (
     ["-p", "dwell-bench-floor"],
     ["--bin", "dwell"],
@@ -178,6 +180,9 @@ def _measure_all(only: Sequence[str], method: Method) -> list[Table]:
         found.append(_table("cache", CACHE_TITLE, storeload.run_caches(method)))
     if not only or "waiting" in only:
         found += _measure_waiting(method)
+    if not only or "turns" in only:
+        say(TURNS_TITLE)
+        found.append(_table("turns", TURNS_TITLE, turns.run()))
     return found
 
 

@@ -109,6 +109,19 @@ WAYS_COLUMNS = (
     Column("extra threads", figure("extra_threads")),
     Column("remarks", remarks),
 )
+TURNS_COLUMNS = (
+    Column("server", name),
+    Column("empty turn, us", figure("empty_turn_us", 2)),
+    Column("10,000 idle, us", figure("empty_turn_crowded_us", 2)),
+    Column("turn with 10 requests, us", figure("turn_us", 1)),
+    Column("10,000 idle, us", figure("turn_crowded_us", 1)),
+    Column("ratio", figure("turn_ratio", 3)),
+    Column("wake-up p50, us", figure("wakeup_p50_us", 1)),
+    Column("p99, us", figure("wakeup_p99_us", 1)),
+    Column("timer of 20 ms, most, ms", figure("timer_most_ms", 1)),
+    Column("SIGTERM to the end, most, ms", figure("signal_most_ms", 2)),
+    Column("remarks", remarks),
+)
 
 
 def table(columns: Sequence[Column], rows: Sequence[RowDict]) -> list[str]:
@@ -132,6 +145,7 @@ def columns_of(table_name: str) -> Sequence[Column]:
         "idle": IDLE_COLUMNS,
         "held": HELD_COLUMNS,
         "ways": WAYS_COLUMNS,
+        "turns": TURNS_COLUMNS,
     }
     return special.get(table_name, LOAD_COLUMNS)
 

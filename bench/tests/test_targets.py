@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from harness import storeload, suite, targets, timers
+from harness import memcache_client, storeload, suite, targets, timers, ways
 from harness.targets import Target, TargetsError
 
 RATIO: dict[str, Any] = {
@@ -100,7 +100,9 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
         rows |= {storeload.name_of(server, mode) for mode in storeload.MODES}
     rows |= {contender.name for contender in storeload.CACHES}
     rows |= {"held_distinct", "held_shared", "held_nchan", "nothing_armed"}
+    rows |= {f"engine_{way.name}" for way in ways.WAYS} | {"engine_crowd", "manager"}
     rows |= set(timers.ROWS.values())
+    rows |= {f"memcache_{name}" for name in memcache_client.CONTENDERS}
     for target in targets.load():
         for name in filter(None, (target.result, target.over)):
             assert name.rpartition(".")[0] in rows, target.figure

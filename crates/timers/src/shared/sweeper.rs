@@ -363,7 +363,7 @@ mod tests {
         let mut state = lock();
         let stale = PUBLISHED.last_tick();
         while clock::tick_of(clock::now_ns()).wrapping_sub(stale) < 8 {
-            thread::sleep(TICK);
+            clock::pause(TICK);
         }
         let start = clock::now_ns();
         let mut armed = pin!(timeout(LENGTH, pending::<()>()));
