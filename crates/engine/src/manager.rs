@@ -231,7 +231,8 @@ impl Manager {
     /// all that has happened.
     ///
     /// Shape: the wait ends at once for readiness, a wake-up, a timer that is due, and any signal
-    /// the process handles. The cost is of what is delivered: idle connections add nothing.
+    /// that is handled on this thread. The cost is of what is delivered: idle connections add
+    /// nothing.
     ///
     /// # Errors
     /// [`ManagerError::Closed`]; [`ManagerError::Loop`], after which the manager is of no use.
@@ -240,7 +241,13 @@ impl Manager {
         if hub.has_work() {
             hub.settle(event_loop.context());
         }
-        let turn = event_loop.turn(hub, timeout.into());
+        let timeout = if hub.has_work() {
+            // What is left is done in this turn.
+            Some(Duration::ZERO)
+        } else {
+            timeout.into()
+        };
+        let turn = event_loop.turn(hub, timeout);
         turn.map_err(ManagerError::Loop)
     }
 
@@ -252,9 +259,10 @@ impl Manager {
     pub fn run(&mut self) -> Result<(), ManagerError> {
         let Inner { event_loop, .. } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
         for signal in [SIGINT, SIGTERM] {
-            event_loop
-                .watch_signal(signal)
-                .map_err(ManagerError::Loop)?;
+            if let Err(error) = event_loop.watch_signal(signal) {
+                event_loop.unwatch_signals();
+                return Err(ManagerError::Loop(error));
+            }
         }
         let mut outcome = Ok(());
         while outcome.is_ok() && !self.is_ended() {

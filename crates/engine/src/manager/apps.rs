@@ -4,6 +4,7 @@ use super::client::{Client, ClientVisit};
 use super::conn::Access;
 use super::event::Event;
 use super::message::HttpMessage;
+use super::scope::Scope;
 use super::state::{Leaves, State};
 use crate::reply::Reply;
 use crate::streams::{StreamApp, StreamEnd, StreamRef};
@@ -40,21 +41,21 @@ impl App for State {
             Event::HttpHeaders(message),
         );
         let streamed = self.streamed_bytes_max.take();
-        let record = self.records.get_mut(token);
-        let answers_early = record.as_ref().is_some_and(|record| record.answers_early);
-        if let Some(bytes_max) = streamed.filter(|_| !answers_early) {
-            if let Some(record) = record {
-                record.withheld = BODY_CREDIT;
-            }
-            return BodyPlan::Stream { bytes_max };
-        }
-        if answers_early {
+        let Some(record) = self.records.get_mut(token) else {
+            return BodyPlan::Refuse(503);
+        };
+        if record.answers_early {
             // Nothing of the body is asked for. The answer is sent as soon as the exchange is
             // held, which a body that is collected would put off.
             return BodyPlan::Stream {
                 bytes_max: u64::MAX,
             };
         }
+        if let Some(bytes_max) = streamed {
+            record.withheld = BODY_CREDIT;
+            return BodyPlan::Stream { bytes_max };
+        }
+        record.collects = true;
         BodyPlan::Collect {
             bytes_max: self.body_bytes_max,
         }
@@ -76,6 +77,16 @@ impl App for State {
             }
             return self.outcome(token, reply);
         }
+        if let Some(record) = self.records.get_mut(token) {
+            record.answers_early = false;
+            record.collects = false;
+            if record.closing {
+                return Outcome::Close;
+            }
+            if record.draining {
+                reply.close_after();
+            }
+        }
         if matches!(
             request.head.framing,
             BodyFraming::None | BodyFraming::Length(0)
@@ -83,7 +94,8 @@ impl App for State {
             let message = HttpMessage::request(request.head, &[]);
             let event = Event::HttpHeaders(message);
             self.tell(context, None, token, Access::Reply(reply), event);
-            if reply.is_sent() {
+            let record = self.records.get(token);
+            if reply.is_sent() || record.is_none_or(|record| record.closing) {
                 return self.outcome(token, reply);
             }
         }
@@ -229,6 +241,7 @@ impl StreamApp for State {
         let request = self.client(token).and_then(Client::handshake_request);
         if let Some(request) = request {
             stream.write(&request);
+            self.limit_handshake(context, token);
         }
     }
 
@@ -375,7 +388,8 @@ impl State {
             // A close lets out what was written, and is done when this callback is over.
             return Outcome::Held { tag, timeout: None };
         }
-        if record.closing {
+        // An answer at the head waits to be sent, and the close comes after it.
+        if record.closing && !record.answers_early {
             return Outcome::Close;
         }
         if reply.is_sent() {
@@ -394,6 +408,27 @@ impl State {
         }
         self.tell(context, None, token, Access::None, Event::Close);
         self.remove(token);
+    }
+
+    /// Ends a WebSocket handshake that the server does not answer in time.
+    fn limit_handshake(&mut self, context: &mut Context, token: Token) {
+        let Some(record) = self.records.get(token) else {
+            return;
+        };
+        let (id, timeout) = (record.id, self.connect_timeout);
+        let mut scope = Scope {
+            state: self,
+            context,
+            components: None,
+        };
+        scope.timer(timeout, false, move |scope| {
+            let client = scope.state.client(token);
+            if client.is_some_and(|client| client.awaits_handshake())
+                && let Some(mut conn) = scope.conn(id)
+            {
+                conn.error("websocket handshake timed out");
+            }
+        });
     }
 
     fn client_data(

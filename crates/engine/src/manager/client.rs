@@ -58,6 +58,7 @@ enum Fault {
     Head(HeadError),
     Body(BodyError),
     Unasked,
+    Unanswered,
     Handshake(HandshakeError),
 }
 
@@ -67,6 +68,7 @@ impl fmt::Display for Fault {
             Self::Head(error) => write!(out, "invalid response: {error}"),
             Self::Body(error) => write!(out, "invalid response body: {error}"),
             Self::Handshake(error) => write!(out, "websocket handshake failed: {error}"),
+            Self::Unanswered => out.write_str("connection closed before the response"),
             Self::Unasked => out.write_str("response without a request"),
         }
     }
@@ -104,6 +106,11 @@ impl Client {
         encode::end_of_head(&mut output);
         self.expect("GET");
         Some(output)
+    }
+
+    /// Whether its handshake is under way.
+    pub(super) fn awaits_handshake(&self) -> bool {
+        self.handshake.is_some()
     }
 
     pub(super) fn authority(&self) -> &str {
@@ -157,14 +164,27 @@ impl ClientVisit<'_, '_> {
         used
     }
 
-    /// The server sends no more: a body that lasts until then is complete.
+    /// The server sends no more: a body that lasts until then is complete, and what it has not
+    /// begun to answer it never will.
     pub(super) fn end(&mut self, responses: &mut Responses) {
-        let Some(mut incoming) = responses.incoming.take() else {
-            return;
+        let ended = match responses.incoming.take() {
+            Some(mut incoming) => {
+                let ended = incoming.decoder.eof().map_err(Fault::Body);
+                if ended.is_ok() {
+                    self.complete(&incoming);
+                }
+                ended
+            }
+            None => Ok(()),
         };
-        match incoming.decoder.eof() {
-            Ok(()) => self.complete(&incoming),
-            Err(error) => self.tell(Event::Error(&Fault::Body(error).to_string())),
+        let client = self.state.client(self.token);
+        let is_owed = client.is_some_and(|client| !client.requests.is_empty());
+        let ended = match ended {
+            Ok(()) if is_owed && !self.stream.is_closing() => Err(Fault::Unanswered),
+            ended => ended,
+        };
+        if let Err(fault) = ended {
+            self.tell(Event::Error(&fault.to_string()));
         }
     }
 

@@ -162,7 +162,7 @@ impl Conn<'_> {
     /// further that the peer sends is served.
     pub fn drain(&mut self) {
         if self.is_deferred() {
-            return self.later(|conn| {
+            return self.later_unclosed(|conn| {
                 conn.drain();
             });
         }
@@ -170,6 +170,7 @@ impl Conn<'_> {
             Some(kind::HTTP) => self.owes_answer(),
             _ => false,
         };
+        let owes = owes || self.record().is_some_and(|record| record.collects);
         if !owes {
             return self.close();
         }
@@ -224,6 +225,10 @@ impl Conn<'_> {
 
     fn set_paused(&mut self, paused: bool) {
         if self.is_deferred() {
+            // At once where it is the credit of a body that is about to be granted.
+            if let Ok(record) = self.scope.state.open_record(self.token) {
+                record.paused = paused;
+            }
             return self.later(move |conn| conn.set_paused(paused));
         }
         let Ok(record) = self.scope.state.open_record(self.token) else {
@@ -273,6 +278,24 @@ impl Conn<'_> {
     /// Has `act` done on it as soon as no callback runs.
     pub(super) fn later(&mut self, act: impl FnOnce(&mut Conn<'_>) + Send + 'static) {
         self.scope.state.defer(self.id, act);
+    }
+
+    /// As [`later`](Self::later), for what was asked of it while it was open: it is done before a
+    /// close that was asked for after it.
+    pub(super) fn later_unclosed(&mut self, act: impl FnOnce(&mut Conn<'_>) + Send + 'static) {
+        self.later(move |conn| {
+            let closing = conn.set_closing(false);
+            act(conn);
+            if closing {
+                conn.set_closing(true);
+            }
+        });
+    }
+
+    /// Returns what it was before.
+    fn set_closing(&mut self, closing: bool) -> bool {
+        let record = self.scope.state.records.get_mut(self.token);
+        record.is_some_and(|record| std::mem::replace(&mut record.closing, closing))
     }
 
     /// Calls its handler; only where the components are free, as no handler runs then.

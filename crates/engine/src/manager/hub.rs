@@ -150,7 +150,8 @@ impl Hub {
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| conn.run(act)));
         if outcome.is_err() {
-            self.state.panicked(id);
+            conn.abort();
+            self.state.panics += 1;
         }
     }
 
@@ -173,13 +174,18 @@ impl Hub {
                     websockets.adopt(context, detached, negotiated, token.to_bits())
                 }
             };
-            let (id, closing) = (record.id, record.closing);
+            let (id, closing, paused) = (record.id, record.closing, record.paused);
             match adopted {
                 Ok(place) => {
                     record.place = place;
                     record.closing = false;
                     if place.kind() == kind::WEBSOCKET {
                         self.state.defer(id, |conn| conn.tell(Event::WebSocketOpen));
+                    }
+                    if paused {
+                        self.state.defer(id, |conn| {
+                            conn.pause();
+                        });
                     }
                     if closing {
                         self.state.defer(id, |conn| {

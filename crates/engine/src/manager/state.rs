@@ -58,6 +58,8 @@ pub(super) struct Record {
     pub(super) paused: bool,
     /// It was answered at the head of its request, before the body had come.
     pub(super) answers_early: bool,
+    /// The head of a request was told whose body is collected.
+    pub(super) collects: bool,
     /// Where it goes when it leaves HTTP, which it does with the running callback.
     pub(super) leaves: Option<Leaves>,
     /// Bytes of a streamed body that are to be granted when reading goes on.
@@ -112,6 +114,7 @@ pub(super) struct State {
     pub(super) stream_output_bytes_max: usize,
     pub(super) websocket_output_bytes_max: usize,
     pub(super) answer_timeout: Duration,
+    pub(super) connect_timeout: Duration,
     /// The running handler wants the body in pieces, and this much of it at most.
     pub(super) streamed_bytes_max: Option<u64>,
     pub(super) waker: Waker,
@@ -152,6 +155,7 @@ impl State {
             stream_output_bytes_max: options.streams.output_bytes_max,
             websocket_output_bytes_max: options.websockets.output_bytes_max,
             answer_timeout: options.answer_timeout,
+            connect_timeout: options.streams.connect_timeout,
             streamed_bytes_max: None,
             waker,
             panics: 0,
@@ -177,6 +181,7 @@ impl State {
             draining: false,
             paused: false,
             answers_early: false,
+            collects: false,
             leaves: None,
             withheld: 0,
             extra: None,
@@ -388,18 +393,12 @@ impl State {
             access: access.reborrow(),
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| handler(&mut conn, event)));
-        self.return_handler(index, handler);
         if outcome.is_err() {
-            self.panicked(id);
-        }
-    }
-
-    /// Counts a panic of a handler, and gives its connection up.
-    pub(super) fn panicked(&mut self, id: u64) {
-        self.panics += 1;
-        self.defer(id, |conn| {
+            // At once, so that the rest of what has come is not told.
             conn.abort();
-        });
+            conn.scope.state.panics += 1;
+        }
+        self.return_handler(index, handler);
     }
 
     fn take_handler(&mut self, index: u32) -> Option<Handler> {

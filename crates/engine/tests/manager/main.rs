@@ -5,6 +5,7 @@
 mod endings;
 mod errors;
 mod events;
+mod faults;
 mod http;
 mod lifecycle;
 mod outbound;

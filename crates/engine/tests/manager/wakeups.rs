@@ -19,7 +19,8 @@ fn a_wakeup_ends_the_wait() {
 
 #[test]
 fn every_wakeup_of_a_burst_arrives_whole_and_in_order() {
-    const EACH: usize = 5_000;
+    const THREADS: usize = 8;
+    const EACH: usize = 10_000;
     let (tell, told) = std::sync::mpsc::channel();
     let mut manager = Manager::new(move |_, event| {
         if let Event::Wakeup(data) = event {
@@ -28,7 +29,7 @@ fn every_wakeup_of_a_burst_arrives_whole_and_in_order() {
     })
     .unwrap();
     let id = manager.listen("tcp://127.0.0.1:0").unwrap();
-    let threads: Vec<_> = (0..4_usize)
+    let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
             let waker = manager.waker();
             std::thread::spawn(move || {
@@ -39,9 +40,9 @@ fn every_wakeup_of_a_burst_arrives_whole_and_in_order() {
             })
         })
         .collect();
-    let (mut next, mut seen) = ([0; 4], 0);
+    let (mut next, mut seen) = ([0; THREADS], 0);
     let begun = Instant::now();
-    while seen < 4 * EACH {
+    while seen < THREADS * EACH {
         assert!(begun.elapsed() < PATIENCE, "{seen} came");
         manager.poll(PATIENCE).unwrap();
         for data in told.try_iter() {

@@ -70,7 +70,7 @@ impl Conn<'_> {
         self.http_place()?;
         if self.is_deferred() {
             let event = event.clone();
-            self.later(move |conn| {
+            self.later_unclosed(move |conn| {
                 let _ = conn.sse_shared(&event);
             });
             return Ok(());

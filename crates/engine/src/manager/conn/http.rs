@@ -114,7 +114,7 @@ impl Conn<'_> {
         self.http_place()?;
         if self.is_deferred() {
             let data = data.to_vec();
-            self.later(move |conn| {
+            self.later_unclosed(move |conn| {
                 // As for `send_shared`.
                 let _ = conn.chunk(&data);
             });
@@ -132,7 +132,7 @@ impl Conn<'_> {
         self.http_place()?;
         if self.is_deferred() {
             let data = data.clone();
-            self.later(move |conn| {
+            self.later_unclosed(move |conn| {
                 let _ = conn.chunk_shared(&data);
             });
             return Ok(());
@@ -153,7 +153,7 @@ impl Conn<'_> {
         self.http_place()?;
         if self.is_deferred() {
             let trailers = owned(trailers);
-            self.later(move |conn| {
+            self.later_unclosed(move |conn| {
                 let _ = conn.finish(&borrowed(&trailers));
             });
             return Ok(());
@@ -178,7 +178,7 @@ impl Conn<'_> {
         self.http_place()?;
         if self.is_deferred() {
             let fields = owned(fields);
-            self.later(move |conn| {
+            self.later_unclosed(move |conn| {
                 let _ = conn.informational(status, &borrowed(&fields));
             });
             return Ok(());
@@ -236,7 +236,7 @@ impl Conn<'_> {
                 Ok(())
             }
             _ if self.is_deferred() => {
-                self.later(|conn| {
+                self.answer_later(|conn| {
                     let _ = conn.hijack();
                 });
                 Ok(())
@@ -363,7 +363,7 @@ impl Conn<'_> {
         if let Some(record) = self.scope.state.records.get_mut(self.token) {
             record.answers_early = true;
         }
-        self.later(answer);
+        self.later_unclosed(answer);
     }
 
     /// Lets so many more bytes of a streamed body come.

@@ -85,7 +85,7 @@ impl Conn<'_> {
         self.websocket_place()?;
         if self.is_deferred() {
             let payload = payload.to_vec();
-            self.later(move |conn| {
+            self.later_unclosed(move |conn| {
                 let _ = conn.ws_send(kind, &payload);
             });
             return Ok(());
@@ -102,7 +102,7 @@ impl Conn<'_> {
         self.websocket_place()?;
         if self.is_deferred() {
             let message = Arc::clone(message);
-            self.later(move |conn| {
+            self.later_unclosed(move |conn| {
                 let _ = conn.ws_send_shared(&message);
             });
             return Ok(());
@@ -121,7 +121,7 @@ impl Conn<'_> {
         self.websocket_place()?;
         if self.is_deferred() {
             let payload = payload.to_vec();
-            self.later(move |conn| {
+            self.later_unclosed(move |conn| {
                 let _ = conn.ws_ping(&payload);
             });
             return Ok(());
@@ -139,7 +139,7 @@ impl Conn<'_> {
         self.websocket_place()?;
         if self.is_deferred() {
             let reason = reason.to_owned();
-            self.later(move |conn| {
+            self.later_unclosed(move |conn| {
                 let _ = conn.ws_close(code, &reason);
             });
             return Ok(());
