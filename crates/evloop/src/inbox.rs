@@ -2,7 +2,7 @@
 
 use mio::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
 
 /// Messages that may wait in a loop's inbox.
@@ -11,6 +11,7 @@ pub const INBOX_CAPACITY: usize = 1 << 20;
 /// Sends messages to a loop from any thread.
 ///
 /// Shape: messages arrive in the order sent and none is lost; a burst of them costs one wake-up.
+/// What is sent to a loop that is gone is dropped, and so is what that has not delivered.
 pub struct Sender<M> {
     shared: Arc<Shared<M>>,
 }
@@ -20,7 +21,9 @@ pub struct Sender<M> {
 pub struct Full<M>(pub M);
 
 struct Shared<M> {
-    queue: Mutex<Vec<M>>,
+    /// `None` when the loop is gone. Messages may hold senders, so what nobody takes out any more
+    /// would keep itself alive, and the waker's descriptor with it.
+    queue: Mutex<Option<Vec<M>>>,
     /// A wake-up is under way: whoever finds this set need not write to the waker again.
     awake: AtomicBool,
     waker: Waker,
@@ -37,16 +40,10 @@ impl<M> Sender<M> {
     /// # Errors
     /// [`Full`] with the message when [`INBOX_CAPACITY`] messages wait already.
     pub fn send(&self, message: M) -> Result<(), Full<M>> {
-        {
-            let mut queue = self
-                .shared
-                .queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            if queue.len() >= INBOX_CAPACITY {
-                return Err(Full(message));
-            }
-            queue.push(message);
+        match &mut *self.shared.lock() {
+            None => return Ok(()),
+            Some(queue) if queue.len() >= INBOX_CAPACITY => return Err(Full(message)),
+            Some(queue) => queue.push(message),
         }
         self.wake();
         Ok(())
@@ -94,7 +91,7 @@ impl<M> std::error::Error for Full<M> {}
 impl<M> Inbox<M> {
     pub(crate) fn new(registry: &mio::Registry, token: mio::Token) -> io::Result<Self> {
         let shared = Shared {
-            queue: Mutex::new(Vec::new()),
+            queue: Mutex::new(Some(Vec::new())),
             awake: AtomicBool::new(false),
             waker: Waker::new(registry, token)?,
         };
@@ -111,19 +108,66 @@ impl<M> Inbox<M> {
 
     /// Moves what has arrived into `into`, which must be empty; cheap when nothing has.
     pub(crate) fn drain(&self, into: &mut Vec<M>) {
-        if self.shared.awake.swap(false, Ordering::AcqRel) {
-            let mut queue = self
-                .shared
-                .queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            std::mem::swap(&mut *queue, into);
+        if self.shared.awake.swap(false, Ordering::AcqRel)
+            && let Some(queue) = &mut *self.shared.lock()
+        {
+            std::mem::swap(queue, into);
         }
+    }
+}
+
+impl<M> Drop for Inbox<M> {
+    fn drop(&mut self) {
+        // Dropped without the lock, as a message may send another one when it is dropped.
+        let undelivered = self.shared.lock().take();
+        drop(undelivered);
+    }
+}
+
+impl<M> Shared<M> {
+    /// The queue; whoever panicked with it has left it whole.
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<M>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<M> fmt::Debug for Inbox<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inbox").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_nobody_takes_end_with_the_loop() {
+        struct Message {
+            sender: Sender<Self>,
+            _alive: Arc<()>,
+        }
+        impl Drop for Message {
+            fn drop(&mut self) {
+                self.sender.wake();
+            }
+        }
+        let poll = mio::Poll::new().unwrap();
+        let inbox = Inbox::new(poll.registry(), mio::Token(0)).unwrap();
+        let (sender, alive) = (inbox.sender(), Arc::new(()));
+        let send = || {
+            let message = Message {
+                sender: sender.clone(),
+                _alive: Arc::clone(&alive),
+            };
+            assert!(sender.send(message).is_ok());
+        };
+        send();
+        assert_eq!(Arc::strong_count(&alive), 2);
+        drop(inbox);
+        assert_eq!(Arc::strong_count(&alive), 1);
+        send();
+        assert_eq!(Arc::strong_count(&alive), 1);
+        assert_eq!(Arc::strong_count(&sender.shared), 1);
     }
 }
