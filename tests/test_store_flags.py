@@ -1,5 +1,6 @@
 """`dwell store` in the place of memcached: its flags, files and ways in."""
 
+import itertools
 import os
 import pathlib
 import signal
@@ -115,15 +116,11 @@ def test_a_unix_socket_is_instead_of_the_network(cleanup, tmp_path):
 
 def test_evictions_may_be_off(start):
     client = start("-M", "-m", "8").client()
-    stored, value = 0, b"x" * 10_000
-    while True:
-        try:
-            client.set(f"k{stored}", value)
-        except MemcacheServerError as error:
-            assert b"out of memory" in error.args[0]
-            break
-        stored += 1
-    assert stored > 600
+    keys, value = itertools.count(), b"x" * 10_000
+    with pytest.raises(MemcacheServerError, match="out of memory"):
+        while True:
+            client.set(f"k{next(keys)}", value)
+    assert next(keys) > 600
     assert client.get("k0") == value
     stats = client.stats()
     assert stats[b"evictions"] == 0
