@@ -114,12 +114,17 @@ def test_a_unix_socket_is_instead_of_the_network(cleanup, tmp_path):
     assert not path.exists()
 
 
+def set_each(client, keys, value):
+    """Sets `k0`, `k1` and so on to the same value."""
+    for key in keys:
+        client.set(f"k{key}", value)
+
+
 def test_evictions_may_be_off(start):
     client = start("-M", "-m", "8").client()
     keys, value = itertools.count(), b"x" * 10_000
     with pytest.raises(MemcacheServerError, match="out of memory"):
-        while True:
-            client.set(f"k{next(keys)}", value)
+        set_each(client, keys, value)
     assert next(keys) > 600
     assert client.get("k0") == value
     stats = client.stats()
