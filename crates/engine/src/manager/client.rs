@@ -218,6 +218,8 @@ impl ClientVisit<'_, '_> {
             let negotiated = Negotiated::new(websocket::Role::Client, agreed.deflate);
             self.state.becomes_websocket(self.token, negotiated);
             responses.is_over = true;
+            // What came behind it is the WebSocket's, and not too much for a raw stream to keep.
+            self.stream.pause();
             return Ok(end);
         }
         let message = HttpMessage::response(&head, &[]);

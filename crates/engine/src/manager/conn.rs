@@ -214,6 +214,8 @@ impl Conn<'_> {
 
     /// Reads no more for now, so that the peer's sending is held back. Of an HTTP connection it is
     /// the streamed body that is not read; see [`stream_body`](Self::stream_body).
+    ///
+    /// Shape: that the peer has left is not told before reading goes on, unless a write finds it.
     pub fn pause(&mut self) {
         self.set_paused(true);
     }

@@ -25,15 +25,15 @@ pub enum Event<'a> {
     /// A client came.
     Accept,
     /// Bytes came. On a raw connection they are here, and are used up unless
-    /// [`Conn::keep`](super::Conn::keep) keeps some; with another protocol it follows what they
-    /// caused, and `data` is empty.
+    /// [`Conn::keep`](super::Conn::keep) keeps some; with HTTP it follows what they caused, and
+    /// `data` is empty. A WebSocket has none.
     Read {
         /// How many bytes came.
         bytes: usize,
         /// What was kept before, and they.
         data: &'a [u8],
     },
-    /// Output was written to the socket.
+    /// Output was written to the socket, of a raw or an HTTP connection.
     Write,
     /// The connection is gone. Nothing can be sent on it any more.
     Close,

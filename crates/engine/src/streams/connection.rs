@@ -254,7 +254,8 @@ impl StreamRef<'_> {
         }
     }
 
-    /// Stops reading, so that the peer's sending is held back by the kernel's window.
+    /// Stops reading, so that the peer's sending is held back by the kernel's window. That the
+    /// peer has left is not told meanwhile either, unless a write finds it.
     pub fn pause(&mut self) {
         self.connection.paused = true;
     }

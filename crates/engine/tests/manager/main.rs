@@ -15,3 +15,4 @@ mod timers;
 mod turns;
 mod wakeups;
 mod websocket;
+mod wire;

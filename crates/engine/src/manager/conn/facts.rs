@@ -63,6 +63,9 @@ impl Conn<'_> {
     }
 
     /// The peer's address; nothing for a listener, a unix socket, or where it cannot be asked now.
+    ///
+    /// Shape: on HTTP it can be asked where an answer can be given at once: in `HttpMessage` and
+    /// `HttpBody`, and in `HttpHeaders` of a request without a body; not when the client comes.
     pub fn remote_address(&mut self) -> Option<SocketAddr> {
         self.ask(|socket| socket.peer_address())?
     }
