@@ -88,7 +88,6 @@ fn is_forbidden(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::{BodyDecoder, BodyFraming};
-    use super::*;
 
     fn decoded(input: &[u8], step: usize) -> BodyDecoder {
         let mut decoder = BodyDecoder::new(BodyFraming::Chunked, 1024);
