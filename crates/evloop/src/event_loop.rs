@@ -48,6 +48,9 @@ pub struct EventLoop<M> {
 const EVENTS_PER_TURN: usize = 1024;
 /// Deadlines expired in one turn; more follow in the next, which does not wait.
 const EXPIRIES_PER_TURN: usize = 65_536;
+/// The longest wait that is given a length: the system counts milliseconds in 31 bits, and what
+/// does not fit would end at once or never.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl<M: Send> EventLoop<M> {
     /// Makes a loop with nothing registered.
@@ -177,10 +180,11 @@ impl<M: Send> EventLoop<M> {
             .deadlines
             .next_event(now)
             .map(|tick| self.context.clock.until(tick));
-        match (timeout, timer) {
+        let wait = match (timeout, timer) {
             (Some(timeout), Some(timer)) => Some(timeout.min(timer)),
             (timeout, timer) => timeout.or(timer),
-        }
+        };
+        wait.map(|wait| wait.min(WAIT_MAX))
     }
 
     fn deliver_messages<D: Driver<Message = M>>(&mut self, driver: &mut D) {
@@ -234,5 +238,22 @@ impl<M> AsFd for EventLoop<M> {
 impl<M> AsRawFd for EventLoop<M> {
     fn as_raw_fd(&self) -> RawFd {
         self.poll.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_wait_is_too_long_for_the_system() {
+        let event_loop = EventLoop::<()>::new().unwrap();
+        for timeout in [Duration::MAX, Duration::from_millis(1 << 32), WAIT_MAX] {
+            assert_eq!(event_loop.wait_at_most(Some(timeout)), Some(WAIT_MAX));
+        }
+        assert!(WAIT_MAX.as_millis() < i32::MAX as u128);
+        assert_eq!(event_loop.wait_at_most(None), None);
+        let short = Some(Duration::from_millis(1));
+        assert_eq!(event_loop.wait_at_most(short), short);
     }
 }
