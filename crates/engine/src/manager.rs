@@ -397,13 +397,14 @@ impl Manager {
 
     /// Ends everything: stops listening, closes every connection, drops timers and handlers.
     ///
-    /// Shape: what is queued goes out first, for at most [`Options::close_timeout`]; every
-    /// connection is told `Close`. Afterwards every call fails with a typed error. A second call
+    /// Shape: wake-ups that wait are told, and what is queued goes out first, for at most
+    /// [`Options::close_timeout`]; every connection is told `Close`. Afterwards every call fails with a typed error. A second call
     /// does nothing.
     pub fn close(&mut self) {
         let timeout = self.close_timeout;
         if let Some(mut inner) = self.inner.take() {
             inner.hub.state.is_closed = true;
+            inner.deliver();
             inner.flush(timeout);
             self.end(inner);
         }
@@ -442,6 +443,13 @@ impl Manager {
 }
 
 impl Inner {
+    /// Delivers what other threads have sent: an answer may be among it.
+    fn deliver(&mut self) {
+        let Self { event_loop, hub } = self;
+        // A loop that fails has nothing to deliver.
+        let _ = event_loop.turn(hub, Some(Duration::ZERO));
+    }
+
     /// Closes every connection in order and turns until their output is out.
     fn flush(&mut self, timeout: Duration) {
         let Self { event_loop, hub } = self;

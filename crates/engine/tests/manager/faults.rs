@@ -352,3 +352,23 @@ fn a_client_that_never_reads_is_refused_more_and_cut() {
         fixture.until("it is cut", |log| log.of(id).last().unwrap() == "close");
     }
 }
+
+#[test]
+fn what_waits_in_the_inbox_is_told_before_a_manager_closes() {
+    let mut fixture = Fixture::new("http", |_, _| {});
+    let (mut client, id) = fixture.client();
+    client.send(get("/"));
+    fixture.until_line("message / ''");
+    let listener = fixture.listener;
+    fixture.manager.wakeup_with(listener, "taken").unwrap();
+    let answered = fixture.manager.waker().run(id, |conn| {
+        conn.reply(200, &[], b"just in time").unwrap();
+    });
+    answered.unwrap();
+    fixture.manager.close();
+    assert!(fixture.log.has("wakeup 'taken'"));
+    while !client.ended {
+        client.read();
+    }
+    assert!(client.received.ends_with(b"just in time"));
+}
