@@ -372,3 +372,48 @@ fn what_waits_in_the_inbox_is_told_before_a_manager_closes() {
     }
     assert!(client.received.ends_with(b"just in time"));
 }
+
+#[test]
+fn a_panic_or_an_abort_ends_what_is_told_of_a_websocket_and_of_bytes() {
+    for panics in [false, true] {
+        let mut fixture = Fixture::new("http", move |conn, event| match event {
+            Event::HttpMessage(message) => {
+                let options = dwell_engine::websocket::UpgradeOptions::default();
+                conn.ws_upgrade(&message, &options).unwrap();
+            }
+            Event::WebSocketMessage { .. } => {
+                assert!(!panics, "as the test wants it");
+                conn.abort();
+            }
+            _ => {}
+        });
+        let (mut client, id) = fixture.client();
+        let handshake = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\
+             Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        client.send(handshake);
+        fixture.receive(&mut client, "\r\n\r\n");
+        client.send(b"\x81\x81\0\0\0\0a".repeat(3));
+        assert_eq!(fixture.rest(&mut client), "");
+        fixture.until("told", |log| log.of(id).last().unwrap() == "close");
+        let lines = fixture.log.of(id);
+        let messages = lines.iter().filter(|line| *line == "text 'a'");
+        assert_eq!(messages.count(), 1, "{lines:?}");
+    }
+}
+
+#[test]
+fn the_place_of_a_unix_socket_can_be_taken_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("unix://{}", folder.path().join("again.sock").display());
+    for ending in 0..3 {
+        let mut manager = Manager::new(|_, _| {}).unwrap();
+        let listener = manager.listen(&url).unwrap();
+        assert!(manager.listen(&url).is_err(), "it is taken");
+        match ending {
+            0 => manager.close(),
+            1 => manager.conn(listener).unwrap().close(),
+            _ => {}
+        }
+    }
+}
