@@ -7,8 +7,9 @@ from typing import Any
 
 from harness.results import Result
 
-# Tables that are not about keep-alive requests.
-OTHER_TABLES = ("ab", "store", "idle", "held")
+# What is drawn, and the table that has it for requests that come on a connection each.
+FIGURE = "us_per_request"
+AB_TABLE = "ab"
 
 WIDTH = 920
 MARGIN = 32
@@ -60,9 +61,9 @@ def bar_groups(result: Result) -> list[BarGroup]:
     groups = []
     for part in result["tables"]:
         bars = tuple(
-            Bar(row["label"], row["median"]["us_per_request"], _kind(row))
+            Bar(row["label"], row["median"][FIGURE], _kind(row))
             for row in part["rows"]
-            if part["name"] not in OTHER_TABLES and row["plotted"] and row["samples"]
+            if part["name"] != AB_TABLE and row["plotted"] and FIGURE in row["median"]
         )
         if bars:
             groups.append(BarGroup(part["title"], bars))
