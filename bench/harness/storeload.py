@@ -124,19 +124,28 @@ CACHES: Sequence[Contender] = (
 )
 
 
-def cache_sample(running: Running, method: Method) -> Sample:
-    """What the same memory keeps: hits of two traces, and the overhead of an item when full."""
+def trace_sample(running: Running, method: Method) -> Sample:
+    """What the same memory keeps: the hits of two traces."""
     requests = TRACE_REQUESTS if method.rounds > 1 else TRACE_REQUESTS // 10
     found: Sample = {}
     for kind in ("zipf", "scan"):
         found[f"{kind}_hit_ratio"] = generate("trace", running.port, kind, requests)["hit_ratio"]
         memcached.flush(running.port)
-    fill = generate("fill", running.port, FILL_KEY_BYTES, FILL_VALUE_BYTES)
-    found["overhead_bytes"] = fill["overhead_bytes"]
-    found["items"] = fill["items"]
     return found
+
+
+def fill_sample(running: Running) -> Sample:
+    """The overhead of an item when the memory is full; the server held nothing before."""
+    fill = generate("fill", running.port, FILL_KEY_BYTES, FILL_VALUE_BYTES)
+    return {"overhead_bytes": fill["overhead_bytes"], "items": fill["items"]}
 
 
 def run_caches(method: Method) -> list[Row]:
     """Both servers with the same memory; the traces are the same every time, so one round."""
-    return in_turn(CACHES, 1, lambda running, _: cache_sample(running, method))
+    rows = in_turn(CACHES, 1, lambda running, _: trace_sample(running, method))
+    fills = in_turn(CACHES, 1, lambda running, _: fill_sample(running))
+    for row, fill in zip(rows, fills, strict=True):
+        row.problems += fill.problems
+        for traced, filled in zip(row.samples, fill.samples, strict=False):
+            traced.update(filled)
+    return rows
