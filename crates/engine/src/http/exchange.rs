@@ -134,16 +134,13 @@ impl<A> Visit<'_, A> {
         let connection = &mut *self.connection;
         connection.phase = Phase::Idle;
         self.served = true;
-        if let Some(incoming) = connection.incoming.as_deref_mut() {
-            incoming.taking = Taking::Discard { left };
-            if !connection.framing.keep_alive {
-                connection.incoming = None;
-                connection.unread = true;
-            }
-        }
         if connection.framing.keep_alive {
+            if let Some(incoming) = connection.incoming.as_deref_mut() {
+                incoming.taking = Taking::Discard { left };
+            }
             return None;
         }
+        connection.unread |= connection.incoming.take().is_some();
         connection.finished = true;
         Some(Stop::Last)
     }
