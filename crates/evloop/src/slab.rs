@@ -50,6 +50,7 @@ impl<T> Slab<T> {
         if self.len >= self.capacity_max {
             return Err(value);
         }
+        let token = self.next_token();
         self.len += 1;
         let index = self.free;
         if let Some(slot) = self.slots.get_mut(index as usize) {
@@ -57,14 +58,22 @@ impl<T> Slab<T> {
                 self.free = next;
             }
             slot.entry = Entry::Occupied(value);
-            return Ok(Token::new(self.kind, slot.generation, index));
+        } else {
+            self.slots.push(Slot {
+                generation: 0,
+                entry: Entry::Occupied(value),
+            });
         }
-        let index = self.slots.len() as u32;
-        self.slots.push(Slot {
-            generation: 0,
-            entry: Entry::Occupied(value),
-        });
-        Ok(Token::new(self.kind, 0, index))
+        Ok(token)
+    }
+
+    /// The token that the next value will have, if there is room for it; for values that know
+    /// their own name.
+    pub fn next_token(&self) -> Token {
+        match self.slots.get(self.free as usize) {
+            Some(slot) => Token::new(self.kind, slot.generation, self.free),
+            None => Token::new(self.kind, 0, self.slots.len() as u32),
+        }
     }
 
     /// The value that `token` names, if it still lives.
@@ -143,8 +152,10 @@ mod tests {
             let mut named = Vec::new();
             for (value, (inserts, which)) in steps.into_iter().enumerate() {
                 if inserts {
+                    let next = slab.next_token();
                     match slab.insert(value) {
                         Ok(token) => {
+                            prop_assert_eq!(token, next);
                             prop_assert!(!named.contains(&token), "{token:?} was used before");
                             named.push(token);
                             twin.insert(token, value);

@@ -11,7 +11,6 @@ use crate::server::LoopLink;
 use bytes::{Bytes, BytesMut};
 use dwell_evloop::Token;
 use dwell_proto::http1::Trailers;
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -50,20 +49,24 @@ pub(crate) struct Channel {
     changed: Condvar,
 }
 
+/// Small, as most exchanges that wait have nothing ordered, nobody waiting and no body.
 #[derive(Default)]
 pub(super) struct State {
-    orders: VecDeque<Order>,
-    /// Bytes of the pieces among the orders.
-    ordered_bytes: usize,
-    /// Bytes the connection had queued when the loop looked last.
-    queued_bytes: usize,
-    /// Body bytes that may come and that the loop was not told of.
-    granted: u64,
+    orders: Vec<Order>,
+    /// Bytes of the pieces among the orders, and those the connection had queued when the loop
+    /// looked last.
+    waiting_bytes: usize,
     is_over: bool,
+    wakers: Option<Box<Wakers>>,
+    body: Option<Box<BodyState>>,
+}
+
+/// Who waits for something other than the body.
+#[derive(Default)]
+struct Wakers {
     writer: Option<Waker>,
     /// Who waits for the end of the exchange.
     watcher: Option<Waker>,
-    body: Option<Box<BodyState>>,
 }
 
 /// The body of a request on its way from the loop to its reader.
@@ -72,6 +75,8 @@ pub(super) struct BodyState {
     pub(super) arrived: BytesMut,
     /// Bytes read that were not granted anew.
     read: u64,
+    /// Bytes that may come and that the loop was not told of.
+    granted: u64,
     is_granted: bool,
     pub(super) is_complete: bool,
     pub(super) trailers: Vec<(String, Vec<u8>)>,
@@ -120,7 +125,7 @@ impl Channel {
         if state.is_over {
             return Poll::Ready(());
         }
-        state.watcher = Some(waker.clone());
+        state.wakers.get_or_insert_default().watcher = Some(waker.clone());
         Poll::Pending
     }
 
@@ -130,7 +135,7 @@ impl Channel {
         if state.is_over {
             return false;
         }
-        state.orders.push_back(order);
+        state.orders.push(order);
         drop(state);
         self.ask();
         true
@@ -142,18 +147,18 @@ impl Channel {
         if let Some(refusal) = self.refusal(&state) {
             return Err((refusal, piece));
         }
-        state.ordered_bytes += piece.len();
-        state.orders.push_back(Order::Write(piece));
+        state.waiting_bytes += piece.len();
+        state.orders.push(Order::Write(piece));
         drop(state);
         self.ask();
         Ok(())
     }
 
     fn refusal(&self, state: &State) -> Option<Refusal> {
-        let queued = state.ordered_bytes + state.queued_bytes;
+        let limit = self.link.settings().output_bytes_max;
         match () {
             () if state.is_over => Some(Refusal::Gone),
-            () if queued >= self.link.settings().output_bytes_max => Some(Refusal::Full),
+            () if state.waiting_bytes >= limit => Some(Refusal::Full),
             () => None,
         }
     }
@@ -163,7 +168,7 @@ impl Channel {
         let mut state = self.lock();
         let refusal = self.refusal(&state);
         if let Some(Refusal::Full) = refusal {
-            state.writer = Some(waker.clone());
+            state.wakers.get_or_insert_default().writer = Some(waker.clone());
         }
         refusal
     }
@@ -216,17 +221,17 @@ impl Channel {
     }
 
     /// Keeps what could not be done yet and tells the writer of what could.
-    fn settle(&self, left: VecDeque<Order>, reply: &Reply<'_>) {
+    fn settle(&self, left: Vec<Order>, reply: &Reply<'_>) {
         let mut state = self.lock();
         let newer = std::mem::replace(&mut state.orders, left);
         state.orders.extend(newer);
-        state.ordered_bytes = state.orders.iter().map(Order::bytes).sum();
+        let ordered_bytes: usize = state.orders.iter().map(Order::bytes).sum();
         // What is gathered goes out when this callback ends; only what the socket has refused is
         // waited for, and told of when it is gone.
-        state.queued_bytes = reply.stream.queued_bytes();
-        let writer = match self.refusal(&state) {
-            None => state.writer.take(),
-            Some(_) => None,
+        state.waiting_bytes = ordered_bytes + reply.stream.queued_bytes();
+        let writer = match (self.refusal(&state), &mut state.wakers) {
+            (None, Some(wakers)) => wakers.writer.take(),
+            _ => None,
         };
         drop(state);
         self.changed.notify_all();
@@ -236,12 +241,15 @@ impl Channel {
     /// Whether the loop has something to do.
     pub(crate) fn has_work(&self) -> bool {
         let state = self.lock();
-        !state.orders.is_empty() || state.granted > 0
+        let granted = state.body.as_ref().map_or(0, |body| body.granted);
+        !state.orders.is_empty() || granted > 0
     }
 
     /// Body bytes that were granted since the last call.
     pub(crate) fn take_granted(&self) -> u64 {
-        std::mem::take(&mut self.lock().granted)
+        let mut state = self.lock();
+        let body = state.body.as_mut();
+        body.map_or(0, |body| std::mem::take(&mut body.granted))
     }
 
     /// The exchange has come to its end: whoever waits is told, and later orders are refused.
@@ -250,13 +258,13 @@ impl Channel {
         state.is_over = true;
         // Dropped after the lock is given back: an answer may own anything.
         let orders = std::mem::take(&mut state.orders);
-        state.ordered_bytes = 0;
-        let (writer, watcher) = (state.writer.take(), state.watcher.take());
+        let wakers = state.wakers.take();
         let reader = state.body.as_mut().and_then(|body| body.reader.take());
         drop(state);
         drop(orders);
         self.changed.notify_all();
-        for waker in [writer, watcher, reader] {
+        let wakers = wakers.map(|wakers| *wakers).unwrap_or_default();
+        for waker in [wakers.writer, wakers.watcher, reader] {
             wake(waker);
         }
     }
@@ -322,7 +330,7 @@ impl Channel {
             Arrival::Later
         };
         if granted > 0 && !state.is_over {
-            state.granted += granted;
+            body.granted += granted;
             self.ask();
         }
         arrival

@@ -29,9 +29,16 @@ pub(crate) struct Host {
 /// An exchange that is answered later: the engine's tag for it names this entry.
 struct Held {
     exchange: ExchangeId,
-    channel: Option<Arc<Channel>>,
-    task: Option<Task>,
-    takeover: Option<Box<Takeover>>,
+    channel: Arc<Channel>,
+    next: Next,
+}
+
+/// Who goes on with an exchange, if not the holder of its channel alone.
+enum Next {
+    /// A future, until it has come to its end.
+    Task(Option<Task>),
+    /// Who takes the connection over when it leaves HTTP.
+    TakeOver(Box<Takeover>),
 }
 
 impl Host {
@@ -59,21 +66,17 @@ impl Host {
 
     /// Makes an entry for an exchange.
     pub(crate) fn open(&mut self, exchange: ExchangeId) -> (Token, Arc<Channel>) {
+        let token = self.held.next_token();
+        let channel = Arc::new(Channel::new(Arc::clone(&self.link), token));
         let held = Held {
             exchange,
-            channel: None,
-            task: None,
-            takeover: None,
+            channel: Arc::clone(&channel),
+            next: Next::Task(None),
         };
         // Only four thousand million exchanges fill the table; a channel that is over serves then.
-        let Ok(token) = self.held.insert(held) else {
-            let channel = Channel::new(Arc::clone(&self.link), Token::new(kind::HELD, 0, 0));
+        if self.held.insert(held).is_err() {
             channel.end();
-            return (Token::new(kind::HELD, 0, u32::MAX), Arc::new(channel));
-        };
-        let channel = Arc::new(Channel::new(Arc::clone(&self.link), token));
-        if let Some(held) = self.held.get_mut(token) {
-            held.channel = Some(Arc::clone(&channel));
+            return (Token::new(kind::HELD, 0, u32::MAX), channel);
         }
         (token, channel)
     }
@@ -81,12 +84,12 @@ impl Host {
     /// Gives an exchange the future that answers it.
     pub(crate) fn spawn(&mut self, token: Token, task: Task) {
         if let Some(held) = self.held.get_mut(token) {
-            held.task = Some(task);
+            held.next = Next::Task(Some(task));
         }
     }
 
     pub(super) fn channel(&self, token: Token) -> Option<&Arc<Channel>> {
-        self.held.get(token)?.channel.as_ref()
+        self.held.get(token).map(|held| &held.channel)
     }
 
     pub(super) fn exchange(&self, token: Token) -> Option<ExchangeId> {
@@ -96,9 +99,9 @@ impl Host {
     /// Lets the future of an exchange go on, and returns what it and others have ordered by.
     pub(super) fn look(&mut self, token: Token) -> Option<Arc<Channel>> {
         let held = self.held.get_mut(token)?;
-        let channel = Arc::clone(held.channel.as_ref()?);
+        let channel = Arc::clone(&held.channel);
         channel.looked();
-        let Some(mut task) = held.task.take() else {
+        let Some(mut task) = held.next.take_task() else {
             return Some(channel);
         };
         let waker = Waker::from(Arc::clone(&channel));
@@ -106,7 +109,7 @@ impl Host {
         match polled {
             Ok(poll) if poll.is_pending() => {
                 if let Some(held) = self.held.get_mut(token) {
-                    held.task = Some(task);
+                    held.next = Next::Task(Some(task));
                 }
             }
             Ok(_) => {}
@@ -135,9 +138,7 @@ impl Host {
             Work::TakeOver(answer, takeover) => {
                 answer.send(reply);
                 channel.end();
-                if let Some(held) = self.held.get_mut(token) {
-                    held.takeover = Some(Box::new(takeover));
-                }
+                self.will_take_over(token, takeover);
                 return Outcome::Detach {
                     tag: token.to_bits(),
                 };
@@ -161,19 +162,32 @@ impl Host {
         let Some(held) = self.held.remove(token) else {
             return;
         };
-        if let Some(channel) = &held.channel {
-            channel.end();
+        held.channel.end();
+        if let Next::Task(Some(task)) = held.next {
+            self.drop_task(task);
         }
-        if let Some(task) = held.task {
+    }
+
+    /// The connection of an exchange is about to leave HTTP; nothing else goes on with it.
+    fn will_take_over(&mut self, token: Token, takeover: Takeover) {
+        let Some(held) = self.held.get_mut(token) else {
+            return;
+        };
+        let task = held.next.take_task();
+        held.next = Next::TakeOver(Box::new(takeover));
+        if let Some(task) = task {
             self.drop_task(task);
         }
     }
 
     /// Who takes over the connection of an exchange.
     pub(super) fn take_over(&mut self, token: Token) -> Option<Takeover> {
-        let takeover = self.held.get_mut(token)?.takeover.take();
+        let next = std::mem::replace(&mut self.held.get_mut(token)?.next, Next::Task(None));
         self.end(token);
-        takeover.map(|takeover| *takeover)
+        match next {
+            Next::TakeOver(takeover) => Some(*takeover),
+            Next::Task(_) => None,
+        }
     }
 
     pub(super) fn count_panic(&self) {
@@ -187,6 +201,15 @@ impl Host {
     fn drop_task(&self, task: Task) {
         if guarded(|| drop(task)).is_err() {
             self.count_panic();
+        }
+    }
+}
+
+impl Next {
+    fn take_task(&mut self) -> Option<Task> {
+        match self {
+            Self::Task(task) => task.take(),
+            Self::TakeOver(_) => None,
         }
     }
 }
@@ -218,7 +241,7 @@ mod tests {
         // With the connection's own entry: what a held long-poll costs.
         let bytes = size_of::<Held>() + size_of::<Channel>();
         assert!(
-            bytes <= 200,
+            bytes <= 136,
             "{} + {}",
             size_of::<Held>(),
             size_of::<Channel>()

@@ -1,0 +1,103 @@
+//! What clients that wait for a server's handler cost in memory, counted at the allocator.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    unsafe_code,
+    reason = "an allocator that counts can only be written so"
+)]
+
+use dwell_engine::handler::{Answer, BodyWriter, Exchange, Responder};
+use dwell_engine::{Request, Running, Server};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The clients of each kind; the figure is for tables that are about full.
+const CLIENTS: usize = 1_000;
+/// The targets: tables, deadline, handle and everything else.
+const HELD_BYTES_MAX: usize = 288;
+const STREAM_BYTES_MAX: usize = 304;
+
+struct Counting;
+
+/// Bytes that were allocated and not freed.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HELD.fetch_add(layout.size(), Ordering::SeqCst);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::SeqCst);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What the handlers of the clients keep.
+#[derive(Default)]
+struct Waiting {
+    held: Mutex<Vec<Responder>>,
+    streams: Mutex<Vec<BodyWriter>>,
+}
+
+fn serve(waiting: &Arc<Waiting>) -> Running {
+    let waiting = Arc::clone(waiting);
+    Server::builder()
+        .pollers(1)
+        .listen(([127, 0, 0, 1], 0).into())
+        .serve(
+            move |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+                let responder = exchange.responder();
+                if request.head.path == "/held" {
+                    responder.informational(103, Vec::new()).unwrap();
+                    waiting.held.lock().unwrap().push(responder);
+                } else {
+                    let head = Answer::new(200).field("Content-Type", "text/event-stream");
+                    let writer = responder.stream(head, None).unwrap();
+                    waiting.streams.lock().unwrap().push(writer);
+                }
+            },
+        )
+        .unwrap()
+}
+
+/// Takes the clients of a server to where they wait; bytes per client.
+fn bytes_per_client(path: &str) -> usize {
+    let running = serve(&Arc::default());
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut clients = Vec::with_capacity(CLIENTS + 1);
+    let mut arrive = || {
+        let mut client = TcpStream::connect(running.addresses()[0]).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        let mut head = [0; 1024];
+        let mut length = 0;
+        while !head[..length].ends_with(b"\r\n\r\n") {
+            let read = client.read(&mut head[length..]).unwrap();
+            assert_ne!(read, 0, "the connection was closed");
+            length += read;
+        }
+        clients.push(client);
+    };
+    arrive();
+    let before = HELD.load(Ordering::SeqCst);
+    (0..CLIENTS).for_each(|_| arrive());
+    (HELD.load(Ordering::SeqCst) - before) / CLIENTS
+}
+
+#[test]
+fn clients_that_wait_for_a_handler_cost_little() {
+    let held = bytes_per_client("/held");
+    let stream = bytes_per_client("/stream");
+    println!("bytes per held request: {held}, per event stream: {stream}");
+    assert!(held <= HELD_BYTES_MAX, "{held}");
+    assert!(stream <= STREAM_BYTES_MAX, "{stream}");
+}
