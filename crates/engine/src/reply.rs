@@ -214,6 +214,18 @@ impl Reply<'_> {
     /// Shape: behind an answer whose end the client would look for elsewhere the connection
     /// closes: one of 1xx, or with [`Body::Absent`] to another method than HEAD.
     pub fn send(&mut self, response: &Response<'_>) {
+        self.send_as(response, None);
+    }
+
+    /// As [`send`](Self::send), with a reason phrase of the app's own; bytes that may not be in
+    /// one are sent as spaces.
+    ///
+    /// Source: RFC 9112 section 4.
+    pub fn send_with_reason(&mut self, response: &Response<'_>, reason: &[u8]) {
+        self.send_as(response, Some(reason));
+    }
+
+    fn send_as(&mut self, response: &Response<'_>, reason: Option<&[u8]>) {
         if self.sent {
             return;
         }
@@ -232,7 +244,7 @@ impl Reply<'_> {
             let until_close = matches!(*self.outgoing, Outgoing::UntilClose);
             self.framing.keep_alive &= !until_close;
         }
-        self.head(response);
+        self.head(response, reason);
         if bodiless {
             return;
         }
@@ -375,6 +387,20 @@ impl Reply<'_> {
         Ok(())
     }
 
+    /// Begins an answer whose bytes the app writes just as they are, status line and all, and whose
+    /// end it knows: with [`write`](Self::write) and its likes, up to [`finish`](Self::finish).
+    ///
+    /// Shape: unlike [`raw`](Self::raw) the engine does not look at them. If the connection is to
+    /// close after it, the app says so in its head and by [`close_after`](Self::close_after). Does
+    /// nothing where an answer was begun.
+    pub fn verbatim(&mut self) {
+        if !self.sent {
+            self.sent = true;
+            self.framing.keep_alive &= !self.must_close;
+            *self.outgoing = Outgoing::Verbatim;
+        }
+    }
+
     /// Whether the open answer takes a piece of this size.
     fn open_piece(&mut self, length: usize) -> Result<(), WriteError> {
         let length = length as u64;
@@ -442,14 +468,19 @@ impl Reply<'_> {
         self.output.clear();
     }
 
-    fn head(&mut self, response: &Response<'_>) {
+    fn head(&mut self, response: &Response<'_>, reason: Option<&[u8]>) {
         let output = &mut *self.output;
         output.reserve(ANSWER_BYTES);
-        if response.status == 200 {
-            output.extend_from_slice(self.start.ok());
-        } else {
-            encode::status_line(output, Version::Http11, response.status);
-            output.extend_from_slice(self.start.date());
+        match reason {
+            None if response.status == 200 => output.extend_from_slice(self.start.ok()),
+            None => {
+                encode::status_line(output, Version::Http11, response.status);
+                output.extend_from_slice(self.start.date());
+            }
+            Some(reason) => {
+                encode::status_line_with(output, Version::Http11, response.status, reason);
+                output.extend_from_slice(self.start.date());
+            }
         }
         for (name, value) in response.fields {
             encode::field(output, name, value);

@@ -10,7 +10,7 @@ use mio::net::{TcpListener, TcpStream, UnixListener};
 use socket2::{Domain, Protocol, SockAddr, Type};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub struct Listener {
 enum Socket {
     Tcp(TcpListener, SocketAddr),
     /// The file goes before its socket: a path that refuses is taken for a dead program's.
-    Unix(Arc<SocketFile>, UnixListener),
+    Unix(Option<Arc<SocketFile>>, UnixListener),
 }
 
 /// What one batch of accepts gave.
@@ -113,6 +113,38 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<socket2::Socket> {
 }
 
 impl Listener {
+    /// A TCP socket that listens already: one that a parent process or a service manager has made.
+    ///
+    /// # Errors
+    /// When it has no address, or cannot be made non-blocking.
+    ///
+    /// ```
+    /// use dwell_evloop::Listener;
+    ///
+    /// let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let listener = Listener::from_tcp(socket)?;
+    /// assert!(listener.address().is_some());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn from_tcp(socket: std::net::TcpListener) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        Ok(Self {
+            socket: Socket::Tcp(TcpListener::from_std(socket), address),
+        })
+    }
+
+    /// As [`from_tcp`](Self::from_tcp), a unix socket; its file is left alone.
+    ///
+    /// # Errors
+    /// When it cannot be made non-blocking.
+    pub fn from_unix(socket: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket: Socket::Unix(None, UnixListener::from_std(socket)),
+        })
+    }
+
     /// The address it listens on, its port resolved; `None` for a unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
@@ -121,11 +153,11 @@ impl Listener {
         }
     }
 
-    /// The path of a unix socket, as it was bound.
+    /// The path of a unix socket, as it was bound; `None` for one that was bound elsewhere.
     pub fn path(&self) -> Option<&Path> {
         match &self.socket {
             Socket::Tcp(..) => None,
-            Socket::Unix(file, _) => Some(file.path()),
+            Socket::Unix(file, _) => file.as_ref().map(|file| file.path()),
         }
     }
 
@@ -145,10 +177,27 @@ impl Listener {
             }
             Socket::Unix(file, socket) => {
                 let twin = socket.as_fd().try_clone_to_owned()?;
-                Socket::Unix(Arc::clone(file), UnixListener::from_std(twin.into()))
+                Socket::Unix(file.clone(), UnixListener::from_std(twin.into()))
             }
         };
         Ok(Self { socket })
+    }
+
+    /// Takes over a TCP socket that listens already, be it another program's that handed it down.
+    ///
+    /// # Errors
+    /// When the descriptor is no TCP socket, or does not listen.
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        let socket = socket2::Socket::from(descriptor);
+        let address = socket.local_addr()?.as_socket();
+        let address = address.filter(|_| socket.is_listener().unwrap_or(false));
+        let address = address.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "not a listening TCP socket")
+        })?;
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket: Socket::Tcp(TcpListener::from_std(socket.into()), address),
+        })
     }
 
     /// Registers it with the loop under `token`.

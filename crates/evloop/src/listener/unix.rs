@@ -63,7 +63,7 @@ pub fn bind_unix(path: impl AsRef<Path>, options: ListenOptions) -> io::Result<L
     }
     socket.listen(options.backlog)?;
     Ok(Listener {
-        socket: Socket::Unix(Arc::new(file), UnixListener::from_std(socket.into())),
+        socket: Socket::Unix(Some(Arc::new(file)), UnixListener::from_std(socket.into())),
     })
 }
 

@@ -8,13 +8,32 @@ use super::framing::Version;
 ///
 /// Source: RFC 9112 section 4.
 pub fn status_line(out: &mut Vec<u8>, version: Version, status: u16) {
-    let reason = reason(status);
+    push_status_line(out, version, status, reason(status).as_bytes());
+}
+
+/// Appends a status line with a reason phrase of one's own.
+///
+/// Shape: bytes that no reason phrase may have become spaces.
+///
+/// Source: RFC 9112 section 4.
+pub fn status_line_with(out: &mut Vec<u8>, version: Version, status: u16, reason: &[u8]) {
+    let start = out.len();
+    push_status_line(out, version, status, reason);
+    let end = out.len() - 2;
+    for byte in &mut out[start..end] {
+        if byte.is_ascii_control() && *byte != b'\t' {
+            *byte = b' ';
+        }
+    }
+}
+
+fn push_status_line(out: &mut Vec<u8>, version: Version, status: u16, reason: &[u8]) {
     out.reserve(reason.len() + 20);
     out.extend_from_slice(version_name(version));
     out.push(b' ');
     out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
     out.push(b' ');
-    out.extend_from_slice(reason.as_bytes());
+    out.extend_from_slice(reason);
     out.extend_from_slice(b"\r\n");
 }
 
