@@ -1,6 +1,7 @@
 //! A connected socket: reads into the caller's buffer, writes through, keeps what is refused.
 
 mod blocking;
+mod descriptor;
 mod file;
 mod queue;
 mod socket;

@@ -18,6 +18,8 @@ pub(crate) enum Outgoing {
     Bodiless,
     /// The app writes the answer byte for byte.
     Raw(Box<RawAnswer>),
+    /// As that, and knows by itself where it ends.
+    Verbatim,
 }
 
 impl Outgoing {
@@ -35,7 +37,11 @@ impl Outgoing {
         match self {
             Self::Chunked => encode::chunk_size(output, length),
             Self::Length(left) => *left -= length as u64,
-            Self::None | Self::UntilClose | Self::Bodiless | Self::Raw(_) => {}
+            Self::None
+            | Self::UntilClose
+            | Self::Bodiless
+            | Self::Raw(_)
+            | Self::Verbatim => {}
         }
     }
 
@@ -54,7 +60,7 @@ impl Outgoing {
             Self::Chunked => encode::last_chunk_with(output, trailers),
             Self::Length(left) => return left == 0,
             Self::UntilClose | Self::Raw(_) => return false,
-            Self::None | Self::Bodiless => {}
+            Self::None | Self::Bodiless | Self::Verbatim => {}
         }
         true
     }
