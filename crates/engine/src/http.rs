@@ -44,8 +44,13 @@ impl Http {
     /// When `limits.head.head_bytes_max` is not below the loop's input buffer, [`INPUT_BYTES`]:
     /// a head is parsed in one piece.
     pub fn new(kinds: Kinds, limits: Limits) -> Self {
+        Self::with_input_bytes(kinds, limits, INPUT_BYTES)
+    }
+
+    /// As [`new`](Self::new), for a loop whose input buffer has this size.
+    pub(crate) fn with_input_bytes(kinds: Kinds, limits: Limits, input_bytes: usize) -> Self {
         assert!(
-            limits.head.head_bytes_max < INPUT_BYTES,
+            limits.head.head_bytes_max < input_bytes,
             "a head must fit the input buffer"
         );
         Self {

@@ -57,7 +57,7 @@ pub struct ServerBuilder {
     workers: usize,
     worker_queue: usize,
     signal_deadline: Option<Duration>,
-    settings: Settings,
+    pub(super) settings: Settings,
 }
 
 /// Signals that end a server that watches them: SIGINT and SIGTERM, the same everywhere.
@@ -278,11 +278,12 @@ impl ServerBuilder {
         for (number, (event_loop, link)) in loops.into_iter().enumerate() {
             let (handler, fleet) = (Arc::clone(&handler), Arc::clone(&fleet));
             let listeners = std::mem::take(&mut listeners[number]);
-            let deadline = self.signal_deadline;
+            let (deadline, buffer_size) = (self.signal_deadline, self.buffer_size);
             let builder = thread::Builder::new().name(format!("dwell-loop-{number}"));
             let thread = builder.spawn(move || {
                 // Futures need not be `Send`, so what holds them is made where it stays.
-                ServerLoop::new(handler, &link, &fleet, deadline).run(event_loop, listeners)
+                ServerLoop::new(handler, &link, &fleet, deadline, buffer_size)
+                    .run(event_loop, listeners)
             });
             running.add(thread.map_err(ServerError::Loop)?);
         }

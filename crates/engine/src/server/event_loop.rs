@@ -2,6 +2,7 @@
 
 use super::app::ServerApp;
 use super::fleet::Fleet;
+use super::guard::guarded;
 use super::host::Host;
 use super::kind;
 use super::link::{LoopLink, Message};
@@ -52,6 +53,7 @@ impl<H: Handler> ServerLoop<H> {
         link: &Arc<LoopLink>,
         fleet: &Arc<Fleet>,
         signal_deadline: Option<Duration>,
+        buffer_size: usize,
     ) -> Self {
         let limits = link.settings().limits;
         let kinds = Kinds {
@@ -67,7 +69,7 @@ impl<H: Handler> ServerLoop<H> {
         };
         let host = Host::new(Arc::clone(link), Arc::clone(fleet));
         Self {
-            http: Http::new(kinds, limits),
+            http: Http::with_input_bytes(kinds, limits, buffer_size),
             streams: Streams::new(kind::RAW_LISTENER, kind::RAW, raw_limits),
             app: ServerApp::new(handler, host),
             raw: RawApp::new(Arc::clone(link)),
@@ -190,6 +192,10 @@ impl<H: Handler> ServerLoop<H> {
                 let routes = &mut self.routes;
                 self.web_sockets
                     .with_socket(context, token, |socket| routes.opened(socket));
+                if self.is_draining {
+                    self.web_sockets
+                        .close(context, token, CloseCode::GOING_AWAY, "");
+                }
             }
             Err(_) => self.routes.refuse(tag),
         }
@@ -212,9 +218,13 @@ impl<H: Handler> ServerLoop<H> {
         let Detached { stream, input } = detached;
         match self.streams.adopt(context, stream, input, tag) {
             Ok(token) => {
-                let raw = &mut self.raw;
-                self.streams
-                    .with_stream(context, token, |stream| raw.opened(stream));
+                let (raw, is_draining) = (&mut self.raw, self.is_draining);
+                self.streams.with_stream(context, token, |stream| {
+                    raw.opened(stream);
+                    if is_draining {
+                        raw.draining(stream);
+                    }
+                });
             }
             Err(_) => self.raw.refuse(tag),
         }
@@ -225,14 +235,16 @@ impl<H: Handler> ServerLoop<H> {
         self.app.places = self.app.places.saturating_sub(1);
         let place = Place(Arc::clone(&self.fleet));
         let body = move || {
-            let _place = place;
-            if let Ok(socket) = detached.stream.into_blocking() {
-                run(socket, detached.input);
+            let Place(fleet) = &place;
+            if let Ok(socket) = detached.stream.into_blocking()
+                && guarded(|| run(socket, detached.input)).is_err()
+            {
+                fleet.count_panic();
             }
         };
         // Without a thread the connection is closed, and its place given back, by being dropped.
         let _ = thread::Builder::new()
-            .name("dwell-connection".into())
+            .name("dwell-takeover".into())
             .spawn(body);
     }
 
@@ -349,8 +361,17 @@ impl<H: Handler> Driver for ServerLoop<H> {
         self.app.host.publish();
         set(&self.link.figures.raw_connections, self.app.raw_connections);
         add(&self.link.figures.turns, 1);
-        if self.is_draining && open + self.app.raw_connections == 0 {
+        let is_empty = open + self.app.raw_connections == 0;
+        if self.is_draining && is_empty && !self.link.is_awaited() {
             context.stop();
         }
+    }
+}
+
+/// Whatever ends a loop: nobody hands it clients any more, and those it had leave their places.
+impl<H> Drop for ServerLoop<H> {
+    fn drop(&mut self) {
+        self.link.leave();
+        self.fleet.release(self.app.places);
     }
 }

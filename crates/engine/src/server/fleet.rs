@@ -6,7 +6,7 @@ use super::pool::Pool;
 use super::statistics::Statistics;
 use dwell_evloop::Stream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How many clients a loop may be ahead of another before it hands over what it accepts, beside
@@ -24,6 +24,8 @@ pub(crate) struct Fleet {
     draining: AtomicBool,
     cut_connections: AtomicUsize,
     cut_requests: AtomicUsize,
+    /// Handlers on threads of their own that have panicked.
+    panics: AtomicU64,
 }
 
 impl Fleet {
@@ -36,6 +38,7 @@ impl Fleet {
             draining: AtomicBool::new(false),
             cut_connections: AtomicUsize::new(0),
             cut_requests: AtomicUsize::new(0),
+            panics: AtomicU64::new(0),
         }
     }
 
@@ -71,23 +74,29 @@ impl Fleet {
             return Some(stream);
         };
         let load = least.load();
-        if open < load + load / 8 + HAND_OVER_AHEAD {
+        let ahead = (load / 8).saturating_add(HAND_OVER_AHEAD);
+        if open < load.saturating_add(ahead) {
             return Some(stream);
         }
-        least.hand_over(stream).err()
+        least.hand_over(stream, || self.is_draining()).err()
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        self.draining.load(Ordering::SeqCst)
     }
 
     /// Tells every loop to end within `deadline`.
     pub(super) fn drain(&self, deadline: Duration) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.draining.store(true, Ordering::SeqCst);
         for link in &self.links {
             // An inbox holds a million messages; a loop that has not read that many is lost.
             let _ = link.sender().send(Message::Drain(deadline));
         }
+    }
+
+    /// A handler on a thread of its own has panicked.
+    pub(super) fn count_panic(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A loop has come to its deadline with so much left.
@@ -108,6 +117,7 @@ impl Fleet {
         let mut sums = Statistics {
             loops: self.links.len(),
             connections: self.admitted.load(Ordering::Relaxed),
+            panics: self.panics.load(Ordering::Relaxed),
             ..Statistics::default()
         };
         for link in &self.links {
@@ -115,5 +125,58 @@ impl Fleet {
         }
         self.pool.add_to(&mut sums);
         sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Message;
+    use super::super::builder::ServerBuilder;
+    use super::*;
+    use dwell_evloop::EventLoop;
+
+    fn fleet(loops: &[EventLoop<Message>]) -> Fleet {
+        let settings = ServerBuilder::default().settings;
+        let link = |each: &EventLoop<Message>| Arc::new(LoopLink::new(each.sender(), &settings));
+        let pool = Arc::new(Pool::new(1, 1));
+        Fleet::new(loops.iter().map(link).collect(), pool, &settings)
+    }
+
+    fn stream() -> Stream {
+        Stream::from_unix(mio::net::UnixStream::pair().unwrap().0)
+    }
+
+    #[test]
+    fn clients_go_to_the_least_loaded_loop_that_is_there() {
+        let loops: Vec<_> = (0..3).map(|_| EventLoop::new().unwrap()).collect();
+        let fleet = fleet(&loops);
+        let [own, other, third] = fleet.links.as_slice() else {
+            unreachable!("three loops");
+        };
+        third.set_connections(1);
+        assert!(fleet.balance(own, 7, stream()).is_some(), "not that much");
+        assert!(fleet.balance(own, 8, stream()).is_none());
+        assert_eq!((other.load(), other.is_awaited()), (1, true));
+        other.leave();
+        assert!(fleet.balance(own, 9, stream()).is_none());
+        assert_eq!((third.load(), third.is_awaited()), (2, true));
+        third.leave();
+        assert!(fleet.balance(own, 1_000_000, stream()).is_some());
+    }
+
+    #[test]
+    fn nobody_is_handed_over_while_the_server_ends() {
+        let loops: Vec<_> = (0..2).map(|_| EventLoop::new().unwrap()).collect();
+        let fleet = fleet(&loops);
+        let other = &fleet.links[1];
+        // It ends between the choice of a loop and the announcement.
+        let kept = other.hand_over(stream(), || {
+            fleet.drain(Duration::ZERO);
+            assert!(other.is_awaited(), "the other loop waits for who may come");
+            fleet.is_draining()
+        });
+        assert!(kept.is_err());
+        assert!(!other.is_awaited());
+        assert!(fleet.balance(&fleet.links[0], 100, stream()).is_some());
     }
 }

@@ -99,20 +99,40 @@ impl LoopLink {
         !attention.is_empty()
     }
 
-    /// Clients of the loop, as far as is known here.
+    /// Clients of the loop, as far as is known here; the most there can be where it is gone.
     pub(super) fn load(&self) -> usize {
-        self.connections.load(Ordering::Relaxed) + self.arriving.load(Ordering::Relaxed)
+        let arriving = self.arriving.load(Ordering::Relaxed);
+        self.connections
+            .load(Ordering::Relaxed)
+            .saturating_add(arriving)
+    }
+
+    /// The loop is gone.
+    pub(super) fn leave(&self) {
+        self.set_connections(usize::MAX);
     }
 
     pub(super) fn set_connections(&self, connections: usize) {
         self.connections.store(connections, Ordering::Relaxed);
     }
 
-    /// Sends the loop a client; gives it back when its inbox is full.
-    pub(super) fn hand_over(&self, stream: Stream) -> Result<(), Stream> {
-        self.arriving.fetch_add(1, Ordering::Relaxed);
+    /// Sends the loop a client, unless the server ends; gives it back then, and when the loop's
+    /// inbox is full.
+    ///
+    /// Shape: the client is announced before `is_draining` is asked, and a loop that drains looks
+    /// for announced clients before it ends. So one of the two sees the other.
+    pub(super) fn hand_over(
+        &self,
+        stream: Stream,
+        is_draining: impl FnOnce() -> bool,
+    ) -> Result<(), Stream> {
+        self.arriving.fetch_add(1, Ordering::SeqCst);
+        if is_draining() {
+            self.arrived();
+            return Err(stream);
+        }
         self.sender.send(Message::Adopt(stream)).map_err(|full| {
-            self.arriving.fetch_sub(1, Ordering::Relaxed);
+            self.arrived();
             match full.0 {
                 Message::Adopt(stream) => stream,
                 _ => unreachable!("the message sent above"),
@@ -120,9 +140,14 @@ impl LoopLink {
         })
     }
 
-    /// A client that was sent has come.
+    /// A client that was announced has come, or does not.
     pub(super) fn arrived(&self) {
-        self.arriving.fetch_sub(1, Ordering::Relaxed);
+        self.arriving.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a client was announced that has not come.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.arriving.load(Ordering::SeqCst) > 0
     }
 }
 

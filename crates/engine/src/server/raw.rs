@@ -59,12 +59,13 @@ impl RawApp {
         let entries = self.handlers.tokens();
         let streams_now = entries.filter_map(|entry| self.handlers.get(entry)?.stream);
         for token in streams_now.collect::<Vec<_>>() {
-            streams.with_stream(context, token, |stream| {
-                self.call(stream, (), |handler, stream| {
-                    handler.draining(stream);
-                });
-            });
+            streams.with_stream(context, token, |stream| self.draining(stream));
         }
+    }
+
+    /// The server ends: the handler of one stream is told.
+    pub(super) fn draining(&mut self, stream: &mut StreamRef<'_>) {
+        self.call(stream, (), |handler, stream| handler.draining(stream));
     }
 
     /// Calls the handler of a stream; one that panics loses its connection.

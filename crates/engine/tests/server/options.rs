@@ -189,6 +189,23 @@ fn the_bound_on_connections_holds_and_recovers() {
 }
 
 #[test]
+fn a_head_may_be_larger_than_the_usual_buffer() {
+    let options = |options: dwell_engine::ServerBuilder| {
+        options.max_header_bytes(100_000).buffer_size(200_000)
+    };
+    let running = serve(options, hello);
+    let head = |bytes| {
+        format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n",
+            "x".repeat(bytes)
+        )
+    };
+    let mut client = Client::connect(&running);
+    assert_eq!(client.send(head(90_000)).answer().status, 200);
+    assert_eq!(client.send(head(100_000)).answer().status, 431);
+}
+
+#[test]
 fn a_connection_ends_after_so_many_requests() {
     let running = serve(|options| options.max_requests_per_connection(3), hello);
     let mut client = Client::connect(&running);

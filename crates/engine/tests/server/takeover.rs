@@ -1,15 +1,19 @@
 //! Connections that leave HTTP.
 
 use crate::support::{Client, End, serve, until};
-use dwell_engine::handler::{Answer, Exchange, StreamHandler, StreamSender};
+use dwell_engine::handler::{Answer, Exchange, Responder, StreamHandler, StreamSender};
 use dwell_engine::websocket::{Message, OriginPolicy, UpgradeOptions, WebSocketRef};
 use dwell_engine::{Request, StreamEnd, StreamRef};
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 const UPGRADE: &str = "GET /own HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: own\r\n\r\n";
+const HANDSHAKE: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\n\
+    Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 fn switching() -> Answer {
     Answer::new(101)
@@ -134,10 +138,7 @@ fn a_web_socket_lives_on_the_loop_and_is_closed_with_the_server() {
     let running = serve(|options| options, handler);
     let mut client = Client::connect(&running);
     assert_eq!(client.get("/").status, 400, "no handshake");
-    client.send(
-        "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-    );
+    client.send(HANDSHAKE);
     let answer = client.answer();
     assert_eq!(answer.status, 101);
     assert_eq!(
@@ -163,4 +164,71 @@ fn a_web_socket_lives_on_the_loop_and_is_closed_with_the_server() {
     client.send([0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe9]);
     assert_eq!(client.finish_sending().end(), End::InOrder);
     assert_eq!(ending.join().unwrap().cut_connections, 0);
+}
+
+#[test]
+fn who_leaves_http_while_the_server_ends_is_told_of_it() {
+    let (to, responders) = channel::<Responder>();
+    let to = Mutex::new(to);
+    let handler = move |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        if request.head.path == "/own" {
+            to.lock().unwrap().send(exchange.responder()).unwrap();
+            return;
+        }
+        let echo = |socket: &mut WebSocketRef<'_>, message: Message<'_>| {
+            socket.send(message.kind, &message.payload).unwrap();
+        };
+        // Upgraded in a later turn, when the loop ends already.
+        exchange.web_socket(request, &UpgradeOptions::default(), echo);
+    };
+    let running = serve(|options| options, handler);
+    let (told, heard) = channel();
+    let mut own = Client::connect(&running);
+    own.send(UPGRADE);
+    let responder = responders.recv().unwrap();
+    let mut socket = Client::connect(&running);
+    let (first, rest) = HANDSHAKE.split_at(20);
+    socket.send(first);
+    until(&running, |figures| figures.connections == 2);
+    let address = running.addresses()[0];
+    let ending = std::thread::spawn(move || running.shutdown(Duration::from_secs(60)));
+    // Nobody listens any more: the loop ends.
+    while TcpStream::connect(address).is_ok() {
+        std::thread::yield_now();
+    }
+    responder.take_over(switching(), Lines(told)).unwrap();
+    assert_eq!(own.answer().status, 101);
+    assert_eq!(own.finish_sending().end(), End::InOrder);
+    socket.send(rest);
+    assert_eq!(socket.answer().status, 101);
+    while socket.received.len() < 4 {
+        assert_eq!(socket.receive(), None);
+    }
+    assert_eq!(socket.received, [0x88, 2, 0x03, 0xe9], "1001, going away");
+    socket.send([0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe9]);
+    assert_eq!(socket.finish_sending().end(), End::InOrder);
+    let shutdown = ending.join().unwrap();
+    assert_eq!((shutdown.cut_connections, shutdown.cut_requests), (0, 0));
+    assert!(matches!(heard.recv().unwrap(), Told::Opened(_)));
+    assert!(matches!(
+        heard.recv().unwrap(),
+        Told::Closed(StreamEnd::Closed)
+    ));
+}
+
+#[test]
+fn a_thread_that_panics_costs_its_own_connection_and_is_counted() {
+    let handler = |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let panics = |_: dwell_evloop::BlockingStream, _: Vec<u8>| panic!("as the test wants it");
+        exchange
+            .responder()
+            .take_over_blocking(switching(), panics)
+            .unwrap();
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    assert_eq!(client.send(UPGRADE).answer().status, 101);
+    client.end();
+    until(&running, |figures| figures.connections == 0);
+    assert_eq!(running.statistics().panics, 1);
 }
