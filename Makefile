@@ -53,6 +53,11 @@ bench-memcache: install-rust install-python ## measure the memcached client besi
 	@scripts/install-debian memcached=memcached strace=strace taskset=util-linux
 	bench/run-memcache $(ARGS)
 
+.PHONY: python
+python: install-rust install-python ## build the Python package and install it into .venv
+	VIRTUAL_ENV=$(abspath .venv) $(PYTHON) -m maturin develop --release --quiet \
+		--manifest-path bindings/python/Cargo.toml
+
 .PHONY: targets
 targets: ## print every target figure with its newest measured value and whether it holds
 	@bench/targets

@@ -68,6 +68,17 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
+        name: "dwell-python",
+        inside: &[
+            "dwell-engine",
+            "dwell-evloop",
+            "dwell-memcache",
+            "dwell-proto",
+            "dwell-timers",
+        ],
+        outside: None,
+    },
+    Layer {
         name: TESTKIT,
         inside: &[],
         outside: None,

@@ -1,0 +1,9 @@
+//! The poll API: `Manager` and what belongs to it.
+
+use pyo3::prelude::*;
+
+/// Adds what is here to the native module.
+#[expect(clippy::unnecessary_wraps, reason = "as in every area")]
+pub(crate) fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    Ok(())
+}

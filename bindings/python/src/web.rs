@@ -1,0 +1,8 @@
+//! What the servers of WSGI and ASGI share: request heads, listeners, limits, addresses, the log.
+
+pub(crate) mod access_log;
+pub(crate) mod address;
+pub(crate) mod answer;
+pub(crate) mod head;
+pub(crate) mod listen;
+pub(crate) mod options;

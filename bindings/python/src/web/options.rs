@@ -1,0 +1,153 @@
+//! The bounds of a server, as Python gives them.
+
+use super::address::Trusted;
+use dwell_engine::Limits;
+use dwell_engine::websocket::{MessageLimits, WebSocketOptions};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::time::Duration;
+
+/// Everything about a server but its app.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) limits: Limits,
+    pub(crate) body_bytes_max: u64,
+    pub(crate) queue_max: usize,
+    pub(crate) root_path: String,
+    pub(crate) half_close: bool,
+    pub(crate) access_log: bool,
+    pub(crate) trusted: Trusted,
+    pub(crate) web_socket: WebSocketOptions,
+}
+
+/// The longest head: it must fit the loop's input buffer.
+const HEAD_BYTES_MAX: usize = 65_535;
+/// Output of one answer that waits in the engine for a slow reader.
+const OUTPUT_BYTES: usize = 256 * 1024;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: Limits {
+                output_bytes_max: OUTPUT_BYTES,
+                ..Limits::default()
+            },
+            body_bytes_max: u64::MAX,
+            queue_max: 1024,
+            root_path: String::new(),
+            half_close: false,
+            access_log: false,
+            trusted: Trusted::default(),
+            web_socket: WebSocketOptions {
+                output_bytes_max: OUTPUT_BYTES,
+                ..WebSocketOptions::default()
+            },
+        }
+    }
+}
+
+impl Options {
+    /// Reads the keyword arguments of a server.
+    ///
+    /// # Errors
+    /// `TypeError` for a name that is unknown or a value of another type, `ValueError` for one out
+    /// of range.
+    pub(crate) fn of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut options = Self::default();
+        for (name, value) in given.into_iter().flatten() {
+            let name: String = name.extract()?;
+            options.set(&name, &value)?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let limits = &mut self.limits;
+        let socket = &mut self.web_socket;
+        match name {
+            "max_connections" => {
+                limits.connections_max = at_least_one(name, value)?;
+                socket.connections_max = limits.connections_max;
+            }
+            "max_requests_per_connection" => {
+                limits.requests_per_connection_max = at_least_one(name, value)?;
+            }
+            "max_header_bytes" => {
+                let bytes = at_least_one(name, value)?;
+                if bytes > HEAD_BYTES_MAX {
+                    return Err(PyValueError::new_err(format!(
+                        "{name} exceeds {HEAD_BYTES_MAX}: {bytes}"
+                    )));
+                }
+                limits.head.head_bytes_max = bytes;
+            }
+            "max_header_fields" => limits.head.field_count_max = at_least_one(name, value)?,
+            "max_target_bytes" => limits.head.target_bytes_max = at_least_one(name, value)?,
+            "max_body_bytes" => {
+                let bytes: Option<u64> = value.extract()?;
+                self.body_bytes_max = bytes.unwrap_or(u64::MAX);
+            }
+            "max_queue" => self.queue_max = at_least_one(name, value)?,
+            "header_timeout" => limits.header_timeout = seconds(name, value)?,
+            "read_timeout" => limits.body_timeout = seconds(name, value)?,
+            "write_timeout" => {
+                limits.write_timeout = seconds(name, value)?;
+                socket.write_timeout = limits.write_timeout;
+            }
+            "keep_alive_timeout" => limits.idle_timeout = seconds(name, value)?,
+            "root_path" => self.root_path = value.extract()?,
+            "half_close" => self.half_close = value.extract()?,
+            "access_log" => self.access_log = value.extract()?,
+            "trusted_proxies" => self.trusted = Trusted::of(value.extract()?)?,
+            "max_message_bytes" => {
+                let bytes = at_least_one(name, value)?;
+                socket.messages = MessageLimits {
+                    message_bytes_max: bytes,
+                    ..socket.messages
+                };
+            }
+            "ping_interval" => {
+                socket.ping_interval = match value.is_none() {
+                    true => None,
+                    false => Some(seconds(name, value)?),
+                }
+            }
+            "ping_timeout" => socket.pong_timeout = seconds(name, value)?,
+            _ => {
+                return Err(PyTypeError::new_err(format!("unknown option: {name}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn at_least_one<'py, T>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T>
+where
+    T: FromPyObjectOwned<'py> + PartialOrd + From<u8>,
+{
+    match value.extract::<T>() {
+        Ok(number) if number >= T::from(1) => Ok(number),
+        Err(error) if error_is_type(value, error.into()) => Err(wrong_type(name, "int", value)),
+        _ => Err(PyValueError::new_err(format!("{name} is out of range: {value}"))),
+    }
+}
+
+fn error_is_type(value: &Bound<'_, PyAny>, error: PyErr) -> bool {
+    error.is_instance_of::<PyTypeError>(value.py())
+}
+
+fn wrong_type(name: &str, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!("{name} must be {expected}: {value}"))
+}
+
+/// A time in seconds, above zero.
+pub(crate) fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let seconds: f64 = value
+        .extract()
+        .map_err(|_| wrong_type(name, "a number of seconds", value))?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| PyValueError::new_err(format!("{name} is out of range: {seconds}")))
+}

@@ -1,0 +1,120 @@
+//! A request body on its way in and a streaming answer on its way out, between loop and worker.
+
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a request body that are asked for ahead of the reader.
+const INPUT_WINDOW: u64 = 256 * 1024;
+/// Bytes of an answer that a worker may hand over before the engine has taken them.
+const OUTPUT_WINDOW: usize = 256 * 1024;
+
+/// What a worker and the loop share of one exchange.
+#[derive(Debug, Default)]
+pub(super) struct Channel {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    input: VecDeque<Bytes>,
+    /// Bytes that were granted to the client and not read yet.
+    outstanding: u64,
+    input_ended: bool,
+    unsent: usize,
+    is_gone: bool,
+}
+
+/// What the reader of a body gets.
+#[derive(Debug)]
+pub(super) enum Piece {
+    Data(Bytes),
+    End,
+    /// The client has left before the end.
+    Gone,
+    /// So many bytes are to be granted before more comes.
+    Grant(u64),
+    /// Nothing yet.
+    Nothing,
+}
+
+impl Channel {
+    /// Body bytes came.
+    pub(super) fn arrive(&self, data: &[u8]) {
+        self.lock().input.push_back(Bytes::copy_from_slice(data));
+        self.changed.notify_all();
+    }
+
+    /// The body is complete.
+    pub(super) fn complete(&self) {
+        self.lock().input_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// The client is gone.
+    pub(super) fn leave(&self) {
+        self.lock().is_gone = true;
+        self.changed.notify_all();
+    }
+
+    /// The engine has taken so much of the answer.
+    pub(super) fn taken(&self, bytes: usize) {
+        let mut state = self.lock();
+        state.unsent = state.unsent.saturating_sub(bytes);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The next piece of the body, or what has to happen before it comes.
+    pub(super) fn piece(&self) -> Piece {
+        let mut state = self.lock();
+        let is_low = !state.input_ended && state.outstanding <= INPUT_WINDOW / 2;
+        if is_low && !state.is_gone {
+            let grant = INPUT_WINDOW - state.outstanding;
+            state.outstanding = INPUT_WINDOW;
+            return Piece::Grant(grant);
+        }
+        if let Some(data) = state.input.pop_front() {
+            state.outstanding = state.outstanding.saturating_sub(data.len() as u64);
+            return Piece::Data(data);
+        }
+        match (state.input_ended, state.is_gone) {
+            (true, _) => Piece::End,
+            (false, true) => Piece::Gone,
+            (false, false) => Piece::Nothing,
+        }
+    }
+
+    /// Waits until the next piece of the body is here, or will not come.
+    pub(super) fn wait_for_input(&self) {
+        let waits =
+            |state: &mut State| state.input.is_empty() && !state.input_ended && !state.is_gone;
+        let woken = self.changed.wait_while(self.lock(), waits);
+        drop(woken.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Counts a piece of the answer that is handed over; false when nobody waits for it any more.
+    pub(super) fn reserve(&self, bytes: usize) -> bool {
+        let mut state = self.lock();
+        state.unsent += bytes;
+        !state.is_gone
+    }
+
+    /// Whether the worker has to wait before it makes the next piece.
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.lock();
+        state.unsent > OUTPUT_WINDOW && !state.is_gone
+    }
+
+    /// Waits until the engine has taken what there is too much of, or nobody waits for it.
+    pub(super) fn wait_for_room(&self) {
+        let waits = |state: &mut State| state.unsent > OUTPUT_WINDOW / 2 && !state.is_gone;
+        let woken = self.changed.wait_while(self.lock(), waits);
+        drop(woken.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,399 @@
+//! The loop of a WSGI server: it runs on a thread of its own and never holds the interpreter.
+
+use super::channel::Channel;
+use super::meeting::{Job, JobBody, Meeting, Order};
+use crate::web::access_log::AccessLog;
+use crate::web::address::Peers;
+use crate::web::answer::{AnswerBody, AnswerHead};
+use crate::web::head::Head;
+use crate::web::options::Options;
+use bytes::Bytes;
+use dwell_engine::{
+    App, Body, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, Response, WriteError,
+};
+use dwell_evloop::{Context, Driver, EventLoop, Readiness, Token};
+use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+const LISTENER: u8 = 1;
+const CONNECTION: u8 = 2;
+/// Of exchanges that have an [`Entry`]; the others are told of nothing.
+const STREAMS: u64 = 1;
+/// Bodies up to this size are gathered before a worker gets the request.
+const COLLECT_BYTES_MAX: u64 = 64 * 1024;
+/// The answer when all workers are busy and the queue is full.
+const OVERLOADED: Response<'static> = Response {
+    status: 503,
+    fields: &[
+        ("Content-Type", b"text/plain; charset=utf-8"),
+        ("Retry-After", b"1"),
+    ],
+    body: Body::Slice(b"too many requests wait for a thread\n"),
+};
+
+/// One loop with its connections.
+#[derive(Debug)]
+pub(super) struct WsgiLoop {
+    http: Http,
+    app: WsgiApp,
+    orders: Vec<Order>,
+    looked: Instant,
+    is_draining: bool,
+    is_stopped: bool,
+}
+
+/// The app that the engine talks to.
+#[derive(Debug)]
+struct WsgiApp {
+    meeting: Arc<Meeting>,
+    options: Arc<Options>,
+    peers: Peers,
+    log: AccessLog,
+    entries: HashMap<ExchangeId, Entry>,
+    /// Jobs of this turn.
+    jobs: Vec<Job>,
+    /// Room in the queue when the turn began.
+    room: usize,
+}
+
+/// An exchange of which more is to come: of the request's body, or of the answer.
+#[derive(Debug)]
+struct Entry {
+    channel: Arc<Channel>,
+    pending: VecDeque<Bytes>,
+    is_finished: bool,
+}
+
+impl WsgiLoop {
+    pub(super) fn new(meeting: Arc<Meeting>, options: Arc<Options>) -> Self {
+        let kinds = Kinds {
+            listener: LISTENER,
+            connection: CONNECTION,
+        };
+        Self {
+            http: Http::new(kinds, options.limits),
+            app: WsgiApp {
+                room: meeting.room(),
+                meeting,
+                log: AccessLog::new(options.access_log),
+                options,
+                peers: Peers::default(),
+                entries: HashMap::new(),
+                jobs: Vec::new(),
+            },
+            orders: Vec::new(),
+            looked: Instant::now(),
+            is_draining: false,
+            is_stopped: false,
+        }
+    }
+
+    /// Accepts the clients of `listener`.
+    pub(super) fn listen(
+        &mut self,
+        event_loop: &mut EventLoop<()>,
+        listener: dwell_evloop::Listener,
+    ) -> io::Result<()> {
+        self.http.listen(event_loop.context(), listener).map(|_| ())
+    }
+
+    /// Serves until it is stopped, or was drained and the last client is gone.
+    pub(super) fn run(mut self, event_loop: &mut EventLoop<()>) -> io::Result<()> {
+        let meeting = Arc::clone(&self.app.meeting);
+        let result = loop {
+            let wait = meeting.before_wait();
+            let turned = event_loop.turn(&mut self, wait);
+            if turned.is_err() || self.is_over() {
+                break turned;
+            }
+        };
+        self.http.close_all(event_loop.context(), &mut self.app);
+        self.app.log.flush();
+        meeting.close();
+        result
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_stopped || self.is_draining && self.http.connections() == 0
+    }
+
+    fn carry_out(&mut self, context: &mut Context, order: Order) {
+        let Self { http, app, .. } = self;
+        match order {
+            Order::Answer(exchange, answer) => {
+                let (head, body) = *answer;
+                app.log.status(exchange, head.status);
+                app.log.bytes(exchange, length(&body));
+                let reached =
+                    http.with_reply(context, exchange, |reply| head.send_whole(reply, &body));
+                app.leave(exchange);
+                app.log.end(exchange, context.wall(), reached.is_some());
+            }
+            Order::Begin(exchange, head, channel) => {
+                app.begin(http, context, exchange, &head, channel);
+            }
+            Order::Write(exchange, data) => {
+                if let Some(entry) = app.entries.get_mut(&exchange) {
+                    entry.pending.push_back(data);
+                    app.pump(http, context, exchange);
+                }
+            }
+            Order::Finish(exchange) => {
+                if let Some(entry) = app.entries.get_mut(&exchange) {
+                    entry.is_finished = true;
+                    app.pump(http, context, exchange);
+                }
+            }
+            Order::Abort(exchange) => {
+                http.abort(context, exchange);
+                app.leave(exchange);
+                app.log.end(exchange, context.wall(), false);
+            }
+            Order::Grant(exchange, bytes) => {
+                http.grant(context, exchange, bytes);
+            }
+            Order::Drain => {
+                self.is_draining = true;
+                http.drain(context, app);
+            }
+            Order::Stop => self.is_stopped = true,
+        }
+    }
+}
+
+impl Driver for WsgiLoop {
+    type Message = ();
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        self.http.ready(context, token, readiness, &mut self.app);
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        self.http.expired(context, token, &mut self.app);
+    }
+
+    fn message(&mut self, _: &mut Context, (): ()) {}
+
+    fn turn_end(&mut self, context: &mut Context) {
+        let meeting = Arc::clone(&self.app.meeting);
+        meeting.after_wait();
+        if !self.app.jobs.is_empty() {
+            meeting.offer(&mut self.app.jobs);
+        }
+        let mut orders = std::mem::take(&mut self.orders);
+        meeting.take_orders(&mut orders);
+        for order in orders.drain(..) {
+            self.carry_out(context, order);
+        }
+        self.orders = orders;
+        if context.now().duration_since(self.looked).as_millis() > 0 {
+            self.looked = context.now();
+            meeting.look();
+        }
+        self.app.room = meeting.room();
+        self.app.log.flush();
+    }
+}
+
+impl WsgiApp {
+    /// Begins a streaming answer.
+    fn begin(
+        &mut self,
+        http: &mut Http,
+        context: &mut Context,
+        exchange: ExchangeId,
+        head: &AnswerHead,
+        channel: Arc<Channel>,
+    ) {
+        self.log.status(exchange, head.status);
+        let entry = Entry {
+            channel,
+            pending: VecDeque::new(),
+            is_finished: false,
+        };
+        let sent = http.with_reply(context, exchange, |reply| {
+            head.send(reply, Body::Stream(head.content_length));
+        });
+        if sent.is_none() {
+            entry.channel.leave();
+            self.log.end(exchange, context.wall(), false);
+            return;
+        }
+        http.hold(context, exchange, STREAMS, None);
+        self.entries.insert(exchange, entry);
+    }
+
+    /// Gives the engine what it takes of a streaming answer.
+    fn pump(&mut self, http: &mut Http, context: &mut Context, exchange: ExchangeId) {
+        let Self { entries, log, .. } = self;
+        let Some(entry) = entries.get_mut(&exchange) else {
+            return;
+        };
+        let over = http.with_reply(context, exchange, |reply| {
+            entry.pump(reply, |bytes| log.bytes(exchange, bytes))
+        });
+        if over != Some(false) {
+            self.leave(exchange);
+            self.log.end(exchange, context.wall(), over.is_some());
+        }
+    }
+
+    /// Forgets what is known of an exchange, which is over.
+    fn leave(&mut self, exchange: ExchangeId) {
+        if let Some(entry) = self.entries.remove(&exchange) {
+            entry.channel.leave();
+        }
+    }
+}
+
+impl Entry {
+    /// Writes what there is room for; true when the answer is complete.
+    fn pump(&mut self, reply: &mut Reply<'_>, mut count: impl FnMut(u64)) -> bool {
+        while let Some(piece) = self.pending.front() {
+            let length = piece.len();
+            match reply.write_shared(piece) {
+                Ok(()) => count(length as u64),
+                Err(WriteError::Full { .. }) => return false,
+                // Beyond the announced length nothing is sent.
+                Err(_) => {}
+            }
+            self.channel.taken(length);
+            self.pending.pop_front();
+        }
+        if self.is_finished {
+            // It fails only where the answer is over already.
+            let _ = reply.finish(&[]);
+        }
+        self.is_finished
+    }
+}
+
+impl App for WsgiApp {
+    fn body(&mut self, _: &mut Context, _: ExchangeId, head: &RequestHead<'_, '_>) -> BodyPlan {
+        let bytes_max = self.options.body_bytes_max;
+        match head.framing {
+            BodyFraming::Length(length) if length <= COLLECT_BYTES_MAX && !head.expect_continue => {
+                BodyPlan::Collect { bytes_max }
+            }
+            _ => BodyPlan::Stream { bytes_max },
+        }
+    }
+
+    fn request(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        if self.jobs.len() >= self.room {
+            reply.send(&OVERLOADED);
+            return Outcome::Answered;
+        }
+        let connection = request.exchange.connection();
+        let peer = self.peers.of(connection, || reply.peer_address());
+        let head = Head::of(request);
+        let origin = self.options.trusted.origin(peer, &head);
+        let exchange = request.exchange;
+        let now = context.now();
+        self.log
+            .begin(exchange, now, head.method(), head.target(), &origin);
+        let (body, tag) = if request.body_follows {
+            let channel = Arc::new(Channel::default());
+            let entry = Entry {
+                channel: Arc::clone(&channel),
+                pending: VecDeque::new(),
+                is_finished: false,
+            };
+            self.entries.insert(exchange, entry);
+            (JobBody::Streamed(channel), STREAMS)
+        } else {
+            (JobBody::Whole(request.body.to_vec()), 0)
+        };
+        self.jobs.push(Job {
+            exchange,
+            head,
+            origin,
+            body,
+        });
+        Outcome::Held { tag, timeout: None }
+    }
+
+    fn body_data(
+        &mut self,
+        _: &mut Context,
+        exchange: ExchangeId,
+        tag: u64,
+        data: &[u8],
+        _: &mut Reply<'_>,
+    ) -> Outcome {
+        if let Some(entry) = self.entries.get(&exchange) {
+            entry.channel.arrive(data);
+        }
+        Outcome::Held { tag, timeout: None }
+    }
+
+    fn body_end(
+        &mut self,
+        _: &mut Context,
+        exchange: ExchangeId,
+        tag: u64,
+        _: Trailers<'_>,
+        _: &mut Reply<'_>,
+    ) -> Outcome {
+        if let Some(entry) = self.entries.get(&exchange) {
+            entry.channel.complete();
+        }
+        Outcome::Held { tag, timeout: None }
+    }
+
+    fn drained(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let Self { entries, log, .. } = self;
+        let Some(entry) = entries.get_mut(&exchange) else {
+            return Outcome::Held { tag, timeout: None };
+        };
+        if !entry.pump(reply, |bytes| log.bytes(exchange, bytes)) {
+            return Outcome::Held { tag, timeout: None };
+        }
+        self.leave(exchange);
+        self.log.end(exchange, context.wall(), true);
+        Outcome::Answered
+    }
+
+    fn expired(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        _: &mut Reply<'_>,
+    ) -> Outcome {
+        Outcome::Held { tag, timeout: None }
+    }
+
+    fn peer_closed(&mut self, exchange: ExchangeId, _: u64) -> bool {
+        // Half a connection can still take an answer; half a body cannot be completed.
+        let _ = exchange;
+        false
+    }
+
+    fn abandoned(&mut self, context: &mut Context, exchange: ExchangeId, _: u64) {
+        self.leave(exchange);
+        self.log.end(exchange, context.wall(), false);
+    }
+}
+
+fn length(body: &AnswerBody) -> u64 {
+    match body {
+        AnswerBody::Bytes(bytes) => bytes.len() as u64,
+        AnswerBody::File(slice) => slice.length,
+        AnswerBody::Absent(_) => 0,
+    }
+}

@@ -1,0 +1,167 @@
+//! The `environ` of PEP 3333, built from a request head with few allocations.
+
+use super::meeting::Job;
+use crate::web::head::percent_decoded;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// What a worker keeps to build environments from.
+#[derive(Debug)]
+pub(super) struct Environ {
+    /// The entries that every request has.
+    base: Py<PyDict>,
+    /// The names of fields that came before, and their keys; `None` for those that are left out.
+    keys: HashMap<Box<[u8]>, Option<Py<PyString>>>,
+    /// Text of values that came with the last request, by the place of their field.
+    script_name: String,
+    client: Option<(IpAddr, Py<PyString>)>,
+}
+
+/// Names of fields that are remembered; clients may invent any number of them.
+const KEYS_MAX: usize = 512;
+/// The longest name that is remembered.
+const KEY_BYTES_MAX: usize = 64;
+
+impl Environ {
+    pub(super) fn new(base: Py<PyDict>, script_name: String) -> Self {
+        Self {
+            base,
+            keys: HashMap::new(),
+            script_name,
+            client: None,
+        }
+    }
+
+    /// The environment of one request, but for `wsgi.input`.
+    pub(super) fn build<'py>(
+        &mut self,
+        py: Python<'py>,
+        job: &Job,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let environ = self.base.bind(py).copy()?;
+        let head = &job.head;
+        environ.set_item(intern!(py, "REQUEST_METHOD"), method(py, head.method()))?;
+        let path = percent_decoded(head.path());
+        let path = match path.strip_prefix(self.script_name.as_bytes()) {
+            Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
+            _ => {
+                if !self.script_name.is_empty() {
+                    environ.set_item(intern!(py, "SCRIPT_NAME"), "")?;
+                }
+                &path
+            }
+        };
+        environ.set_item(intern!(py, "PATH_INFO"), latin1(py, path))?;
+        environ.set_item(intern!(py, "QUERY_STRING"), latin1(py, head.query()))?;
+        environ.set_item(intern!(py, "REQUEST_URI"), latin1(py, head.target()))?;
+        environ.set_item(intern!(py, "RAW_URI"), latin1(py, head.target()))?;
+        if head.is_http10() {
+            environ.set_item(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.0"))?;
+        }
+        if job.origin.is_https {
+            environ.set_item(intern!(py, "wsgi.url_scheme"), intern!(py, "https"))?;
+        }
+        if let Some((address, port)) = job.origin.client {
+            environ.set_item(intern!(py, "REMOTE_ADDR"), self.address(py, address))?;
+            environ.set_item(intern!(py, "REMOTE_PORT"), itoa::Buffer::new().format(port))?;
+        }
+        self.fields(py, &environ, job)?;
+        Ok(environ)
+    }
+
+    fn fields(&mut self, py: Python<'_>, environ: &Bound<'_, PyDict>, job: &Job) -> PyResult<()> {
+        for (name, value) in job.head.fields() {
+            let known = self.keys.get(name).map(|key| key.as_ref().map(|key| key.bind(py)));
+            let fresh;
+            let key = match known {
+                Some(Some(key)) => key,
+                Some(None) => continue,
+                None => match self.learn(py, name) {
+                    Some(key) => {
+                        fresh = key;
+                        &fresh
+                    }
+                    None => continue,
+                },
+            };
+            let value = latin1(py, value);
+            // A field that comes again is a list; cookies are parted by semicolons.
+            if let Some(before) = environ.get_item(key)? {
+                let separator = if name.eq_ignore_ascii_case(b"cookie") {
+                    "; "
+                } else {
+                    ","
+                };
+                let joined = before.add(separator)?.add(value)?;
+                environ.set_item(key, joined)?;
+            } else {
+                environ.set_item(key, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The key of a field, which is remembered.
+    fn learn<'py>(&mut self, py: Python<'py>, name: &[u8]) -> Option<Bound<'py, PyString>> {
+        let key = key_of(name).map(|key| PyString::intern(py, &key));
+        if self.keys.len() < KEYS_MAX && name.len() <= KEY_BYTES_MAX {
+            self.keys
+                .insert(name.into(), key.clone().map(Bound::unbind));
+        }
+        key
+    }
+
+    /// The text of an address; clients come more than once.
+    fn address<'py>(&mut self, py: Python<'py>, address: IpAddr) -> Bound<'py, PyString> {
+        match &self.client {
+            Some((known, text)) if *known == address => text.bind(py).clone(),
+            _ => {
+                let text = PyString::new(py, &address.to_string());
+                self.client = Some((address, text.clone().unbind()));
+                text
+            }
+        }
+    }
+}
+
+/// The key of a field; `None` for one that must not get into the environment: a name with an
+/// underscore would pass for another one with a dash, and `Proxy` for a setting of the process.
+fn key_of(name: &[u8]) -> Option<String> {
+    if name.contains(&b'_') || name.eq_ignore_ascii_case(b"proxy") {
+        return None;
+    }
+    let mut key = String::with_capacity(name.len() + 5);
+    let is_bare = name.eq_ignore_ascii_case(b"content-type")
+        || name.eq_ignore_ascii_case(b"content-length");
+    if !is_bare {
+        key.push_str("HTTP_");
+    }
+    key.extend(name.iter().map(|byte| match byte {
+        b'-' => '_',
+        byte => char::from(byte.to_ascii_uppercase()),
+    }));
+    Some(key)
+}
+
+/// The text of bytes, a character each (PEP 3333, "Unicode Issues").
+pub(super) fn latin1<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+    match str::from_utf8(bytes) {
+        Ok(text) if bytes.is_ascii() => PyString::new(py, text),
+        _ => {
+            let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+            PyString::new(py, &text)
+        }
+    }
+}
+
+fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
+    match method {
+        b"GET" => intern!(py, "GET").clone(),
+        b"POST" => intern!(py, "POST").clone(),
+        b"HEAD" => intern!(py, "HEAD").clone(),
+        method => latin1(py, method),
+    }
+}

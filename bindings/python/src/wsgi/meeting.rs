@@ -1,0 +1,237 @@
+//! Where the loop and the workers meet: jobs one way, orders the other, as few wake-ups as can be.
+//!
+//! Jobs that are queued wake one worker if all are asleep, not one worker each: while one runs Python
+//! the others could only wait for the interpreter. Workers that block, in a query for one, are made
+//! up for by the loop, which looks a millisecond later whether jobs still wait and then wakes more.
+//!
+//! Answers wake the loop once, when the worker has no further job at hand; while there are jobs the
+//! loop looks by itself every millisecond, so an answer is never held up by the next job for longer.
+
+use super::channel::Channel;
+use crate::web::address::Origin;
+use crate::web::answer::{AnswerBody, AnswerHead};
+use crate::web::head::Head;
+use bytes::Bytes;
+use dwell_engine::ExchangeId;
+use dwell_evloop::Sender;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A request for a worker.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) exchange: ExchangeId,
+    pub(super) head: Head,
+    pub(super) origin: Origin,
+    pub(super) body: JobBody,
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) enum JobBody {
+    Whole(Vec<u8>),
+    Streamed(Arc<Channel>),
+}
+
+/// What a worker, or whoever stops the server, wants of the loop.
+#[derive(Debug)]
+pub(super) enum Order {
+    Answer(ExchangeId, Box<(AnswerHead, AnswerBody)>),
+    Begin(ExchangeId, Box<AnswerHead>, Arc<Channel>),
+    Write(ExchangeId, Bytes),
+    Finish(ExchangeId),
+    Abort(ExchangeId),
+    Grant(ExchangeId, u64),
+    Drain,
+    Stop,
+}
+
+/// How often the loop looks while jobs wait.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The loop is at work and looks at the orders before it waits.
+const RUNNING: u8 = 0;
+/// The loop waits for a millisecond at most.
+const LOOKING: u8 = 1;
+/// The loop waits for ever.
+const WAITING: u8 = 2;
+
+#[derive(Debug)]
+pub(super) struct Meeting {
+    queue: Mutex<Queue>,
+    ready: Condvar,
+    orders: Mutex<Vec<Order>>,
+    has_orders: AtomicBool,
+    loop_state: AtomicU8,
+    sender: Sender<()>,
+    queue_max: usize,
+    /// Workers run Python side by side: each job is worth a wake-up.
+    is_parallel: bool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    workers: usize,
+    /// Jobs that were taken since the loop looked last.
+    taken: usize,
+    /// Workers that were woken when it did.
+    woken: usize,
+    closed: bool,
+}
+
+impl Meeting {
+    pub(super) fn new(sender: Sender<()>, queue_max: usize, is_parallel: bool) -> Self {
+        Self {
+            queue: Mutex::default(),
+            ready: Condvar::new(),
+            orders: Mutex::default(),
+            has_orders: AtomicBool::new(false),
+            loop_state: AtomicU8::new(RUNNING),
+            sender,
+            queue_max,
+            is_parallel,
+        }
+    }
+
+    /// A worker begins.
+    pub(super) fn join(&self) {
+        self.queue().workers += 1;
+    }
+
+    /// A worker ends.
+    pub(super) fn part(&self) {
+        self.queue().workers -= 1;
+    }
+
+    /// How many more jobs there is room for.
+    pub(super) fn room(&self) -> usize {
+        self.queue_max.saturating_sub(self.queue().jobs.len())
+    }
+
+    /// Queues the jobs of a turn.
+    pub(super) fn offer(&self, jobs: &mut Vec<Job>) {
+        let mut queue = self.queue();
+        let count = jobs.len();
+        queue.jobs.extend(jobs.drain(..));
+        let sleepers = queue.idle;
+        let all_sleep = sleepers == queue.workers;
+        drop(queue);
+        if self.is_parallel {
+            (0..count.min(sleepers)).for_each(|_| self.ready.notify_one());
+        } else if all_sleep {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Takes a job if one is there.
+    pub(super) fn try_take(&self) -> Option<Job> {
+        let mut queue = self.queue();
+        let job = queue.jobs.pop_front();
+        queue.taken += usize::from(job.is_some());
+        job
+    }
+
+    /// Waits for a job; `None` when there will be no more.
+    pub(super) fn take(&self) -> Option<Job> {
+        let mut queue = self.queue();
+        queue.idle += 1;
+        while queue.jobs.is_empty() && !queue.closed {
+            let woken = self.ready.wait(queue);
+            queue = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.idle -= 1;
+        let job = queue.jobs.pop_front();
+        queue.taken += usize::from(job.is_some());
+        job
+    }
+
+    /// Lets every worker end when no job is left.
+    pub(super) fn close(&self) {
+        self.queue().closed = true;
+        self.ready.notify_all();
+    }
+
+    /// Jobs still wait a millisecond later: wakes further workers, the more the fewer were taken.
+    pub(super) fn look(&self) {
+        let mut queue = self.queue();
+        if queue.jobs.is_empty() || queue.idle == 0 {
+            queue.woken = 0;
+            queue.taken = 0;
+            return;
+        }
+        let stuck = queue.taken <= queue.woken;
+        queue.woken = if stuck { queue.woken.max(1) * 2 } else { 1 };
+        queue.taken = 0;
+        let count = queue.woken.min(queue.idle).min(queue.jobs.len());
+        drop(queue);
+        (0..count).for_each(|_| self.ready.notify_one());
+    }
+
+    /// Gives the loop an order; it is woken now unless it looks by itself.
+    pub(super) fn order(&self, order: Order) {
+        self.push(order);
+        if self.loop_state.load(Ordering::SeqCst) != RUNNING {
+            self.sender.wake();
+        }
+    }
+
+    /// As [`order`](Self::order), by a worker that takes its next job now: while there is one, the
+    /// loop's own look is soon enough.
+    pub(super) fn order_before_next(&self, order: Order) {
+        self.push(order);
+        let wake = match self.loop_state.load(Ordering::SeqCst) {
+            RUNNING => false,
+            LOOKING => self.queue().jobs.is_empty(),
+            _ => true,
+        };
+        if wake {
+            self.sender.wake();
+        }
+    }
+
+    fn push(&self, order: Order) {
+        self.orders().push(order);
+        // Before the state is read; the loop writes its state before it reads this.
+        self.has_orders.store(true, Ordering::SeqCst);
+    }
+
+    /// Moves the orders into `into`, which must be empty.
+    pub(super) fn take_orders(&self, into: &mut Vec<Order>) {
+        if self.has_orders.swap(false, Ordering::SeqCst) {
+            std::mem::swap(&mut *self.orders(), into);
+        }
+    }
+
+    /// The loop is about to wait: for how long at most?
+    pub(super) fn before_wait(&self) -> Option<Duration> {
+        let has_jobs = !self.queue().jobs.is_empty();
+        let (state, wait) = if has_jobs {
+            (LOOKING, Some(LOOK))
+        } else {
+            (WAITING, None)
+        };
+        self.loop_state.store(state, Ordering::SeqCst);
+        if self.has_orders.load(Ordering::SeqCst) {
+            self.loop_state.store(RUNNING, Ordering::SeqCst);
+            return Some(Duration::ZERO);
+        }
+        wait
+    }
+
+    /// The loop runs again.
+    pub(super) fn after_wait(&self) {
+        self.loop_state.store(RUNNING, Ordering::SeqCst);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Vec<Order>> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
