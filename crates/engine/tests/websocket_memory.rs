@@ -7,10 +7,11 @@
 
 use dwell_engine::Detached;
 use dwell_engine::websocket::{
-    DeflateParameters, Message, Negotiated, Role, WebSocketApp, WebSocketEnd, WebSocketOptions,
-    WebSocketRef, WebSockets,
+    DeflateOptions, DeflateParameters, Message, MessageKind, Negotiated, Role, WebSocketApp,
+    WebSocketEnd, WebSocketOptions, WebSocketRef, WebSockets,
 };
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
+use dwell_proto::websocket::{Deflater, Inflater, encode};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -21,6 +22,8 @@ use std::time::Duration;
 const CONNECTIONS: usize = 1_000;
 /// The target: table, deadline and everything else.
 const BYTES_MAX: usize = 320;
+/// What the documentation of `DeflateOptions` says that contexts cost.
+const CONTEXTS_BYTES_MAX: usize = 380_000 + 48_000;
 
 struct Counting;
 
@@ -75,14 +78,21 @@ impl Driver for Sockets {
     fn message(&mut self, _: &mut Context, (): ()) {}
 }
 
-/// Bytes per connection when each has sent and got a message, in two fragments, and is idle again.
-fn bytes_per_connection(deflate: Option<DeflateParameters>) -> usize {
+/// Bytes per connection when each has sent `request`, got an answer of as many bytes as `answer`
+/// has, and is idle again.
+fn bytes_per_connection(
+    connections: usize,
+    deflate: Option<DeflateParameters>,
+    request: &[u8],
+    answer: &[u8],
+) -> usize {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut event_loop = EventLoop::new().unwrap();
     let mut sockets = Sockets(WebSockets::new(3, WebSocketOptions::default()));
-    let mut peers = Vec::with_capacity(CONNECTIONS);
-    let connect = |event_loop: &mut EventLoop<()>, sockets: &mut Sockets| -> TcpStream {
+    let mut peers = Vec::with_capacity(connections);
+    let mut received = vec![0; answer.len()];
+    let mut connect = |event_loop: &mut EventLoop<()>, sockets: &mut Sockets| -> TcpStream {
         let stream = Stream::connect(address).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         peer.set_nonblocking(true).unwrap();
@@ -95,40 +105,80 @@ fn bytes_per_connection(deflate: Option<DeflateParameters>) -> usize {
             .0
             .adopt(event_loop.context(), detached, negotiated, 0);
         adopted.unwrap();
-        peer.write_all(b"\x01\x81\0\0\0\0a\x80\x81\0\0\0\0b")
-            .unwrap();
-        let mut answer = [0; 4];
-        while peer.read(&mut answer).is_err() {
-            event_loop
-                .turn(sockets, Some(Duration::from_secs(5)))
-                .unwrap();
+        peer.write_all(request).unwrap();
+        let mut filled = 0;
+        while filled < received.len() {
+            match peer.read(&mut received[filled..]) {
+                Ok(read) => filled += read,
+                Err(_) => event_loop
+                    .turn(sockets, Some(Duration::from_secs(5)))
+                    .unwrap(),
+            }
         }
-        assert_eq!(&answer, b"\x81\x02ab");
+        assert!(received == answer);
         peer
     };
     // The first one makes what all of them share.
     peers.push(connect(&mut event_loop, &mut sockets));
     let before = HELD.get();
-    while peers.len() < CONNECTIONS {
+    while peers.len() < connections {
         peers.push(connect(&mut event_loop, &mut sockets));
     }
     let held = HELD.get() - before;
-    assert_eq!(sockets.0.connections(), CONNECTIONS);
-    held / (CONNECTIONS - 1)
+    assert_eq!(sockets.0.connections(), connections);
+    held / (connections - 1)
 }
+
+fn agreed(afresh: bool) -> DeflateParameters {
+    DeflateParameters {
+        server_no_context_takeover: afresh,
+        client_no_context_takeover: afresh,
+        server_max_window_bits: None,
+        client_max_window_bits: None,
+    }
+}
+
+/// A message of two fragments, and its echo.
+const SHORT: (&[u8], &[u8]) = (b"\x01\x81\0\0\0\0a\x80\x81\0\0\0\0b", b"\x81\x02ab");
 
 #[test]
 fn an_idle_web_socket_costs_at_most_320_bytes() {
-    let plain = bytes_per_connection(None);
-    let agreed = DeflateParameters {
-        server_no_context_takeover: true,
-        client_no_context_takeover: true,
-        server_max_window_bits: None,
-        client_max_window_bits: None,
-    };
-    let compressed = bytes_per_connection(Some(agreed));
+    let (request, answer) = SHORT;
+    let plain = bytes_per_connection(CONNECTIONS, None, request, answer);
+    let compressed = bytes_per_connection(CONNECTIONS, Some(agreed(true)), request, answer);
     println!("bytes per idle connection: {plain}, with compression agreed on: {compressed}");
     assert!(plain <= BYTES_MAX, "{plain}");
     assert!(compressed <= BYTES_MAX, "{compressed}");
     assert_eq!(plain, compressed);
+}
+
+#[test]
+fn one_that_keeps_contexts_has_no_compressor_before_it_compresses() {
+    let (request, answer) = SHORT;
+    let held = bytes_per_connection(CONNECTIONS, Some(agreed(false)), request, answer);
+    assert!(held <= BYTES_MAX + size_of::<Inflater>(), "{held}");
+}
+
+#[test]
+fn one_that_keeps_contexts_keeps_no_messages() {
+    let options = DeflateOptions::default();
+    let mut random = 1_u32;
+    let noise = std::iter::repeat_with(|| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 24) as u8
+    });
+    // Half of it can be compressed, so that the compressed form is long too.
+    let payload: Vec<_> = noise
+        .take(200_000)
+        .chain(std::iter::repeat_n(0, 400_000))
+        .collect();
+    let [mut request, mut answer] = [Vec::new(), Vec::new()];
+    for (out, mask) in [(&mut request, Some([0; 4])), (&mut answer, None)] {
+        let mut deflater = Deflater::with_context_takeover(&options, 15).unwrap();
+        let kind = MessageKind::Binary;
+        encode::compressed_message(out, kind, &payload, mask, &mut deflater);
+    }
+    let held = bytes_per_connection(10, Some(agreed(false)), &request, &answer);
+    println!("bytes per idle connection that keeps contexts: {held}");
+    assert!(held <= BYTES_MAX + CONTEXTS_BYTES_MAX, "{held}");
 }

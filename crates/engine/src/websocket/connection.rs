@@ -251,6 +251,16 @@ impl Connection {
         self.tail = memory;
     }
 
+    /// Lets go of what its own compressor and inflater need for a message only.
+    pub(super) fn release_buffers(&mut self) {
+        if let Some(deflater) = &mut self.deflater {
+            deflater.release_output();
+        }
+        if let Some(inflater) = &mut self.inflater {
+            inflater.release_output();
+        }
+    }
+
     /// Begins to end it, and says why; the first cause counts.
     pub(super) fn ending(&mut self, cause: EndCause) -> &mut Ending {
         self.ending

@@ -114,7 +114,9 @@ impl WebSocketRef<'_> {
         self.admit()?;
         let mask = self.mask();
         let Negotiated { role, deflate, .. } = self.connection.negotiated;
-        let deflater = deflate.and_then(|agreed| {
+        // What is too short to be compressed needs no compressor.
+        let is_long = payload.len() >= self.options.deflate.message_bytes_min;
+        let deflater = deflate.filter(|_| is_long).and_then(|agreed| {
             let window_bits = agreed.send_window_bits(role);
             if agreed.sends_afresh(role) {
                 return self.sending.deflaters.with_window(window_bits);

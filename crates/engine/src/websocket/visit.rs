@@ -343,6 +343,7 @@ impl<A> Visit<'_, A> {
         if self.connection.state == State::Flushing && self.connection.stream.is_flushed() {
             self.finish();
         }
+        self.connection.release_buffers();
         self.time();
         if self.connection.has_input() && self.reads() {
             self.context.again(self.token, Readiness::default());

@@ -88,6 +88,12 @@ impl Deflater {
         Some(&self.output[..output_len])
     }
 
+    /// Lets go of the output buffer, which a compressor of a single connection would hold while
+    /// nothing is sent.
+    pub fn release_output(&mut self) {
+        self.output = Vec::new();
+    }
+
     /// Compresses all of the payload into the output, up to a flush.
     fn run(&mut self, mut payload: &[u8]) -> Option<()> {
         loop {

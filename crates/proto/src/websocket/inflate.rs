@@ -75,6 +75,12 @@ impl Inflater {
         Ok(&self.output)
     }
 
+    /// Lets go of the output buffer, which an inflater of a single connection would hold while
+    /// nothing comes.
+    pub fn release_output(&mut self) {
+        self.output = Vec::new();
+    }
+
     /// The bytes that the output buffer takes in memory.
     pub fn held_bytes(&self) -> usize {
         self.output.capacity()
