@@ -6,7 +6,7 @@ use crate::store_server::StoreService;
 use dwell_engine::{
     App, Body, BodyPlan, ExchangeId, Http, Limits, Outcome, Reply, Request, Response,
 };
-use dwell_evloop::{Context, Listener, Readiness, Token};
+use dwell_evloop::{Context, Listener, Readiness, Stream, Token};
 use dwell_proto::http1::RequestHead;
 use std::io;
 use std::sync::Arc;
@@ -94,7 +94,13 @@ impl AdminApp {
 }
 
 impl App for AdminApp {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         BodyPlan::Collect { bytes_max: 0 }
     }
 

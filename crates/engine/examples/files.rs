@@ -4,7 +4,9 @@
 
 use dwell_engine::files::{DirectoryOptions, serve_dir};
 use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request};
-use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use dwell_evloop::{
+    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
+};
 use dwell_proto::http1::RequestHead;
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,7 +22,13 @@ struct Files {
 }
 
 impl App for Files {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         BodyPlan::Refuse(405)
     }
 

@@ -5,7 +5,9 @@
 use dwell_engine::{
     App, Body, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request, Response,
 };
-use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use dwell_evloop::{
+    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
+};
 use dwell_proto::http1::RequestHead;
 use std::error::Error;
 
@@ -17,7 +19,13 @@ const KINDS: Kinds = Kinds {
 struct Hello;
 
 impl App for Hello {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         BodyPlan::Collect { bytes_max: 1024 }
     }
 

@@ -12,7 +12,9 @@ use dwell_engine::websocket::{
 use dwell_engine::{
     App, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
 };
-use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use dwell_evloop::{
+    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
+};
 use dwell_proto::http1::RequestHead;
 use std::error::Error;
 
@@ -31,7 +33,13 @@ struct Routes {
 }
 
 impl App for Routes {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         BodyPlan::Refuse(413)
     }
 

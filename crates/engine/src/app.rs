@@ -112,12 +112,13 @@ pub enum Event {
 
 /// A program on the engine: it is handed requests and owes each an answer.
 pub trait App {
-    /// The head of a request that has a body is here: decides how the body is taken.
+    /// The head of a request that has a body is here, on `stream`: decides how the body is taken.
     fn body(
         &mut self,
         context: &mut Context,
         exchange: ExchangeId,
         head: &RequestHead<'_, '_>,
+        stream: &Stream,
     ) -> BodyPlan;
 
     /// A request is complete, or its head where the body is streamed.
@@ -217,8 +218,14 @@ pub trait App {
 
     /// A client has its place: `connection` names it until [`closed`](Self::closed) or
     /// [`detached`](Self::detached). Nothing for a `listener` where another one has accepted it.
-    fn opened(&mut self, context: &mut Context, connection: Token, listener: Option<Token>) {
-        let _ = (context, connection, listener);
+    fn opened(
+        &mut self,
+        context: &mut Context,
+        connection: Token,
+        stream: &Stream,
+        listener: Option<Token>,
+    ) {
+        let _ = (context, connection, stream, listener);
     }
 
     /// A client is gone.
@@ -231,13 +238,19 @@ pub trait App {
     }
 
     /// Bytes came on a connection; called when all that they brought was handed over.
-    fn received(&mut self, context: &mut Context, connection: Token, bytes: usize) {
-        let _ = (context, connection, bytes);
+    fn received(
+        &mut self,
+        context: &mut Context,
+        connection: Token,
+        stream: &Stream,
+        bytes: usize,
+    ) {
+        let _ = (context, connection, stream, bytes);
     }
 
     /// Output of a connection was written; called after [`received`](Self::received).
-    fn written(&mut self, context: &mut Context, connection: Token) {
-        let _ = (context, connection);
+    fn written(&mut self, context: &mut Context, connection: Token, stream: &Stream) {
+        let _ = (context, connection, stream);
     }
 
     /// Something worth counting happened.

@@ -5,7 +5,9 @@ use dwell_engine::sse::{self, Event, SendEventError, SharedEvent, SseError};
 use dwell_engine::{
     App, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request, WriteError,
 };
-use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use dwell_evloop::{
+    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
+};
 use dwell_proto::http1::RequestHead;
 use dwell_proto::sse::EventStreamDecoder;
 use std::io::{Read, Write};
@@ -17,13 +19,19 @@ const HEARTBEAT: Duration = Duration::from_millis(50);
 
 /// Opens a stream for every request, and greets with the id the client has seen.
 #[derive(Default)]
-struct Stream {
+struct EventStream {
     held: Vec<ExchangeId>,
     heartbeats: usize,
 }
 
-impl App for Stream {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+impl App for EventStream {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         BodyPlan::Refuse(413)
     }
 
@@ -66,7 +74,7 @@ impl App for Stream {
 
 struct Server {
     http: Http,
-    app: Stream,
+    app: EventStream,
 }
 
 impl Driver for Server {
@@ -103,7 +111,7 @@ impl Fixture {
             .remove(0);
         let address = listener.address().unwrap();
         http.listen(event_loop.context(), listener).unwrap();
-        let app = Stream::default();
+        let app = EventStream::default();
         let server = Server { http, app };
         Self {
             event_loop,

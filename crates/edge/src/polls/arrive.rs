@@ -11,7 +11,7 @@ use crate::config::{KeyError, Methods};
 use crate::demo;
 use crate::metrics::{ClientTimeout, PollOutcome, RefusedStatus, StatusClass};
 use dwell_engine::{App, Body, BodyPlan, Event, ExchangeId, Outcome, Reply, Request, Response};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Stream, Token};
 use dwell_proto::http1::RequestHead;
 use dwell_store::Expiry;
 
@@ -21,6 +21,7 @@ impl App for Polls {
         _context: &mut Context,
         _exchange: ExchangeId,
         head: &RequestHead<'_, '_>,
+        _stream: &Stream,
     ) -> BodyPlan {
         let bytes_max = match self.config.route(head.path) {
             Some(_) => self.config.limits.poll_body_bytes_max,

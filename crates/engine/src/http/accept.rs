@@ -137,26 +137,26 @@ impl Http {
 /// Tells the app of a client that was admitted, or not.
 fn announce<A: App>(
     context: &mut Context,
-    admitted: Option<Token>,
+    admitted: Option<(Token, &Stream)>,
     listener: Option<Token>,
     app: &mut A,
 ) {
     match admitted {
-        Some(connection) => {
+        Some((connection, stream)) => {
             app.event(Event::Accepted);
-            app.opened(context, connection, listener);
+            app.opened(context, connection, stream, listener);
         }
         None => app.event(Event::Refused),
     }
 }
 
 /// Gives a client its place in the table, if there is one left.
-fn admit(
+fn admit<'c>(
     context: &mut Context,
-    connections: &mut Slab<Connection>,
+    connections: &'c mut Slab<Connection>,
     stream: Stream,
     idle_timeout: Duration,
-) -> Option<Token> {
+) -> Option<(Token, &'c Stream)> {
     let token = connections.insert(Connection::new(stream)).ok()?;
     if let Some(connection) = connections.get_mut(token)
         && context.register(&mut connection.stream, token).is_err()
@@ -165,5 +165,5 @@ fn admit(
         return None;
     }
     context.arm(token, idle_timeout);
-    Some(token)
+    Some((token, &connections.get(token)?.stream))
 }

@@ -26,6 +26,12 @@ impl Http {
         entry.map_or(0, |entry| entry.stream.queued_bytes())
     }
 
+    /// Whether nothing waits for the client of a held exchange to take it; true where it is gone.
+    pub fn is_flushed(&self, exchange: ExchangeId) -> bool {
+        self.held(exchange)
+            .is_none_or(|entry| entry.stream.is_flushed())
+    }
+
     /// The client's address, asked of the system at each call.
     pub fn peer_address_of(&self, connection: Token) -> Option<SocketAddr> {
         let entry = self.connections.get(connection)?;

@@ -91,7 +91,8 @@ impl<A: App> Visit<'_, A> {
             );
         }
         let exchange = connection.exchange(self.token);
-        let (bytes_max, streams) = match self.app.body(self.context, exchange, &head) {
+        let stream = &connection.stream;
+        let (bytes_max, streams) = match self.app.body(self.context, exchange, &head, stream) {
             BodyPlan::Collect { bytes_max } => (bytes_max, false),
             BodyPlan::Stream { bytes_max } => (bytes_max, true),
             BodyPlan::Refuse(status) => return (head.length, Some(Stop::Reject(status))),

@@ -59,11 +59,13 @@ impl<A: App> Visit<'_, A> {
     /// The socket is ready, or its turn has come again.
     pub(super) fn ready(&mut self, readiness: Readiness) -> Fate {
         let fate = self.ready_now(readiness);
+        let stream = &self.connection.stream;
         if self.received > 0 {
-            self.app.received(self.context, self.token, self.received);
+            let bytes = self.received;
+            self.app.received(self.context, self.token, stream, bytes);
         }
         if self.written > 0 {
-            self.app.written(self.context, self.token);
+            self.app.written(self.context, self.token, stream);
         }
         fate
     }

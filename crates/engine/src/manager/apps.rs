@@ -12,7 +12,7 @@ use crate::websocket::{
     Control, EndCause, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
 };
 use crate::{App, BodyPlan, Detached, ExchangeId, Outcome, Request};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Stream, Token};
 use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
 
 /// Bytes of a streamed body that may be on their way to the handler.
@@ -24,6 +24,7 @@ impl App for State {
         context: &mut Context,
         exchange: ExchangeId,
         head: &RequestHead<'_, '_>,
+        stream: &Stream,
     ) -> BodyPlan {
         let Some(token) = self.http_record(exchange.connection()) else {
             return BodyPlan::Refuse(503);
@@ -37,7 +38,7 @@ impl App for State {
             context,
             None,
             token,
-            Access::None,
+            Access::Socket(stream),
             Event::HttpHeaders(message),
         );
         let streamed = self.streamed_bytes_max.take();
@@ -186,14 +187,20 @@ impl App for State {
         self.leave(token, leaves.unwrap_or(Leaves::Raw), detached);
     }
 
-    fn opened(&mut self, context: &mut Context, connection: Token, listener: Option<Token>) {
+    fn opened(
+        &mut self,
+        context: &mut Context,
+        connection: Token,
+        stream: &Stream,
+        listener: Option<Token>,
+    ) {
         let listener = listener.and_then(|listener| self.listener_record(listener));
         let Some(token) = listener.and_then(|listener| self.add_accepted(listener)) else {
             return;
         };
         self.set_http_record(connection, token);
-        self.tell(context, None, token, Access::None, Event::Open);
-        self.tell(context, None, token, Access::None, Event::Accept);
+        self.tell(context, None, token, Access::Socket(stream), Event::Open);
+        self.tell(context, None, token, Access::Socket(stream), Event::Accept);
     }
 
     fn closed(&mut self, context: &mut Context, connection: Token) {
@@ -202,16 +209,22 @@ impl App for State {
         }
     }
 
-    fn received(&mut self, context: &mut Context, connection: Token, bytes: usize) {
+    fn received(
+        &mut self,
+        context: &mut Context,
+        connection: Token,
+        stream: &Stream,
+        bytes: usize,
+    ) {
         if let Some(token) = self.http_record(connection) {
             let event = Event::Read { bytes, data: &[] };
-            self.tell(context, None, token, Access::None, event);
+            self.tell(context, None, token, Access::Socket(stream), event);
         }
     }
 
-    fn written(&mut self, context: &mut Context, connection: Token) {
+    fn written(&mut self, context: &mut Context, connection: Token, stream: &Stream) {
         if let Some(token) = self.http_record(connection) {
-            self.tell(context, None, token, Access::None, Event::Write);
+            self.tell(context, None, token, Access::Socket(stream), Event::Write);
         }
     }
 

@@ -13,7 +13,7 @@ use super::{Handler, Scope, kind};
 use crate::reply::Reply;
 use crate::streams::StreamRef;
 use crate::websocket::{CloseCode, WebSocketRef};
-use dwell_evloop::Token;
+use dwell_evloop::{Stream, Token};
 use std::any::Any;
 use std::fmt;
 
@@ -21,6 +21,8 @@ use std::fmt;
 pub(super) enum Access<'a> {
     /// Nothing, or everything, where the components are free.
     None,
+    /// The socket, to ask of.
+    Socket(&'a Stream),
     /// The place of the answer.
     Reply(&'a mut dyn ReplyAccess),
     /// The raw stream.
@@ -34,6 +36,7 @@ impl Access<'_> {
     pub(super) fn reborrow(&mut self) -> Access<'_> {
         match self {
             Self::None => Access::None,
+            Self::Socket(stream) => Access::Socket(stream),
             Self::Reply(access) => Access::Reply(&mut **access),
             Self::Stream(access) => Access::Stream(&mut **access),
             Self::WebSocket(access) => Access::WebSocket(&mut **access),
@@ -274,7 +277,8 @@ impl Conn<'_> {
 
     /// Whether nothing can be done on it before the running handler has returned.
     pub(super) fn is_deferred(&self) -> bool {
-        matches!(self.access, Access::None) && self.scope.components.is_none()
+        let is_out_of_reach = matches!(self.access, Access::None | Access::Socket(_));
+        is_out_of_reach && self.scope.components.is_none()
     }
 
     /// Has `act` done on it as soon as no callback runs.
@@ -331,7 +335,7 @@ impl Conn<'_> {
                 access.with(&mut |socket| socket.close(CloseCode::NORMAL, ""));
             }
             Access::None if self.scope.components.is_some() => self.close_in_component(abort),
-            Access::None | Access::Reply(_) => {
+            Access::None | Access::Socket(_) | Access::Reply(_) => {
                 self.later(move |conn| conn.close_in_component(abort));
             }
         }

@@ -9,10 +9,6 @@ use crate::reply::Reply;
 use dwell_evloop::{Context, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long a client that comes while the server ends may take for its request.
-const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What runs on one loop of a server.
 #[derive(Debug)]
@@ -56,7 +52,13 @@ impl<H: Handler> ServerApp<H> {
 }
 
 impl<H: Handler> App for ServerApp<H> {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, head: &RequestHead<'_, '_>) -> BodyPlan {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        head: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         let bytes_max = self.host.link().settings().max_body_bytes;
         match guarded(|| self.handler.body(head)) {
             Ok(BodyMode::Collect) => BodyPlan::Collect { bytes_max },
@@ -184,12 +186,6 @@ impl<H: Handler> App for ServerApp<H> {
             add(&own.figures.handed_over, 1);
         }
         kept
-    }
-
-    fn opened(&mut self, context: &mut Context, connection: Token, _: Option<Token>) {
-        if self.host.fleet().is_draining() {
-            context.arm(connection, LAST_REQUEST_TIMEOUT);
-        }
     }
 
     fn event(&mut self, event: Event) {

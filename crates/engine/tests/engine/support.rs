@@ -5,7 +5,9 @@ use dwell_engine::{
     App, Body, BodyPlan, Detached, Event, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
     Response,
 };
-use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use dwell_evloop::{
+    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
+};
 use dwell_proto::http1::{RequestHead, Trailers};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
@@ -133,7 +135,13 @@ impl Script {
 }
 
 impl App for Script {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, head: &RequestHead<'_, '_>) -> BodyPlan {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        head: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         match head.path {
             "/upload" | "/early" => BodyPlan::Stream {
                 bytes_max: 10_000_000,

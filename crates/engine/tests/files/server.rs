@@ -3,8 +3,8 @@
 use dwell_engine::files::{DirectoryOptions, serve_dir};
 use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request};
 use dwell_evloop::{
-    Context, Driver, EventLoop, ListenOptions, Listener, Readiness, Sender, Token, bind_group,
-    bind_unix,
+    Context, Driver, EventLoop, ListenOptions, Listener, Readiness, Sender, Stream, Token,
+    bind_group, bind_unix,
 };
 use dwell_proto::http1::RequestHead;
 use socket2::{Domain, Socket, Type};
@@ -43,7 +43,13 @@ struct Files {
 }
 
 impl App for Files {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         BodyPlan::Collect { bytes_max: 1024 }
     }
 

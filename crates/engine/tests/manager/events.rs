@@ -2,6 +2,7 @@
 
 use crate::support::{Client, Fixture, answer, get};
 use dwell_engine::manager::{Event, EventKind, EventSet, Options};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[test]
@@ -31,6 +32,40 @@ fn two_requests_on_one_connection_in_the_reference_order() {
     assert_eq!(fixture.log.of(fixture.listener), ["open"]);
     fixture.manager.close();
     assert_eq!(fixture.log.of(fixture.listener), ["open", "close"]);
+}
+
+#[test]
+fn the_addresses_of_a_client_are_known_while_it_is_there() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let mut fixture = Fixture::new("http", move |conn, event| {
+        if !conn.is_listening() {
+            let addresses = (conn.remote_address(), conn.local_address());
+            hears.lock().unwrap().push((event.kind(), addresses));
+        }
+        answer(conn, event);
+    });
+    let (mut client, _) = fixture.client();
+    client.send("POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n");
+    fixture.until_line("headers POST /body");
+    client.send("body");
+    fixture.receive(&mut client, "you asked for /body.");
+    let expected = (Some(client.address()), Some(fixture.address));
+    drop(client);
+    fixture.until_line("close");
+    let mut told = EventSet::NONE;
+    for (kind, addresses) in heard.lock().unwrap().iter() {
+        if *kind != EventKind::Close {
+            assert_eq!(*addresses, expected, "{kind:?}");
+        }
+        told = told.with(*kind);
+    }
+    for kind in [EventKind::Open, EventKind::Accept, EventKind::HttpHeaders] {
+        assert!(told.contains(kind), "{kind:?}");
+    }
+    for kind in [EventKind::HttpMessage, EventKind::Read, EventKind::Write] {
+        assert!(told.contains(kind), "{kind:?}");
+    }
 }
 
 #[test]

@@ -194,6 +194,10 @@ impl Client {
         }
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.stream.local_addr().unwrap()
+    }
+
     /// Sends what the kernel takes, which is all that tests send at once.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();

@@ -7,7 +7,7 @@ use crate::manager::state::Role;
 use crate::reply::Reply;
 use crate::streams::StreamRef;
 use crate::websocket::WebSocketRef;
-use dwell_evloop::Token;
+use dwell_evloop::{Stream, Token};
 use std::net::SocketAddr;
 
 impl Conn<'_> {
@@ -62,10 +62,11 @@ impl Conn<'_> {
         self.ask(|socket| socket.queued_bytes()).unwrap_or(0)
     }
 
-    /// The peer's address; nothing for a listener, a unix socket, or where it cannot be asked now.
+    /// The peer's address; nothing for a listener, a unix socket, and one whose peer is gone, as in
+    /// `Close`.
     ///
-    /// Shape: on HTTP it can be asked where an answer can be given at once: in `HttpMessage` and
-    /// `HttpBody`, and in `HttpHeaders` of a request without a body; not when the client comes.
+    /// Shape: asked of the system at each call, so that nobody pays who does not ask. Of another
+    /// connection than the handler's own it is not known while the handler runs.
     pub fn remote_address(&mut self) -> Option<SocketAddr> {
         self.ask(|socket| socket.peer_address())?
     }
@@ -88,6 +89,7 @@ impl Conn<'_> {
         let place = self.place()?;
         let mut answer = None;
         match &mut self.access {
+            Access::Socket(stream) => answer = Some(question(*stream)),
             Access::Reply(access) => access.with(&mut |own| answer = Some(question(own))),
             Access::Stream(access) => access.with(&mut |own| answer = Some(question(own))),
             Access::WebSocket(access) => access.with(&mut |own| answer = Some(question(own))),
@@ -134,6 +136,20 @@ impl SocketFacts for InHttp<'_> {
 
     fn local_address(&self) -> Option<SocketAddr> {
         self.http.local_address_of(self.place)
+    }
+}
+
+impl SocketFacts for Stream {
+    fn queued_bytes(&self) -> usize {
+        Stream::queued_bytes(self)
+    }
+
+    fn peer_address(&self) -> Option<SocketAddr> {
+        Stream::peer_address(self).ok().flatten()
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        Stream::local_address(self).ok().flatten()
     }
 }
 

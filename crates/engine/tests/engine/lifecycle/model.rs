@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, ExchangeId, Outcome, Reply, Request, Response, WriteError,
 };
-use dwell_evloop::{Context, FileSlice, Token};
+use dwell_evloop::{Context, FileSlice, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use std::fs::File;
 use std::sync::Arc;
@@ -276,7 +276,13 @@ impl Model {
 }
 
 impl App for Model {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, _: &RequestHead<'_, '_>) -> BodyPlan {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         let bytes_max = 1 << 20;
         match self.random.below(12) {
             0 => BodyPlan::Refuse(403),
@@ -404,7 +410,7 @@ impl App for Model {
         self.gone(exchange.connection());
     }
 
-    fn opened(&mut self, _: &mut Context, connection: Token, _: Option<Token>) {
+    fn opened(&mut self, _: &mut Context, connection: Token, _: &Stream, _: Option<Token>) {
         self.open.push(connection);
     }
 
