@@ -60,11 +60,12 @@ pub use waker::Waker;
 
 use crate::websocket::WebSockets;
 use crate::{Http, Kinds, Streams};
-use dwell_evloop::EventLoop;
+use dwell_evloop::{Around, EventLoop};
 use hub::{Hub, Message};
 use state::State;
 use std::fmt;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// What is called for the events of a connection.
@@ -237,18 +238,55 @@ impl Manager {
     /// # Errors
     /// [`ManagerError::Closed`]; [`ManagerError::Loop`], after which the manager is of no use.
     pub fn poll(&mut self, timeout: impl Into<Option<Duration>>) -> Result<(), ManagerError> {
-        let Inner { event_loop, hub } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
-        if hub.has_work() {
-            hub.settle(event_loop.context());
-        }
-        let timeout = if hub.has_work() {
-            // What is left is done in this turn.
-            Some(Duration::ZERO)
-        } else {
-            timeout.into()
-        };
+        let (Inner { event_loop, hub }, timeout) = self.prepare(timeout.into())?;
         let turn = event_loop.turn(hub, timeout);
         turn.map_err(ManagerError::Loop)
+    }
+
+    /// As [`poll`](Self::poll), with what surrounds a wait that really blocks; what is there
+    /// already is told without it.
+    ///
+    /// Shape: `around` is called at most once, and calls what it is given once. A binding to a
+    /// language with a lock of its own lets go of it there, and has it again for the handlers.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    /// use std::time::Duration;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let mut waits = 0;
+    /// manager.wakeup().expect("it is open");
+    /// for _ in 0..2 {
+    ///     manager.poll_around(Duration::from_millis(1), &mut |wait| {
+    ///         waits += 1;
+    ///         wait();
+    ///     })?;
+    /// }
+    /// // The first one had a wake-up to deliver.
+    /// assert_eq!(waits, 1);
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
+    pub fn poll_around(
+        &mut self,
+        timeout: impl Into<Option<Duration>>,
+        around: Around<'_>,
+    ) -> Result<(), ManagerError> {
+        let (Inner { event_loop, hub }, timeout) = self.prepare(timeout.into())?;
+        let turn = event_loop.turn_around(hub, timeout, around);
+        turn.map_err(ManagerError::Loop)
+    }
+
+    /// A socket whose bytes end the wait, as [`wakeup`](Self::wakeup) does, for handlers of
+    /// signals that can do no more than write to a descriptor.
+    ///
+    /// # Errors
+    /// [`ManagerError::Closed`]; [`ManagerError::Loop`] when no descriptor is left.
+    pub fn interrupter(&mut self) -> Result<UnixStream, ManagerError> {
+        let inner = self.inner.as_mut().ok_or(ManagerError::Closed)?;
+        inner.event_loop.interrupter().map_err(ManagerError::Loop)
     }
 
     /// Polls until SIGINT or SIGTERM comes or [`Scope::stop`] is called, then
@@ -416,6 +454,25 @@ impl Manager {
             inner.hub.state.is_closed = true;
             self.end(inner);
         }
+    }
+
+    /// Does what was left over, and says how long the turn to come may wait.
+    fn prepare(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<(&mut Inner, Option<Duration>), ManagerError> {
+        let inner = self.inner.as_mut().ok_or(ManagerError::Closed)?;
+        let Inner { event_loop, hub } = &mut *inner;
+        if hub.has_work() {
+            hub.settle(event_loop.context());
+        }
+        // What is left is done in this turn.
+        let timeout = if hub.has_work() {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
+        Ok((inner, timeout))
     }
 
     fn end(&mut self, mut inner: Inner) {

@@ -5,6 +5,7 @@ use crate::signals::Signals;
 use crate::{Context, INPUT_BYTES, Readiness, Sender, Token};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// What runs on a loop: it is told what happened and owns every connection.
@@ -31,6 +32,9 @@ pub trait Driver {
         let _ = context;
     }
 }
+
+/// What surrounds a wait that blocks; see [`EventLoop::turn_around`].
+pub type Around<'a> = &'a mut dyn FnMut(&mut (dyn FnMut() + Send));
 
 /// One loop on one thread.
 #[derive(Debug)]
@@ -106,6 +110,15 @@ impl<M: Send> EventLoop<M> {
         self.signals.unwatch_all();
     }
 
+    /// A socket whose bytes end the wait, and are thrown away. A signal handler that can do nothing
+    /// but write to a descriptor ends it that way.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn interrupter(&mut self) -> io::Result<UnixStream> {
+        self.signals.interrupter(self.poll.registry())
+    }
+
     /// For how long the next turn will wait at most: zero when work is left, `None` when only
     /// readiness, a message or a signal can end it.
     ///
@@ -129,7 +142,28 @@ impl<M: Send> EventLoop<M> {
     {
         // The caller may have been away since the last turn, so its reading is stale.
         self.context.clock.update();
-        self.turn_now(driver, timeout)
+        self.turn_now(driver, timeout, None)
+    }
+
+    /// As [`turn`](Self::turn), with what surrounds a wait that really blocks: letting go of the
+    /// lock of an interpreter, for one.
+    ///
+    /// Shape: what is there already is delivered without `around`. Otherwise it is called once,
+    /// and calls what it is given once, which waits.
+    ///
+    /// # Errors
+    /// As [`turn`](Self::turn).
+    pub fn turn_around<D>(
+        &mut self,
+        driver: &mut D,
+        timeout: Option<Duration>,
+        around: Around<'_>,
+    ) -> io::Result<()>
+    where
+        D: Driver<Message = M>,
+    {
+        self.context.clock.update();
+        self.turn_now(driver, timeout, Some(around))
     }
 
     /// Turns until the driver calls [`Context::stop`].
@@ -142,19 +176,24 @@ impl<M: Send> EventLoop<M> {
     {
         self.context.clock.update();
         while !self.context.is_stopped() {
-            self.turn_now(driver, None)?;
+            self.turn_now(driver, None, None)?;
         }
         Ok(())
     }
 
     /// One turn; the last clock reading is no older than the end of the turn before.
-    fn turn_now<D>(&mut self, driver: &mut D, timeout: Option<Duration>) -> io::Result<()>
+    fn turn_now<D>(
+        &mut self,
+        driver: &mut D,
+        timeout: Option<Duration>,
+        around: Option<Around<'_>>,
+    ) -> io::Result<()>
     where
         D: Driver<Message = M>,
     {
         let wait = self.wait_at_most(timeout);
         self.context.again.swap(&mut self.again);
-        let interrupted = match self.poll.poll(&mut self.events, wait) {
+        let interrupted = match self.wait(wait, around) {
             Ok(()) => false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
             Err(error) => return Err(error),
@@ -168,6 +207,18 @@ impl<M: Send> EventLoop<M> {
         self.expire(driver);
         driver.turn_end(&mut self.context);
         Ok(())
+    }
+
+    fn wait(&mut self, wait: Option<Duration>, around: Option<Around<'_>>) -> io::Result<()> {
+        let Some(around) = around.filter(|_| wait != Some(Duration::ZERO)) else {
+            return self.poll.poll(&mut self.events, wait);
+        };
+        self.poll.poll(&mut self.events, Some(Duration::ZERO))?;
+        let mut outcome = Ok(());
+        if self.events.is_empty() {
+            around(&mut || outcome = self.poll.poll(&mut self.events, wait));
+        }
+        outcome
     }
 
     fn wait_at_most(&self, timeout: Option<Duration>) -> Option<Duration> {
@@ -244,6 +295,49 @@ impl<M> AsRawFd for EventLoop<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A driver that nothing is told.
+    struct Deaf;
+
+    impl Driver for Deaf {
+        type Message = ();
+
+        fn ready(&mut self, _: &mut Context, _: Token, _: Readiness) {}
+
+        fn expired(&mut self, _: &mut Context, _: Token) {}
+
+        fn message(&mut self, _: &mut Context, (): ()) {}
+    }
+
+    #[test]
+    fn only_a_wait_that_blocks_is_surrounded() {
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let mut rounds = 0;
+        let mut turn = |event_loop: &mut EventLoop<()>, timeout| {
+            let before = rounds;
+            let turned = event_loop.turn_around(&mut Deaf, Some(timeout), &mut |wait| {
+                rounds += 1;
+                wait();
+            });
+            turned.unwrap();
+            rounds - before
+        };
+        assert_eq!(turn(&mut event_loop, Duration::from_millis(1)), 1);
+        assert_eq!(turn(&mut event_loop, Duration::ZERO), 0);
+        event_loop.sender().wake();
+        assert_eq!(turn(&mut event_loop, WAIT_MAX), 0);
+        assert_eq!(turn(&mut event_loop, Duration::from_millis(1)), 1);
+    }
+
+    #[test]
+    fn a_byte_for_the_interrupter_ends_the_wait() {
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let mut interrupter = event_loop.interrupter().unwrap();
+        for _ in 0..2 {
+            io::Write::write_all(&mut interrupter, b"\x02").unwrap();
+            event_loop.turn(&mut Deaf, Some(WAIT_MAX)).unwrap();
+        }
+    }
 
     #[test]
     fn no_wait_is_too_long_for_the_system() {

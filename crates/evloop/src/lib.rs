@@ -46,7 +46,7 @@ mod token;
 
 pub use context::{Context, INPUT_BYTES};
 pub use dwell_timers::TICK;
-pub use event_loop::{Driver, EventLoop};
+pub use event_loop::{Around, Driver, EventLoop};
 pub use inbox::{Full, INBOX_CAPACITY, Sender};
 pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix};
 pub use readiness::Readiness;

@@ -6,13 +6,16 @@ use mio::{Interest, Registry};
 use signal_hook::SigId;
 use signal_hook::low_level::{pipe, unregister};
 use std::io::{self, Read};
+use std::os::unix::net;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One pipe per watched signal; the handler writes a byte, the loop reads it.
+/// One pipe per watched signal, and per interrupter; the handler writes a byte, the loop reads it.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     watches: Vec<Watch>,
+    /// What others write to has its other end here.
+    interrupts: Vec<UnixStream>,
 }
 
 #[derive(Debug)]
@@ -24,11 +27,7 @@ struct Watch {
 
 impl Signals {
     pub(crate) fn watch(&mut self, registry: &Registry, signal: i32) -> io::Result<()> {
-        let (read, write) = std::os::unix::net::UnixStream::pair()?;
-        read.set_nonblocking(true)?;
-        write.set_nonblocking(true)?;
-        let mut read = UnixStream::from_std(read);
-        registry.register(&mut read, Token::SIGNAL.into(), Interest::READABLE)?;
+        let (read, write) = pair(registry)?;
         count_watch(signal)?;
         match pipe::register(signal, write) {
             Ok(registration) => {
@@ -46,6 +45,13 @@ impl Signals {
         }
     }
 
+    /// A socket whose bytes wake the loop up.
+    pub(crate) fn interrupter(&mut self, registry: &Registry) -> io::Result<net::UnixStream> {
+        let (read, write) = pair(registry)?;
+        self.interrupts.push(read);
+        Ok(write)
+    }
+
     /// Ends every watch; a signal that nobody watches any more has its default action again.
     pub(crate) fn unwatch_all(&mut self) {
         for watch in self.watches.drain(..) {
@@ -56,19 +62,37 @@ impl Signals {
 
     /// The signals that came since the last call; several of one kind count once.
     pub(crate) fn take(&mut self) -> Vec<i32> {
-        let mut bytes = [0; 64];
+        for pipe in &mut self.interrupts {
+            drain(pipe);
+        }
         let mut seen = Vec::new();
         for watch in &mut self.watches {
-            let mut came = false;
-            while matches!(watch.pipe.read(&mut bytes), Ok(read) if read > 0) {
-                came = true;
-            }
-            if came {
+            if drain(&mut watch.pipe) {
                 seen.push(watch.signal);
             }
         }
         seen
     }
+}
+
+/// Both ends of what a handler writes to; the loop's is registered.
+fn pair(registry: &Registry) -> io::Result<(UnixStream, net::UnixStream)> {
+    let (read, write) = net::UnixStream::pair()?;
+    read.set_nonblocking(true)?;
+    write.set_nonblocking(true)?;
+    let mut read = UnixStream::from_std(read);
+    registry.register(&mut read, Token::SIGNAL.into(), Interest::READABLE)?;
+    Ok((read, write))
+}
+
+/// Throws away what has come, and says whether anything had.
+fn drain(pipe: &mut UnixStream) -> bool {
+    let mut bytes = [0; 64];
+    let mut came = false;
+    while matches!(pipe.read(&mut bytes), Ok(read) if read > 0) {
+        came = true;
+    }
+    came
 }
 
 impl Drop for Signals {
