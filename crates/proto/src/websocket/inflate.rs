@@ -71,7 +71,12 @@ impl Inflater {
             state.reset(false);
         }
         inflate_part(state, payload, &mut self.output, message_bytes_max)?;
+        let inflated = self.output.len();
         inflate_part(state, &FLUSH_TAIL, &mut self.output, message_bytes_max)?;
+        if self.output.len() > inflated {
+            // The message ended within a block, which took the tail for its content.
+            return Err(PeerError::Deflate);
+        }
         Ok(&self.output)
     }
 

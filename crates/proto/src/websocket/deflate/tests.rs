@@ -31,6 +31,14 @@ fn the_examples_of_the_standard_are_inflated() {
 }
 
 #[test]
+fn a_message_that_ends_within_a_block_is_refused() {
+    // A stored block of 65,535 bytes of which one is there, and "Hello" without its last byte.
+    for payload in [&b"\x00\xff\xff\x00\x00a"[..], b"\xf2\x48\xcd\xc9\xc9"] {
+        assert_eq!(inflated(payload), Err(PeerError::Deflate), "{payload:x?}");
+    }
+}
+
+#[test]
 fn a_context_is_kept_where_it_was_agreed_on_and_only_there() {
     // RFC 7692 section 7.2.3.2: the second message refers to the first.
     let (first, second) = (b"\xf2\x48\xcd\xc9\xc9\x07\x00", b"\xf2\x00\x11\x00\x00");
