@@ -275,6 +275,7 @@ impl WebSockets {
             shared: &mut self.shared,
             output,
             progressed: false,
+            handed_over: 0,
         })
     }
 

@@ -159,7 +159,8 @@ impl WebSocketRef<'_> {
     }
 
     /// Sends one frame, or what the caller calls one: the order of fragments, and what is
-    /// compressed, is not looked at.
+    /// compressed, is not looked at. After a close frame the peer's is waited for, as after
+    /// [`close`](Self::close).
     ///
     /// # Errors
     /// [`SendError`].
@@ -179,6 +180,9 @@ impl WebSocketRef<'_> {
             payload_len: payload.len() as u64,
         };
         encode::frame(self.output, header, payload);
+        if opcode == Opcode::Close {
+            self.await_close(EndCause::Closed);
+        }
         self.spill_if_long();
         Ok(())
     }
@@ -296,6 +300,11 @@ impl WebSocketRef<'_> {
         }
         let mask = self.mask();
         encode::close(self.output, code, reason, mask);
+        self.await_close(cause);
+    }
+
+    /// Our close frame is written.
+    fn await_close(&mut self, cause: EndCause) {
         self.connection.ending(cause).sent = true;
         self.connection.state = State::Closing;
     }

@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// Reads of one visit, so that a peer that floods leaves the turn to others.
 const READS_PER_VISIT: usize = 4;
+/// Bytes of messages that one visit hands over, the last message apart: a read of frames that
+/// inflate a thousandfold is much more than it looks.
+const MESSAGE_BYTES_PER_VISIT: usize = 1 << 20;
 
 /// What the connections of a loop share.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(super) struct Visit<'v, A> {
     pub(super) output: Vec<u8>,
     /// The socket has taken queued output.
     pub(super) progressed: bool,
+    /// Bytes of messages that were handed over.
+    pub(super) handed_over: usize,
 }
 
 impl<A: WebSocketApp> Visit<'_, A> {
@@ -90,7 +95,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
     /// Reads and hands over, as long as there is input and room for what it brings about.
     fn read(&mut self) {
         for _ in 0..READS_PER_VISIT {
-            if !self.reads() || !self.connection.has_input() {
+            if !self.reads() || self.is_sated() || !self.connection.has_input() {
                 return;
             }
             let mut input = self.context.take_input();
@@ -178,7 +183,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
         let mut inflater = self.take_inflater();
         let mut used = 0;
         let fault = loop {
-            if !self.reads() {
+            if !self.reads() || self.is_sated() {
                 self.connection.tail_waits = used < input.len();
                 break None;
             }
@@ -215,6 +220,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
             Incoming::Message(message) => {
                 self.connection.active = self.context.now();
                 self.connection.unfinished = None;
+                self.handed_over += message.payload.len();
                 self.call(|app, context, socket| app.message(context, socket, message));
             }
             Incoming::Frame(part) => {
@@ -232,6 +238,11 @@ impl<A: WebSocketApp> Visit<'_, A> {
                 self.call(|app, context, socket| app.control(context, socket, control));
             }
         }
+    }
+
+    /// Whether this visit has had its share of the turn.
+    fn is_sated(&self) -> bool {
+        self.handed_over >= MESSAGE_BYTES_PER_VISIT
     }
 
     /// The peer's close frame came: answers it where ours is not out yet.

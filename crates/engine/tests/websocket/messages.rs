@@ -1,8 +1,8 @@
 //! Messages and frames, in whatever pieces they come.
 
-use crate::support::{Answer, Fixture, Seen, frame, server_message, text};
+use crate::support::{Answer, Fixture, PATIENCE, Seen, frame, server_message, text};
 use dwell_engine::websocket::{
-    DeflateOptions, MessageKind, MessageLimits, Opcode, WebSocketOptions,
+    DeflateOptions, EndCause, MessageKind, MessageLimits, Opcode, WebSocketOptions,
 };
 use dwell_proto::websocket::{Deflater, Event, Inflater, MessageDecoder, Role, encode};
 use std::io::Write;
@@ -181,6 +181,28 @@ fn compressed_messages_come_back_compressed() {
 }
 
 #[test]
+fn small_frames_that_inflate_to_much_leave_the_turn_to_others() {
+    let mut fixture = Fixture::new(Answer::Nothing, WebSocketOptions::default());
+    let (mut peer, _) = fixture.peer("/");
+    let mut deflater = Deflater::new(&DeflateOptions::default(), 15).unwrap();
+    let (payload, mask) = (vec![0; 1 << 20], Some([1, 2, 3, 4]));
+    let mut bomb = Vec::new();
+    let kind = MessageKind::Binary;
+    encode::compressed_message(&mut bomb, kind, &payload, mask, &mut deflater);
+    // All of them fit into one read.
+    let count = 5;
+    assert!(bomb.len() * count < 60_000, "{}", bomb.len());
+    peer.write_all(&bomb.repeat(count)).unwrap();
+    let mut before = 0;
+    while before < count {
+        fixture.turn(PATIENCE);
+        let came = fixture.server.app.seen.len();
+        assert!(came - before <= 1, "{} messages in a turn", came - before);
+        before = came;
+    }
+}
+
+#[test]
 fn a_client_masks_and_a_server_that_masks_is_refused() {
     let mut fixture = Fixture::echo();
     let (mut peer, token) = fixture.client();
@@ -236,4 +258,20 @@ fn frames_are_handed_over_as_they_come() {
     peer.write_all(&crate::support::close(1000, "")).unwrap();
     assert_eq!(fixture.receive_all(&mut peer), b"\x88\x02\x03\xe8");
     assert!(fixture.until_end().is_clean);
+}
+
+#[test]
+fn a_close_frame_that_was_sent_as_a_frame_is_the_only_one() {
+    let mut fixture = Fixture::echo();
+    let (mut peer, token) = fixture.peer("/frames");
+    fixture.with(token, |socket| {
+        socket
+            .frame(Opcode::Close, true, false, b"\x03\xe9")
+            .unwrap();
+        assert!(socket.is_closing() && socket.text("never").is_err());
+    });
+    peer.write_all(&crate::support::close(1001, "")).unwrap();
+    assert_eq!(fixture.receive_all(&mut peer), b"\x88\x02\x03\xe9");
+    let end = fixture.until_end();
+    assert_eq!((end.cause, end.is_clean), (EndCause::Closed, true));
 }
