@@ -64,10 +64,16 @@ impl Executor<'_> {
 
     /// The flags a hit returns, in the order they were asked for, then those it adds itself.
     fn hit_flags(&mut self, get: &MetaGet<'_>, hit: &MetaHit) {
-        let mut expiry = hit.expiry_before;
+        // memcached creates an item without an expiry, which `N` gives it when its turn comes.
+        let mut expiry = if hit.created {
+            Expiry::NEVER
+        } else {
+            hit.expiry_before
+        };
         let out = &mut *self.out;
         for flag in get.flags.all.iter() {
             match flag.letter {
+                b'N' if hit.created => expiry = hit.expiry,
                 b's' => reply::meta_flag_number(out, b's', hit.item.value.len()),
                 b'T' => expiry = hit.expiry,
                 b't' => remaining_flag(out, expiry, self.now),
@@ -151,7 +157,8 @@ impl Executor<'_> {
         let options = ArithmeticOptions {
             direction: direction(*mode),
             delta: flags.delta,
-            cas: flags.cas_unique,
+            // Unlike the other commands, memcached's `ma` takes C0 for no version at all.
+            cas: flags.cas_unique.filter(|cas_unique| *cas_unique != 0),
             vivify: self.optional_expiry(flags.vivify),
             initial: flags.initial,
             expiry: self.optional_expiry(flags.exptime),

@@ -5,7 +5,7 @@ use super::command::{
 };
 use super::error_line::ErrorLine;
 use super::key::{KEY_BYTES_MAX, MetaKey};
-use super::line::{TokenIter, Tokens, parse_delta, parse_i64, parse_u32, parse_u64};
+use super::line::{TokenIter, Tokens, parse_delta, parse_exptime, parse_i64, parse_u32, parse_u64};
 use super::meta::{META_TOKENS_MAX, MetaFlags};
 
 /// What a request line turned out to be.
@@ -141,7 +141,7 @@ fn parse_get_and_touch(mut tokens: TokenIter<'_>, with_cas: bool) -> Line<'_> {
     let Some(exptime) = tokens.next() else {
         return refused(ErrorLine::Unknown);
     };
-    let Some(exptime) = parse_i64(exptime) else {
+    let Some(exptime) = parse_exptime(exptime) else {
         return refused(ErrorLine::InvalidExptime);
     };
     let keys = tokens.rest();
@@ -190,7 +190,7 @@ fn parse_store(verb: StoreVerb, tokens: TokenIter<'_>) -> Line<'_> {
     let (Some(verb), Some(flags), Some(exptime), false) = (
         verb,
         parse_u32(flags),
-        parse_i64(exptime),
+        parse_exptime(exptime),
         key_is_too_long(key),
     ) else {
         return Line::Refused {
@@ -274,7 +274,7 @@ fn parse_touch(tokens: TokenIter<'_>) -> Line<'_> {
     if key_is_too_long(key) {
         return refused_unless(noreply, ErrorLine::BadFormat);
     }
-    match parse_i64(exptime) {
+    match parse_exptime(exptime) {
         Some(exptime) => Line::Command(Command::Touch {
             key,
             exptime,
@@ -292,7 +292,7 @@ fn parse_flush_all(tokens: TokenIter<'_>) -> Line<'_> {
     if arguments.count == usize::from(noreply) {
         return Line::Command(Command::FlushAll { delay: 0, noreply });
     }
-    match parse_i64(arguments.tokens[0]) {
+    match parse_exptime(arguments.tokens[0]) {
         Some(delay) => Line::Command(Command::FlushAll { delay, noreply }),
         None => refused_unless(noreply, ErrorLine::InvalidExptime),
     }
@@ -342,7 +342,6 @@ fn parse_meta(letter: u8, mut tokens: TokenIter<'_>) -> Line<'_> {
     let mut key = MetaKey::plain(key);
     let flags = match MetaFlags::parse(tokens.rest(), &mut key) {
         Ok(flags) => flags,
-        Err(ErrorLine::OpaqueTooLong) => return refused(ErrorLine::OpaqueTooLong),
         Err(reply) => return refused(all_flag_errors.unwrap_or(reply)),
     };
     let command = match letter {
@@ -360,6 +359,9 @@ fn parse_meta(letter: u8, mut tokens: TokenIter<'_>) -> Line<'_> {
             Some(_) => return refused(ErrorLine::InvalidArithmeticMode),
         },
     };
+    if flags.opaque_is_too_long() {
+        return refused(ErrorLine::OpaqueTooLong);
+    }
     Line::Command(command)
 }
 
@@ -399,6 +401,9 @@ fn parse_meta_set(mut tokens: TokenIter<'_>) -> Line<'_> {
         Some(b'P') => MetaSetMode::Prepend,
         Some(_) => return refuse(ErrorLine::InvalidSetMode),
     };
+    if flags.opaque_is_too_long() {
+        return refuse(ErrorLine::OpaqueTooLong);
+    }
     let item = ItemSize {
         key,
         has_flags: flags.client_flags != 0,

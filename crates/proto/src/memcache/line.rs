@@ -112,6 +112,14 @@ pub(super) fn parse_delta(token: &[u8]) -> Option<u64> {
     }
 }
 
+/// Parses an exptime, or another time a client writes as a signed number.
+///
+/// Shape: of a number beyond 32 bits the lower 32 count, as memcached's `safe_strtol` has it:
+/// 2^32 never expires, and milliseconds where seconds are meant are any time.
+pub(super) fn parse_exptime(token: &[u8]) -> Option<i64> {
+    parse_i64(token).map(|exptime| i64::from(exptime as i32))
+}
+
 /// The search for a line end that never looks at a byte twice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LineSearch {
@@ -167,6 +175,16 @@ mod tests {
         for bad in [&b""[..], b"-", b"-+1", b"--1", b"1-"] {
             assert_eq!(parse_i64(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn an_exptime_has_32_bits() {
+        assert_eq!(parse_exptime(b"2147483647"), Some(i64::from(i32::MAX)));
+        assert_eq!(parse_exptime(b"2147483648"), Some(i64::from(i32::MIN)));
+        assert_eq!(parse_exptime(b"4294967296"), Some(0));
+        assert_eq!(parse_exptime(b"5000000000"), Some(705_032_704));
+        assert_eq!(parse_exptime(b"-9223372036854775808"), Some(0));
+        assert_eq!(parse_exptime(b"9223372036854775808"), None);
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use super::error_line::ErrorLine;
 use super::key::MetaKey;
-use super::line::{Tokens, parse_i64, parse_u32, parse_u64};
+use super::line::{Tokens, parse_exptime, parse_i64, parse_u32, parse_u64};
 
 /// The longest opaque token, without its `O`.
 ///
@@ -160,6 +160,7 @@ impl<'b> MetaFlags<'b> {
     ///
     /// # Errors
     /// The line memcached answers to `mg` and `ms`; `md` and `ma` have one line for all of these.
+    /// The length of flag `O` is left to [`MetaFlags::opaque_is_too_long`].
     pub(super) fn parse(tokens: Tokens<'b>, key: &mut MetaKey<'b>) -> Result<Self, ErrorLine> {
         let mut parsed = Self {
             all: Flags(tokens),
@@ -195,7 +196,6 @@ impl<'b> MetaFlags<'b> {
         }
         match error {
             Some(error) => Err(error),
-            None if parsed.opaque_is_too_long() => Err(ErrorLine::OpaqueTooLong),
             None => Ok(parsed),
         }
     }
@@ -213,9 +213,9 @@ impl<'b> MetaFlags<'b> {
             b'v' => self.value = true,
             b'u' => self.no_bump = true,
             b'I' => self.invalidate = true,
-            b'T' => self.exptime = Some(parse_i64(token).ok_or(ErrorLine::BadToken)?),
-            b'N' => self.vivify = Some(parse_i64(token).ok_or(ErrorLine::BadToken)?),
-            b'R' => self.recache = Some(parse_i64(token).ok_or(ErrorLine::BadToken)?),
+            b'T' => self.exptime = Some(parse_exptime(token).ok_or(ErrorLine::BadToken)?),
+            b'N' => self.vivify = Some(parse_exptime(token).ok_or(ErrorLine::BadToken)?),
+            b'R' => self.recache = Some(parse_exptime(token).ok_or(ErrorLine::BadToken)?),
             b'C' => self.cas_unique = Some(parse_u64(token).ok_or(ErrorLine::BadToken)?),
             b'E' => self.cas_new = Some(parse_u64(token).ok_or(ErrorLine::BadToken)?),
             b'x' => self.remove_value = true,
@@ -233,7 +233,8 @@ impl<'b> MetaFlags<'b> {
         Ok(())
     }
 
-    fn opaque_is_too_long(&self) -> bool {
+    /// Whether flag `O` has more than a reply may return, which is looked at last.
+    pub(super) fn opaque_is_too_long(&self) -> bool {
         self.all
             .opaque()
             .is_some_and(|token| token.len() > OPAQUE_BYTES_MAX)

@@ -167,7 +167,7 @@ proptest! {
         name in any_key(),
         value in prop::collection::vec(any::<u8>(), 0..300),
         flags: u32,
-        exptime: i64,
+        exptime in any::<i32>().prop_map(i64::from),
         noreply: bool,
         number: u64,
     ) {
