@@ -52,6 +52,9 @@ impl Default for StreamLimits {
 ///
 /// Shape: every stream that was [`opened`](Self::opened), adopted or begun by
 /// [`Streams::connect`] ends in exactly one [`closed`](Self::closed).
+///
+/// # Panics
+/// A callback must not panic, as one of an [`App`](crate::App).
 pub trait StreamApp {
     /// A client came on the listener that was given `listener_tag`.
     fn opened(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, listener_tag: u64);
@@ -364,7 +367,8 @@ impl Streams {
         });
     }
 
-    /// Ends a stream without sending what is queued. Does nothing where it is gone.
+    /// Ends a stream without sending what is queued; as [`StreamRef::abort`]. Does nothing where it
+    /// is gone.
     pub fn abort(&mut self, context: &mut Context, token: Token) {
         self.with_stream(context, token, |stream| {
             stream.abort();
@@ -386,6 +390,9 @@ impl Streams {
     }
 
     /// Ends every stream that is left, and every listener.
+    ///
+    /// Shape: a peer that was owed more than the system has taken reads a reset, another one the
+    /// end.
     pub fn close_all<A: StreamApp>(&mut self, context: &mut Context, app: &mut A) {
         let listeners: Vec<_> = self.listeners.tokens().collect();
         for token in listeners {
@@ -467,6 +474,10 @@ impl Streams {
             && let Some(connection) = self.connections.remove(token)
         {
             context.disarm(token);
+            if connection.has_output() {
+                // What is lost must not look whole.
+                connection.stream.reset_on_drop();
+            }
             app.closed(context, token, connection.tag, end);
         }
     }

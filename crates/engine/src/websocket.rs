@@ -234,7 +234,8 @@ impl WebSockets {
         self.with_socket(context, token, |socket| socket.close(code, reason));
     }
 
-    /// Ends a connection without sending what is queued. Does nothing where it is gone.
+    /// Ends a connection without sending what is queued; as [`WebSocketRef::abort`]. Does nothing
+    /// where it is gone.
     pub fn abort(&mut self, context: &mut Context, token: Token) {
         self.with_socket(context, token, |socket| {
             socket.abort();
@@ -254,7 +255,7 @@ impl WebSockets {
     pub fn close_all<A: WebSocketApp>(&mut self, context: &mut Context, app: &mut A) {
         let tokens: Vec<_> = self.connections.tokens().collect();
         for token in tokens {
-            self.visit(context, token, app, |visit| visit.socket().abort());
+            self.visit(context, token, app, |visit| visit.socket().cut());
         }
     }
 

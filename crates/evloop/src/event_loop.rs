@@ -9,6 +9,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// What runs on a loop: it is told what happened and owns every connection.
+///
+/// # Panics
+/// One that unwinds out of a callback takes the rest of the turn with it, and readiness is not told
+/// twice: the loop has to be dropped.
 pub trait Driver {
     /// What other threads send to this loop.
     type Message: Send;

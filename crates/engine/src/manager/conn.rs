@@ -197,7 +197,8 @@ impl Conn<'_> {
         self.shut(false);
     }
 
-    /// Ends the connection at once; what waits to be written is lost.
+    /// Ends the connection at once: what waits to be written is lost, and the peer reads a reset,
+    /// not the end.
     pub fn abort(&mut self) {
         let Some(record) = self.scope.state.records.get_mut(self.token) else {
             return;
@@ -218,7 +219,8 @@ impl Conn<'_> {
     /// Reads no more for now, so that the peer's sending is held back. Of an HTTP connection it is
     /// the streamed body that is not read; see [`stream_body`](Self::stream_body).
     ///
-    /// Shape: that the peer has left is not told before reading goes on, unless a write finds it.
+    /// Shape: that the peer has ended its side is not told before reading goes on; that the
+    /// connection has failed is.
     pub fn pause(&mut self) {
         self.set_paused(true);
     }

@@ -37,11 +37,7 @@ impl Outgoing {
         match self {
             Self::Chunked => encode::chunk_size(output, length),
             Self::Length(left) => *left -= length as u64,
-            Self::None
-            | Self::UntilClose
-            | Self::Bodiless
-            | Self::Raw(_)
-            | Self::Verbatim => {}
+            Self::None | Self::UntilClose | Self::Bodiless | Self::Raw(_) | Self::Verbatim => {}
         }
     }
 

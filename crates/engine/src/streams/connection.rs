@@ -93,6 +93,8 @@ pub(super) struct Connection {
     pub(super) peer_closed: bool,
     /// The app was told so.
     pub(super) peer_closed_told: bool,
+    /// Neither side can send any more; whether that is a failure was not asked yet.
+    pub(super) hung_up: bool,
     /// Output is queued, and the app is owed the news when it is out.
     pub(super) blocked: bool,
     /// The deadline is of queued output, not of idleness.
@@ -112,6 +114,7 @@ impl Connection {
             paused: false,
             peer_closed: false,
             peer_closed_told: false,
+            hung_up: false,
             blocked: false,
             times_output: false,
         }
@@ -131,7 +134,12 @@ impl Connection {
 
     /// Whether something has to be done before it can rest.
     pub(super) fn is_ending(&self) -> bool {
-        matches!(self.state, State::Closing | State::Ended(_))
+        matches!(self.state, State::Closing | State::Ended(_)) || self.may_have_failed()
+    }
+
+    /// Whether it may have failed without anybody noticing, as nothing is read from it.
+    pub(super) fn may_have_failed(&self) -> bool {
+        self.state == State::Open && self.paused && self.hung_up
     }
 
     /// Whether output waits for the socket: bytes, or a file that was queued before it was adopted.
@@ -247,15 +255,16 @@ impl StreamRef<'_> {
         }
     }
 
-    /// Ends it without sending what is queued.
+    /// Ends it without sending what is queued: the peer reads a reset, not the end.
     pub fn abort(&mut self) {
         if !matches!(self.connection.state, State::Ended(_)) {
             self.connection.state = State::Ended(StreamEnd::Aborted);
+            self.connection.stream.reset_on_drop();
         }
     }
 
     /// Stops reading, so that the peer's sending is held back by the kernel's window. That the
-    /// peer has left is not told meanwhile either, unless a write finds it.
+    /// peer has ended its side is not told meanwhile either; that the connection has failed is.
     pub fn pause(&mut self) {
         self.connection.paused = true;
     }

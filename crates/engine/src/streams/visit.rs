@@ -35,6 +35,7 @@ impl<A: StreamApp> Visit<'_, A> {
     pub(super) fn ready(&mut self, readiness: Readiness) {
         self.connection.unread |= readiness.is_readable();
         self.connection.peer_closed |= readiness.is_read_closed();
+        self.connection.hung_up |= readiness.is_hangup();
         match self.connection.state {
             State::Connecting => self.connecting(readiness),
             State::Open => {
@@ -72,6 +73,12 @@ impl<A: StreamApp> Visit<'_, A> {
 
     /// Does what the callbacks asked for; tells the end, when this is one.
     pub(super) fn settle(&mut self) -> Option<StreamEnd> {
+        if self.connection.may_have_failed() {
+            self.connection.hung_up = false;
+            if let Ok(Some(error)) = self.connection.stream.connect_error() {
+                self.end(StreamEnd::Failed(error.kind()));
+            }
+        }
         if !matches!(self.connection.state, State::Ended(_)) {
             self.tell_written();
         }

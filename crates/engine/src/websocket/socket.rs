@@ -224,8 +224,16 @@ impl WebSocketRef<'_> {
         self.begin_close(None, "", EndCause::Closed);
     }
 
-    /// Ends it without sending what is queued.
+    /// Ends it without sending what is queued: the peer reads a reset, not the end.
     pub fn abort(&mut self) {
+        if self.connection.state != State::Ended {
+            self.connection.stream.reset_on_drop();
+            self.cut();
+        }
+    }
+
+    /// Ends it without sending what is queued, other than what the system has taken.
+    pub(super) fn cut(&mut self) {
         if self.connection.state != State::Ended {
             self.output.clear();
             self.connection.ending = None;

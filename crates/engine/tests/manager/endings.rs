@@ -114,6 +114,7 @@ fn an_idle_connection_is_closed_from_outside() {
             }
             assert!(conn.is_closing());
             assert_eq!(fixture.rest(&mut client), "");
+            assert_eq!(client.was_reset, !closes);
             fixture.until("told", |log| log.of(id).last().unwrap() == "close");
             assert!(fixture.manager.conn(id).is_none());
         }

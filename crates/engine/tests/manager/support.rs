@@ -181,6 +181,8 @@ pub(crate) struct Client {
     stream: TcpStream,
     pub(crate) received: Vec<u8>,
     pub(crate) ended: bool,
+    /// It ended by a reset.
+    pub(crate) was_reset: bool,
 }
 
 impl Client {
@@ -191,6 +193,7 @@ impl Client {
             stream,
             received: Vec::new(),
             ended: false,
+            was_reset: false,
         }
     }
 
@@ -235,7 +238,10 @@ impl Client {
                     continue;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => self.ended = true,
+                Err(error) => {
+                    self.ended = true;
+                    self.was_reset = error.kind() == ErrorKind::ConnectionReset;
+                }
             }
             return;
         }

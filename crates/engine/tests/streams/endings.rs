@@ -45,8 +45,34 @@ fn an_abort_sends_nothing_more() {
     fixture.server.streams.abort(context, token);
     fixture.until("it ends", |app| app.end() == Some(StreamEnd::Aborted));
     let mut received = Vec::new();
-    let _ = peer.read_to_end(&mut received);
+    let error = peer.read_to_end(&mut received).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     assert!(received.len() < body.len());
+}
+
+#[test]
+fn what_is_lost_does_not_look_whole() {
+    for is_lost in [false, true] {
+        let mut fixture = Fixture::new(Taking::Echo, StreamLimits::default());
+        let (mut peer, token) = fixture.peer();
+        let body = vec![b'q'; if is_lost { 8 << 20 } else { 1 }];
+        fixture.with(token, |stream| stream.write(&body));
+        let Fixture {
+            event_loop, server, ..
+        } = &mut fixture;
+        server
+            .streams
+            .close_all(event_loop.context(), &mut server.app);
+        let mut received = Vec::new();
+        let ended = peer
+            .read_to_end(&mut received)
+            .map_err(|error| error.kind());
+        if is_lost {
+            assert_eq!(ended, Err(ErrorKind::ConnectionReset));
+        } else {
+            assert_eq!((ended, received), (Ok(1), body));
+        }
+    }
 }
 
 #[test]
@@ -152,6 +178,40 @@ fn a_stream_that_is_written_to_is_not_idle() {
     fixture.until("it ends", |app| app.end().is_some());
     assert_eq!(fixture.server.app.end(), Some(StreamEnd::IdleTimeout));
     assert!(last.elapsed() >= Duration::from_millis(390));
+}
+
+#[test]
+fn a_reset_is_told_of_a_stream_that_is_paused() {
+    for sends_before in [false, true] {
+        let mut fixture = Fixture::new(Taking::AndPause, StreamLimits::default());
+        let (mut peer, token) = fixture.peer();
+        if sends_before {
+            peer.write_all(b"what makes it pause").unwrap();
+        } else {
+            fixture.with(token, |stream| stream.pause());
+        }
+        socket2::SockRef::from(&peer)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(peer);
+        fixture.until("it ends", |app| app.end().is_some());
+        let end = StreamEnd::Failed(ErrorKind::ConnectionReset);
+        assert_eq!(fixture.server.app.end(), Some(end));
+    }
+}
+
+#[test]
+fn the_end_of_a_paused_stream_waits_until_it_is_read() {
+    let mut fixture = Fixture::new(Taking::Echo, StreamLimits::default());
+    let (peer, token) = fixture.peer();
+    fixture.with(token, |stream| stream.pause());
+    drop(peer);
+    for _ in 0..10 {
+        fixture.turn(Duration::from_millis(1));
+    }
+    assert_eq!(fixture.server.app.end(), None);
+    fixture.with(token, |stream| stream.resume());
+    fixture.until("it ends", |app| app.end() == Some(StreamEnd::Closed));
 }
 
 #[test]
