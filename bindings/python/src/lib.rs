@@ -8,6 +8,7 @@
 mod asgi;
 mod manager;
 mod memcache;
+mod web;
 mod wsgi;
 
 use pyo3::prelude::*;

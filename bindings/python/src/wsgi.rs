@@ -1,9 +1,137 @@
-//! Applications that speak WSGI.
+//! Applications that speak WSGI: a loop without the interpreter, and threads that call the app.
+//!
+//! Source: PEP 3333.
 
+mod channel;
+mod driver;
+mod environ;
+mod exchange;
+mod file;
+mod input;
+mod meeting;
+mod worker;
+
+use crate::web::listen;
+use crate::web::options::Options;
+use driver::WsgiLoop;
+use dwell_evloop::EventLoop;
+use environ::Environ;
+use file::FileWrapper;
+use meeting::{Meeting, Order};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use worker::Worker;
+
+/// A WSGI server in this process.
+///
+/// Shape: the loop runs on a thread of its own from the beginning; threads that call `work` serve.
+#[pyclass(frozen, module = "dwell._native")]
+#[derive(Debug)]
+struct WsgiServer {
+    meeting: Arc<Meeting>,
+    app: Py<PyAny>,
+    report: Py<PyAny>,
+    base: Py<PyDict>,
+    script_name: String,
+    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    ended: Arc<(Mutex<bool>, Condvar)>,
+}
+
+#[pymethods]
+impl WsgiServer {
+    /// Listens on `sockets`, pairs of a descriptor, which is taken over, and whether it is a unix
+    /// socket.
+    #[new]
+    #[pyo3(signature = (app, sockets, base, report, *, parallel=false, **options))]
+    fn new(
+        app: Py<PyAny>,
+        sockets: Vec<(i32, bool)>,
+        base: Py<PyDict>,
+        report: Py<PyAny>,
+        parallel: bool,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let options = Arc::new(Options::of(options)?);
+        let mut event_loop = EventLoop::<()>::new()?;
+        let sender = event_loop.sender();
+        let meeting = Arc::new(Meeting::new(sender, options.queue_max, parallel));
+        let mut driver = WsgiLoop::new(Arc::clone(&meeting), Arc::clone(&options));
+        for (descriptor, is_unix) in sockets {
+            driver.listen(&mut event_loop, listen::adopt(descriptor, is_unix)?)?;
+        }
+        let ended = Arc::new((Mutex::new(false), Condvar::new()));
+        let end = Arc::clone(&ended);
+        let run = move || {
+            let result = driver.run(&mut event_loop);
+            *end.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            end.1.notify_all();
+            result
+        };
+        let thread = std::thread::Builder::new()
+            .name("dwell-wsgi".to_owned())
+            .spawn(run)?;
+        Ok(Self {
+            meeting,
+            app,
+            report,
+            base,
+            script_name: options.root_path.clone(),
+            thread: Mutex::new(Some(thread)),
+            ended,
+        })
+    }
+
+    /// Serves on the calling thread until the server ends.
+    fn work(&self, py: Python<'_>) {
+        let mut worker = Worker {
+            meeting: Arc::clone(&self.meeting),
+            app: self.app.clone_ref(py),
+            report: self.report.clone_ref(py),
+            environ: Environ::new(self.base.clone_ref(py), self.script_name.clone()),
+        };
+        worker.run(py);
+    }
+
+    /// Stops accepting; ends when every client has its answer.
+    fn drain(&self) {
+        self.meeting.order(Order::Drain);
+    }
+
+    /// Ends at once.
+    fn stop(&self) {
+        self.meeting.order(Order::Stop);
+    }
+
+    /// Waits for `seconds` at most until the loop has ended; whether it has.
+    fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let timeout = Duration::try_from_secs_f64(seconds.max(0.0))
+            .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let ended = py.detach(|| {
+            let ended = self.ended.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = self
+                .ended
+                .1
+                .wait_timeout_while(ended, timeout, |ended| !*ended);
+            *waited.unwrap_or_else(PoisonError::into_inner).0
+        });
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended && let Some(thread) = thread.take() {
+            match thread.join() {
+                Ok(result) => result?,
+                Err(_) => return Err(PyOSError::new_err("the loop of the server has panicked")),
+            }
+        }
+        Ok(ended)
+    }
+}
 
 /// Adds what is here to the native module.
-#[expect(clippy::unnecessary_wraps, reason = "as in every area")]
-pub(crate) fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<WsgiServer>()?;
+    module.add_class::<FileWrapper>()
 }

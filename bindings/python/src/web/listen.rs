@@ -8,6 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 ///
 /// # Errors
 /// When `descriptor` is no descriptor of a listening socket.
+#[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
 pub(crate) fn adopt(descriptor: RawFd, is_unix: bool) -> io::Result<Listener> {
     if descriptor < 0 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));

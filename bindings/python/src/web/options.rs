@@ -126,15 +126,11 @@ fn at_least_one<'py, T>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T>
 where
     T: FromPyObjectOwned<'py> + PartialOrd + From<u8>,
 {
-    match value.extract::<T>() {
-        Ok(number) if number >= T::from(1) => Ok(number),
-        Err(error) if error_is_type(value, error.into()) => Err(wrong_type(name, "int", value)),
-        _ => Err(PyValueError::new_err(format!("{name} is out of range: {value}"))),
+    if value.extract::<i64>().is_err_and(|error| error.is_instance_of::<PyTypeError>(value.py())) {
+        return Err(wrong_type(name, "an integer", value));
     }
-}
-
-fn error_is_type(value: &Bound<'_, PyAny>, error: PyErr) -> bool {
-    error.is_instance_of::<PyTypeError>(value.py())
+    let number = value.extract::<T>().ok().filter(|number| *number >= T::from(1));
+    number.ok_or_else(|| PyValueError::new_err(format!("{name} is out of range: {value}")))
 }
 
 fn wrong_type(name: &str, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {

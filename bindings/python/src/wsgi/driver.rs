@@ -11,7 +11,7 @@ use bytes::Bytes;
 use dwell_engine::{
     App, Body, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, Response, WriteError,
 };
-use dwell_evloop::{Context, Driver, EventLoop, Readiness, Token};
+use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
 use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -272,7 +272,13 @@ impl Entry {
 }
 
 impl App for WsgiApp {
-    fn body(&mut self, _: &mut Context, _: ExchangeId, head: &RequestHead<'_, '_>) -> BodyPlan {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        head: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
         let bytes_max = self.options.body_bytes_max;
         match head.framing {
             BodyFraming::Length(length) if length <= COLLECT_BYTES_MAX && !head.expect_continue => {

@@ -49,6 +49,7 @@ impl FileWrapper {
 
 impl FileWrapper {
     /// The rest of the file, if it is one that the kernel can send.
+    #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
     pub(super) fn slice(&self, py: Python<'_>) -> Option<FileSlice> {
         let file = self.file.bind(py);
         let descriptor: RawFd = file.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;

@@ -1,0 +1,235 @@
+"""Worker processes: started, watched, replaced one by one, and stopped in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+logger = logging.getLogger("dwell")
+
+# The exit status of a worker whose code has changed on disk.
+RELOAD = 3
+# A worker that lived for less is not started again at once.
+HASTY = 1.0
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
+
+
+class Stop:
+    """The wish that this process ends: in order at first, at once when it is repeated."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.at_once = False
+        self.status = 0
+
+    def ask(self, *_: object) -> None:
+        """Asks for the end; may be used as a signal handler."""
+        self.at_once = self.asked.is_set()
+        self.asked.set()
+
+    def reload(self) -> None:
+        """Asks for the end so that the process is started anew."""
+        self.status = RELOAD
+        self.asked.set()
+
+    def on_signals(self) -> Callable[[], None]:
+        """Ends by SIGINT and SIGTERM from now on; the result undoes it.
+
+        Does nothing in other threads than the main one, which alone hears signals.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return lambda: None
+        wanted = (signal.SIGINT, signal.SIGTERM)
+        before = [(number, signal.signal(number, self.ask)) for number in wanted]
+
+        def restore() -> None:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+        return restore
+
+
+# What a worker does: serves the sockets of its place until it is asked to stop; calls the second
+# argument when clients are served.
+Work = Callable[[int, Callable[[], None], Stop], None]
+
+
+@dataclass
+class _Worker:
+    pid: int
+    place: int
+    started: float = field(default_factory=time.monotonic)
+    is_leaving: bool = False
+
+
+class Supervisor:
+    """Keeps a number of worker processes running until it is told to stop.
+
+    SIGTERM and SIGINT stop it, in order; a second one at once. SIGHUP replaces the workers one by
+    one: each new one serves before its predecessor is asked to leave, so no client is refused.
+    """
+
+    def __init__(self, work: Work, processes: int, graceful_timeout: float) -> None:
+        self._work = work
+        self._processes = processes
+        self._graceful_timeout = graceful_timeout
+        self._workers: dict[int, _Worker] = {}
+        self._stopping: float | None = None
+        self._due: list[tuple[float, int]] = []
+
+    def run(self) -> int:
+        """Runs until everything has ended; returns the exit status."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        # Ends for those who read it when this process ends, however it does.
+        self._life = os.pipe()
+        try:
+            for place in range(self._processes):
+                if not self._start(place):
+                    is_wanted = self._stopping is not None
+                    self._stop()
+                    self._run()
+                    return 0 if is_wanted else 1
+            self._run()
+            return 0
+        finally:
+            for end in self._life:
+                os.close(end)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _run(self) -> None:
+        while self._workers or (self._due and self._stopping is None):
+            self._handle(signal.sigtimedwait(_SIGNALS, self._patience()))
+
+    def _handle(self, received: signal.struct_siginfo | None) -> None:
+        number = received.si_signo if received else None
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self._stop()
+        elif number == signal.SIGHUP and self._stopping is None:
+            self._replace_all()
+        self._reap()
+        now = time.monotonic()
+        if self._stopping is not None and now >= self._stopping:
+            self._send_all(signal.SIGKILL)
+            self._stopping = now + 1
+        if self._stopping is None:
+            due = [place for at, place in self._due if at <= now]
+            self._due = [(at, place) for at, place in self._due if at > now]
+            for place in due:
+                if not self._start(place):
+                    self._due.append((time.monotonic() + HASTY, place))
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        moments = [at for at, _ in self._due]
+        if self._stopping is not None:
+            moments = [self._stopping]
+        return max(0.0, min(moments, default=now + 3600) - now)
+
+    def _stop(self) -> None:
+        again = self._stopping is not None
+        # The workers keep to the time by themselves; this is for those that cannot.
+        self._stopping = time.monotonic() + (0 if again else self._graceful_timeout + 2)
+        self._send_all(signal.SIGTERM)
+
+    def _send_all(self, number: signal.Signals) -> None:
+        for pid in list(self._workers):
+            _send(pid, number)
+
+    def _replace_all(self) -> None:
+        for worker in list(self._workers.values()):
+            if worker.is_leaving:
+                continue
+            if not self._start(worker.place):
+                logger.error("the new worker does not start; the old one goes on")
+                return
+            worker.is_leaving = True
+            _send(worker.pid, signal.SIGTERM)
+
+    def _start(self, place: int) -> bool:
+        """Starts a worker and waits until it serves; false when it ended instead."""
+        ready, ready_sender = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            os.close(ready)
+            os.close(self._life[1])
+            _be_worker(self._work, place, ready_sender, self._life[0])
+        os.close(ready_sender)
+        self._workers[pid] = _Worker(pid, place)
+        # There is a byte to read, or the end, when the worker serves or has ended.
+        while not select.select([ready], [], [], 0.1)[0]:
+            if signal.sigtimedwait({signal.SIGTERM, signal.SIGINT}, 0):
+                self._stop()
+                _send(pid, signal.SIGKILL)
+        is_ready = os.read(ready, 1) == b"\n"
+        os.close(ready)
+        return is_ready
+
+    def _reap(self) -> None:
+        for pid, worker in list(self._workers.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended == 0:
+                continue
+            del self._workers[pid]
+            if worker.is_leaving or self._stopping is not None:
+                continue
+            code = os.waitstatus_to_exitcode(status)
+            now = time.monotonic()
+            hasty = code != RELOAD and now - worker.started < HASTY
+            if code not in (0, RELOAD):
+                ended = f"status {code}" if code > 0 else signal.Signals(-code).name
+                logger.error("worker %d ended with %s; another one is started", pid, ended)
+            self._due.append((now + HASTY if hasty else now, worker.place))
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _be_worker(work: Work, place: int, ready: int, life: int) -> None:
+    """Works in the process that was forked off, and ends it."""
+    status = 1
+    try:
+        stop = Stop()
+        stop.on_signals()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        _end_with_parent(life, stop)
+        work(place, lambda: _tell(ready), stop)
+        status = stop.status
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Threads that are still in the app would keep an orderly end waiting for ever.
+        os._exit(status)
+
+
+def _tell(ready: int) -> None:
+    os.write(ready, b"\n")
+    os.close(ready)
+
+
+def _end_with_parent(life: int, stop: Stop) -> None:
+    """Ends a worker whose parent was killed."""
+
+    def watch() -> None:
+        os.read(life, 1)
+        stop.ask()
+
+    threading.Thread(target=watch, name="dwell-parent", daemon=True).start()

@@ -1,0 +1,171 @@
+"""Listening sockets for one process or many."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+BACKLOG = 2048
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens: a host and port, or the path of a unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Reads ``http://host:port`` or ``unix:/path``.
+
+        Raises:
+            ValueError: For anything else.
+        """
+        if url.startswith("unix:"):
+            path = url.removeprefix("unix:")
+            path = path.removeprefix("//")
+            if not path:
+                raise ValueError(f"no path in {url!r}; write unix:/run/app.sock")
+            return cls(path=path)
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme != "http":
+            raise ValueError(f"scheme is not http or unix: {url!r}")
+        if parts.path not in ("", "/") or parts.query:
+            raise ValueError(f"a server has no path: {url!r}")
+        try:
+            port = parts.port
+        except ValueError:
+            raise ValueError(f"no port from 0 to 65535 in {url!r}") from None
+        return cls(host=parts.hostname or "", port=8000 if port is None else port)
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        host = self.host or "*"
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+class Listening:
+    """The sockets of a server: a group of as many as there are processes for each address.
+
+    Every process has a socket of its own on a TCP port, so the kernel spreads the clients; a unix
+    socket is shared by all. The sockets live where they were made: a process that is started anew
+    goes on with those of the one before, and no client is refused meanwhile.
+    """
+
+    def __init__(self, addresses: list[Address], processes: int) -> None:
+        self.groups: list[list[socket.socket]] = [[] for _ in range(processes)]
+        self.addresses: list[Address] = []
+        self._files: list[tuple[str, tuple[int, int]]] = []
+        try:
+            for address in addresses:
+                self._listen(address, processes)
+        except OSError as error:
+            self.close()
+            where = str(address)
+            text = f"Failed to listen on '{where}': {os.strerror(error.errno or 0)}"
+            raise RuntimeError(text) from error
+
+    def _listen(self, address: Address, processes: int) -> None:
+        if address.path:
+            self._listen_unix(address.path, processes)
+            self.addresses.append(address)
+            return
+        family, host = _resolve(address.host, address.port)
+        # A bind without SO_REUSEPORT fails where anybody listens, even one who shares the port.
+        claim = _bind(family, host, address.port, share=False)
+        port = claim.getsockname()[1]
+        claim.close()
+        for group in self.groups:
+            bound = _bind(family, host, port, share=True)
+            bound.listen(BACKLOG)
+            group.append(bound)
+        self.addresses.append(Address(host=host, port=port))
+
+    def _listen_unix(self, path: str, processes: int) -> None:
+        if _is_stale(path):
+            os.unlink(path)
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            bound.bind(path)
+        except OSError:
+            bound.close()
+            raise
+        status = os.stat(path)
+        self._files.append((path, (status.st_dev, status.st_ino)))
+        bound.listen(BACKLOG)
+        self.groups[0].append(bound)
+        for group in self.groups[1:]:
+            group.append(bound.dup())
+
+    def group(self, index: int) -> list[tuple[int, bool]]:
+        """Descriptors for one process, which closes them, and whether each is a unix socket."""
+        return [
+            (bound.dup().detach(), bound.family == socket.AF_UNIX) for bound in self.groups[index]
+        ]
+
+    def close(self) -> None:
+        """Stops listening and removes the files of unix sockets that are still ours."""
+        for group in self.groups:
+            for bound in group:
+                bound.close()
+            group.clear()
+        for path, identity in self._files:
+            try:
+                status = os.stat(path)
+                if (status.st_dev, status.st_ino) == identity:
+                    os.unlink(path)
+            except OSError:
+                pass
+        self._files.clear()
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, str]:
+    if not host:
+        return socket.AF_INET, "0.0.0.0"
+    flags = socket.AI_PASSIVE
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except socket.gaierror as error:
+        raise OSError(errno.EADDRNOTAVAIL, f"no such host: {host}") from error
+    family, _, _, _, address = found[0]
+    return family, str(address[0])
+
+
+def _bind(family: socket.AddressFamily, host: str, port: int, *, share: bool) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if share:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _is_stale(path: str) -> bool:
+    """Whether the file is a socket that nobody listens on."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return False
+    except FileNotFoundError:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
