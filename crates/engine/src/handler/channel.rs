@@ -53,9 +53,10 @@ pub(crate) struct Channel {
 #[derive(Default)]
 pub(super) struct State {
     orders: Vec<Order>,
-    /// Bytes of the pieces among the orders, and those the connection had queued when the loop
-    /// looked last.
+    /// Bytes that the orders take, and those the connection had queued when the loop looked last.
     waiting_bytes: usize,
+    /// One of the responders has answered; what others answer is refused.
+    is_answered: bool,
     is_over: bool,
     wakers: Option<Box<Wakers>>,
     body: Option<Box<BodyState>>,
@@ -66,7 +67,7 @@ pub(super) struct State {
 struct Wakers {
     writer: Option<Waker>,
     /// Who waits for the end of the exchange.
-    watcher: Option<Waker>,
+    watchers: Vec<Waker>,
 }
 
 /// The body of a request on its way from the loop to its reader.
@@ -107,7 +108,9 @@ impl Channel {
 
     /// The loop looks: whatever is ordered from now on asks it again.
     pub(crate) fn looked(&self) {
-        self.asked.store(false, Ordering::Release);
+        // A swap, not a store: what was done before an `ask` that still found this set is seen by
+        // the look that follows.
+        self.asked.swap(false, Ordering::AcqRel);
     }
 
     /// Whether a call that waits for the loop would wait for itself.
@@ -125,32 +128,48 @@ impl Channel {
         if state.is_over {
             return Poll::Ready(());
         }
-        state.wakers.get_or_insert_default().watcher = Some(waker.clone());
+        let watchers = &mut state.wakers.get_or_insert_default().watchers;
+        if !watchers.iter().any(|watcher| watcher.will_wake(waker)) {
+            watchers.push(waker.clone());
+        }
         Poll::Pending
+    }
+
+    /// Leaves an order that begins the answer; false when somebody else has, or nobody waits for
+    /// it any more.
+    pub(super) fn answer(&self, order: Order) -> bool {
+        let mut state = self.lock();
+        if state.is_over || std::mem::replace(&mut state.is_answered, true) {
+            return false;
+        }
+        self.leave(state, order);
+        true
     }
 
     /// Leaves an order; false when nobody waits for the answer any more.
     pub(super) fn order(&self, order: Order) -> bool {
-        let mut state = self.lock();
+        let state = self.lock();
         if state.is_over {
             return false;
         }
+        self.leave(state, order);
+        true
+    }
+
+    fn leave(&self, mut state: MutexGuard<'_, State>, order: Order) {
+        state.waiting_bytes += order.bytes();
         state.orders.push(order);
         drop(state);
         self.ask();
-        true
     }
 
     /// Leaves a piece of the answer, or gives it back with the reason.
     pub(super) fn write(&self, piece: Bytes) -> Result<(), (Refusal, Bytes)> {
-        let mut state = self.lock();
+        let state = self.lock();
         if let Some(refusal) = self.refusal(&state) {
             return Err((refusal, piece));
         }
-        state.waiting_bytes += piece.len();
-        state.orders.push(Order::Write(piece));
-        drop(state);
-        self.ask();
+        self.leave(state, Order::Write(piece));
         Ok(())
     }
 
@@ -168,7 +187,11 @@ impl Channel {
         let mut state = self.lock();
         let refusal = self.refusal(&state);
         if let Some(Refusal::Full) = refusal {
-            state.wakers.get_or_insert_default().writer = Some(waker.clone());
+            let writer = &mut state.wakers.get_or_insert_default().writer;
+            let earlier = writer.replace(waker.clone());
+            // Dropped without the lock: it may be all that is left of a task.
+            drop(state);
+            drop(earlier);
         }
         refusal
     }
@@ -264,8 +287,11 @@ impl Channel {
         drop(orders);
         self.changed.notify_all();
         let wakers = wakers.map(|wakers| *wakers).unwrap_or_default();
-        for waker in [wakers.writer, wakers.watcher, reader] {
-            wake(waker);
+        for waker in [wakers.writer, reader].into_iter().flatten() {
+            waker.wake();
+        }
+        for watcher in wakers.watchers {
+            watcher.wake();
         }
     }
 
@@ -394,9 +420,10 @@ fn carry_out(order: Order, reply: &mut Reply<'_>) -> Carried {
 }
 
 impl Order {
+    /// What it takes of the queue: a crumb of a body takes more than its own size.
     fn bytes(&self) -> usize {
         match self {
-            Self::Write(piece) => piece.len(),
+            Self::Write(piece) => size_of::<Self>() + piece.len(),
             _ => 0,
         }
     }

@@ -110,7 +110,8 @@ impl<'e, 'r> Exchange<'e, 'r> {
 
     /// Lets a future answer, which is polled on the loop.
     ///
-    /// Shape: first when the handler has returned. It is dropped where it stands when nobody waits
+    /// Shape: one is enough; a second one takes the place of the first. Polled first when the
+    /// handler has returned. It is dropped where it stands when nobody waits
     /// for the answer any more. It need not be `Send`; when it is woken from another thread, its
     /// loop is.
     pub fn spawn<F>(&mut self, make: impl FnOnce(Responder) -> F)

@@ -10,7 +10,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Nobody waits for the answer any more: the client has left, its time was up, or the server ends.
+/// Nobody waits for the answer any more: another responder has given it, the client has left, its
+/// time was up, or the server ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone;
 
@@ -58,7 +59,7 @@ impl Responder {
     /// # Errors
     /// [`Gone`]; success says that somebody waited a moment ago, not that it has arrived.
     pub fn send(self, answer: Answer) -> Result<(), Gone> {
-        self.order(Order::Send(answer))
+        self.answer(Order::Send(answer))
     }
 
     /// Sends an informational answer, such as 103, before the answer itself.
@@ -80,7 +81,7 @@ impl Responder {
     /// [`Gone`].
     pub fn stream(mut self, head: Answer, length: Option<u64>) -> Result<BodyWriter, Gone> {
         match self.channel.take() {
-            Some(channel) if channel.order(Order::Begin(head, length)) => {
+            Some(channel) if channel.answer(Order::Begin(head, length)) => {
                 Ok(BodyWriter::new(channel, length))
             }
             _ => Err(Gone),
@@ -112,7 +113,7 @@ impl Responder {
     /// Closes the connection without an answer.
     pub fn abort(self) {
         // A connection that is gone needs no closing.
-        let _ = self.order(Order::Abort);
+        let _ = self.answer(Order::Abort);
     }
 
     /// Whether nobody waits any more; for work that is worth giving up.
@@ -132,12 +133,12 @@ impl Responder {
     }
 
     pub(super) fn order_takeover(self, answer: Answer, takeover: Takeover) -> Result<(), Gone> {
-        self.order(Order::TakeOver(answer, takeover))
+        self.answer(Order::TakeOver(answer, takeover))
     }
 
-    fn order(mut self, order: Order) -> Result<(), Gone> {
+    fn answer(mut self, order: Order) -> Result<(), Gone> {
         match self.channel.take() {
-            Some(channel) if channel.order(order) => Ok(()),
+            Some(channel) if channel.answer(order) => Ok(()),
             _ => Err(Gone),
         }
     }
@@ -147,7 +148,7 @@ impl Drop for Responder {
     fn drop(&mut self) {
         if let Some(channel) = self.channel.take() {
             let answer = Answer::text(500, "Internal Server Error\n").close_after();
-            channel.order(Order::Send(answer));
+            channel.answer(Order::Send(answer));
         }
     }
 }

@@ -112,7 +112,7 @@ impl Host {
                     held.next = Next::Task(Some(task));
                 }
             }
-            Ok(_) => {}
+            Ok(_) => self.drop_task(task),
             Err(_) => {
                 self.count_panic();
                 self.drop_task(task);

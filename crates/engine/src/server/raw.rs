@@ -65,7 +65,9 @@ impl RawApp {
 
     /// The server ends: the handler of one stream is told.
     pub(super) fn draining(&mut self, stream: &mut StreamRef<'_>) {
-        self.call(stream, (), |handler, stream| handler.draining(stream));
+        self.call(stream, (), |handler, stream| {
+            handler.draining(stream);
+        });
     }
 
     /// Calls the handler of a stream; one that panics loses its connection.

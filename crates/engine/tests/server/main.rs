@@ -1,6 +1,7 @@
 //! `Server` over real sockets: its options, its handlers, its end, and the wire.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod answering;
 mod handlers;
 mod lifecycle;
 mod options;

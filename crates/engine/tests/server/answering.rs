@@ -1,0 +1,154 @@
+//! Answers that are given twice, by several, in crumbs, or by what panics at its end.
+
+use crate::support::{Client, End, get, serve, until};
+use dwell_engine::Request;
+use dwell_engine::handler::{Answer, Exchange, Gone, Responder};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Gives away two responders for each request.
+fn pairs(
+    to: Sender<[Responder; 2]>,
+) -> impl Fn(&Request<'_>, &mut Exchange<'_, '_>) + Send + Sync + 'static {
+    let to = Mutex::new(to);
+    move |_, exchange| {
+        let pair = [exchange.responder(), exchange.responder()];
+        to.lock().unwrap().send(pair).unwrap();
+    }
+}
+
+#[test]
+fn a_spare_responder_that_is_dropped_leaves_a_stream_alone() {
+    let handler = |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let (responder, spare) = (exchange.responder(), exchange.responder());
+        let answer = move || {
+            let mut writer = responder.stream(Answer::new(200), None).unwrap();
+            writer.try_write("before, ").unwrap();
+            drop(spare);
+            writer.try_write("after").unwrap();
+            writer.finish(Vec::new()).unwrap();
+        };
+        match request.head.path {
+            "/here" => answer(),
+            _ => exchange.offload(answer).unwrap(),
+        }
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    for target in ["/here", "/elsewhere"] {
+        let answer = client.get(target);
+        assert_eq!((answer.status, answer.text()), (200, "before, after"));
+    }
+}
+
+#[test]
+fn the_first_of_several_responders_answers() {
+    let (to, responders) = channel();
+    let running = serve(|options| options, pairs(to));
+    let mut client = Client::connect(&running);
+    for late in 0..4 {
+        client.send(get("/"));
+        let [first, second] = responders.recv().unwrap();
+        let mut writer = first.stream(Answer::new(200), None).unwrap();
+        writer.try_write("the ").unwrap();
+        match late {
+            0 => assert_eq!(second.send(Answer::new(404)), Err(Gone)),
+            1 => assert!(second.stream(Answer::new(404), None).is_err()),
+            2 => second.abort(),
+            _ => {
+                let echo = |_: &mut dwell_engine::StreamRef<'_>, input: &[u8]| input.len();
+                assert_eq!(second.take_over(Answer::new(101), echo), Err(Gone));
+            }
+        }
+        writer.try_write("first").unwrap();
+        writer.finish(Vec::new()).unwrap();
+        assert_eq!(client.answer().text(), "the first", "{late}");
+    }
+}
+
+#[test]
+fn everybody_who_waits_for_the_end_of_an_exchange_is_told() {
+    struct Told(Mutex<Sender<()>>);
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            self.0.lock().unwrap().send(()).unwrap();
+        }
+    }
+    let (to, responders) = channel();
+    let running = serve(|options| options, pairs(to));
+    let mut client = Client::connect(&running);
+    client.send(get("/"));
+    let pair = responders.recv().unwrap();
+    let (told, heard) = channel();
+    let mut waits: Vec<_> = pair.iter().map(|each| Box::pin(each.cancelled())).collect();
+    for wait in &mut waits {
+        let waker = Waker::from(Arc::new(Told(Mutex::new(told.clone()))));
+        for _ in 0..3 {
+            let polled = wait.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+        }
+    }
+    drop(client);
+    heard.recv().unwrap();
+    heard.recv().unwrap();
+    until(&running, |figures| figures.connections == 0);
+    assert!(heard.try_recv().is_err(), "each is told once");
+}
+
+#[test]
+fn crumbs_fill_the_queue_by_what_they_take() {
+    let (told, heard) = channel();
+    let told = Mutex::new(told);
+    let handler = move |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let mut writer = exchange.responder().stream(Answer::new(200), None).unwrap();
+        let mut crumbs = 0;
+        while writer.try_write("x").is_ok() {
+            crumbs += 1;
+        }
+        told.lock().unwrap().send(crumbs).unwrap();
+        writer.finish(Vec::new()).unwrap();
+    };
+    let running = serve(|options| options, handler);
+    let answer = Client::connect(&running).get("/");
+    let crumbs: usize = heard.recv().unwrap();
+    assert_eq!(answer.body.len(), crumbs);
+    assert!(crumbs < 50_000, "{crumbs} orders in a queue of a megabyte");
+}
+
+/// A future that is ready at once, and panics when it is dropped.
+struct Last(Option<Responder>);
+
+impl Future for Last {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        let responder = self.0.take().unwrap();
+        responder.send(Answer::text(200, "done")).unwrap();
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        assert!(self.0.is_some(), "as the test wants it");
+    }
+}
+
+#[test]
+fn a_future_that_panics_when_it_is_dropped_costs_nobody_else() {
+    let handler = |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        exchange.spawn(|responder| Last(Some(responder)));
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    for panics in 1..=2 {
+        assert_eq!(client.get("/").text(), "done");
+        until(&running, |figures| figures.panics == panics);
+    }
+    assert_eq!(running.shutdown(std::time::Duration::ZERO).failed_loops, 0);
+    client.finish_sending();
+    assert_eq!(client.end(), End::InOrder);
+}
