@@ -1,6 +1,7 @@
 //! Answers of a known kind: event streams and files.
 
 use super::Conn;
+use super::http::{borrowed, check_fields, owned};
 use crate::files::{DirectoryOptions, FileAnswer, FileOptions, serve_dir, serve_file};
 use crate::manager::error::ConnError;
 use crate::manager::message::HttpMessage;
@@ -139,10 +140,24 @@ impl Conn<'_> {
     /// # Errors
     /// As [`reply`](Self::reply).
     pub fn send_file(&mut self, answer: FileAnswer) -> Result<(), ConnError> {
+        self.send_file_with(answer, &[])
+    }
+
+    /// As [`send_file`](Self::send_file), with further fields.
+    ///
+    /// # Errors
+    /// As [`reply`](Self::reply).
+    pub fn send_file_with(
+        &mut self,
+        answer: FileAnswer,
+        fields: &[(&str, &[u8])],
+    ) -> Result<(), ConnError> {
+        check_fields(fields)?;
         self.http_place()?;
         if self.is_deferred() {
-            self.answer_later(|conn| {
-                let _ = conn.send_file(answer);
+            let fields = owned(fields);
+            self.answer_later(move |conn| {
+                let _ = conn.send_file_with(answer, &borrowed(&fields));
             });
             return Ok(());
         }
@@ -150,7 +165,7 @@ impl Conn<'_> {
             if reply.is_sent() {
                 return Err(ConnError::Answered);
             }
-            answer.send(reply, &[]);
+            answer.send(reply, fields);
             Ok(())
         })?
     }

@@ -489,7 +489,7 @@ fn has(fields: Fields<'_>, name: &str) -> bool {
         .any(|(field, _)| field.eq_ignore_ascii_case(name))
 }
 
-fn check_fields(fields: Fields<'_>) -> Result<(), ConnError> {
+pub(super) fn check_fields(fields: Fields<'_>) -> Result<(), ConnError> {
     for (name, value) in fields {
         if !is_token(name.as_bytes()) {
             return Err(ConnError::FieldName((*name).into()));
@@ -501,14 +501,14 @@ fn check_fields(fields: Fields<'_>) -> Result<(), ConnError> {
     Ok(())
 }
 
-fn owned(fields: Fields<'_>) -> OwnedFields {
+pub(super) fn owned(fields: Fields<'_>) -> OwnedFields {
     let pairs = fields.iter();
     pairs
         .map(|(name, value)| ((*name).to_owned(), value.to_vec()))
         .collect()
 }
 
-fn borrowed(fields: &OwnedFields) -> Vec<(&str, &[u8])> {
+pub(super) fn borrowed(fields: &OwnedFields) -> Vec<(&str, &[u8])> {
     let pairs = fields.iter();
     pairs
         .map(|(name, value)| (name.as_str(), value.as_slice()))

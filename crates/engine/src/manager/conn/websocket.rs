@@ -1,5 +1,6 @@
 //! WebSocket: the handshake, messages, control frames.
 
+use super::http::check_fields;
 use super::{Access, Conn, expect_kind, kind};
 use crate::manager::error::ConnError;
 use crate::manager::message::HttpMessage;
@@ -42,6 +43,20 @@ impl Conn<'_> {
         message: &HttpMessage<'_>,
         options: &UpgradeOptions<'_>,
     ) -> Result<(), ConnError> {
+        self.ws_upgrade_with(message, options, &[])
+    }
+
+    /// As [`ws_upgrade`](Self::ws_upgrade), with further fields in the 101 answer.
+    ///
+    /// # Errors
+    /// As [`ws_upgrade`](Self::ws_upgrade), and those of fields.
+    pub fn ws_upgrade_with(
+        &mut self,
+        message: &HttpMessage<'_>,
+        options: &UpgradeOptions<'_>,
+        fields: &[(&str, &[u8])],
+    ) -> Result<(), ConnError> {
+        check_fields(fields)?;
         let head = message.request_head().ok_or(ConnError::Protocol)?;
         if !matches!(self.access, Access::Reply(_)) {
             return Err(ConnError::NoRequest);
@@ -53,7 +68,7 @@ impl Conn<'_> {
             }
             match upgrade(head, options) {
                 Ok(upgrade) => {
-                    upgrade.send(reply, &[]);
+                    upgrade.send(reply, fields);
                     Ok(upgrade.negotiated().to_bits())
                 }
                 Err(rejection) => {
@@ -127,6 +142,23 @@ impl Conn<'_> {
             return Ok(());
         }
         self.with_socket(|socket| socket.ping(payload))?
+            .map_err(Into::into)
+    }
+
+    /// Sends a pong that nobody asked for: a heartbeat in one direction.
+    ///
+    /// # Errors
+    /// As [`ws_text`](Self::ws_text).
+    pub fn ws_pong(&mut self, payload: &[u8]) -> Result<(), ConnError> {
+        self.websocket_place()?;
+        if self.is_deferred() {
+            let payload = payload.to_vec();
+            self.later_unclosed(move |conn| {
+                let _ = conn.ws_pong(&payload);
+            });
+            return Ok(());
+        }
+        self.with_socket(|socket| socket.pong(payload))?
             .map_err(Into::into)
     }
 
