@@ -33,6 +33,7 @@
 mod app;
 mod connection;
 mod date;
+pub mod embed;
 pub mod files;
 pub mod handler;
 mod http;

@@ -10,7 +10,7 @@ use mio::net::{TcpListener, TcpStream, UnixListener};
 use socket2::{Domain, Protocol, SockAddr, Type};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,23 +181,6 @@ impl Listener {
             }
         };
         Ok(Self { socket })
-    }
-
-    /// Takes over a TCP socket that listens already, be it another program's that handed it down.
-    ///
-    /// # Errors
-    /// When the descriptor is no TCP socket, or does not listen.
-    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
-        let socket = socket2::Socket::from(descriptor);
-        let address = socket.local_addr()?.as_socket();
-        let address = address.filter(|_| socket.is_listener().unwrap_or(false));
-        let address = address.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, "not a listening TCP socket")
-        })?;
-        socket.set_nonblocking(true)?;
-        Ok(Self {
-            socket: Socket::Tcp(TcpListener::from_std(socket.into()), address),
-        })
     }
 
     /// Registers it with the loop under `token`.

@@ -1,0 +1,339 @@
+//! An engine for hosts that have a scheduler of their own.
+//!
+//! Where a [`Manager`](crate::manager::Manager) and a [`Server`](crate::Server) call handlers, an
+//! [`Engine`] calls nobody: a [`turn`](Engine::turn) fills a [`Batch`] with plain [`Event`]s, and
+//! the host, which may be another language's runtime, answers by [`Command`]s whenever it likes.
+//! Everything is named by handles of 64 bits that carry a generation, so an order for somebody who
+//! is gone is a cheap no-op. A host that waits by itself watches the engine's descriptor
+//! ([`AsFd`]) and takes turns of no length, not later than [`wait_max`](Engine::wait_max) says.
+//!
+//! The bindings to C, Go and Python's web servers stand on it.
+//!
+//! ```
+//! use dwell_engine::embed::{Batch, Command, Engine, EventKind, FieldLines, Options};
+//! use std::io::{Read, Write};
+//!
+//! let mut engine = Engine::new(Options::default())?;
+//! let address = engine.listen(([127, 0, 0, 1], 0).into())?;
+//! let client = std::thread::spawn(move || -> std::io::Result<String> {
+//!     let mut stream = std::net::TcpStream::connect(address)?;
+//!     stream.write_all(b"GET /there HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+//!     let mut answer = String::new();
+//!     stream.read_to_string(&mut answer)?;
+//!     Ok(answer)
+//! });
+//! let mut batch = Batch::new();
+//! while engine.statistics().requests == 0 || engine.connections() > 0 {
+//!     engine.turn(None, &mut batch)?;
+//!     for event in batch.events() {
+//!         if let Some(request) = batch.request(event) {
+//!             let answer = Command::Answer {
+//!                 handle: event.handle,
+//!                 status: 200,
+//!                 flags: 0,
+//!                 fields: FieldLines(b"Content-Type: text/plain\n"),
+//!                 body: request.target(),
+//!             };
+//!             engine.execute(&answer)?;
+//!         }
+//!     }
+//! }
+//! let answer = client.join().expect("it does not panic")?;
+//! assert!(answer.ends_with("\r\n\r\n/there"), "{answer}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod batch;
+mod command;
+mod hub;
+mod options;
+mod peers;
+mod remote;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use batch::{Batch, Event, EventKind, RequestView, request_flags};
+pub use command::{Command, CommandError, Commands, FieldLines, upgrade_flags, write_flags};
+pub use options::Options;
+pub use remote::Remote;
+
+use crate::app::Detached;
+use crate::reply::Reply;
+use crate::websocket::CloseCode;
+use dwell_evloop::{
+    EventLoop, FileSlice, INPUT_BYTES, ListenOptions, Listener, Stream, Token, bind_group,
+};
+use hub::Hub;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// The kinds of names of an engine; part of what a handle is made of.
+mod kind {
+    pub(super) const LISTENER: u8 = 1;
+    pub(super) const CONNECTION: u8 = 2;
+    pub(super) const EXCHANGE: u8 = 3;
+    pub(super) const WEBSOCKET: u8 = 4;
+    pub(super) const STREAM_LISTENER: u8 = 5;
+    pub(super) const STREAM: u8 = 6;
+}
+
+/// What an engine has done so far, and what it has now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Statistics {
+    /// Clients that were given a place.
+    pub accepted: u64,
+    /// Clients that were turned away: there were too many, or no descriptor was left.
+    pub refused: u64,
+    /// Requests that were handed over.
+    pub requests: u64,
+    /// Requests that the engine answered by itself.
+    pub rejected: u64,
+    /// Clients that took nothing of their answer for too long.
+    pub write_timeouts: u64,
+    /// Orders whose handle named nothing any more.
+    pub stale: u64,
+    /// Requests whose answer is owed now.
+    pub held: u64,
+    /// HTTP connections open now.
+    pub connections: u64,
+    /// WebSockets open now.
+    pub websockets: u64,
+    /// Raw streams open now.
+    pub streams: u64,
+    /// Turns that were taken.
+    pub turns: u64,
+}
+
+/// HTTP, WebSocket and raw streams on one loop that its host turns.
+///
+/// Shape: not for two threads at once, but for one after another; [`remote`](Self::remote) is the
+/// way in from elsewhere.
+#[derive(Debug)]
+pub struct Engine {
+    event_loop: EventLoop<Vec<u8>>,
+    hub: Hub,
+}
+
+impl Engine {
+    /// Makes an engine that listens nowhere.
+    ///
+    /// # Errors
+    /// `InvalidInput` when a head, or what a raw stream may leave unused, does not fit the input
+    /// buffer of [`INPUT_BYTES`]; what the system says when no descriptor is left.
+    pub fn new(options: Options) -> io::Result<Self> {
+        let head = options.http.head.head_bytes_max;
+        let kept = options.streams.input_bytes_max;
+        if head.max(kept) >= INPUT_BYTES {
+            let error = format!("head or kept input exceeds {INPUT_BYTES} bytes: {head}, {kept}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
+        Ok(Self {
+            event_loop: EventLoop::new()?,
+            hub: Hub::new(options),
+        })
+    }
+
+    /// Listens on a TCP address; returns it with its port.
+    ///
+    /// # Errors
+    /// When the address is taken or not ours, or there are 64 listeners already.
+    pub fn listen(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
+        let group = bind_group(address, 1, ListenOptions::default())?;
+        let mut address = address;
+        for listener in group {
+            address = listener.address().unwrap_or(address);
+            self.listen_on(listener)?;
+        }
+        Ok(address)
+    }
+
+    /// Accepts the clients of a listener, such as one that
+    /// [`Listener::from_tcp`] has taken over.
+    ///
+    /// # Errors
+    /// When the loop cannot register it, or there are 64 already.
+    pub fn listen_on(&mut self, listener: Listener) -> io::Result<()> {
+        let context = self.event_loop.context();
+        self.hub.http.listen(context, listener).map(|_| ())
+    }
+
+    /// Serves a client that was accepted elsewhere; returns the name of its connection, or nothing
+    /// where there is no room for it.
+    pub fn adopt(&mut self, stream: Stream) -> Option<u64> {
+        let context = self.event_loop.context();
+        self.hub.adopt(context, stream)
+    }
+
+    /// Takes over a stream that speaks no HTTP, with what was read from it already; returns its
+    /// name.
+    ///
+    /// # Errors
+    /// When the loop cannot register it, or there are too many.
+    pub fn adopt_stream(&mut self, detached: Detached) -> io::Result<u64> {
+        let context = self.event_loop.context();
+        let Detached { stream, input } = detached;
+        let adopted = self.hub.streams.adopt(context, stream, input, 0);
+        adopted.map(Token::to_bits)
+    }
+
+    /// Waits once, for at most `timeout` (`None`: until something happens), and fills `batch` with
+    /// what has happened since the last turn.
+    ///
+    /// Shape: does not wait where something has happened already. What detached connections the
+    /// host has not taken are closed.
+    ///
+    /// # Errors
+    /// What the system's poll says; the engine is then unusable.
+    pub fn turn(&mut self, timeout: Option<Duration>, batch: &mut Batch) -> io::Result<()> {
+        let has_events = !self.hub.state.batch.is_empty();
+        let timeout = if has_events {
+            Some(Duration::ZERO)
+        } else {
+            self.hub.state.departed.clear();
+            timeout
+        };
+        self.hub.state.statistics.turns += 1;
+        self.event_loop.turn(&mut self.hub, timeout)?;
+        batch.clear();
+        std::mem::swap(batch, &mut self.hub.state.batch);
+        Ok(())
+    }
+
+    /// For how long the next turn may wait: zero when work is left, `None` when only readiness or
+    /// an order can end it.
+    pub fn wait_max(&mut self) -> Option<Duration> {
+        if self.hub.state.batch.is_empty() {
+            self.event_loop.wait_max()
+        } else {
+            Some(Duration::ZERO)
+        }
+    }
+
+    /// Carries out one order.
+    ///
+    /// # Errors
+    /// [`CommandError`]; nothing was done then.
+    pub fn execute(&mut self, command: &Command<'_>) -> Result<(), CommandError> {
+        let context = self.event_loop.context();
+        self.hub.execute(context, command)
+    }
+
+    /// Carries out orders that were written by [`Commands`]; returns how many of them named nothing
+    /// any more.
+    ///
+    /// Shape: a connection whose order cannot be carried out for another reason is closed, as its
+    /// host must not take for sent what is not.
+    ///
+    /// # Errors
+    /// [`CommandError::Malformed`] where one cannot be read; those before it were carried out.
+    pub fn submit(&mut self, commands: &[u8]) -> Result<usize, CommandError> {
+        let context = self.event_loop.context();
+        self.hub.submit(context, commands)
+    }
+
+    /// Lets `make` use the place where the answer to a request goes, for what no [`Command`] says;
+    /// `None` when nobody waits for it any more.
+    pub fn with_reply<T>(
+        &mut self,
+        handle: u64,
+        make: impl FnOnce(&mut Reply<'_>) -> T,
+    ) -> Option<T> {
+        let context = self.event_loop.context();
+        self.hub.with_reply(context, Token::from_bits(handle), make)
+    }
+
+    /// Writes a part of a file, which the system copies into the socket by itself; otherwise as
+    /// [`Command::Write`].
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn write_file(
+        &mut self,
+        handle: u64,
+        flags: u32,
+        slice: FileSlice,
+    ) -> Result<(), CommandError> {
+        let context = self.event_loop.context();
+        let token = Token::from_bits(handle);
+        self.hub
+            .write(context, token, flags, |reply| reply.write_file(slice))
+    }
+
+    /// Takes the connection that an [`EventKind::Detached`] has told of.
+    pub fn take_detached(&mut self, handle: u64) -> Option<Detached> {
+        let departed = &mut self.hub.state.departed;
+        let place = departed.iter().position(|(name, _)| *name == handle)?;
+        Some(departed.swap_remove(place).1)
+    }
+
+    /// The address the client of a request or a connection has connected to.
+    pub fn local_address(&self, handle: u64) -> Option<SocketAddr> {
+        let connection = self.hub.connection_of(Token::from_bits(handle))?;
+        self.hub.http.local_address_of(connection)
+    }
+
+    /// The address of the client of a request or a connection.
+    pub fn peer_address(&self, handle: u64) -> Option<SocketAddr> {
+        let connection = self.hub.connection_of(Token::from_bits(handle))?;
+        self.hub.http.peer_address_of(connection)
+    }
+
+    /// Stops listening and lets everything come to its end: connections with their next answer,
+    /// WebSockets with a close frame of 1001. Raw streams are their host's to close.
+    pub fn drain(&mut self) {
+        let Self { event_loop, hub } = self;
+        let context = event_loop.context();
+        hub.http.drain(context, &mut hub.state);
+        hub.websockets.drain(context, CloseCode::GOING_AWAY, "");
+    }
+
+    /// Closes everything that is left at once; the next turn tells of it.
+    pub fn close_all(&mut self) {
+        let Self { event_loop, hub } = self;
+        let context = event_loop.context();
+        hub.http.close_all(context, &mut hub.state);
+        hub.streams.close_all(context, &mut hub.state);
+        hub.websockets.close_all(context, &mut hub.state);
+    }
+
+    /// Connections of every sort that are open.
+    pub fn connections(&self) -> usize {
+        let Hub {
+            http,
+            streams,
+            websockets,
+            ..
+        } = &self.hub;
+        http.connections() + streams.connections() + websockets.connections()
+    }
+
+    /// What was done so far, and what is here now.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            held: self.hub.state.held.len() as u64,
+            connections: self.hub.http.connections() as u64,
+            websockets: self.hub.websockets.connections() as u64,
+            streams: self.hub.streams.connections() as u64,
+            ..self.hub.state.statistics
+        }
+    }
+
+    /// The way in from other threads.
+    pub fn remote(&self) -> Remote {
+        Remote {
+            sender: self.event_loop.sender(),
+        }
+    }
+}
+
+/// The descriptor that is readable when the next turn has something to tell that is not a
+/// deadline; edge-triggered beneath, so take turns until one tells nothing.
+impl AsFd for Engine {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event_loop.as_fd()
+    }
+}

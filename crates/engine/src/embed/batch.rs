@@ -1,0 +1,362 @@
+//! What one turn tells its host: plain events, and the bytes they speak of.
+
+use crate::app::Request;
+use dwell_proto::http1::{BodyFraming, Trailers, Version};
+use std::net::SocketAddr;
+use std::ops::Range;
+
+/// What happened.
+///
+/// Shape: the numbers are part of the C ABI; one that was given is never given again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A request came; its handle is new, and an answer is owed to it. [`Batch::request`] reads
+    /// its bytes.
+    Request = 1,
+    /// A piece of the body of a request.
+    Body = 2,
+    /// The body of a request is complete; the bytes are the trailer section, a line a field.
+    BodyEnd = 3,
+    /// All that was written is out, after a write that asked to be told; or, of WebSocket and raw
+    /// streams, after a time in which something was not.
+    Writable = 4,
+    /// The client of a request has ended its sending side. It may still read an answer.
+    PeerClosed = 5,
+    /// Nobody waits for the answer any more: the handle names nothing from now on.
+    Gone = 6,
+    /// The connection of a request has left the engine: take it with
+    /// [`Engine::take_detached`](super::Engine::take_detached) before the next turn, in which it is
+    /// closed. The handle names nothing else from now on.
+    Detached = 7,
+    /// A client has connected; its handle is of the connection.
+    Opened = 8,
+    /// A client is gone, or its connection has left HTTP.
+    Closed = 9,
+    /// A request has become a WebSocket: `handle` is its new name, `other` the one it had.
+    WebSocketOpened = 10,
+    /// A WebSocket message; `detail` is 1 for text and 2 for binary.
+    WebSocketMessage = 11,
+    /// A pong came on a WebSocket.
+    WebSocketPong = 12,
+    /// A WebSocket has ended; `detail` is the close code, the bytes are the reason.
+    WebSocketClosed = 13,
+    /// Bytes came on a raw stream.
+    StreamData = 14,
+    /// The peer of a raw stream sends no more; it may still read.
+    StreamPeerClosed = 15,
+    /// A raw stream has ended; `detail` is 0 where it was in order.
+    StreamClosed = 16,
+    /// A handshake was refused and answered; `detail` is the status. The handle names nothing
+    /// from now on.
+    UpgradeRefused = 17,
+}
+
+/// One thing that happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Event {
+    /// Whom it happened to.
+    pub handle: u64,
+    /// Of a request, the connection it came on; of a WebSocket that opened, the request that it
+    /// was; otherwise 0.
+    pub other: u64,
+    /// What happened: a number of [`EventKind`].
+    pub kind: u32,
+    /// More of it, as the kind says.
+    pub detail: u32,
+    /// Where its bytes begin in [`Batch::data`].
+    pub start: usize,
+    /// How many they are.
+    pub length: usize,
+}
+
+/// The events of one turn, in the order in which they happened.
+///
+/// Shape: keep one and hand it to every turn, which clears it: its memory is used again. What grew
+/// past a megabyte is given back.
+#[derive(Debug, Default)]
+pub struct Batch {
+    events: Vec<Event>,
+    data: Vec<u8>,
+}
+
+/// Flags of a request, as bits.
+pub mod request_flags {
+    /// The body follows as events.
+    pub const BODY_FOLLOWS: u32 = 1;
+    /// The version is HTTP/1.0.
+    pub const HTTP10: u32 = 1 << 1;
+    /// The client wants to use the connection again.
+    pub const KEEP_ALIVE: u32 = 1 << 2;
+    /// The client waits for a 100 (Continue) before its body, if that has not come already.
+    pub const EXPECTS_CONTINUE: u32 = 1 << 3;
+    /// The body is chunked, so its length is not known.
+    pub const CHUNKED: u32 = 1 << 4;
+}
+
+/// Numbers before the fields in the table of a request: flags, bytes of the head, start and length
+/// of method, target and peer address, count of fields, content length (two halves).
+const FIXED_WORDS: usize = 11;
+/// Numbers of one field: start and length of its name and its value.
+const FIELD_WORDS: usize = 4;
+const WORD_BYTES: usize = size_of::<u32>();
+const KEEP_BYTES_MAX: usize = 1024 * 1024;
+const KEEP_EVENTS_MAX: usize = 16 * 1024;
+
+impl Batch {
+    /// Makes an empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What happened.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The bytes that the events speak of.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The bytes of one event.
+    pub fn bytes(&self, event: &Event) -> &[u8] {
+        let end = event.start.saturating_add(event.length);
+        self.data.get(event.start..end).unwrap_or_default()
+    }
+
+    /// The request of an event; `None` for an event of another kind.
+    pub fn request(&self, event: &Event) -> Option<RequestView<'_>> {
+        let is_request = event.kind == EventKind::Request as u32;
+        is_request.then(|| RequestView {
+            bytes: self.bytes(event),
+            table: event.detail as usize,
+        })
+    }
+
+    /// Whether nothing happened.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.events.clear();
+        self.data.clear();
+        self.events.shrink_to(KEEP_EVENTS_MAX);
+        self.data.shrink_to(KEEP_BYTES_MAX);
+    }
+
+    pub(super) fn push(&mut self, kind: EventKind, handle: u64, detail: u32, bytes: &[u8]) {
+        let start = self.data.len();
+        self.data.extend_from_slice(bytes);
+        self.events.push(Event {
+            handle,
+            other: 0,
+            kind: kind as u32,
+            detail,
+            start,
+            length: bytes.len(),
+        });
+    }
+
+    pub(super) fn push_renamed(&mut self, kind: EventKind, handle: u64, other: u64) {
+        self.push(kind, handle, 0, &[]);
+        if let Some(event) = self.events.last_mut() {
+            event.other = other;
+        }
+    }
+
+    pub(super) fn push_trailers(&mut self, handle: u64, trailers: Trailers<'_>) {
+        let mut lines = Vec::new();
+        for (name, value) in trailers.iter() {
+            for part in [name.as_bytes(), b":", value, b"\n"] {
+                lines.extend_from_slice(part);
+            }
+        }
+        self.push(EventKind::BodyEnd, handle, 0, &lines);
+    }
+
+    /// Adds a request: its head as it came, the peer's address as text, and the table of where
+    /// everything is.
+    pub(super) fn push_request(
+        &mut self,
+        handle: u64,
+        request: &Request<'_>,
+        peer: Option<SocketAddr>,
+        canonical_names: bool,
+    ) {
+        let start = self.data.len();
+        let head_bytes = request.head_bytes;
+        self.data.extend_from_slice(head_bytes);
+        let peer_start = self.data.len();
+        if let Some(peer) = peer {
+            write_address(&mut self.data, peer);
+        }
+        let peer_length = self.data.len() - peer_start;
+        let table_start = self.data.len();
+        let mut fields = 0;
+        let mut words = [0; FIXED_WORDS];
+        self.data.resize(table_start + FIXED_WORDS * WORD_BYTES, 0);
+        for (name, value) in request.head.fields.iter() {
+            fields += 1;
+            let name = range_of(head_bytes, name.as_bytes());
+            let value = range_of(head_bytes, value);
+            if canonical_names {
+                let at = start + name.start..start + name.end;
+                canonicalize(&mut self.data[at]);
+            }
+            let words = [name.start, name.len(), value.start, value.len()];
+            for word in words {
+                self.data.extend_from_slice(&(word as u32).to_ne_bytes());
+            }
+        }
+        let head = request.head;
+        let method = range_of(head_bytes, head.method.as_bytes());
+        let target = range_of(head_bytes, head.target.as_bytes());
+        let length = match head.framing {
+            BodyFraming::Length(length) => length,
+            _ => 0,
+        };
+        words[0] = flags_of(request);
+        words[1] = head_bytes.len() as u32;
+        words[2] = method.start as u32;
+        words[3] = method.len() as u32;
+        words[4] = target.start as u32;
+        words[5] = target.len() as u32;
+        words[6] = (peer_start - start) as u32;
+        words[7] = peer_length as u32;
+        words[8] = fields;
+        words[9] = length as u32;
+        words[10] = (length >> 32) as u32;
+        for (place, word) in words.iter().enumerate() {
+            let at = table_start + place * WORD_BYTES;
+            self.data[at..at + WORD_BYTES].copy_from_slice(&word.to_ne_bytes());
+        }
+        self.events.push(Event {
+            handle,
+            other: request.exchange.connection().to_bits(),
+            kind: EventKind::Request as u32,
+            detail: (table_start - start) as u32,
+            start,
+            length: self.data.len() - start,
+        });
+    }
+}
+
+fn flags_of(request: &Request<'_>) -> u32 {
+    let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+    let head = request.head;
+    flag(request.body_follows, request_flags::BODY_FOLLOWS)
+        | flag(head.version == Version::Http10, request_flags::HTTP10)
+        | flag(head.keep_alive, request_flags::KEEP_ALIVE)
+        | flag(head.expect_continue, request_flags::EXPECTS_CONTINUE)
+        | flag(head.framing == BodyFraming::Chunked, request_flags::CHUNKED)
+}
+
+fn write_address(output: &mut Vec<u8>, address: SocketAddr) {
+    if let SocketAddr::V4(address) = address {
+        let mut number = itoa::Buffer::new();
+        for (place, octet) in address.ip().octets().into_iter().enumerate() {
+            if place > 0 {
+                output.push(b'.');
+            }
+            output.extend_from_slice(number.format(octet).as_bytes());
+        }
+        output.push(b':');
+        output.extend_from_slice(number.format(address.port()).as_bytes());
+    } else {
+        output.extend_from_slice(address.to_string().as_bytes());
+    }
+}
+
+/// Where `part`, a slice of `whole`, stands in it.
+fn range_of(whole: &[u8], part: &[u8]) -> Range<usize> {
+    let start = part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr());
+    if start > whole.len() {
+        // An empty value need not stand in the head.
+        return 0..0;
+    }
+    start..start + part.len().min(whole.len() - start)
+}
+
+/// Writes a field name as Go and others do: a capital at the start and after each hyphen.
+fn canonicalize(name: &mut [u8]) {
+    let mut is_first = true;
+    for byte in name {
+        if is_first {
+            byte.make_ascii_uppercase();
+        } else {
+            byte.make_ascii_lowercase();
+        }
+        is_first = *byte == b'-';
+    }
+}
+
+/// A request as it lies in a batch.
+///
+/// Shape: its bytes are the head, the peer's address as text, and a table of 32-bit numbers in the
+/// machine's order, which begins at `detail` of the event: flags, bytes of the head, start and
+/// length of the method, of the target and of the address, the count of fields, the content length
+/// (low half first), and for each field start and length of its name and of its value. Starts
+/// count from the first byte of the head. The table is not aligned.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestView<'a> {
+    bytes: &'a [u8],
+    table: usize,
+}
+
+impl<'a> RequestView<'a> {
+    fn word(self, place: usize) -> u32 {
+        let at = self.table + place * WORD_BYTES;
+        let bytes = self.bytes.get(at..at + WORD_BYTES);
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_ne_bytes)
+    }
+
+    fn span(self, place: usize) -> &'a [u8] {
+        let (start, length) = (self.word(place) as usize, self.word(place + 1) as usize);
+        self.bytes.get(start..start + length).unwrap_or_default()
+    }
+
+    /// What is true of it: bits of [`request_flags`].
+    pub fn flags(self) -> u32 {
+        self.word(0)
+    }
+
+    /// The head, the empty line included.
+    pub fn head(self) -> &'a [u8] {
+        self.bytes.get(..self.word(1) as usize).unwrap_or_default()
+    }
+
+    /// The method.
+    pub fn method(self) -> &'a [u8] {
+        self.span(2)
+    }
+
+    /// The request target as it came.
+    pub fn target(self) -> &'a [u8] {
+        self.span(4)
+    }
+
+    /// The client's address as text, empty over a unix socket.
+    pub fn peer_address(self) -> &'a [u8] {
+        self.span(6)
+    }
+
+    /// The announced length of the body; `None` where it is chunked.
+    pub fn content_length(self) -> Option<u64> {
+        let length = u64::from(self.word(9)) | u64::from(self.word(10)) << 32;
+        (self.flags() & request_flags::CHUNKED == 0).then_some(length)
+    }
+
+    /// The field lines as (name, value), in order.
+    pub fn fields(self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> {
+        (0..self.word(8) as usize).map(move |field| {
+            let place = FIXED_WORDS + field * FIELD_WORDS;
+            (self.span(place), self.span(place + 2))
+        })
+    }
+}

@@ -1,0 +1,543 @@
+//! The driver: which component gets an event, and how orders are carried out.
+
+use super::batch::EventKind;
+use super::command::{Command, CommandError, Commands, FieldLines, upgrade_flags, write_flags};
+use super::state::State;
+use super::{Options, kind};
+use crate::app::{Detached, ExchangeId};
+use crate::http::{Http, Kinds};
+use crate::reply::{Body, Reply, Response, WriteError};
+use crate::streams::{StreamRef, Streams};
+use crate::websocket::{
+    CloseCode, MessageKind, OriginPolicy, SendError, UpgradeOptions, WebSocketRef, WebSockets,
+    upgrade,
+};
+use dwell_evloop::{Context, Driver, Readiness, Stream, Token};
+use dwell_proto::http1::{FieldStorage, Version, encode, parse_request};
+
+/// Everything but the loop.
+#[derive(Debug)]
+pub(super) struct Hub {
+    pub(super) http: Http,
+    pub(super) streams: Streams,
+    pub(super) websockets: WebSockets,
+    pub(super) state: State,
+}
+
+impl Driver for Hub {
+    type Message = Vec<u8>;
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        let Self {
+            http,
+            streams,
+            websockets,
+            state,
+        } = self;
+        match token.kind() {
+            kind::LISTENER | kind::CONNECTION => http.ready(context, token, readiness, state),
+            kind::STREAM => streams.ready(context, token, readiness, state),
+            kind::WEBSOCKET => websockets.ready(context, token, readiness, state),
+            _ => {}
+        }
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        let Self {
+            http,
+            streams,
+            websockets,
+            state,
+        } = self;
+        match token.kind() {
+            kind::LISTENER | kind::CONNECTION => http.expired(context, token, state),
+            kind::STREAM => streams.expired(context, token, state),
+            kind::WEBSOCKET => websockets.expired(context, token, state),
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, context: &mut Context, commands: Vec<u8>) {
+        // Written by `Commands`, or by a host that has to know: what cannot be read is dropped.
+        let _ = self.submit(context, &commands);
+    }
+}
+
+impl Hub {
+    pub(super) fn new(options: Options) -> Self {
+        let kinds = Kinds {
+            listener: kind::LISTENER,
+            connection: kind::CONNECTION,
+        };
+        Self {
+            http: Http::new(kinds, options.http),
+            streams: Streams::new(kind::STREAM_LISTENER, kind::STREAM, options.streams),
+            websockets: WebSockets::new(kind::WEBSOCKET, options.websockets),
+            state: State::new(options),
+        }
+    }
+
+    pub(super) fn adopt(&mut self, context: &mut Context, stream: Stream) -> Option<u64> {
+        self.state.opened = None;
+        self.http.adopt(context, stream, &mut self.state);
+        self.state.opened.map(Token::to_bits)
+    }
+
+    pub(super) fn submit(
+        &mut self,
+        context: &mut Context,
+        commands: &[u8],
+    ) -> Result<usize, CommandError> {
+        let mut stale = 0;
+        for command in Commands::iter(commands) {
+            let command = command?;
+            match self.execute(context, &command) {
+                Ok(()) => {}
+                Err(CommandError::Stale) => stale += 1,
+                Err(_) => self.end(context, &command),
+            }
+        }
+        Ok(stale)
+    }
+
+    /// An order was refused of which the host hears nothing: the connection ends.
+    fn end(&mut self, context: &mut Context, command: &Command<'_>) {
+        if let Command::Write { handle, .. }
+        | Command::Answer { handle, .. }
+        | Command::Begin { handle, .. }
+        | Command::Send { handle, .. } = *command
+        {
+            let token = Token::from_bits(handle);
+            let is_exchange = token.kind() == kind::EXCHANGE;
+            if self.abort(context, token).is_ok() && is_exchange {
+                self.state.push(EventKind::Gone, token, 0, &[]);
+            }
+        }
+    }
+
+    pub(super) fn execute(
+        &mut self,
+        context: &mut Context,
+        command: &Command<'_>,
+    ) -> Result<(), CommandError> {
+        let result = self.carry_out(context, command);
+        if result == Err(CommandError::Stale) {
+            self.state.statistics.stale += 1;
+        }
+        result
+    }
+
+    fn carry_out(
+        &mut self,
+        context: &mut Context,
+        command: &Command<'_>,
+    ) -> Result<(), CommandError> {
+        match *command {
+            Command::Write {
+                handle,
+                flags,
+                bytes,
+            } => self.write_bytes(context, Token::from_bits(handle), flags, bytes),
+            Command::Answer {
+                handle,
+                status,
+                flags,
+                fields,
+                body,
+            } => self.answer(context, handle, flags, status, fields, Body::Slice(body)),
+            Command::Begin {
+                handle,
+                status,
+                flags,
+                fields,
+                length,
+            } => self.answer(context, handle, flags, status, fields, Body::Stream(length)),
+            Command::Informational {
+                handle,
+                status,
+                fields,
+            } => self.reply(context, handle, |reply| {
+                reply.informational(status, &fields.to_vec());
+            }),
+            Command::Grant { handle, bytes } => {
+                self.reply(context, handle, |reply| reply.grant(bytes))
+            }
+            Command::Abort { handle } => self.abort(context, Token::from_bits(handle)),
+            Command::Close {
+                handle,
+                code,
+                reason,
+            } => self.close(context, Token::from_bits(handle), code, reason),
+            Command::Detach { handle } => self.detach(context, Token::from_bits(handle)),
+            Command::Upgrade {
+                handle,
+                flags,
+                fields,
+                head,
+            } => self.upgrade(context, Token::from_bits(handle), flags, fields, head),
+            Command::Send {
+                handle,
+                is_text,
+                payload,
+            } => {
+                let kind = if is_text {
+                    MessageKind::Text
+                } else {
+                    MessageKind::Binary
+                };
+                self.socket(context, handle, |socket| socket.send(kind, payload))
+                    .and_then(|sent| sent.map_err(refused_message))
+            }
+            Command::Ping { handle, payload } => self
+                .socket(context, handle, |socket| socket.ping(payload))
+                .and_then(|sent| sent.map_err(refused_message)),
+            Command::Pause { handle } => self.set_paused(context, handle, true),
+            Command::Resume { handle } => self.set_paused(context, handle, false),
+        }
+    }
+
+    /// The connection that a name is of, or of whose request it is.
+    pub(super) fn connection_of(&self, token: Token) -> Option<Token> {
+        match token.kind() {
+            kind::CONNECTION => Some(token),
+            _ => Some(self.exchange(token).ok()?.connection()),
+        }
+    }
+
+    fn exchange(&self, token: Token) -> Result<ExchangeId, CommandError> {
+        let entry = self.state.held.get(token);
+        entry.map(|entry| entry.exchange).ok_or(CommandError::Stale)
+    }
+
+    pub(super) fn with_reply<T>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        make: impl FnOnce(&mut Reply<'_>) -> T,
+    ) -> Option<T> {
+        let exchange = self.exchange(token).ok()?;
+        let result = self.http.with_reply(context, exchange, make);
+        if !self.http.is_held(exchange) {
+            self.state.held.remove(token);
+            let connection = exchange.connection();
+            if !self.http.contains(connection) {
+                self.state.connection_closed(connection);
+            }
+        }
+        result
+    }
+
+    fn reply<T>(
+        &mut self,
+        context: &mut Context,
+        handle: u64,
+        make: impl FnOnce(&mut Reply<'_>) -> T,
+    ) -> Result<T, CommandError> {
+        self.with_reply(context, Token::from_bits(handle), make)
+            .ok_or(CommandError::Stale)
+    }
+
+    fn answer(
+        &mut self,
+        context: &mut Context,
+        handle: u64,
+        flags: u32,
+        status: u16,
+        fields: FieldLines<'_>,
+        body: Body<'_>,
+    ) -> Result<(), CommandError> {
+        if !matches!(status, 200..=599) {
+            return Err(CommandError::Misplaced);
+        }
+        let fields = fields.to_vec();
+        self.reply(context, handle, |reply| {
+            if reply.is_sent() {
+                return Err(CommandError::Misplaced);
+            }
+            if flags & write_flags::CLOSE != 0 {
+                reply.close_after();
+            }
+            reply.send(&Response {
+                status,
+                fields: &fields,
+                body,
+            });
+            Ok(())
+        })?
+    }
+
+    fn write_bytes(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        flags: u32,
+        bytes: &[u8],
+    ) -> Result<(), CommandError> {
+        if token.kind() != kind::STREAM {
+            return self.write(context, token, flags, |reply| reply.write(bytes));
+        }
+        let is_written = self.stream(context, token, |stream| {
+            let is_written = stream.write(bytes);
+            if flags & write_flags::FINISH != 0 {
+                stream.close();
+            }
+            is_written.then(|| stream.queued_bytes() > 0)
+        })?;
+        let is_blocked = is_written.ok_or(CommandError::Full)?;
+        if flags & write_flags::NOTIFY != 0 && !is_blocked {
+            self.state.push(EventKind::Writable, token, 0, &[]);
+        }
+        Ok(())
+    }
+
+    /// Writes a piece of an answer, and its end where the flags say so.
+    pub(super) fn write(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        flags: u32,
+        write: impl FnOnce(&mut Reply<'_>) -> Result<(), WriteError>,
+    ) -> Result<(), CommandError> {
+        let is_last = flags & write_flags::FINISH != 0;
+        self.with_reply(context, token, |reply| {
+            reply.verbatim();
+            if flags & write_flags::CLOSE != 0 {
+                reply.close_after();
+            }
+            write(reply).map_err(refused_piece)?;
+            if is_last {
+                reply.finish(&[]).map_err(refused_piece)?;
+            }
+            Ok(())
+        })
+        .ok_or(CommandError::Stale)??;
+        if flags & write_flags::NOTIFY != 0 && !is_last {
+            self.notify(token);
+        }
+        Ok(())
+    }
+
+    /// Tells that all is out, now or when it is.
+    fn notify(&mut self, token: Token) {
+        let Some(entry) = self.state.held.get_mut(token) else {
+            return;
+        };
+        entry.notifies = !self.http.is_flushed(entry.exchange);
+        if !entry.notifies {
+            self.state.push(EventKind::Writable, token, 0, &[]);
+        }
+    }
+
+    fn abort(&mut self, context: &mut Context, token: Token) -> Result<(), CommandError> {
+        match token.kind() {
+            kind::STREAM => self.stream(context, token, |stream| stream.abort()),
+            kind::WEBSOCKET => self.socket(context, token.to_bits(), |socket| socket.abort()),
+            _ => {
+                let connection = self.forget_exchange(token)?;
+                if self.http.abort_connection(context, connection) {
+                    self.state.connection_closed(connection);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn close(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        code: u16,
+        reason: &str,
+    ) -> Result<(), CommandError> {
+        match token.kind() {
+            kind::STREAM => self.stream(context, token, |stream| stream.close()),
+            kind::WEBSOCKET => {
+                self.socket(context, token.to_bits(), |socket| {
+                    match CloseCode::new(code) {
+                        Some(code) => socket.close(code, reason),
+                        None => socket.close_without_code(),
+                    }
+                })
+            }
+            _ => {
+                let connection = self.forget_exchange(token)?;
+                if !self.http.close_connection(context, connection) {
+                    self.state.connection_closed(connection);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The connection of a name; what is owed on it is owed no more. Of a connection's own name the
+    /// host is told, as it may not know.
+    fn forget_exchange(&mut self, token: Token) -> Result<Token, CommandError> {
+        if token.kind() != kind::CONNECTION {
+            let exchange = self.exchange(token)?;
+            self.state.held.remove(token);
+            return Ok(exchange.connection());
+        }
+        if !self.http.contains(token) {
+            return Err(CommandError::Stale);
+        }
+        if let Some(exchange) = self.http.exchange_on(token) {
+            let held = &self.state.held;
+            let is_its = |name: &Token| {
+                let entry = held.get(*name);
+                entry.is_some_and(|entry| entry.exchange == exchange)
+            };
+            let name = held.tokens().find(is_its);
+            if let Some(name) = name {
+                self.state.gone(name);
+            }
+        }
+        Ok(token)
+    }
+
+    fn detach(&mut self, context: &mut Context, token: Token) -> Result<(), CommandError> {
+        let exchange = self.exchange(token)?;
+        if !self.http.is_flushed(exchange) {
+            // Once it is open, the engine tells when all is out.
+            self.reply(context, token.to_bits(), |reply| reply.verbatim())?;
+            if let Some(entry) = self.state.held.get_mut(token) {
+                entry.leaves = true;
+            }
+            return Ok(());
+        }
+        let detached = self.leave(context, token, exchange)?;
+        self.state
+            .push(EventKind::Detached, token, 0, &detached.input);
+        self.state.departed.push((token.to_bits(), detached));
+        Ok(())
+    }
+
+    /// Takes the connection of an exchange out of HTTP.
+    fn leave(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        exchange: ExchangeId,
+    ) -> Result<Detached, CommandError> {
+        self.state.held.remove(token);
+        let detached = self.http.detach(context, exchange);
+        let detached = detached.ok_or(CommandError::Stale)?;
+        self.state.connection_closed(exchange.connection());
+        Ok(detached)
+    }
+
+    fn upgrade(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        flags: u32,
+        fields: FieldLines<'_>,
+        head: &[u8],
+    ) -> Result<(), CommandError> {
+        let exchange = self.exchange(token)?;
+        let mut storage = FieldStorage::new();
+        let limits = &self.state.options.http.head;
+        let head = parse_request(head, &mut storage, limits);
+        let head = head.map_err(|_| CommandError::Malformed)?;
+        let mut options = UpgradeOptions::default();
+        if flags & upgrade_flags::ANY_ORIGIN != 0 {
+            options.origin = OriginPolicy::Any;
+        }
+        if flags & upgrade_flags::PLAIN != 0 {
+            options.deflate = None;
+        }
+        let agreed = match upgrade(&head, &options) {
+            Ok(agreed) => agreed,
+            Err(rejection) => {
+                self.reply(context, token.to_bits(), |reply| rejection.send(reply))?;
+                let status = u32::from(rejection.status());
+                self.state
+                    .push(EventKind::UpgradeRefused, token, status, &[]);
+                return Ok(());
+            }
+        };
+        let mut answer = Vec::new();
+        encode::status_line(&mut answer, Version::Http11, agreed.status());
+        agreed.for_each_field(|name, value| encode::field(&mut answer, name, value));
+        for (name, value) in fields.iter() {
+            encode::field(&mut answer, name, value);
+        }
+        encode::end_of_head(&mut answer);
+        let negotiated = agreed.negotiated();
+        let mut detached = self.leave(context, token, exchange)?;
+        let adopted = detached.stream.write(&answer).and_then(|()| {
+            self.websockets
+                .adopt(context, detached, negotiated, token.to_bits())
+        });
+        match adopted {
+            Ok(socket) => self.state.batch.push_renamed(
+                EventKind::WebSocketOpened,
+                socket.to_bits(),
+                token.to_bits(),
+            ),
+            Err(_) => self.state.push(EventKind::Gone, token, 0, &[]),
+        }
+        Ok(())
+    }
+
+    fn set_paused(
+        &mut self,
+        context: &mut Context,
+        handle: u64,
+        paused: bool,
+    ) -> Result<(), CommandError> {
+        let token = Token::from_bits(handle);
+        if token.kind() == kind::STREAM {
+            return self.stream(context, token, |stream| {
+                if paused {
+                    stream.pause();
+                } else {
+                    stream.resume();
+                }
+            });
+        }
+        self.socket(context, handle, |socket| {
+            if paused {
+                socket.pause();
+            } else {
+                socket.resume();
+            }
+        })
+    }
+
+    fn socket<T>(
+        &mut self,
+        context: &mut Context,
+        handle: u64,
+        act: impl FnOnce(&mut WebSocketRef<'_>) -> T,
+    ) -> Result<T, CommandError> {
+        let token = Token::from_bits(handle);
+        self.websockets
+            .with_socket(context, token, act)
+            .ok_or(CommandError::Stale)
+    }
+
+    fn stream<T>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        act: impl FnOnce(&mut StreamRef<'_>) -> T,
+    ) -> Result<T, CommandError> {
+        self.streams
+            .with_stream(context, token, act)
+            .ok_or(CommandError::Stale)
+    }
+}
+
+fn refused_piece(error: WriteError) -> CommandError {
+    match error {
+        WriteError::Full { .. } => CommandError::Full,
+        WriteError::NotOpen | WriteError::TooLong { .. } => CommandError::Misplaced,
+    }
+}
+
+fn refused_message(error: SendError) -> CommandError {
+    match error {
+        SendError::Full { .. } => CommandError::Full,
+        SendError::Closed => CommandError::Stale,
+    }
+}

@@ -1,0 +1,46 @@
+//! What an embedded engine allows and reports.
+
+use crate::limits::Limits;
+use crate::streams::StreamLimits;
+use crate::websocket::WebSocketOptions;
+
+/// Bounds of an [`Engine`](super::Engine), and what it reports; each bound has a finite default but
+/// that of a body, which its host stops by granting no more.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Of requests and their answers.
+    pub http: Limits,
+    /// Of raw streams.
+    pub streams: StreamLimits,
+    /// Of WebSocket connections.
+    pub websockets: WebSocketOptions,
+    /// Bytes of a body; more gets 413, or ends the connection. Default: no bound.
+    pub body_bytes_max: u64,
+    /// Bytes of a body that come without being asked for. Default 16 KiB.
+    ///
+    /// Shape: none of a client that waits for a 100 (Continue).
+    pub body_credit: u64,
+    /// Field names are handed over with capitals at the start and after hyphens. Default false.
+    pub canonical_names: bool,
+    /// [`Opened`](super::EventKind::Opened) and [`Closed`](super::EventKind::Closed) are reported.
+    /// Default false.
+    pub reports_connections: bool,
+    /// A client that has ended its sending side is given its answer all the same. Default true.
+    pub half_close: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            http: Limits::default(),
+            streams: StreamLimits::default(),
+            websockets: WebSocketOptions::default(),
+            body_bytes_max: u64::MAX,
+            body_credit: 16 * 1024,
+            canonical_names: false,
+            reports_connections: false,
+            half_close: true,
+        }
+    }
+}

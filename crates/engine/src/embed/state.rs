@@ -1,0 +1,261 @@
+//! What an embedded engine knows beside its sockets: as every component's app it writes down what
+//! happens.
+
+use super::batch::{Batch, EventKind};
+use super::peers::Peers;
+use super::{Options, Statistics, kind};
+use crate::app::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Request};
+use crate::reply::{Body, Reply, Response};
+use crate::streams::{StreamApp, StreamEnd, StreamRef};
+use crate::websocket::{Control, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef};
+use dwell_evloop::{Context, Slab, Stream, Token};
+use dwell_proto::http1::{RequestHead, Trailers};
+
+/// An exchange whose answer the host owes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) exchange: ExchangeId,
+    /// The host is to be told when all is out.
+    pub(super) notifies: bool,
+    /// The connection leaves when all is out.
+    pub(super) leaves: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) held: Slab<Held>,
+    pub(super) batch: Batch,
+    /// Connections that have left, by the handle of their last request.
+    pub(super) departed: Vec<(u64, Detached)>,
+    /// The connection that was opened last.
+    pub(super) opened: Option<Token>,
+    peers: Peers,
+    pub(super) statistics: Statistics,
+    pub(super) options: Options,
+}
+
+impl State {
+    pub(super) fn new(options: Options) -> Self {
+        Self {
+            held: Slab::new(kind::EXCHANGE, usize::MAX),
+            batch: Batch::new(),
+            departed: Vec::new(),
+            opened: None,
+            peers: Peers::default(),
+            statistics: Statistics::default(),
+            options,
+        }
+    }
+
+    pub(super) fn push(&mut self, kind: EventKind, handle: Token, detail: u32, bytes: &[u8]) {
+        self.batch.push(kind, handle.to_bits(), detail, bytes);
+    }
+
+    /// An exchange is over without the host's doing.
+    pub(super) fn gone(&mut self, token: Token) {
+        if self.held.remove(token).is_some() {
+            self.push(EventKind::Gone, token, 0, &[]);
+        }
+    }
+
+    /// A connection is gone, or HTTP has done with it.
+    pub(super) fn connection_closed(&mut self, connection: Token) {
+        if self.options.reports_connections {
+            self.push(EventKind::Closed, connection, 0, &[]);
+        }
+    }
+}
+
+/// The exchange stays as it is.
+fn held(tag: u64) -> Outcome {
+    Outcome::Held { tag, timeout: None }
+}
+
+impl App for State {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
+        BodyPlan::Stream {
+            bytes_max: self.options.body_bytes_max,
+        }
+    }
+
+    fn request(
+        &mut self,
+        _: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.statistics.requests += 1;
+        let entry = Held {
+            exchange: request.exchange,
+            notifies: false,
+            leaves: false,
+        };
+        // Only four thousand million exchanges fill the table.
+        let Ok(token) = self.held.insert(entry) else {
+            reply.send(&Response {
+                status: 503,
+                fields: &[],
+                body: Body::Empty,
+            });
+            return Outcome::Answered;
+        };
+        if request.body_follows && !request.head.expect_continue {
+            reply.grant(self.options.body_credit);
+        }
+        let handle = token.to_bits();
+        let canonical_names = self.options.canonical_names;
+        let peer = self.peers.find(request.exchange.connection());
+        self.batch
+            .push_request(handle, request, peer, canonical_names);
+        held(handle)
+    }
+
+    fn body_data(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        data: &[u8],
+        _: &mut Reply<'_>,
+    ) -> Outcome {
+        self.push(EventKind::Body, Token::from_bits(tag), 0, data);
+        held(tag)
+    }
+
+    fn body_end(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        trailers: Trailers<'_>,
+        _: &mut Reply<'_>,
+    ) -> Outcome {
+        self.batch.push_trailers(tag, trailers);
+        held(tag)
+    }
+
+    fn drained(&mut self, _: &mut Context, _: ExchangeId, tag: u64, _: &mut Reply<'_>) -> Outcome {
+        let token = Token::from_bits(tag);
+        let Some(entry) = self.held.get_mut(token) else {
+            return Outcome::Close;
+        };
+        if entry.leaves {
+            return Outcome::Detach { tag };
+        }
+        if std::mem::take(&mut entry.notifies) {
+            self.push(EventKind::Writable, token, 0, &[]);
+        }
+        held(tag)
+    }
+
+    fn expired(&mut self, _: &mut Context, _: ExchangeId, tag: u64, _: &mut Reply<'_>) -> Outcome {
+        // The host has its own deadlines; the engine is given none.
+        held(tag)
+    }
+
+    fn peer_closed(&mut self, _: ExchangeId, tag: u64) -> bool {
+        self.push(EventKind::PeerClosed, Token::from_bits(tag), 0, &[]);
+        !self.options.half_close
+    }
+
+    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, tag: u64) {
+        self.gone(Token::from_bits(tag));
+    }
+
+    fn detached(&mut self, _: &mut Context, exchange: ExchangeId, tag: u64, detached: Detached) {
+        let token = Token::from_bits(tag);
+        self.held.remove(token);
+        self.push(EventKind::Detached, token, 0, &detached.input);
+        self.departed.push((tag, detached));
+        self.connection_closed(exchange.connection());
+    }
+
+    fn opened(&mut self, _: &mut Context, connection: Token, stream: &Stream, _: Option<Token>) {
+        self.opened = Some(connection);
+        let peer = stream.peer_address().ok().flatten();
+        self.peers.insert(connection, peer);
+        if self.options.reports_connections {
+            self.push(EventKind::Opened, connection, 0, &[]);
+        }
+    }
+
+    fn closed(&mut self, _: &mut Context, connection: Token) {
+        self.connection_closed(connection);
+    }
+
+    fn event(&mut self, event: Event) {
+        let figure = match event {
+            Event::Accepted => &mut self.statistics.accepted,
+            Event::Refused | Event::Exhausted => &mut self.statistics.refused,
+            Event::Rejected(_) => &mut self.statistics.rejected,
+            Event::WriteTimeout => &mut self.statistics.write_timeouts,
+        };
+        *figure += 1;
+    }
+}
+
+impl WebSocketApp for State {
+    fn message(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>, message: Message<'_>) {
+        let is_text = message.kind == MessageKind::Text;
+        let detail = if is_text { 1 } else { 2 };
+        let token = socket.token();
+        self.push(EventKind::WebSocketMessage, token, detail, &message.payload);
+    }
+
+    fn control(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>, control: Control<'_>) {
+        if let Control::Pong(payload) = control {
+            self.push(EventKind::WebSocketPong, socket.token(), 0, payload);
+        }
+    }
+
+    fn drained(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>) {
+        self.push(EventKind::Writable, socket.token(), 0, &[]);
+    }
+
+    fn closed(&mut self, _: &mut Context, token: Token, _: u64, end: WebSocketEnd<'_>) {
+        let code = u32::from(end.code);
+        self.push(
+            EventKind::WebSocketClosed,
+            token,
+            code,
+            end.reason.as_bytes(),
+        );
+    }
+}
+
+impl StreamApp for State {
+    fn opened(&mut self, _: &mut Context, stream: &mut StreamRef<'_>, _: u64) {
+        // There are no listeners of raw streams here.
+        stream.abort();
+    }
+
+    fn data(
+        &mut self,
+        _: &mut Context,
+        stream: &mut StreamRef<'_>,
+        input: &[u8],
+        _: usize,
+    ) -> usize {
+        self.push(EventKind::StreamData, stream.token(), 0, input);
+        input.len()
+    }
+
+    fn peer_closed(&mut self, _: &mut Context, stream: &mut StreamRef<'_>) {
+        self.push(EventKind::StreamPeerClosed, stream.token(), 0, &[]);
+    }
+
+    fn drained(&mut self, _: &mut Context, stream: &mut StreamRef<'_>) {
+        self.push(EventKind::Writable, stream.token(), 0, &[]);
+    }
+
+    fn closed(&mut self, _: &mut Context, token: Token, _: u64, end: StreamEnd) {
+        let is_orderly = matches!(end, StreamEnd::Closed);
+        self.push(EventKind::StreamClosed, token, u32::from(!is_orderly), &[]);
+    }
+}
