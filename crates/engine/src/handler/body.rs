@@ -26,7 +26,11 @@ pub struct RequestBody {
 enum Source {
     /// All of it was handed over.
     Whole(Vec<(String, Vec<u8>)>),
-    Streamed(Arc<Channel>),
+    Streamed {
+        channel: Arc<Channel>,
+        /// What is still to come, where the client has announced it.
+        left: Option<u64>,
+    },
 }
 
 /// Why a body ends before its end.
@@ -40,6 +44,8 @@ pub enum BodyError {
     TooLong {
         /// The most bytes allowed.
         limit: usize,
+        /// The bytes that came; more may follow.
+        length: usize,
     },
     /// A blocking read on the very loop that would have to bring the bytes.
     OnItsLoop,
@@ -49,7 +55,7 @@ impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone => f.write_str("the rest of this body does not come any more"),
-            Self::TooLong { limit } => write!(f, "body exceeds {limit} bytes"),
+            Self::TooLong { limit, length } => write!(f, "body exceeds {limit} bytes: {length}"),
             Self::OnItsLoop => f.write_str("a blocking read on the loop that brings the body"),
         }
     }
@@ -78,10 +84,11 @@ impl RequestBody {
         }
     }
 
-    pub(super) fn streamed(channel: Arc<Channel>) -> Self {
+    /// One that comes in pieces, `left` bytes in all where that is announced.
+    pub(super) fn streamed(channel: Arc<Channel>, left: Option<u64>) -> Self {
         channel.expect_body();
         Self {
-            source: Source::Streamed(channel),
+            source: Source::Streamed { channel, left },
             current: Bytes::new(),
             #[cfg(feature = "http")]
             has_ended: false,
@@ -96,13 +103,16 @@ impl RequestBody {
         if !self.current.is_empty() {
             return Ok(std::mem::take(&mut self.current));
         }
-        let Source::Streamed(channel) = &self.source else {
+        let Source::Streamed { channel, left } = &mut self.source else {
             return Ok(Bytes::new());
         };
         let mut state = channel.lock();
         loop {
             match channel.read_body(&mut state, None) {
-                Arrival::Data(data) => return Ok(data),
+                Arrival::Data(data) => {
+                    count(left, &data);
+                    return Ok(data);
+                }
                 Arrival::End => return Ok(Bytes::new()),
                 Arrival::Gone => return Err(BodyError::Gone),
                 Arrival::Later if channel.is_on_its_loop() => return Err(BodyError::OnItsLoop),
@@ -116,12 +126,15 @@ impl RequestBody {
         if !self.current.is_empty() {
             return Poll::Ready(Some(Ok(std::mem::take(&mut self.current))));
         }
-        let Source::Streamed(channel) = &self.source else {
+        let Source::Streamed { channel, left } = &mut self.source else {
             return Poll::Ready(None);
         };
         let arrival = channel.read_body(&mut channel.lock(), Some(task.waker()));
         match arrival {
-            Arrival::Data(data) => Poll::Ready(Some(Ok(data))),
+            Arrival::Data(data) => {
+                count(left, &data);
+                Poll::Ready(Some(Ok(data)))
+            }
             Arrival::End => Poll::Ready(None),
             Arrival::Gone => Poll::Ready(Some(Err(BodyError::Gone))),
             Arrival::Later => Poll::Pending,
@@ -139,8 +152,12 @@ impl RequestBody {
             if piece.is_empty() {
                 return Ok(all.into());
             }
-            if all.len() + piece.len() > bytes_max {
-                return Err(BodyError::TooLong { limit: bytes_max });
+            let length = all.len() + piece.len();
+            if length > bytes_max {
+                return Err(BodyError::TooLong {
+                    limit: bytes_max,
+                    length,
+                });
             }
             all.extend_from_slice(&piece);
         }
@@ -150,9 +167,14 @@ impl RequestBody {
     pub fn trailers(&self) -> Vec<(String, Vec<u8>)> {
         match &self.source {
             Source::Whole(trailers) => trailers.clone(),
-            Source::Streamed(channel) => channel.trailers(),
+            Source::Streamed { channel, .. } => channel.trailers(),
         }
     }
+}
+
+/// Counts a piece that has come.
+fn count(left: &mut Option<u64>, data: &Bytes) {
+    *left = left.map(|left| left.saturating_sub(data.len() as u64));
 }
 
 #[cfg(feature = "http")]
@@ -165,24 +187,28 @@ impl RequestBody {
         Some(self.trailers()).filter(|trailers| !trailers.is_empty())
     }
 
-    /// What is known to be left, where all of it is here.
+    /// What is left of it, where that is known.
     pub(super) fn known_length(&self) -> Option<u64> {
+        let here = self.current.len() as u64;
         match &self.source {
-            Source::Whole(_) => Some(self.current.len() as u64),
-            Source::Streamed(_) => None,
+            Source::Whole(_) => Some(here),
+            Source::Streamed { left, .. } => left.map(|left| left + here),
         }
     }
 
-    /// Whether nothing more comes, trailer fields included.
+    /// Whether nothing more comes, trailer fields included; those come behind chunks only.
     pub(super) fn is_at_end(&self) -> bool {
-        let is_empty = matches!(&self.source, Source::Whole(trailers) if trailers.is_empty());
-        self.has_ended || (is_empty && self.current.is_empty())
+        let is_last = match &self.source {
+            Source::Whole(trailers) => trailers.is_empty(),
+            Source::Streamed { left, .. } => *left == Some(0),
+        };
+        self.has_ended || (is_last && self.current.is_empty())
     }
 }
 
 impl Read for RequestBody {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.current.is_empty() {
+        if self.current.is_empty() && !buffer.is_empty() {
             self.current = self.next_blocking()?;
         }
         let length = buffer.len().min(self.current.len());

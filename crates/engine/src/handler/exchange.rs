@@ -12,6 +12,7 @@ use crate::websocket::{UpgradeOptions, upgrade};
 use crate::{ExchangeId, Reply, Request};
 use bytes::Bytes;
 use dwell_evloop::Token;
+use dwell_proto::http1::BodyFraming;
 use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
@@ -76,7 +77,11 @@ impl<'e, 'r> Exchange<'e, 'r> {
     /// The body of the request.
     pub fn body(&mut self, request: &Request<'_>) -> RequestBody {
         if request.body_follows {
-            return RequestBody::streamed(self.channel());
+            let left = match request.head.framing {
+                BodyFraming::Length(length) => Some(length),
+                _ => None,
+            };
+            return RequestBody::streamed(self.channel(), left);
         }
         let trailers = request.trailers.iter();
         RequestBody::whole(

@@ -250,8 +250,11 @@ impl Form {
         }
     }
 
-    /// A whole answer.
+    /// A whole answer; 500 in the place of one that is not final.
     fn whole(&self, head: &response::Parts, body: Bytes) -> Answer {
+        if head.status.is_informational() {
+            return Answer::text(500, "Internal Server Error\n");
+        }
         if self.is_head && body.is_empty() {
             return answer_of(head).absent(announced(&head.headers));
         }
@@ -266,6 +269,13 @@ impl Form {
             let _ = responder.order_takeover(answer_of(head), takeover);
         }
     }
+}
+
+/// Whether a response of this status has no body, whatever comes with it (RFC 9110 section 6.4.1).
+#[cfg(feature = "tower")]
+pub(super) fn is_bodiless(status: StatusCode) -> bool {
+    let is_empty = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    is_empty || status.is_informational()
 }
 
 /// Status and fields, without those that the engine sets by itself.

@@ -33,7 +33,7 @@
 //! ```
 
 use super::answer::Field;
-use super::http::{Form, announced, answer_of, not_understood, request_of};
+use super::http::{Form, announced, answer_of, is_bodiless, not_understood, request_of};
 use super::{BodyMode, BodyWriter, Exchange, Handler, RequestBody, Responder, TryWriteError};
 use crate::Request;
 use ::http::StatusCode;
@@ -164,7 +164,7 @@ async fn serve<S, B>(
     S: Service<::http::Request<RequestBody>, Response = ::http::Response<B>>,
     B: Body,
 {
-    // A responder that is dropped answers 500.
+    // A responder that is dropped answers 500; so below.
     if poll_fn(|task| service.poll_ready(task)).await.is_err() {
         return;
     }
@@ -176,6 +176,13 @@ async fn serve<S, B>(
         form.switch(responder, &head);
         return;
     }
+    if is_bodiless(head.status) {
+        if !head.status.is_informational() {
+            // The client may have left meanwhile; so below.
+            let _ = responder.send(answer_of(&head));
+        }
+        return;
+    }
     let (exact, announced) = (body.size_hint().exact(), announced(&head.headers));
     let length = if form.is_head {
         announced.or(exact)
@@ -184,7 +191,6 @@ async fn serve<S, B>(
     };
     let mut body = pin!(body);
     if form.is_head {
-        // The client may have left meanwhile; so below.
         let _ = responder.send(answer_of(&head).absent(length));
         return;
     }

@@ -12,6 +12,8 @@ use dwell_engine::handler::tower::service;
 use http_body::Frame;
 use http_body_util::BodyExt;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 /// A body of so many pieces, and a trailer field.
@@ -172,4 +174,110 @@ fn what_fails_costs_its_own_connection() {
     client.send(get("/never")).finish_sending();
     assert_eq!(client.end(), End::InOrder, "its future is dropped");
     assert_eq!(running.statistics().panics, 1);
+}
+
+/// Counts the pieces that are asked of it, of which there is no end.
+struct Endless(Arc<AtomicUsize>);
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"piece")))))
+    }
+}
+
+#[test]
+fn a_body_that_no_answer_may_have_is_not_asked_for() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let endless = move |request: Request| {
+        let status = request.uri().path()[1..].parse::<u16>().unwrap();
+        let mut response = Response::new(Body::new(Endless(Arc::clone(&counter))));
+        *response.status_mut() = status.try_into().unwrap();
+        async move { response }
+    };
+    let running = serve(|options| options, service(Router::new().fallback(endless)));
+    let mut client = Client::connect(&running);
+    for status in [204, 304] {
+        let answer = client.get(&format!("/{status}"));
+        assert_eq!((answer.status, answer.field("connection")), (status, None));
+        assert_eq!(answer.field("content-length"), None);
+        assert_eq!(answer.field("transfer-encoding"), None);
+    }
+    client.send("HEAD /200 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.answer_to("HEAD").status, 200);
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    until(&running, |figures| figures.in_flight == 0);
+    // Nor is there a final answer of these.
+    assert_eq!(client.get("/103").status, 500);
+}
+
+#[test]
+fn sizes_that_are_not_kept_to_cut_the_answer_off() {
+    let response = |request: Request| async move {
+        let (left, length, announced) = match request.uri().path() {
+            "/short" => (3, 10, 100),
+            "/long" => (50, 10, 15),
+            _ => (3, 10, 20),
+        };
+        let mut response = pieces(left, length, false);
+        let fields = response.headers_mut();
+        fields.insert("content-length", announced.into());
+        fields.append("content-length", 7.into());
+        response
+    };
+    let running = serve(|options| options, service(Router::new().fallback(response)));
+    for target in ["/short", "/long"] {
+        let mut client = Client::connect(&running);
+        assert!(client.send(get(target)).try_answer_to("GET").is_err());
+    }
+    let mut client = Client::connect(&running);
+    let answer = client.get("/exact");
+    assert_eq!(
+        (answer.field("content-length"), answer.body.len()),
+        (Some("20"), 20)
+    );
+    assert_eq!(answer.head.matches("content-length").count(), 0);
+}
+
+#[test]
+fn the_size_of_a_body_on_its_way_is_known_as_far_as_it_was_announced() {
+    let hint = |request: Request| async move {
+        let mut body = request.into_body();
+        let before = http_body::Body::size_hint(&body).exact();
+        let mut hints = vec![before];
+        while let Some(frame) = body.frame().await {
+            frame.unwrap();
+            hints.push(http_body::Body::size_hint(&body).exact());
+        }
+        format!("{:?} {:?}", hints[0], hints.last().unwrap())
+    };
+    let running = serve(|options| options, service(Router::new().fallback(hint)));
+    let mut client = Client::connect(&running);
+    let answer = client.send(post("/", 5)).send("12345").answer();
+    assert_eq!(answer.text(), "Some(5) Some(0)");
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let answer = client.send("3\r\nabc\r\n0\r\n\r\n").answer();
+    assert_eq!(answer.text(), "None None");
+    assert_eq!(client.get("/").text(), "Some(0) Some(0)");
+}
+
+#[test]
+fn values_that_are_not_ascii_go_through() {
+    let mirror = |request: Request| async move {
+        let mut response = Response::new(Body::empty());
+        let value = request.headers()["x"].clone();
+        response.headers_mut().insert("y", value);
+        response
+    };
+    let running = serve(|options| options, service(Router::new().fallback(mirror)));
+    let mut client = Client::connect(&running);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nX: d\u{e9}j\u{e0} vu\r\n\r\n");
+    assert_eq!(client.answer().field("y"), Some("d\u{e9}j\u{e0} vu"));
 }
