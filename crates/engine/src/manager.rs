@@ -104,6 +104,36 @@ impl Components {
 /// Shape: `poll` cannot be called from a handler, as it borrows the manager; what a handler needs
 /// of it is in [`Conn::scope`]. Dropping it closes every socket without telling the handlers;
 /// [`close`](Self::close) tells them, and lets out what is queued.
+///
+/// ```
+/// use dwell_engine::manager::{Event, Manager};
+/// use std::io::{Read, Write};
+/// use std::net::TcpStream;
+/// use std::time::Duration;
+///
+/// let mut manager = Manager::new(|conn, event| {
+///     if let Event::HttpMessage(message) = event {
+///         // A client that has left meanwhile is told of by `Close`.
+///         let _ = conn.reply(200, &[], format!("hello, {}", message.path()).as_bytes());
+///         conn.drain();
+///     }
+/// })?;
+/// let listener = manager.listen("http://127.0.0.1:0")?;
+/// let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+///
+/// let mut client = TcpStream::connect(address.expect("it listens"))?;
+/// client.write_all(b"GET /you HTTP/1.1\r\nHost: a\r\n\r\n")?;
+/// # client.set_nonblocking(true)?;
+/// let mut answer = Vec::new();
+/// while !answer.ends_with(b"hello, /you") {
+///     manager.poll(Duration::from_millis(10))?;
+/// #   let _ = client.read_to_end(&mut answer);
+/// }
+/// assert_eq!((manager.panics(), manager.refused()), (0, 0));
+/// manager.close();
+/// assert!(manager.is_closed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Manager {
     inner: Option<Inner>,
     waker: Waker,
@@ -125,6 +155,18 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManagerError::Loop`] when the system has no descriptor or memory left.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager};
+    ///
+    /// let manager = Manager::new(|conn, event| {
+    ///     if let Event::Read { data, .. } = event {
+    ///         let _ = conn.send(data);
+    ///     }
+    /// })?;
+    /// assert_eq!(manager.connection_count(), 0);
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn new(
         handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
     ) -> Result<Self, ManagerError> {
@@ -182,6 +224,18 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManagerError::Url`] and [`ManagerError::Listen`], with the cause.
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let listener = manager.listen("http://127.0.0.1:0")?;
+    /// let mut conn = manager.conn(listener).expect("it was just made");
+    /// assert!(conn.is_listening());
+    /// assert_ne!(conn.local_address().map(|address| address.port()), Some(0));
+    /// assert!(manager.listen("ftp://127.0.0.1").is_err());
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn listen(&mut self, url: &str) -> Result<u64, ManagerError> {
         self.act(|scope| scope.listen(url))
     }
@@ -190,6 +244,27 @@ impl Manager {
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager};
+    ///
+    /// // Pages on one port, and what an operator asks for on another.
+    /// let mut manager = Manager::new(|conn, event| {
+    ///     if let Event::HttpMessage(_) = event {
+    ///         let _ = conn.reply(200, &[], b"a page");
+    ///     }
+    /// })?;
+    /// manager.listen("http://127.0.0.1:0")?;
+    /// manager.listen_with("tcp://127.0.0.1:0", |conn, event| {
+    ///     if let Event::Accept = event {
+    ///         let count = conn.scope().connections().len();
+    ///         let _ = conn.send(format!("{count} connections\n").as_bytes());
+    ///         conn.close();
+    ///     }
+    /// })?;
+    /// assert_eq!(manager.connections(), [1, 2]);
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn listen_with(
         &mut self,
         url: &str,
@@ -203,6 +278,36 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManagerError::Url`] and [`ManagerError::Connect`], with the cause.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager};
+    /// use std::time::Duration;
+    ///
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// let mut manager = Manager::new(move |conn, event| match event {
+    ///     // Both ends are on this manager.
+    ///     Event::Connect => {
+    ///         assert!(conn.is_client());
+    ///         let _ = conn.request("GET", "/status", &[], b"");
+    ///     }
+    ///     Event::HttpMessage(message) if conn.is_client() => {
+    ///         tell.send(message.status()).expect("the receiver is below");
+    ///     }
+    ///     Event::HttpMessage(_) => drop(conn.reply_json(200, r#"{"ready": true}"#)),
+    ///     _ => {}
+    /// })?;
+    /// let listener = manager.listen("http://127.0.0.1:0")?;
+    /// let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// manager.connect(&format!("http://{}", address.expect("it listens")))?;
+    /// let status = loop {
+    ///     manager.poll(Duration::from_secs(5))?;
+    ///     if let Ok(status) = told.try_recv() {
+    ///         break status;
+    ///     }
+    /// };
+    /// assert_eq!(status, Some(200));
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn connect(&mut self, url: &str) -> Result<u64, ManagerError> {
         self.act(|scope| scope.connect(url))
     }
@@ -211,6 +316,23 @@ impl Manager {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager};
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// let url = format!("tcp://{}", address.expect("it listens"));
+    /// // What comes on this connection is told to this handler alone.
+    /// let id = manager.connect_with(&url, |conn, event| match event {
+    ///     Event::Connect => drop(conn.send(b"hello")),
+    ///     Event::Error(text) => eprintln!("connection {}: {text}", conn.id()),
+    ///     _ => {}
+    /// })?;
+    /// assert!(manager.connections().contains(&id));
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn connect_with(
         &mut self,
         url: &str,
@@ -224,6 +346,31 @@ impl Manager {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager};
+    /// use dwell_engine::websocket::UpgradeOptions;
+    /// use std::time::Duration;
+    ///
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// let mut manager = Manager::new(move |conn, event| match event {
+    ///     Event::HttpMessage(message) => {
+    ///         let _ = conn.ws_upgrade(&message, &UpgradeOptions::default());
+    ///     }
+    ///     Event::WebSocketOpen if conn.is_client() => drop(conn.ws_text("hello")),
+    ///     Event::WebSocketMessage { data, .. } => {
+    ///         tell.send(data.to_vec()).expect("the receiver is below");
+    ///     }
+    ///     _ => {}
+    /// })?;
+    /// let listener = manager.listen("ws://127.0.0.1:0")?;
+    /// let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// manager.ws_connect(&format!("ws://{}/chat", address.expect("it listens")))?;
+    /// while told.try_recv().as_deref() != Ok(b"hello") {
+    ///     manager.poll(Duration::from_secs(5))?;
+    /// }
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn ws_connect(&mut self, url: &str) -> Result<u64, ManagerError> {
         self.act(|scope| scope.ws_connect(url))
     }
@@ -237,6 +384,19 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManagerError::Closed`]; [`ManagerError::Loop`], after which the manager is of no use.
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    /// use std::time::Duration;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// manager.listen("http://127.0.0.1:0")?;
+    /// for _ in 0..3 {
+    ///     manager.poll(Duration::from_millis(1))?;
+    ///     // Whatever else the program does.
+    /// }
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn poll(&mut self, timeout: impl Into<Option<Duration>>) -> Result<(), ManagerError> {
         let (Inner { event_loop, hub }, timeout) = self.prepare(timeout.into())?;
         let turn = event_loop.turn(hub, timeout);
@@ -284,6 +444,18 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManagerError::Closed`]; [`ManagerError::Loop`] when no descriptor is left.
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    /// use std::io::Write;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let mut interrupter = manager.interrupter()?;
+    /// interrupter.write_all(b"!").expect("its other end is the manager's");
+    /// // Would wait for ever else.
+    /// manager.poll(None)?;
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn interrupter(&mut self) -> Result<UnixStream, ManagerError> {
         let inner = self.inner.as_mut().ok_or(ManagerError::Closed)?;
         inner.event_loop.interrupter().map_err(ManagerError::Loop)
@@ -294,6 +466,18 @@ impl Manager {
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    /// use std::time::Duration;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// manager.listen("http://127.0.0.1:0")?;
+    /// manager.timer(Duration::from_millis(20), false, |scope| scope.stop())?;
+    /// manager.run()?;
+    /// assert!(manager.is_closed());
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn run(&mut self) -> Result<(), ManagerError> {
         let Inner { event_loop, .. } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
         for signal in [SIGINT, SIGTERM] {
@@ -348,12 +532,35 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManagerError::Closed`].
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let mut scope = manager.scope()?;
+    /// let listener = scope.listen("tcp://127.0.0.1:0")?;
+    /// assert_eq!(scope.connections(), [listener]);
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn scope(&mut self) -> Result<Scope<'_>, ManagerError> {
         let Inner { event_loop, hub } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
         Ok(hub.scope(event_loop.context()))
     }
 
     /// A connection or listener, with everything in reach; `None` when it is gone.
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// if let Some(mut conn) = manager.conn(listener) {
+    ///     conn.close();
+    /// }
+    /// manager.poll(std::time::Duration::ZERO)?;
+    /// assert!(manager.conn(listener).is_none());
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn conn(&mut self, id: u64) -> Option<Conn<'_>> {
         self.scope().ok()?.into_conn(id)
     }
@@ -387,6 +594,25 @@ impl Manager {
     ///
     /// # Errors
     /// As [`Waker::wakeup_with`].
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager, WakeupError};
+    /// use std::time::Duration;
+    ///
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// let mut manager = Manager::new(move |_, event| {
+    ///     if let Event::Wakeup(data) = event {
+    ///         tell.send(data.to_vec()).expect("the receiver is below");
+    ///     }
+    /// })?;
+    /// let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// manager.wakeup_with(listener, "news").expect("it is open");
+    /// manager.poll(Duration::from_secs(5))?;
+    /// assert_eq!(told.try_recv().as_deref(), Ok(&b"news"[..]));
+    /// manager.close();
+    /// assert_eq!(manager.wakeup(), Err(WakeupError::Closed));
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn wakeup_with(&self, id: u64, data: impl Into<bytes::Bytes>) -> Result<(), WakeupError> {
         self.waker.wakeup_with(id, data)
     }
@@ -396,6 +622,18 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManagerError::Closed`].
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    /// use std::time::Duration;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// manager.timer(Duration::from_millis(20), false, |_| {})?;
+    /// // What another loop needs to know: which descriptor to wait for, and how long at most.
+    /// assert!(manager.fileno()? >= 0);
+    /// assert!(manager.wait_max()?.is_some_and(|wait| wait <= Duration::from_millis(40)));
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn fileno(&self) -> Result<RawFd, ManagerError> {
         let inner = self.inner.as_ref().ok_or(ManagerError::Closed)?;
         Ok(inner.event_loop.as_raw_fd())
@@ -449,6 +687,16 @@ impl Manager {
     }
 
     /// As [`close`](Self::close), without letting out what is queued.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Manager, ManagerError};
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// manager.listen("tcp://127.0.0.1:0")?;
+    /// manager.abort();
+    /// assert!(matches!(manager.listen("tcp://127.0.0.1:0"), Err(ManagerError::Closed)));
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn abort(&mut self) {
         if let Some(mut inner) = self.inner.take() {
             inner.hub.state.is_closed = true;

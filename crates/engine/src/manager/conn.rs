@@ -146,6 +146,25 @@ impl Conn<'_> {
     }
 
     /// Gives the connection, and on a listener the clients to come, a handler of its own.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, Event};
+    ///
+    /// /// The first byte says what is spoken from then on.
+    /// fn choose(conn: &mut Conn<'_>, event: Event<'_>) {
+    ///     let Event::Read { data, .. } = event else { return };
+    ///     match data.first() {
+    ///         Some(b'e') => conn.set_handler(echo),
+    ///         _ => conn.error("no such protocol"),
+    ///     }
+    /// }
+    ///
+    /// fn echo(conn: &mut Conn<'_>, event: Event<'_>) {
+    ///     if let Event::Read { data, .. } = event {
+    ///         let _ = conn.send(data);
+    ///     }
+    /// }
+    /// ```
     pub fn set_handler(&mut self, handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static) {
         let handler: Handler = Box::new(handler);
         let index = self.scope.state.add_handler(handler);
@@ -157,12 +176,48 @@ impl Conn<'_> {
     ///
     /// Off by default: a turn costs as much as it delivers, and no handler runs for a connection
     /// on which nothing happens.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::time::Duration;
+    ///
+    /// let turns = Arc::new(AtomicU32::new(0));
+    /// let counted = Arc::clone(&turns);
+    /// let mut manager = Manager::new(move |_, event| {
+    ///     if let Event::Poll = event {
+    ///         counted.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    /// })?;
+    /// let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// if let Some(mut conn) = manager.conn(listener) {
+    ///     conn.set_poll_events(true);
+    /// }
+    /// manager.poll(Duration::ZERO)?;
+    /// assert_eq!(turns.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn set_poll_events(&mut self, wanted: bool) {
         self.scope.state.set_polls(self.token, wanted);
     }
 
     /// Closes the connection after the answer that is owed, or at once where none is; nothing
     /// further that the peer sends is served.
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// /// Lets everybody who was promised an answer have it, before a restart.
+    /// fn retire(manager: &mut Manager) {
+    ///     for id in manager.connections() {
+    ///         if let Some(mut conn) = manager.conn(id) {
+    ///             conn.drain();
+    ///             assert!(conn.is_draining() || conn.is_closing());
+    ///         }
+    ///     }
+    /// }
+    /// ```
     pub fn drain(&mut self) {
         if self.is_deferred() {
             return self.later_unclosed(|conn| {
@@ -189,6 +244,21 @@ impl Conn<'_> {
     ///
     /// Shape: an answer that is owed is not given, and one that is streamed is cut off where it
     /// is. `Close` follows, not before the handler has returned.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, Event};
+    ///
+    /// /// Tells the time to whoever connects.
+    /// fn daytime(conn: &mut Conn<'_>, event: Event<'_>) {
+    ///     if let Event::Accept = event {
+    ///         if conn.send(b"Sun Nov 22 03:24:00 2026\n").is_err() {
+    ///             conn.abort();
+    ///         }
+    ///         conn.close();
+    ///         assert!(conn.is_closing());
+    ///     }
+    /// }
+    /// ```
     pub fn close(&mut self) {
         let Ok(record) = self.scope.state.open_record(self.token) else {
             return;
@@ -199,6 +269,19 @@ impl Conn<'_> {
 
     /// Ends the connection at once: what waits to be written is lost, and the peer reads a reset,
     /// not the end.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, Event};
+    ///
+    /// /// Cuts off who sends what is not expected.
+    /// fn strict(conn: &mut Conn<'_>, event: Event<'_>) {
+    ///     if let Event::Read { data, .. } = event
+    ///         && !data.is_ascii()
+    ///     {
+    ///         conn.abort();
+    ///     }
+    /// }
+    /// ```
     pub fn abort(&mut self) {
         let Some(record) = self.scope.state.records.get_mut(self.token) else {
             return;
@@ -221,6 +304,27 @@ impl Conn<'_> {
     ///
     /// Shape: that the peer has ended its side is not told before reading goes on; that the
     /// connection has failed is.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// /// Sends everything back, and reads no faster than the peer does.
+    /// fn echo(conn: &mut Conn<'_>, event: Event<'_>) {
+    ///     match event {
+    ///         Event::Read { data, .. } => {
+    ///             if matches!(conn.send(data), Err(ConnError::Full { .. })) {
+    ///                 // The same bytes are handed out again.
+    ///                 conn.keep(data.len());
+    ///             }
+    ///             if conn.is_full() {
+    ///                 conn.pause();
+    ///             }
+    ///         }
+    ///         Event::Drained => conn.resume(),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// ```
     pub fn pause(&mut self) {
         self.set_paused(true);
     }

@@ -60,6 +60,17 @@ impl<'a> HttpMessage<'a> {
     }
 
     /// What follows the first `?` of the target; empty where there is none.
+    ///
+    /// ```
+    /// use dwell_engine::manager::HttpMessage;
+    ///
+    /// /// A line of an access log.
+    /// fn line(message: &HttpMessage<'_>) -> String {
+    ///     let fields = message.headers().count();
+    ///     let (target, query) = (message.target(), message.query());
+    ///     format!("{target} ({} bytes of query) {} {fields}", query.len(), message.version())
+    /// }
+    /// ```
     pub fn query(&self) -> &'a str {
         match self.head {
             Head::Request(head) => head.query.unwrap_or_default(),
@@ -127,6 +138,15 @@ impl<'a> HttpMessage<'a> {
     }
 
     /// The head of a request, for those who decide its answer; nothing for a response.
+    ///
+    /// ```
+    /// use dwell_engine::manager::HttpMessage;
+    /// use dwell_engine::websocket::is_upgrade;
+    ///
+    /// fn wants_websocket(message: &HttpMessage<'_>) -> bool {
+    ///     message.request_head().is_some_and(is_upgrade)
+    /// }
+    /// ```
     pub fn request_head(&self) -> Option<&'a RequestHead<'a, 'a>> {
         match self.head {
             Head::Request(head) => Some(head),

@@ -58,6 +58,25 @@ impl<'a> Scope<'a> {
     ///
     /// # Errors
     /// As [`Manager::listen`](super::Manager::listen).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager};
+    /// use std::time::Duration;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// // A port for the operator, a moment after the start.
+    /// manager.timer(Duration::ZERO, false, |scope| {
+    ///     let listening = scope.listen_with("tcp://127.0.0.1:0", |conn, event| {
+    ///         if let Event::Read { .. } = event {
+    ///             conn.scope().stop();
+    ///         }
+    ///     });
+    ///     assert!(listening.is_ok());
+    /// })?;
+    /// manager.poll(Duration::from_secs(5))?;
+    /// assert_eq!(manager.connection_count(), 1);
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn listen_with(
         &mut self,
         url: &str,
@@ -78,6 +97,27 @@ impl<'a> Scope<'a> {
     ///
     /// # Errors
     /// As [`Manager::connect`](super::Manager::connect).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, Event, ManagerError};
+    ///
+    /// /// Asks another server, and answers with what that says.
+    /// fn proxy(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ManagerError> {
+    ///     let Event::HttpMessage(_) = event else { return Ok(()) };
+    ///     let client = conn.id();
+    ///     conn.scope().connect_with("http://127.0.0.1:3000", move |server, event| match event {
+    ///         Event::Connect => drop(server.request("GET", "/", &[], b"")),
+    ///         Event::HttpMessage(answer) => {
+    ///             if let Some(mut client) = server.scope().conn(client) {
+    ///                 let _ = client.reply(200, &[], answer.body());
+    ///             }
+    ///             server.close();
+    ///         }
+    ///         _ => {}
+    ///     })?;
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn connect_with(
         &mut self,
         url: &str,

@@ -49,6 +49,18 @@ impl TimerEntry {
 }
 
 /// A timer that was set, to cancel it; dropping it does not.
+///
+/// ```
+/// use dwell_engine::manager::{Manager, Timer};
+/// use std::time::Duration;
+///
+/// let mut manager = Manager::new(|_, _| {})?;
+/// let timer: Timer = manager.timer(Duration::from_secs(1), true, |_| println!("tick"))?;
+/// assert!(timer.is_active());
+/// timer.cancel();
+/// assert!(!timer.is_active());
+/// # Ok::<(), dwell_engine::manager::ManagerError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Timer {
     pub(super) token: Token,

@@ -50,6 +50,21 @@ impl Waker {
     ///
     /// # Errors
     /// [`WakeupError::Closed`].
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Manager, WakeupError};
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let waker = manager.waker();
+    /// let other = std::thread::spawn(move || waker.wakeup().map(|()| waker));
+    /// // Waits for the wake-up, and for nothing else.
+    /// manager.poll(None)?;
+    /// let waker = other.join().expect("it does not panic").expect("the manager is open");
+    /// manager.close();
+    /// assert!(waker.is_closed());
+    /// assert_eq!(waker.wakeup(), Err(WakeupError::Closed));
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn wakeup(&self) -> Result<(), WakeupError> {
         if self.is_closed() {
             return Err(WakeupError::Closed);
@@ -75,6 +90,20 @@ impl Waker {
     ///
     /// # Errors
     /// As [`wakeup_with`](Self::wakeup_with).
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    /// use std::time::Duration;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// let waker = manager.waker();
+    /// std::thread::spawn(move || waker.run(listener, |conn| conn.close()));
+    /// while manager.connection_count() > 0 {
+    ///     manager.poll(Duration::from_secs(5))?;
+    /// }
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
     pub fn run(
         &self,
         id: u64,

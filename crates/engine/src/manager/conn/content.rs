@@ -57,6 +57,21 @@ impl Conn<'_> {
     /// # Errors
     /// [`ConnError::Event`] for what the format cannot carry; otherwise as
     /// [`chunk`](Self::chunk).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    /// use dwell_engine::sse;
+    ///
+    /// fn hello(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     if let Event::HttpMessage(message) = event {
+    ///         let seen = message.header("Last-Event-ID").unwrap_or(b"0");
+    ///         let seen = String::from_utf8_lossy(seen).into_owned();
+    ///         conn.sse()?;
+    ///         conn.sse_event(&sse::Event { id: Some("7"), ..sse::Event::new(&seen) })?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn sse_event(&mut self, event: &sse::Event<'_>) -> Result<(), ConnError> {
         let mut bytes = Vec::with_capacity(event.data.len() + 64);
         event.encode(&mut bytes).map_err(ConnError::Event)?;
@@ -67,6 +82,22 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`chunk`](Self::chunk).
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    /// use dwell_engine::sse::{Event, SharedEvent, SseError};
+    ///
+    /// /// Tells everybody with an open event stream; encodes once.
+    /// fn publish(manager: &mut Manager, news: &str) -> Result<(), SseError> {
+    ///     let event = SharedEvent::new(&Event::new(news))?;
+    ///     for id in manager.connections() {
+    ///         if let Some(mut conn) = manager.conn(id) {
+    ///             let _ = conn.sse_shared(&event);
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn sse_shared(&mut self, event: &SharedEvent) -> Result<(), ConnError> {
         self.http_place()?;
         if self.is_deferred() {
@@ -96,6 +127,21 @@ impl Conn<'_> {
     /// # Errors
     /// [`ConnError::Protocol`] where `message` is no request; otherwise as
     /// [`reply`](Self::reply). A file that is not there is answered, with 404.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    /// use dwell_engine::files::FileOptions;
+    ///
+    /// fn icon(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::HttpMessage(message) if message.path() == "/favicon.ico" => {
+    ///             conn.serve_file(&message, "/srv/site/icon.ico", &FileOptions::default())
+    ///         }
+    ///         Event::HttpMessage(_) => conn.reply(404, &[], b""),
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn serve_file(
         &mut self,
         message: &HttpMessage<'_>,
@@ -139,6 +185,24 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`reply`](Self::reply).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    /// use dwell_engine::files::{FileOptions, serve_file};
+    /// use std::time::SystemTime;
+    ///
+    /// /// A page of one's own where the file is not there.
+    /// fn report(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     let Event::HttpMessage(message) = event else { return Ok(()) };
+    ///     let Some(head) = message.request_head() else { return Ok(()) };
+    ///     let options = FileOptions::default();
+    ///     let answer = serve_file(head, "/srv/report.csv", &options, SystemTime::now());
+    ///     if answer.status == 404 {
+    ///         return conn.reply(404, &[], b"the report is not made yet");
+    ///     }
+    ///     conn.send_file(answer)
+    /// }
+    /// ```
     pub fn send_file(&mut self, answer: FileAnswer) -> Result<(), ConnError> {
         self.send_file_with(answer, &[])
     }

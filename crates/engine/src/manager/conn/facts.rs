@@ -22,6 +22,23 @@ impl Conn<'_> {
     }
 
     /// Whether it speaks WebSocket.
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// /// Clients by what they speak: HTTP or bytes, WebSocket.
+    /// fn count(manager: &mut Manager) -> (usize, usize) {
+    ///     let (mut others, mut websockets) = (0, 0);
+    ///     for id in manager.connections() {
+    ///         match manager.conn(id) {
+    ///             Some(conn) if conn.is_websocket() => websockets += 1,
+    ///             Some(conn) if !conn.is_listening() => others += 1,
+    ///             _ => {}
+    ///         }
+    ///     }
+    ///     (others, websockets)
+    /// }
+    /// ```
     pub fn is_websocket(&self) -> bool {
         let place = self.place();
         place.is_some_and(|place| place.kind() == kind::WEBSOCKET)
@@ -38,6 +55,20 @@ impl Conn<'_> {
     }
 
     /// Whether output waits for the peer; see [`queued_bytes`](Self::queued_bytes).
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// /// How many clients do not keep up.
+    /// fn laggards(manager: &mut Manager) -> usize {
+    ///     let ids = manager.connections();
+    ///     let mut lags = |id| {
+    ///         let conn = manager.conn(id);
+    ///         conn.is_some_and(|mut conn| conn.is_writable() && conn.queued_bytes() > 64 * 1024)
+    ///     };
+    ///     ids.into_iter().filter(|id| lags(*id)).count()
+    /// }
+    /// ```
     pub fn is_writable(&mut self) -> bool {
         self.queued_bytes() > 0
     }
@@ -67,6 +98,19 @@ impl Conn<'_> {
     ///
     /// Shape: asked of the system at each call, so that nobody pays who does not ask. Of another
     /// connection than the handler's own it is not known while the handler runs.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, Event};
+    ///
+    /// /// Serves this machine only.
+    /// fn local_only(conn: &mut Conn<'_>, event: Event<'_>) {
+    ///     if let Event::Accept = event
+    ///         && conn.remote_address().is_some_and(|address| !address.ip().is_loopback())
+    ///     {
+    ///         conn.abort();
+    ///     }
+    /// }
+    /// ```
     pub fn remote_address(&mut self) -> Option<SocketAddr> {
         self.ask(|socket| socket.peer_address())?
     }

@@ -54,6 +54,19 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`reply`](Self::reply).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    /// use bytes::Bytes;
+    ///
+    /// /// One page, made once.
+    /// fn page(page: &Bytes, conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     if let Event::HttpMessage(_) = event {
+    ///         conn.reply_shared(200, &[("Content-Type", b"text/html")], page.clone())?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn reply_shared(
         &mut self,
         status: u16,
@@ -67,6 +80,17 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`reply`](Self::reply).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// fn health(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::HttpMessage(_) => conn.reply_json(200, r#"{"status": "ok"}"#),
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn reply_json(&mut self, status: u16, json: &str) -> Result<(), ConnError> {
         let fields: Fields<'_> = &[("Content-Type", b"application/json")];
         self.answer(status, fields, Body::Slice(json.as_bytes()))
@@ -128,6 +152,21 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`chunk`](Self::chunk).
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// /// Writes a piece into every answer that was begun.
+    /// fn publish(manager: &mut Manager, piece: &Bytes) {
+    ///     for id in manager.connections() {
+    ///         if let Some(mut conn) = manager.conn(id) {
+    ///             // Refused where nothing was begun, or the client does not keep up.
+    ///             let _ = conn.chunk_shared(piece);
+    ///         }
+    ///     }
+    /// }
+    /// ```
     pub fn chunk_shared(&mut self, data: &Bytes) -> Result<(), ConnError> {
         self.http_place()?;
         if self.is_deferred() {
@@ -166,6 +205,18 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`reply`](Self::reply); [`ConnError::Status`] unless it is 100 or 102 to 199.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// fn page(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     if let Event::HttpMessage(_) = event {
+    ///         conn.informational(103, &[("Link", b"</style.css>; rel=preload; as=style")])?;
+    ///         conn.reply(200, &[("Content-Type", b"text/html")], b"<p>at last")?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn informational(
         &mut self,
         status: u16,
@@ -226,6 +277,23 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// [`ConnError::NoRequest`] where no request waits for an answer.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// /// Speaks lines instead of HTTP from the 101 on.
+    /// fn lines(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::HttpMessage(message) if message.header("Upgrade") == Some(b"lines") => {
+    ///             conn.reply(101, &[("Connection", b"upgrade"), ("Upgrade", b"lines")], b"")?;
+    ///             conn.hijack()
+    ///         }
+    ///         Event::HttpMessage(_) => conn.reply(426, &[("Upgrade", b"lines")], b""),
+    ///         Event::Read { data, .. } if !data.is_empty() => conn.send(data),
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn hijack(&mut self) -> Result<(), ConnError> {
         let place = self.http_place()?;
         match &self.access {

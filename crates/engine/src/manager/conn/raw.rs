@@ -15,6 +15,18 @@ impl Conn<'_> {
     /// # Errors
     /// [`ConnError::Full`] when so much waits for the peer that nothing was taken, and others
     /// that say why nothing can be sent here.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// fn greet(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::Accept => conn.send(b"220 ready\r\n"),
+    ///         Event::Read { .. } => conn.send(b"250 noted\r\n"),
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ConnError> {
         self.open_place()?;
         if self.is_deferred() {
@@ -33,6 +45,20 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// /// Gives a line to all who are connected; it exists once.
+    /// fn say(manager: &mut Manager, line: &Bytes) {
+    ///     for id in manager.connections() {
+    ///         if let Some(mut conn) = manager.conn(id) {
+    ///             let _ = conn.send_shared(line.clone());
+    ///         }
+    ///     }
+    /// }
+    /// ```
     pub fn send_shared(&mut self, bytes: Bytes) -> Result<(), ConnError> {
         let place = self.open_place()?;
         if self.is_deferred() {

@@ -88,6 +88,19 @@ impl Conn<'_> {
     /// # Errors
     /// [`ConnError::Full`] when so much waits for the peer that it was not taken;
     /// [`ConnError::Protocol`], [`ConnError::Closed`].
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// fn shout(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::WebSocketMessage { is_text: true, data } => {
+    ///             conn.ws_text(&String::from_utf8_lossy(data).to_uppercase())
+    ///         }
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn ws_text(&mut self, text: &str) -> Result<(), ConnError> {
         self.ws_send(MessageKind::Text, text.as_bytes())
     }
@@ -113,6 +126,24 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`ws_text`](Self::ws_text).
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    /// use dwell_engine::websocket::{Broadcast, MessageKind};
+    /// use std::sync::Arc;
+    ///
+    /// /// Tells every WebSocket; encodes and compresses once.
+    /// fn publish(manager: &mut Manager, news: &str) {
+    ///     let message = Arc::new(Broadcast::new(MessageKind::Text, news.as_bytes()));
+    ///     for id in manager.connections() {
+    ///         if let Some(mut conn) = manager.conn(id)
+    ///             && conn.is_websocket()
+    ///         {
+    ///             let _ = conn.ws_send_shared(&message);
+    ///         }
+    ///     }
+    /// }
+    /// ```
     pub fn ws_send_shared(&mut self, message: &Arc<Broadcast>) -> Result<(), ConnError> {
         self.websocket_place()?;
         if self.is_deferred() {
@@ -132,6 +163,21 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`ws_text`](Self::ws_text).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// fn ask(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::WebSocketOpen => conn.ws_ping(b"are you there"),
+    ///         Event::WebSocketControl { opcode: 10, data } => {
+    ///             println!("it is: {}", data.escape_ascii());
+    ///             Ok(())
+    ///         }
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn ws_ping(&mut self, payload: &[u8]) -> Result<(), ConnError> {
         self.websocket_place()?;
         if self.is_deferred() {
@@ -167,6 +213,21 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// [`ConnError::Protocol`], [`ConnError::Closed`].
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    /// use dwell_engine::websocket::CloseCode;
+    ///
+    /// /// Takes text only.
+    /// fn text_only(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::WebSocketMessage { is_text: false, .. } => {
+    ///             conn.ws_close(CloseCode::UNSUPPORTED_DATA, "text only")
+    ///         }
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn ws_close(&mut self, code: CloseCode, reason: &str) -> Result<(), ConnError> {
         self.websocket_place()?;
         if self.is_deferred() {
