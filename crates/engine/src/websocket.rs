@@ -276,7 +276,7 @@ impl WebSockets {
             shared: &mut self.shared,
             output,
             progressed: false,
-            handed_over: 0,
+            message_bytes: 0,
         })
     }
 
@@ -298,6 +298,10 @@ impl WebSockets {
         context.return_output(output);
         if is_over && let Some(connection) = self.connections.remove(token) {
             context.disarm(token);
+            if !connection.stream.is_flushed() {
+                // What is lost must not look whole, nor wait in the system to be taken.
+                connection.stream.reset_on_drop();
+            }
             let ending = connection.ending;
             let ending = ending.unwrap_or_else(|| Box::new(Ending::new(EndCause::Lost)));
             app.closed(context, token, connection.tag, ending.view());

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 /// Reads of one visit, so that a peer that floods leaves the turn to others.
 const READS_PER_VISIT: usize = 4;
-/// Bytes of messages that one visit hands over, the last message apart: a read of frames that
-/// inflate a thousandfold is much more than it looks.
+/// Bytes of messages that one visit takes, the last message apart: a read of frames that inflate a
+/// thousandfold is much more than it looks.
 const MESSAGE_BYTES_PER_VISIT: usize = 1 << 20;
 
 /// What the connections of a loop share.
@@ -42,8 +42,8 @@ pub(super) struct Visit<'v, A> {
     pub(super) output: Vec<u8>,
     /// The socket has taken queued output.
     pub(super) progressed: bool,
-    /// Bytes of messages that were handed over.
-    pub(super) handed_over: usize,
+    /// Bytes of messages that came.
+    pub(super) message_bytes: usize,
 }
 
 impl<A: WebSocketApp> Visit<'_, A> {
@@ -213,6 +213,9 @@ impl<A: WebSocketApp> Visit<'_, A> {
 
     fn hand_over(&mut self, incoming: Incoming<'_>) {
         let is_open = self.connection.state == State::Open;
+        if let Incoming::Message(message) = &incoming {
+            self.message_bytes += message.payload.len();
+        }
         match incoming {
             Incoming::Close(close) => self.closed_by_peer(close),
             // We have closed, and wait for nothing but the peer's close frame.
@@ -220,7 +223,6 @@ impl<A: WebSocketApp> Visit<'_, A> {
             Incoming::Message(message) => {
                 self.connection.active = self.context.now();
                 self.connection.unfinished = None;
-                self.handed_over += message.payload.len();
                 self.call(|app, context, socket| app.message(context, socket, message));
             }
             Incoming::Frame(part) => {
@@ -242,7 +244,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
 
     /// Whether this visit has had its share of the turn.
     fn is_sated(&self) -> bool {
-        self.handed_over >= MESSAGE_BYTES_PER_VISIT
+        self.message_bytes >= MESSAGE_BYTES_PER_VISIT
     }
 
     /// The peer's close frame came: answers it where ours is not out yet.

@@ -4,7 +4,7 @@ use crate::support::{Answer, Fixture, Seen, server_close, server_message, text};
 use dwell_engine::websocket::{
     Broadcast, CloseCode, Delivered, EndCause, MessageKind, Overflow, SendError, WebSocketOptions,
 };
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 const MIB: usize = 1 << 20;
@@ -106,12 +106,15 @@ fn a_peer_that_takes_nothing_is_given_up() {
         ..WebSocketOptions::default()
     };
     let mut fixture = Fixture::new(Answer::Nothing, options);
-    let (_peer, token) = fixture.peer("/plain");
+    let (mut peer, token) = fixture.peer("/plain");
     fixture
         .with(token, |socket| socket.binary(&vec![0; 16 * MIB]))
         .unwrap()
         .unwrap();
     assert_eq!(fixture.until_end().cause, EndCause::WriteTimeout);
+    // The system is not left with what nobody takes.
+    let error = peer.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]
