@@ -9,6 +9,26 @@ use std::time::Duration;
 ///
 /// Shape: valid until the answer is sent or [`App::abandoned`] tells that nobody waits for it;
 /// afterwards it names nothing, never the next request of the same connection.
+///
+/// ```
+/// use dwell_engine::{ExchangeId, Http, Response};
+/// use dwell_evloop::Context;
+///
+/// /// Answers all who wait, outside of the app's callbacks; returns how many still did.
+/// fn publish(
+///     http: &mut Http,
+///     context: &mut Context,
+///     waiting: Vec<ExchangeId>,
+///     news: &Response<'_>,
+/// ) -> usize {
+///     let mut answered = 0;
+///     for exchange in waiting {
+///         assert_eq!(http.contains(exchange.connection()), http.is_held(exchange));
+///         answered += usize::from(http.answer(context, exchange, news));
+///     }
+///     answered
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExchangeId {
     pub(crate) token: Token,
@@ -40,6 +60,20 @@ pub struct Request<'a> {
 }
 
 /// How the body of a request is taken.
+///
+/// ```
+/// use dwell_engine::BodyPlan;
+/// use dwell_proto::http1::RequestHead;
+///
+/// /// Uploads are taken in pieces, forms whole, and nothing else has a body.
+/// fn plan(head: &RequestHead<'_, '_>) -> BodyPlan {
+///     match head.path {
+///         "/upload" => BodyPlan::Stream { bytes_max: 1 << 30 },
+///         "/form" => BodyPlan::Collect { bytes_max: 64 * 1024 },
+///         _ => BodyPlan::Refuse(413),
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyPlan {
     /// Gathered, and handed over with the request.
@@ -60,6 +94,17 @@ pub enum BodyPlan {
 
 /// A connection that has left HTTP: whoever takes it owns the socket, which is registered with no
 /// loop.
+///
+/// ```
+/// use dwell_engine::{Detached, Streams};
+/// use dwell_evloop::{Context, Token};
+/// use std::io;
+///
+/// /// Lets the raw streams of the same loop go on with a connection that has left HTTP.
+/// fn take(streams: &mut Streams, context: &mut Context, detached: Detached) -> io::Result<Token> {
+///     streams.adopt(context, detached.stream, detached.input, 0)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Detached {
     /// The socket, with what it has not taken yet of the answer.
@@ -117,6 +162,137 @@ pub enum Event {
 /// its connection half served and what else the turn has brought untold: whoever catches it has to
 /// drop both. A [`Server`](crate::Server) and a [`Manager`](crate::manager::Manager) catch what
 /// their handlers throw before that.
+///
+/// ```
+/// use dwell_engine::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Reply, Request};
+/// use dwell_evloop::{Context, Stream, Token};
+/// use dwell_proto::http1::{RequestHead, Trailers};
+/// use std::time::Duration;
+///
+/// /// Counts the bytes of uploads, and lets everybody else wait for news.
+/// #[derive(Default)]
+/// struct Counter {
+///     /// Bytes of each upload, by the tag of its hold.
+///     uploads: Vec<u64>,
+///     waiting: Vec<ExchangeId>,
+///     clients: usize,
+///     rejected: usize,
+/// }
+///
+/// impl App for Counter {
+///     fn body(
+///         &mut self,
+///         _: &mut Context,
+///         _: ExchangeId,
+///         _: &RequestHead<'_, '_>,
+///         _: &Stream,
+///     ) -> BodyPlan {
+///         BodyPlan::Stream { bytes_max: 1 << 30 }
+///     }
+///
+///     fn request(
+///         &mut self,
+///         _: &mut Context,
+///         request: &Request<'_>,
+///         reply: &mut Reply<'_>,
+///     ) -> Outcome {
+///         if request.body_follows {
+///             self.uploads.push(0);
+///             reply.grant(64 * 1024);
+///             return Outcome::Held { tag: self.uploads.len() as u64 - 1, timeout: None };
+///         }
+///         self.waiting.push(request.exchange);
+///         Outcome::Held { tag: u64::MAX, timeout: Some(Duration::from_secs(25)) }
+///     }
+///
+///     fn body_data(
+///         &mut self,
+///         _: &mut Context,
+///         _: ExchangeId,
+///         tag: u64,
+///         data: &[u8],
+///         reply: &mut Reply<'_>,
+///     ) -> Outcome {
+///         self.uploads[tag as usize] += data.len() as u64;
+///         reply.grant(data.len() as u64);
+///         Outcome::Held { tag, timeout: None }
+///     }
+///
+///     fn body_end(
+///         &mut self,
+///         _: &mut Context,
+///         _: ExchangeId,
+///         tag: u64,
+///         _: Trailers<'_>,
+///         reply: &mut Reply<'_>,
+///     ) -> Outcome {
+///         reply.text(200, &format!("{} bytes", self.uploads[tag as usize]));
+///         Outcome::Answered
+///     }
+///
+///     fn expired(
+///         &mut self,
+///         _: &mut Context,
+///         _: ExchangeId,
+///         _: u64,
+///         reply: &mut Reply<'_>,
+///     ) -> Outcome {
+///         reply.text(200, "no news");
+///         Outcome::Answered
+///     }
+///
+///     fn peer_closed(&mut self, _: ExchangeId, tag: u64) -> bool {
+///         // Who has sent an upload and ended its side may still read the answer.
+///         tag == u64::MAX
+///     }
+///
+///     fn drained(
+///         &mut self,
+///         _: &mut Context,
+///         _: ExchangeId,
+///         tag: u64,
+///         reply: &mut Reply<'_>,
+///     ) -> Outcome {
+///         // Only for streaming answers, of which there are none here.
+///         assert!(reply.is_open());
+///         Outcome::Held { tag, timeout: None }
+///     }
+///
+///     fn abandoned(&mut self, _: &mut Context, exchange: ExchangeId, _: u64) {
+///         self.waiting.retain(|waiting| *waiting != exchange);
+///     }
+///
+///     fn detached(&mut self, _: &mut Context, _: ExchangeId, _: u64, detached: Detached) {
+///         // Only after an `Outcome::Detach`; dropping it closes it.
+///         drop(detached);
+///     }
+///
+///     fn accepted(&mut self, _: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
+///         (open < 10_000).then_some(stream)
+///     }
+///
+///     fn opened(&mut self, _: &mut Context, _: Token, stream: &Stream, _: Option<Token>) {
+///         self.clients += 1;
+///         println!("{:?} came", stream.peer_address());
+///     }
+///
+///     fn closed(&mut self, _: &mut Context, _: Token) {
+///         self.clients -= 1;
+///     }
+///
+///     fn received(&mut self, _: &mut Context, connection: Token, _: &Stream, bytes: usize) {
+///         println!("{connection:?} sent {bytes} bytes");
+///     }
+///
+///     fn written(&mut self, _: &mut Context, connection: Token, stream: &Stream) {
+///         println!("{connection:?} has {} bytes to read", stream.queued_bytes());
+///     }
+///
+///     fn event(&mut self, event: Event) {
+///         self.rejected += usize::from(matches!(event, Event::Rejected(_)));
+///     }
+/// }
+/// ```
 pub trait App {
     /// The head of a request that has a body is here, on `stream`: decides how the body is taken.
     fn body(

@@ -18,6 +18,15 @@ use std::time::Duration;
 use visit::{Fate, Visit};
 
 /// The token kinds a component uses; no other component of the loop may use them.
+///
+/// ```
+/// use dwell_engine::Kinds;
+///
+/// // Two components of one driver share no kind.
+/// let public = Kinds { listener: 0, connection: 1 };
+/// let admin = Kinds { listener: 2, connection: 3 };
+/// assert_ne!(public, admin);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kinds {
     /// Of listeners.
@@ -27,6 +36,74 @@ pub struct Kinds {
 }
 
 /// An HTTP/1.1 server on one loop.
+///
+/// ```
+/// use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request};
+/// use dwell_evloop::{
+///     Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
+/// };
+/// use dwell_proto::http1::RequestHead;
+/// use std::io::{Read, Write};
+///
+/// struct Hello;
+/// impl App for Hello {
+/// #   fn body(
+/// #       &mut self,
+/// #       _: &mut Context,
+/// #       _: ExchangeId,
+/// #       _: &RequestHead<'_, '_>,
+/// #       _: &Stream,
+/// #   ) -> BodyPlan {
+/// #       BodyPlan::Refuse(413)
+/// #   }
+///     fn request(&mut self, _: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
+///         reply.close_after();
+///         reply.text(200, "hello");
+///         Outcome::Answered
+///     }
+///     // And `body`, `expired` and `abandoned`, which have no default.
+/// #   fn expired(
+/// #       &mut self,
+/// #       _: &mut Context,
+/// #       _: ExchangeId,
+/// #       _: u64,
+/// #       _: &mut Reply<'_>,
+/// #   ) -> Outcome {
+/// #       Outcome::Close
+/// #   }
+/// #   fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
+///     fn closed(&mut self, context: &mut Context, _: Token) {
+///         context.stop();
+///     }
+/// }
+///
+/// struct Server(Http);
+/// impl Driver for Server {
+///     type Message = ();
+///     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+///         self.0.ready(context, token, readiness, &mut Hello);
+///     }
+///     fn expired(&mut self, context: &mut Context, token: Token) {
+///         self.0.expired(context, token, &mut Hello);
+///     }
+///     fn message(&mut self, _: &mut Context, (): ()) {}
+/// }
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let kinds = Kinds { listener: 0, connection: 1 };
+/// let mut server = Server(Http::new(kinds, Limits::default()));
+/// for listener in bind_group(([127, 0, 0, 1], 0).into(), 1, ListenOptions::default())? {
+///     let address = server.0.listen(event_loop.context(), listener)?;
+///     let mut client = std::net::TcpStream::connect(address.expect("it is no unix socket"))?;
+///     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+///     event_loop.run(&mut server)?;
+///     let mut answer = String::new();
+///     client.read_to_string(&mut answer)?;
+///     assert!(answer.ends_with("\r\n\r\nhello\n"));
+/// }
+/// assert_eq!(server.0.connections(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Http {
     kinds: Kinds,
@@ -114,6 +191,20 @@ impl Http {
     /// leaves it held as it was. The app is not told of what it does here by itself. That the
     /// connection has failed meanwhile it is told in the next turn, by [`App::abandoned`], unless
     /// the answer was complete.
+    ///
+    /// ```
+    /// use dwell_engine::{ExchangeId, Http, WriteError};
+    /// use dwell_evloop::Context;
+    ///
+    /// /// Writes a line into a streaming answer; one whose client does not keep up is cut off.
+    /// fn tell(http: &mut Http, context: &mut Context, exchange: ExchangeId, line: &str) {
+    ///     let line = line.as_bytes();
+    ///     let written = http.with_reply(context, exchange, |reply| reply.write(line));
+    ///     if let Some(Err(WriteError::Full { .. })) = written {
+    ///         http.abort(context, exchange);
+    ///     }
+    /// }
+    /// ```
     pub fn with_reply<T>(
         &mut self,
         context: &mut Context,
@@ -136,12 +227,42 @@ impl Http {
 
     /// Lets `bytes` more of the streamed body of a held exchange come; false when nobody waits for
     /// its answer any more. As [`Reply::grant`].
+    ///
+    /// ```
+    /// use dwell_engine::{ExchangeId, Http};
+    /// use dwell_evloop::Context;
+    ///
+    /// /// Somebody else has used up this much of a streamed body: as much more may come.
+    /// fn used(http: &mut Http, context: &mut Context, exchange: ExchangeId, bytes: u64) {
+    ///     if !http.grant(context, exchange, bytes) {
+    ///         println!("its client has left");
+    ///     }
+    /// }
+    /// ```
     pub fn grant(&mut self, context: &mut Context, exchange: ExchangeId, bytes: u64) -> bool {
         self.with_reply(context, exchange, |reply| reply.grant(bytes))
             .is_some()
     }
 
     /// Takes the connection of a held exchange out of the component; `None` when it is gone.
+    ///
+    /// ```
+    /// use dwell_engine::{ExchangeId, Http, Streams};
+    /// use dwell_evloop::{Context, Token};
+    ///
+    /// /// Accepts an upgrade that somebody else has thought about meanwhile.
+    /// fn upgrade(
+    ///     http: &mut Http,
+    ///     streams: &mut Streams,
+    ///     context: &mut Context,
+    ///     exchange: ExchangeId,
+    /// ) -> Option<Token> {
+    ///     let detached = http.detach(context, exchange)?;
+    ///     let stream = streams.adopt(context, detached.stream, detached.input, 7).ok()?;
+    ///     let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\r\n";
+    ///     streams.write(context, stream, head.as_bytes()).then_some(stream)
+    /// }
+    /// ```
     pub fn detach(&mut self, context: &mut Context, exchange: ExchangeId) -> Option<Detached> {
         self.held(exchange)?;
         let connection = self.forget(context, exchange.token)?;
@@ -162,6 +283,20 @@ impl Http {
     /// Changes the tag and the timeout of a held exchange; false when nobody waits any more.
     ///
     /// Shape: a new hold: [`App::peer_closed`] is asked again of a peer that has ended its side.
+    ///
+    /// ```
+    /// use dwell_engine::{ExchangeId, Http};
+    /// use dwell_evloop::Context;
+    /// use std::time::Duration;
+    ///
+    /// /// Whoever waits for this may wait for another while.
+    /// fn prolong(http: &mut Http, context: &mut Context, exchange: ExchangeId, tag: u64) {
+    ///     let from = http.peer_address(exchange);
+    ///     if http.hold(context, exchange, tag, Some(Duration::from_secs(25))) {
+    ///         println!("{from:?} waits on");
+    ///     }
+    /// }
+    /// ```
     pub fn hold(
         &mut self,
         context: &mut Context,

@@ -4,6 +4,18 @@ use dwell_proto::http1::HeadLimits;
 use std::time::Duration;
 
 /// Bounds of a [`Http`](crate::Http) component; each has a finite default.
+///
+/// ```
+/// use dwell_engine::Limits;
+/// use std::time::Duration;
+///
+/// let limits = Limits {
+///     connections_max: 1_000_000,
+///     idle_timeout: Duration::from_secs(300),
+///     ..Limits::default()
+/// };
+/// assert_eq!(limits.header_timeout, Duration::from_secs(10));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes and fields of a request head.

@@ -21,6 +21,19 @@ use raw::{RawAnswer, RawProgress};
 /// Shape: the engine adds `Date`, `Content-Length` or `Transfer-Encoding`, and, where needed,
 /// `Connection`; none of them may be among `fields`, but for the `Connection: Upgrade` of a 101.
 /// It leaves the body out for HEAD, 1xx, 204 and 304 (RFC 9110 sections 6.4.1 and 9.3.2).
+///
+/// ```
+/// use dwell_engine::{Body, Response};
+///
+/// let body = Body::Slice(b"{}");
+/// assert_eq!((body.len(), body.is_empty()), (Some(2), false));
+/// let response = Response {
+///     status: 200,
+///     fields: &[("Content-Type", b"application/json"), ("Cache-Control", b"no-store")],
+///     body,
+/// };
+/// assert_eq!(response.status, 200);
+/// ```
 #[derive(Debug)]
 pub struct Response<'a> {
     /// The status code: 200 to 599, or 101.
@@ -119,6 +132,38 @@ pub(crate) struct Framing {
 }
 
 /// The place where the answer to one request goes.
+///
+/// ```
+/// use dwell_engine::handler::Exchange;
+/// use dwell_engine::{Body, Reply, Request, Response, Server};
+/// use std::io::{Read, Write};
+/// use std::net::TcpStream;
+///
+/// fn respond(reply: &mut Reply<'_>) {
+///     reply.informational(103, &[("Link", b"</style.css>; rel=preload; as=style")]);
+///     assert!(!reply.is_sent());
+///     reply.close_after();
+///     reply.send(&Response { status: 200, fields: &[], body: Body::Stream(None) });
+///     assert!(reply.is_open() && !reply.is_raw());
+///     assert!(reply.peer_address().is_some() && reply.local_address().is_some());
+///     reply.write(b"by and ").expect("it is open and not full");
+///     reply.write_shared(&"by".into()).expect("as before");
+///     assert!(reply.queued_bytes() > 0);
+///     reply.finish(&[("Server-Timing", b"all;dur=1")]).expect("as before");
+/// }
+///
+/// let running = Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     // An `Exchange` is a `Reply`, and more.
+///     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| respond(exchange))?;
+/// let mut client = TcpStream::connect(running.addresses()[0])?;
+/// client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+/// let mut answer = String::new();
+/// client.read_to_string(&mut answer)?;
+/// assert!(answer.starts_with("HTTP/1.1 103 Early Hints\r\n"));
+/// assert!(answer.ends_with("7\r\nby and \r\n2\r\nby\r\n0\r\nServer-Timing: all;dur=1\r\n\r\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Reply<'a> {
     pub(crate) output: &'a mut Vec<u8>,
@@ -221,6 +266,16 @@ impl Reply<'_> {
     /// one are sent as spaces.
     ///
     /// Source: RFC 9112 section 4.
+    ///
+    /// ```
+    /// use dwell_engine::{Body, Reply, Response};
+    ///
+    /// /// For clients that show people the phrase.
+    /// fn refuse(reply: &mut Reply<'_>) {
+    ///     let response = Response { status: 403, fields: &[], body: Body::Empty };
+    ///     reply.send_with_reason(&response, b"Closed On Sundays");
+    /// }
+    /// ```
     pub fn send_with_reason(&mut self, response: &Response<'_>, reason: &[u8]) {
         self.send_as(response, Some(reason));
     }
@@ -306,6 +361,20 @@ impl Reply<'_> {
     ///
     /// # Errors
     /// As [`write`](Self::write).
+    ///
+    /// ```
+    /// use dwell_engine::{Body, Reply, Response, WriteError};
+    /// use dwell_evloop::FileSlice;
+    ///
+    /// /// A file between two lines of text.
+    /// fn framed(reply: &mut Reply<'_>, file: FileSlice) -> Result<(), WriteError> {
+    ///     reply.send(&Response { status: 200, fields: &[], body: Body::Stream(None) });
+    ///     reply.write(b"begin\n")?;
+    ///     reply.write_file(file)?;
+    ///     reply.write(b"end\n")?;
+    ///     reply.finish(&[])
+    /// }
+    /// ```
     pub fn write_file(&mut self, slice: FileSlice) -> Result<(), WriteError> {
         let length = slice.length as usize;
         self.open_piece(length)?;
@@ -323,6 +392,20 @@ impl Reply<'_> {
     ///
     /// # Errors
     /// As [`write`](Self::write).
+    ///
+    /// ```
+    /// use dwell_engine::{ExchangeId, Http, SharedPiece};
+    /// use dwell_evloop::Context;
+    ///
+    /// /// A piece for many answers: framed once, kept once.
+    /// fn publish(http: &mut Http, context: &mut Context, streams: &[ExchangeId], news: &[u8]) {
+    ///     let piece = SharedPiece::new(news);
+    ///     for exchange in streams {
+    ///         // Who has left, or does not keep up, misses it.
+    ///         let _ = http.with_reply(context, *exchange, |reply| reply.write_piece(&piece));
+    ///     }
+    /// }
+    /// ```
     pub fn write_piece(&mut self, piece: &SharedPiece) -> Result<(), WriteError> {
         let is_chunked = matches!(self.outgoing, Outgoing::Chunked);
         if !is_chunked || piece.data().is_empty() {
@@ -365,6 +448,18 @@ impl Reply<'_> {
     /// # Errors
     /// [`WriteError::NotOpen`] after an answer of any other sort was begun;
     /// [`WriteError::Full`].
+    ///
+    /// ```
+    /// use dwell_engine::{Reply, WriteError};
+    ///
+    /// /// An answer that another server has made.
+    /// fn pass_on(reply: &mut Reply<'_>) -> Result<(), WriteError> {
+    ///     reply.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")?;
+    ///     assert!(reply.is_raw());
+    ///     // With its last byte the exchange ends by itself.
+    ///     reply.raw(b"hello")
+    /// }
+    /// ```
     pub fn raw(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         if !self.sent {
             self.sent = true;
@@ -393,6 +488,17 @@ impl Reply<'_> {
     /// Shape: unlike [`raw`](Self::raw) the engine does not look at them. If the connection is to
     /// close after it, the app says so in its head and by [`close_after`](Self::close_after). Does
     /// nothing where an answer was begun.
+    ///
+    /// ```
+    /// use dwell_engine::{Reply, WriteError};
+    ///
+    /// /// An answer whose framing a gateway has written already.
+    /// fn pass_on(reply: &mut Reply<'_>) -> Result<(), WriteError> {
+    ///     reply.verbatim();
+    ///     reply.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")?;
+    ///     reply.finish(&[])
+    /// }
+    /// ```
     pub fn verbatim(&mut self) {
         if !self.sent {
             self.sent = true;

@@ -34,6 +34,22 @@ impl Http {
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
+    ///
+    /// ```
+    /// use dwell_engine::{App, Http};
+    /// use dwell_evloop::{Context, ListenOptions, bind_group};
+    /// use std::io;
+    ///
+    /// /// Moves to another port: who has come by the old one is served to the end.
+    /// fn move_to<A: App>(http: &mut Http, context: &mut Context, port: u16) -> io::Result<()> {
+    ///     let options = ListenOptions::default();
+    ///     for listener in bind_group(([127, 0, 0, 1], port).into(), 1, options)? {
+    ///         let listener = http.listen_as(context, listener)?;
+    ///         assert!(http.unlisten(context, listener));
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn listen_as(&mut self, context: &mut Context, listener: Listener) -> io::Result<Token> {
         let (head, input) = (self.limits.head.head_bytes_max, context.input_bytes());
         if head >= input {
@@ -71,6 +87,23 @@ impl Http {
     /// Shape: clients the kernel has connected already are still accepted. Who is between two
     /// requests is closed, unless the next one has come; who has not sent a first one yet has a
     /// second for it. Held exchanges are the app's to answer.
+    ///
+    /// ```
+    /// use dwell_engine::{App, Http};
+    /// use dwell_evloop::Context;
+    ///
+    /// /// What a driver does when it is told to end, and when its patience is over.
+    /// fn end<A: App>(http: &mut Http, context: &mut Context, app: &mut A, is_late: bool) {
+    ///     if is_late {
+    ///         http.close_all(context, app);
+    ///     } else {
+    ///         http.drain(context, app);
+    ///     }
+    ///     if http.connections() == 0 {
+    ///         context.stop();
+    ///     }
+    /// }
+    /// ```
     pub fn drain<A: App>(&mut self, context: &mut Context, app: &mut A) {
         let listeners: Vec<_> = self.listeners.tokens().collect();
         for token in &listeners {
@@ -123,6 +156,16 @@ impl Http {
     }
 
     /// Serves a client that another listener has accepted.
+    ///
+    /// ```
+    /// use dwell_engine::{App, Http};
+    /// use dwell_evloop::{Context, Stream};
+    ///
+    /// /// What another loop has accepted comes as a message, and stays.
+    /// fn message<A: App>(http: &mut Http, context: &mut Context, client: Stream, app: &mut A) {
+    ///     http.adopt(context, client, app);
+    /// }
+    /// ```
     pub fn adopt<A: App>(&mut self, context: &mut Context, stream: Stream, app: &mut A) {
         let timeout = if self.draining {
             FIRST_REQUEST_TIMEOUT

@@ -10,6 +10,26 @@ use std::net::SocketAddr;
 
 impl Http {
     /// Whether `connection` is still here.
+    ///
+    /// ```
+    /// use dwell_engine::Http;
+    /// use dwell_evloop::{Context, Token};
+    ///
+    /// /// Ends a connection that an operator has named; in order, if it can be.
+    /// fn end(http: &mut Http, context: &mut Context, connection: Token) -> bool {
+    ///     if !http.contains(connection) {
+    ///         return false;
+    ///     }
+    ///     let peer = http.peer_address_of(connection);
+    ///     let own = http.local_address_of(connection);
+    ///     println!("{peer:?} to {own:?}: {} bytes queued", http.queued_bytes(connection));
+    ///     if http.exchange_on(connection).is_some() || http.queued_bytes(connection) > 0 {
+    ///         http.close_connection(context, connection)
+    ///     } else {
+    ///         http.abort_connection(context, connection)
+    ///     }
+    /// }
+    /// ```
     pub fn contains(&self, connection: Token) -> bool {
         self.connections.get(connection).is_some()
     }
