@@ -1,9 +1,13 @@
 //! Each option does what its name says.
 
 use crate::support::{Client, End, get, post, serve, until};
+use crate::takeover::HANDSHAKE;
 use dwell_engine::handler::{Answer, Exchange, OwnedRequest, Responder, blocking, streamed};
+use dwell_engine::websocket::{Message, UpgradeOptions, WebSocketOptions, WebSocketRef};
 use dwell_engine::{Request, Server, ServerError};
+use dwell_evloop::ListenOptions;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
@@ -348,4 +352,90 @@ fn a_half_closed_client_is_answered_where_it_is_wanted() {
     let mut client = Client::connect(&running);
     client.send(get("/")).finish_sending();
     assert_eq!(client.try_answer_to("GET"), Err(End::InOrder));
+}
+
+#[test]
+fn a_streamed_body_comes_no_further_than_its_window() {
+    let pieces = blocking(|mut request: OwnedRequest, responder: Responder| {
+        let (mut all, mut longest) = (0, 0);
+        loop {
+            let piece = request.body.next_blocking().unwrap().len();
+            if piece == 0 {
+                break;
+            }
+            all += piece;
+            longest = longest.max(piece);
+        }
+        let text = format!("{all} bytes, at most {longest}");
+        responder.send(Answer::text(200, text)).unwrap();
+    });
+    let running = serve(|options| options.body_window(1000), pieces);
+    let mut client = Client::connect(&running);
+    let answer = client
+        .send(post("/", 100_000))
+        .send(vec![b'x'; 100_000])
+        .answer();
+    assert_eq!(answer.text(), "100000 bytes, at most 1000");
+}
+
+#[test]
+fn a_web_socket_is_bound_by_its_options() {
+    let mut web_socket = WebSocketOptions::default();
+    web_socket.messages.message_bytes_max = 5;
+    let handler = |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let echo = |socket: &mut WebSocketRef<'_>, message: Message<'_>| {
+            socket.send(message.kind, &message.payload).unwrap();
+        };
+        exchange.web_socket(request, &UpgradeOptions::default(), echo);
+    };
+    let running = serve(|options| options.web_socket_options(web_socket), handler);
+    let mut client = Client::connect(&running);
+    assert_eq!(client.send(HANDSHAKE).answer().status, 101);
+    let message = |length: u8| {
+        let mut frame = vec![0x82, 0x80 | length, 0, 0, 0, 0];
+        frame.resize(6 + usize::from(length), b'x');
+        frame
+    };
+    client.send(message(5)).send(message(6)).finish_sending();
+    client.end();
+    assert_eq!(client.received[..7], *b"\x82\x05xxxxx");
+    assert_eq!(client.received[7], 0x88);
+    assert_eq!(client.received[9..11], [0x03, 0xf1], "1009, too big");
+}
+
+#[test]
+fn a_unix_socket_has_its_permissions_and_goes_with_its_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let mut listen = ListenOptions::default();
+    listen.unix_permissions = Some(0o640);
+    for _ in 0..2 {
+        let builder = Server::builder().pollers(2).listen_options(listen);
+        let running = builder.listen_unix(&path).serve(hello).unwrap();
+        assert!(running.paths().eq([path.as_path()]));
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        drop(running);
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn timeouts_may_be_as_long_as_can_be_said() {
+    let options = |options: dwell_engine::ServerBuilder| {
+        options
+            .keep_alive_timeout(Duration::MAX)
+            .header_timeout(Duration::MAX)
+            .read_timeout(Duration::MAX)
+            .write_timeout(Duration::MAX)
+            .answer_timeout(Duration::MAX)
+    };
+    let running = serve(options, streamed(unread));
+    let mut client = Client::connect(&running);
+    assert_eq!(client.send(post("/", 3)).send("abc").answer().status, 200);
+    assert_eq!(client.get("/").status, 200);
+    let turns = running.statistics().turns;
+    assert!(turns < 20, "{turns} turns for two requests");
+    let shutdown = running.shutdown(Duration::MAX);
+    assert_eq!(shutdown.cut_connections, 0);
 }
