@@ -64,7 +64,7 @@ impl EventStreamDecoder {
     /// A decoder at the beginning of a stream.
     ///
     /// Units: `event_bytes_max` is in bytes, and bounds each line as well as the content and type
-    /// of an event.
+    /// of an event together, and its id.
     pub fn new(event_bytes_max: usize) -> Self {
         Self {
             event_bytes_max,
@@ -146,16 +146,20 @@ impl EventStreamDecoder {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match name {
             b"event" => {
-                self.check_size(self.data.len() + value.len())?;
-                self.event = String::from_utf8_lossy(value).into_owned();
+                let event = String::from_utf8_lossy(value);
+                self.check_size(self.data.len() + event.len())?;
+                self.event = event.into_owned();
             }
             b"data" => {
-                self.check_size(self.event.len() + self.data.len() + value.len())?;
-                self.data.push_str(&String::from_utf8_lossy(value));
+                let data = String::from_utf8_lossy(value);
+                self.check_size(self.event.len() + self.data.len() + data.len())?;
+                self.data.push_str(&data);
                 self.data.push('\n');
             }
             b"id" if !value.contains(&0) => {
-                self.id = String::from_utf8_lossy(value).into_owned();
+                let id = String::from_utf8_lossy(value);
+                self.check_size(id.len())?;
+                self.id = id.into_owned();
             }
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
                 let digits = std::str::from_utf8(value).unwrap_or_default();

@@ -123,6 +123,20 @@ fn lines_and_events_are_bounded() {
             assert!(too_big, "{stream:?} in pieces of {piece}");
         }
     }
+    // What replaces a byte is longer than it.
+    for stream in [
+        &b"data:\xff\xff\xff\xff\n"[..],
+        b"event:\xff\xff\xff\xff\n",
+        b"id:\xff\xff\xff\xff\n",
+    ] {
+        let result = received_by(&mut EventStreamDecoder::new(10), stream, 100);
+        let (limit, length) = (10, 12);
+        assert_eq!(
+            result,
+            Err(SseError::EventTooBig { limit, length }),
+            "{stream:?}"
+        );
+    }
     let mut decoder = EventStreamDecoder::new(10);
     let many = "data:1234\n\n: 1234567\n".repeat(100);
     assert_eq!(

@@ -54,7 +54,7 @@ impl FrameHeader {
     /// is not looked at; [`FrameDecoder`](super::FrameDecoder) does that.
     ///
     /// # Errors
-    /// [`PeerError`], as soon as the bytes that are there cannot begin a valid header.
+    /// [`PeerError`], as soon as a part of the header is there that breaks a rule.
     pub fn parse(
         input: &[u8],
         role: Role,
