@@ -109,8 +109,12 @@ impl Pool {
         // Dropped after the lock is given back: a job may own anything.
         let queue = std::mem::take(&mut state.queue);
         drop(state);
-        drop(queue);
         self.available.notify_all();
+        for job in queue {
+            if guarded(|| drop(job)).is_err() {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     pub(super) fn add_to(&self, sums: &mut Statistics) {
@@ -124,5 +128,45 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// Panics when it is dropped, as a job that owns it is.
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("as the test wants it");
+        }
+    }
+
+    #[test]
+    fn jobs_that_wait_at_the_end_are_dropped_whatever_they_own() {
+        let pool = Arc::new(Pool::new(1, 2));
+        let barrier = Arc::new(Barrier::new(2));
+        let busy = Arc::clone(&barrier);
+        let job = move || {
+            busy.wait();
+            busy.wait();
+        };
+        pool.submit(Box::new(job)).unwrap();
+        barrier.wait();
+        for _ in 0..2 {
+            let bomb = Bomb;
+            let job = move || drop(bomb);
+            pool.submit(Box::new(job)).unwrap();
+        }
+        assert_eq!(pool.submit(Box::new(|| ())), Err(PoolFull { limit: 2 }));
+        pool.close();
+        barrier.wait();
+        assert!(pool.submit(Box::new(|| ())).is_err(), "it is closed");
+        let mut sums = Statistics::default();
+        pool.add_to(&mut sums);
+        assert_eq!((sums.jobs, sums.jobs_refused, sums.panics), (1, 2, 2));
     }
 }
