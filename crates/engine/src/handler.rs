@@ -44,6 +44,34 @@ use crate::Request;
 use dwell_proto::http1::RequestHead;
 
 /// How a handler takes the body of a request.
+///
+/// ```
+/// use dwell_engine::handler::{Answer, BodyMode, Exchange, Handler};
+/// use dwell_engine::{Request, Server};
+/// use dwell_proto::http1::RequestHead;
+///
+/// struct Files;
+///
+/// impl Handler for Files {
+///     fn body(&self, head: &RequestHead<'_, '_>) -> BodyMode {
+///         match head.method {
+///             "PUT" => BodyMode::Stream,
+///             "POST" => BodyMode::Collect,
+///             _ => BodyMode::Refuse(413),
+///         }
+///     }
+///
+///     fn handle(&self, request: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
+///         let follows = request.body_follows;
+///         let text = format!("{} bytes, more follow: {follows}\n", request.body.len());
+///         exchange.answer(Answer::text(200, text));
+///     }
+/// }
+///
+/// let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(Files)?;
+/// assert_eq!(running.statistics().connections, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyMode {
     /// Gathered before the handler is called, up to

@@ -7,6 +7,21 @@ use dwell_proto::http1::encode::reason;
 use std::borrow::Cow;
 
 /// The answer to a request for a file.
+///
+/// ```
+/// use dwell_engine::files::{FileAnswer, FileError, FileOptions, serve_file};
+/// use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+/// use std::time::SystemTime;
+///
+/// let request = b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n";
+/// let mut storage = FieldStorage::new();
+/// let head = parse_request(request, &mut storage, &HeadLimits::default())?;
+/// let options = FileOptions::default();
+/// let answer: FileAnswer = serve_file(&head, "/no/such/file", &options, SystemTime::now());
+/// assert_eq!(answer.status, 404);
+/// assert_eq!(answer.error.as_ref().map(FileError::status), Some(404));
+/// # Ok::<(), dwell_proto::http1::HeadError>(())
+/// ```
 #[derive(Debug)]
 pub struct FileAnswer {
     /// The status code.

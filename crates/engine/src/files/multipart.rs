@@ -8,6 +8,25 @@ use std::ops::Range;
 /// Several parts of one file, each behind its own fields: the body of a `multipart/byteranges`.
 ///
 /// Source: RFC 9110 section 14.6.
+///
+/// ```
+/// use dwell_engine::files::{FileBody, FileOptions, serve_file};
+/// use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+/// use std::time::SystemTime;
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("digits");
+/// std::fs::write(&path, "0123456789".repeat(100_000))?;
+/// let request = b"GET /digits HTTP/1.1\r\nHost: a\r\nRange: bytes=0-99999,200000-299999\r\n\r\n";
+/// let mut storage = FieldStorage::new();
+/// let head = parse_request(request, &mut storage, &HeadLimits::default())?;
+/// let answer = serve_file(&head, &path, &FileOptions::default(), SystemTime::now());
+/// assert_eq!(answer.status, 206);
+/// let FileBody::Parts(parts) = &answer.body else { panic!("there are two ranges") };
+/// assert_eq!(parts.parts.len(), 2);
+/// assert_eq!(parts.length(), answer.body.length());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct FileParts {
     /// The parts in the order asked for: what precedes each, and its bytes.

@@ -71,6 +71,24 @@ impl Answer {
     }
 
     /// Makes a part of a file its body.
+    ///
+    /// ```
+    /// use dwell_engine::handler::Answer;
+    /// use dwell_evloop::FileSlice;
+    /// use std::sync::Arc;
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("report.csv");
+    /// # std::fs::write(&path, "1,2,3\n")?;
+    /// let file = std::fs::File::open(path)?;
+    /// let length = file.metadata()?.len();
+    /// let slice = FileSlice { file: Arc::new(file), offset: 0, length };
+    /// let answer = Answer::new(200).field("Content-Type", "text/csv").file(slice).close_after();
+    /// // To a HEAD request, the size alone.
+    /// let head = Answer::new(200).absent(Some(length));
+    /// assert_eq!((answer.status(), head.status()), (200, 200));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn file(mut self, slice: FileSlice) -> Self {
         self.body = AnswerBody::File(slice);

@@ -12,6 +12,40 @@ use std::task::{Context, Poll};
 /// Shape: nothing of a streamed body is taken from the client before the first read; from then on
 /// [`body_window`](crate::ServerBuilder::body_window) bytes are taken ahead of the reader, and the
 /// rest stays in the kernel, whose window stops the sender. As a [`Read`] it blocks.
+///
+/// ```
+/// use dwell_engine::Server;
+/// use dwell_engine::handler::{Answer, BodyError, OwnedRequest, Responder, blocking};
+/// use std::io::{Read, Write};
+/// use std::net::TcpStream;
+///
+/// fn count(request: &mut OwnedRequest) -> Result<String, BodyError> {
+///     let mut bytes = 0;
+///     loop {
+///         let piece = request.body.next_blocking()?;
+///         if piece.is_empty() {
+///             break;
+///         }
+///         bytes += piece.len();
+///     }
+///     Ok(format!("{bytes} bytes and {} trailer fields\n", request.body.trailers().len()))
+/// }
+///
+/// let running = Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(blocking(|mut request: OwnedRequest, responder: Responder| {
+///         let text = count(&mut request).unwrap_or_else(|error| format!("{error}\n"));
+///         // The client may have left meanwhile.
+///         let _ = responder.send(Answer::text(200, text).close_after());
+///     }))?;
+/// let mut client = TcpStream::connect(running.addresses()[0])?;
+/// client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+/// client.write_all(b"5\r\nhello\r\n0\r\nDigest: none\r\n\r\n")?;
+/// let mut answer = String::new();
+/// client.read_to_string(&mut answer)?;
+/// assert!(answer.ends_with("\r\n\r\n5 bytes and 1 trailer fields\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct RequestBody {
     source: Source,

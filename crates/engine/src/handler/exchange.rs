@@ -23,6 +23,38 @@ use std::time::SystemTime;
 ///
 /// Shape: it is the request's [`Reply`], for answers given at once, with ways to answer later:
 /// [`responder`](Self::responder), [`offload`](Self::offload), [`spawn`](Self::spawn).
+///
+/// ```
+/// use dwell_engine::handler::{Answer, Exchange};
+/// use dwell_engine::{Request, Server};
+/// use std::time::Duration;
+///
+/// fn handle(request: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
+///     match request.head.path {
+///         "/" => exchange.text(200, "at once"),
+///         "/later" => {
+///             // The request's bytes are gone when this returns; a copy is not.
+///             let owned = exchange.owned(request);
+///             let responder = exchange.responder();
+///             // A full pool has answered 503 already.
+///             let _ = exchange.offload(move || {
+///                 let text = format!("{} with {:?}\n", owned.path(), owned.query());
+///                 let _ = responder.send(Answer::text(200, text));
+///             });
+///         }
+///         "/figures" => {
+///             let requests = exchange.statistics().requests;
+///             let text = format!("{requests} at {:?}\n", exchange.wall());
+///             exchange.answer(Answer::text(200, text));
+///         }
+///         _ => exchange.text(404, "nothing here"),
+///     }
+/// }
+///
+/// let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(handle)?;
+/// running.shutdown(Duration::from_secs(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Exchange<'e, 'r> {
     reply: &'e mut Reply<'r>,
     host: &'e mut Host,
@@ -32,6 +64,12 @@ pub struct Exchange<'e, 'r> {
 }
 
 /// All workers are busy and the queue to them is full; the client was answered 503.
+///
+/// ```
+/// use dwell_engine::handler::PoolFull;
+///
+/// assert_eq!(PoolFull { limit: 1024 }.to_string(), "1024 jobs wait for a worker already");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolFull {
     /// [`worker_queue`](crate::ServerBuilder::worker_queue).
@@ -131,6 +169,19 @@ impl<'e, 'r> Exchange<'e, 'r> {
 
     /// Sends `answer`, a 101, and hands the connection's bytes to `handler` on this loop from then
     /// on, beginning with what the client has sent beyond its request.
+    ///
+    /// ```
+    /// use dwell_engine::handler::{Answer, Exchange};
+    /// use dwell_engine::{Request, StreamRef};
+    ///
+    /// /// Echoes bytes instead of speaking HTTP from the 101 on.
+    /// fn handle(_: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
+    ///     let answer = Answer::new(101).field("Connection", "upgrade").field("Upgrade", "echo");
+    ///     exchange.take_over(answer, |stream: &mut StreamRef<'_>, input: &[u8]| {
+    ///         if stream.write(input) { input.len() } else { 0 }
+    ///     });
+    /// }
+    /// ```
     pub fn take_over(&mut self, answer: Answer, handler: impl StreamHandler) {
         // A client that has left needs neither.
         let _ = self.responder().take_over(answer, handler);

@@ -31,6 +31,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 /// The client's address, among the extensions of a request; absent over a unix socket.
+///
+/// ```
+/// use bytes::Bytes;
+/// use dwell_engine::handler::http::PeerAddress;
+/// use http::{Request, Response};
+///
+/// fn who(request: Request<Bytes>) -> Response<String> {
+///     let peer = request.extensions().get::<PeerAddress>();
+///     Response::new(match peer {
+///         Some(PeerAddress(address)) => format!("you are {address}\n"),
+///         None => "you are on this machine\n".into(),
+///     })
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerAddress(pub SocketAddr);
 
@@ -75,6 +89,25 @@ impl Upgrade {
 
     /// Gives the connection to `run` in a thread of its own, once a 101 was answered, with what
     /// the client has sent beyond its request.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use dwell_engine::handler::http::Upgrade;
+    /// use http::{Request, Response, StatusCode};
+    /// use std::io::Write;
+    ///
+    /// fn classic(request: Request<Bytes>) -> Response<&'static str> {
+    ///     let mut response = Response::new("");
+    ///     if let Some(upgrade) = request.extensions().get::<Upgrade>() {
+    ///         upgrade.take_over_blocking(|mut socket, early| {
+    ///             // It is closed at the end of this, whatever came of it.
+    ///             let _ = socket.write_all(&early);
+    ///         });
+    ///         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    ///     }
+    ///     response
+    /// }
+    /// ```
     pub fn take_over_blocking(&self, run: impl FnOnce(BlockingStream, Vec<u8>) + Send + 'static) {
         self.set(Takeover::Thread(Box::new(run)));
     }

@@ -12,6 +12,12 @@ use std::task::Poll;
 
 /// Nobody waits for the answer any more: another responder has given it, the client has left, its
 /// time was up, or the server ends.
+///
+/// ```
+/// use dwell_engine::handler::Gone;
+///
+/// assert_eq!(Gone.to_string(), "nobody waits for this answer any more");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone;
 
@@ -66,6 +72,17 @@ impl Responder {
     ///
     /// # Errors
     /// [`Gone`].
+    ///
+    /// ```
+    /// use dwell_engine::handler::{Answer, Gone, Responder};
+    ///
+    /// /// Says what the page will need while the page is made.
+    /// fn page(responder: Responder, make: impl FnOnce() -> String) -> Result<(), Gone> {
+    ///     let link = "</style.css>; rel=preload; as=style";
+    ///     responder.informational(103, vec![("Link".into(), link.into())])?;
+    ///     responder.send(Answer::text(200, make()))
+    /// }
+    /// ```
     pub fn informational(&self, status: u16, fields: Vec<Field>) -> Result<(), Gone> {
         let order = Order::Informational(status, fields);
         match self.channel.as_ref() {
@@ -79,6 +96,21 @@ impl Responder {
     ///
     /// # Errors
     /// [`Gone`].
+    ///
+    /// ```
+    /// use dwell_engine::handler::{Answer, Responder, TryWriteError};
+    ///
+    /// /// A table whose rows are made one by one, on a thread.
+    /// fn report(responder: Responder) -> Result<(), TryWriteError> {
+    ///     let head = Answer::new(200).field("Content-Type", "text/csv");
+    ///     let Ok(mut writer) = responder.stream(head, None) else { return Ok(()) };
+    ///     for row in 0..1000 {
+    ///         // Waits for a slow client, and ends with one that has left.
+    ///         writer.write_blocking(format!("{row},{}\n", row * row))?;
+    ///     }
+    ///     writer.finish(Vec::new()).map_err(|_| TryWriteError::Gone)
+    /// }
+    /// ```
     pub fn stream(mut self, head: Answer, length: Option<u64>) -> Result<BodyWriter, Gone> {
         match self.channel.take() {
             Some(channel) if channel.answer(Order::Begin(head, length)) => {
@@ -102,6 +134,20 @@ impl Responder {
     ///
     /// # Errors
     /// [`Gone`].
+    ///
+    /// ```
+    /// use dwell_engine::handler::{Answer, Gone, Responder};
+    /// use std::io::Write;
+    ///
+    /// /// Gives the socket to a thread that may block.
+    /// fn classic(responder: Responder) -> Result<(), Gone> {
+    ///     let answer = Answer::new(101).field("Connection", "upgrade").field("Upgrade", "lines");
+    ///     responder.take_over_blocking(answer, |mut socket, early| {
+    ///         // It is closed at the end of this, whatever came of it.
+    ///         let _ = socket.write_all(&early);
+    ///     })
+    /// }
+    /// ```
     pub fn take_over_blocking(
         self,
         answer: Answer,
@@ -117,6 +163,21 @@ impl Responder {
     }
 
     /// Whether nobody waits any more; for work that is worth giving up.
+    ///
+    /// ```
+    /// use dwell_engine::handler::{Answer, Gone, Responder};
+    ///
+    /// /// Gives long work up when nobody waits for it any more.
+    /// fn work(responder: Responder, steps: u32) -> Result<(), Gone> {
+    ///     for _ in 0..steps {
+    ///         if responder.is_cancelled() {
+    ///             return Err(Gone);
+    ///         }
+    ///         // One step of it.
+    ///     }
+    ///     responder.send(Answer::text(200, "done\n"))
+    /// }
+    /// ```
     pub fn is_cancelled(&self) -> bool {
         self.channel
             .as_ref()
@@ -124,6 +185,18 @@ impl Responder {
     }
 
     /// Comes to its end when nobody waits any more.
+    ///
+    /// ```
+    /// use dwell_engine::Request;
+    /// use dwell_engine::handler::Exchange;
+    ///
+    /// fn handle(_: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
+    ///     exchange.spawn(|responder| async move {
+    ///         responder.cancelled().await;
+    ///         println!("its client has left");
+    ///     });
+    /// }
+    /// ```
     pub async fn cancelled(&self) {
         poll_fn(|task| match &self.channel {
             Some(channel) => channel.poll_over(task.waker()),

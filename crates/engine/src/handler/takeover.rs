@@ -14,6 +14,55 @@ use std::sync::Arc;
 ///
 /// Shape: any `FnMut(&mut StreamRef, &[u8]) -> usize` is one. Called on the loop, so it must not
 /// block. One that panics loses its connection.
+///
+/// ```
+/// use dwell_engine::handler::{Answer, Exchange, StreamHandler, StreamSender};
+/// use dwell_engine::{Request, Server, StreamEnd, StreamRef};
+/// use std::io::{Read, Write};
+/// use std::net::TcpStream;
+/// use std::sync::mpsc;
+///
+/// /// Sends back what comes, and tells somebody of its end.
+/// struct Echo(mpsc::Sender<StreamEnd>);
+///
+/// impl StreamHandler for Echo {
+///     fn opened(&mut self, _: &mut StreamRef<'_>, sender: StreamSender) {
+///         std::thread::spawn(move || sender.write("from a thread\n"));
+///     }
+///
+///     fn data(&mut self, stream: &mut StreamRef<'_>, input: &[u8]) -> usize {
+///         if stream.write(input) { input.len() } else { 0 }
+///     }
+///
+///     fn drained(&mut self, stream: &mut StreamRef<'_>) {
+///         assert_eq!(stream.queued_bytes(), 0);
+///     }
+///
+///     fn draining(&mut self, stream: &mut StreamRef<'_>) {
+///         stream.write(b"the server ends\n");
+///         stream.close();
+///     }
+///
+///     fn closed(&mut self, end: StreamEnd) {
+///         let _ = self.0.send(end);
+///     }
+/// }
+///
+/// let (tell, told) = mpsc::channel();
+/// let running = Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(move |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+///         exchange.take_over(Answer::new(101), Echo(tell.clone()));
+///     })?;
+/// let mut client = TcpStream::connect(running.addresses()[0])?;
+/// client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nhello")?;
+/// client.shutdown(std::net::Shutdown::Write)?;
+/// let mut answer = String::new();
+/// client.read_to_string(&mut answer)?;
+/// assert!(answer.starts_with("HTTP/1.1 101") && answer.contains("hello"));
+/// assert!(told.recv()?.is_orderly());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait StreamHandler: Send + 'static {
     /// The connection has left HTTP; `sender` writes to it from any thread.
     fn opened(&mut self, stream: &mut StreamRef<'_>, sender: StreamSender) {
@@ -76,6 +125,20 @@ pub(crate) enum RawOrder {
 ///
 /// Shape: what it does after the end of the connection does nothing. A write that the full queue
 /// of the connection refuses is lost, and with it the connection.
+///
+/// ```
+/// use dwell_engine::handler::{Gone, StreamSender};
+/// use std::time::Duration;
+///
+/// /// Ticks until the loop ends; a peer that has left is not noticed here.
+/// fn tick(sender: &StreamSender, times: u32) -> Result<(), Gone> {
+///     for tick in 0..times {
+///         sender.write(format!("tick {tick}\n"))?;
+///         std::thread::sleep(Duration::from_secs(1));
+///     }
+///     if times == 0 { sender.abort() } else { sender.close() }
+/// }
+/// ```
 #[derive(Clone)]
 pub struct StreamSender {
     pub(crate) link: Arc<LoopLink>,

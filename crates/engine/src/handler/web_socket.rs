@@ -84,6 +84,65 @@ pub(crate) enum WebSocketOrder {
 /// Shape: what it does after the end of the connection does nothing. What becomes of a message for
 /// which there is no room is said by
 /// [`WebSocketOptions::overflow`](crate::websocket::WebSocketOptions::overflow).
+///
+/// ```
+/// use dwell_engine::handler::{Exchange, Gone, WebSocketHandler, WebSocketSender};
+/// use dwell_engine::websocket::{
+///     Broadcast, CloseCode, Control, FramePart, Message, MessageKind, UpgradeOptions,
+///     WebSocketEnd, WebSocketRef,
+/// };
+/// use dwell_engine::{Request, Server};
+/// use std::sync::{Arc, Mutex};
+///
+/// type Members = Arc<Mutex<Vec<WebSocketSender>>>;
+///
+/// /// One member of a room, which hears of news from any thread.
+/// struct Member(Members);
+///
+/// impl WebSocketHandler for Member {
+///     fn opened(&mut self, _: &mut WebSocketRef<'_>, sender: WebSocketSender) {
+///         self.0.lock().expect("nobody panics with it").push(sender);
+///     }
+///
+///     fn message(&mut self, socket: &mut WebSocketRef<'_>, _: Message<'_>) {
+///         socket.close(CloseCode::POLICY_VIOLATION, "listen only");
+///     }
+///
+///     fn control(&mut self, _: &mut WebSocketRef<'_>, control: Control<'_>) {
+///         println!("{control:?}");
+///     }
+///
+///     fn frame(&mut self, _: &mut WebSocketRef<'_>, part: FramePart<'_>) {
+///         // Comes where frames were asked for instead of messages.
+///         println!("{} bytes of a frame", part.data.len());
+///     }
+///
+///     fn closed(&mut self, end: WebSocketEnd<'_>) {
+///         println!("{} {}", end.code, end.reason);
+///     }
+/// }
+///
+/// /// Tells everybody; encoded and compressed once. Whose loop has ended is forgotten.
+/// fn publish(members: &Members, news: &str) {
+///     let message = Arc::new(Broadcast::new(MessageKind::Text, news.as_bytes()));
+///     let mut members = members.lock().expect("nobody panics with it");
+///     members.retain(|member| member.send(Arc::clone(&message)) != Err(Gone));
+/// }
+///
+/// let members = Members::default();
+/// let room = Arc::clone(&members);
+/// let running = Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(move |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+///         exchange.web_socket(request, &UpgradeOptions::default(), Member(Arc::clone(&room)));
+///     })?;
+/// publish(&members, "hello, all");
+/// for member in members.lock().expect("nobody panics with it").drain(..) {
+///     let closed = member.close(CloseCode::GOING_AWAY, "until tomorrow");
+///     let _ = closed.or_else(|Gone| member.abort());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct WebSocketSender {
     pub(crate) link: Arc<LoopLink>,

@@ -17,6 +17,43 @@ use std::task::{Context, Poll};
 /// [`try_write`](Self::try_write) and holds up [`write_blocking`](Self::write_blocking). Dropped
 /// before [`finish`](Self::finish), it cuts the connection, so that the client does not take the
 /// answer for whole. As a [`Write`] it blocks.
+///
+/// ```
+/// use dwell_engine::handler::{Answer, BodyWriter, Exchange, TryWriteError};
+/// use dwell_engine::{Request, Server};
+/// use std::io::{Read, Write};
+/// use std::net::TcpStream;
+/// use std::sync::mpsc;
+///
+/// /// Gives a piece to whoever keeps up; whoever has left is forgotten.
+/// fn publish(writers: &mut Vec<BodyWriter>, piece: &bytes::Bytes) {
+///     writers.retain_mut(|writer| {
+///         let written = writer.try_write(piece.clone());
+///         matches!(written, Ok(()) | Err(TryWriteError::Full(_))) && !writer.is_cancelled()
+///     });
+/// }
+///
+/// let (tell, told) = mpsc::channel();
+/// let running = Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(move |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+///         let head = Answer::new(200).close_after();
+///         if let Ok(writer) = exchange.responder().stream(head, None) {
+///             let _ = tell.send(writer);
+///         }
+///     })?;
+/// let mut client = TcpStream::connect(running.addresses()[0])?;
+/// client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+/// let mut writers = vec![told.recv()?];
+/// publish(&mut writers, &"news".into());
+/// for writer in writers {
+///     writer.finish(Vec::new())?;
+/// }
+/// let mut answer = String::new();
+/// client.read_to_string(&mut answer)?;
+/// assert!(answer.ends_with("\r\n\r\n4\r\nnews\r\n0\r\n\r\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct BodyWriter {
     channel: Option<Arc<Channel>>,
@@ -135,6 +172,28 @@ impl BodyWriter {
     ///
     /// # Errors
     /// [`TryWriteError`], but for `Full`.
+    ///
+    /// ```
+    /// use dwell_engine::Request;
+    /// use dwell_engine::handler::{Answer, Exchange};
+    /// use std::future::poll_fn;
+    ///
+    /// /// As much as the client takes, on the loop.
+    /// fn handle(_: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
+    ///     exchange.spawn(|responder| async move {
+    ///         let Ok(mut writer) = responder.stream(Answer::new(200), None) else { return };
+    ///         for number in 0..1_000_000_u32 {
+    ///             if writer.write_async(format!("{number}\n")).await.is_err() {
+    ///                 return;
+    ///             }
+    ///         }
+    ///         // As `write_async` waits; for those who make a piece only when it will be taken.
+    ///         if poll_fn(|task| writer.poll_writable(task)).await.is_ok() {
+    ///             let _ = writer.finish(Vec::new());
+    ///         }
+    ///     });
+    /// }
+    /// ```
     pub async fn write_async(&mut self, piece: impl Into<Bytes>) -> Result<(), TryWriteError> {
         let mut piece = piece.into();
         loop {

@@ -46,6 +46,51 @@ impl Server {
 }
 
 /// The options of a [`Server`]; each has a finite default.
+///
+/// ```
+/// use dwell_engine::handler::Exchange;
+/// use dwell_engine::websocket::WebSocketOptions;
+/// use dwell_engine::{Request, Server};
+/// use dwell_evloop::ListenOptions;
+/// use std::time::Duration;
+///
+/// # let directory = tempfile::tempdir()?;
+/// let mut listen_options = ListenOptions::default();
+/// listen_options.backlog = 1024;
+/// let running = Server::builder()
+///     // Where it listens.
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .listen_unix(directory.path().join("dwell.socket"))
+///     .listen_options(listen_options)
+///     // Loops, and what they read into.
+///     .pollers(2)
+///     .buffer_size(128 * 1024)
+///     // How many may come, how often, and how much each may send.
+///     .max_connections(100_000)
+///     .max_requests_per_connection(10_000)
+///     .max_header_bytes(16 * 1024)
+///     .max_header_fields(64)
+///     .max_target_bytes(4 * 1024)
+///     .max_body_bytes(8 << 20)
+///     .body_window(64 * 1024)
+///     .unread_body_bytes(64 * 1024)
+///     .output_bytes(256 * 1024)
+///     // For how long.
+///     .keep_alive_timeout(Duration::from_secs(60))
+///     .header_timeout(Duration::from_secs(5))
+///     .read_timeout(Duration::from_secs(20))
+///     .write_timeout(Duration::from_secs(20))
+///     .answer_timeout(Duration::from_secs(90))
+///     .half_close(true)
+///     .web_socket_options(WebSocketOptions::default())
+///     // Handlers that block.
+///     .workers(16)
+///     .worker_queue(256)
+///     .shutdown_on_signals(Duration::from_secs(10))
+///     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| exchange.text(200, "hello"))?;
+/// assert_eq!(running.paths().count(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ServerBuilder {

@@ -10,6 +10,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A server that runs; dropped, it ends at once.
+///
+/// ```
+/// use dwell_engine::handler::Exchange;
+/// use dwell_engine::{Request, Running, Server};
+/// use std::time::Duration;
+///
+/// let running: Running = Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| exchange.text(200, "hello"))?;
+/// assert_ne!(running.addresses()[0].port(), 0);
+/// assert_eq!(running.paths().next(), None);
+/// assert_eq!(running.statistics().requests, 0);
+/// running.shutdown(Duration::from_secs(5));
+/// # Ok::<(), dwell_engine::ServerError>(())
+/// ```
 #[derive(Debug)]
 pub struct Running {
     addresses: Vec<SocketAddr>,
@@ -19,6 +34,17 @@ pub struct Running {
 }
 
 /// How a server has ended.
+///
+/// ```
+/// use dwell_engine::Shutdown;
+///
+/// /// What a program tells whoever has started it.
+/// fn exit_code(shutdown: &Shutdown) -> u8 {
+///     let is_clean = shutdown.cut_connections == 0 && shutdown.cut_requests == 0;
+///     u8::from(!is_clean || shutdown.failed_loops > 0)
+/// }
+/// assert_eq!(exit_code(&Shutdown::default()), 0);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Shutdown {

@@ -3,6 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Sums over all loops of a server.
+///
+/// ```
+/// use dwell_engine::Statistics;
+///
+/// fn line(figures: &Statistics) -> String {
+///     let Statistics { connections, in_flight, requests, .. } = figures;
+///     format!("{connections} clients, {in_flight} of {requests} requests under way")
+/// }
+/// assert_eq!(line(&Statistics::default()), "0 clients, 0 of 0 requests under way");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Statistics {
