@@ -32,6 +32,22 @@ use std::time::Duration;
 pub use dwell_proto::sse::{CONTENT_TYPE, Event, SseError, last_event_id};
 
 /// Why an event was not sent; nothing of it was.
+///
+/// ```
+/// use dwell_engine::sse::{self, Event, SendEventError};
+/// use dwell_engine::{Reply, WriteError};
+///
+/// /// Whether a stream can go on after an event.
+/// fn tell(reply: &mut Reply<'_>, event: &Event<'_>) -> bool {
+///     match sse::send(reply, event) {
+///         Ok(()) | Err(SendEventError::Write(WriteError::Full { .. })) => true,
+///         Err(error) => {
+///             println!("{error}");
+///             false
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SendEventError {
@@ -91,6 +107,16 @@ pub fn send(reply: &mut Reply<'_>, event: &Event<'_>) -> Result<(), SendEventErr
 ///
 /// # Errors
 /// As [`Reply::write`].
+///
+/// ```
+/// use dwell_engine::{ExchangeId, Http, sse};
+/// use dwell_evloop::Context;
+///
+/// /// A comment for every stream, so that nothing on the way takes them for dead.
+/// fn beat(http: &mut Http, context: &mut Context, streams: &mut Vec<ExchangeId>) {
+///     streams.retain(|stream| http.with_reply(context, *stream, sse::heartbeat).is_some());
+/// }
+/// ```
 pub fn heartbeat(reply: &mut Reply<'_>) -> Result<(), WriteError> {
     reply.write(HEARTBEAT)
 }

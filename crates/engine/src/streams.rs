@@ -18,6 +18,17 @@ use visit::Visit;
 const LISTENERS_MAX: usize = 1024;
 
 /// Bounds of a [`Streams`] component; each but the idle timeout has a finite default.
+///
+/// ```
+/// use dwell_engine::StreamLimits;
+/// use std::time::Duration;
+///
+/// let limits = StreamLimits {
+///     idle_timeout: Some(Duration::from_secs(600)),
+///     ..StreamLimits::default()
+/// };
+/// assert_eq!(limits.input_bytes_max, 32 * 1024);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLimits {
     /// Connections held at once; more are closed as they come. Default 100,000.
@@ -55,6 +66,53 @@ impl Default for StreamLimits {
 ///
 /// # Panics
 /// A callback must not panic, as one of an [`App`](crate::App).
+///
+/// ```
+/// use dwell_engine::{StreamApp, StreamEnd, StreamRef};
+/// use dwell_evloop::{Context, Token};
+///
+/// /// Asks a question wherever it is connected to, and keeps the first line of the answer.
+/// #[derive(Default)]
+/// struct Asker {
+///     answers: Vec<String>,
+///     failures: usize,
+/// }
+///
+/// impl StreamApp for Asker {
+///     fn opened(&mut self, _: &mut Context, stream: &mut StreamRef<'_>, _: u64) {
+///         // Nobody is expected.
+///         stream.abort();
+///     }
+///
+///     fn connected(&mut self, _: &mut Context, stream: &mut StreamRef<'_>) {
+///         assert!(!stream.is_connecting());
+///         stream.set_tag(self.answers.len() as u64);
+///         self.answers.push(String::new());
+///         stream.write(b"version\r\n");
+///     }
+///
+///     fn data(
+///         &mut self,
+///         _: &mut Context,
+///         stream: &mut StreamRef<'_>,
+///         input: &[u8],
+///         _: usize,
+///     ) -> usize {
+///         let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+///             // Handed out again, with what comes next.
+///             return 0;
+///         };
+///         let answer = String::from_utf8_lossy(&input[..end]);
+///         self.answers[stream.tag() as usize] = answer.trim_end().into();
+///         stream.close();
+///         end + 1
+///     }
+///
+///     fn closed(&mut self, _: &mut Context, _: Token, _: u64, end: StreamEnd) {
+///         self.failures += usize::from(!end.is_orderly());
+///     }
+/// }
+/// ```
 pub trait StreamApp {
     /// A client came on the listener that was given `listener_tag`.
     fn opened(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, listener_tag: u64);
@@ -249,6 +307,18 @@ impl Streams {
     ///
     /// # Errors
     /// When the loop cannot register it, or there are too many streams.
+    ///
+    /// ```
+    /// use dwell_engine::Streams;
+    /// use dwell_evloop::{Context, Stream, Token};
+    /// use std::io;
+    /// use std::path::Path;
+    ///
+    /// /// Connects to a program on the same machine.
+    /// fn connect(streams: &mut Streams, context: &mut Context, path: &Path) -> io::Result<Token> {
+    ///     streams.adopt_connecting(context, Stream::connect_unix(path)?, 0)
+    /// }
+    /// ```
     pub fn adopt_connecting(
         &mut self,
         context: &mut Context,
@@ -331,6 +401,23 @@ impl Streams {
     ///
     /// Shape: what `act` ends is told by [`StreamApp::closed`] in the next turn, not before this
     /// returns.
+    ///
+    /// ```
+    /// use dwell_engine::Streams;
+    /// use dwell_evloop::{Context, Token};
+    ///
+    /// /// Reads no more from a peer that does not read itself.
+    /// fn throttle(streams: &mut Streams, context: &mut Context, token: Token) -> bool {
+    ///     let is_held = streams.with_stream(context, token, |stream| {
+    ///         if stream.is_full() {
+    ///             stream.pause();
+    ///         }
+    ///         println!("{:?} has {} bytes to take", stream.token(), stream.queued_bytes());
+    ///         stream.is_paused()
+    ///     });
+    ///     is_held.unwrap_or(false)
+    /// }
+    /// ```
     pub fn with_stream<T>(
         &mut self,
         context: &mut Context,

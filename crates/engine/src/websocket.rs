@@ -90,6 +90,26 @@ impl WebSockets {
     ///
     /// # Errors
     /// When the loop cannot register it, or there are too many connections; it is closed then.
+    ///
+    /// ```
+    /// use dwell_engine::Detached;
+    /// use dwell_engine::websocket::{Negotiated, WebSockets};
+    /// use dwell_evloop::{Context, Token};
+    /// use std::io;
+    ///
+    /// /// What an app's `detached` leads to, once no callback runs.
+    /// fn take(
+    ///     sockets: &mut WebSockets,
+    ///     context: &mut Context,
+    ///     detached: Detached,
+    ///     tag: u64,
+    /// ) -> io::Result<Token> {
+    ///     let negotiated = Negotiated::from_bits(tag as u32);
+    ///     let socket = sockets.adopt(context, detached, negotiated, 0)?;
+    ///     sockets.with_socket(context, socket, |socket| socket.text("welcome"));
+    ///     Ok(socket)
+    /// }
+    /// ```
     pub fn adopt(
         &mut self,
         context: &mut Context,
@@ -225,6 +245,22 @@ impl WebSockets {
     }
 
     /// Sends a ping. Does nothing where the connection is gone or full.
+    ///
+    /// ```
+    /// use dwell_engine::websocket::{CloseCode, WebSockets};
+    /// use dwell_evloop::Context;
+    ///
+    /// /// Asks all whether they are there, or sends them away.
+    /// fn all(sockets: &mut WebSockets, context: &mut Context, is_ending: bool) {
+    ///     if is_ending {
+    ///         return sockets.drain(context, CloseCode::GOING_AWAY, "until tomorrow");
+    ///     }
+    ///     let tokens: Vec<_> = sockets.tokens().collect();
+    ///     for token in tokens {
+    ///         sockets.ping(context, token, b"");
+    ///     }
+    /// }
+    /// ```
     pub fn ping(&mut self, context: &mut Context, token: Token, payload: &[u8]) {
         let _ = self.with_socket(context, token, |socket| socket.ping(payload));
     }

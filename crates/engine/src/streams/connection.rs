@@ -24,6 +24,14 @@ pub(super) enum State {
 }
 
 /// How a stream came to its end.
+///
+/// ```
+/// use dwell_engine::StreamEnd;
+///
+/// let end = StreamEnd::InputFull { limit: 32_768 };
+/// assert!(!end.is_orderly() && StreamEnd::Closed.is_orderly());
+/// assert_eq!(end.to_string(), "unused input exceeds 32768 bytes");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StreamEnd {

@@ -110,6 +110,25 @@ pub struct WebSocketEnd<'a> {
 }
 
 /// Who or what ended a WebSocket.
+///
+/// ```
+/// use dwell_engine::websocket::{EndCause, WebSocketEnd};
+///
+/// /// What is worth a line of the log.
+/// fn line(end: &WebSocketEnd<'_>) -> Option<String> {
+///     match end.cause {
+///         EndCause::Peer | EndCause::Closed if end.is_clean => None,
+///         cause => Some(format!("{cause} (code {}, {:?})", end.code, end.reason)),
+///     }
+/// }
+/// let end = WebSocketEnd {
+///     code: 1006,
+///     reason: "",
+///     is_clean: false,
+///     cause: EndCause::PongTimeout,
+/// };
+/// assert!(line(&end).is_some());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum EndCause {
@@ -170,6 +189,47 @@ pub struct Negotiated {
 }
 
 /// What an app is handed of a connection.
+///
+/// ```
+/// use dwell_engine::websocket::{
+///     Control, Delivery, FramePart, Message, Opcode, SendError, UpgradeOptions, WebSocketApp,
+///     WebSocketEnd, WebSocketRef,
+/// };
+/// use dwell_evloop::{Context, Token};
+///
+/// /// Passes frames on as they come, whatever the size of their messages.
+/// struct Relay;
+///
+/// impl WebSocketApp for Relay {
+///     fn message(&mut self, _: &mut Context, _: &mut WebSocketRef<'_>, _: Message<'_>) {
+///         unreachable!("frames were asked for");
+///     }
+///
+///     fn frame(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>, part: FramePart<'_>) {
+///         // A piece of a frame becomes a frame of its own.
+///         let opcode = if part.is_first { part.opcode } else { Opcode::Continuation };
+///         let fin = part.fin && part.payload_left == 0;
+///         let sent = socket.frame(opcode, fin, part.compressed && part.is_first, part.data);
+///         if let Err(SendError::Full { .. }) = sent {
+///             socket.close_without_code();
+///         }
+///     }
+///
+///     fn control(
+///         &mut self,
+///         _: &mut Context,
+///         socket: &mut WebSocketRef<'_>,
+///         control: Control<'_>,
+///     ) {
+///         println!("{:?}: {control:?}", socket.token());
+///     }
+///
+///     fn closed(&mut self, _: &mut Context, _: Token, _: u64, _: WebSocketEnd<'_>) {}
+/// }
+///
+/// let options = UpgradeOptions { delivery: Delivery::Frames, ..UpgradeOptions::default() };
+/// assert_eq!(options.delivery, Delivery::Frames);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Delivery {
     /// Whole messages, put together, inflated and checked.

@@ -51,6 +51,26 @@ pub(super) struct Sending {
 /// One WebSocket, for as long as a callback lasts.
 ///
 /// Shape: what is sent in one callback is gathered and goes out together when it ends.
+///
+/// ```
+/// use dwell_engine::websocket::{Message, SendError, WebSocketRef};
+///
+/// /// Answers with what came before; the tag counts.
+/// fn answer(socket: &mut WebSocketRef<'_>, message: &Message<'_>) -> Result<(), SendError> {
+///     let count = socket.tag() + 1;
+///     socket.set_tag(count);
+///     if socket.negotiated().deflate.is_none() && socket.is_full() {
+///         // Read again when `drained` is told.
+///         socket.pause();
+///         assert!(socket.is_paused() && !socket.is_closing());
+///     }
+///     socket.text(&format!("{count} from {:?}", socket.peer_address()))?;
+///     socket.binary(&message.payload)?;
+///     socket.ping(b"still there?")?;
+///     assert!(socket.queued_bytes() > 0);
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct WebSocketRef<'a> {
     pub(super) token: Token,
@@ -202,6 +222,15 @@ impl WebSocketRef<'_> {
     ///
     /// # Errors
     /// [`SendError`].
+    ///
+    /// ```
+    /// use dwell_engine::websocket::{SendError, WebSocketRef};
+    ///
+    /// /// A sign of life that wants no answer.
+    /// fn beat(socket: &mut WebSocketRef<'_>) -> Result<(), SendError> {
+    ///     socket.pong(b"")
+    /// }
+    /// ```
     pub fn pong(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.has_room()?;
         let mask = self.mask();

@@ -38,6 +38,40 @@ impl Default for UpgradeOptions<'_> {
 /// browser names no origin, or any it likes.
 ///
 /// Source: RFC 6455 section 10.2.
+///
+/// ```
+/// use dwell_engine::websocket::{OriginPolicy, Rejection, UpgradeOptions, is_upgrade, upgrade};
+/// use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+///
+/// let request = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+///     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+///     Sec-WebSocket-Protocol: chat.v1, chat.v2\r\nOrigin: https://elsewhere.example\r\n\r\n";
+/// let mut storage = FieldStorage::new();
+/// let head = parse_request(request, &mut storage, &HeadLimits::default())?;
+/// assert!(is_upgrade(&head));
+/// // A page of another host may not connect, unless it is said so.
+/// let rejection = upgrade(&head, &UpgradeOptions::default()).unwrap_err();
+/// assert_eq!((rejection, rejection.status()), (Rejection::Origin, 403));
+/// assert!(rejection.fields().is_empty());
+///
+/// let known =
+///     |origin: Option<&[u8]>| origin.is_none_or(|origin| origin.ends_with(b".example"));
+/// let options = UpgradeOptions {
+///     origin: OriginPolicy::Check(&known),
+///     subprotocols: &["chat.v2"],
+///     ..UpgradeOptions::default()
+/// };
+/// let upgrade = upgrade(&head, &options)?;
+/// assert_eq!((upgrade.status(), upgrade.subprotocol()), (101, Some("chat.v2")));
+/// let mut accept = Vec::new();
+/// upgrade.for_each_field(|name, value| {
+///     if name.eq_ignore_ascii_case("sec-websocket-accept") {
+///         accept.extend_from_slice(value);
+///     }
+/// });
+/// assert_eq!(accept, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Default)]
 pub enum OriginPolicy<'a> {
     /// Those whose origin has the host and port that the request is for, and clients that name no

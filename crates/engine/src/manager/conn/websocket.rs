@@ -195,6 +195,18 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`ws_text`](Self::ws_text).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    ///
+    /// /// A sign of life that wants no answer.
+    /// fn alive(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::WebSocketOpen => conn.ws_pong(b""),
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn ws_pong(&mut self, payload: &[u8]) -> Result<(), ConnError> {
         self.websocket_place()?;
         if self.is_deferred() {
