@@ -6,6 +6,7 @@ mod conformance;
 mod deadlines;
 mod flow;
 mod handshake;
+mod lifecycle;
 mod messages;
 mod properties;
 mod second_opinion;
