@@ -1,7 +1,8 @@
 //! The commands that change a number.
 
+use crate::items::Write;
 use crate::options::{ArithmeticOptions, ArithmeticOutcome, Direction};
-use crate::shard::{Call, Shard, Write};
+use crate::shard::{Call, Shard};
 
 impl Shard {
     pub(crate) fn arithmetic(
@@ -9,7 +10,7 @@ impl Shard {
         options: &ArithmeticOptions,
         call: &mut Call<'_>,
     ) -> ArithmeticOutcome {
-        let Some(index) = self.find(call) else {
+        let Some(at) = self.find(call) else {
             let Some(vivify) = options.vivify else {
                 self.count_arithmetic(options.direction, false);
                 return ArithmeticOutcome::NotFound;
@@ -19,19 +20,16 @@ impl Shard {
             let blank = Write::empty(0, expiry, 0, cas);
             return self.put_number(None, options.initial, 0, blank, call);
         };
-        let entry = self.slab.entry(index);
+        let entry = self.items.entry(at);
         if options.cas.is_some_and(|cas| cas != entry.cas) {
             return ArithmeticOutcome::Exists;
         }
-        let old = entry.item();
-        let Some(before) = parse_number(&old.value) else {
+        let Some(before) = parse_number(entry.value()) else {
             return ArithmeticOutcome::NotNumeric;
         };
-        let (flags, marks) = (entry.flags, entry.marks);
+        let (flags, marks) = (entry.flags, entry.tag.marks());
         let expiry = options.expiry.unwrap_or(entry.expiry);
-        let len_before = old.value.len();
-        // With its last reader gone, the allocation can be written in place.
-        drop(old);
+        let len_before = entry.value().len();
         let number = match options.direction {
             Direction::Increment => before.wrapping_add(options.delta),
             Direction::Decrement => before.saturating_sub(options.delta),
@@ -39,7 +37,7 @@ impl Shard {
         self.count_arithmetic(options.direction, true);
         let cas = call.version(options.cas_new);
         let blank = Write::empty(flags, expiry, marks, cas);
-        self.put_number(Some(index), number, len_before, blank, call)
+        self.put_number(Some(at), number, len_before, blank, call)
     }
 
     /// Stores a number in decimal, with spaces behind it up to the length of the old value.

@@ -2,30 +2,48 @@
 
 use triomphe::Arc;
 
-use crate::item::{Expiry, Item, Value, allocate, allocation_bytes};
+use crate::item::{Expiry, Item, ItemRef, Value};
+use crate::items::Write;
 use crate::options::{
     DeleteOptions, DeleteOutcome, MetaDebug, MetaGet, MetaHit, StoreMode, StoreOptions,
     StoreOutcome,
 };
-use crate::queues::Queues;
-use crate::shard::{Call, NoRoom, Shard, Write};
-use crate::slab::{Slab, mark};
+use crate::record::mark;
+use crate::shard::{Call, NoRoom, Shard};
 use crate::watch::WatcherId;
 
 impl Shard {
     /// `get`, `gets`, and with `expiry` `gat` and `gats`.
     pub(crate) fn get(&mut self, expiry: Option<Expiry>, call: &mut Call<'_>) -> Option<Item> {
-        let found = self.find_for_read(call);
-        if expiry.is_some() {
-            self.count_touch(found.is_some());
-        }
-        let index = found?;
-        self.bump(index, call.now);
-        let item = self.slab.entry(index).item();
+        let at = self.find_to_get(expiry, call)?;
+        let item = self.items.entry(at).item();
         if let Some(expiry) = expiry {
-            self.set_expiry(index, expiry, call);
+            self.set_expiry(at, expiry, call);
         }
         Some(item)
+    }
+
+    /// `get` and its like for a caller that copies the bytes: has them looked at where they are.
+    ///
+    /// # Errors
+    /// A large item, to be looked at when the lock is released.
+    pub(crate) fn read<R, V: FnOnce(ItemRef<'_>) -> R>(
+        &mut self,
+        expiry: Option<Expiry>,
+        visit: V,
+        call: &mut Call<'_>,
+    ) -> Option<Result<R, (Item, V)>> {
+        let at = self.find_to_get(expiry, call)?;
+        let entry = self.items.entry(at);
+        let read = if entry.is_large() {
+            Err((entry.item(), visit))
+        } else {
+            Ok(visit(entry.item_ref()))
+        };
+        if let Some(expiry) = expiry {
+            self.set_expiry(at, expiry, call);
+        }
+        Some(read)
     }
 
     /// Registers a watcher and reads.
@@ -34,8 +52,8 @@ impl Shard {
         // this read is not announced to its own reader.
         let item = self.get(None, call);
         self.watches.add(call.hash, call.key, watcher);
-        if let Some(index) = self.slab.find(call.hash, call.key) {
-            let expiry = self.slab.entry(index).expiry;
+        if let Some(at) = self.items.find(call.hash, call.key) {
+            let expiry = self.items.entry(at).expiry;
             self.watches.expiry_moved(call.hash, call.key, expiry);
         }
         item
@@ -46,17 +64,17 @@ impl Shard {
         let found = self.find(call);
         self.watches.acknowledge(call.hash, call.key, watcher);
         call.changes.withdraw(call.key, watcher);
-        let index = found?;
-        self.bump(index, call.now);
-        Some(self.slab.entry(index).item())
+        let at = found?;
+        self.items.bump_read(at, call.now);
+        Some(self.items.entry(at).item())
     }
 
     pub(crate) fn touch(&mut self, expiry: Expiry, call: &mut Call<'_>) -> bool {
         let found = self.find(call);
         self.count_touch(found.is_some());
-        if let Some(index) = found {
-            self.bump(index, call.now);
-            self.set_expiry(index, expiry, call);
+        if let Some(at) = found {
+            self.items.bump_read(at, call.now);
+            self.set_expiry(at, expiry, call);
         }
         found.is_some()
     }
@@ -72,9 +90,9 @@ impl Shard {
         let existing = self.find(call);
         if !self.fits(call.key.len(), value.len()) {
             self.statistics.store_too_large += 1;
-            if let (Some(index), StoreMode::Set, None) = (existing, options.mode, options.cas) {
+            if let (Some(at), StoreMode::Set, None) = (existing, options.mode, options.cas) {
                 // The client meant to replace this value; serving it on would be serving stale.
-                self.remove(index, call);
+                self.remove(at, call);
             }
             return StoreOutcome::TooLarge;
         }
@@ -83,19 +101,19 @@ impl Shard {
             Err(refusal) => return refusal,
         };
         let extends = matches!(options.mode, StoreMode::Append | StoreMode::Prepend);
-        if let (true, Some(index)) = (extends, existing) {
-            return self.extend(index, value, options, call);
+        if let (true, Some(at)) = (extends, existing) {
+            return self.extend(at, value, options, call);
         }
         let mut marks = 0;
         let mut expiry = options.expiry;
         if let (true, Some(vivify)) = (extends, options.vivify) {
             expiry = vivify;
         }
-        if let (true, Some(index)) = (stale, existing) {
+        if let (true, Some(at)) = (stale, existing) {
             // A late value does not earn a new life: it stays stale, for the old time.
-            let entry = self.slab.entry(index);
+            let entry = self.items.entry(at);
             expiry = entry.expiry;
-            marks = mark::STALE | (entry.marks & mark::WIN_SENT);
+            marks = mark::STALE | (entry.tag.marks() & mark::WIN_SENT);
         }
         let cas = call.version(options.cas_new);
         let flags = options.flags;
@@ -113,8 +131,8 @@ impl Shard {
         }
         if options.mode == StoreMode::Set && options.cas.is_none() {
             // Looked up anew: making room may have moved it.
-            if let Some(index) = self.slab.find(call.hash, call.key) {
-                self.remove(index, call);
+            if let Some(at) = self.items.find(call.hash, call.key) {
+                self.remove(at, call);
             }
         }
         StoreOutcome::OutOfMemory
@@ -128,7 +146,7 @@ impl Shard {
     ) -> Result<bool, StoreOutcome> {
         let extends = matches!(options.mode, StoreMode::Append | StoreMode::Prepend);
         let overwrites = matches!(options.mode, StoreMode::Set | StoreMode::Replace);
-        let Some(index) = existing else {
+        let Some(at) = existing else {
             return match (options.mode, options.cas) {
                 (StoreMode::Set | StoreMode::Replace, Some(_)) => {
                     self.statistics.cas_misses += 1;
@@ -140,14 +158,13 @@ impl Shard {
             };
         };
         if options.mode == StoreMode::Add {
-            let entry = self.slab.entry_mut(index);
-            Queues::bump(entry);
+            self.items.bump(at);
             return Err(StoreOutcome::NotStored);
         }
         let Some(asked) = options.cas else {
             return Ok(false);
         };
-        let there = self.slab.entry(index).cas;
+        let there = self.items.entry(at).cas;
         if asked == there {
             self.statistics.cas_hits += u64::from(overwrites);
             return Ok(false);
@@ -162,12 +179,12 @@ impl Shard {
     /// `append` and `prepend`, which keep flags and expiry; the longer value is a fresh one.
     fn extend(
         &mut self,
-        index: u32,
+        at: u32,
         value: &[u8],
         options: &StoreOptions,
         call: &mut Call<'_>,
     ) -> StoreOutcome {
-        let entry = self.slab.entry(index);
+        let entry = self.items.entry(at);
         let expiry = entry.expiry;
         let old = entry.item();
         if !self.fits(call.key.len(), old.value.len().saturating_add(value.len())) {
@@ -188,33 +205,33 @@ impl Shard {
             marks: 0,
             cas,
         };
-        match self.put(Some(index), write, call) {
+        match self.put(Some(at), write, call) {
             Ok(()) => StoreOutcome::Stored { cas },
             Err(NoRoom) => StoreOutcome::OutOfMemory,
         }
     }
 
     pub(crate) fn delete(&mut self, options: &DeleteOptions, call: &mut Call<'_>) -> DeleteOutcome {
-        let Some(index) = self.find(call) else {
+        let Some(at) = self.find(call) else {
             self.statistics.delete_misses += 1;
             return DeleteOutcome::NotFound;
         };
         if options
             .cas
-            .is_some_and(|cas| cas != self.slab.entry(index).cas)
+            .is_some_and(|cas| cas != self.items.entry(at).cas)
         {
             self.statistics.delete_misses += 1;
             return DeleteOutcome::Exists;
         }
         self.statistics.delete_hits += 1;
         if !options.invalidate && !options.remove_value {
-            self.remove(index, call);
+            self.remove(at, call);
             return DeleteOutcome::Deleted;
         }
         let cas = call.version(options.cas_new);
-        let entry = self.slab.entry(index);
+        let entry = self.items.entry(at);
         let mut expiry = entry.expiry;
-        let mut marks = entry.marks;
+        let mut marks = entry.tag.marks();
         if options.invalidate {
             expiry = options.expiry.unwrap_or(expiry);
             // Whoever reads next is told to store a fresh value.
@@ -223,16 +240,15 @@ impl Shard {
         if options.remove_value {
             let write = Write::empty(0, expiry, marks, cas);
             // An emptied item is smaller than it was: there is room unless the bound was lowered.
-            let emptied = self.put(Some(index), write, call);
-            if let (Err(NoRoom), Some(index)) = (emptied, self.slab.find(call.hash, call.key)) {
-                self.remove(index, call);
+            let emptied = self.put(Some(at), write, call);
+            if let (Err(NoRoom), Some(at)) = (emptied, self.items.find(call.hash, call.key)) {
+                self.remove(at, call);
             }
             return DeleteOutcome::Deleted;
         }
-        let entry = self.slab.entry_mut(index);
-        entry.marks = marks;
-        entry.cas = cas;
-        self.set_expiry(index, expiry, call);
+        self.items.set_marks(at, marks);
+        self.items.set_cas(at, cas);
+        self.set_expiry(at, expiry, call);
         self.changed(expiry, call);
         DeleteOutcome::Deleted
     }
@@ -242,10 +258,10 @@ impl Shard {
         if options.expiry.is_some() {
             self.count_touch(found.is_some());
         }
-        let Some(index) = found else {
+        let Some(at) = found else {
             return self.vivify(options, call);
         };
-        let entry = self.slab.entry(index);
+        let entry = self.items.entry(at);
         let stale = entry.has(mark::STALE);
         let win_sent = entry.has(mark::WIN_SENT);
         let expiry_before = entry.expiry;
@@ -265,13 +281,14 @@ impl Shard {
             created: false,
         };
         if !options.no_bump {
-            self.bump(index, call.now);
+            self.items.bump_read(at, call.now);
         }
         if won {
-            self.slab.entry_mut(index).marks |= mark::WIN_SENT;
+            let marks = self.items.entry(at).tag.marks();
+            self.items.set_marks(at, marks | mark::WIN_SENT);
         }
         if options.expiry.is_some() {
-            self.set_expiry(index, expiry, call);
+            self.set_expiry(at, expiry, call);
         }
         Some(hit)
     }
@@ -281,17 +298,12 @@ impl Shard {
         let vivify = options.vivify.filter(|_| self.fits(call.key.len(), 0))?;
         let cas = call.version(options.cas_new);
         let expiry = options.expiry.unwrap_or(vivify);
-        let data = allocate(call.key, &[], &[]);
-        let value = Value::new(Arc::clone(&data), call.key.len() as u8);
         let marks = mark::WIN_SENT | mark::FETCHED;
-        let write = Write {
-            ready: Some(data),
-            ..Write::empty(0, expiry, marks, cas)
-        };
-        self.put(None, write, call).ok()?;
+        self.put(None, Write::empty(0, expiry, marks, cas), call)
+            .ok()?;
         Some(MetaHit {
             item: Item {
-                value,
+                value: Value::new(Arc::from(call.key), call.key.len() as u8),
                 flags: 0,
                 cas,
             },
@@ -307,18 +319,30 @@ impl Shard {
     }
 
     pub(crate) fn meta_debug(&mut self, call: &mut Call<'_>) -> Option<MetaDebug> {
-        let index = self.find(call)?;
-        let entry = self.slab.entry(index);
+        let at = self.find(call)?;
+        let entry = self.items.entry(at);
         Some(MetaDebug {
             expiry: entry.expiry,
             unused_seconds: call.now.saturating_sub(entry.used),
             cas: entry.cas,
             fetched: entry.has(mark::FETCHED),
-            bytes: allocation_bytes(entry.data.len()) + Slab::ENTRY_BYTES,
+            bytes: self.items.item_bytes(at),
         })
     }
 
-    /// Finds the entry and counts the lookup.
+    /// Finds the item, counts the lookup and notes the use.
+    fn find_to_get(&mut self, expiry: Option<Expiry>, call: &mut Call<'_>) -> Option<u32> {
+        let found = self.find_for_read(call);
+        if expiry.is_some() {
+            self.count_touch(found.is_some());
+        }
+        if let Some(at) = found {
+            self.items.bump_read(at, call.now);
+        }
+        found
+    }
+
+    /// Finds the item and counts the lookup.
     fn find_for_read(&mut self, call: &mut Call<'_>) -> Option<u32> {
         let reclaimed = self.statistics.reclaimed;
         let found = self.find(call);

@@ -11,7 +11,7 @@ pub type Seconds = u32;
 /// The longest `exptime` that is an offset from now: 30 days. Anything above is Unix time.
 const EXPTIME_RELATIVE_MAX: i64 = 60 * 60 * 24 * 30;
 
-/// The bytes of a stored value, shared with the store without a copy.
+/// The bytes of a stored value: those of a large one are shared with the store, not copied.
 ///
 /// Shape: one reference-counted allocation; a clone is a counter increment. The bytes never
 /// change while a `Value` holds them, whatever happens to the key.
@@ -76,6 +76,28 @@ pub struct Item {
     pub cas: u64,
 }
 
+impl Item {
+    /// The item to look at.
+    pub fn borrowed(&self) -> ItemRef<'_> {
+        ItemRef {
+            value: &self.value,
+            flags: self.flags,
+            cas: self.cas,
+        }
+    }
+}
+
+/// An item that is looked at where it is; see [`Store::read`](crate::Store::read).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemRef<'a> {
+    /// The bytes.
+    pub value: &'a [u8],
+    /// The client's flags.
+    pub flags: u32,
+    /// The unique number of this version.
+    pub cas: u64,
+}
+
 /// When an item stops existing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expiry(Seconds);
@@ -113,6 +135,16 @@ impl Expiry {
                 .and_then(|time| u32::try_from(time).ok())
                 .map_or(Self::IMMEDIATE, Self::at),
         }
+    }
+
+    /// The expiry that [`Expiry::word`] gave.
+    pub(crate) fn from_word(word: u32) -> Self {
+        Self(word)
+    }
+
+    /// The expiry as the store keeps it.
+    pub(crate) fn word(self) -> u32 {
+        self.0
     }
 
     /// Whether an item with this expiry is gone at `now`.

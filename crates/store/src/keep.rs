@@ -1,8 +1,9 @@
 //! Taking all items out, and putting them back after a restart.
 
 use crate::item::{Expiry, Value};
-use crate::shard::{Call, Shard, Write};
-use crate::slab::mark;
+use crate::items::Write;
+use crate::record::mark;
+use crate::shard::{Call, Shard};
 
 /// An item with everything the store knows of it, to be kept beyond the life of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,17 +35,17 @@ const MARKS: u8 = mark::FETCHED | mark::STALE | mark::WIN_SENT;
 impl Shard {
     /// Every item, those first that would be evicted first.
     pub(crate) fn kept_items(&self) -> Vec<KeptItem> {
-        let order = self.eviction_order();
+        let order = self.items.eviction_order();
         order
-            .map(|(index, is_frequent)| {
-                let entry = self.slab.entry(index);
+            .map(|(at, is_frequent)| {
+                let entry = self.items.entry(at);
                 KeptItem {
                     value: entry.item().value,
                     state: KeptState {
                         flags: entry.flags,
                         expiry: entry.expiry,
                         cas: entry.cas,
-                        marks: entry.marks & MARKS,
+                        marks: entry.tag.marks() & MARKS,
                         is_frequent,
                     },
                 }
@@ -66,10 +67,10 @@ impl Shard {
             return false;
         }
         if state.is_frequent
-            && let Some(index) = self.slab.find(call.hash, call.key)
+            && let Some(at) = self.items.find(call.hash, call.key)
         {
             // It is promoted when its turn comes to be evicted.
-            self.slab.entry_mut(index).uses = 1;
+            self.items.set_uses(at, 1);
         }
         true
     }

@@ -1,34 +1,43 @@
 //! The embedded store: a bytes-bounded cache that tells waiting loops of every change.
 //!
 //! It is memcached's data model in one process: keys, values, flags, expiry, versions (`cas`) and
-//! the text and meta commands as typed methods of [`Store`]. Two things are its own. Values are
-//! reference-counted, so a read copies nothing. And a loop can [`Store::watch`] a key: it is then
-//! told of every change, through [`Notify`], without a lost wake-up.
+//! the text and meta commands as typed methods of [`Store`]. Two things are its own. Large values
+//! are reference-counted, so a read copies nothing. And a loop can [`Store::watch`] a key: it is
+//! then told of every change, through [`Notify`], without a lost wake-up.
 //!
 //! The crate reads no clock and does no I/O. Callers pass the time in seconds, and call
 //! [`Store::sweep`] about once a second.
 //!
 //! # Memory
 //!
-//! [`StoreConfig::bytes_max`] bounds key and value, the allocation around them, the slots (56 bytes
-//! each), the hash table and the eviction queues' memory. The bound is never exceeded, not even
-//! between two steps of a store: room is made first. Eviction is S3-FIFO, which a scan does not
-//! disturb.
+//! [`StoreConfig::bytes_max`] bounds what is allocated, not only what is used: segments with their
+//! gaps, the values outside of them, the hash table with the memory of what was evicted. The bound
+//! is never exceeded, not even between two steps of a store: room is made first.
+//!
+//! An item of up to about 1 KiB is a record of 32 bytes, its key and its value, in a segment of
+//! the queue that it is in; larger ones have a record there, and an allocation of their own.
+//! Records are appended at the new end of a queue and evicted from the old end, by S3-FIFO, which
+//! a scan does not disturb. What is removed elsewhere leaves a gap; when gaps are more than a
+//! sixteenth of the memory, segments are cleaned, one at a time, by moving what is left in them.
 #![forbid(unsafe_code)]
 
 mod arithmetic;
 mod commands;
 mod item;
+mod items;
 mod keep;
+mod large;
 mod options;
 mod queues;
+mod record;
+mod segments;
 mod shard;
-mod slab;
 mod statistics;
 mod store;
+mod table;
 mod watch;
 
-pub use item::{Expiry, Item, Seconds, Value};
+pub use item::{Expiry, Item, ItemRef, Seconds, Value};
 pub use keep::{KeptItem, KeptState};
 pub use options::{
     ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, Direction, MetaDebug,

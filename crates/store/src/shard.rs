@@ -2,11 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use triomphe::Arc;
-
-use crate::item::{Expiry, Seconds, allocate, allocation_bytes};
-use crate::queues::Queues;
-use crate::slab::{Entry, NewEntry, Place, Slab, mark};
+use crate::item::{Expiry, Seconds};
+use crate::items::{Items, Write};
+use crate::record::mark;
+use crate::segments::Sweep;
 use crate::statistics::Statistics;
 use crate::watch::{Changes, Watches};
 
@@ -17,8 +16,8 @@ const ITEM_HEADER_BYTES: usize = 59;
 /// The part of a shard that one item may take, so that small items survive a large one.
 const ITEM_SHARE: usize = 4;
 
-/// The part of a shard's bytes that the small queue may take.
-const SMALL_SHARE: usize = 10;
+/// The segments that one command may clean.
+const CLEANS_MAX: usize = 16;
 
 /// One command on one key, while the shard is locked.
 #[derive(Debug)]
@@ -38,39 +37,6 @@ impl Call<'_> {
     }
 }
 
-/// An item about to be stored under the key of a call.
-#[derive(Debug)]
-pub(crate) struct Write<'a> {
-    /// The value, in two parts.
-    pub(crate) head: &'a [u8],
-    pub(crate) tail: &'a [u8],
-    /// Key and value in their allocation, if somebody has made it already.
-    pub(crate) ready: Option<Arc<[u8]>>,
-    pub(crate) flags: u32,
-    pub(crate) expiry: Expiry,
-    pub(crate) marks: u8,
-    pub(crate) cas: u64,
-}
-
-impl Write<'_> {
-    /// A write of no bytes.
-    pub(crate) fn empty(flags: u32, expiry: Expiry, marks: u8, cas: u64) -> Self {
-        Self {
-            head: &[],
-            tail: &[],
-            ready: None,
-            flags,
-            expiry,
-            marks,
-            cas,
-        }
-    }
-
-    fn value_len(&self) -> usize {
-        self.head.len() + self.tail.len()
-    }
-}
-
 /// There is no room and nothing may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
@@ -85,57 +51,34 @@ enum Removal {
 
 #[derive(Debug)]
 pub(crate) struct Shard {
-    pub(crate) slab: Slab,
-    queues: Queues,
+    pub(crate) items: Items,
     pub(crate) watches: Watches,
     pub(crate) statistics: Statistics,
-    bytes_max: usize,
     item_bytes_max: usize,
     evicts: bool,
     /// When everything stored by then goes, by a delayed `flush_all`.
     flush_at: Option<Seconds>,
-    /// Where the next sweep begins.
-    sweep_from: usize,
 }
 
 impl Shard {
     pub(crate) fn new(bytes_max: usize, item_bytes_max: usize, evicts: bool) -> Self {
         Self {
-            slab: Slab::default(),
-            queues: Queues::default(),
+            items: Items::new(bytes_max),
             watches: Watches::default(),
             statistics: Statistics::default(),
-            bytes_max,
             item_bytes_max,
             evicts,
             flush_at: None,
-            sweep_from: 0,
         }
     }
 
-    /// The bytes of items, slots, hash table and fingerprints.
+    /// The bytes of items, hash table and fingerprints.
     pub(crate) fn bytes(&self) -> usize {
-        self.queues.item_bytes() + self.slab.bytes() + self.queues.bytes()
+        self.items.bytes()
     }
 
     pub(crate) fn bytes_max(&self) -> usize {
-        self.bytes_max
-    }
-
-    /// The indices of all items, those first that would be evicted first, and whether each is in
-    /// the main queue.
-    pub(crate) fn eviction_order(&self) -> impl Iterator<Item = (u32, bool)> {
-        self.queues.eviction_order(&self.slab)
-    }
-
-    /// Items in the small queue.
-    pub(crate) fn small_items(&self) -> usize {
-        self.queues.small_items()
-    }
-
-    /// The bytes of the hash table and the fingerprints.
-    pub(crate) fn table_bytes(&self) -> usize {
-        self.slab.buckets() * size_of::<u32>() + self.queues.bytes()
+        self.items.bytes_max()
     }
 
     /// Whether key and value together are within the item size limit.
@@ -145,32 +88,24 @@ impl Shard {
             .saturating_add(value_len);
         u8::try_from(key_len).is_ok()
             && bytes <= self.item_bytes_max
-            && bytes <= self.bytes_max / ITEM_SHARE
+            && bytes <= self.bytes_max() / ITEM_SHARE
     }
 
-    /// The entry of the call's key, if it has not expired.
+    /// The item of the call's key, if it has not expired.
     pub(crate) fn find(&mut self, call: &mut Call<'_>) -> Option<u32> {
-        let index = self.slab.find(call.hash, call.key)?;
-        if self.slab.entry(index).expiry.is_past(call.now) {
-            self.remove_expired(index, call.changes);
+        let at = self.items.find(call.hash, call.key)?;
+        if self.items.entry(at).expiry.is_past(call.now) {
+            self.take_out(at, Removal::Expired, call.changes);
             return None;
         }
-        Some(index)
+        Some(at)
     }
 
-    /// Notes that the entry was read.
-    pub(crate) fn bump(&mut self, index: u32, now: Seconds) {
-        let entry = self.slab.entry_mut(index);
-        entry.marks |= mark::FETCHED;
-        entry.used = now;
-        Queues::bump(entry);
-    }
-
-    /// Gives the entry another expiry, which may be in the past.
-    pub(crate) fn set_expiry(&mut self, index: u32, expiry: Expiry, call: &mut Call<'_>) {
-        self.slab.entry_mut(index).expiry = expiry;
+    /// Gives the item another expiry, which may be in the past.
+    pub(crate) fn set_expiry(&mut self, at: u32, expiry: Expiry, call: &mut Call<'_>) {
+        self.items.set_expiry(at, expiry);
         if expiry.is_past(call.now) {
-            self.remove_expired(index, call.changes);
+            self.take_out(at, Removal::Expired, call.changes);
         } else {
             self.watches.expiry_moved(call.hash, call.key, expiry);
         }
@@ -182,17 +117,17 @@ impl Shard {
             .changed(call.hash, call.key, expiry, call.changes);
     }
 
-    /// Removes the entry because a command asked for it.
-    pub(crate) fn remove(&mut self, index: u32, call: &mut Call<'_>) {
-        self.take_out(index, Removal::Asked, call.changes);
+    /// Removes the item because a command asked for it.
+    pub(crate) fn remove(&mut self, at: u32, call: &mut Call<'_>) {
+        self.take_out(at, Removal::Asked, call.changes);
     }
 
-    /// Stores an item under the call's key, over the entry that [`Shard::find`] returned.
+    /// Stores an item under the call's key, over the one that [`Shard::find`] returned.
     ///
     /// The caller has made sure that the item [`Shard::fits`].
     ///
     /// # Errors
-    /// [`NoRoom`] where nothing may be evicted; the entry is then as it was.
+    /// [`NoRoom`] where nothing may be evicted; the item is then as it was.
     pub(crate) fn put(
         &mut self,
         existing: Option<u32>,
@@ -202,139 +137,79 @@ impl Shard {
         if write.expiry.is_past(call.now) {
             // Stored and expired at once: only the removal of the old value can be seen.
             self.statistics.total_items += 1;
-            if let Some(index) = existing {
-                self.remove(index, call);
+            if let Some(at) = existing {
+                self.remove(at, call);
             }
             return Ok(());
         }
         let expiry = write.expiry;
-        let bytes = allocation_bytes(call.key.len() + write.value_len());
-        let existing = self.make_room(bytes, existing, call)?;
+        let len = call.key.len() + write.value_len();
+        let existing = self.make_room(len, existing, call)?;
         self.statistics.total_items += 1;
+        let (key, hash, now) = (call.key, call.hash, call.now);
         match existing {
-            Some(index) => self.overwrite(index, write, call),
-            None => self.insert(write, call),
+            Some(at) => self.items.overwrite(at, key, hash, write, now),
+            None => self.items.insert(key, hash, write, now),
         }
         self.changed(expiry, call);
         Ok(())
     }
 
-    fn overwrite(&mut self, index: u32, write: Write<'_>, call: &Call<'_>) {
-        let entry = self.slab.entry_mut(index);
-        let before = entry.data.len();
-        let key_len = call.key.len();
-        let after = key_len + write.value_len();
-        match Arc::get_mut(&mut entry.data) {
-            // Nobody reads the old bytes and the new ones fit exactly: no allocation at all.
-            Some(bytes) if write.ready.is_none() && before == after => {
-                let (middle, back) = bytes[key_len..].split_at_mut(write.head.len());
-                middle.copy_from_slice(write.head);
-                back.copy_from_slice(write.tail);
-            }
-            _ => {
-                entry.data = write
-                    .ready
-                    .unwrap_or_else(|| allocate(call.key, write.head, write.tail));
-            }
-        }
-        entry.cas = write.cas;
-        entry.expiry = write.expiry;
-        entry.flags = write.flags;
-        entry.used = call.now;
-        entry.marks = write.marks;
-        Queues::bump(entry);
-        let place = entry.place;
-        self.queues.resized(place, before, after);
-    }
-
-    fn insert(&mut self, write: Write<'_>, call: &Call<'_>) {
-        let data = write
-            .ready
-            .unwrap_or_else(|| allocate(call.key, write.head, write.tail));
-        let index = self.slab.insert(NewEntry {
-            data,
-            key_len: call.key.len() as u8,
-            hash: call.hash,
-            cas: write.cas,
-            expiry: write.expiry,
-            flags: write.flags,
-            used: call.now,
-            marks: write.marks,
-        });
-        self.queues.enter(&mut self.slab, index);
-    }
-
-    /// Evicts until an item of `bytes` fits in the place of the entry at `existing`, or in a slot
-    /// of its own; returns where that entry is now, which may have been moved or evicted.
+    /// Evicts until an item with `len` bytes of key and value fits over the one at `existing`, or
+    /// beside the others; returns where that one is now, which may have been moved or evicted.
     fn make_room(
         &mut self,
-        bytes: usize,
+        len: usize,
         existing: Option<u32>,
         call: &mut Call<'_>,
     ) -> Result<Option<u32>, NoRoom> {
         let mut existing = existing;
+        let mut cleans = CLEANS_MAX;
         loop {
-            let released = existing.map_or(0, |index| {
-                allocation_bytes(self.slab.entry(index).data.len())
-            });
-            let growing = existing.is_none() && self.slab.is_full();
-            let growth = if growing {
-                let (_, buckets) = self.slab.grown();
-                self.slab.growth_bytes() + self.queues.growth_bytes(buckets)
-            } else {
-                0
-            };
-            if self.bytes() - released + growth + bytes <= self.bytes_max {
-                if growing {
-                    self.slab.grow();
-                    self.queues.resize(self.slab.buckets());
-                }
+            let demand = self.items.demand(existing, call.hash, len);
+            let wanted = self.bytes().saturating_add(demand);
+            let reserve = self.items.reserve_bytes();
+            if demand == 0 || wanted.saturating_add(reserve) <= self.bytes_max() {
                 return Ok(existing);
             }
-            if !self.evicts && !self.slab.is_sparse() {
+            if !self.shrink(&mut cleans, call.now, call.changes) {
+                if wanted <= self.bytes_max() && self.evicts {
+                    return Ok(existing);
+                }
                 self.statistics.store_no_memory += 1;
                 return Err(NoRoom);
             }
-            if !self.shrink(call.now, call.changes) {
-                return Ok(existing);
-            }
-            existing = existing.and_then(|_| self.slab.find(call.hash, call.key));
+            existing = existing.and_then(|_| self.items.find(call.hash, call.key));
         }
     }
 
     /// Gives some memory back, by moving items together or evicting one; `false` if it cannot.
-    fn shrink(&mut self, now: Seconds, changes: &mut Changes) -> bool {
-        if self.slab.is_sparse() {
-            self.queues.compact(&mut self.slab);
-            self.sweep_from = 0;
+    fn shrink(&mut self, cleans: &mut usize, now: Seconds, changes: &mut Changes) -> bool {
+        let may_clean = *cleans > 0 && (!self.evicts || self.items.has_gaps());
+        if may_clean && self.items.clean(!self.evicts) {
+            *cleans -= 1;
             return true;
         }
-        self.evict(now, changes)
+        self.evicts && self.evict(now, changes) || self.items.records.give_back_empty()
     }
 
     /// Removes one item to make room; `false` if there is none.
     fn evict(&mut self, now: Seconds, changes: &mut Changes) -> bool {
-        let small_bytes_max = self.bytes_max / SMALL_SHARE;
-        let is_gone = |entry: &Entry| entry.expiry.is_past(now);
-        let Some(index) = self.queues.victim(&mut self.slab, small_bytes_max, is_gone) else {
+        let Some(at) = self.items.victim(now) else {
             return false;
         };
-        if self.slab.entry(index).expiry.is_past(now) {
-            self.remove_expired(index, changes);
+        let is_past = self.items.entry(at).expiry.is_past(now);
+        let removal = if is_past {
+            Removal::Expired
         } else {
-            self.take_out(index, Removal::Evicted, changes);
-        }
+            Removal::Evicted
+        };
+        self.take_out(at, removal, changes);
         true
     }
 
-    fn remove_expired(&mut self, index: u32, changes: &mut Changes) {
-        self.take_out(index, Removal::Expired, changes);
-    }
-
-    fn take_out(&mut self, index: u32, removal: Removal, changes: &mut Changes) {
-        self.queues.leave(&mut self.slab, index);
-        let entry = self.slab.entry(index);
-        let (hash, key_len) = (entry.hash, usize::from(entry.key_len));
+    fn take_out(&mut self, at: u32, removal: Removal, changes: &mut Changes) {
+        let entry = self.items.entry(at);
         let unread = u64::from(!entry.has(mark::FETCHED));
         match removal {
             Removal::Asked => {}
@@ -347,9 +222,9 @@ impl Shard {
                 self.statistics.evicted_unfetched += unread;
             }
         }
-        let data = self.slab.remove(index);
-        let key = data.get(..key_len).unwrap_or_default();
-        self.watches.changed(hash, key, Expiry::NEVER, changes);
+        self.watches
+            .changed(entry.hash, entry.key(), Expiry::NEVER, changes);
+        self.items.remove(at);
     }
 
     /// Does what has become due: a delayed `flush_all`.
@@ -368,56 +243,53 @@ impl Shard {
     /// Removes everything, and returns it to be dropped when the lock is released.
     pub(crate) fn flush(&mut self, changes: &mut Changes) -> Flushed {
         self.flush_at = None;
-        self.sweep_from = 0;
-        self.queues = Queues::default();
-        let slab = std::mem::take(&mut self.slab);
-        let was_there = |hash, key: &[u8]| slab.find(hash, key).is_some();
+        let fresh = Items::new(self.bytes_max());
+        let items = std::mem::replace(&mut self.items, fresh);
+        let was_there = |hash, key: &[u8]| items.find(hash, key).is_some();
         self.watches.flushed(was_there, changes);
-        Flushed(slab)
+        Flushed(items)
     }
 
-    /// Removes what has expired under watched keys, and looks at `budget` slots besides.
+    /// Removes what has expired under watched keys, and looks at `budget` records besides.
     pub(crate) fn sweep(&mut self, now: Seconds, budget: usize, changes: &mut Changes) -> usize {
         let mut removed = 0;
         while let Some((hash, key)) = self.watches.pop_alarm(now) {
-            let Some(index) = self.slab.find(hash, &key) else {
+            let Some(at) = self.items.find(hash, &key) else {
                 continue;
             };
-            let expiry = self.slab.entry(index).expiry;
+            let expiry = self.items.entry(at).expiry;
             if expiry.is_past(now) {
-                self.remove_expired(index, changes);
+                self.take_out(at, Removal::Expired, changes);
                 removed += 1;
             } else {
                 self.watches.expiry_moved(hash, &key, expiry);
             }
         }
-        let slots = self.slab.slots();
-        for _ in 0..budget.min(slots) {
-            if self.sweep_from >= slots {
-                self.sweep_from = 0;
-            }
-            let index = self.sweep_from as u32;
-            self.sweep_from += 1;
-            let entry = self.slab.entry(index);
-            if entry.place != Place::Vacant && entry.expiry.is_past(now) {
-                self.remove_expired(index, changes);
+        let mut sweep = Sweep::new(budget);
+        while let Some(at) = self.items.records.sweep(&mut sweep) {
+            if self.items.entry(at).expiry.is_past(now) {
+                self.take_out(at, Removal::Expired, changes);
                 removed += 1;
             }
         }
-        self.statistics.crawler_items_checked += budget.min(slots) as u64;
+        self.statistics.crawler_items_checked += (budget - sweep.records_left) as u64;
         removed
     }
 
     /// Changes the bound and evicts what no longer fits.
     pub(crate) fn set_bytes_max(&mut self, bytes_max: usize, now: Seconds, changes: &mut Changes) {
-        self.bytes_max = bytes_max;
-        while self.bytes() > self.bytes_max && self.shrink(now, changes) {}
+        self.items.plan_for(bytes_max);
+        // Until the new bound is met the old one is the limit for moves.
+        while self.bytes() > bytes_max
+            && (self.evict(now, changes) || self.items.records.give_back_empty())
+        {}
+        self.items.set_bytes_max(bytes_max);
     }
 }
 
 /// The items a flush has removed, to be dropped outside of the lock.
 #[derive(Debug)]
-pub(crate) struct Flushed(#[expect(dead_code, reason = "held to be dropped")] Slab);
+pub(crate) struct Flushed(#[expect(dead_code, reason = "held to be dropped")] Items);
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::quality::RandomState;
 
-use crate::item::{Expiry, Item, Seconds, allocate};
+use crate::item::{Expiry, Item, ItemRef, Seconds, allocate};
 use crate::keep::{KeptItem, KeptState};
 use crate::options::{
     ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, MetaDebug, MetaGet,
@@ -14,6 +14,7 @@ use crate::options::{
 };
 use crate::shard::{Call, Shard};
 use crate::statistics::Statistics;
+use crate::table::Table;
 use crate::watch::{Changes, Notify, WatcherId};
 
 /// The longest key of the protocol. Reads of longer keys miss; see [`Store::watch`] for waits.
@@ -119,6 +120,31 @@ impl Store {
     /// Reads an item and gives it a new expiry: `gat` and `gats`.
     pub fn get_and_touch(&self, key: &[u8], expiry: Expiry, now: Seconds) -> Option<Item> {
         self.call(key, now, |shard, call| shard.get(Some(expiry), call))
+    }
+
+    /// Reads an item for a caller that copies its bytes elsewhere: `get`, and with `expiry` `gat`.
+    ///
+    /// Shape: what `visit` returns, or `None` if there is no item. A small item is looked at where
+    /// it is, with its shard locked: `visit` is to be short, and must not use the store.
+    ///
+    /// ```
+    /// use dwell_store::{Expiry, Store, StoreConfig};
+    ///
+    /// let store = Store::new(&StoreConfig::default(), Box::new(()));
+    /// store.set(b"greeting", 0, Expiry::NEVER, b"hello", 1);
+    /// let mut reply = Vec::new();
+    /// store.read(b"greeting", None, 1, |item| reply.extend_from_slice(item.value));
+    /// assert_eq!(reply, b"hello");
+    /// ```
+    pub fn read<R>(
+        &self,
+        key: &[u8],
+        expiry: Option<Expiry>,
+        now: Seconds,
+        visit: impl FnOnce(ItemRef<'_>) -> R,
+    ) -> Option<R> {
+        let read = self.call(key, now, |shard, call| shard.read(expiry, visit, call))?;
+        Some(read.unwrap_or_else(|(item, visit)| visit(item.borrowed())))
     }
 
     /// Stores a value whatever is there: `set`. See [`Store::store`] for the other modes.
@@ -356,17 +382,17 @@ impl Store {
         self.each_shard(|shard| {
             sum.add(&Statistics {
                 bytes: shard.bytes() as u64,
-                curr_items: shard.slab.len() as u64,
+                curr_items: shard.items.len() as u64,
                 limit_maxbytes: shard.bytes_max() as u64,
-                hash_bytes: shard.table_bytes() as u64,
-                small_items: shard.small_items() as u64,
+                hash_bytes: shard.items.table.bytes() as u64,
+                small_items: shard.items.small().items as u64,
                 watched_keys: shard.watches.len() as u64,
                 watch_notifications: shard.watches.notifications,
                 ..shard.statistics
             });
         });
         sum.cmd_flush = self.flushes.load(Ordering::Relaxed);
-        let buckets = sum.hash_bytes / size_of::<u32>() as u64;
+        let buckets = sum.hash_bytes / Table::ITEM_BYTES as u64;
         sum.hash_power_level = u64::from(buckets.checked_ilog2().unwrap_or(0));
         sum
     }

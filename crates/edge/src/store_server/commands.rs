@@ -55,7 +55,8 @@ impl Executor<'_> {
                 noreply,
                 value,
             } => {
-                let options = store_options(verb, flags, self.expiry(exptime));
+                let mut options = store_options(verb, flags, self.expiry(exptime));
+                options.cas = options.cas.map(|cas| self.required(cas));
                 let outcome = self.service.store.store(key, value, &options, self.now);
                 self.answer(noreply, stored(outcome));
             }
@@ -134,14 +135,14 @@ impl Executor<'_> {
             };
             *work -= 1;
             self.metrics.store_hot.read(key);
-            let item = match retrieval.exptime {
-                None => store.get(key, self.now),
-                Some(exptime) => store.get_and_touch(key, self.expiry(exptime), self.now),
-            };
-            if let Some(item) = item {
-                let cas_unique = retrieval.with_cas.then_some(item.cas);
-                reply::value(self.out, key, item.flags, cas_unique, &item.value);
-            }
+            let hides_cas = !self.service.limits.cas_enabled;
+            let expiry = retrieval.exptime.map(|exptime| self.expiry(exptime));
+            store.read(key, expiry, self.now, |item| {
+                let cas_unique = retrieval
+                    .with_cas
+                    .then_some(if hides_cas { 0 } else { item.cas });
+                reply::value(self.out, key, item.flags, cas_unique, item.value);
+            });
         }
     }
 
@@ -150,6 +151,24 @@ impl Executor<'_> {
         self.service
             .store
             .discard(key.decode(&mut KeyScratch::new()), self.now);
+    }
+
+    /// The cas unique that is told of an item.
+    pub(super) fn told(&self, cas_unique: u64) -> u64 {
+        if self.service.limits.cas_enabled {
+            cas_unique
+        } else {
+            0
+        }
+    }
+
+    /// The cas unique that an item has to have; where items have none, one that none has.
+    pub(super) fn required(&self, cas_unique: u64) -> u64 {
+        if self.service.limits.cas_enabled {
+            cas_unique
+        } else {
+            u64::MAX
+        }
     }
 
     /// Reads an exptime of the wire.
@@ -173,7 +192,7 @@ impl Executor<'_> {
         if !self.service.limits.flush_enabled {
             return Err(ErrorLine::FlushDisabled);
         }
-        self.service.store.flush_all(delay, self.now);
+        self.service.flush_all(delay, self.now);
         Ok(Status::Ok)
     }
 

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::options::{DeleteOptions, StoreOptions};
+use crate::table::Table;
 
 /// A hash that collides often, in the low bits and entirely.
 fn hash(key: u16) -> u32 {
@@ -11,18 +12,20 @@ fn hash(key: u16) -> u32 {
 }
 
 fn check(shard: &Shard) -> Result<(), TestCaseError> {
-    let mut bytes = 0;
-    let mut items = 0;
-    for index in 0..shard.slab.slots() as u32 {
-        let entry = shard.slab.entry(index);
-        if entry.place != Place::Vacant {
-            bytes += allocation_bytes(entry.data.len());
-            items += 1;
-            prop_assert_eq!(shard.slab.find(entry.hash, entry.key()), Some(index));
-        }
+    let mut bytes = [0, 0];
+    let mut items = [0, 0];
+    for (at, is_main) in shard.items.eviction_order() {
+        let entry = shard.items.entry(at);
+        bytes[usize::from(is_main)] += shard.items.item_bytes(at) - Table::ITEM_BYTES;
+        items[usize::from(is_main)] += 1;
+        prop_assert_eq!(shard.items.find(entry.hash, entry.key()), Some(at));
     }
-    prop_assert_eq!(shard.queues.item_bytes(), bytes);
-    prop_assert_eq!(shard.slab.len(), items);
+    for (index, queue) in [
+        (0, &shard.items.records.small),
+        (1, &shard.items.records.main),
+    ] {
+        prop_assert_eq!((queue.bytes, queue.items), (bytes[index], items[index]));
+    }
     prop_assert!(shard.bytes() <= shard.bytes_max());
     Ok(())
 }

@@ -391,6 +391,6 @@ fn debug_describes_without_using() {
         (seen.cas, seen.unused_seconds, seen.fetched),
         (cas, 3, false)
     );
-    assert!(seen.bytes >= 58);
+    assert!(seen.bytes >= 34);
     assert_eq!(store.meta_debug(b"k", NOW + 3), Some(seen));
 }

@@ -1,0 +1,111 @@
+//! The values too large for a record, each in an allocation that readers share.
+
+use triomphe::Arc;
+
+use crate::item::allocation_bytes;
+use crate::record::NIL;
+
+/// The fewest slots that the table grows by.
+const GROWTH_MIN: usize = 8;
+
+#[derive(Debug)]
+enum Slot {
+    /// The key followed by the value.
+    Taken(Arc<[u8]>),
+    /// The next vacant slot.
+    Vacant(u32),
+}
+
+const _: () = assert!(size_of::<Slot>() == 16, "a slot is as large as its pointer");
+
+#[derive(Debug)]
+pub(crate) struct LargeValues {
+    slots: Vec<Slot>,
+    /// The first vacant slot.
+    vacant: u32,
+    taken: usize,
+    /// The bytes of the values.
+    bytes: usize,
+}
+
+impl Default for LargeValues {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            vacant: NIL,
+            taken: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl LargeValues {
+    /// The bytes of the values and their slots.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.slots.capacity() * size_of::<Slot>()
+    }
+
+    /// The bytes that the slots take more when a value is added.
+    pub(crate) fn growth_bytes(&self) -> usize {
+        let is_full = self.vacant == NIL && self.slots.len() == self.slots.capacity();
+        let slots = if is_full { self.growth() } else { 0 };
+        slots * size_of::<Slot>()
+    }
+
+    fn growth(&self) -> usize {
+        (self.slots.len() / 16).max(GROWTH_MIN)
+    }
+
+    pub(crate) fn insert(&mut self, data: Arc<[u8]>) -> u32 {
+        self.bytes += allocation_bytes(data.len());
+        self.taken += 1;
+        let slot = self.vacant;
+        if let Some(Slot::Vacant(next)) = self.slots.get(slot as usize) {
+            self.vacant = *next;
+            self.slots[slot as usize] = Slot::Taken(data);
+            return slot;
+        }
+        if self.slots.len() == self.slots.capacity() {
+            self.slots.reserve_exact(self.growth());
+        }
+        self.slots.push(Slot::Taken(data));
+        (self.slots.len() - 1) as u32
+    }
+
+    pub(crate) fn value(&self, slot: u32) -> Option<&Arc<[u8]>> {
+        match self.slots.get(slot as usize) {
+            Some(Slot::Taken(data)) => Some(data),
+            _ => None,
+        }
+    }
+
+    /// A value to be written in place, by whoever finds that nobody shares it.
+    pub(crate) fn value_mut(&mut self, slot: u32) -> Option<&mut Arc<[u8]>> {
+        match self.slots.get_mut(slot as usize) {
+            Some(Slot::Taken(data)) => Some(data),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn replace(&mut self, slot: u32, data: Arc<[u8]>) {
+        self.bytes += allocation_bytes(data.len());
+        if let Some(there) = self.value_mut(slot) {
+            let before = std::mem::replace(there, data);
+            self.bytes -= allocation_bytes(before.len());
+        }
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) {
+        let vacant = Slot::Vacant(self.vacant);
+        if let Some(there) = self.slots.get_mut(slot as usize)
+            && let Slot::Taken(data) = std::mem::replace(there, vacant)
+        {
+            self.bytes -= allocation_bytes(data.len());
+            self.taken -= 1;
+            self.vacant = slot;
+        }
+        if self.taken == 0 {
+            *self = Self::default();
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The hash table over the records, and the memory of what was dropped.
+//!
+//! Chained, through a word of every record: the memory is known to the byte, which the hard bound
+//! needs, and a removal leaves no tombstone behind. Grown and shrunk by one bucket at a time
+//! (linear hashing), so that no command pays for all items.
+//!
+//! Source: Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980.
+
+use crate::record::{NIL, word, word_at};
+use crate::segments::Segments;
+
+/// The buckets of one allocation; there are none, or at least so many.
+const PAGE_BUCKETS: usize = 256;
+
+const PAGE_BYTES: usize = PAGE_BUCKETS * size_of::<Bucket>() + 16;
+
+/// The pages that the list of pages grows by.
+const GROWTH: usize = 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    first: u32,
+    /// The hash of an item that was dropped; 0 is none.
+    dropped: u32,
+}
+
+const EMPTY: Bucket = Bucket {
+    first: NIL,
+    dropped: 0,
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pages: Vec<Box<[Bucket]>>,
+    buckets: usize,
+    /// The least power of two that is not below `buckets`, less one.
+    mask: usize,
+}
+
+impl Table {
+    /// What an item takes of the table.
+    pub(crate) const ITEM_BYTES: usize = size_of::<Bucket>();
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.len() * PAGE_BYTES + self.pages.capacity() * size_of::<Box<[Bucket]>>()
+    }
+
+    /// The bytes that the table takes more when it holds `items`.
+    pub(crate) fn growth_bytes(&self, items: usize) -> usize {
+        if items <= self.pages.len() * PAGE_BUCKETS {
+            return 0;
+        }
+        let is_full = self.pages.len() == self.pages.capacity();
+        let entries = if is_full { GROWTH } else { 0 };
+        PAGE_BYTES + entries * size_of::<Box<[Bucket]>>()
+    }
+
+    pub(crate) fn first(&self, hash: u32) -> u32 {
+        if self.buckets == 0 {
+            return NIL;
+        }
+        self.bucket(self.place(hash)).first
+    }
+
+    /// Puts a record into its bucket, of a table that then holds `items`.
+    pub(crate) fn link(&mut self, records: &mut Segments, at: u32, hash: u32, items: usize) {
+        if items > self.buckets {
+            self.split(records);
+        }
+        let place = self.place(hash);
+        let bucket = self.bucket_mut(place);
+        let chain = std::mem::replace(&mut bucket.first, at);
+        records.set_word(at, word::CHAIN, chain);
+    }
+
+    /// Takes a record out of its bucket, of a table that then holds `items`.
+    pub(crate) fn unlink(&mut self, records: &mut Segments, at: u32, items: usize) {
+        let next = word_at(records.record(at), word::CHAIN);
+        self.replace(records, at, next);
+        for _ in 0..2 {
+            if self.buckets > items + items / 8 + PAGE_BUCKETS {
+                self.merge(records);
+            }
+        }
+    }
+
+    /// Has whatever points to a record point elsewhere.
+    pub(crate) fn replace(&mut self, records: &mut Segments, at: u32, with: u32) {
+        let place = self.place(word_at(records.record(at), word::HASH));
+        let bucket = self.bucket_mut(place);
+        if bucket.first == at {
+            bucket.first = with;
+            return;
+        }
+        let mut before = bucket.first;
+        loop {
+            let next = word_at(records.record(before), word::CHAIN);
+            if next == at {
+                break;
+            }
+            before = next;
+        }
+        records.set_word(before, word::CHAIN, with);
+    }
+
+    /// Remembers that an item was dropped.
+    pub(crate) fn remember(&mut self, hash: u32) {
+        let place = self.place(hash);
+        self.bucket_mut(place).dropped = hash;
+    }
+
+    /// Whether an item of this hash was dropped lately.
+    pub(crate) fn remembers(&self, hash: u32) -> bool {
+        self.buckets > 0 && hash != 0 && self.bucket(self.place(hash)).dropped == hash
+    }
+
+    /// Forgets an item that [`Table::remembers`].
+    pub(crate) fn forget(&mut self, hash: u32) {
+        let place = self.place(hash);
+        self.bucket_mut(place).dropped = 0;
+    }
+
+    /// Adds a bucket, which takes over its part of another one.
+    fn split(&mut self, records: &mut Segments) {
+        if self.buckets == self.pages.len() * PAGE_BUCKETS {
+            if self.pages.len() == self.pages.capacity() {
+                self.pages.reserve_exact(GROWTH);
+            }
+            self.pages.push(Box::new([EMPTY; PAGE_BUCKETS]));
+        }
+        if self.buckets == 0 {
+            self.buckets = PAGE_BUCKETS;
+            self.mask = PAGE_BUCKETS - 1;
+            return;
+        }
+        let target = self.buckets;
+        self.buckets += 1;
+        self.mask = self.buckets.next_power_of_two() - 1;
+        let source = target & self.mask >> 1;
+        let Bucket { first, dropped } = std::mem::replace(self.bucket_mut(source), EMPTY);
+        if dropped != 0 {
+            let place = self.place(dropped);
+            self.bucket_mut(place).dropped = dropped;
+        }
+        let mut at = first;
+        while at != NIL {
+            let record = records.record(at);
+            let next = word_at(record, word::CHAIN);
+            let place = self.place(word_at(record, word::HASH));
+            let chain = std::mem::replace(&mut self.bucket_mut(place).first, at);
+            records.set_word(at, word::CHAIN, chain);
+            at = next;
+        }
+    }
+
+    /// Removes the last bucket, which leaves its part to another one.
+    fn merge(&mut self, records: &mut Segments) {
+        let source = self.buckets - 1;
+        let target = source & self.mask >> 1;
+        let from = std::mem::replace(self.bucket_mut(source), EMPTY);
+        self.buckets = source;
+        self.mask = self.buckets.next_power_of_two() - 1;
+        if self.buckets.is_multiple_of(PAGE_BUCKETS) {
+            self.pages.pop();
+        }
+        let into = self.bucket_mut(target);
+        if into.dropped == 0 {
+            into.dropped = from.dropped;
+        }
+        if into.first == NIL {
+            into.first = from.first;
+            return;
+        }
+        let mut last = into.first;
+        loop {
+            let next = word_at(records.record(last), word::CHAIN);
+            if next == NIL {
+                break;
+            }
+            last = next;
+        }
+        records.set_word(last, word::CHAIN, from.first);
+    }
+
+    fn place(&self, hash: u32) -> usize {
+        let place = hash as usize & self.mask;
+        if place < self.buckets {
+            place
+        } else {
+            place & self.mask >> 1
+        }
+    }
+
+    fn bucket(&self, place: usize) -> &Bucket {
+        &self.pages[place / PAGE_BUCKETS][place % PAGE_BUCKETS]
+    }
+
+    fn bucket_mut(&mut self, place: usize) -> &mut Bucket {
+        &mut self.pages[place / PAGE_BUCKETS][place % PAGE_BUCKETS]
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// The records that are linked; each must be in its own bucket.
+    pub(crate) fn count(&self, records: &Segments) -> usize {
+        let mut count = 0;
+        for place in 0..self.buckets {
+            let mut at = self.bucket(place).first;
+            while at != NIL {
+                assert_eq!(self.place(word_at(records.record(at), word::HASH)), place);
+                count += 1;
+                at = word_at(records.record(at), word::CHAIN);
+            }
+        }
+        count
+    }
+}
