@@ -1,9 +1,574 @@
 //! The poll API: `Manager` and what belongs to it.
 
+mod act;
+mod cache;
+mod connection;
+mod errors;
+mod events;
+mod files;
+mod frame;
+mod message;
+mod shared;
+mod signals;
+mod timer;
+mod trampoline;
+mod values;
+mod view;
+
+use connection::Connection;
+use dwell_engine::manager::{self as engine, EventKind, EventSet, ManagerError, Options, Scope};
+use message::{HttpMessage, WsMessage};
+use pyo3::exceptions::{PyNotImplementedError, PyOverflowError, PyRuntimeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
+use shared::{Shared, Slot, Unavailable, WAKEUP_ID, lock};
+use signals::{Handlers, SignalWakeup};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use timer::Timer;
+use trampoline::trampoline;
 
 /// Adds what is here to the native module.
-#[expect(clippy::unnecessary_wraps, reason = "as in every area")]
-pub(crate) fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add_class::<Manager>()?;
+    module.add_class::<Connection>()?;
+    module.add_class::<HttpMessage>()?;
+    module.add_class::<WsMessage>()?;
+    module.add_class::<Timer>()?;
+    for (class, names, hint) in LEFT_OUT {
+        let class = module.getattr(*class)?;
+        for name in *names {
+            class.setattr(*name, left_out(py, name, hint)?)?;
+        }
+    }
+    let keywords = PyDict::new(py);
+    let forked = PyCFunction::new_closure(py, None, None, |_, _| shared::forked())?;
+    keywords.set_item("after_in_child", forked)?;
+    py.import("os")?
+        .call_method("register_at_fork", (), Some(&keywords))?;
     Ok(())
+}
+
+/// Methods of the reference that are not here, and what there is instead.
+const LEFT_OUT: &[(&str, &[&str], &str)] = &[
+    ("Manager", &["mqtt_connect", "mqtt_listen"], MQTT),
+    ("Manager", &["sntp_connect"], SNTP),
+    (
+        "Connection",
+        &[
+            "mqtt_disconnect",
+            "mqtt_ping",
+            "mqtt_pong",
+            "mqtt_pub",
+            "mqtt_sub",
+            "mqtt_unsub",
+        ],
+        MQTT,
+    ),
+    ("Connection", &["sntp_request"], SNTP),
+    ("Connection", &["tls_init", "tls_free"], TLS),
+    ("Connection", &["resolve", "resolve_cancel"], RESOLVE),
+];
+
+const MQTT: &str = "MQTT is not part of dwell; paho-mqtt or aiomqtt speak it";
+const SNTP: &str = "SNTP is not part of dwell; ntplib speaks it";
+const TLS: &str = "dwell speaks no TLS; have a proxy such as nginx or Caddy end it in front";
+const RESOLVE: &str = "names are resolved by connect(); for others there is socket.getaddrinfo()";
+
+/// A function that says what there is instead of it.
+fn left_out<'py>(
+    py: Python<'py>,
+    name: &'static str,
+    hint: &'static str,
+) -> PyResult<Bound<'py, PyCFunction>> {
+    PyCFunction::new_closure(py, None, None, move |_, _| -> PyResult<()> {
+        Err(PyNotImplementedError::new_err(format!("{name}(): {hint}")))
+    })
+}
+
+/// Refuses what cannot be called.
+fn callable(handler: Option<Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
+    match handler {
+        Some(handler) if !handler.is_callable() => {
+            Err(errors::wrong_type("a callable or None", &handler))
+        }
+        handler => Ok(handler.map(Bound::unbind)),
+    }
+}
+
+/// An event loop that the caller polls.
+#[pyclass(frozen, weakref, module = "dwell", name = "Manager")]
+pub(crate) struct Manager {
+    shared: Arc<Shared>,
+    signals: Mutex<SignalWakeup>,
+}
+
+#[pymethods]
+impl Manager {
+    #[new]
+    #[pyo3(signature = (handler=None, enable_wakeup=false, error_handler=None, *, events=None))]
+    fn new(
+        py: Python<'_>,
+        handler: Option<Bound<'_, PyAny>>,
+        enable_wakeup: bool,
+        error_handler: Option<Bound<'_, PyAny>>,
+        events: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        // Wake-ups cost nothing until they are used.
+        let _ = enable_wakeup;
+        let mut options = Options::default();
+        if let Some(events) = events {
+            options.events = event_set(events)?;
+        }
+        let handler = callable(handler)?;
+        let error_handler = callable(error_handler)?;
+        let manager = engine::Manager::with_options(options, |_, _| {});
+        let manager = manager.map_err(|error| errors::of_manager(py, error))?;
+        Ok(Self {
+            shared: Shared::new(manager, handler, error_handler),
+            signals: Mutex::default(),
+        })
+    }
+
+    #[pyo3(signature = (url, handler=None, *, http=None))]
+    fn listen(
+        &self,
+        py: Python<'_>,
+        url: &str,
+        handler: Option<Bound<'_, PyAny>>,
+        http: Option<bool>,
+    ) -> PyResult<Py<Connection>> {
+        self.open(py, Opening::Listen, url, handler, http)
+    }
+
+    #[pyo3(signature = (url, handler=None, *, http=None))]
+    fn connect(
+        &self,
+        py: Python<'_>,
+        url: &str,
+        handler: Option<Bound<'_, PyAny>>,
+        http: Option<bool>,
+    ) -> PyResult<Py<Connection>> {
+        self.open(py, Opening::Connect, url, handler, http)
+    }
+
+    #[pyo3(signature = (url, handler=None))]
+    fn ws_connect(
+        &self,
+        py: Python<'_>,
+        url: &str,
+        handler: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Connection>> {
+        self.open(py, Opening::WebSocket, url, handler, None)
+    }
+
+    #[pyo3(signature = (timeout_ms=0))]
+    fn poll(&self, py: Python<'_>, timeout_ms: i64) -> PyResult<()> {
+        let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        let mut engine = self.shared.engine().map_err(|why| match why {
+            Unavailable::Here | Unavailable::Elsewhere => PyRuntimeError::new_err(
+                "poll() is not reentrant and must not be called concurrently. \
+                 It runs already, in this thread or another one.",
+            ),
+            why => errors::unavailable(why),
+        })?;
+        let manager = engine.manager().ok_or_else(errors::freed)?;
+        if timeout_ms != 0
+            && let Ok(mut signals) = self.signals.try_lock()
+        {
+            signals.ensure(py, manager);
+        }
+        let polled = manager.poll_around(timeout, &mut |wait| py.detach(&mut *wait));
+        drop(engine);
+        self.shared.cache.sweep(py);
+        self.conclude(py)?;
+        polled.map_err(|error| errors::of_manager(py, error))?;
+        py.check_signals()
+    }
+
+    #[pyo3(signature = (poll_ms=100))]
+    fn run(&self, py: Python<'_>, poll_ms: i64) -> PyResult<()> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopped);
+        let callback = PyCFunction::new_closure(py, None, None, move |_, _| {
+            stop.store(true, Ordering::Relaxed);
+        })?;
+        let handlers = Handlers::install(py, &callback)?;
+        let mut outcome = Ok(());
+        while outcome.is_ok() && !stopped.load(Ordering::Relaxed) && !self.is_closed() {
+            outcome = self.poll(py, poll_ms);
+        }
+        let restored = handlers.restore();
+        let closed = self.close(py);
+        outcome.and(restored).and(closed)
+    }
+
+    #[pyo3(signature = (connection_id=None, data=None))]
+    fn wakeup(
+        &self,
+        connection_id: Option<i64>,
+        data: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        if !self.shared.is_of_this_process() {
+            return Err(errors::unavailable(Unavailable::Forked));
+        }
+        let data = data.map_or(Ok(Vec::new()), values::binary_of)?;
+        let id = connection_id.map(u64::try_from).transpose();
+        let id = id.map_err(|_| PyOverflowError::new_err("connection id is negative"))?;
+        if self.is_closed() {
+            return Err(errors::freed());
+        }
+        let woken = match id {
+            Some(0) => return Ok(false),
+            None | Some(WAKEUP_ID) => self.shared.waker.wakeup(),
+            Some(id) => self.shared.waker.wakeup_with(id, data),
+        };
+        woken.map_err(errors::of_wakeup)?;
+        Ok(true)
+    }
+
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a property of every manager")]
+    fn wakeup_id(&self) -> u64 {
+        WAKEUP_ID
+    }
+
+    #[pyo3(signature = (milliseconds, callback, *, repeat=false, run_now=false))]
+    fn timer_add(
+        &self,
+        py: Python<'_>,
+        milliseconds: i64,
+        callback: Bound<'_, PyAny>,
+        repeat: bool,
+        run_now: bool,
+    ) -> PyResult<Timer> {
+        let delay = u64::try_from(milliseconds).map_err(|_| {
+            PyValueError::new_err(format!("milliseconds is negative: {milliseconds}"))
+        })?;
+        if !callback.is_callable() {
+            return Err(errors::wrong_type("a callable", &callback));
+        }
+        if self.is_closed() {
+            return Err(errors::freed());
+        }
+        let number = self.shared.add_timer(callback.unbind());
+        let start = |scope: &mut Scope<'_>| {
+            let weak = Arc::downgrade(&self.shared);
+            let ring = move |scope: &mut Scope<'_>| {
+                if let Some(shared) = weak.upgrade() {
+                    Python::attach(|py| shared.ring(py, scope, number, !repeat));
+                }
+            };
+            let delay = Duration::from_millis(delay);
+            match (run_now, repeat) {
+                (true, false) => scope.timer(Duration::ZERO, false, ring),
+                (true, true) => {
+                    scope.timer(Duration::ZERO, false, ring.clone());
+                    scope.timer(delay, true, ring)
+                }
+                (false, _) => scope.timer(delay, repeat, ring),
+            }
+        };
+        match self.with_scope(start) {
+            Ok(timer) => Ok(Timer::new(timer, &self.shared, number)),
+            Err(why) => {
+                let callback = lock(&self.shared.timers).remove(&number);
+                drop(callback);
+                let _ = py;
+                Err(errors::unavailable(why))
+            }
+        }
+    }
+
+    #[getter]
+    fn connections<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let ids = match self.with_scope(|scope| scope.connections()) {
+            Ok(ids) => ids,
+            Err(Unavailable::Freed) => Vec::new(),
+            Err(why) => return Err(errors::unavailable(why)),
+        };
+        let objects = ids.into_iter().map(|id| self.shared.object(py, id));
+        PyTuple::new(py, objects.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    fn fileno(&self) -> PyResult<i32> {
+        let mut engine = self.shared.engine().map_err(errors::unavailable)?;
+        let manager = engine.manager().ok_or_else(errors::freed)?;
+        manager.fileno().map_err(|_| errors::freed())
+    }
+
+    /// Seconds until `poll(0)` is due although the descriptor is not readable.
+    fn wait_max(&self) -> PyResult<Option<f64>> {
+        let mut engine = self.shared.engine().map_err(errors::unavailable)?;
+        let manager = engine.manager().ok_or_else(errors::freed)?;
+        let wait = manager.wait_max().map_err(|_| errors::freed())?;
+        Ok(wait.map(|wait| wait.as_secs_f64()))
+    }
+
+    /// Has every call between two polls end the next wait: for those who wait elsewhere.
+    fn _wake_after_calls(&self) {
+        self.shared.wakes_after_calls.store(true, Ordering::Relaxed);
+    }
+
+    #[getter(closed)]
+    fn is_closed(&self) -> bool {
+        self.shared.waker.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.shared.is_of_this_process() {
+            return Ok(());
+        }
+        if frame::is_within(&self.shared) {
+            self.shared.close_asked.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        match self.shared.take_engine() {
+            Ok(Some(engine)) => self.shut(py, engine),
+            Ok(None) => Ok(()),
+            Err(_) => Err(PyRuntimeError::new_err(
+                "Cannot close Manager while poll() is active in another thread; \
+                 have a handler close it, or stop polling first",
+            )),
+        }
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
+        self.close(py)?;
+        Ok(false)
+    }
+
+    fn __repr__(&self) -> String {
+        match self.with_scope(|scope| scope.connections().len()) {
+            Ok(connections) => format!("<Manager connections={connections}>"),
+            Err(Unavailable::Freed) => "<Manager closed>".to_owned(),
+            Err(_) => "<Manager polling>".to_owned(),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.shared.traverse(visit)
+    }
+
+    fn __clear__(&self) {
+        Python::attach(|py| self.abandon(py));
+    }
+}
+
+/// What `listen` and its kin begin.
+#[derive(Clone, Copy)]
+enum Opening {
+    Listen,
+    Connect,
+    WebSocket,
+}
+
+impl Manager {
+    fn open(
+        &self,
+        py: Python<'_>,
+        opening: Opening,
+        url: &str,
+        handler: Option<Bound<'_, PyAny>>,
+        http: Option<bool>,
+    ) -> PyResult<Py<Connection>> {
+        let own = callable(handler)?;
+        let is_own = own.is_some();
+        let slot = self.shared.slot(own);
+        let target = with_protocol(url, http);
+        let opened = self.open_with(opening, &target, Arc::clone(&slot));
+        let opened = opened.map_err(errors::unavailable)?;
+        self.conclude(py)?;
+        let id = opened.map_err(|error| match error {
+            ManagerError::Url { fault, .. } => errors::of_url(py, opening.verb(), url, &fault),
+            error => errors::of_manager(py, error),
+        })?;
+        if is_own {
+            lock(&self.shared.own_slots).insert(id, slot);
+        }
+        self.shared.object(py, id)
+    }
+
+    fn open_with(
+        &self,
+        opening: Opening,
+        url: &str,
+        slot: Arc<Slot>,
+    ) -> Result<Result<u64, ManagerError>, Unavailable> {
+        let handler = trampoline(Arc::downgrade(&self.shared), slot);
+        let mut handler = Some(handler);
+        let within = frame::with_scope(&self.shared, |scope| {
+            handler.take().map(|handler| match opening {
+                Opening::Listen => scope.listen_with(url, handler),
+                Opening::Connect => scope.connect_with(url, handler),
+                Opening::WebSocket => ws_connect(scope, url, handler),
+            })
+        });
+        if let Some(opened) = within.flatten() {
+            return Ok(opened);
+        }
+        let mut engine = self.shared.engine()?;
+        let manager = engine.manager().ok_or(Unavailable::Freed)?;
+        let handler = handler.ok_or(Unavailable::Here)?;
+        let opened = match opening {
+            Opening::Listen => manager.listen_with(url, handler),
+            Opening::Connect => manager.connect_with(url, handler),
+            Opening::WebSocket => manager
+                .scope()
+                .and_then(|mut scope| ws_connect(&mut scope, url, handler)),
+        };
+        drop(engine);
+        self.shared.called();
+        Ok(opened)
+    }
+
+    /// Calls `act` with the manager, from a handler or where nobody polls.
+    fn with_scope<R>(&self, act: impl FnOnce(&mut Scope<'_>) -> R) -> Result<R, Unavailable> {
+        let mut act = Some(act);
+        let mut once = |scope: &mut Scope<'_>| act.take().map(|act| act(scope));
+        if let Some(Some(result)) = frame::with_scope(&self.shared, &mut once) {
+            return Ok(result);
+        }
+        let mut engine = self.shared.engine()?;
+        let manager = engine.manager().ok_or(Unavailable::Freed)?;
+        let mut scope = manager.scope().map_err(|_| Unavailable::Freed)?;
+        let result = once(&mut scope);
+        drop(engine);
+        self.shared.called();
+        result.ok_or(Unavailable::Here)
+    }
+
+    /// Does and raises what handlers have left to be done and raised.
+    fn conclude(&self, py: Python<'_>) -> PyResult<()> {
+        if self.shared.close_asked.load(Ordering::Relaxed)
+            && !frame::is_within(&self.shared)
+            && let Ok(Some(engine)) = self.shared.take_engine()
+        {
+            self.shut(py, engine)?;
+        }
+        let raised = lock(&self.shared.raised).take();
+        raised.map_or(Ok(()), Err)
+    }
+
+    /// Closes the engine, with its handlers told.
+    fn shut(&self, py: Python<'_>, mut engine: engine::Manager) -> PyResult<()> {
+        // What is queued may take a while to go out; other threads run meanwhile.
+        py.detach(|| engine.close());
+        drop(engine);
+        self.abandon(py);
+        let raised = lock(&self.shared.raised).take();
+        raised.map_or(Ok(()), Err)
+    }
+
+    /// Drops everything.
+    fn abandon(&self, py: Python<'_>) {
+        if let Ok(mut signals) = self.signals.try_lock() {
+            signals.release(py);
+        }
+        self.shared.clear(py);
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        Python::attach(|py| self.abandon(py));
+    }
+}
+
+impl Opening {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Listen => "listen on",
+            Self::Connect | Self::WebSocket => "connect to",
+        }
+    }
+}
+
+impl Shared {
+    /// Calls the callback of a timer.
+    fn ring(&self, py: Python<'_>, scope: &mut Scope<'_>, number: u64, is_last: bool) {
+        let callback = {
+            let mut timers = lock(&self.timers);
+            if is_last {
+                timers.remove(&number)
+            } else {
+                timers.get(&number).map(|callback| callback.clone_ref(py))
+            }
+        };
+        let Some(callback) = callback else { return };
+        let called = frame::with_timer(self, scope, || callback.call0(py));
+        if let Err(error) = called {
+            self.report(py, error);
+        }
+    }
+}
+
+fn ws_connect(
+    scope: &mut Scope<'_>,
+    url: &str,
+    handler: impl FnMut(&mut engine::Conn<'_>, engine::Event<'_>) + Send + 'static,
+) -> Result<u64, ManagerError> {
+    let id = scope.ws_connect(url)?;
+    if let Some(mut conn) = scope.conn(id) {
+        conn.set_handler(handler);
+    }
+    Ok(id)
+}
+
+/// The URL with its protocol as `http` says, which a scheme otherwise tells.
+fn with_protocol(url: &str, http: Option<bool>) -> String {
+    let (wanted, others): (&str, &[&str]) = match http {
+        None => return url.to_owned(),
+        Some(true) => ("http", &["tcp"]),
+        Some(false) => ("tcp", &["http", "ws"]),
+    };
+    match url.split_once("://") {
+        Some((scheme, rest)) if others.contains(&scheme) => format!("{wanted}://{rest}"),
+        _ => url.to_owned(),
+    }
+}
+
+/// Every event that a handler can be called for.
+const EVENTS: &[EventKind] = &[
+    EventKind::Error,
+    EventKind::Open,
+    EventKind::Poll,
+    EventKind::Resolve,
+    EventKind::Connect,
+    EventKind::Accept,
+    EventKind::Read,
+    EventKind::Write,
+    EventKind::Close,
+    EventKind::HttpHeaders,
+    EventKind::HttpMessage,
+    EventKind::WebSocketOpen,
+    EventKind::WebSocketMessage,
+    EventKind::WebSocketControl,
+    EventKind::Wakeup,
+    EventKind::HttpBody,
+    EventKind::Drained,
+];
+
+/// The events of an iterable of numbers.
+fn event_set(events: &Bound<'_, PyAny>) -> PyResult<EventSet> {
+    // By its last event a connection is forgotten.
+    let mut set = EventSet::NONE.with(EventKind::Close);
+    for number in events.try_iter()? {
+        let number: i64 = number?.extract()?;
+        let mut known = EVENTS.iter();
+        let kind = known.find(|kind| **kind as i64 == number);
+        let kind = kind.ok_or_else(|| {
+            PyValueError::new_err(format!("events has a number that is none: {number}"))
+        })?;
+        set = set.with(*kind);
+    }
+    Ok(set)
 }

@@ -1,0 +1,571 @@
+//! `Connection`.
+
+use super::act::{Act, SseEvent, close_payload, opcode};
+use super::errors;
+use super::files;
+use super::frame;
+use super::message::HttpMessage;
+use super::shared::{Shared, lock};
+use super::values::{binary_of, bytes_of, fields_of};
+use super::view::{Snapshot, View};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use dwell_engine::manager::{Conn, ConnError};
+use dwell_engine::websocket::{OriginPolicy, UpgradeOptions};
+use pyo3::exceptions::PyValueError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A connection or listener of a manager.
+#[pyclass(frozen, weakref, module = "dwell", name = "Connection")]
+pub(crate) struct Connection {
+    /// 0 when it is closed.
+    id: AtomicU64,
+    shared: Arc<Shared>,
+    userdata: Mutex<Option<Py<PyAny>>>,
+}
+
+/// An address as `(host, port, is_ipv6)`.
+type Address = (String, u16, bool);
+
+impl Connection {
+    pub(super) fn new(shared: Arc<Shared>, id: u64) -> Self {
+        Self {
+            id: AtomicU64::new(id),
+            shared,
+            userdata: Mutex::default(),
+        }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// For another connection from now on; nobody has the object.
+    pub(super) fn set_id(&self, id: u64) {
+        self.id.store(id, Ordering::Relaxed);
+    }
+
+    /// Whether something would be lost with the object.
+    pub(super) fn keeps_something(&self) -> bool {
+        lock(&self.userdata).is_some()
+    }
+
+    /// The connection has ended.
+    pub(super) fn end(&self, _: Python<'_>) {
+        self.set_id(0);
+    }
+
+    fn act(&self, act: Act<'_>) -> PyResult<()> {
+        self.shared.act(self.id(), act)
+    }
+
+    /// Asks what is false of a connection that is gone.
+    fn is(&self, question: impl FnOnce(&mut Conn<'_>) -> bool) -> PyResult<bool> {
+        Ok(self.shared.ask(self.id(), question)?.unwrap_or(false))
+    }
+
+    fn length(&self) -> PyResult<usize> {
+        let queued = self.shared.ask(self.id(), |conn| conn.queued_bytes())?;
+        Ok(queued.unwrap_or(0))
+    }
+
+    fn input_length(&self) -> usize {
+        frame::with_input(&self.shared, self.id(), <[u8]>::len).unwrap_or(0)
+    }
+
+    /// Calls `act` with the request that the running handler was shown, and its connection.
+    fn on_request<R>(
+        &self,
+        message: &HttpMessage,
+        act: impl FnOnce(&mut Conn<'_>, &View<'_>) -> R,
+    ) -> PyResult<R> {
+        let shown = frame::with_view(message.loan.serial(), |view| {
+            let act = |conn: &mut Conn<'_>| act(conn, view);
+            self.shared.ask(self.id(), act)
+        });
+        match shown {
+            Some(done) => done?.ok_or_else(errors::closed),
+            None => Err(PyValueError::new_err(
+                "HttpMessage is no longer valid: its handler has returned",
+            )),
+        }
+    }
+}
+
+#[pymethods]
+impl Connection {
+    #[getter(id)]
+    fn number(&self) -> u64 {
+        self.id()
+    }
+
+    #[getter]
+    fn handler(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let own = lock(&self.shared.own_slots).get(&self.id()).cloned();
+        if let Some(slot) = own {
+            return slot.handler(py);
+        }
+        let is_own = |slot: &super::shared::Slot| {
+            (!std::ptr::eq(slot, &*self.shared.default)).then(|| slot.handler(py))
+        };
+        frame::with_slot(&self.shared, self.id(), is_own)
+            .flatten()
+            .flatten()
+    }
+
+    #[pyo3(signature = (handler))]
+    fn set_handler(&self, handler: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+        let own = super::callable(handler)?;
+        let is_own = own.is_some();
+        let slot = self.shared.slot(own);
+        let shared = Arc::downgrade(&self.shared);
+        self.act(Act::Handler(shared, Arc::clone(&slot)))?;
+        let before = {
+            let mut own_slots = lock(&self.shared.own_slots);
+            if is_own {
+                own_slots.insert(self.id(), slot)
+            } else {
+                own_slots.remove(&self.id())
+            }
+        };
+        drop(before);
+        Ok(())
+    }
+
+    #[getter]
+    fn userdata(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let value = lock(&self.userdata);
+        value.as_ref().map(|value| value.clone_ref(py))
+    }
+
+    #[setter]
+    fn set_userdata(&self, value: Option<Py<PyAny>>) {
+        let before = std::mem::replace(&mut *lock(&self.userdata), value);
+        drop(before);
+    }
+
+    #[getter]
+    fn local_addr(&self) -> PyResult<Option<Address>> {
+        let address = self.shared.ask(self.id(), |conn| conn.local_address())?;
+        Ok(address.flatten().map(address_of))
+    }
+
+    #[getter]
+    fn remote_addr(&self) -> PyResult<Option<Address>> {
+        let address = self.shared.ask(self.id(), |conn| conn.remote_address())?;
+        Ok(address.flatten().map(address_of))
+    }
+
+    #[getter]
+    fn is_listening(&self) -> PyResult<bool> {
+        self.is(|conn| conn.is_listening())
+    }
+
+    #[getter]
+    fn is_client(&self) -> PyResult<bool> {
+        self.is(|conn| conn.is_client())
+    }
+
+    #[getter]
+    fn is_websocket(&self) -> PyResult<bool> {
+        self.is(|conn| conn.is_websocket())
+    }
+
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a property of every connection")]
+    fn is_tls(&self) -> bool {
+        false
+    }
+
+    #[getter]
+    #[expect(clippy::unused_self, reason = "a property of every connection")]
+    fn is_udp(&self) -> bool {
+        false
+    }
+
+    #[getter]
+    fn is_readable(&self) -> bool {
+        self.input_length() > 0
+    }
+
+    #[getter]
+    fn is_writable(&self) -> PyResult<bool> {
+        self.is(|conn| !conn.is_listening() && !conn.is_closing() && !conn.is_full())
+    }
+
+    #[getter]
+    fn is_full(&self) -> PyResult<bool> {
+        self.is(|conn| conn.is_full())
+    }
+
+    #[getter]
+    fn is_closing(&self) -> PyResult<bool> {
+        let closing = self.shared.ask(self.id(), |conn| conn.is_closing())?;
+        Ok(closing.unwrap_or(true))
+    }
+
+    #[getter]
+    fn is_draining(&self) -> PyResult<bool> {
+        self.is(|conn| conn.is_draining())
+    }
+
+    #[getter]
+    fn recv_len(&self) -> usize {
+        self.input_length()
+    }
+
+    #[getter]
+    fn recv_size(&self) -> usize {
+        self.input_length()
+    }
+
+    #[getter]
+    fn send_len(&self) -> PyResult<usize> {
+        self.length()
+    }
+
+    #[getter]
+    fn send_size(&self) -> PyResult<usize> {
+        self.length()
+    }
+
+    #[pyo3(signature = (length=-1))]
+    fn recv_data<'py>(&self, py: Python<'py>, length: isize) -> Bound<'py, PyBytes> {
+        let read = |data: &[u8]| {
+            let wanted = usize::try_from(length).unwrap_or(data.len());
+            PyBytes::new(py, &data[..wanted.min(data.len())])
+        };
+        frame::with_input(&self.shared, self.id(), read).unwrap_or_else(|| PyBytes::new(py, b""))
+    }
+
+    #[pyo3(signature = (length=-1))]
+    #[expect(clippy::unused_self, reason = "part of the interface")]
+    fn send_data<'py>(&self, py: Python<'py>, length: isize) -> Bound<'py, PyBytes> {
+        // What is queued is the kernel's or the engine's; nobody gets it back.
+        let _ = length;
+        PyBytes::new(py, b"")
+    }
+
+    fn keep(&self, length: usize) -> PyResult<()> {
+        let kept = self.shared.ask(self.id(), |conn| conn.keep(length))?;
+        kept.ok_or_else(errors::closed)
+    }
+
+    fn send(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let data = bytes_of(data)?;
+        self.act(Act::Send(data))
+    }
+
+    #[pyo3(signature = (status_code, body=None, headers=None))]
+    fn reply(
+        &self,
+        status_code: i64,
+        body: Option<&Bound<'_, PyAny>>,
+        headers: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let body = body.map_or(Ok(Cow::Borrowed(&[][..])), bytes_of)?;
+        let status = status_of(status_code)?;
+        let fields = fields_of(headers)?;
+        let is_stream = fields.iter().any(|(name, value)| {
+            (name.eq_ignore_ascii_case("transfer-encoding")
+                && value.eq_ignore_ascii_case(b"chunked"))
+                || (body.is_empty()
+                    && name.eq_ignore_ascii_case("content-type")
+                    && value.starts_with(b"text/event-stream"))
+        });
+        self.act(if is_stream {
+            Act::Begin {
+                status,
+                fields,
+                length: None,
+                first: body,
+            }
+        } else {
+            Act::Reply {
+                status,
+                fields,
+                body,
+            }
+        })
+    }
+
+    #[pyo3(signature = (data, status_code=200, headers=None))]
+    fn reply_json(
+        &self,
+        data: &Bound<'_, PyAny>,
+        status_code: i64,
+        headers: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let status = status_of(status_code)?;
+        let mut fields = fields_of(headers)?;
+        let json = data.py().import("json")?.call_method1("dumps", (data,))?;
+        let body = bytes_of(&json)?;
+        fields.retain(|(name, _)| !name.eq_ignore_ascii_case("content-type"));
+        fields.push(("Content-Type".to_owned(), b"application/json".to_vec()));
+        self.act(Act::Reply {
+            status,
+            fields,
+            body,
+        })
+    }
+
+    #[pyo3(signature = (status_code=200, headers=None, length=None))]
+    fn http_begin(
+        &self,
+        status_code: i64,
+        headers: Option<&Bound<'_, PyAny>>,
+        length: Option<u64>,
+    ) -> PyResult<()> {
+        self.act(Act::Begin {
+            status: status_of(status_code)?,
+            fields: fields_of(headers)?,
+            length,
+            first: Cow::Borrowed(&[]),
+        })
+    }
+
+    fn http_chunk(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let data = bytes_of(data)?;
+        self.act(Act::Chunk(data))
+    }
+
+    #[pyo3(signature = (event_type, data, *, id=None, retry=None))]
+    fn http_sse(
+        &self,
+        event_type: &str,
+        data: &str,
+        id: Option<&str>,
+        retry: Option<u64>,
+    ) -> PyResult<()> {
+        self.act(Act::Sse(SseEvent {
+            kind: Cow::Borrowed(event_type),
+            data: Cow::Borrowed(data),
+            id: id.map(Cow::Borrowed),
+            retry,
+        }))
+    }
+
+    #[pyo3(signature = (method, target, headers=None, body=None))]
+    fn http_request(
+        &self,
+        method: &str,
+        target: &str,
+        headers: Option<&Bound<'_, PyAny>>,
+        body: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let body = body.map_or(Ok(Cow::Borrowed(&[][..])), bytes_of)?;
+        let fields = fields_of(headers)?;
+        self.act(Act::Request {
+            method: Cow::Borrowed(method),
+            target: Cow::Borrowed(target),
+            fields,
+            body,
+        })
+    }
+
+    fn http_basic_auth(&self, username: &str, password: &str) -> PyResult<()> {
+        let credentials = BASE64.encode(format!("{username}:{password}"));
+        let line = format!("Authorization: Basic {credentials}\r\n");
+        self.act(Act::Send(Cow::Owned(line.into_bytes())))
+    }
+
+    #[pyo3(signature = (message, root_dir, extra_headers="", mime_types="", page404=""))]
+    fn serve_dir(
+        &self,
+        message: &HttpMessage,
+        root_dir: std::path::PathBuf,
+        extra_headers: &str,
+        mime_types: &str,
+        page404: &str,
+    ) -> PyResult<()> {
+        let fields = files::extra_fields(extra_headers)?;
+        self.on_request(message, |conn, view| {
+            let answer = files::directory(view, &root_dir, mime_types, page404);
+            files::send(conn, answer, &fields)
+        })?
+        .map_err(errors::of_conn)
+    }
+
+    #[pyo3(signature = (message, path, extra_headers="", mime_types=""))]
+    fn serve_file(
+        &self,
+        message: &HttpMessage,
+        path: std::path::PathBuf,
+        extra_headers: &str,
+        mime_types: &str,
+    ) -> PyResult<()> {
+        let fields = files::extra_fields(extra_headers)?;
+        self.on_request(message, |conn, view| {
+            files::send(conn, files::file(view, &path, mime_types), &fields)
+        })?
+        .map_err(errors::of_conn)
+    }
+
+    #[pyo3(signature = (message, extra_headers=None, *, subprotocols=Vec::new(), check_origin=true))]
+    fn ws_upgrade(
+        &self,
+        message: &HttpMessage,
+        extra_headers: Option<&Bound<'_, PyAny>>,
+        subprotocols: Vec<String>,
+        check_origin: bool,
+    ) -> PyResult<()> {
+        let fields = fields_of(extra_headers)?;
+        let spoken: Vec<&str> = subprotocols.iter().map(String::as_str).collect();
+        let mut options = UpgradeOptions::default();
+        options.subprotocols = &spoken;
+        if !check_origin {
+            options.origin = OriginPolicy::Any;
+        }
+        let upgraded = self.on_request(message, |conn, view| {
+            let View::Http(message) = view else {
+                return Err(ConnError::Protocol);
+            };
+            let upgraded = super::act::with_fields(&fields, |fields| {
+                conn.ws_upgrade_with(message, &options, fields)
+            });
+            upgraded.map(|()| Snapshot::of(message))
+        })?;
+        match upgraded {
+            Ok(request) => {
+                lock(&self.shared.upgrading).insert(self.id(), request);
+                Ok(())
+            }
+            // It has its answer.
+            Err(ConnError::Upgrade(_)) => Ok(()),
+            Err(error) => Err(errors::of_conn(error)),
+        }
+    }
+
+    #[pyo3(signature = (data, op=1))]
+    fn ws_send(&self, data: &Bound<'_, PyAny>, op: u8) -> PyResult<()> {
+        let is_str = data.is_instance_of::<pyo3::types::PyString>();
+        let data = bytes_of(data)?;
+        match op {
+            opcode::TEXT if !is_str && std::str::from_utf8(&data).is_err() => {
+                return Err(PyValueError::new_err("text message is not valid UTF-8"));
+            }
+            opcode::CLOSE if !data.is_empty() && close_payload(&data).is_none() => {
+                return Err(PyValueError::new_err(
+                    "payload of a close frame is not a code that may be sent and UTF-8",
+                ));
+            }
+            opcode::PING | opcode::PONG if data.len() > 125 => {
+                return Err(PyValueError::new_err(format!(
+                    "payload of a control frame exceeds 125 bytes: {}",
+                    data.len()
+                )));
+            }
+            opcode::TEXT | opcode::BINARY | opcode::CLOSE | opcode::PING | opcode::PONG => {}
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "opcode is none of 1, 2, 8, 9, 10: {op}"
+                )));
+            }
+        }
+        self.act(Act::WebSocket { opcode: op, data })
+    }
+
+    #[pyo3(signature = (code=1000, reason=""))]
+    fn ws_close(&self, code: u16, reason: &str) -> PyResult<()> {
+        let mut payload = code.to_be_bytes().to_vec();
+        payload.extend_from_slice(reason.as_bytes());
+        if close_payload(&payload).is_none() {
+            return Err(PyValueError::new_err(format!(
+                "close code may not be sent: {code}"
+            )));
+        }
+        self.act(Act::WebSocket {
+            opcode: opcode::CLOSE,
+            data: Cow::Owned(payload),
+        })
+    }
+
+    fn stream_body(&self, length_max: u64) -> PyResult<()> {
+        let asked = self
+            .shared
+            .ask(self.id(), |conn| conn.stream_body(length_max))?;
+        asked.ok_or_else(errors::closed)
+    }
+
+    fn pause(&self) -> PyResult<()> {
+        self.act(Act::Pause)
+    }
+
+    fn resume(&self) -> PyResult<()> {
+        self.act(Act::Resume)
+    }
+
+    fn set_poll_events(&self, wanted: bool) -> PyResult<()> {
+        self.act(Act::PollEvents(wanted))
+    }
+
+    fn drain(&self) -> PyResult<()> {
+        self.act(Act::Drain)
+    }
+
+    fn close(&self) -> PyResult<()> {
+        if self.id() == 0 {
+            return Ok(());
+        }
+        self.act(Act::Close)
+    }
+
+    fn abort(&self) -> PyResult<()> {
+        if self.id() == 0 {
+            return Ok(());
+        }
+        self.act(Act::Abort)
+    }
+
+    fn error(&self, message: &str) -> PyResult<()> {
+        self.act(Act::Error(Cow::Borrowed(message)))
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        let id = self.id();
+        if id == 0 {
+            return Ok("<Connection closed>".to_owned());
+        }
+        let (readable, writable) = (self.is_readable(), self.is_writable()?);
+        Ok(format!(
+            "<Connection id={id} readable={} writable={}>",
+            python_bool(readable),
+            python_bool(writable),
+        ))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Ok(userdata) = self.userdata.try_lock() {
+            visit.call(&*userdata)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        self.set_userdata(None);
+    }
+}
+
+/// As Python writes it.
+fn python_bool(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
+}
+
+fn address_of(address: SocketAddr) -> Address {
+    (address.ip().to_string(), address.port(), address.is_ipv6())
+}
+
+fn status_of(status_code: i64) -> PyResult<u16> {
+    let status = u16::try_from(status_code).ok();
+    status
+        .filter(|status| matches!(status, 101 | 200..=599))
+        .ok_or_else(|| {
+            PyValueError::new_err(format!("status code is not from 200 to 599: {status_code}"))
+        })
+}

@@ -1,0 +1,115 @@
+//! Signals end a wait at once.
+//!
+//! A signal interrupts the wait of the thread that gets it, but one that comes just before the
+//! wait begins would be noticed only when that ends. So the interpreter is told to write to a
+//! socket of the loop when a signal comes, unless it writes to somebody else's already.
+
+use dwell_engine::manager as engine;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::thread::ThreadId;
+
+/// What a manager has done so that signals wake it.
+#[derive(Default)]
+pub(super) struct SignalWakeup {
+    /// The interpreter writes to it.
+    socket: Option<UnixStream>,
+    /// Threads are asked once whether they hear signals; this one was the last.
+    asked: Option<ThreadId>,
+}
+
+impl SignalWakeup {
+    /// Has signals wake `manager`, if this is the thread that hears them.
+    pub(super) fn ensure(&mut self, py: Python<'_>, manager: &mut engine::Manager) {
+        let thread = std::thread::current().id();
+        if self.asked == Some(thread) {
+            return;
+        }
+        self.asked = Some(thread);
+        if self.socket.is_some() {
+            return;
+        }
+        // Without it a signal still interrupts the wait, but for the moment before it.
+        if let Ok(socket) = manager.interrupter()
+            && let Ok(before) = set_wakeup_fd(py, socket.as_raw_fd())
+        {
+            if before == -1 {
+                self.socket = Some(socket);
+            } else {
+                // An asyncio loop's, for one, which hears of signals by it.
+                let _ = set_wakeup_fd(py, before);
+            }
+        }
+    }
+
+    /// Gives back what [`ensure`](Self::ensure) took.
+    pub(super) fn release(&mut self, py: Python<'_>) {
+        let Some(socket) = self.socket.take() else {
+            return;
+        };
+        match set_wakeup_fd(py, -1) {
+            Ok(current) if current == socket.as_raw_fd() => {}
+            Ok(-1) => {}
+            Ok(current) => drop(set_wakeup_fd(py, current)),
+            // Only the main thread may do it. The interpreter goes on writing to the socket, so
+            // its number must not become another one's.
+            Err(_) => std::mem::forget(socket),
+        }
+    }
+}
+
+/// Calls `signal.set_wakeup_fd`, which only the main thread may.
+fn set_wakeup_fd(py: Python<'_>, descriptor: i32) -> PyResult<i32> {
+    let keywords = PyDict::new(py);
+    keywords.set_item("warn_on_full_buffer", false)?;
+    py.import("signal")?
+        .call_method("set_wakeup_fd", (descriptor,), Some(&keywords))?
+        .extract()
+}
+
+/// The handlers of SIGINT and SIGTERM while [`run`](super::Manager) runs.
+pub(super) struct Handlers<'py> {
+    signal: Bound<'py, PyModule>,
+    before: Vec<(i32, Bound<'py, PyAny>)>,
+}
+
+/// As every Unix numbers them.
+const SIGINT: i32 = 2;
+const SIGTERM: i32 = 15;
+
+impl<'py> Handlers<'py> {
+    /// Has `callback` called for both, where this is the main thread.
+    pub(super) fn install(py: Python<'py>, callback: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let signal = py.import("signal")?;
+        let mut handlers = Self {
+            signal,
+            before: Vec::new(),
+        };
+        let threading = py.import("threading")?;
+        let main = threading.call_method0("main_thread")?;
+        if threading.call_method0("current_thread")?.is(&main) {
+            for number in [SIGINT, SIGTERM] {
+                let before = handlers.signal.call_method1("signal", (number, callback))?;
+                handlers.before.push((number, before));
+            }
+        }
+        Ok(handlers)
+    }
+
+    /// Has them as they were before.
+    pub(super) fn restore(self) -> PyResult<()> {
+        for (number, before) in self.before {
+            // One that was not installed from Python cannot be given back.
+            if !before.is_none() {
+                let arguments = PyTuple::new(
+                    before.py(),
+                    [number.into_pyobject(before.py())?.into_any(), before],
+                )?;
+                self.signal.call_method1("signal", arguments)?;
+            }
+        }
+        Ok(())
+    }
+}
