@@ -1,9 +1,18 @@
-//! Applications that speak ASGI.
+//! Applications that speak ASGI: the engine's loop within the loop of asyncio, on one thread.
+//!
+//! Source: ASGI 3, its HTTP and WebSocket message format 2.5.
+
+mod awaitable;
+mod driver;
+mod http;
+mod scope;
+mod server;
+mod shared;
+mod web_socket;
 
 use pyo3::prelude::*;
 
 /// Adds what is here to the native module.
-#[expect(clippy::unnecessary_wraps, reason = "as in every area")]
-pub(crate) fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<server::AsgiServer>()
 }

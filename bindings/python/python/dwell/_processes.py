@@ -29,16 +29,25 @@ class Stop:
         self.asked = threading.Event()
         self.at_once = False
         self.status = 0
+        self._listeners: list[Callable[[], object]] = []
 
     def ask(self, *_: object) -> None:
         """Asks for the end; may be used as a signal handler."""
         self.at_once = self.asked.is_set()
         self.asked.set()
+        for listener in self._listeners:
+            listener()
+
+    def tell(self, listener: Callable[[], object]) -> None:
+        """Calls ``listener`` whenever the end is asked for, from whatever thread."""
+        self._listeners.append(listener)
+        if self.asked.is_set():
+            listener()
 
     def reload(self) -> None:
         """Asks for the end so that the process is started anew."""
         self.status = RELOAD
-        self.asked.set()
+        self.ask()
 
     def on_signals(self) -> Callable[[], None]:
         """Ends by SIGINT and SIGTERM from now on; the result undoes it.

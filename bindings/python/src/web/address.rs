@@ -1,6 +1,5 @@
 //! Who a request comes from: the peer, or the client that a trusted proxy names.
 
-use super::head::Head;
 use dwell_evloop::Token;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -83,7 +82,11 @@ impl Trusted {
     /// Whom the request is from: the nearest client that is not a trusted proxy.
     ///
     /// Shape: the peers of a unix socket have no address; they are trusted where anybody is.
-    pub(crate) fn origin(&self, peer: Option<SocketAddr>, head: &Head) -> Origin {
+    pub(crate) fn origin<'h>(
+        &self,
+        peer: Option<SocketAddr>,
+        fields: impl Iterator<Item = (&'h str, &'h [u8])>,
+    ) -> Origin {
         let mut origin = Origin {
             client: peer.map(|peer| (peer.ip(), peer.port())),
             is_https: false,
@@ -92,10 +95,10 @@ impl Trusted {
             return origin;
         }
         let mut forwarded: Vec<&[u8]> = Vec::new();
-        for (name, value) in head.fields() {
-            if name.eq_ignore_ascii_case(b"x-forwarded-for") {
+        for (name, value) in fields {
+            if name.eq_ignore_ascii_case("x-forwarded-for") {
                 forwarded.extend(value.split(|byte| *byte == b','));
-            } else if name.eq_ignore_ascii_case(b"x-forwarded-proto") {
+            } else if name.eq_ignore_ascii_case("x-forwarded-proto") {
                 let last = value.rsplit(|byte| *byte == b',').next().unwrap_or(value);
                 origin.is_https = last.trim_ascii().eq_ignore_ascii_case(b"https");
             }

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use dwell_engine::{Body, Reply, Response};
 use dwell_evloop::FileSlice;
 use dwell_proto::http1::{is_hop_by_hop, is_token, list_tokens};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
 /// Bodies up to this size are copied out of Python's objects; larger ones are kept by reference.
 const COPY_BYTES_MAX: usize = 16 * 1024;
@@ -74,7 +75,8 @@ impl AnswerHead {
         }
         self.names.push_str(name);
         self.values.extend_from_slice(value);
-        self.ends.push((end(self.names.len()), end(self.values.len())));
+        self.ends
+            .push((end(self.names.len()), end(self.values.len())));
         Ok(())
     }
 
@@ -83,7 +85,8 @@ impl AnswerHead {
         matches!(self.status, 100..=199 | 204 | 304)
     }
 
-    fn fields(&self) -> Vec<(&str, &[u8])> {
+    /// The fields that are the app's own.
+    pub(crate) fn fields(&self) -> Vec<(&str, &[u8])> {
         let mut start = (0, 0);
         let part = |end: &(u32, u32)| {
             let end = (end.0 as usize, end.1 as usize);
@@ -133,6 +136,34 @@ impl AnswerHead {
             },
         }
     }
+}
+
+impl AnswerBody {
+    /// Its size in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(slice) => slice.length,
+            Self::Absent(_) => 0,
+        }
+    }
+}
+
+/// Adds a field that is a pair of bytes.
+///
+/// # Errors
+/// As [`AnswerHead::add`]; `TypeError` for anything but a pair of bytes.
+pub(crate) fn add_field(head: &mut AnswerHead, field: &Bound<'_, PyAny>) -> PyResult<()> {
+    let wrong = || PyTypeError::new_err(format!("a header is a pair of bytes: {field:?}"));
+    if let Ok(pair) = field.cast::<PyTuple>()
+        && pair.len() == 2
+        && let (name, value) = (pair.get_item(0)?, pair.get_item(1)?)
+        && let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>())
+    {
+        return head.add(name.as_bytes(), value.as_bytes());
+    }
+    let pair: [PyBackedBytes; 2] = field.extract().map_err(|_| wrong())?;
+    head.add(&pair[0], &pair[1])
 }
 
 /// The bytes of a `bytes` object, for a thread that does not hold the interpreter.

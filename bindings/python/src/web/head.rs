@@ -131,5 +131,7 @@ pub(crate) fn percent_decoded(path: &[u8]) -> std::borrow::Cow<'_, [u8]> {
 }
 
 fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    char::from(digit)
+        .to_digit(16)
+        .and_then(|value| u8::try_from(value).ok())
 }

@@ -126,10 +126,16 @@ fn at_least_one<'py, T>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T>
 where
     T: FromPyObjectOwned<'py> + PartialOrd + From<u8>,
 {
-    if value.extract::<i64>().is_err_and(|error| error.is_instance_of::<PyTypeError>(value.py())) {
+    if value
+        .extract::<i64>()
+        .is_err_and(|error| error.is_instance_of::<PyTypeError>(value.py()))
+    {
         return Err(wrong_type(name, "an integer", value));
     }
-    let number = value.extract::<T>().ok().filter(|number| *number >= T::from(1));
+    let number = value
+        .extract::<T>()
+        .ok()
+        .filter(|number| *number >= T::from(1));
     number.ok_or_else(|| PyValueError::new_err(format!("{name} is out of range: {value}")))
 }
 

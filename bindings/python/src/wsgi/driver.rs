@@ -4,7 +4,7 @@ use super::channel::Channel;
 use super::meeting::{Job, JobBody, Meeting, Order};
 use crate::web::access_log::AccessLog;
 use crate::web::address::Peers;
-use crate::web::answer::{AnswerBody, AnswerHead};
+use crate::web::answer::AnswerHead;
 use crate::web::head::Head;
 use crate::web::options::Options;
 use bytes::Bytes;
@@ -126,7 +126,7 @@ impl WsgiLoop {
             Order::Answer(exchange, answer) => {
                 let (head, body) = *answer;
                 app.log.status(exchange, head.status);
-                app.log.bytes(exchange, length(&body));
+                app.log.bytes(exchange, body.length());
                 let reached =
                     http.with_reply(context, exchange, |reply| head.send_whole(reply, &body));
                 app.leave(exchange);
@@ -209,21 +209,19 @@ impl WsgiApp {
         channel: Arc<Channel>,
     ) {
         self.log.status(exchange, head.status);
-        let entry = Entry {
-            channel,
-            pending: VecDeque::new(),
-            is_finished: false,
-        };
         let sent = http.with_reply(context, exchange, |reply| {
             head.send(reply, Body::Stream(head.content_length));
         });
         if sent.is_none() {
-            entry.channel.leave();
+            channel.leave();
+            self.leave(exchange);
             self.log.end(exchange, context.wall(), false);
             return;
         }
         http.hold(context, exchange, STREAMS, None);
-        self.entries.insert(exchange, entry);
+        self.entries
+            .entry(exchange)
+            .or_insert_with(|| Entry::new(channel));
     }
 
     /// Gives the engine what it takes of a streaming answer.
@@ -250,6 +248,14 @@ impl WsgiApp {
 }
 
 impl Entry {
+    fn new(channel: Arc<Channel>) -> Self {
+        Self {
+            channel,
+            pending: VecDeque::new(),
+            is_finished: false,
+        }
+    }
+
     /// Writes what there is room for; true when the answer is complete.
     fn pump(&mut self, reply: &mut Reply<'_>, mut count: impl FnMut(u64)) -> bool {
         while let Some(piece) = self.pending.front() {
@@ -301,19 +307,18 @@ impl App for WsgiApp {
         let connection = request.exchange.connection();
         let peer = self.peers.of(connection, || reply.peer_address());
         let head = Head::of(request);
-        let origin = self.options.trusted.origin(peer, &head);
+        let origin = self
+            .options
+            .trusted
+            .origin(peer, request.head.fields.iter());
         let exchange = request.exchange;
         let now = context.now();
         self.log
             .begin(exchange, now, head.method(), head.target(), &origin);
         let (body, tag) = if request.body_follows {
             let channel = Arc::new(Channel::default());
-            let entry = Entry {
-                channel: Arc::clone(&channel),
-                pending: VecDeque::new(),
-                is_finished: false,
-            };
-            self.entries.insert(exchange, entry);
+            self.entries
+                .insert(exchange, Entry::new(Arc::clone(&channel)));
             (JobBody::Streamed(channel), STREAMS)
         } else {
             (JobBody::Whole(request.body.to_vec()), 0)
@@ -374,13 +379,7 @@ impl App for WsgiApp {
         Outcome::Answered
     }
 
-    fn expired(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        tag: u64,
-        _: &mut Reply<'_>,
-    ) -> Outcome {
+    fn expired(&mut self, _: &mut Context, _: ExchangeId, tag: u64, _: &mut Reply<'_>) -> Outcome {
         Outcome::Held { tag, timeout: None }
     }
 
@@ -393,13 +392,5 @@ impl App for WsgiApp {
     fn abandoned(&mut self, context: &mut Context, exchange: ExchangeId, _: u64) {
         self.leave(exchange);
         self.log.end(exchange, context.wall(), false);
-    }
-}
-
-fn length(body: &AnswerBody) -> u64 {
-    match body {
-        AnswerBody::Bytes(bytes) => bytes.len() as u64,
-        AnswerBody::File(slice) => slice.length,
-        AnswerBody::Absent(_) => 0,
     }
 }

@@ -74,7 +74,10 @@ impl Environ {
 
     fn fields(&mut self, py: Python<'_>, environ: &Bound<'_, PyDict>, job: &Job) -> PyResult<()> {
         for (name, value) in job.head.fields() {
-            let known = self.keys.get(name).map(|key| key.as_ref().map(|key| key.bind(py)));
+            let known = self
+                .keys
+                .get(name)
+                .map(|key| key.as_ref().map(|key| key.bind(py)));
             let fresh;
             let key = match known {
                 Some(Some(key)) => key,
@@ -134,8 +137,8 @@ fn key_of(name: &[u8]) -> Option<String> {
         return None;
     }
     let mut key = String::with_capacity(name.len() + 5);
-    let is_bare = name.eq_ignore_ascii_case(b"content-type")
-        || name.eq_ignore_ascii_case(b"content-length");
+    let is_bare =
+        name.eq_ignore_ascii_case(b"content-type") || name.eq_ignore_ascii_case(b"content-length");
     if !is_bare {
         key.push_str("HTTP_");
     }

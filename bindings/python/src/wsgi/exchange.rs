@@ -1,7 +1,7 @@
 //! `start_response` and `write`: how an app answers.
 
 use super::channel::Channel;
-use super::meeting::{Meeting, Order};
+use super::meeting::{Job, JobBody, Meeting, Order};
 use crate::web::answer::{AnswerBody, AnswerHead, shared_bytes};
 use bytes::Bytes;
 use dwell_engine::ExchangeId;
@@ -19,6 +19,8 @@ pub(super) struct StartResponse {
     meeting: Arc<Meeting>,
     exchange: ExchangeId,
     is_head: bool,
+    /// Of the request's body, where that is streamed.
+    input: Option<Arc<Channel>>,
     state: Mutex<State>,
 }
 
@@ -93,11 +95,15 @@ impl Write {
 }
 
 impl StartResponse {
-    pub(super) fn new(meeting: Arc<Meeting>, exchange: ExchangeId, is_head: bool) -> Self {
+    pub(super) fn new(meeting: Arc<Meeting>, job: &Job) -> Self {
         Self {
             meeting,
-            exchange,
-            is_head,
+            exchange: job.exchange,
+            is_head: job.head.method() == b"HEAD",
+            input: match &job.body {
+                JobBody::Whole(_) => None,
+                JobBody::Streamed(channel) => Some(Arc::clone(channel)),
+            },
             state: Mutex::default(),
         }
     }
@@ -175,7 +181,7 @@ impl StartResponse {
             return Ok(Arc::clone(channel));
         }
         let head = state.head.take().ok_or_else(not_started)?;
-        let channel = Arc::new(Channel::default());
+        let channel = self.input.clone().unwrap_or_default();
         state.channel = Some(Arc::clone(&channel));
         drop(state);
         self.meeting
@@ -238,10 +244,7 @@ fn not_started() -> PyErr {
 }
 
 /// Reads a status such as `404 Not Found` and the list of fields.
-fn parse_head(
-    status: &Bound<'_, PyString>,
-    headers: &Bound<'_, PyAny>,
-) -> PyResult<AnswerHead> {
+fn parse_head(status: &Bound<'_, PyString>, headers: &Bound<'_, PyAny>) -> PyResult<AnswerHead> {
     let text = status.to_cow()?;
     let (code, reason) = text.split_once(' ').unwrap_or((&text, ""));
     let wrong = || PyValueError::new_err(format!("no status and reason: {text:?}"));

@@ -52,11 +52,19 @@ impl FileWrapper {
     #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
     pub(super) fn slice(&self, py: Python<'_>) -> Option<FileSlice> {
         let file = self.file.bind(py);
-        let descriptor: RawFd = file.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
+        let descriptor: RawFd = file
+            .call_method0(intern!(py, "fileno"))
+            .ok()?
+            .extract()
+            .ok()?;
         if descriptor < 0 {
             return None;
         }
-        let offset: u64 = file.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
+        let offset: u64 = file
+            .call_method0(intern!(py, "tell"))
+            .ok()?
+            .extract()
+            .ok()?;
         // SAFETY: the Python file that gave the descriptor is alive, and open as it told its
         // position; it is used for the length of this call only, to make a descriptor of our own.
         let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };

@@ -42,8 +42,7 @@ impl Worker {
     }
 
     fn serve(&mut self, py: Python<'_>, mut job: Job) {
-        let is_head = job.head.method() == b"HEAD";
-        let answer = StartResponse::new(Arc::clone(&self.meeting), job.exchange, is_head);
+        let answer = StartResponse::new(Arc::clone(&self.meeting), &job);
         let Ok(answer) = Bound::new(py, answer) else {
             return;
         };

@@ -1,0 +1,412 @@
+"""Serves ASGI applications (ASGI 3): FastAPI, Starlette, and any other.
+
+The loop that accepts, reads and writes is written in Rust and lives within asyncio's: its
+descriptor is watched like a socket, so there is one thread and nothing is handed between threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from types import TracebackType
+from typing import Any
+
+from dwell import _native
+from dwell._processes import Stop, Supervisor
+from dwell._sockets import Address, Listening
+
+__all__ = ["Server", "serve"]
+
+logger = logging.getLogger("dwell")
+
+GRACEFUL_TIMEOUT = 30.0
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class LifespanError(RuntimeError):
+    """The application has refused to start."""
+
+
+class Server:
+    """An ASGI server on the running loop of asyncio.
+
+    Example:
+        >>> import asyncio
+        >>> async def app(scope, receive, send):
+        ...     await send({"type": "http.response.start", "status": 200})
+        ...     await send({"type": "http.response.body", "body": b"hello"})
+        >>> async def main():
+        ...     async with Server(app, "http://127.0.0.1:0") as server:
+        ...         host, port = server.addresses[0]
+        ...         reader, writer = await asyncio.open_connection(host, port)
+        ...         writer.write(b"GET / HTTP/1.0\\r\\n\\r\\n")
+        ...         answer = await reader.read()
+        ...         writer.close()
+        ...         return answer.split(b"\\r\\n\\r\\n")[1]
+        >>> asyncio.run(main())
+        b'hello'
+
+    Args:
+        app: The application.
+        url: Where to listen: ``http://host:port``, ``unix:/path``, or several of them. Port 0 takes
+            a free one.
+        lifespan: Whether the application is told of the start and the end: ``"auto"`` if it wants
+            to be, ``"on"``, or ``"off"``.
+        **options: Limits and timeouts; see the documentation.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        url: str | Iterable[str] = "http://127.0.0.1:8000",
+        *,
+        lifespan: str = "auto",
+        **options: Any,
+    ) -> None:
+        self._app = app
+        self._urls = [url] if isinstance(url, str) else list(url)
+        self._lifespan = lifespan
+        self._options = options
+        self._listening: Listening | None = None
+        self._running: _Running | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens; the first address, if there are several."""
+        return str(self._open().addresses[0])
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of each address; the path and 0 of unix sockets."""
+        return [(address.path or address.host, address.port) for address in self._open().addresses]
+
+    def _open(self) -> Listening:
+        if self._listening is None:
+            raise RuntimeError("the server is not started")
+        return self._listening
+
+    async def start(self) -> None:
+        """Starts the application, and then listens.
+
+        Raises:
+            RuntimeError: When it cannot listen, or the application refuses to start.
+            TypeError, ValueError: For an option that is unknown or out of range.
+        """
+        self._listening = Listening([Address.parse(url) for url in self._urls], 1)
+        running = _Running(self._app, self._lifespan, self._options)
+        try:
+            await running.start(self._listening, 0)
+        except BaseException:
+            self._listening.close()
+            raise
+        self._running = running
+
+    async def stop(self, timeout: float = GRACEFUL_TIMEOUT) -> bool:
+        """Stops accepting, lets requests under way finish, and ends the application.
+
+        Returns:
+            Whether everything had its end within ``timeout`` seconds; what is left is cut off.
+        """
+        running, self._running = self._running, None
+        if self._listening is not None:
+            self._listening.close()
+        return running is None or await running.end(timeout)
+
+    async def __aenter__(self) -> Server:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+
+def serve(
+    app: Application,
+    url: str | Iterable[str] = "http://127.0.0.1:8000",
+    *,
+    workers: int | None = None,
+    graceful_timeout: float = GRACEFUL_TIMEOUT,
+    lifespan: str = "auto",
+    **options: Any,
+) -> None:
+    """Serves an application until SIGINT or SIGTERM, on uvloop if that is installed.
+
+    Args:
+        app: The application.
+        url: Where to listen: ``http://host:port``, ``unix:/path``, or several of them.
+        workers: How many processes serve, each with a loop, and a socket of its own on the same
+            port; they are started anew when they die, and one by one on SIGHUP. Without it, this
+            process serves.
+        graceful_timeout: Seconds that requests under way have to finish when the server stops.
+        lifespan: Whether the application is told of the start and the end: ``"auto"`` if it wants
+            to be, ``"on"``, or ``"off"``.
+        **options: Limits and timeouts; see the documentation.
+
+    Raises:
+        RuntimeError: When it cannot listen, or the application refuses to start.
+        TypeError, ValueError: For an option that is unknown or out of range.
+    """
+    urls = [url] if isinstance(url, str) else list(url)
+    addresses = [Address.parse(url) for url in urls]
+    run(lambda: app, addresses, workers, graceful_timeout, lifespan, options)
+
+
+def run(
+    load: Callable[[], Application],
+    addresses: list[Address],
+    workers: int | None = None,
+    graceful_timeout: float = GRACEFUL_TIMEOUT,
+    lifespan: str = "auto",
+    options: dict[str, Any] | None = None,
+    started: Callable[[Listening], None] = lambda _: None,
+    watch: Callable[[Stop], None] | None = None,
+) -> int:
+    """Serves the application that ``load`` gives in each process; returns the exit status."""
+    listening = Listening(addresses, workers or 1)
+
+    async def main(app: Application, place: int, ready: Callable[[], None], stop: Stop) -> None:
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        stop.tell(lambda: loop.call_soon_threadsafe(asked.set))
+        running = _Running(app, lifespan, options or {})
+        await running.start(listening, place)
+        if watch is not None:
+            watch(stop)
+        ready()
+        await asked.wait()
+        asked.clear()
+        end = asyncio.ensure_future(running.end(graceful_timeout))
+        again = asyncio.ensure_future(asked.wait())
+        await asyncio.wait({end, again}, return_when=asyncio.FIRST_COMPLETED)
+        if not end.done():
+            running.cut()
+        await end
+        again.cancel()
+
+    def work(place: int, ready: Callable[[], None], stop: Stop) -> None:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(main(load(), place, ready, stop))
+
+    try:
+        if workers is not None:
+            started(listening)
+            return Supervisor(work, workers, graceful_timeout).run()
+        stop = Stop()
+        restore = stop.on_signals()
+        try:
+            work(0, lambda: started(listening), stop)
+        finally:
+            restore()
+        return stop.status
+    finally:
+        listening.close()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """How a loop is made: uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+class _Running:
+    """A server on the running loop."""
+
+    def __init__(self, app: Application, lifespan: str, options: dict[str, Any]) -> None:
+        if not callable(app):
+            raise TypeError(f"not an ASGI application: {app!r}")
+        self._app = app
+        self._lifespan = _Lifespan(app, lifespan)
+        self._options = options
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cut = asyncio.Event()
+
+    async def start(self, listening: Listening, place: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        state = await self._lifespan.start()
+        scopes = _scopes(listening.addresses[0], self._options.get("root_path", ""))
+        self._server = _native.AsgiServer(
+            self._loop, self._begin(), listening.group(place), scopes, state, **self._options
+        )
+        self._loop.add_reader(self._server.fileno(), self._server.turn)
+        self._server.turn()
+
+    def _begin(self) -> Callable[[Scope, Any], None]:
+        """What the server calls with the scope of a request and its exchange."""
+        loop, app, tasks = self._loop, self._app, self._tasks
+        if sys.version_info >= (3, 12):
+
+            def begin(scope: Scope, exchange: Any) -> None:
+                work = _run(app, scope, exchange)
+                # Most requests are answered before they wait for anything.
+                task = asyncio.Task(work, loop=loop, eager_start=True)
+                if not task.done():
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+
+        else:
+
+            def begin(scope: Scope, exchange: Any) -> None:
+                task = loop.create_task(_run(app, scope, exchange))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+
+        return begin
+
+    def cut(self) -> None:
+        """Ends a graceful end that takes too long."""
+        self._cut.set()
+
+    async def end(self, timeout: float) -> bool:
+        """Ends in order within ``timeout``, or when it is cut short; whether it was in order."""
+        drained = self._loop.create_future()
+        cut = asyncio.ensure_future(self._cut.wait())
+        self._server.drain(drained)
+        waits: set[asyncio.Future[Any]] = {drained, cut}
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        in_order = drained.done()
+        cut.cancel()
+        self._loop.remove_reader(self._server.fileno())
+        self._server.close()
+        if self._tasks and not self._cut.is_set():
+            # Their clients are gone; they have a moment to notice.
+            await asyncio.wait(set(self._tasks), timeout=1.0)
+        for task in set(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._lifespan.end()
+        return in_order
+
+
+async def _run(app: Application, scope: Scope, exchange: Any) -> None:
+    """Calls the application for one request, and answers for it where it fails to."""
+    try:
+        await app(scope, exchange.receive, exchange.send)
+    except BaseException as error:
+        is_gone = _end(exchange, scope, True)
+        if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, SystemExit)):
+            raise
+        if not (is_gone and isinstance(error, OSError)):
+            what = exchange.describe()
+            logger.error("the application failed on %s", what, exc_info=error)
+    else:
+        if not _end(exchange, scope, False):
+            logger.error("the application has not answered %s", exchange.describe())
+
+
+def _end(exchange: Any, scope: Scope, failed: bool) -> bool:
+    """Ends an exchange; whether nothing is to be said about that."""
+    try:
+        if scope["type"] == "http":
+            return bool(exchange.end())
+        return bool(exchange.end(failed)) or not failed
+    except OSError:
+        return True
+
+
+class _Lifespan:
+    """The application's own start and end."""
+
+    def __init__(self, app: Application, mode: str) -> None:
+        if mode not in ("auto", "on", "off"):
+            raise ValueError(f"lifespan is 'auto', 'on' or 'off': {mode!r}")
+        self._app = app
+        self._mode = mode
+        self._task: asyncio.Task[None] | None = None
+        self._events: asyncio.Queue[Message] = asyncio.Queue()
+        self._answers: asyncio.Queue[Message] = asyncio.Queue()
+
+    async def start(self) -> dict[str, Any] | None:
+        """Starts the application; returns the state that its requests see."""
+        if self._mode == "off":
+            return None
+        state: dict[str, Any] = {}
+        scope: Scope = {
+            "type": "lifespan",
+            "asgi": {"version": "3.0", "spec_version": "2.0"},
+            "state": state,
+        }
+        await self._events.put({"type": "lifespan.startup"})
+        self._task = asyncio.ensure_future(self._call(scope))
+        answer = await self._answer()
+        if answer is None:
+            await self._not_spoken()
+            return None
+        if answer["type"] == "lifespan.startup.failed":
+            await self._ended()
+            raise LifespanError(f"the application has not started: {answer.get('message', '')}")
+        return state
+
+    async def _call(self, scope: Scope) -> None:
+        await self._app(scope, self._events.get, self._answers.put)
+
+    async def _answer(self) -> Message | None:
+        """What the application answers; ``None`` where it has returned or raised instead."""
+        assert self._task is not None
+        answer = asyncio.ensure_future(self._answers.get())
+        waits: set[asyncio.Future[Any]] = {answer, self._task}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        answer.cancel()
+        return None
+
+    async def _not_spoken(self) -> None:
+        """The application knows no lifespan, or has failed at it."""
+        assert self._task is not None
+        error = self._task.exception()
+        self._task = None
+        if self._mode == "on":
+            raise LifespanError("the application knows no lifespan") from error
+
+    async def _ended(self) -> None:
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=10)
+            self._task.cancel()
+
+    async def end(self) -> None:
+        """Lets the application end what it has started."""
+        if self._task is None or self._task.done():
+            return
+        await self._events.put({"type": "lifespan.shutdown"})
+        answer = await self._answer()
+        if answer is not None and answer["type"] == "lifespan.shutdown.failed":
+            logger.error("the application has not ended well: %s", answer.get("message", ""))
+        await self._ended()
+
+
+def _scopes(address: Address, root_path: str) -> tuple[Scope, Scope]:
+    """What the scopes of all requests, and those of all WebSockets, have in common."""
+    common: Scope = {
+        "asgi": {"version": "3.0", "spec_version": "2.5"},
+        "http_version": "1.1",
+        "server": (address.path or address.host, None if address.path else address.port),
+        "client": None,
+        "root_path": root_path,
+    }
+    http = {
+        "type": "http",
+        "scheme": "http",
+        "extensions": {"http.response.trailers": {}, "http.response.pathsend": {}},
+    }
+    web_socket = {
+        "type": "websocket",
+        "scheme": "ws",
+        "extensions": {"websocket.http.response": {}},
+    }
+    return common | http, common | web_socket

@@ -1,0 +1,120 @@
+//! What `receive` and `send` return: the smallest things that can be awaited.
+
+use super::server::AsgiServer;
+use pyo3::exceptions::PyStopIteration;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+/// Something that may have to be waited for.
+pub(super) trait Wait: Send + Sync {
+    /// What the awaiting code gets, if it is here; takes it.
+    ///
+    /// # Errors
+    /// What the awaiting code gets instead.
+    fn poll(&self, py: Python<'_>, server: &AsgiServer) -> PyResult<Option<Py<PyAny>>>;
+
+    /// Keeps the future that is to be resolved when polling is worth it again.
+    fn park(&self, future: Py<PyAny>);
+}
+
+/// An awaitable, and all that makes a coroutine of it: tasks can be made of it too.
+#[pyclass(frozen, module = "dwell._native")]
+pub(super) struct Waiting {
+    server: Py<AsgiServer>,
+    wait: Box<dyn Wait>,
+}
+
+impl Waiting {
+    pub(super) fn new(server: Py<AsgiServer>, wait: impl Wait + 'static) -> Self {
+        Self {
+            server,
+            wait: Box::new(wait),
+        }
+    }
+}
+
+#[pymethods]
+impl Waiting {
+    fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let server = self.server.get();
+        if let Some(value) = self.wait.poll(py, server)? {
+            if value.is_none(py) {
+                return Ok(None);
+            }
+            return Err(PyStopIteration::new_err((value,)));
+        }
+        // A future that is yielded to its task says with this that it is meant to be.
+        let future = server.future(py)?;
+        future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
+        self.wait.park(future.clone().unbind());
+        Ok(Some(future.unbind()))
+    }
+
+    fn send(&self, py: Python<'_>, value: Py<PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        let _ = value;
+        match self.__next__(py)? {
+            None => Err(PyStopIteration::new_err(())),
+            yielded => Ok(yielded),
+        }
+    }
+
+    #[pyo3(signature = (kind, value=None, trace=None, /))]
+    fn throw(
+        &self,
+        kind: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        trace: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = trace;
+        let value = value.filter(|value| !value.is_none()).unwrap_or(kind);
+        Err(PyErr::from_value(value))
+    }
+
+    fn close(&self) {}
+}
+
+/// An awaitable whose value is `None` and always here.
+#[pyclass(frozen, module = "dwell._native")]
+pub(super) struct Done;
+
+#[pymethods]
+impl Done {
+    fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    fn send(&self, value: Py<PyAny>) -> PyResult<()> {
+        let _ = value;
+        Err(PyStopIteration::new_err(()))
+    }
+
+    #[pyo3(signature = (kind, value=None, trace=None, /))]
+    fn throw(
+        &self,
+        kind: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        trace: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = trace;
+        let value = value.filter(|value| !value.is_none()).unwrap_or(kind);
+        Err(PyErr::from_value(value))
+    }
+
+    fn close(&self) {}
+}

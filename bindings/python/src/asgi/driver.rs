@@ -1,0 +1,364 @@
+//! The loop of an ASGI server, turned by the loop of asyncio on the same thread.
+
+use super::shared::{HttpState, INPUT_WINDOW, Shared, WebSocketState};
+use crate::web::access_log::AccessLog;
+use crate::web::address::{Origin, Peers};
+use crate::web::head::Head;
+use crate::web::options::Options;
+use bytes::Bytes;
+use dwell_engine::websocket::{
+    DeflateOptions, Delivery, EndCause, Message, OriginPolicy, UpgradeOptions, WebSocketApp,
+    WebSocketEnd, WebSocketRef, WebSockets, is_upgrade, upgrade,
+};
+use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, WriteError};
+use dwell_evloop::{Context, Driver, Readiness, Slab, Stream, Token};
+use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+const LISTENER: u8 = 1;
+const CONNECTION: u8 = 2;
+const WEB_SOCKET: u8 = 3;
+/// Of what is known of requests and WebSockets, which is no socket.
+const ENTRY: u8 = 4;
+/// Bodies up to this size are gathered before the app gets the request.
+const COLLECT_BYTES_MAX: u64 = 64 * 1024;
+/// Messages of a WebSocket that wait for the app; beyond it nothing is read.
+const MESSAGES_MAX: usize = 64;
+
+/// How handshakes are judged: which pages may connect, and what is spoken, is the app's to say.
+pub(super) const UPGRADES: UpgradeOptions<'static> = UpgradeOptions {
+    subprotocols: &[],
+    deflate: None,
+    origin: OriginPolicy::Any,
+    delivery: Delivery::Messages,
+};
+
+/// What is known of what the app was handed.
+#[derive(Clone, Debug)]
+pub(super) enum Entry {
+    Http(Arc<Shared<HttpState>>),
+    WebSocket(Arc<Shared<WebSocketState>>),
+}
+
+/// A request or handshake that came in a turn.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) exchange: ExchangeId,
+    pub(super) head: Arc<Head>,
+    pub(super) origin: Origin,
+    pub(super) entry: Entry,
+    pub(super) tag: u64,
+}
+
+/// The components of the loop.
+#[derive(Debug)]
+pub(super) struct AsgiLoop {
+    pub(super) http: Http,
+    pub(super) web_sockets: WebSockets,
+    pub(super) app: AsgiApp,
+}
+
+/// The app that the engine talks to.
+#[derive(Debug)]
+pub(super) struct AsgiApp {
+    options: Arc<Options>,
+    peers: Peers,
+    pub(super) log: AccessLog,
+    pub(super) entries: Slab<Entry>,
+    pub(super) arrivals: Vec<Arrival>,
+    /// Futures to be resolved when the turn is over.
+    pub(super) woken: Vec<Py<PyAny>>,
+}
+
+impl AsgiLoop {
+    pub(super) fn new(options: Arc<Options>) -> Self {
+        let kinds = Kinds {
+            listener: LISTENER,
+            connection: CONNECTION,
+        };
+        let limits = options.limits;
+        Self {
+            http: Http::new(kinds, limits),
+            web_sockets: WebSockets::new(WEB_SOCKET, options.web_socket),
+            app: AsgiApp {
+                peers: Peers::default(),
+                log: AccessLog::new(options.access_log),
+                entries: Slab::new(ENTRY, limits.connections_max.saturating_mul(2)),
+                options,
+                arrivals: Vec::new(),
+                woken: Vec::new(),
+            },
+        }
+    }
+
+    /// Whether every client is gone.
+    pub(super) fn is_empty(&self) -> bool {
+        self.http.connections() == 0 && self.web_sockets.connections() == 0
+    }
+
+    /// Ends what is known of an exchange whose answer is complete.
+    pub(super) fn finish(&mut self, context: &mut Context, exchange: ExchangeId, tag: u64) {
+        self.app.entries.remove(Token::from_bits(tag));
+        self.app.log.end(exchange, context.wall(), true);
+    }
+}
+
+impl Driver for AsgiLoop {
+    type Message = ();
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        if token.kind() == WEB_SOCKET {
+            self.web_sockets
+                .ready(context, token, readiness, &mut self.app);
+        } else {
+            self.http.ready(context, token, readiness, &mut self.app);
+        }
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        if token.kind() == WEB_SOCKET {
+            self.web_sockets.expired(context, token, &mut self.app);
+        } else {
+            self.http.expired(context, token, &mut self.app);
+        }
+    }
+
+    fn message(&mut self, _: &mut Context, (): ()) {}
+
+    fn turn_end(&mut self, _: &mut Context) {
+        self.app.log.flush();
+    }
+}
+
+impl AsgiApp {
+    /// How messages are compressed where the client offers it.
+    pub(super) fn deflate(&self) -> DeflateOptions {
+        self.options.web_socket.deflate
+    }
+
+    fn http(&self, tag: u64) -> Option<&Arc<Shared<HttpState>>> {
+        match self.entries.get(Token::from_bits(tag)) {
+            Some(Entry::Http(state)) => Some(state),
+            _ => None,
+        }
+    }
+
+    fn arrive(&mut self, request: &Request<'_>, origin: Origin, entry: Entry) -> Outcome {
+        let Ok(token) = self.entries.insert(entry.clone()) else {
+            return Outcome::Close;
+        };
+        let tag = token.to_bits();
+        self.arrivals.push(Arrival {
+            exchange: request.exchange,
+            head: Arc::new(Head::of(request)),
+            origin,
+            entry,
+            tag,
+        });
+        Outcome::Held { tag, timeout: None }
+    }
+
+    /// A client is gone: whoever waits for it is told.
+    fn leave(&mut self, tag: u64, code: u16, reason: &str) {
+        match self.entries.remove(Token::from_bits(tag)) {
+            Some(Entry::Http(state)) => {
+                let mut state = state.lock();
+                state.is_gone = true;
+                state.pending.clear();
+                state.waiters.wake(&mut self.woken);
+            }
+            Some(Entry::WebSocket(state)) => {
+                let mut state = state.lock();
+                state.end.get_or_insert_with(|| (code, reason.to_owned()));
+                state.waiters.wake(&mut self.woken);
+            }
+            None => {}
+        }
+    }
+}
+
+impl HttpState {
+    /// Gives the engine what it has room for; true when the answer is complete.
+    pub(super) fn pump(&mut self, reply: &mut Reply<'_>, mut count: impl FnMut(u64)) -> bool {
+        while let Some(piece) = self.pending.front() {
+            match reply.write_shared(piece) {
+                Ok(()) => count(piece.len() as u64),
+                Err(WriteError::Full { .. }) => return false,
+                // Beyond the announced length nothing is sent.
+                Err(_) => {}
+            }
+            self.pending.pop_front();
+        }
+        self.is_finished
+    }
+}
+
+impl App for AsgiApp {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        head: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
+        let bytes_max = self.options.body_bytes_max;
+        match head.framing {
+            BodyFraming::Length(length) if length <= COLLECT_BYTES_MAX && !head.expect_continue => {
+                BodyPlan::Collect { bytes_max }
+            }
+            _ => BodyPlan::Stream { bytes_max },
+        }
+    }
+
+    fn request(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let connection = request.exchange.connection();
+        let peer = self.peers.of(connection, || reply.peer_address());
+        let origin = self
+            .options
+            .trusted
+            .origin(peer, request.head.fields.iter());
+        let (method, target) = (request.head.method, request.head.target);
+        self.log.begin(
+            request.exchange,
+            context.now(),
+            method.as_bytes(),
+            target.as_bytes(),
+            &origin,
+        );
+        if is_upgrade(request.head) {
+            if let Err(rejection) = upgrade(request.head, &UPGRADES) {
+                rejection.send(reply);
+                self.log.status(request.exchange, rejection.status());
+                self.log.end(request.exchange, context.wall(), true);
+                return Outcome::Answered;
+            }
+            let state = WebSocketState {
+                handshake: Some(Head::of(request)),
+                ..WebSocketState::default()
+            };
+            let entry = Entry::WebSocket(Arc::new(Shared::new(state)));
+            return self.arrive(request, origin, entry);
+        }
+        let mut state = HttpState {
+            input_ended: !request.body_follows,
+            ..HttpState::default()
+        };
+        if !request.body.is_empty() {
+            state.input.push_back(Bytes::copy_from_slice(request.body));
+        }
+        let entry = Entry::Http(Arc::new(Shared::new(state)));
+        self.arrive(request, origin, entry)
+    }
+
+    fn body_data(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        data: &[u8],
+        _: &mut Reply<'_>,
+    ) -> Outcome {
+        if let Some(state) = self.http(tag).cloned() {
+            let mut state = state.lock();
+            state.input.push_back(Bytes::copy_from_slice(data));
+            self.woken.append(&mut state.waiters.receivers);
+        }
+        Outcome::Held { tag, timeout: None }
+    }
+
+    fn body_end(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        _: Trailers<'_>,
+        _: &mut Reply<'_>,
+    ) -> Outcome {
+        if let Some(state) = self.http(tag).cloned() {
+            let mut state = state.lock();
+            state.input_ended = true;
+            self.woken.append(&mut state.waiters.receivers);
+        }
+        Outcome::Held { tag, timeout: None }
+    }
+
+    fn drained(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let Some(state) = self.http(tag).cloned() else {
+            return Outcome::Held { tag, timeout: None };
+        };
+        let mut state = state.lock();
+        let is_over = state.pump(reply, |bytes| self.log.bytes(exchange, bytes));
+        state.is_blocked = !state.pending.is_empty();
+        if !state.is_blocked {
+            self.woken.append(&mut state.waiters.senders);
+        }
+        if !is_over {
+            return Outcome::Held { tag, timeout: None };
+        }
+        state.waiters.wake(&mut self.woken);
+        drop(state);
+        self.entries.remove(Token::from_bits(tag));
+        self.log.end(exchange, context.wall(), true);
+        Outcome::Answered
+    }
+
+    fn expired(&mut self, _: &mut Context, _: ExchangeId, tag: u64, _: &mut Reply<'_>) -> Outcome {
+        Outcome::Held { tag, timeout: None }
+    }
+
+    fn peer_closed(&mut self, _: ExchangeId, _: u64) -> bool {
+        !self.options.half_close
+    }
+
+    fn abandoned(&mut self, context: &mut Context, exchange: ExchangeId, tag: u64) {
+        self.leave(tag, 1006, "");
+        self.log.end(exchange, context.wall(), false);
+    }
+}
+
+impl WebSocketApp for AsgiApp {
+    fn message(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>, message: Message<'_>) {
+        let Some(Entry::WebSocket(state)) = self.entries.get(Token::from_bits(socket.tag())) else {
+            return;
+        };
+        let mut state = state.lock();
+        let payload = Bytes::copy_from_slice(&message.payload);
+        state.message_bytes += payload.len();
+        state.messages.push_back((message.kind, payload));
+        let is_full = state.messages.len() >= MESSAGES_MAX;
+        if is_full || state.message_bytes as u64 >= INPUT_WINDOW {
+            state.is_paused = true;
+            socket.pause();
+        }
+        self.woken.append(&mut state.waiters.receivers);
+    }
+
+    fn drained(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>) {
+        if let Some(Entry::WebSocket(state)) = self.entries.get(Token::from_bits(socket.tag())) {
+            let mut state = state.lock();
+            state.is_blocked = false;
+            self.woken.append(&mut state.waiters.senders);
+        }
+    }
+
+    fn closed(&mut self, _: &mut Context, _: Token, tag: u64, end: WebSocketEnd<'_>) {
+        // What we have found wrong with the peer is told with the code that it was sent.
+        let code = match end.cause {
+            EndCause::Protocol(error) => error.close_code().number(),
+            _ => end.code,
+        };
+        self.leave(tag, code, end.reason);
+    }
+}

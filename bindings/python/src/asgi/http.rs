@@ -1,0 +1,512 @@
+//! One HTTP request: `receive` and `send`.
+
+use super::awaitable::{Wait, Waiting};
+use super::driver::Arrival;
+use super::server::{AsgiServer, resolve};
+use super::shared::{HttpState, INPUT_WINDOW, OUTPUT_WINDOW, Shared};
+use crate::web::answer::{AnswerBody, AnswerHead, add_field, shared_bytes};
+use crate::web::head::Head;
+use bytes::Bytes;
+use dwell_engine::{Body, ExchangeId};
+use dwell_evloop::FileSlice;
+use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::{PyBytes, PyDict};
+use std::fs::File;
+use std::sync::Arc;
+
+/// A request that the app answers.
+#[pyclass(frozen, module = "dwell._native")]
+pub(super) struct HttpExchange {
+    server: Py<AsgiServer>,
+    exchange: ExchangeId,
+    tag: u64,
+    head: Arc<Head>,
+    state: Arc<Shared<HttpState>>,
+    answer: Shared<Answer>,
+}
+
+/// How far the app is with its answer.
+#[derive(Debug, Default)]
+enum Answer {
+    #[default]
+    Nothing,
+    /// The head, which is sent with the first piece of the body, and whether trailers follow.
+    Started(Box<AnswerHead>, bool),
+    /// The body is being sent, and whether trailers follow.
+    Open(bool),
+    /// The body is complete; these trailers are awaited.
+    Trailers(Vec<(Vec<u8>, Vec<u8>)>),
+    Complete,
+}
+
+/// Waits for the next event of a request.
+struct Receive {
+    exchange: ExchangeId,
+    state: Arc<Shared<HttpState>>,
+}
+
+/// Waits until the client has taken what is queued for it.
+struct Room {
+    state: Arc<Shared<HttpState>>,
+}
+
+#[pymethods]
+impl HttpExchange {
+    /// The next event: a piece of the body, or `http.disconnect`.
+    fn receive(&self, py: Python<'_>) -> Waiting {
+        let receive = Receive {
+            exchange: self.exchange,
+            state: Arc::clone(&self.state),
+        };
+        Waiting::new(self.server.clone_ref(py), receive)
+    }
+
+    /// Sends a part of the answer; what it returns waits while the client takes nothing.
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let kind = message
+            .get_item(intern!(py, "type"))?
+            .ok_or_else(|| PyValueError::new_err("message without a type"))?;
+        let kind: PyBackedStr = kind.extract()?;
+        match &*kind {
+            "http.response.start" => self.start(py, message),
+            "http.response.body" => self.body(py, message),
+            "http.response.trailers" => self.trailers(py, message),
+            "http.response.pathsend" => self.path(py, message),
+            _ => Err(PyValueError::new_err(format!("unknown message: {kind:?}"))),
+        }
+    }
+
+    /// The app has returned: an answer that is missing is 500, half of one is cut off. Whether it
+    /// was whole.
+    fn end(&self, py: Python<'_>) -> PyResult<bool> {
+        let answer = std::mem::replace(&mut *self.answer.lock(), Answer::Complete);
+        match answer {
+            Answer::Complete => return Ok(true),
+            Answer::Nothing | Answer::Started(..) => {
+                let mut head = AnswerHead::new(500);
+                head.add(b"Content-Type", b"text/plain; charset=utf-8")?;
+                let text = Bytes::from_static(b"Internal Server Error\n");
+                self.whole(py, &head, self.sized(text))?;
+            }
+            Answer::Open(_) | Answer::Trailers(_) => {
+                let server = self.server.bind(py);
+                let (exchange, tag) = (self.exchange, self.tag);
+                server.get().with(|context, driver| {
+                    driver.http.abort(context, exchange);
+                    driver
+                        .app
+                        .entries
+                        .remove(dwell_evloop::Token::from_bits(tag));
+                    driver.app.log.end(exchange, context.wall(), false);
+                });
+            }
+        }
+        Ok(self.state.lock().is_gone)
+    }
+
+    /// Method and target, for the log.
+    fn describe(&self) -> String {
+        let (method, target) = (self.head.method(), self.head.target());
+        format!("{} {}", method.escape_ascii(), target.escape_ascii())
+    }
+}
+
+impl HttpExchange {
+    pub(super) fn new(
+        server: Py<AsgiServer>,
+        arrival: &Arrival,
+        state: Arc<Shared<HttpState>>,
+    ) -> Self {
+        Self {
+            server,
+            exchange: arrival.exchange,
+            tag: arrival.tag,
+            head: Arc::clone(&arrival.head),
+            state,
+            answer: Shared::default(),
+        }
+    }
+
+    fn start<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let head = start_of(message)?;
+        let trailers = flag(message, intern!(py, "trailers"))?;
+        let mut answer = self.answer.lock();
+        if !matches!(*answer, Answer::Nothing) {
+            return Err(unexpected("http.response.start"));
+        }
+        *answer = Answer::Started(Box::new(head), trailers);
+        drop(answer);
+        Ok(self.server.get().done(py))
+    }
+
+    fn body<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let data = bytes_of(message, intern!(py, "body"))?;
+        let more = flag(message, intern!(py, "more_body"))?;
+        let answer = std::mem::take(&mut *self.answer.lock());
+        match answer {
+            Answer::Started(head, false) if !more => {
+                *self.answer.lock() = Answer::Complete;
+                let body = self.sized(data.map(shared_bytes).unwrap_or_default());
+                self.whole(py, &head, body)
+            }
+            Answer::Started(head, trailers) => {
+                *self.answer.lock() = Answer::Open(trailers);
+                self.begin(py, &head)?;
+                self.piece(py, data, more, trailers)
+            }
+            Answer::Open(trailers) => {
+                *self.answer.lock() = Answer::Open(trailers);
+                self.piece(py, data, more, trailers)
+            }
+            other => {
+                *self.answer.lock() = other;
+                Err(unexpected("http.response.body"))
+            }
+        }
+    }
+
+    /// The body of a whole answer, which HEAD has not.
+    fn sized(&self, data: Bytes) -> AnswerBody {
+        if self.is_head() {
+            let length = (!data.is_empty()).then_some(data.len() as u64);
+            return AnswerBody::Absent(length);
+        }
+        AnswerBody::Bytes(data)
+    }
+
+    fn is_head(&self) -> bool {
+        self.head.method() == b"HEAD"
+    }
+
+    /// Sends an answer with its whole body.
+    fn whole<'py>(
+        &self,
+        py: Python<'py>,
+        head: &AnswerHead,
+        body: AnswerBody,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let body = match body {
+            AnswerBody::Absent(length) => AnswerBody::Absent(head.content_length.or(length)),
+            body => body,
+        };
+        let (exchange, tag) = (self.exchange, self.tag);
+        let server = self.server.bind(py);
+        let sent = server.get().with(|context, driver| {
+            driver.app.log.status(exchange, head.status);
+            driver.app.log.bytes(exchange, body.length());
+            let sent = driver.http.with_reply(context, exchange, |reply| {
+                head.send_whole(reply, &body);
+            });
+            if sent.is_some() {
+                driver.finish(context, exchange, tag);
+            }
+            sent
+        });
+        if sent.is_none() {
+            return Err(left());
+        }
+        self.finished(py)?;
+        server.get().settle(server)?;
+        Ok(server.get().done(py))
+    }
+
+    /// Begins an answer whose body follows in pieces.
+    fn begin(&self, py: Python<'_>, head: &AnswerHead) -> PyResult<()> {
+        let exchange = self.exchange;
+        let sent = self.server.bind(py).get().with(|context, driver| {
+            driver.app.log.status(exchange, head.status);
+            driver.http.with_reply(context, exchange, |reply| {
+                head.send(reply, Body::Stream(head.content_length));
+            })
+        });
+        sent.ok_or_else(left)
+    }
+
+    /// Sends a piece of the body, and the end of the answer behind the last one.
+    fn piece<'py>(
+        &self,
+        py: Python<'py>,
+        data: Option<PyBackedBytes>,
+        more: bool,
+        trailers: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        {
+            let mut state = self.state.lock();
+            if state.is_gone {
+                return Err(left());
+            }
+            if let Some(data) = data {
+                state.pending.push_back(shared_bytes(data));
+            }
+            state.is_finished = !more && !trailers;
+        }
+        if !more {
+            *self.answer.lock() = if trailers {
+                Answer::Trailers(Vec::new())
+            } else {
+                Answer::Complete
+            };
+        }
+        self.pump(py, &[])
+    }
+
+    /// Gives the engine what there is; waits where that is too much.
+    fn pump<'py>(
+        &self,
+        py: Python<'py>,
+        trailers: &[(&str, &[u8])],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let server = self.server.bind(py);
+        let (exchange, tag) = (self.exchange, self.tag);
+        let outcome = server.get().with(|context, driver| {
+            let log = &mut driver.app.log;
+            let mut state = self.state.lock();
+            let outcome = driver.http.with_reply(context, exchange, |reply| {
+                let is_over = state.pump(reply, |bytes| log.bytes(exchange, bytes));
+                if is_over {
+                    // It fails only where the answer is over already.
+                    let _ = reply.finish(trailers);
+                }
+                state.is_blocked = !is_over && reply.queued_bytes() > OUTPUT_WINDOW;
+                is_over
+            });
+            drop(state);
+            if outcome == Some(true) {
+                driver.finish(context, exchange, tag);
+            }
+            outcome
+        });
+        let is_over = outcome.ok_or_else(left)?;
+        if is_over {
+            self.finished(py)?;
+        }
+        server.get().settle(server)?;
+        if !self.state.lock().is_blocked {
+            return Ok(server.get().done(py));
+        }
+        let room = Room {
+            state: Arc::clone(&self.state),
+        };
+        let waiting = Waiting::new(server.clone().unbind(), room);
+        Ok(Bound::new(py, waiting)?.into_any())
+    }
+
+    /// The answer is complete: who waits for the client to leave need not any more.
+    fn finished(&self, py: Python<'_>) -> PyResult<()> {
+        let mut woken = Vec::new();
+        {
+            let mut state = self.state.lock();
+            state.is_finished = true;
+            state.waiters.wake(&mut woken);
+        }
+        for future in woken {
+            resolve(future.bind(py))?;
+        }
+        Ok(())
+    }
+
+    fn trailers<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut head = AnswerHead::default();
+        fields_of(message, &mut head)?;
+        let more = flag(message, intern!(py, "more_trailers"))?;
+        let mut answer = self.answer.lock();
+        let Answer::Trailers(trailers) = &mut *answer else {
+            return Err(unexpected("http.response.trailers"));
+        };
+        let fields = head.fields();
+        trailers.extend(
+            fields
+                .iter()
+                .map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())),
+        );
+        if more {
+            return Ok(self.server.get().done(py));
+        }
+        let trailers = std::mem::take(trailers);
+        *answer = Answer::Complete;
+        drop(answer);
+        self.state.lock().is_finished = true;
+        let trailers: Vec<_> = trailers
+            .iter()
+            // Names were checked to be tokens, which are ASCII.
+            .map(|(name, value)| (str::from_utf8(name).unwrap_or_default(), &value[..]))
+            .collect();
+        self.pump(py, &trailers)
+    }
+
+    /// Sends a file as the body.
+    fn path<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let path: std::path::PathBuf = message
+            .get_item(intern!(py, "path"))?
+            .ok_or_else(|| PyValueError::new_err("message without a path"))?
+            .extract()?;
+        let file = File::open(&path)?;
+        let length = file.metadata()?.len();
+        let answer = std::mem::take(&mut *self.answer.lock());
+        let Answer::Started(head, false) = answer else {
+            *self.answer.lock() = answer;
+            return Err(unexpected("http.response.pathsend"));
+        };
+        *self.answer.lock() = Answer::Complete;
+        let length = head.content_length.map_or(length, |most| most.min(length));
+        let body = if self.is_head() {
+            AnswerBody::Absent(Some(length))
+        } else {
+            AnswerBody::File(FileSlice {
+                file: file.into(),
+                offset: 0,
+                length,
+            })
+        };
+        self.whole(py, &head, body)
+    }
+}
+
+impl Wait for Receive {
+    fn poll(&self, py: Python<'_>, server: &AsgiServer) -> PyResult<Option<Py<PyAny>>> {
+        let (event, grant) = {
+            let mut state = self.state.lock();
+            let pieces: Vec<_> = state.input.drain(..).collect();
+            let length: usize = pieces.iter().map(Bytes::len).sum();
+            state.outstanding = state.outstanding.saturating_sub(length as u64);
+            let is_open = !state.input_ended && !state.is_gone;
+            let grant = if is_open && state.outstanding < INPUT_WINDOW / 2 {
+                let grant = INPUT_WINDOW - state.outstanding;
+                state.outstanding = INPUT_WINDOW;
+                grant
+            } else {
+                0
+            };
+            let has_news = !pieces.is_empty() || (state.input_ended && !state.input_told);
+            if has_news {
+                state.input_told = state.input_ended;
+                (Some(Some((pieces, !state.input_ended))), grant)
+            } else if state.is_gone || state.is_finished && state.pending.is_empty() {
+                (Some(None), grant)
+            } else {
+                (None, grant)
+            }
+        };
+        if grant > 0 {
+            let exchange = self.exchange;
+            server.with(|context, driver| driver.http.grant(context, exchange, grant));
+        }
+        match event {
+            None => Ok(None),
+            Some(None) => {
+                let event = PyDict::new(py);
+                event.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
+                Ok(Some(event.into_any().unbind()))
+            }
+            Some(Some((pieces, more))) => {
+                let event = PyDict::new(py);
+                event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+                let body = match &pieces[..] {
+                    [only] => PyBytes::new(py, only),
+                    pieces => PyBytes::new(py, &pieces.concat()),
+                };
+                event.set_item(intern!(py, "body"), body)?;
+                event.set_item(intern!(py, "more_body"), more)?;
+                Ok(Some(event.into_any().unbind()))
+            }
+        }
+    }
+
+    fn park(&self, future: Py<PyAny>) {
+        self.state.lock().waiters.receivers.push(future);
+    }
+}
+
+impl Wait for Room {
+    fn poll(&self, py: Python<'_>, _: &AsgiServer) -> PyResult<Option<Py<PyAny>>> {
+        let state = self.state.lock();
+        if state.is_gone {
+            return Err(left());
+        }
+        Ok((!state.is_blocked).then(|| py.None()))
+    }
+
+    fn park(&self, future: Py<PyAny>) {
+        self.state.lock().waiters.senders.push(future);
+    }
+}
+
+/// Status and fields of a message that begins an answer.
+pub(super) fn start_of(message: &Bound<'_, PyDict>) -> PyResult<AnswerHead> {
+    let py = message.py();
+    let status: u16 = message
+        .get_item(intern!(py, "status"))?
+        .ok_or_else(|| PyValueError::new_err("message without a status"))?
+        .extract()?;
+    if !(200..=599).contains(&status) {
+        return Err(PyValueError::new_err(format!(
+            "status is out of range: {status}"
+        )));
+    }
+    let mut head = AnswerHead::new(status);
+    fields_of(message, &mut head)?;
+    Ok(head)
+}
+
+/// Adds the headers of a message to `head`.
+pub(super) fn fields_of(message: &Bound<'_, PyDict>, head: &mut AnswerHead) -> PyResult<()> {
+    let py = message.py();
+    if let Some(headers) = message.get_item(intern!(py, "headers"))? {
+        for field in headers.try_iter()? {
+            add_field(head, &field?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a message, if there are any.
+pub(super) fn bytes_of(
+    message: &Bound<'_, PyDict>,
+    name: &Bound<'_, pyo3::types::PyString>,
+) -> PyResult<Option<PyBackedBytes>> {
+    match message.get_item(name)? {
+        Some(data) if !data.is_none() => {
+            let data: PyBackedBytes = data.extract()?;
+            Ok((!data.is_empty()).then_some(data))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn flag(message: &Bound<'_, PyDict>, name: &Bound<'_, pyo3::types::PyString>) -> PyResult<bool> {
+    match message.get_item(name)? {
+        Some(value) => value.is_truthy(),
+        None => Ok(false),
+    }
+}
+
+pub(super) fn unexpected(kind: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("{kind} is not expected now"))
+}
+
+pub(super) fn left() -> PyErr {
+    PyConnectionResetError::new_err("the client has left")
+}

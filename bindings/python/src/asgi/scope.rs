@@ -1,0 +1,140 @@
+//! The `scope` of ASGI, built from a request head.
+
+use super::driver::Arrival;
+use crate::web::head::{Head, percent_decoded};
+use dwell_proto::http1::list_tokens;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// What a server keeps to build scopes from.
+#[derive(Debug)]
+pub(super) struct Scopes {
+    http: Py<PyDict>,
+    web_socket: Py<PyDict>,
+    /// The state of the app's lifespan; each request gets a copy.
+    state: Option<Py<PyDict>>,
+    names: HashMap<Box<[u8]>, Py<PyBytes>>,
+    client: Option<(IpAddr, Py<PyString>)>,
+}
+
+/// Names of fields that are remembered; clients may invent any number of them.
+const NAMES_MAX: usize = 512;
+/// The longest name that is remembered.
+const NAME_BYTES_MAX: usize = 64;
+
+impl Scopes {
+    pub(super) fn new(http: Py<PyDict>, web_socket: Py<PyDict>, state: Option<Py<PyDict>>) -> Self {
+        Self {
+            http,
+            web_socket,
+            state,
+            names: HashMap::new(),
+            client: None,
+        }
+    }
+
+    /// The scope of a request or of a WebSocket.
+    pub(super) fn build<'py>(
+        &mut self,
+        py: Python<'py>,
+        arrival: &Arrival,
+        is_web_socket: bool,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let head = &*arrival.head;
+        let base = if is_web_socket {
+            &self.web_socket
+        } else {
+            &self.http
+        };
+        let scope = base.bind(py).copy()?;
+        if !is_web_socket {
+            scope.set_item(intern!(py, "method"), text(py, head.method()))?;
+        }
+        if head.is_http10() {
+            scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?;
+        }
+        if arrival.origin.is_https {
+            let scheme = if is_web_socket {
+                intern!(py, "wss")
+            } else {
+                intern!(py, "https")
+            };
+            scope.set_item(intern!(py, "scheme"), scheme)?;
+        }
+        let path = percent_decoded(head.path());
+        let path = match str::from_utf8(&path) {
+            Ok(path) => PyString::new(py, path),
+            Err(_) => PyString::new(py, &String::from_utf8_lossy(&path)),
+        };
+        scope.set_item(intern!(py, "path"), path)?;
+        scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, head.path()))?;
+        scope.set_item(intern!(py, "query_string"), PyBytes::new(py, head.query()))?;
+        scope.set_item(intern!(py, "headers"), self.headers(py, head)?)?;
+        if let Some((address, port)) = arrival.origin.client {
+            let client = (self.address(py, address), port);
+            scope.set_item(intern!(py, "client"), client)?;
+        }
+        if is_web_socket {
+            scope.set_item(intern!(py, "subprotocols"), subprotocols(py, head)?)?;
+        }
+        if let Some(state) = &self.state {
+            scope.set_item(intern!(py, "state"), state.bind(py).copy()?)?;
+        }
+        Ok(scope)
+    }
+
+    fn headers<'py>(&mut self, py: Python<'py>, head: &Head) -> PyResult<Bound<'py, PyList>> {
+        let headers = PyList::empty(py);
+        for (name, value) in head.fields() {
+            let value = PyBytes::new(py, value);
+            let pair = match self.names.get(name) {
+                Some(name) => PyTuple::new(py, [name.bind(py), &value])?,
+                None => PyTuple::new(py, [&self.learn(py, name), &value])?,
+            };
+            headers.append(pair)?;
+        }
+        Ok(headers)
+    }
+
+    /// The name of a field in lower case, which is remembered.
+    fn learn<'py>(&mut self, py: Python<'py>, name: &[u8]) -> Bound<'py, PyBytes> {
+        let lower = PyBytes::new(py, &name.to_ascii_lowercase());
+        if self.names.len() < NAMES_MAX && name.len() <= NAME_BYTES_MAX {
+            self.names.insert(name.into(), lower.clone().unbind());
+        }
+        lower
+    }
+
+    /// The text of an address; clients come more than once.
+    fn address<'py>(&mut self, py: Python<'py>, address: IpAddr) -> Bound<'py, PyString> {
+        match &self.client {
+            Some((known, text)) if *known == address => text.bind(py).clone(),
+            _ => {
+                let text = PyString::new(py, &address.to_string());
+                self.client = Some((address, text.clone().unbind()));
+                text
+            }
+        }
+    }
+}
+
+/// The subprotocols that the client offers, in its order.
+fn subprotocols<'py>(py: Python<'py>, head: &Head) -> PyResult<Bound<'py, PyList>> {
+    let offered = head
+        .fields()
+        .filter(|(name, _)| name.eq_ignore_ascii_case(b"sec-websocket-protocol"))
+        .flat_map(|(_, value)| list_tokens(value))
+        .map(|protocol| text(py, protocol));
+    PyList::new(py, offered.collect::<Vec<_>>())
+}
+
+fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+    match bytes {
+        b"GET" => intern!(py, "GET").clone(),
+        b"POST" => intern!(py, "POST").clone(),
+        bytes => PyString::new(py, &String::from_utf8_lossy(bytes)),
+    }
+}

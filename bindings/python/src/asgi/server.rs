@@ -1,0 +1,264 @@
+//! The server: the engine's loop, turned by the loop of asyncio.
+
+use super::awaitable::Done;
+use super::driver::{Arrival, AsgiLoop, Entry};
+use super::http::HttpExchange;
+use super::scope::Scopes;
+use super::web_socket::WebSocketExchange;
+use crate::web::listen;
+use crate::web::options::Options;
+use dwell_engine::websocket::CloseCode;
+use dwell_evloop::{Context, EventLoop};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// An ASGI server on the running loop of asyncio; everything happens on that loop's thread.
+#[pyclass(frozen, module = "dwell._native")]
+pub(super) struct AsgiServer {
+    core: Mutex<Core>,
+    scopes: Mutex<Scopes>,
+    /// Begins the task of a request: called with its scope and its exchange.
+    start: Py<PyAny>,
+    create_future: Py<PyAny>,
+    call_soon: Py<PyAny>,
+    call_later: Py<PyAny>,
+    /// `self.turn`, to be called by the loop.
+    turn: OnceLock<Py<PyAny>>,
+    done: Py<Done>,
+    armed: Mutex<Armed>,
+}
+
+/// The engine's loop and what is on it.
+struct Core {
+    event_loop: EventLoop<()>,
+    driver: AsgiLoop,
+}
+
+/// When asyncio calls next of itself.
+#[derive(Default)]
+struct Armed {
+    soon: bool,
+    timer: Option<(Instant, Py<PyAny>)>,
+    drained: Option<Py<PyAny>>,
+}
+
+#[pymethods]
+impl AsgiServer {
+    /// Listens on `sockets`, pairs of a descriptor, which is taken over, and whether it is a unix
+    /// socket.
+    #[new]
+    #[pyo3(signature = (event_loop, start, sockets, scopes, state=None, **options))]
+    fn new(
+        py: Python<'_>,
+        event_loop: &Bound<'_, PyAny>,
+        start: Py<PyAny>,
+        sockets: Vec<(i32, bool)>,
+        scopes: (Py<PyDict>, Py<PyDict>),
+        state: Option<Py<PyDict>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let options = Arc::new(Options::of(options)?);
+        let mut core = Core {
+            event_loop: EventLoop::new()?,
+            driver: AsgiLoop::new(options),
+        };
+        for (descriptor, is_unix) in sockets {
+            let listener = listen::adopt(descriptor, is_unix)?;
+            let context = core.event_loop.context();
+            core.driver.http.listen(context, listener)?;
+        }
+        Ok(Self {
+            core: Mutex::new(core),
+            scopes: Mutex::new(Scopes::new(scopes.0, scopes.1, state)),
+            start,
+            create_future: event_loop.getattr("create_future")?.unbind(),
+            call_soon: event_loop.getattr("call_soon")?.unbind(),
+            call_later: event_loop.getattr("call_later")?.unbind(),
+            turn: OnceLock::new(),
+            done: Py::new(py, Done)?,
+            armed: Mutex::default(),
+        })
+    }
+
+    /// The descriptor that is readable when a turn has something to do.
+    fn fileno(&self) -> i32 {
+        self.core().event_loop.as_raw_fd()
+    }
+
+    /// Delivers what has happened; never waits.
+    fn turn(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        this.armed().soon = false;
+        let (arrivals, woken) = {
+            let Core { event_loop, driver } = &mut *this.core();
+            event_loop.turn(driver, Some(Duration::ZERO))?;
+            let arrivals = std::mem::take(&mut driver.app.arrivals);
+            (arrivals, std::mem::take(&mut driver.app.woken))
+        };
+        for arrival in arrivals {
+            this.begin(slf, arrival)?;
+        }
+        for future in woken {
+            resolve(future.bind(py))?;
+        }
+        this.settle(slf)
+    }
+
+    /// Stops accepting; `drained` is resolved when every client is gone.
+    fn drain(slf: &Bound<'_, Self>, drained: Py<PyAny>) -> PyResult<()> {
+        slf.get().armed().drained = Some(drained);
+        {
+            let Core { event_loop, driver } = &mut *slf.get().core();
+            let context = event_loop.context();
+            driver.http.drain(context, &mut driver.app);
+            let restart = CloseCode::GOING_AWAY;
+            driver.web_sockets.drain(context, restart, "server stops");
+        }
+        slf.get().turn_soon(slf)
+    }
+
+    /// Cuts off every client that is left.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let woken = {
+            let Core { event_loop, driver } = &mut *self.core();
+            let context = event_loop.context();
+            driver.http.close_all(context, &mut driver.app);
+            driver.web_sockets.close_all(context, &mut driver.app);
+            driver.app.log.flush();
+            std::mem::take(&mut driver.app.woken)
+        };
+        for future in woken {
+            resolve(future.bind(py))?;
+        }
+        Ok(())
+    }
+
+    /// Connections that are open.
+    fn connections(&self) -> usize {
+        let core = self.core();
+        core.driver.http.connections() + core.driver.web_sockets.connections()
+    }
+}
+
+impl AsgiServer {
+    /// Lets `act` work with the components, between turns.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut Context, &mut AsgiLoop) -> T) -> T {
+        let Core { event_loop, driver } = &mut *self.core();
+        act(event_loop.context(), driver)
+    }
+
+    /// A new future of the loop.
+    pub(super) fn future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.create_future.bind(py).call0()
+    }
+
+    /// An awaitable that is done.
+    pub(super) fn done<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.done.bind(py).clone().into_any()
+    }
+
+    /// Sees to it that the next turn comes when something is to be done.
+    pub(super) fn settle(&self, slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let (wait, is_empty) = {
+            let core = &mut *self.core();
+            (core.event_loop.wait_max(), core.driver.is_empty())
+        };
+        if is_empty && let Some(drained) = self.armed().drained.take() {
+            resolve(drained.bind(py))?;
+        }
+        match wait {
+            None => Ok(()),
+            Some(Duration::ZERO) => self.turn_soon(slf),
+            Some(wait) => self.turn_later(slf, wait),
+        }
+    }
+
+    fn turn_soon(&self, slf: &Bound<'_, Self>) -> PyResult<()> {
+        if std::mem::replace(&mut self.armed().soon, true) {
+            return Ok(());
+        }
+        let turn = self.own_turn(slf)?;
+        self.call_soon.bind(slf.py()).call1((turn,)).map(|_| ())
+    }
+
+    fn turn_later(&self, slf: &Bound<'_, Self>, wait: Duration) -> PyResult<()> {
+        let py = slf.py();
+        let now = Instant::now();
+        let due = now + wait;
+        let mut armed = self.armed();
+        // A timer that is early finds nothing to do and arms another one.
+        if let Some((at, _)) = &armed.timer
+            && *at > now
+            && *at <= due
+        {
+            return Ok(());
+        }
+        let before = armed.timer.take();
+        drop(armed);
+        if let Some((_, timer)) = before {
+            timer.call_method0(py, intern!(py, "cancel"))?;
+        }
+        let turn = self.own_turn(slf)?;
+        let timer = self.call_later.bind(py).call1((wait.as_secs_f64(), turn))?;
+        self.armed().timer = Some((due, timer.unbind()));
+        Ok(())
+    }
+
+    fn own_turn<'a, 'py>(&'a self, slf: &Bound<'py, Self>) -> PyResult<&'a Bound<'py, PyAny>> {
+        let py = slf.py();
+        if self.turn.get().is_none() {
+            // Set by somebody else meanwhile, it is the same.
+            let _ = self.turn.set(slf.getattr(intern!(py, "turn"))?.unbind());
+        }
+        let turn = self.turn.get().map(|turn| turn.bind(py));
+        turn.ok_or_else(|| PyRuntimeError::new_err("the server has no turn"))
+    }
+
+    fn begin(&self, slf: &Bound<'_, Self>, arrival: Arrival) -> PyResult<()> {
+        let py = slf.py();
+        let is_web_socket = matches!(arrival.entry, Entry::WebSocket(_));
+        let scope = self
+            .scopes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .build(py, &arrival, is_web_socket)?;
+        let server = slf.clone().unbind();
+        let exchange = match &arrival.entry {
+            Entry::Http(state) => {
+                let exchange = HttpExchange::new(server, &arrival, Arc::clone(state));
+                Bound::new(py, exchange)?.into_any()
+            }
+            Entry::WebSocket(state) => {
+                let exchange = WebSocketExchange::new(server, &arrival, Arc::clone(state));
+                Bound::new(py, exchange)?.into_any()
+            }
+        };
+        self.start.bind(py).call1((scope, exchange)).map(|_| ())
+    }
+
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn armed(&self) -> MutexGuard<'_, Armed> {
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Resolves a future that nobody has cancelled meanwhile.
+pub(super) fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = future.py();
+    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        return Ok(());
+    }
+    future
+        .call_method1(intern!(py, "set_result"), (py.None(),))
+        .map(|_| ())
+}

@@ -1,0 +1,79 @@
+//! What the loop and the coroutines know of one request or WebSocket.
+
+use crate::web::head::Head;
+use bytes::Bytes;
+use dwell_engine::websocket::MessageKind;
+use dwell_evloop::Token;
+use pyo3::prelude::*;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a request body or of messages that are read ahead of the app.
+pub(super) const INPUT_WINDOW: u64 = 64 * 1024;
+/// Output that waits for the client, beyond which `send` waits.
+pub(super) const OUTPUT_WINDOW: usize = 64 * 1024;
+
+/// A state behind a lock that is held for moments only, and never while Python runs.
+#[derive(Debug, Default)]
+pub(super) struct Shared<T>(Mutex<T>);
+
+impl<T> Shared<T> {
+    pub(super) fn new(state: T) -> Self {
+        Self(Mutex::new(state))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Coroutines that wait.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    pub(super) receivers: Vec<Py<PyAny>>,
+    pub(super) senders: Vec<Py<PyAny>>,
+}
+
+impl Waiters {
+    /// Moves all of them into `into`.
+    pub(super) fn wake(&mut self, into: &mut Vec<Py<PyAny>>) {
+        into.append(&mut self.receivers);
+        into.append(&mut self.senders);
+    }
+}
+
+/// A request that was handed to the app.
+#[derive(Debug, Default)]
+pub(super) struct HttpState {
+    pub(super) input: VecDeque<Bytes>,
+    pub(super) input_ended: bool,
+    /// Whether the app was told that the body has ended.
+    pub(super) input_told: bool,
+    /// Bytes that were granted to the client and not received by the app yet.
+    pub(super) outstanding: u64,
+    /// Pieces of the answer that the engine had no room for.
+    pub(super) pending: VecDeque<Bytes>,
+    pub(super) is_finished: bool,
+    /// Output waits for the client.
+    pub(super) is_blocked: bool,
+    /// Nobody waits for the answer any more.
+    pub(super) is_gone: bool,
+    pub(super) waiters: Waiters,
+}
+
+/// A WebSocket, from its handshake on.
+#[derive(Debug, Default)]
+pub(super) struct WebSocketState {
+    /// The handshake, until it is answered.
+    pub(super) handshake: Option<Head>,
+    /// The connection, once it was accepted.
+    pub(super) token: Option<Token>,
+    pub(super) connect_told: bool,
+    pub(super) messages: VecDeque<(MessageKind, Bytes)>,
+    pub(super) message_bytes: usize,
+    pub(super) is_paused: bool,
+    pub(super) is_blocked: bool,
+    /// How it ended: the code, and the reason.
+    pub(super) end: Option<(u16, String)>,
+    pub(super) waiters: Waiters,
+}

@@ -1,0 +1,423 @@
+//! One WebSocket: `receive` and `send`, from the handshake to the end.
+
+use super::awaitable::{Wait, Waiting};
+use super::driver::{Arrival, AsgiLoop, UPGRADES};
+use super::http::{bytes_of, fields_of, left, start_of, unexpected};
+use super::server::{AsgiServer, resolve};
+use super::shared::{OUTPUT_WINDOW, Shared, WebSocketState};
+use crate::web::answer::{AnswerBody, AnswerHead, shared_bytes};
+use crate::web::head::Head;
+use bytes::Bytes;
+use dwell_engine::ExchangeId;
+use dwell_engine::websocket::{CloseCode, MessageKind, UpgradeOptions, upgrade};
+use dwell_evloop::{Context, Token};
+use dwell_proto::http1::{FieldStorage, HeadLimits, Version, encode, parse_request};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use std::sync::Arc;
+
+/// A WebSocket that the app was handed.
+#[pyclass(frozen, module = "dwell._native")]
+pub(super) struct WebSocketExchange {
+    server: Py<AsgiServer>,
+    exchange: ExchangeId,
+    tag: u64,
+    head: Arc<Head>,
+    state: Arc<Shared<WebSocketState>>,
+    /// An answer that is no WebSocket, while its body comes.
+    denial: Shared<Option<(Box<AnswerHead>, Vec<u8>)>>,
+}
+
+/// Waits for the next event.
+struct Receive {
+    state: Arc<Shared<WebSocketState>>,
+}
+
+/// Waits until the client has taken what is queued for it.
+struct Room {
+    state: Arc<Shared<WebSocketState>>,
+}
+
+#[pymethods]
+impl WebSocketExchange {
+    /// The next event: `websocket.connect`, a message, or `websocket.disconnect`.
+    fn receive(&self, py: Python<'_>) -> Waiting {
+        let receive = Receive {
+            state: Arc::clone(&self.state),
+        };
+        Waiting::new(self.server.clone_ref(py), receive)
+    }
+
+    /// Accepts, refuses, sends or closes; what it returns waits while the client takes nothing.
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let kind = message
+            .get_item(intern!(py, "type"))?
+            .ok_or_else(|| PyValueError::new_err("message without a type"))?;
+        let kind: PyBackedStr = kind.extract()?;
+        match &*kind {
+            "websocket.send" => return self.message(py, message),
+            "websocket.accept" => self.accept(py, message)?,
+            "websocket.close" => self.close(py, message)?,
+            "websocket.http.response.start" => self.deny(message)?,
+            "websocket.http.response.body" => self.deny_body(py, message)?,
+            _ => return Err(PyValueError::new_err(format!("unknown message: {kind:?}"))),
+        }
+        let server = self.server.bind(py);
+        server.get().settle(server)?;
+        Ok(server.get().done(py))
+    }
+
+    /// The app has returned, with an error or without: a handshake that is open is answered, a
+    /// WebSocket closed. Whether it had come to its end before.
+    fn end(&self, py: Python<'_>, failed: bool) -> PyResult<bool> {
+        let (token, is_open, is_over) = {
+            let state = self.state.lock();
+            (state.token, state.handshake.is_some(), state.end.is_some())
+        };
+        let server = self.server.bind(py);
+        if is_open {
+            let status = if failed { 500 } else { 403 };
+            self.refuse(py, AnswerHead::new(status), Bytes::new())?;
+        } else if let Some(token) = token {
+            let code = if failed {
+                CloseCode::INTERNAL_ERROR
+            } else {
+                CloseCode::NORMAL
+            };
+            server.get().with(|context, driver| {
+                driver.web_sockets.close(context, token, code, "");
+            });
+        }
+        server.get().settle(server)?;
+        Ok(is_over)
+    }
+
+    /// Method and target, for the log.
+    fn describe(&self) -> String {
+        format!("WebSocket {}", self.head.target().escape_ascii())
+    }
+}
+
+impl WebSocketExchange {
+    pub(super) fn new(
+        server: Py<AsgiServer>,
+        arrival: &Arrival,
+        state: Arc<Shared<WebSocketState>>,
+    ) -> Self {
+        Self {
+            server,
+            exchange: arrival.exchange,
+            tag: arrival.tag,
+            head: Arc::clone(&arrival.head),
+            state,
+            denial: Shared::default(),
+        }
+    }
+
+    fn accept(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let mut fields = AnswerHead::new(101);
+        fields_of(message, &mut fields)?;
+        let subprotocol: Option<String> = match message.get_item(intern!(py, "subprotocol"))? {
+            Some(subprotocol) => subprotocol.extract()?,
+            None => None,
+        };
+        {
+            let mut state = self.state.lock();
+            if state.end.is_some() {
+                return Err(left());
+            }
+            if state.handshake.take().is_none() || self.denial.lock().is_some() {
+                return Err(unexpected("websocket.accept"));
+            }
+        }
+        let token = self.server.get().with(|context, driver| {
+            self.upgrade(context, driver, &fields, subprotocol.as_deref())
+        })?;
+        self.state.lock().token = Some(token);
+        Ok(())
+    }
+
+    /// Answers the handshake, and hands the connection over.
+    fn upgrade(
+        &self,
+        context: &mut Context,
+        driver: &mut AsgiLoop,
+        fields: &AnswerHead,
+        subprotocol: Option<&str>,
+    ) -> PyResult<Token> {
+        let mut storage = FieldStorage::new();
+        let limits = HeadLimits {
+            head_bytes_max: usize::MAX,
+            target_bytes_max: usize::MAX,
+            field_count_max: usize::MAX,
+        };
+        // It was parsed and judged when it came, so neither fails.
+        let head = parse_request(self.head.bytes(), &mut storage, &limits)
+            .map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let spoken: Vec<&str> = subprotocol.into_iter().collect();
+        let options = UpgradeOptions {
+            subprotocols: &spoken,
+            deflate: Some(driver.app.deflate()),
+            ..UPGRADES
+        };
+        let upgrade =
+            upgrade(&head, &options).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        if let Some(subprotocol) = subprotocol.filter(|_| upgrade.subprotocol().is_none()) {
+            let text = format!("subprotocol was not offered: {subprotocol:?}");
+            return Err(PyValueError::new_err(text));
+        }
+        let mut answer = Vec::new();
+        encode::status_line(&mut answer, Version::Http11, 101);
+        upgrade.for_each_field(|name, value| encode::field(&mut answer, name, value));
+        for (name, value) in fields.fields() {
+            encode::field(&mut answer, name, value);
+        }
+        encode::end_of_head(&mut answer);
+        let mut detached = driver
+            .http
+            .detach(context, self.exchange)
+            .ok_or_else(left)?;
+        driver.app.log.status(self.exchange, 101);
+        driver.app.log.end(self.exchange, context.wall(), true);
+        detached.stream.write(&answer).map_err(|_| left())?;
+        let negotiated = upgrade.negotiated();
+        Ok(driver
+            .web_sockets
+            .adopt(context, detached, negotiated, self.tag)?)
+    }
+
+    fn message<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let token = self.open("websocket.send")?;
+        let server = self.server.bind(py);
+        let text = message.get_item(intern!(py, "text"))?;
+        let text = text.filter(|text| !text.is_none());
+        let text: Option<PyBackedStr> = text.map(|text| text.extract()).transpose()?;
+        let queued = match text {
+            Some(text) => self.send_on(server, token, MessageKind::Text, text.as_bytes()),
+            None => {
+                let data = bytes_of(message, intern!(py, "bytes"))?;
+                let data: &[u8] = data.as_ref().map_or(&[], |data| data.as_ref());
+                self.send_on(server, token, MessageKind::Binary, data)
+            }
+        };
+        let is_blocked = queued? > OUTPUT_WINDOW;
+        server.get().settle(server)?;
+        if !is_blocked {
+            return Ok(server.get().done(py));
+        }
+        self.state.lock().is_blocked = true;
+        let room = Room {
+            state: Arc::clone(&self.state),
+        };
+        let waiting = Waiting::new(server.clone().unbind(), room);
+        Ok(Bound::new(py, waiting)?.into_any())
+    }
+
+    /// Sends a message; returns how much waits for the client then.
+    fn send_on(
+        &self,
+        server: &Bound<'_, AsgiServer>,
+        token: Token,
+        kind: MessageKind,
+        data: &[u8],
+    ) -> PyResult<usize> {
+        let sent = server.get().with(|context, driver| {
+            driver.web_sockets.with_socket(context, token, |socket| {
+                let sent = socket.send(kind, data);
+                sent.map(|()| socket.queued_bytes())
+            })
+        });
+        match sent {
+            None => Err(left()),
+            Some(Ok(queued)) => Ok(queued),
+            Some(Err(error)) if self.state.lock().is_blocked => {
+                let text = format!("send was not awaited before: {error}");
+                Err(PyRuntimeError::new_err(text))
+            }
+            Some(Err(_)) => Err(left()),
+        }
+    }
+
+    fn close(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let code: Option<u16> = match message.get_item(intern!(py, "code"))? {
+            Some(code) => code.extract()?,
+            None => None,
+        };
+        let reason: Option<String> = match message.get_item(intern!(py, "reason"))? {
+            Some(reason) => reason.extract()?,
+            None => None,
+        };
+        if self.state.lock().handshake.is_some() {
+            return self.refuse(py, AnswerHead::new(403), Bytes::new());
+        }
+        let token = self.open("websocket.close")?;
+        let code = CloseCode::new(code.unwrap_or(1000)).ok_or_else(|| {
+            PyValueError::new_err(format!("close code is out of range: {code:?}"))
+        })?;
+        let reason = reason.unwrap_or_default();
+        self.server.get().with(|context, driver| {
+            driver.web_sockets.close(context, token, code, &reason);
+        });
+        let mut woken = Vec::new();
+        {
+            let mut state = self.state.lock();
+            state.end = Some((code.number(), reason));
+            state.waiters.wake(&mut woken);
+        }
+        for future in woken {
+            resolve(future.bind(py))?;
+        }
+        Ok(())
+    }
+
+    fn deny(&self, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let head = start_of(message)?;
+        let mut denial = self.denial.lock();
+        if denial.is_some() || self.state.lock().handshake.is_none() {
+            return Err(unexpected("websocket.http.response.start"));
+        }
+        *denial = Some((Box::new(head), Vec::new()));
+        Ok(())
+    }
+
+    fn deny_body(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let data = bytes_of(message, intern!(py, "body"))?;
+        let more = match message.get_item(intern!(py, "more_body"))? {
+            Some(more) => more.is_truthy()?,
+            None => false,
+        };
+        let mut denial = self.denial.lock();
+        let Some((_, body)) = &mut *denial else {
+            return Err(unexpected("websocket.http.response.body"));
+        };
+        body.extend_from_slice(&data.map(shared_bytes).unwrap_or_default());
+        if more {
+            return Ok(());
+        }
+        let answer = denial.take();
+        drop(denial);
+        match answer {
+            Some((head, body)) => self.refuse(py, *head, body.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Answers the handshake with something else than a WebSocket.
+    fn refuse(&self, py: Python<'_>, head: AnswerHead, body: Bytes) -> PyResult<()> {
+        let (exchange, tag) = (self.exchange, self.tag);
+        self.state.lock().handshake = None;
+        let body = AnswerBody::Bytes(body);
+        let server = self.server.bind(py);
+        let sent = server.get().with(|context, driver| {
+            driver.app.log.status(exchange, head.status);
+            let sent = driver
+                .http
+                .with_reply(context, exchange, |reply| head.send_whole(reply, &body));
+            driver.finish(context, exchange, tag);
+            sent
+        });
+        let mut woken = Vec::new();
+        {
+            let mut state = self.state.lock();
+            state.end.get_or_insert_with(|| (1006, String::new()));
+            state.waiters.wake(&mut woken);
+        }
+        for future in woken {
+            resolve(future.bind(py))?;
+        }
+        sent.ok_or_else(left)
+    }
+
+    /// The connection of a WebSocket that is open.
+    fn open(&self, kind: &str) -> PyResult<Token> {
+        let state = self.state.lock();
+        match (state.token, &state.end) {
+            (Some(token), None) => Ok(token),
+            (_, Some(_)) if state.handshake.is_none() => Err(left()),
+            _ => Err(unexpected(kind)),
+        }
+    }
+}
+
+impl Wait for Receive {
+    fn poll(&self, py: Python<'_>, server: &AsgiServer) -> PyResult<Option<Py<PyAny>>> {
+        let mut state = self.state.lock();
+        if !state.connect_told {
+            state.connect_told = true;
+            drop(state);
+            return event(py, intern!(py, "websocket.connect"), |_| Ok(()));
+        }
+        if let Some((kind, data)) = state.messages.pop_front() {
+            state.message_bytes -= data.len();
+            let resumes = state.is_paused && state.messages.is_empty();
+            let token = state.token;
+            state.is_paused &= !resumes;
+            drop(state);
+            if resumes && let Some(token) = token {
+                server.with(|context, driver| {
+                    let socket = &mut driver.web_sockets;
+                    socket.with_socket(context, token, |socket| socket.resume())
+                });
+            }
+            return event(py, intern!(py, "websocket.receive"), |event| match kind {
+                MessageKind::Text => {
+                    // The engine hands over valid UTF-8 only.
+                    let text = str::from_utf8(&data).unwrap_or_default();
+                    event.set_item(intern!(py, "text"), text)
+                }
+                MessageKind::Binary => {
+                    event.set_item(intern!(py, "bytes"), PyBytes::new(py, &data))
+                }
+            });
+        }
+        let Some((code, reason)) = state.end.clone() else {
+            return Ok(None);
+        };
+        drop(state);
+        event(py, intern!(py, "websocket.disconnect"), |event| {
+            event.set_item(intern!(py, "code"), code)?;
+            event.set_item(intern!(py, "reason"), reason)
+        })
+    }
+
+    fn park(&self, future: Py<PyAny>) {
+        self.state.lock().waiters.receivers.push(future);
+    }
+}
+
+impl Wait for Room {
+    fn poll(&self, py: Python<'_>, _: &AsgiServer) -> PyResult<Option<Py<PyAny>>> {
+        let state = self.state.lock();
+        if state.end.is_some() {
+            return Err(left());
+        }
+        Ok((!state.is_blocked).then(|| py.None()))
+    }
+
+    fn park(&self, future: Py<PyAny>) {
+        self.state.lock().waiters.senders.push(future);
+    }
+}
+
+/// A message to the app.
+fn event(
+    py: Python<'_>,
+    kind: &Bound<'_, PyString>,
+    fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let event = PyDict::new(py);
+    event.set_item(intern!(py, "type"), kind)?;
+    fill(&event)?;
+    Ok(Some(event.into_any().unbind()))
+}
