@@ -17,6 +17,7 @@ pub mod log;
 pub mod mc;
 pub mod metrics;
 mod polls;
+pub mod privileges;
 pub mod server;
 pub mod snapshot;
 pub mod store_command;

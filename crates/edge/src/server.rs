@@ -10,6 +10,7 @@ use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::{Journal, Polls, Source};
+use crate::privileges::{self, PrivilegesError};
 use crate::snapshot::SnapshotError;
 use crate::store_server::{Kinds as StoreKinds, Listening, StoreServer, StoreService};
 use crate::upstream::{Upstream, UpstreamOptions};
@@ -17,7 +18,7 @@ use dwell_engine::{Http, Limits};
 use dwell_evloop::{Context, EventLoop, ListenOptions, Listener, Sender, bind_group};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_proto::http1::HeadLimits;
-use dwell_store::{Notify, WatcherId};
+use dwell_store::{Notify, Seconds, WatcherId};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -66,6 +67,8 @@ pub enum RunError {
     },
     /// The memcached servers make no ring.
     Memcached(dwell_memcache::on_loop::Error),
+    /// The process cannot become `server.user`.
+    Privileges(PrivilegesError),
     /// The access log cannot be opened.
     AccessLog(io::Error),
     /// The system has no descriptor, memory or thread for a loop.
@@ -114,6 +117,7 @@ impl fmt::Display for RunError {
                 source,
             } => write!(f, "cannot resolve {name} ({option}): {source}"),
             Self::Memcached(error) => write!(f, "memcached servers: {error}"),
+            Self::Privileges(error) => write!(f, "{error} (server.user)"),
             Self::AccessLog(source) => write!(f, "cannot open the access log: {source}"),
             Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
         }
@@ -129,6 +133,7 @@ impl std::error::Error for RunError {
             | Self::AccessLog(source)
             | Self::Loop(source) => Some(source),
             Self::Memcached(error) => Some(error),
+            Self::Privileges(error) => error.source(),
             Self::Snapshot(error) => error.source(),
             Self::AuthFile { .. } => None,
         }
@@ -187,6 +192,11 @@ impl Server {
             tracing::debug!(descriptors, "descriptor limit");
         }
         let mut bound = Bound::bind(&config, loops, demo)?;
+        // What only root can read is read, and nothing else is: no thread runs yet.
+        let limits = store::limits(&config)?;
+        if let Some(user) = &config.server.user {
+            become_user(user, &bound)?;
+        }
         let config = Arc::new(config);
         let event_loops = (0..loops)
             .map(|_| EventLoop::new())
@@ -199,12 +209,15 @@ impl Server {
             .iter()
             .map(|s| s.address.to_string())
             .collect();
-        let started = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| now.as_secs());
-        let metrics = Arc::new(Metrics::new(loops, names, started));
-        let now = u32::try_from(started).unwrap_or(u32::MAX);
-        let service = store::service(&config, Box::new(Inboxes(everyone.clone())), &metrics, now)?;
+        let now = unix_seconds();
+        let metrics = Arc::new(Metrics::new(loops, names, u64::from(now)));
+        let service = store::service(
+            &config,
+            limits,
+            Box::new(Inboxes(everyone.clone())),
+            &metrics,
+            now,
+        )?;
         if let Some(service) = &service {
             service.listens(std::mem::take(&mut bound.store_at));
         }
@@ -262,9 +275,18 @@ impl Server {
         }
         let result = result.map_err(RunError::Loop);
         // What a failed loop leaves is still worth keeping.
-        let saved = service.map_or(Ok(()), |service| store::save(&config, &service));
+        let saved = service.map_or(Ok(()), |service| {
+            store::save(&config, &service, unix_seconds())
+        });
         result.and(saved)
     }
+}
+
+fn unix_seconds() -> Seconds {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| {
+        Seconds::try_from(now.as_secs()).unwrap_or(Seconds::MAX)
+    })
 }
 
 /// The only loop of a server, to be turned by a test.
@@ -286,6 +308,20 @@ fn turn_to_the_end(
     let member = fleet.member();
     event_loop.run(&mut edge)?;
     member.ended();
+    Ok(())
+}
+
+/// Gives up the rights of root; the unix socket belongs to the user from now on.
+fn become_user(user: &str, bound: &Bound) -> Result<(), RunError> {
+    let sockets: Vec<_> = bound.store_at.unix.iter().map(PathBuf::as_path).collect();
+    if privileges::become_user(user, &sockets).map_err(RunError::Privileges)? {
+        tracing::info!(user, "not root any more");
+    } else {
+        tracing::warn!(
+            user,
+            "the user stays the same: only root can become another"
+        );
+    }
     Ok(())
 }
 

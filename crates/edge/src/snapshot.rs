@@ -5,8 +5,9 @@
 //! and a checksum of all before it; numbers are little-endian. What cannot be read whole is
 //! not read at all: it is moved aside, and the process starts empty.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, process};
 
@@ -16,7 +17,12 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// What the file begins with.
 const NAME: &[u8; 8] = b"DWELLMEM";
 /// The version of everything below.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The version before it, which is read too: it has no time of a flush.
+const VERSION_WITHOUT_FLUSH: u32 = 1;
+
+/// The name and the version; from version 2 on the time of a delayed flush follows, or 0.
+const HEAD_BYTES: usize = NAME.len() + size_of::<u32>();
 
 /// Key length, marks, frequent, flags, expiry, cas, value length.
 const RECORD_BYTES: usize = 1 + 1 + 1 + 4 + 4 + 8 + 4;
@@ -32,6 +38,8 @@ pub struct SnapshotSummary {
     pub items: u64,
     /// Those that were put back: their time is not over and there is room for them.
     pub restored: u64,
+    /// When all of them go, by a `flush_all` whose delay was not over.
+    pub flush_at: Option<Seconds>,
 }
 
 /// Why a snapshot could not be used.
@@ -80,7 +88,7 @@ impl fmt::Display for Damage {
             Self::Version { found } => {
                 write!(
                     formatter,
-                    "it has version {found}, this program reads {VERSION}"
+                    "it has version {found}, this program reads {VERSION_WITHOUT_FLUSH} to {VERSION}"
                 )
             }
             Self::Length => formatter.write_str("it is cut short or has something behind its end"),
@@ -123,15 +131,19 @@ impl std::error::Error for SnapshotError {
     }
 }
 
-/// Writes every item of `store` to `path`.
+/// Writes every item of `store` to `path`, and when a delayed `flush_all` will remove them.
 ///
 /// Shape: to another name in the same folder first, made durable, then renamed over `path`.
 ///
 /// # Errors
 /// [`SnapshotError::File`]; an older file under `path` is as it was.
-pub fn save(store: &Store, path: &Path) -> Result<SnapshotSummary, SnapshotError> {
+pub fn save(
+    store: &Store,
+    flush_at: Option<Seconds>,
+    path: &Path,
+) -> Result<SnapshotSummary, SnapshotError> {
     let draft = beside(path, &format!("{}.new", process::id()));
-    let written = write_file(store, &draft).and_then(|summary| {
+    let written = write_file(store, flush_at, &draft).and_then(|summary| {
         fs::rename(&draft, path)?;
         if let Some(folder) = path
             .parent()
@@ -148,7 +160,30 @@ pub fn save(store: &Store, path: &Path) -> Result<SnapshotSummary, SnapshotError
     })
 }
 
+/// Whether [`save`] could write beside `path` now, so that nobody learns at the end that it cannot.
+///
+/// # Errors
+/// [`SnapshotError::File`].
+pub fn check_writable(path: &Path) -> Result<(), SnapshotError> {
+    let draft = beside(path, &format!("{}.new", process::id()));
+    let tried = create(&draft).and_then(|_| fs::remove_file(&draft));
+    tried.map_err(|source| file_error(path, source))
+}
+
+/// Makes a file that nobody else may read: whoever stores values does not publish them.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+}
+
 /// Puts the items of the file at `path` into `store`; no file is no item.
+///
+/// Shape: a flush whose time has come while nobody ran leaves nothing; one that is still to come
+/// is the caller's to order.
 ///
 /// # Errors
 /// [`SnapshotError::Damaged`]: nothing was put back, and the file was renamed.
@@ -224,13 +259,18 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-fn write_file(store: &Store, path: &Path) -> io::Result<SnapshotSummary> {
+fn write_file(
+    store: &Store,
+    flush_at: Option<Seconds>,
+    path: &Path,
+) -> io::Result<SnapshotSummary> {
     let mut out = Summed {
-        inner: BufWriter::with_capacity(1 << 18, File::create(path)?),
+        inner: BufWriter::with_capacity(1 << 18, create(path)?),
         sum: Xxh3Default::new(),
     };
     out.write_all(NAME)?;
     out.write_all(&VERSION.to_le_bytes())?;
+    out.write_all(&flush_at.unwrap_or(0).to_le_bytes())?;
     let mut items = 0_u64;
     for shard in 0..store.shards() {
         for item in store.kept_items(shard) {
@@ -255,15 +295,19 @@ fn write_file(store: &Store, path: &Path) -> io::Result<SnapshotSummary> {
         .into_inner()
         .map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
-    Ok(SnapshotSummary { items, restored: 0 })
+    Ok(SnapshotSummary {
+        items,
+        restored: 0,
+        flush_at,
+    })
 }
 
 /// Reads a file through; what is wrong with it, if anything.
 fn verify(file: File) -> io::Result<Option<Damage>> {
     let length = file.metadata()?.len();
     let mut input = BufReader::with_capacity(1 << 18, file);
-    let head_bytes = (NAME.len() + size_of_val(&VERSION)) as u64;
-    let mut head = [0; 12];
+    let head_bytes = HEAD_BYTES as u64;
+    let mut head = [0; HEAD_BYTES];
     if length < head_bytes {
         return Ok(Some(Damage::Name));
     }
@@ -272,10 +316,8 @@ fn verify(file: File) -> io::Result<Option<Damage>> {
     if name != NAME {
         return Ok(Some(Damage::Name));
     }
-    let found = version
-        .first_chunk()
-        .map_or(0, |bytes| u32::from_le_bytes(*bytes));
-    if found != VERSION {
+    let found = number(version);
+    if !(VERSION_WITHOUT_FLUSH..=VERSION).contains(&found) {
         return Ok(Some(Damage::Version { found }));
     }
     if length < head_bytes + 1 + TRAILER_BYTES {
@@ -303,8 +345,11 @@ fn verify(file: File) -> io::Result<Option<Damage>> {
 fn restore(store: &Store, file: File, now: Seconds) -> io::Result<Option<SnapshotSummary>> {
     let length = file.metadata()?.len();
     let mut input = BufReader::with_capacity(1 << 18, file);
-    input.read_exact(&mut [0; 12])?;
-    let mut summary = SnapshotSummary::default();
+    let mut summary = SnapshotSummary {
+        flush_at: flush_time(&mut input)?,
+        ..SnapshotSummary::default()
+    };
+    let is_flushed = summary.flush_at.is_some_and(|at| at <= now);
     let mut bytes = Vec::new();
     let mut record = [0; RECORD_BYTES];
     loop {
@@ -314,10 +359,7 @@ fn restore(store: &Store, file: File, now: Seconds) -> io::Result<Option<Snapsho
         }
         input.read_exact(&mut record[1..])?;
         let [key, marks, frequent, rest @ ..] = record;
-        let number = |from: usize| {
-            let bytes = rest.get(from..).and_then(<[u8]>::first_chunk);
-            bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
-        };
+        let number = |from: usize| number(rest.get(from..).unwrap_or_default());
         let cas = u64::from(number(8)) | u64::from(number(12)) << 32;
         let size = u64::from(key) + u64::from(number(16));
         if size > length {
@@ -337,17 +379,37 @@ fn restore(store: &Store, file: File, now: Seconds) -> io::Result<Option<Snapsho
             is_frequent: frequent != 0,
         };
         summary.items += 1;
-        summary.restored += u64::from(store.restore(key, value, &state, now));
+        summary.restored += u64::from(!is_flushed && store.restore(key, value, &state, now));
     }
     let mut items = [0; 8];
     input.read_exact(&mut items)?;
+    summary.flush_at = summary.flush_at.filter(|_| !is_flushed);
     Ok((u64::from_le_bytes(items) == summary.items).then_some(summary))
+}
+
+/// Reads what is before the records of a verified file.
+fn flush_time(input: &mut impl Read) -> io::Result<Option<Seconds>> {
+    let mut head = [0; HEAD_BYTES];
+    input.read_exact(&mut head)?;
+    if number(&head[NAME.len()..]) == VERSION_WITHOUT_FLUSH {
+        return Ok(None);
+    }
+    let mut flush_at = [0; size_of::<Seconds>()];
+    input.read_exact(&mut flush_at)?;
+    Ok(Some(Seconds::from_le_bytes(flush_at)).filter(|at| *at > 0))
+}
+
+/// The number at the front of `bytes`.
+fn number(bytes: &[u8]) -> u32 {
+    let bytes = bytes.first_chunk();
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use dwell_store::StoreConfig;
+    use std::os::unix::fs::PermissionsExt;
 
     const NOW: Seconds = 1_700_000_000;
 
@@ -370,7 +432,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("items");
         let store = filled();
-        assert_eq!(save(&store, &path).unwrap().items, 500);
+        assert_eq!(save(&store, None, &path).unwrap().items, 500);
         let again = empty();
         let summary = load(&again, &path, NOW + 1).unwrap();
         assert_eq!((summary.items, summary.restored), (500, 500));
@@ -381,8 +443,39 @@ mod tests {
         }
         let late = load(&empty(), &path, NOW + 100).unwrap();
         assert_eq!((late.items, late.restored), (500, 0), "their time is over");
+        check_writable(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "values are nobody else's business");
         let files = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(files, 1, "nothing is left beside the snapshot");
+    }
+
+    #[test]
+    fn a_delayed_flush_comes_although_nobody_ran() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("items");
+        save(&filled(), Some(NOW + 50), &path).unwrap();
+        let early = load(&empty(), &path, NOW + 49).unwrap();
+        assert_eq!((early.restored, early.flush_at), (500, Some(NOW + 50)));
+        let late = load(&empty(), &path, NOW + 50).unwrap();
+        assert_eq!((late.items, late.restored, late.flush_at), (500, 0, None));
+    }
+
+    #[test]
+    fn a_file_of_the_first_version_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("items");
+        save(&filled(), None, &path).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[NAME.len()] = 1;
+        bytes.drain(HEAD_BYTES..HEAD_BYTES + 4);
+        let end = bytes.len() - 8;
+        let mut sum = Xxh3Default::new();
+        sum.update(&bytes[..end]);
+        bytes[end..].copy_from_slice(&sum.digest().to_le_bytes());
+        fs::write(&path, &bytes).unwrap();
+        let summary = load(&empty(), &path, NOW).unwrap();
+        assert_eq!((summary.restored, summary.flush_at), (500, None));
     }
 
     #[test]
@@ -398,7 +491,7 @@ mod tests {
         let path = folder.path().join("items");
         let store = empty();
         store.set(b"key", 1, Expiry::NEVER, b"value", NOW);
-        save(&store, &path).unwrap();
+        save(&store, None, &path).unwrap();
         let whole = fs::read(&path).unwrap();
         let cuts = (0..whole.len()).map(|end| whole[..end].to_vec());
         let flips = (0..whole.len()).map(|place| {
@@ -425,10 +518,10 @@ mod tests {
     fn the_message_says_what_is_wrong_and_where_the_file_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("items");
-        fs::write(&path, b"DWELLMEM\x02\0\0\0").unwrap();
+        fs::write(&path, b"DWELLMEM\x03\0\0\0").unwrap();
         let message = load(&empty(), &path, NOW).unwrap_err().to_string();
         assert!(
-            message.contains("version 2, this program reads 1"),
+            message.contains("version 3, this program reads 1 to 2"),
             "{message}"
         );
         assert!(message.contains("damaged-1700000000"), "{message}");
@@ -441,7 +534,8 @@ mod tests {
     fn a_folder_that_is_not_there_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("no/items");
-        let error = save(&filled(), &path).unwrap_err();
+        check_writable(&path).unwrap_err();
+        let error = save(&filled(), None, &path).unwrap_err();
         assert!(matches!(error, SnapshotError::File { .. }), "{error}");
     }
 }

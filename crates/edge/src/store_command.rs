@@ -2,105 +2,64 @@
 //!
 //! Scripts, compose files and the test suites of clients start a `memcached` with these flags; they
 //! get this program in its place, by `dwell store` or by a link of that name. What has no meaning
-//! here is accepted and said once; what would be unsafe to ignore is refused.
+//! here is accepted and said once; what would be unsafe to ignore is refused. `flags` has the table.
+
+mod flags;
 
 use crate::config::{Config, ConfigError, FlagValue, load};
 use crate::store_server::VERSION;
-use clap::{ArgAction, Args};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use flags::{Effect, FLAGS, FlagSpec};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-/// Flags of `dwell store`, which are memcached's, and a few of its own.
-#[derive(Clone, Debug, Default, Args)]
-#[command(disable_help_flag = true, disable_version_flag = true)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is one flag of memcached, on or off"
-)]
-pub struct StoreArguments {
-    #[arg(short = 'h', long)]
-    help: bool,
-    #[arg(short = 'V', long)]
-    version: bool,
-    #[arg(short = 'i', long)]
-    license: bool,
-    #[arg(short = 'p', long, allow_negative_numbers = true)]
-    port: Option<i32>,
-    #[arg(short = 'U', long, allow_negative_numbers = true)]
-    udp_port: Option<i32>,
-    #[arg(short = 's', long)]
-    unix_socket: Option<String>,
-    #[arg(short = 'a', long)]
-    unix_mask: Option<String>,
-    #[arg(short = 'A', long)]
-    enable_shutdown: bool,
-    #[arg(short = 'l', long, value_delimiter = ',')]
-    listen: Vec<String>,
-    #[arg(short = 'd', long)]
-    daemon: bool,
-    #[arg(short = 'r', long)]
-    enable_coredumps: bool,
-    #[arg(short = 'u', long)]
-    user: Option<String>,
-    #[arg(short = 'm', long)]
-    memory_limit: Option<u32>,
-    #[arg(short = 'M', long)]
-    disable_evictions: bool,
-    #[arg(short = 'c', long)]
-    conn_limit: Option<u32>,
-    #[arg(short = 'k', long)]
-    lock_memory: bool,
-    #[arg(short = 'v', long, action = ArgAction::Count)]
-    verbose: u8,
-    #[arg(short = 'P', long)]
-    pidfile: Option<PathBuf>,
-    #[arg(short = 'f', long)]
-    slab_growth_factor: Option<String>,
-    #[arg(short = 'n', long)]
-    slab_min_size: Option<String>,
-    #[arg(short = 'L', long)]
-    enable_largepages: bool,
-    #[arg(short = 'D')]
-    delimiter: Option<String>,
-    #[arg(short = 't', long)]
-    threads: Option<u32>,
-    #[arg(short = 'R', long)]
-    max_reqs_per_event: Option<u32>,
-    #[arg(short = 'C', long)]
-    disable_cas: bool,
-    #[arg(short = 'b', long)]
-    listen_backlog: Option<u32>,
-    #[arg(short = 'B', long)]
-    protocol: Option<String>,
-    #[arg(short = 'I', long)]
-    max_item_size: Option<String>,
-    #[arg(short = 'S', long)]
-    enable_sasl: bool,
-    #[arg(short = 'F', long)]
-    disable_flush_all: bool,
-    #[arg(short = 'X', long)]
-    disable_dumping: bool,
-    #[arg(short = 'W', long)]
-    disable_watch: bool,
-    #[arg(short = 'Y', long)]
-    auth_file: Option<String>,
-    #[arg(short = 'e', long)]
-    memory_file: Option<String>,
-    #[arg(short = 'Z', long)]
-    enable_ssl: bool,
-    #[arg(short = 'o', long, value_delimiter = ',')]
-    extended: Vec<String>,
-    #[arg(short = 'N', long)]
-    napi_ids: Option<String>,
-    #[arg(long)]
-    allow_remote: bool,
-    #[arg(long)]
-    snapshot: Option<String>,
-    #[arg(long)]
-    metrics: Option<String>,
-    #[arg(long)]
-    log_format: Option<String>,
+/// The flags of `dwell store` that were given, which are memcached's, and a few of its own.
+///
+/// ```
+/// use clap::{Args, Command, FromArgMatches};
+/// use dwell_edge::store_command::{StoreArguments, StoreRequest};
+///
+/// let parser = StoreArguments::augment_args(Command::new("memcached"));
+/// let matches = parser.get_matches_from(["memcached", "-p", "0", "-m", "128"]);
+/// let arguments = StoreArguments::from_arg_matches(&matches).unwrap();
+/// let StoreRequest::Serve(plan) = arguments.request().unwrap() else { panic!() };
+/// assert_eq!(plan.config.store.bytes_max, 128 << 20);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct StoreArguments(Vec<(&'static FlagSpec, Vec<String>)>);
+
+impl Args for StoreArguments {
+    fn augment_args(command: Command) -> Command {
+        command
+            .disable_help_flag(true)
+            .disable_version_flag(true)
+            .args(FLAGS.iter().map(FlagSpec::argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for StoreArguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = FLAGS.iter().filter_map(|flag| {
+            let values: Vec<String> = if flag.value.is_some() {
+                matches.get_many(flag.id())?.cloned().collect()
+            } else {
+                let count = matches.get_count(flag.id());
+                (count > 0).then(|| vec![count.to_string()])?
+            };
+            Some((flag, values))
+        });
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// What the flags ask for.
@@ -132,7 +91,7 @@ pub enum StoreFlagsError {
     /// A flag with what is wrong with it.
     Flag {
         /// The flag as memcached knows it.
-        flag: &'static str,
+        flag: String,
         /// What is wrong.
         reason: String,
     },
@@ -157,22 +116,19 @@ impl StoreArguments {
     /// # Errors
     /// [`StoreFlagsError`] names the flag that cannot be obeyed.
     pub fn request(&self) -> Result<StoreRequest, StoreFlagsError> {
-        if self.help {
-            return Ok(StoreRequest::Print(format!("memcached {VERSION}\n{HELP}")));
+        let page = [
+            ("help", format!("memcached {VERSION}\n{}", flags::help())),
+            ("version", format!("memcached {VERSION}\n")),
+            ("license", LICENSE.to_owned()),
+        ];
+        if let Some((_, text)) = page.into_iter().find(|(id, _)| self.is_given(id)) {
+            return Ok(StoreRequest::Print(text));
         }
-        if self.version {
-            return Ok(StoreRequest::Print(format!("memcached {VERSION}\n")));
-        }
-        if self.license {
-            return Ok(StoreRequest::Print(LICENSE.to_owned()));
-        }
-        self.refuse_unsafe()?;
+        let mut options = self.options()?;
         let mut ignored = self.ignored();
-        let mut flags = Flags::default();
-        self.sizes(&mut flags)?;
-        self.behaviour(&mut flags, &mut ignored)?;
+        self.extended(&mut options, &mut ignored)?;
         let addresses = self.addresses()?;
-        let is_guarded = self.allow_remote || self.auth_file.is_some();
+        let is_guarded = self.is_given("allow-remote") || self.is_given("auth-file");
         if let Some(address) = addresses
             .iter()
             .find(|at| !at.ip().to_canonical().is_loopback())
@@ -182,9 +138,9 @@ impl StoreArguments {
                 "other machines can reach {address}, and nobody has to log in: \
                  add -Y FILE, or --allow-remote if the network is trusted"
             );
-            return Err(StoreFlagsError::Flag { flag: "-l", reason });
+            return Err(wrong("-l", reason));
         }
-        let mut config = load(None, &flags.0).map_err(StoreFlagsError::Config)?;
+        let mut config = load(None, &options).map_err(StoreFlagsError::Config)?;
         config.server.listen.clear();
         let mut addresses = addresses.into_iter();
         config.store.allow_remote |= is_guarded;
@@ -192,160 +148,91 @@ impl StoreArguments {
         config.store.listen_also = addresses.collect();
         Ok(StoreRequest::Serve(Box::new(StorePlan {
             config,
-            pid_file: self.pidfile.clone(),
-            is_daemon: self.daemon,
+            pid_file: self.last("pidfile").map(PathBuf::from),
+            is_daemon: self.is_given("daemon"),
             ignored,
         })))
     }
 
-    /// Whoever asks for these relies on them.
-    fn refuse_unsafe(&self) -> Result<(), StoreFlagsError> {
-        let refused = [
-            (
-                self.enable_sasl,
-                "-S",
-                "there is no SASL here; -Y is authentication by text",
-            ),
-            (self.enable_ssl, "-Z", "there is no TLS here"),
-            (
-                self.memory_file.is_some(),
-                "-e",
-                "there is no memory file; see --snapshot",
-            ),
-        ];
-        let found = refused.into_iter().find(|(asked, ..)| *asked);
-        match found {
-            Some((_, flag, reason)) => {
-                let reason = reason.to_owned();
-                Err(StoreFlagsError::Flag { flag, reason })
+    fn values(&self, id: &str) -> &[String] {
+        let given = self.0.iter().find(|(flag, _)| flag.id() == id);
+        given.map_or(&[], |(_, values)| values)
+    }
+
+    fn is_given(&self, id: &str) -> bool {
+        !self.values(id).is_empty()
+    }
+
+    /// The value of a flag; where it is repeated the last one counts, as with `getopt`.
+    fn last(&self, id: &str) -> Option<&str> {
+        self.values(id).last().map(String::as_str)
+    }
+
+    /// The flags that are options of the configuration, and memcached's defaults of them.
+    fn options(&self) -> Result<Vec<FlagValue>, StoreFlagsError> {
+        let mut options = Vec::new();
+        for flag in FLAGS {
+            let given = self.last(flag.id());
+            match flag.effect {
+                Effect::Refused(reason) if given.is_some() => {
+                    return Err(wrong(&flag.name(), reason.to_owned()));
+                }
+                Effect::Option {
+                    name,
+                    write,
+                    default,
+                } => {
+                    if let Some(value) = given.or(default) {
+                        options.push(option(&flag.name(), name, write(value)));
+                    }
+                }
+                _ => {}
             }
-            None => Ok(()),
         }
+        if let Some(size) = self.last("max-item-size") {
+            let bytes = item_size(size)
+                .ok_or_else(|| wrong("-I", format!("not a size from 1k to 1024m: {size}")))?;
+            options.push(option("-I", "store.item_bytes_max", bytes.to_string()));
+        }
+        Ok(options)
     }
 
-    /// The flags that mean nothing here.
+    /// The flags that mean nothing here, with the reason.
     fn ignored(&self) -> Vec<String> {
-        let asked = [
-            (
-                self.udp_port.is_some_and(|port| port != 0),
-                "-U: there is no UDP",
-            ),
-            (
-                self.enable_coredumps,
-                "-r: core dumps are as the shell set them",
-            ),
-            (
-                self.user.is_some(),
-                "-u: the user stays the one who started it",
-            ),
-            (self.lock_memory, "-k: memory is not locked"),
-            (self.slab_growth_factor.is_some(), "-f: there are no slabs"),
-            (self.slab_min_size.is_some(), "-n: there are no slabs"),
-            (self.enable_largepages, "-L: pages are the system's"),
-            (
-                self.delimiter.is_some(),
-                "-D: there are no figures by prefix",
-            ),
-            (
-                self.max_reqs_per_event.is_some(),
-                "-R: a turn has its own bound",
-            ),
-            (self.disable_cas, "-C: items always have a version"),
-            (self.disable_dumping, "-X: there is nothing to dump"),
-            (self.disable_watch, "-W: there is nothing to watch"),
-            (
-                self.napi_ids.is_some(),
-                "-N: threads are not bound to queues",
-            ),
-        ];
-        let asked = asked.into_iter().filter(|(asked, _)| *asked);
-        asked.map(|(_, what)| what.to_owned()).collect()
+        let ignored = self
+            .0
+            .iter()
+            .filter_map(|(flag, values)| match flag.effect {
+                // No UDP is what there is.
+                Effect::Ignored(_)
+                    if flag.short == Some('U') && values.iter().all(|v| v == "0") =>
+                {
+                    None
+                }
+                Effect::Ignored(reason) => Some(format!("{}: {reason}", flag.name())),
+                _ => None,
+            });
+        ignored.collect()
     }
 
-    fn sizes(&self, flags: &mut Flags) -> Result<(), StoreFlagsError> {
-        let or = |value: Option<u32>, default: u32| value.unwrap_or(default);
-        flags.push(
-            "-m",
-            "store.bytes_max",
-            format!("{}MiB", or(self.memory_limit, 64)),
-        );
-        flags.push(
-            "-c",
-            "store.connections_max",
-            or(self.conn_limit, 1024).to_string(),
-        );
-        flags.push(
-            "-b",
-            "store.backlog",
-            or(self.listen_backlog, 1024).to_string(),
-        );
-        if let Some(size) = &self.max_item_size {
-            let bytes = item_size(size).ok_or_else(|| StoreFlagsError::Flag {
-                flag: "-I",
-                reason: format!("not a size from 1k to 1024m: {size}"),
-            })?;
-            flags.push("-I", "store.item_bytes_max", bytes.to_string());
-        }
-        if let Some(threads) = self.threads {
-            flags.push("-t", "server.pollers", threads.to_string());
-        }
-        Ok(())
-    }
-
-    fn behaviour(
+    /// `-o`, each of which has options of its own.
+    fn extended(
         &self,
-        flags: &mut Flags,
+        options: &mut Vec<FlagValue>,
         ignored: &mut Vec<String>,
     ) -> Result<(), StoreFlagsError> {
-        let level = ["warn", "info", "debug"].get(usize::from(self.verbose));
-        flags.push("-v", "log.level", (*level.unwrap_or(&"trace")).to_owned());
-        flags.push(
-            "-M",
-            "store.evictions",
-            (!self.disable_evictions).to_string(),
-        );
-        flags.push(
-            "-F",
-            "store.flush_all",
-            (!self.disable_flush_all).to_string(),
-        );
-        flags.push("-A", "store.shutdown", self.enable_shutdown.to_string());
-        let given = [
-            ("-s", "store.unix_socket", &self.unix_socket),
-            ("-a", "store.unix_permissions", &self.unix_mask),
-            ("-Y", "store.auth_file", &self.auth_file),
-            ("--snapshot", "store.snapshot", &self.snapshot),
-            ("--log-format", "log.format", &self.log_format),
-        ];
-        for (flag, option, value) in given {
-            if let Some(value) = value {
-                flags.push(flag, option, value.clone());
-            }
-        }
-        let metrics = self.metrics.as_deref().unwrap_or("off");
-        flags.push("--metrics", "server.admin", metrics.to_owned());
-        if let Some(protocol) = &self.protocol {
-            let word = if protocol == "auto-negotiate" {
-                "auto"
-            } else {
-                protocol
-            };
-            flags.push("-B", "store.protocols", word.to_owned());
-        }
-        for extended in &self.extended {
+        for extended in self
+            .values("extended")
+            .iter()
+            .flat_map(|list| list.split(','))
+        {
             match extended.split_once('=') {
                 Some(("idle_timeout", seconds)) => {
-                    flags.push(
-                        "-o idle_timeout",
-                        "store.idle_timeout",
-                        format!("{seconds}s"),
-                    );
+                    let value = format!("{seconds}s");
+                    options.push(option("-o idle_timeout", "store.idle_timeout", value));
                 }
                 _ if is_extended(extended) => ignored.push(format!("-o {extended}")),
-                _ => {
-                    let reason = format!("unknown option: {extended}");
-                    return Err(StoreFlagsError::Flag { flag: "-o", reason });
-                }
+                _ => return Err(wrong("-o", format!("unknown option: {extended}"))),
             }
         }
         Ok(())
@@ -355,36 +242,40 @@ impl StoreArguments {
     /// unlike it on loopback when nothing is said.
     fn addresses(&self) -> Result<Vec<SocketAddr>, StoreFlagsError> {
         // memcached takes -1 for any free port, and 0 for none at all.
-        let port = match self.port {
-            Some(-1) => 0,
-            Some(0) => return Ok(Vec::new()),
+        let port = match self.last("port") {
+            Some("-1") => 0,
+            Some("0") => return Ok(Vec::new()),
             None => PORT,
-            Some(port) => u16::try_from(port).map_err(|_| StoreFlagsError::Flag {
-                flag: "-p",
-                reason: format!("not a port: {port}"),
-            })?,
+            Some(port) => port
+                .parse()
+                .map_err(|_| wrong("-p", format!("not a port: {port}")))?,
         };
-        if self.unix_socket.is_some() {
+        if self.is_given("unix-socket") {
             return Ok(Vec::new());
         }
-        if self.listen.is_empty() {
+        let listen = self.values("listen").iter();
+        let addresses: Vec<_> = listen
+            .flat_map(|list| list.split(','))
+            .map(|text| address(text, port))
+            .collect::<Result<_, _>>()?;
+        if addresses.is_empty() {
             return Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]);
         }
-        self.listen.iter().map(|text| address(text, port)).collect()
+        Ok(addresses)
     }
 }
 
-/// The flags collected so far, in the form of the configuration.
-#[derive(Debug, Default)]
-struct Flags(Vec<FlagValue>);
+fn wrong(flag: &str, reason: String) -> StoreFlagsError {
+    let flag = flag.to_owned();
+    StoreFlagsError::Flag { flag, reason }
+}
 
-impl Flags {
-    fn push(&mut self, flag: &str, option: &str, value: String) {
-        self.0.push(FlagValue {
-            flag: flag.to_owned(),
-            option: option.to_owned(),
-            values: vec![value],
-        });
+/// What a flag says, in the form of the configuration.
+fn option(flag: &str, name: &str, value: String) -> FlagValue {
+    FlagValue {
+        flag: flag.to_owned(),
+        option: name.to_owned(),
+        values: vec![value],
     }
 }
 
@@ -402,10 +293,7 @@ fn address(text: &str, port: u16) -> Result<SocketAddr, StoreFlagsError> {
     } else {
         (text, port).to_socket_addrs()
     };
-    let wrong = |reason: String| StoreFlagsError::Flag {
-        flag: "-l",
-        reason: format!("{text}: {reason}"),
-    };
+    let wrong = |reason: String| wrong("-l", format!("{text}: {reason}"));
     let mut found = found.map_err(|error| wrong(error.to_string()))?;
     found
         .next()
@@ -443,54 +331,6 @@ const PORT: u16 = 11211;
 const LICENSE: &str = "\
 Dwell is licensed under MIT OR Apache-2.0. It is not memcached: it speaks its protocols and takes
 its flags.
-";
-
-const HELP: &str = "\
-This is dwell store: Dwell's embedded store in the place of memcached.
--p, --port=<num>          TCP port to listen on (default: 11211; 0: none, -1: a free one)
--U, --udp-port=<num>      accepted: there is no UDP
--s, --unix-socket=<file>  UNIX socket to listen on (disables network support)
--a, --unix-mask=<mask>    access mask for UNIX socket, in octal (default: 700)
--A, --enable-shutdown     enable ascii \"shutdown\" command
--l, --listen=<addr>       interface to listen on (default: 127.0.0.1); repeat it or use commas;
-                          others than loopback need -Y or --allow-remote
-    --allow-remote        let other machines in without authentication
--d, --daemon              run as a daemon
--r, --enable-coredumps    accepted
--u, --user=<user>         accepted: the user stays the one who started it
--m, --memory-limit=<num>  memory for items and all they need, in megabytes (default: 64)
--M, --disable-evictions   return error on memory exhausted instead of evicting
--c, --conn-limit=<num>    max simultaneous connections (default: 1024)
--k, --lock-memory         accepted
--v, --verbose             log more; -vv and -vvv still more
--h, --help                print this help and exit
--i, --license             print the license and exit
--V, --version             print version and exit
--P, --pidfile=<file>      save PID in <file>
--f, --slab-growth-factor=<num>  accepted: there are no slabs
--n, --slab-min-size=<bytes>     accepted: there are no slabs
--L, --enable-largepages   accepted
--D <char>                 accepted: there are no figures by prefix
--t, --threads=<num>       number of threads to use (default: one per core)
--R, --max-reqs-per-event  accepted: a turn has its own bound
--C, --disable-cas         accepted: items always have a version
--b, --listen-backlog=<num> set the backlog queue limit (default: 1024)
--B, --protocol=<name>     protocol - one of ascii, binary, or auto (default: auto-negotiate)
--I, --max-item-size=<num> adjusts max item size
-                          (default: 1m, min: 1k, max: 1024m)
--F, --disable-flush-all   disable flush_all command
--X, --disable-dumping     accepted: there is nothing to dump
--W  --disable-watch       accepted: there is nothing to watch
--Y, --auth-file=<file>    enable ASCII protocol authentication. format:
-                          user:pass\\nuser2:pass2\\n
--o, --extended            comma separated list of extended options; idle_timeout=<seconds> is
-                          obeyed, memcached's others are accepted
--N, --napi_ids            accepted
-    --snapshot=<file>     keep the items in <file> while the process does not run
-    --metrics=<addr>      where /-/health and /-/metrics answer (default: off)
-    --log-format=<name>   text or json (default: text)
-What is accepted and means nothing here is said once at the start. -S (SASL), -Z (TLS) and -e are
-refused.
 ";
 
 #[cfg(test)]
@@ -544,8 +384,8 @@ mod tests {
     #[test]
     fn every_flag_that_means_something_is_obeyed() {
         let plan = plan(
-            "-p 11300 -l localhost,::1 -m 128 -M -c 99 -I 2m -t 3 -F -B binary -b 7 -A \
-             -o idle_timeout=30 -vv -d -P /run/x.pid --snapshot /tmp/s --metrics 127.0.0.1:1",
+            "-p 11300 -l localhost,::1 -m 128 -M -c 99 -I 2m -t 3 -F -B binary -b 7 -A -C -R 20 \
+             -u nobody -o idle_timeout=30 -vv -d -P /run/x.pid --snapshot /tmp/s --metrics 127.0.0.1:1",
         );
         let store = &plan.config.store;
         assert_eq!(store.listen.unwrap().port(), 11300);
@@ -559,6 +399,9 @@ mod tests {
         assert_eq!(store.protocols, Protocols::Binary);
         assert_eq!(store.idle_timeout, Duration::from_secs(30));
         assert_eq!(store.snapshot, Some("/tmp/s".into()));
+        assert!(!store.cas);
+        assert_eq!(store.commands_per_turn, 20);
+        assert_eq!(plan.config.server.user, Some("nobody".to_owned()));
         assert_eq!(plan.config.server.pollers, 3);
         assert_eq!(plan.config.log.level, LogLevel::Debug);
         assert!(plan.config.server.admin.is_some() && plan.is_daemon);
@@ -576,8 +419,8 @@ mod tests {
 
     #[test]
     fn what_means_nothing_is_accepted_and_said() {
-        let plan = plan("-U 0 -u nobody -R 20 -C -k -L -f 1.1 -n 64 -o modern,no_lru_crawler");
-        assert_eq!(plan.ignored.len(), 9, "{:?}", plan.ignored);
+        let plan = plan("-U 0 -k -L -f 1.1 -n 64 -o modern,no_lru_crawler");
+        assert_eq!(plan.ignored.len(), 6, "{:?}", plan.ignored);
         assert!(
             !plan.ignored.iter().any(|what| what.starts_with("-U")),
             "0 is no UDP"
@@ -598,6 +441,8 @@ mod tests {
             ("-p 70000", "not a port"),
             ("-B udp", "unknown value"),
             ("-m 0", "-m 0MiB"),
+            ("-m much", "-m muchMiB"),
+            ("-R 0", "-R 0"),
         ] {
             let error = request(words).unwrap_err().to_string();
             assert!(error.contains(part), "{words}: {error}");

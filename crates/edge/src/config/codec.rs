@@ -4,7 +4,9 @@ mod network;
 mod request;
 
 pub(super) use network::{Listen, Server, Url};
-pub(super) use request::{Access, FilePath, Key, MediaType, MethodList, Permissions, Prefix};
+pub(super) use request::{
+    Access, FilePath, Key, MediaType, MethodList, Permissions, Prefix, UserName,
+};
 
 use super::units::{duration, show_duration, show_size, size};
 use std::fmt::Display;

@@ -110,6 +110,8 @@ pub struct ServerConfig {
     pub admin: Option<SocketAddr>,
     /// Number of loops; 0 is one per core. [`Self::loops`] resolves it.
     pub pollers: usize,
+    /// Who to become when started as root, once every listener is there.
+    pub user: Option<String>,
 }
 
 impl ServerConfig {
@@ -128,6 +130,7 @@ impl Default for ServerConfig {
             listen: vec![loopback(8080)],
             admin: Some(loopback(9090)),
             pollers: 0,
+            user: None,
         }
     }
 }
@@ -212,6 +215,8 @@ pub struct StoreConfig {
     pub item_bytes_max: usize,
     /// Whether items are evicted to make room, rather than new ones refused.
     pub evictions: bool,
+    /// Whether items have a cas unique.
+    pub cas: bool,
     /// Whether clients may `flush_all`.
     pub flush_all: bool,
     /// Whether clients may `shutdown` the process.
@@ -220,6 +225,8 @@ pub struct StoreConfig {
     pub connections_max: usize,
     /// Between commands of a connection; zero is for ever. Beyond it: closed.
     pub idle_timeout: Duration,
+    /// Commands of one connection before another has its turn.
+    pub commands_per_turn: usize,
     /// Connections that the kernel keeps until they are accepted.
     pub backlog: u16,
     /// Where the items are kept while the process does not run.
@@ -239,10 +246,12 @@ impl Default for StoreConfig {
             bytes_max: 64 * MIB,
             item_bytes_max: MIB,
             evictions: true,
+            cas: true,
             flush_all: true,
             shutdown: false,
             connections_max: 1024,
             idle_timeout: Duration::ZERO,
+            commands_per_turn: 64,
             backlog: 4096,
             snapshot: None,
         }

@@ -4,7 +4,7 @@
 
 use super::codec::{
     Access, Choice, Codec, Count, Fault, FilePath, Key, Listen, MediaType, MethodList, OneOrMany,
-    OrOff, Permissions, Prefix, Server, Shape, Size, Time, Truth, Url, Value,
+    OrOff, Permissions, Prefix, Server, Shape, Size, Time, Truth, Url, UserName, Value,
 };
 use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
 use crate::store_server::Protocols;
@@ -128,6 +128,9 @@ options! {
     "Where `/-/health` and `/-/metrics` answer."
     "server".server.pollers ["--pollers"] = Count(0, 1024);
     "Number of loops, each a thread with its own listener. 0 is one per core."
+    "server".server.user = OrOff(UserName);
+    "User to become when started as root, as soon as every listener is there. Snapshot and logs \
+     are written as that user."
 
     "store".store.listen ["--store"] = OrOff(Listen);
     "Where the memcached protocol is spoken. An address that other machines can reach is refused \
@@ -153,6 +156,8 @@ options! {
     "store".store.evictions = Truth;
     "Whether items are evicted to make room. Without it a new one gets `SERVER_ERROR out of memory \
      storing object`."
+    "store".store.cas = Truth;
+    "Whether items have a cas unique. Without it every one is 0, and `cas` never stores."
     "store".store.flush_all = Truth;
     "Whether clients may remove everything by `flush_all`."
     "store".store.shutdown = Truth;
@@ -161,6 +166,8 @@ options! {
     "Open connections of memcached clients. Beyond it new ones are closed."
     "store".store.idle_timeout = Time(Duration::ZERO, DAY);
     "How long a connection may be without a command. `\"0s\"` is for ever."
+    "store".store.commands_per_turn = Count(1, 10_000);
+    "Commands of one connection before another has its turn; 16 keys of a long `get` count as one."
     "store".store.backlog = Count(1, 65_535);
     "Connections that the kernel keeps until they are accepted."
     "store".store.snapshot = OrOff(FilePath);

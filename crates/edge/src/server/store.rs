@@ -17,6 +17,7 @@ use std::sync::Arc;
 /// The store with its service, filled from its snapshot; `None` where values come from memcached.
 pub(super) fn service(
     config: &Config,
+    limits: StoreServerLimits,
     notify: Box<dyn Notify>,
     metrics: &Arc<Metrics>,
     now: Seconds,
@@ -30,20 +31,20 @@ pub(super) fn service(
         evicts: config.store.evictions,
         ..StoreConfig::default()
     };
-    let limits = limits(config)?;
     let store = Arc::new(Store::new(&options, notify));
-    if let Some(path) = &config.store.snapshot {
-        load(&store, path, now)?;
+    let flush_at = match &config.store.snapshot {
+        Some(path) => load(&store, path, now)?,
+        None => None,
+    };
+    let service = StoreService::new(store, limits, Arc::clone(metrics), now);
+    if let Some(at) = flush_at {
+        service.flush_all(i64::from(at), now);
     }
-    Ok(Some(StoreService::new(
-        store,
-        limits,
-        Arc::clone(metrics),
-        now,
-    )))
+    Ok(Some(service))
 }
 
-fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
+/// Reads the file of those who may log in, if there is one.
+pub(super) fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
     let store = &config.store;
     let credentials = match &store.auth_file {
         Some(path) => Some(Arc::new(credentials(path)?)),
@@ -58,6 +59,8 @@ fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
             ..RequestLimits::default()
         },
         protocols: store.protocols,
+        cas_enabled: store.cas,
+        commands_per_turn: store.commands_per_turn,
         flush_enabled: store.flush_all,
         shutdown_enabled: store.shutdown,
         credentials,
@@ -74,29 +77,33 @@ fn credentials(path: &Path) -> Result<Credentials, RunError> {
     Credentials::parse(&text).map_err(|error| wrong(error.to_string()))
 }
 
+/// Returns when everything has to go, if it has.
+///
 /// A damaged snapshot is told and left; one that cannot be opened stops the start, because the end
-/// of the process would write over it.
-fn load(store: &Store, path: &Path, now: Seconds) -> Result<(), RunError> {
+/// of the process would write over it; and so does a folder that cannot be written to.
+fn load(store: &Store, path: &Path, now: Seconds) -> Result<Option<Seconds>, RunError> {
+    snapshot::check_writable(path).map_err(RunError::Snapshot)?;
     match snapshot::load(store, path, now) {
         Ok(summary) => {
             let (items, restored) = (summary.items, summary.restored);
             tracing::info!(path = %path.display(), items, restored, "snapshot read");
-            Ok(())
+            Ok(summary.flush_at)
         }
         Err(error @ snapshot::SnapshotError::Damaged { .. }) => {
             tracing::error!("{error}; the store starts empty");
-            Ok(())
+            Ok(None)
         }
         Err(error) => Err(RunError::Snapshot(error)),
     }
 }
 
 /// Writes the snapshot, when nothing serves any more.
-pub(super) fn save(config: &Config, service: &StoreService) -> Result<(), RunError> {
+pub(super) fn save(config: &Config, service: &StoreService, now: Seconds) -> Result<(), RunError> {
     let Some(path) = &config.store.snapshot else {
         return Ok(());
     };
-    let summary = snapshot::save(service.store(), path).map_err(RunError::Snapshot)?;
+    let flush_at = service.pending_flush(now);
+    let summary = snapshot::save(service.store(), flush_at, path).map_err(RunError::Snapshot)?;
     tracing::info!(path = %path.display(), items = summary.items, "snapshot written");
     Ok(())
 }

@@ -41,7 +41,7 @@ impl Executor<'_> {
             Command::Arithmetic { .. } => self.binary_arithmetic(request),
             Command::Flush { delay } => {
                 if self.service.limits.flush_enabled {
-                    self.service.store.flush_all(i64::from(delay), self.now);
+                    self.service.flush_all(i64::from(delay), self.now);
                     self.done(request, 0);
                 } else {
                     self.refuse(echo, Status::AuthError);
@@ -128,7 +128,8 @@ impl Executor<'_> {
             return StoreCommand::Other;
         };
         let mut options = store_options(verb, flags, self.binary_expiry(exptime));
-        options.cas = asked(request.cas_unique);
+        // An item that has no cas unique cannot carry the one that is asked for either.
+        options.cas = asked(request.cas_unique).filter(|_| self.service.limits.cas_enabled);
         if options.cas.is_some() && matches!(verb, StoreVerb::Add | StoreVerb::Replace) {
             // With a cas unique, memcached takes every store for a `cas`.
             options.mode = dwell_store::StoreMode::Set;
@@ -136,7 +137,7 @@ impl Executor<'_> {
         let outcome = self.service.store.store(key, value, &options, self.now);
         let refusal = match (outcome, verb) {
             (StoreOutcome::Stored { cas }, _) => {
-                self.done(request, cas);
+                self.done(request, self.told(cas));
                 None
             }
             (StoreOutcome::Exists, _) | (StoreOutcome::NotStored, StoreVerb::Add) => {
@@ -157,7 +158,7 @@ impl Executor<'_> {
 
     fn binary_delete(&mut self, request: &Request<'_>, key: &[u8]) -> StoreCommand {
         let options = DeleteOptions {
-            cas: asked(request.cas_unique),
+            cas: asked(request.cas_unique).map(|cas| self.required(cas)),
             ..DeleteOptions::default()
         };
         match self.service.store.delete_with(key, &options, self.now) {
@@ -182,7 +183,7 @@ impl Executor<'_> {
         let options = ArithmeticOptions {
             direction: direction(mode),
             delta,
-            cas: asked(request.cas_unique),
+            cas: asked(request.cas_unique).map(|cas| self.required(cas)),
             vivify: exptime.map(|exptime| self.binary_expiry(exptime)),
             initial,
             ..ArithmeticOptions::default()
@@ -192,7 +193,7 @@ impl Executor<'_> {
             ArithmeticOutcome::Done { number, cas, .. } => {
                 if !request.quiet.is_quiet() {
                     Reply {
-                        cas_unique: cas,
+                        cas_unique: self.told(cas),
                         value: &number.to_be_bytes(),
                         ..Reply::new(echo, Status::Success)
                     }
@@ -223,7 +224,7 @@ impl Executor<'_> {
 
     fn found(&mut self, echo: Echo, item: &Item, key: &[u8], value: &[u8]) {
         Reply {
-            cas_unique: item.cas,
+            cas_unique: self.told(item.cas),
             extras: &item.flags.to_be_bytes(),
             key,
             value,

@@ -14,7 +14,7 @@ use dwell_store::Seconds;
 
 use super::commands::Executor;
 use super::service::{ConnectionRecord, StoreService};
-use super::session::{Session, Stop, WORK_PER_TURN};
+use super::session::{Session, Stop, WORK_PER_COMMAND};
 use crate::metrics::LoopMetrics;
 
 /// The token kinds a component uses; no other component of the loop may use them.
@@ -308,7 +308,10 @@ impl Connection {
             service,
             metrics,
             now: context.unix_seconds() as Seconds,
-            work: WORK_PER_TURN,
+            work: service
+                .limits
+                .commands_per_turn
+                .saturating_mul(WORK_PER_COMMAND),
         };
         if self.phase == Phase::Backlog {
             let tail = std::mem::take(&mut self.tail);

@@ -70,6 +70,7 @@ impl Executor<'_> {
         } else {
             hit.expiry_before
         };
+        let told = self.told(hit.item.cas);
         let out = &mut *self.out;
         for flag in get.flags.all.iter() {
             match flag.letter {
@@ -77,7 +78,7 @@ impl Executor<'_> {
                 b's' => reply::meta_flag_number(out, b's', hit.item.value.len()),
                 b'T' => expiry = hit.expiry,
                 b't' => remaining_flag(out, expiry, self.now),
-                b'c' => reply::meta_flag_number(out, b'c', hit.item.cas),
+                b'c' => reply::meta_flag_number(out, b'c', told),
                 b'f' => reply::meta_flag_number(out, b'f', hit.item.flags),
                 b'l' => reply::meta_flag_number(out, b'l', hit.unused_seconds),
                 b'h' => reply::meta_flag_number(out, b'h', u8::from(hit.fetched)),
@@ -99,7 +100,7 @@ impl Executor<'_> {
             mode: store_mode(set.mode),
             flags: flags.client_flags,
             expiry: self.optional_expiry(flags.exptime).unwrap_or(Expiry::NEVER),
-            cas: flags.cas_unique,
+            cas: flags.cas_unique.map(|cas| self.required(cas)),
             invalidate: flags.invalidate,
             vivify: self.optional_expiry(flags.vivify),
             cas_new: flags.cas_new,
@@ -112,7 +113,7 @@ impl Executor<'_> {
             .meta_set(key, set.value, &options, self.now)
         {
             StoreOutcome::Stored { .. } if flags.quiet => return,
-            StoreOutcome::Stored { cas } => (MetaStatus::Header, cas),
+            StoreOutcome::Stored { cas } => (MetaStatus::Header, self.told(cas)),
             StoreOutcome::NotStored => (MetaStatus::NotStored, 0),
             StoreOutcome::Exists => (MetaStatus::Exists, 0),
             StoreOutcome::NotFound => (MetaStatus::NotFound, 0),
@@ -135,7 +136,7 @@ impl Executor<'_> {
     fn meta_delete(&mut self, delete: &MetaDelete<'_>) {
         let flags = &delete.flags;
         let options = DeleteOptions {
-            cas: flags.cas_unique,
+            cas: flags.cas_unique.and_then(|cas| self.required_or_none(cas)),
             invalidate: flags.invalidate,
             expiry: self.optional_expiry(flags.exptime),
             remove_value: flags.remove_value,
@@ -158,7 +159,10 @@ impl Executor<'_> {
             direction: direction(*mode),
             delta: flags.delta,
             // Unlike the other commands, memcached's `ma` takes C0 for no version at all.
-            cas: flags.cas_unique.filter(|cas_unique| *cas_unique != 0),
+            cas: flags
+                .cas_unique
+                .filter(|cas_unique| *cas_unique != 0)
+                .map(|cas_unique| self.required(cas_unique)),
             vivify: self.optional_expiry(flags.vivify),
             initial: flags.initial,
             expiry: self.optional_expiry(flags.exptime),
@@ -173,7 +177,7 @@ impl Executor<'_> {
                 cas,
                 expiry,
             } => {
-                self.number_reply(arithmetic, number, cas, expiry);
+                self.number_reply(arithmetic, number, self.told(cas), expiry);
             }
             ArithmeticOutcome::NotFound => self.status_line(MetaStatus::NotFound, flags.all, *key),
             ArithmeticOutcome::Exists => self.status_line(MetaStatus::Exists, flags.all, *key),
@@ -227,7 +231,7 @@ impl Executor<'_> {
         let attributes = format!(
             " exp={expiry} la={} cas={} fetch={} cls=1 size={}\r\n",
             debug.unused_seconds,
-            debug.cas,
+            self.told(debug.cas),
             if debug.fetched { "yes" } else { "no" },
             debug.bytes,
         );
@@ -245,6 +249,12 @@ impl Executor<'_> {
             }
         }
         reply::end_line(self.out);
+    }
+
+    /// Of items without a cas unique, 0 is right.
+    fn required_or_none(&self, cas_unique: u64) -> Option<u64> {
+        let is_absent = cas_unique == 0 && !self.service.limits.cas_enabled;
+        (!is_absent).then(|| self.required(cas_unique))
     }
 
     fn optional_expiry(&self, exptime: Option<i64>) -> Option<Expiry> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dwell_proto::memcache::RequestLimits;
-use dwell_store::{Seconds, Store};
+use dwell_store::{Expiry, Seconds, Store};
 
 use super::credentials::Credentials;
 use crate::metrics::Metrics;
@@ -29,6 +29,10 @@ pub struct StoreServerLimits {
     pub request: RequestLimits,
     /// Which protocols are spoken. Default: both.
     pub protocols: Protocols,
+    /// Whether items have a cas unique; without, every one is 0. Default: yes.
+    pub cas_enabled: bool,
+    /// Commands of one connection before another has its turn. Default: 64.
+    pub commands_per_turn: usize,
     /// Whether `flush_all` is obeyed. Default: yes.
     pub flush_enabled: bool,
     /// Whether `shutdown` is obeyed. Default: no.
@@ -47,6 +51,8 @@ impl Default for StoreServerLimits {
             bytes_max: 64 << 20,
             request: RequestLimits::default(),
             protocols: Protocols::Both,
+            cas_enabled: true,
+            commands_per_turn: 64,
             flush_enabled: true,
             shutdown_enabled: false,
             credentials: None,
@@ -97,6 +103,8 @@ pub struct StoreService {
     pub(super) counters: Counters,
     pub(super) listening: OnceLock<Listening>,
     connections: Mutex<BTreeMap<u64, Arc<ConnectionRecord>>>,
+    /// When a delayed `flush_all` comes; the past means nothing.
+    flush_at: Mutex<Seconds>,
     shutdown_asked: AtomicBool,
 }
 
@@ -140,6 +148,7 @@ impl StoreService {
             counters: Counters::default(),
             listening: OnceLock::new(),
             connections: Mutex::default(),
+            flush_at: Mutex::default(),
             shutdown_asked: AtomicBool::new(false),
         })
     }
@@ -158,6 +167,22 @@ impl StoreService {
     /// Open connections over all loops.
     pub fn connections(&self) -> u64 {
         self.counters.curr_connections.load(Relaxed)
+    }
+
+    /// Removes everything at a moment on the wire, as [`Store::flush_all`] does, and remembers it
+    /// if it has not come.
+    pub fn flush_all(&self, delay: i64, now: Seconds) {
+        let at = Expiry::from_exptime(delay.max(0), now).time();
+        // Held over the flush, so that of two at once the same is the later one here and there.
+        let mut flush_at = self.flush_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *flush_at = at.unwrap_or(0);
+        self.store.flush_all(delay, now);
+    }
+
+    /// When everything stored by then goes, if that is still to come.
+    pub fn pending_flush(&self, now: Seconds) -> Option<Seconds> {
+        let flush_at = self.flush_at.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(*flush_at).filter(|at| *at > now)
     }
 
     /// Whether a client has asked for the end of the process, where that is allowed.

@@ -18,12 +18,8 @@ use crate::metrics::StoreCommand;
 /// Units: bytes; the last value may go beyond it.
 pub(super) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// The commands of one connection in one turn, if each asks for a few keys.
-pub(super) const COMMANDS_PER_TURN: usize = 64;
-/// What a command costs beside its keys, each of which costs 1.
-const WORK_PER_COMMAND: usize = 16;
-/// How much one connection may do in one turn.
-pub(super) const WORK_PER_TURN: usize = COMMANDS_PER_TURN * WORK_PER_COMMAND;
+/// What a command costs of its connection's turn, beside its keys, each of which costs 1.
+pub(super) const WORK_PER_COMMAND: usize = 16;
 
 /// One command in this many is measured.
 const COMMANDS_PER_MEASURED: u64 = 64;

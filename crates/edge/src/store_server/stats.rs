@@ -250,8 +250,8 @@ impl<'w> StatsWriter<'w> {
             ("num_threads_per_udp", threads),
         ]);
         self.texts(&[("stat_key_prefix", ":"), ("detail_enabled", "no")]);
-        self.number("reqs_per_event", super::session::COMMANDS_PER_TURN as u64);
-        self.put("cas_enabled", "yes");
+        self.number("reqs_per_event", limits.commands_per_turn as u64);
+        self.put("cas_enabled", yes(limits.cas_enabled));
         self.number("tcp_backlog", 4096);
         self.texts(&[
             ("binding_protocol", limits.protocols.name()),

@@ -12,7 +12,7 @@ use dwell_proto::memcache::RequestLimits;
 use dwell_store::{Seconds, Store, StoreConfig};
 
 use super::commands::Executor;
-use super::session::{Session, Stop, WORK_PER_TURN};
+use super::session::{Session, Stop, WORK_PER_COMMAND};
 use super::{Protocols, StoreServerLimits, StoreService};
 use crate::metrics::Metrics;
 
@@ -54,7 +54,8 @@ impl Client {
 
     /// Sends `input` and returns what comes back.
     fn send(&mut self, input: &[u8]) -> Vec<u8> {
-        self.send_with(input, WORK_PER_TURN)
+        let commands = self.service.limits.commands_per_turn;
+        self.send_with(input, commands * WORK_PER_COMMAND)
     }
 
     fn send_with(&mut self, input: &[u8], work_per_turn: usize) -> Vec<u8> {

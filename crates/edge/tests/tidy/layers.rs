@@ -68,6 +68,11 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
+        name: "dwell-capi",
+        inside: &["dwell-engine", "dwell-evloop"],
+        outside: Some(&[]),
+    },
+    Layer {
         name: "dwell-python",
         inside: &[
             "dwell-engine",

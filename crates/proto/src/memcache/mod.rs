@@ -20,6 +20,7 @@ mod line;
 mod meta;
 mod reply;
 mod request;
+mod status;
 
 pub use command::{
     ArithmeticMode, Command, Keys, MetaArithmetic, MetaDelete, MetaGet, MetaSet, MetaSetMode,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::line::{LineSearch, TokenIter, Tokens, parse_u32, parse_u64};
 use super::meta::{Flags, MetaStatus};
+use super::status::Status;
 
 /// Bounds of what a client takes from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,15 +294,6 @@ fn parse_line(line: &[u8]) -> Result<Line<'_>, PeerError> {
     let reply = match first {
         b"VALUE" => return parse_value(tokens).ok_or(PeerError::BadReplyLine),
         b"VA" => return parse_meta_value(tokens).ok_or(PeerError::BadReplyLine),
-        b"END" => Reply::End,
-        b"STORED" => Reply::Stored,
-        b"NOT_STORED" => Reply::NotStored,
-        b"EXISTS" => Reply::Exists,
-        b"NOT_FOUND" => Reply::NotFound,
-        b"DELETED" => Reply::Deleted,
-        b"TOUCHED" => Reply::Touched,
-        b"OK" => Reply::Ok,
-        b"RESET" => Reply::Reset,
         b"VERSION" => Reply::Version(tokens.rest().text()),
         b"STAT" => {
             let name = tokens.next().ok_or(PeerError::BadReplyLine)?;
@@ -330,13 +322,18 @@ fn parse_line(line: &[u8]) -> Result<Line<'_>, PeerError> {
             kind: ErrorKind::Error,
             text: tokens.rest().text(),
         },
-        _ => match MetaStatus::from_code(first) {
-            Some(status) => Reply::Meta {
-                status,
-                flags: Flags::new(tokens.rest()),
-            },
-            None => Reply::Number(parse_u64(first).ok_or(PeerError::BadReplyLine)?),
-        },
+        _ => {
+            if let Some(status) = Status::from_word(first) {
+                status.into()
+            } else if let Some(status) = MetaStatus::from_code(first) {
+                Reply::Meta {
+                    status,
+                    flags: Flags::new(tokens.rest()),
+                }
+            } else {
+                Reply::Number(parse_u64(first).ok_or(PeerError::BadReplyLine)?)
+            }
+        }
     };
     Ok(Line::Whole(reply))
 }

@@ -173,6 +173,26 @@ impl Codec<PathBuf> for FilePath {
     }
 }
 
+/// A user of the system.
+pub(in crate::config) struct UserName;
+
+impl Codec<String> for UserName {
+    fn read(&self, value: &Value<'_>) -> Result<String, Fault> {
+        match text(value, "a user")? {
+            "" => Err(Fault::new(value, "the user has no name").help("write a name")),
+            name => Ok(name.to_owned()),
+        }
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value)
+    }
+
+    fn describe(&self) -> String {
+        "user name".to_owned()
+    }
+}
+
 /// Permission bits of a file in octal, as `chmod` takes them.
 pub(in crate::config) struct Permissions;
 

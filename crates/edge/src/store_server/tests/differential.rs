@@ -44,6 +44,53 @@ fn replies_are_those_of_memcached() {
 }
 
 #[test]
+fn without_cas_uniques_replies_are_those_of_memcached() {
+    let Some(memcached) = Memcached::start(&["-C"]) else {
+        println!("skipped: there is no memcached on the PATH");
+        return;
+    };
+    let server = Ours::start(StoreServerLimits {
+        cas_enabled: false,
+        ..StoreServerLimits::default()
+    });
+    let steps = CAS_EXCHANGE.lines().map(|sent| Step {
+        sent: sent.trim_start(),
+        differs: None,
+    });
+    let steps: Vec<_> = steps.collect();
+    let theirs = exchange(memcached.address, &steps);
+    let ours = exchange(server.address, &steps);
+    for ((step, ours), theirs) in steps.iter().zip(ours).zip(theirs) {
+        assert_eq!(ours, theirs, "{} (memcached's is on the right)", step.sent);
+    }
+}
+
+/// Everything that names or shows a cas unique.
+const CAS_EXCHANGE: &str = r"set a 0 0 1\r\n1\r\n
+    gets a\r\n
+    cas a 0 0 1 0\r\n2\r\n
+    cas a 0 0 1 1\r\n3\r\n
+    cas zz 0 0 1 0\r\n1\r\n
+    gats 0 a\r\n
+    mg a c v\r\n
+    mg new c N0 v\r\n
+    ms a 1 c\r\n1\r\n
+    ms a 1 C0\r\n2\r\n
+    ms a 1 C5 I\r\n2\r\n
+    ms zz 1 C0\r\n2\r\n
+    ms other 1 C0 ME\r\n2\r\n
+    md a C5\r\n
+    md a I T30\r\n
+    mg a v c s\r\n
+    ms a 1 I C5\r\n7\r\n
+    md a C0\r\n
+    ma n N0 c\r\n
+    ma n c C1\r\n
+    ma n C0 c\r\n
+    append n 0 0 1\r\n1\r\n
+    gets n\r\n";
+
+#[test]
 fn listed_differences_are_differences() {
     let Some(memcached) = Memcached::start(&[]) else {
         println!("skipped: there is no memcached on the PATH");

@@ -261,7 +261,8 @@ fn a_turn_is_bounded_in_commands_and_in_keys() {
             now: NOW,
             out: &mut out,
         };
-        let served = session.serve(&mut executor, input, &mut WORK_PER_TURN.clone());
+        let mut work = 64 * WORK_PER_COMMAND;
+        let served = session.serve(&mut executor, input, &mut work);
         (served, out)
     };
     let (served, out) = serve(&mut session, &b"mn\r\n".repeat(100));

@@ -5,45 +5,7 @@ use super::super::key::base64_key;
 use super::super::meta::MetaStatus;
 use super::number;
 
-/// A reply that is one fixed line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// `STORED`.
-    Stored,
-    /// `NOT_STORED`.
-    NotStored,
-    /// `EXISTS`.
-    Exists,
-    /// `NOT_FOUND`.
-    NotFound,
-    /// `DELETED`.
-    Deleted,
-    /// `TOUCHED`.
-    Touched,
-    /// `OK`.
-    Ok,
-    /// `RESET`.
-    Reset,
-    /// `END`.
-    End,
-}
-
-impl Status {
-    /// The line as it goes on the wire.
-    pub fn as_bytes(self) -> &'static [u8] {
-        match self {
-            Self::Stored => b"STORED\r\n",
-            Self::NotStored => b"NOT_STORED\r\n",
-            Self::Exists => b"EXISTS\r\n",
-            Self::NotFound => b"NOT_FOUND\r\n",
-            Self::Deleted => b"DELETED\r\n",
-            Self::Touched => b"TOUCHED\r\n",
-            Self::Ok => b"OK\r\n",
-            Self::Reset => b"RESET\r\n",
-            Self::End => b"END\r\n",
-        }
-    }
-}
+pub use super::super::status::Status;
 
 /// A fixed line.
 pub fn status(out: &mut Vec<u8>, status: Status) {

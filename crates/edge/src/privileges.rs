@@ -1,0 +1,110 @@
+//! Becoming another user, once what only root may do is done.
+
+use nix::unistd::{User, chown, getuid, setgid, setuid};
+use std::fmt;
+use std::path::Path;
+
+/// Why the process cannot become who it should.
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PrivilegesError {
+    /// The system knows no such user.
+    UnknownUser {
+        /// The name.
+        name: String,
+    },
+    /// The system refuses a step.
+    Step {
+        /// Which one.
+        step: &'static str,
+        /// The name.
+        name: String,
+        /// What it says.
+        source: nix::Error,
+    },
+    /// The process could become root again.
+    Kept,
+}
+
+impl fmt::Display for PrivilegesError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownUser { name } => write!(formatter, "no such user: {name}"),
+            Self::Step { step, name, source } => {
+                write!(formatter, "cannot {step} of {name}: {source}")
+            }
+            Self::Kept => formatter.write_str("the rights of root could not be given up for good"),
+        }
+    }
+}
+
+impl std::error::Error for PrivilegesError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Step { source, .. } => Some(source),
+            Self::UnknownUser { .. } | Self::Kept => None,
+        }
+    }
+}
+
+/// Becomes the user `name`, for good; `sockets` are theirs from then on.
+///
+/// Shape: does nothing for a process that is not root, as memcached has it: `false`. To be called
+/// before any thread is started that should not remain root.
+///
+/// # Errors
+/// [`PrivilegesError`]; the process may have lost some rights and must not go on.
+pub fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, PrivilegesError> {
+    if !getuid().is_root() {
+        return Ok(false);
+    }
+    let failed = |step: &'static str| {
+        move |source| PrivilegesError::Step {
+            step,
+            name: name.to_owned(),
+            source,
+        }
+    };
+    let user = User::from_name(name).map_err(failed("find the number"))?;
+    let user = user.ok_or_else(|| PrivilegesError::UnknownUser {
+        name: name.to_owned(),
+    })?;
+    for socket in sockets {
+        chown(*socket, Some(user.uid), Some(user.gid)).map_err(failed("make a socket that"))?;
+    }
+    // Groups first: once the user is another, they cannot be given up any more.
+    give_up_groups(&user).map_err(failed("take the groups"))?;
+    setgid(user.gid).map_err(failed("take the group"))?;
+    setuid(user.uid).map_err(failed("take the identity"))?;
+    if !user.uid.is_root() && setuid(0.into()).is_ok() {
+        return Err(PrivilegesError::Kept);
+    }
+    Ok(true)
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn give_up_groups(user: &User) -> nix::Result<()> {
+    nix::unistd::setgroups(&[user.gid])
+}
+
+/// The system keeps groups by user, not by process.
+#[cfg(target_vendor = "apple")]
+fn give_up_groups(_: &User) -> nix::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_user_is_named() {
+        let outcome = become_user("no-such-user-here", &[]);
+        if getuid().is_root() {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.to_string(), "no such user: no-such-user-here");
+        } else {
+            assert_eq!(outcome, Ok(false), "only root can become somebody else");
+        }
+    }
+}
