@@ -159,7 +159,7 @@ test-bench:
 
 test-integration: install-autobahn
 	$(CARGO) build --locked --bin dwell
-	$(CARGO) build --locked -p dwell-engine --example websocket_echo
+	$(CARGO) build --locked -p dwell-engine --example websocket_echo --example echo
 	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" \
 		DWELL_ECHO="$(abspath $(TARGET_DIR))/debug/examples/websocket_echo" \
 		DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" $(PYTHON) -m pytest tests $(ARGS)
