@@ -7,8 +7,8 @@
 
 use dwell_engine::Detached;
 use dwell_engine::websocket::{
-    DeflateOptions, DeflateParameters, Message, MessageKind, Negotiated, Role, WebSocketApp,
-    WebSocketEnd, WebSocketOptions, WebSocketRef, WebSockets,
+    Broadcast, DeflateOptions, DeflateParameters, Message, MessageKind, Negotiated, Role,
+    WebSocketApp, WebSocketEnd, WebSocketOptions, WebSocketRef, WebSockets,
 };
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
 use dwell_proto::websocket::{Deflater, Inflater, encode};
@@ -181,4 +181,34 @@ fn one_that_keeps_contexts_keeps_no_messages() {
     let held = bytes_per_connection(10, Some(agreed(false)), &request, &answer);
     println!("bytes per idle connection that keeps contexts: {held}");
     assert!(held <= BYTES_MAX + CONTEXTS_BYTES_MAX, "{held}");
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_owed_no_more_than_the_bound() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = Stream::connect(listener.local_addr().unwrap()).unwrap();
+    let _peer = listener.accept().unwrap();
+    let detached = Detached {
+        stream,
+        input: Vec::new(),
+    };
+    let (options, mut event_loop) = (WebSocketOptions::default(), EventLoop::<()>::new().unwrap());
+    let mut sockets = WebSockets::new(3, options);
+    let negotiated = Negotiated::new(Role::Server, None);
+    let context = event_loop.context();
+    let token = sockets.adopt(context, detached, negotiated, 0).unwrap();
+    let news = Broadcast::new(MessageKind::Text, b"tick");
+    let before = HELD.get();
+    // Each goes out by itself, as what comes of events does.
+    while sockets
+        .send(context, token, MessageKind::Text, b"tick")
+        .is_ok()
+        && sockets.send_shared(context, token, &news).is_ok()
+    {}
+    let held = HELD.get() - before;
+    println!(
+        "bytes held for {} that wait: {held}",
+        options.output_bytes_max
+    );
+    assert!(held <= 2 * options.output_bytes_max, "{held}");
 }

@@ -2,7 +2,7 @@
 
 use super::file::FileSlice;
 use super::socket::{PARTS_PER_WRITE, Socket};
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io;
 
@@ -20,7 +20,9 @@ pub(super) struct Queue {
 
 #[derive(Debug)]
 enum Segment {
-    Bytes(Bytes),
+    Shared(Bytes),
+    /// Copies of what was written in pieces, put together.
+    Gathered(BytesMut),
     File(FileSlice),
 }
 
@@ -28,11 +30,36 @@ enum Segment {
 /// a tenth of a millisecond.
 pub(super) const FILE_BYTES_PER_FLUSH: u64 = 1024 * 1024;
 
+/// Copies are gathered up to this size, so that many small ones cost no more than their bytes.
+const GATHERED_BYTES_MAX: usize = 16 * 1024;
+
+/// Shared bytes up to this size are copied: a reference takes as much room.
+const COPIED_BYTES_MAX: usize = 128;
+
 impl Queue {
-    pub(super) fn push_bytes(&mut self, bytes: Bytes) {
-        if !bytes.is_empty() {
+    /// Queues a copy.
+    pub(super) fn push_copy(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.bytes += bytes.len();
+        match self.segments.back_mut() {
+            Some(Segment::Gathered(gathered))
+                if gathered.len() + bytes.len() <= GATHERED_BYTES_MAX =>
+            {
+                gathered.extend_from_slice(bytes);
+            }
+            _ => self.segments.push_back(Segment::Gathered(bytes.into())),
+        }
+    }
+
+    /// Queues a reference, where that is less than a copy.
+    pub(super) fn push_shared(&mut self, bytes: Bytes) {
+        if bytes.len() <= COPIED_BYTES_MAX {
+            self.push_copy(&bytes);
+        } else {
             self.bytes += bytes.len();
-            self.segments.push_back(Segment::Bytes(bytes));
+            self.segments.push_back(Segment::Shared(bytes));
         }
     }
 
@@ -53,6 +80,12 @@ impl Queue {
 
     pub(super) fn file_bytes(&self) -> u64 {
         self.file_bytes
+    }
+
+    /// In how many pieces they are.
+    #[cfg(test)]
+    pub(super) fn segments(&self) -> usize {
+        self.segments.len()
     }
 
     pub(super) fn is_refused(&self) -> bool {
@@ -95,18 +128,20 @@ impl Queue {
         let mut parts: [&[u8]; PARTS_PER_WRITE] = [&[]; PARTS_PER_WRITE];
         let (mut count, mut offered, mut more) = (0, 0, false);
         for segment in &self.segments {
-            match segment {
-                Segment::Bytes(bytes) if count < PARTS_PER_WRITE => {
-                    parts[count] = bytes;
-                    count += 1;
-                    offered += bytes.len();
-                }
-                Segment::Bytes(_) => break,
+            let bytes: &[u8] = match segment {
+                Segment::Shared(bytes) => bytes,
+                Segment::Gathered(bytes) => bytes,
                 Segment::File(_) => {
                     more = true;
                     break;
                 }
+            };
+            if count == PARTS_PER_WRITE {
+                break;
             }
+            parts[count] = bytes;
+            count += 1;
+            offered += bytes.len();
         }
         let written = socket.write_parts(&parts[..count], more)?;
         self.advance(written);
@@ -117,12 +152,17 @@ impl Queue {
     /// Forgets the first `written` bytes, all of them in memory.
     fn advance(&mut self, mut written: usize) {
         self.bytes -= written;
-        while let Some(Segment::Bytes(front)) = self.segments.front_mut() {
-            if written < front.len() {
+        while let Some(front) = self.segments.front_mut() {
+            let front: &mut dyn Buf = match front {
+                Segment::Shared(bytes) => bytes,
+                Segment::Gathered(bytes) => bytes,
+                Segment::File(_) => return,
+            };
+            if written < front.remaining() {
                 front.advance(written);
                 return;
             }
-            written -= front.len();
+            written -= front.remaining();
             self.segments.pop_front();
         }
     }

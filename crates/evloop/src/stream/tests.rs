@@ -85,6 +85,25 @@ fn what_the_socket_refuses_is_kept_in_order() {
 }
 
 #[test]
+fn many_small_pieces_take_the_room_of_their_bytes() {
+    let (mut stream, mut peer) = pair();
+    stream.write(&vec![b'a'; 4 << 20]).unwrap();
+    stream.flush().unwrap();
+    let before = stream.queued_bytes();
+    let pieces = 30_000;
+    for _ in 0..pieces {
+        stream
+            .write_shared(b"he", Bytes::from_static(b"ad"))
+            .unwrap();
+    }
+    assert_eq!(stream.queued_bytes(), before + 4 * pieces);
+    let segments = stream.queue.as_ref().unwrap().segments();
+    assert!(segments < 20, "{segments}");
+    let seen = take_all(&mut stream, &mut peer, 1 << 20);
+    assert!(seen[4 << 20..] == b"head".repeat(pieces));
+}
+
+#[test]
 fn a_read_tells_whether_the_socket_may_hold_more() {
     let (mut stream, mut peer) = pair();
     let mut buffer = [0; 4];
@@ -230,9 +249,11 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    // Small pieces are gathered where large ones are not.
+    let size = || prop_oneof![0_usize..300, 0_usize..300_000];
     prop_oneof![
-        (0_usize..300_000).prop_map(Step::Write),
-        (0_usize..300_000).prop_map(Step::Shared),
+        size().prop_map(Step::Write),
+        size().prop_map(Step::Shared),
         (0_usize..2000, (0_u64..1 << 20, 0_u64..1 << 20))
             .prop_map(|(head, part)| Step::File { head, part }),
         Just(Step::Flush),
