@@ -52,9 +52,14 @@ def run_agent(wstest, port, agent, expected, cases, folder):
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "specification.json"
     file.write_text(json.dumps(specification))
-    with (folder / "output.txt").open("w") as output:
+    output = folder / "output.txt"
+    with output.open("w") as said:
         command = [wstest, "-m", "fuzzingclient", "-s", str(file)]
-        subprocess.run(command, check=True, stdout=output, stderr=output)
+        done = subprocess.run(command, check=False, stdout=said, stderr=said)
+    if done.returncode != 0:
+        # The folder may be gone when somebody looks for it.
+        last = "\n".join(output.read_text().splitlines()[-20:])
+        sys.exit(f"wstest ended with status {done.returncode}:\n{last}")
     index = json.loads((folder / "index.json").read_text())
     return index[agent]
 

@@ -40,9 +40,11 @@ pub struct WebSocketOptions {
     /// For which no message may come or go before the connection is closed with 1001; pings and
     /// pongs do not count. None by default.
     pub idle_timeout: Option<Duration>,
-    /// For which the peer may take nothing of what is queued for it. Default 30 s.
+    /// For which the peer may take nothing of what is queued for it before the connection is
+    /// reset. Default 30 s.
     pub write_timeout: Duration,
-    /// From our close frame to the end of the connection. Default 10 s.
+    /// From our close frame to the end of the connection, whatever is still queued then. Default
+    /// 10 s.
     pub close_timeout: Duration,
     /// How the messages of those who have agreed to it are compressed; what they agree on is said
     /// by the [`UpgradeOptions`](super::UpgradeOptions).
