@@ -116,6 +116,11 @@ impl Items {
         RESERVE * self.segment_bytes
     }
 
+    /// Whether the next segment can be begun without making room first.
+    pub(crate) fn has_spare_segment(&self) -> bool {
+        self.bytes() + self.segment_bytes + self.reserve_bytes() <= self.bytes_max
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.records.small.items + self.records.main.items
     }

@@ -165,12 +165,19 @@ impl Shard {
     ) -> Result<Option<u32>, NoRoom> {
         let mut existing = existing;
         let mut cleans = CLEANS_MAX;
+        // A full shard evicts one item for a new one, not a segment at once when it needs another.
+        let mut is_ahead = existing.is_some() || !self.evicts;
         loop {
             let demand = self.items.demand(existing, call.hash, len);
             let wanted = self.bytes().saturating_add(demand);
             let reserve = self.items.reserve_bytes();
             if demand == 0 || wanted.saturating_add(reserve) <= self.bytes_max() {
-                return Ok(existing);
+                if is_ahead || self.items.has_spare_segment() {
+                    return Ok(existing);
+                }
+                is_ahead = true;
+                self.evict(call.now, call.changes);
+                continue;
             }
             if !self.shrink(&mut cleans, call.now, call.changes) {
                 if wanted <= self.bytes_max() && self.evicts {

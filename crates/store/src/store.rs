@@ -23,6 +23,9 @@ pub const KEY_BYTES_MAX: usize = 250;
 /// Below this a shard could not hold its own tables.
 const SHARD_BYTES_MIN: usize = 16 * 1024;
 
+/// Above this a shard could not name all places in its segments.
+const SHARD_BYTES_MAX: usize = 8 << 30;
+
 /// A value of at least this many bytes is copied before the lock is taken.
 const COPY_OUTSIDE_BYTES: usize = 4096;
 
@@ -38,7 +41,8 @@ pub struct StoreConfig {
     /// Whether items are evicted to make room; without it, a store for which there is no room is
     /// refused ([`StoreOutcome::OutOfMemory`]).
     pub evicts: bool,
-    /// The number of shards wanted; fewer if four of the largest items would not fit into one.
+    /// The number of shards wanted; fewer if four of the largest items would not fit into one, and
+    /// more above 8 GiB each.
     pub shards: usize,
 }
 
@@ -95,7 +99,8 @@ impl Store {
         let largest = config.item_bytes_max.saturating_mul(4).max(SHARD_BYTES_MIN);
         let room_for = (config.bytes_max / largest).max(1);
         let count = config.shards.clamp(1, room_for);
-        // The next lower power of two.
+        let count = count.max(config.bytes_max.div_ceil(SHARD_BYTES_MAX));
+        // The next lower power of two: in a shard of twice the size all can still be named.
         let count = 1 << count.ilog2();
         let bytes_max = shard_bytes(config.bytes_max, count);
         let shards = (0..count)
