@@ -20,6 +20,9 @@ pub(super) struct Client {
     authority: String,
     /// Whether each request under way is a HEAD request, oldest first.
     requests: VecDeque<bool>,
+    /// The handler has written requests of its own, as bytes; whether the last one was a HEAD
+    /// request.
+    written: Option<bool>,
     /// Taken out while its responses are handed over.
     pub(super) responses: Responses,
     /// It is to become a WebSocket.
@@ -79,6 +82,7 @@ impl Client {
         Self {
             authority,
             requests: VecDeque::new(),
+            written: None,
             responses: Responses::default(),
             handshake: None,
         }
@@ -120,6 +124,16 @@ impl Client {
     /// A request with this method was sent.
     pub(super) fn expect(&mut self, method: &str) {
         self.requests.push_back(method == "HEAD");
+    }
+
+    /// The handler has sent bytes: a request, or the rest of one.
+    pub(super) fn wrote(&mut self, bytes: &[u8]) {
+        let mut lines = bytes.split(|byte| *byte == b'\n');
+        let words = lines.next().map(|line| line.split(|byte| *byte == b' '));
+        let is_request_line = words.is_some_and(|words| words.count() == 3);
+        if is_request_line || self.written.is_none() {
+            self.written = Some(bytes.starts_with(b"HEAD "));
+        }
     }
 
     /// It was not, after all.
@@ -197,8 +211,8 @@ impl ClientVisit<'_, '_> {
             return Ok(0);
         };
         let head_bytes = &input[..end];
-        let requests = self.state.client(self.token).map(|client| &client.requests);
-        let is_head = requests.and_then(VecDeque::front).copied();
+        let client = self.state.client(self.token);
+        let is_head = client.and_then(|client| client.requests.front().copied().or(client.written));
         let is_head = is_head.ok_or(Fault::Unasked)?;
         let mut storage = FieldStorage::new();
         let method = if is_head { "HEAD" } else { "GET" };

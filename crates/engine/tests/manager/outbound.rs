@@ -91,6 +91,31 @@ fn requests_are_answered_in_order_on_one_connection() {
 }
 
 /// What a client is told of `response`.
+#[test]
+fn a_request_written_as_bytes_has_its_response() {
+    let mut fixture = Fixture::new("http", |conn, event| match event {
+        Event::Connect => {
+            conn.send(b"HEAD /head HTTP/1.1\r\n").unwrap();
+            conn.send(b"Host: h\r\n\r\n").unwrap();
+        }
+        Event::HttpMessage(message) if message.status().is_none() => {
+            conn.reply(200, &[], message.path().as_bytes()).unwrap();
+        }
+        Event::HttpMessage(message) if message.body().is_empty() => {
+            conn.send(b"GET /get HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        }
+        Event::HttpMessage(message) => {
+            assert_eq!(message.text(), "/get");
+            conn.close();
+        }
+        _ => {}
+    });
+    let url = format!("http://{}", fixture.address);
+    fixture.manager.connect(&url).unwrap();
+    fixture.until("both ends", |log| log.count("close") == 2);
+    assert_eq!(fixture.log.count("error"), 0);
+}
+
 fn told(response: &str) -> Vec<String> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -381,7 +381,7 @@ impl Conn<'_> {
         encode::end_of_head(&mut output);
         output.extend_from_slice(body);
         client.expect(method);
-        let sent = self.send(&output);
+        let sent = self.send_bytes(&output);
         if sent.is_err()
             && let Some(client) = self.extra().and_then(|extra| extra.client.as_mut())
         {

@@ -28,17 +28,8 @@ impl Conn<'_> {
     /// }
     /// ```
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ConnError> {
-        self.open_place()?;
-        if self.is_deferred() {
-            return self.send_shared(Bytes::copy_from_slice(bytes));
-        }
-        match self.open_place()?.kind() {
-            kind::RAW => self.send_on_stream(|stream| stream.write(bytes)),
-            kind::HTTP => self
-                .with_reply(|reply| reply.raw(bytes))?
-                .map_err(Into::into),
-            _ => Err(ConnError::Protocol),
-        }
+        self.note_request(bytes);
+        self.send_bytes(bytes)
     }
 
     /// As [`send`](Self::send); what the socket refuses is queued by reference.
@@ -60,21 +51,8 @@ impl Conn<'_> {
     /// }
     /// ```
     pub fn send_shared(&mut self, bytes: Bytes) -> Result<(), ConnError> {
-        let place = self.open_place()?;
-        if self.is_deferred() {
-            self.answer_later(move |conn| {
-                // Who sends to another connection is not told; a failure ends that one anyway.
-                let _ = conn.send_shared(bytes);
-            });
-            return Ok(());
-        }
-        match place.kind() {
-            kind::RAW => self.send_on_stream(|stream| stream.write_shared(bytes)),
-            kind::HTTP => self
-                .with_reply(|reply| reply.raw(&bytes))?
-                .map_err(Into::into),
-            _ => Err(ConnError::Protocol),
-        }
+        self.note_request(&bytes);
+        self.send_shared_bytes(bytes)
     }
 
     /// In a [`Read`](crate::manager::Event::Read) event of a raw connection: the last `bytes` of
@@ -109,6 +87,48 @@ impl Conn<'_> {
             .map(|components| &mut components.streams);
         if let Some(detached) = streams.and_then(|streams| streams.detach(context, place)) {
             self.scope.state.leave(self.token, leaves, detached);
+        }
+    }
+
+    /// As [`send`](Self::send), of bytes whose answer is expected already.
+    pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), ConnError> {
+        self.open_place()?;
+        if self.is_deferred() {
+            return self.send_shared_bytes(Bytes::copy_from_slice(bytes));
+        }
+        match self.open_place()?.kind() {
+            kind::RAW => self.send_on_stream(|stream| stream.write(bytes)),
+            kind::HTTP => self
+                .with_reply(|reply| reply.raw(bytes))?
+                .map_err(Into::into),
+            _ => Err(ConnError::Protocol),
+        }
+    }
+
+    fn send_shared_bytes(&mut self, bytes: Bytes) -> Result<(), ConnError> {
+        let place = self.open_place()?;
+        if self.is_deferred() {
+            self.answer_later(move |conn| {
+                // Who sends to another connection is not told; a failure ends that one anyway.
+                let _ = conn.send_shared_bytes(bytes);
+            });
+            return Ok(());
+        }
+        match place.kind() {
+            kind::RAW => self.send_on_stream(|stream| stream.write_shared(bytes)),
+            kind::HTTP => self
+                .with_reply(|reply| reply.raw(&bytes))?
+                .map_err(Into::into),
+            _ => Err(ConnError::Protocol),
+        }
+    }
+
+    /// On an outbound HTTP connection: its handler writes requests by itself.
+    fn note_request(&mut self, bytes: &[u8]) {
+        let record = self.scope.state.records.get_mut(self.token);
+        let extra = record.and_then(|record| record.extra.as_mut());
+        if let Some(client) = extra.and_then(|extra| extra.client.as_mut()) {
+            client.wrote(bytes);
         }
     }
 
