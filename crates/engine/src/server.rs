@@ -37,7 +37,6 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     pub(crate) max_connections: usize,
     pub(crate) max_body_bytes: u64,
-    pub(crate) output_bytes_max: usize,
     pub(crate) body_window_bytes: u64,
     pub(crate) answer_timeout: Duration,
     pub(crate) half_close: bool,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::{Client, End, get, serve, until};
+use support::{Client, End, PATIENCE, get, serve, until};
 
 /// Longer than any test waits.
 const LONG: Duration = Duration::from_secs(600);
@@ -29,7 +29,7 @@ fn occupied(
             "/" => exchange.text(200, "at once"),
             _ => to.lock().unwrap().send(exchange.responder()).unwrap(),
         };
-    let running = serve(options, handler);
+    let running = serve(|all| options(all).answer_timeout(PATIENCE), handler);
     let (mut idle, mut waiting) = (Client::connect(&running), Client::connect(&running));
     assert_eq!(idle.get("/").status, 200);
     waiting.send(get("/later"));
@@ -55,7 +55,7 @@ fn a_signal_ends_in_order_a_second_at_once_and_only_where_that_is_asked_for() {
 
     for signal in [SIGTERM, SIGINT] {
         let (running, mut idle, mut waiting, responders) =
-            occupied(|options| options.pollers(2).shutdown_on_signals(LONG));
+            occupied(|options| options.shutdown_on_signals(LONG));
         raise(signal).unwrap();
         assert_eq!(idle.end(), End::InOrder);
         let responder = responders.recv().unwrap();
@@ -66,12 +66,15 @@ fn a_signal_ends_in_order_a_second_at_once_and_only_where_that_is_asked_for() {
         assert_eq!((shutdown.cut_connections, shutdown.cut_requests), (0, 0));
     }
 
-    let (running, mut idle, mut waiting, _responders) =
-        occupied(|options| options.pollers(2).shutdown_on_signals(LONG));
-    raise(SIGINT).unwrap();
-    assert_eq!(idle.end(), End::InOrder);
-    raise(SIGTERM).unwrap();
-    let shutdown = running.wait();
-    assert_eq!((shutdown.cut_connections, shutdown.cut_requests), (1, 1));
-    assert!(waiting.try_answer_to("GET").is_err());
+    // Whichever loop the clients are on: the one that hears signals stays as long as any.
+    for _ in 0..10 {
+        let (running, mut idle, mut waiting, _responders) =
+            occupied(|options| options.pollers(2).shutdown_on_signals(LONG));
+        raise(SIGINT).unwrap();
+        assert_eq!(idle.end(), End::InOrder);
+        raise(SIGTERM).unwrap();
+        let shutdown = running.wait();
+        assert_eq!((shutdown.cut_connections, shutdown.cut_requests), (1, 1));
+        assert!(waiting.try_answer_to("GET").is_err());
+    }
 }

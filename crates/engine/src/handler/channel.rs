@@ -174,7 +174,7 @@ impl Channel {
     }
 
     fn refusal(&self, state: &State) -> Option<Refusal> {
-        let limit = self.link.settings().output_bytes_max;
+        let limit = self.link.settings().limits.output_bytes_max;
         match () {
             () if state.is_over => Some(Refusal::Gone),
             () if state.waiting_bytes >= limit => Some(Refusal::Full),

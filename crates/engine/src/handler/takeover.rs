@@ -149,7 +149,8 @@ impl StreamSender {
     /// Writes `bytes`.
     ///
     /// # Errors
-    /// [`Gone`] when the loop takes no more messages; a connection that is gone is not noticed.
+    /// [`Gone`] when the loop takes no more messages, of which a million may be on their way; a
+    /// connection that is gone is not noticed.
     pub fn write(&self, bytes: impl Into<Bytes>) -> Result<(), Gone> {
         self.order(RawOrder::Write(bytes.into()))
     }

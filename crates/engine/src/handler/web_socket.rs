@@ -154,7 +154,8 @@ impl WebSocketSender {
     /// share it.
     ///
     /// # Errors
-    /// [`Gone`] when the loop takes no more messages; a connection that is gone is not noticed.
+    /// [`Gone`] when the loop takes no more messages, of which a million may be on their way; a
+    /// connection that is gone is not noticed.
     pub fn send(&self, message: Arc<Broadcast>) -> Result<(), Gone> {
         self.order(WebSocketOrder::Send(message))
     }

@@ -125,7 +125,6 @@ impl Default for ServerBuilder {
                 limits,
                 max_connections: limits.connections_max,
                 max_body_bytes: 1024 * 1024,
-                output_bytes_max: limits.output_bytes_max,
                 body_window_bytes: 64 * 1024,
                 answer_timeout: Duration::from_secs(300),
                 half_close: false,
@@ -254,7 +253,6 @@ impl ServerBuilder {
     /// Bytes of a streaming answer that may wait for a slow reader before its writer is held up.
     /// Default 1 MiB; at least one.
     pub fn output_bytes(mut self, bytes: usize) -> Self {
-        self.settings.output_bytes_max = bytes.max(1);
         self.settings.limits.output_bytes_max = bytes.max(1);
         self
     }
@@ -323,7 +321,8 @@ impl ServerBuilder {
         for (number, (event_loop, link)) in loops.into_iter().enumerate() {
             let (handler, fleet) = (Arc::clone(&handler), Arc::clone(&fleet));
             let listeners = std::mem::take(&mut listeners[number]);
-            let (deadline, buffer_size) = (self.signal_deadline, self.buffer_size);
+            let deadline = self.signal_deadline.filter(|_| number == 0);
+            let buffer_size = self.buffer_size;
             let builder = thread::Builder::new().name(format!("dwell-loop-{number}"));
             let thread = builder.spawn(move || {
                 // Futures need not be `Send`, so what holds them is made where it stays.

@@ -42,7 +42,7 @@ pub(super) struct ServerLoop<H> {
     link: Arc<LoopLink>,
     fleet: Arc<Fleet>,
     attention: Vec<Token>,
-    /// The deadline a signal sets; `None` where signals are not watched.
+    /// The deadline a signal sets; `None` where this loop does not watch for them.
     signal_deadline: Option<Duration>,
     is_draining: bool,
 }
@@ -361,10 +361,18 @@ impl<H: Handler> Driver for ServerLoop<H> {
         self.app.host.publish();
         set(&self.link.figures.raw_connections, self.app.raw_connections);
         add(&self.link.figures.turns, 1);
-        let is_empty = open + self.app.raw_connections == 0;
-        if self.is_draining && is_empty && !self.link.is_awaited() {
+        if self.is_draining && open + self.app.raw_connections == 0 && !self.is_needed() {
             context.stop();
         }
+    }
+}
+
+impl<H> ServerLoop<H> {
+    /// Whether a loop without clients has to stay: a client is on its way to it, or it hears the
+    /// signal that does not wait for the clients of others.
+    fn is_needed(&self) -> bool {
+        let hears_signals = self.signal_deadline.is_some();
+        self.link.is_awaited() || (hears_signals && self.fleet.running() > 1)
     }
 }
 
@@ -372,6 +380,7 @@ impl<H: Handler> Driver for ServerLoop<H> {
 impl<H> Drop for ServerLoop<H> {
     fn drop(&mut self) {
         self.link.leave();
+        self.fleet.count_end();
         self.fleet.release(self.app.places);
     }
 }

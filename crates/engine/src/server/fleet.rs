@@ -22,6 +22,8 @@ pub(crate) struct Fleet {
     /// Clients that have a place, wherever they are.
     admitted: AtomicUsize,
     draining: AtomicBool,
+    /// Loops that have not ended.
+    running: AtomicUsize,
     cut_connections: AtomicUsize,
     cut_requests: AtomicUsize,
     /// Handlers on threads of their own that have panicked.
@@ -30,12 +32,14 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(super) fn new(links: Vec<Arc<LoopLink>>, pool: Arc<Pool>, settings: &Settings) -> Self {
+        let running = AtomicUsize::new(links.len());
         Self {
             links,
             pool,
             max_connections: settings.max_connections,
             admitted: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
+            running,
             cut_connections: AtomicUsize::new(0),
             cut_requests: AtomicUsize::new(0),
             panics: AtomicU64::new(0),
@@ -91,6 +95,19 @@ impl Fleet {
         for link in &self.links {
             // An inbox holds a million messages; a loop that has not read that many is lost.
             let _ = link.sender().send(Message::Drain(deadline));
+        }
+    }
+
+    /// Loops that have not ended.
+    pub(super) fn running(&self) -> usize {
+        self.running.load(Ordering::SeqCst)
+    }
+
+    /// A loop has ended: the first one, which hears the signals, may wait for that.
+    pub(super) fn count_end(&self) {
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        if let Some(first) = self.links.first() {
+            first.sender().wake();
         }
     }
 

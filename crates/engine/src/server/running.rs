@@ -90,7 +90,8 @@ impl Running {
     /// Shape: nobody else is accepted, clients between two requests are closed at once, and those
     /// with one under way with its answer; what is left at the deadline is cut off. Connections
     /// that have left HTTP are told by [`StreamHandler::draining`]. Waits for all of this, but not
-    /// for handlers that still block, nor for connections that live on threads of their own.
+    /// for handlers that still block on the worker pool, nor for connections that live on threads
+    /// of their own. A handler that blocks its loop, which none may, holds this up.
     ///
     /// [`StreamHandler::draining`]: crate::handler::StreamHandler::draining
     pub fn shutdown(mut self, deadline: Duration) -> Shutdown {

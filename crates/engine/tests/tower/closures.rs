@@ -22,6 +22,10 @@ fn a_closure_on_the_loop() {
         fields.insert("transfer-encoding", "chunked".parse().unwrap());
         fields.append("set-cookie", "a=1".parse().unwrap());
         fields.append("set-cookie", "b=2".parse().unwrap());
+        if request.uri().path() == "/hints" {
+            *response.status_mut() = StatusCode::EARLY_HINTS;
+            return response;
+        }
         if request.uri().path() == "/close" {
             fields.insert("connection", "close".parse().unwrap());
         }
@@ -33,6 +37,7 @@ fn a_closure_on_the_loop() {
     assert_eq!(answer.text(), "POST /echo?x=1 aabc");
     assert_eq!(answer.head.matches("set-cookie").count(), 2);
     assert_eq!(answer.field("transfer-encoding"), None);
+    assert_eq!(client.get("/hints").status, 500, "that is no final answer");
     assert_eq!(client.get("/close").field("connection"), Some("close"));
     assert_eq!(client.end(), End::InOrder);
 }
