@@ -2,7 +2,7 @@
 
 use super::app::{Delivery, Negotiated};
 use crate::{Body, Reply, Response};
-use dwell_proto::http1::RequestHead;
+use dwell_proto::http1::{RequestHead, Version};
 use dwell_proto::websocket::{Acceptance, DeflateOptions, HandshakeError, Role, UpgradeRequest};
 use std::fmt;
 
@@ -130,8 +130,12 @@ pub enum Rejection {
 }
 
 /// Whether a request asks for WebSocket at all; if it does not, it is an ordinary one.
+///
+/// Shape: in HTTP/1.0 none does, whatever its fields say.
+///
+/// Source: RFC 9110 section 7.8.
 pub fn is_upgrade(head: &RequestHead<'_, '_>) -> bool {
-    head.fields.has_token("upgrade", "websocket")
+    head.version == Version::Http11 && head.fields.has_token("upgrade", "websocket")
 }
 
 /// Judges the handshake in the head of a request.
@@ -267,6 +271,17 @@ impl std::error::Error for Rejection {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+
+    #[test]
+    fn http_1_0_knows_no_upgrade() {
+        for (version, expected) in [("1.1", true), ("1.0", false)] {
+            let head = format!("GET / HTTP/{version}\r\nHost: a\r\nUpgrade: WebSocket\r\n\r\n");
+            let (mut storage, limits) = (FieldStorage::new(), HeadLimits::default());
+            let head = parse_request(head.as_bytes(), &mut storage, &limits).unwrap();
+            assert_eq!(is_upgrade(&head), expected, "{version}");
+        }
+    }
 
     #[test]
     fn the_origin_of_another_host_is_refused() {
