@@ -19,7 +19,7 @@ const NAME: &[u8; 8] = b"DWELLMEM";
 /// The version of everything below.
 const VERSION: u32 = 2;
 /// The version before it, which is read too: it has no time of a flush.
-const VERSION_WITHOUT_FLUSH: u32 = 1;
+const VERSION_FIRST: u32 = 1;
 
 /// The name and the version; from version 2 on the time of a delayed flush follows, or 0.
 const HEAD_BYTES: usize = NAME.len() + size_of::<u32>();
@@ -88,7 +88,7 @@ impl fmt::Display for Damage {
             Self::Version { found } => {
                 write!(
                     formatter,
-                    "it has version {found}, this program reads {VERSION_WITHOUT_FLUSH} to {VERSION}"
+                    "it has version {found}, this program reads {VERSION_FIRST} to {VERSION}"
                 )
             }
             Self::Length => formatter.write_str("it is cut short or has something behind its end"),
@@ -317,7 +317,7 @@ fn verify(file: File) -> io::Result<Option<Damage>> {
         return Ok(Some(Damage::Name));
     }
     let found = number(version);
-    if !(VERSION_WITHOUT_FLUSH..=VERSION).contains(&found) {
+    if !(VERSION_FIRST..=VERSION).contains(&found) {
         return Ok(Some(Damage::Version { found }));
     }
     if length < head_bytes + 1 + TRAILER_BYTES {
@@ -391,7 +391,7 @@ fn restore(store: &Store, file: File, now: Seconds) -> io::Result<Option<Snapsho
 fn flush_time(input: &mut impl Read) -> io::Result<Option<Seconds>> {
     let mut head = [0; HEAD_BYTES];
     input.read_exact(&mut head)?;
-    if number(&head[NAME.len()..]) == VERSION_WITHOUT_FLUSH {
+    if number(&head[NAME.len()..]) == VERSION_FIRST {
         return Ok(None);
     }
     let mut flush_at = [0; size_of::<Seconds>()];

@@ -2,7 +2,8 @@
 //!
 //! Scripts, compose files and the test suites of clients start a `memcached` with these flags; they
 //! get this program in its place, by `dwell store` or by a link of that name. What has no meaning
-//! here is accepted and said once; what would be unsafe to ignore is refused. `flags` has the table.
+//! here is accepted and said once; what would be unsafe to ignore is refused. All are in one table:
+//! `flags`.
 
 mod flags;
 
@@ -385,7 +386,8 @@ mod tests {
     fn every_flag_that_means_something_is_obeyed() {
         let plan = plan(
             "-p 11300 -l localhost,::1 -m 128 -M -c 99 -I 2m -t 3 -F -B binary -b 7 -A -C -R 20 \
-             -u nobody -o idle_timeout=30 -vv -d -P /run/x.pid --snapshot /tmp/s --metrics 127.0.0.1:1",
+             -u nobody -o idle_timeout=30 -vv -d -P /run/x.pid --snapshot /tmp/s \
+             --metrics 127.0.0.1:1",
         );
         let store = &plan.config.store;
         assert_eq!(store.listen.unwrap().port(), 11300);

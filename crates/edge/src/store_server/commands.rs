@@ -93,11 +93,7 @@ impl Executor<'_> {
                 verbosity.store(level, Ordering::Relaxed);
                 self.answer(noreply, Ok(Status::Ok));
             }
-            Command::Shutdown if self.service.limits.shutdown_enabled => {
-                self.service.ask_shutdown();
-                return After::Close;
-            }
-            Command::Shutdown => reply::error(self.out, ErrorLine::ShutdownDisabled),
+            Command::Shutdown { is_mode_known } => return self.shut_down(is_mode_known),
             Command::CacheMemlimit { megabytes, noreply } => {
                 let line = self.set_memlimit(megabytes);
                 if !noreply {
@@ -194,6 +190,18 @@ impl Executor<'_> {
         }
         self.service.flush_all(delay, self.now);
         Ok(Status::Ok)
+    }
+
+    fn shut_down(&mut self, is_mode_known: bool) -> After {
+        if !self.service.limits.shutdown_enabled {
+            reply::error(self.out, ErrorLine::ShutdownDisabled);
+        } else if !is_mode_known {
+            reply::error(self.out, ErrorLine::InvalidShutdownMode);
+        } else {
+            self.service.ask_shutdown();
+            return After::Close;
+        }
+        After::Continue
     }
 
     fn stats(&mut self, topic: &[u8]) {

@@ -101,7 +101,8 @@ impl Executor<'_> {
             flags: flags.client_flags,
             expiry: self.optional_expiry(flags.exptime).unwrap_or(Expiry::NEVER),
             cas: flags.cas_unique.map(|cas| self.required(cas)),
-            invalidate: flags.invalidate,
+            // C0 asks for a version that no item has, rather than for one older than all.
+            invalidate: flags.invalidate && flags.cas_unique != Some(0),
             vivify: self.optional_expiry(flags.vivify),
             cas_new: flags.cas_new,
         };

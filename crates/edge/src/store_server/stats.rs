@@ -98,7 +98,8 @@ impl<'w> StatsWriter<'w> {
             // memcached's own answer where it does not collect them.
             (Some(b"sizes"), _) => self.put("sizes_status", "disabled"),
             // Figures by prefix are not collected, so they are not promised either.
-            (Some(b"detail"), None) => return StatsOutcome::DetailUsage,
+            (Some(b"detail"), Some(b"on" | b"off" | b"dump")) => return StatsOutcome::Unknown,
+            (Some(b"detail"), _) => return StatsOutcome::DetailUsage,
             (Some(b"dwell"), _) => self.dwell(service),
             (Some(b"reset"), _) => {
                 service.store.reset_statistics();

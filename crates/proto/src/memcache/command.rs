@@ -102,7 +102,10 @@ pub enum Command<'b> {
     /// `quit`: close without an answer.
     Quit,
     /// `shutdown`: end the process, where that is allowed.
-    Shutdown,
+    Shutdown {
+        /// Whether the mode, if there is one, is `graceful`, which is the only one.
+        is_mode_known: bool,
+    },
     /// `mg`.
     MetaGet(MetaGet<'b>),
     /// `ms`.

@@ -74,7 +74,7 @@ pub(super) fn parse_line(line: &[u8]) -> Line<'_> {
             arguments: tokens.rest(),
         }),
         b"quit" => Line::Command(Command::Quit),
-        b"shutdown" => Line::Command(Command::Shutdown),
+        b"shutdown" => parse_shutdown(tokens),
         _ if tokens
             .last()
             .is_some_and(|token| token.starts_with(b"HTTP/")) =>
@@ -296,6 +296,12 @@ fn parse_flush_all(tokens: TokenIter<'_>) -> Line<'_> {
         Some(delay) => Line::Command(Command::FlushAll { delay, noreply }),
         None => refused_unless(noreply, ErrorLine::InvalidExptime),
     }
+}
+
+fn parse_shutdown(tokens: TokenIter<'_>) -> Line<'_> {
+    let mode = tokens.rest().text();
+    let is_mode_known = matches!(mode.trim_ascii_end(), b"" | b"graceful");
+    Line::Command(Command::Shutdown { is_mode_known })
 }
 
 fn parse_verbosity(tokens: TokenIter<'_>) -> Line<'_> {

@@ -50,6 +50,8 @@ pub enum ErrorLine {
     InvalidMetaDelta,
     /// `shutdown` where it is not allowed, which is the default.
     ShutdownDisabled,
+    /// `shutdown` with another mode than `graceful`.
+    InvalidShutdownMode,
     /// `flush_all` where it is not allowed.
     FlushDisabled,
     /// `stats detail` with something else than `on`, `off` and `dump`.
@@ -99,6 +101,7 @@ impl ErrorLine {
             Self::InvalidMetaInitial => "CLIENT_ERROR invalid numeric initial value\r\n",
             Self::InvalidMetaDelta => "CLIENT_ERROR invalid numeric delta value\r\n",
             Self::ShutdownDisabled => "ERROR: shutdown not enabled\r\n",
+            Self::InvalidShutdownMode => "CLIENT_ERROR invalid shutdown mode\r\n",
             Self::FlushDisabled => "CLIENT_ERROR flush_all not allowed\r\n",
             Self::StatsDetailUsage => "CLIENT_ERROR usage: stats detail on|off|dump\r\n",
             Self::Unauthenticated => "CLIENT_ERROR unauthenticated\r\n",
