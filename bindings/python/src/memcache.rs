@@ -1,9 +1,12 @@
 //! The memcached client.
 
+mod client;
+mod errors;
+mod options;
+
 use pyo3::prelude::*;
 
 /// Adds what is here to the native module.
-#[expect(clippy::unnecessary_wraps, reason = "as in every area")]
-pub(crate) fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<client::MemcacheClient>()
 }

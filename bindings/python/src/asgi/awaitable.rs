@@ -11,7 +11,7 @@ pub(super) trait Wait: Send + Sync {
     ///
     /// # Errors
     /// What the awaiting code gets instead.
-    fn poll(&self, py: Python<'_>, server: &AsgiServer) -> PyResult<Option<Py<PyAny>>>;
+    fn poll(&self, py: Python<'_>, server: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>>;
 
     /// Keeps the future that is to be resolved when polling is worth it again.
     fn park(&self, future: Py<PyAny>);
@@ -44,7 +44,7 @@ impl Waiting {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let server = self.server.get();
+        let server = self.server.bind(py);
         if let Some(value) = self.wait.poll(py, server)? {
             if value.is_none(py) {
                 return Ok(None);
@@ -52,7 +52,7 @@ impl Waiting {
             return Err(PyStopIteration::new_err((value,)));
         }
         // A future that is yielded to its task says with this that it is meant to be.
-        let future = server.future(py)?;
+        let future = server.get().future(py)?;
         future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
         self.wait.park(future.clone().unbind());
         Ok(Some(future.unbind()))

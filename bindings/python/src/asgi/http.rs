@@ -386,7 +386,7 @@ impl HttpExchange {
 }
 
 impl Wait for Receive {
-    fn poll(&self, py: Python<'_>, server: &AsgiServer) -> PyResult<Option<Py<PyAny>>> {
+    fn poll(&self, py: Python<'_>, server: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
         let (event, grant) = {
             let mut state = self.state.lock();
             let pieces: Vec<_> = state.input.drain(..).collect();
@@ -412,7 +412,10 @@ impl Wait for Receive {
         };
         if grant > 0 {
             let exchange = self.exchange;
-            server.with(|context, driver| driver.http.grant(context, exchange, grant));
+            let this = server.get();
+            this.with(|context, driver| driver.http.grant(context, exchange, grant));
+            // What has come already is handed over in the next turn.
+            this.settle(server)?;
         }
         match event {
             None => Ok(None),
@@ -441,7 +444,7 @@ impl Wait for Receive {
 }
 
 impl Wait for Room {
-    fn poll(&self, py: Python<'_>, _: &AsgiServer) -> PyResult<Option<Py<PyAny>>> {
+    fn poll(&self, py: Python<'_>, _: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
         let state = self.state.lock();
         if state.is_gone {
             return Err(left());

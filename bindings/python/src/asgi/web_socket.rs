@@ -129,18 +129,20 @@ impl WebSocketExchange {
             None => None,
         };
         {
-            let mut state = self.state.lock();
+            let state = self.state.lock();
             if state.end.is_some() {
                 return Err(left());
             }
-            if state.handshake.take().is_none() || self.denial.lock().is_some() {
+            if state.handshake.is_none() || self.denial.lock().is_some() {
                 return Err(unexpected("websocket.accept"));
             }
         }
         let token = self.server.get().with(|context, driver| {
             self.upgrade(context, driver, &fields, subprotocol.as_deref())
         })?;
-        self.state.lock().token = Some(token);
+        let mut state = self.state.lock();
+        state.handshake = None;
+        state.token = Some(token);
         Ok(())
     }
 
@@ -351,7 +353,7 @@ impl WebSocketExchange {
 }
 
 impl Wait for Receive {
-    fn poll(&self, py: Python<'_>, server: &AsgiServer) -> PyResult<Option<Py<PyAny>>> {
+    fn poll(&self, py: Python<'_>, server: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
         let mut state = self.state.lock();
         if !state.connect_told {
             state.connect_told = true;
@@ -365,10 +367,11 @@ impl Wait for Receive {
             state.is_paused &= !resumes;
             drop(state);
             if resumes && let Some(token) = token {
-                server.with(|context, driver| {
-                    let socket = &mut driver.web_sockets;
-                    socket.with_socket(context, token, |socket| socket.resume())
+                server.get().with(|context, driver| {
+                    let sockets = &mut driver.web_sockets;
+                    sockets.with_socket(context, token, |socket| socket.resume())
                 });
+                server.get().settle(server)?;
             }
             return event(py, intern!(py, "websocket.receive"), |event| match kind {
                 MessageKind::Text => {
@@ -397,7 +400,7 @@ impl Wait for Receive {
 }
 
 impl Wait for Room {
-    fn poll(&self, py: Python<'_>, _: &AsgiServer) -> PyResult<Option<Py<PyAny>>> {
+    fn poll(&self, py: Python<'_>, _: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
         let state = self.state.lock();
         if state.end.is_some() {
             return Err(left());
