@@ -1,0 +1,627 @@
+// Dwell: HTTP, WebSocket and raw streams for hosts that have a scheduler of their own.
+//
+// Made from bindings/capi by cbindgen; do not edit it.
+//
+// A host makes an engine, turns it, and answers what a turn tells. Nothing calls back.
+//
+//     dwell_engine *engine;
+//     dwell_batch batch;
+//     dwell_engine_new(NULL, &engine);
+//     dwell_engine_listen(engine, "127.0.0.1:8080", NULL);
+//     while (dwell_engine_turn(engine, NULL, 0, -1, &batch) == DWELL_OK)
+//         for (size_t i = 0; i < batch.count; i++)
+//             if (batch.events[i].kind == DWELL_REQUEST)
+//                 dwell_answer(engine, batch.events[i].handle, 200, 0, NULL, 0,
+//                              (const uint8_t *)"hello", 5);
+//
+// Waiting: a host that waits by itself watches dwell_engine_fileno for input, takes turns with a
+// timeout of 0 until one tells nothing, and takes the next one not later than wait_ms says.
+//
+// Ownership: what dwell_..._new and dwell_engine_remote return is the caller's, to be freed once by
+// the function of the same name. What a batch points to is the engine's, until its next turn.
+// Everything that is passed in is copied before a call returns, but descriptors: one that is given
+// to an engine is the engine's from then on, whatever is returned.
+//
+// Threads: an engine may move from thread to thread, but has room for one at a time; a second one
+// is refused with DWELL_BUSY. A dwell_remote may be used by all threads at once.
+//
+// Handles: 64 bits that name a request, a connection, a WebSocket or a raw stream, and never
+// anything else later. An order for a handle that names nothing any more returns DWELL_STALE.
+//
+// Null: a null engine, remote or result returns DWELL_INVALID or does nothing; null bytes are no
+// bytes. No entry unwinds or aborts: a fault within returns DWELL_BROKEN from then on.
+//
+// Orders: besides the functions that order one thing, orders can be written behind one another, and
+// be given to dwell_engine_turn, dwell_engine_submit or, from any thread, dwell_remote_submit. Each
+// is a header of 32 bytes in the machine's order, then `fields_length` bytes of field lines, then
+// the other bytes, then zeros up to a multiple of 8:
+//
+//     uint16_t operation, status; uint32_t flags; uint64_t handle, argument;
+//     uint32_t fields_length, length (of fields and bytes together);
+//
+// Operations: 1 write (flags), 2 answer (status, flags, fields), 3 begin (status, flags, argument:
+// length or UINT64_MAX, fields), 4 informational (status, fields), 5 grant (argument: bytes),
+// 6 abort, 7 close (status: code; bytes: reason), 8 detach, 9 upgrade (flags, fields, bytes: head),
+// 10 send (flags: 1 for text), 11 ping, 12 pause, 13 resume. A connection whose order cannot be
+// carried out, for another reason than that it is gone, is closed.
+//
+// A request in a batch: the bytes of its event are the head, the peer's address as text and, from
+// `detail` on and not aligned, a table of uint32_t: flags, bytes of the head, start and length of
+// method, target and peer address, count of fields, content length (low half, high half), and for
+// each field start and length of name and value. dwell_engine_request reads it for you.
+
+
+#ifndef DWELL_H
+#define DWELL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// How a call went. Numbers are never given again.
+typedef enum dwell_status {
+  // It was done.
+  DWELL_OK = 0,
+  // The handle names nothing any more; nothing was done.
+  DWELL_STALE = 1,
+  // It does not fit what the handle names, or not now; nothing was done.
+  DWELL_MISPLACED = 2,
+  // The peer takes no more for now; nothing was done.
+  DWELL_FULL = 3,
+  // Bytes that should be orders or a request cannot be read.
+  DWELL_MALFORMED = 4,
+  // An argument is null, or has no such value.
+  DWELL_INVALID = 5,
+  // The system refused; dwell_last_error says why.
+  DWELL_SYSTEM = 6,
+  // Another thread is inside this engine.
+  DWELL_BUSY = 7,
+  // The engine has failed for good, by an error of its own; it can only be freed.
+  DWELL_BROKEN = 8,
+} dwell_status;
+
+// What happened; the kind of an event. Numbers are never given again.
+typedef enum dwell_event_kind {
+  // A request came; an answer is owed to its handle, which is new. `other` is its connection.
+  DWELL_REQUEST = 1,
+  // A piece of the body of a request.
+  DWELL_BODY = 2,
+  // The body of a request is complete; the bytes are trailer fields, `name:value` and a line
+  // feed each.
+  DWELL_BODY_END = 3,
+  // All that was written is out, after a write with DWELL_NOTIFY; or, of WebSocket and raw
+  // streams, after a time in which something was not.
+  DWELL_WRITABLE = 4,
+  // The client of a request has ended its sending side. It may still read an answer.
+  DWELL_PEER_CLOSED = 5,
+  // Nobody waits for the answer any more: the handle names nothing from now on.
+  DWELL_GONE = 6,
+  // The connection of a request has left the engine: take it with
+  // dwell_engine_take_descriptor before the next turn, in which it is closed. The bytes are
+  // what the client has sent behind its request.
+  DWELL_DETACHED = 7,
+  // A client has connected; the handle is of the connection.
+  DWELL_OPENED = 8,
+  // A client is gone, or its connection has left HTTP.
+  DWELL_CLOSED = 9,
+  // A request has become a WebSocket: `other` is the handle it had.
+  DWELL_WEBSOCKET_OPENED = 10,
+  // A WebSocket message; `detail` is 1 for text and 2 for binary.
+  DWELL_WEBSOCKET_MESSAGE = 11,
+  // A pong came on a WebSocket.
+  DWELL_WEBSOCKET_PONG = 12,
+  // A WebSocket has ended; `detail` is the close code, the bytes are the reason.
+  DWELL_WEBSOCKET_CLOSED = 13,
+  // Bytes came on a raw stream.
+  DWELL_STREAM_DATA = 14,
+  // The peer of a raw stream sends no more; it may still read.
+  DWELL_STREAM_PEER_CLOSED = 15,
+  // A raw stream has ended; `detail` is 0 where it was in order.
+  DWELL_STREAM_CLOSED = 16,
+  // A handshake was refused and answered; `detail` is the status. The handle names nothing from
+  // now on.
+  DWELL_UPGRADE_REFUSED = 17,
+} dwell_event_kind;
+
+// Flags of a request, as bits.
+typedef enum dwell_request_flag {
+  // The body follows as events.
+  DWELL_BODY_FOLLOWS = 1,
+  // The version is HTTP/1.0.
+  DWELL_HTTP10 = 2,
+  // The client wants to use the connection again.
+  DWELL_KEEP_ALIVE = 4,
+  // The client waits for a 100 (Continue) before its body, if that has not come already.
+  DWELL_EXPECTS_CONTINUE = 8,
+  // The body is chunked, so its length is not known.
+  DWELL_CHUNKED = 16,
+} dwell_request_flag;
+
+// Flags of a write, as bits.
+typedef enum dwell_write_flag {
+  // The bytes are the last ones of the answer.
+  DWELL_FINISH = 1,
+  // The connection closes after the answer.
+  DWELL_CLOSE = 2,
+  // DWELL_WRITABLE is told, once, when all is out.
+  DWELL_NOTIFY = 4,
+} dwell_write_flag;
+
+// Flags of an upgrade, as bits.
+typedef enum dwell_upgrade_flag {
+  // Pages of any origin may connect, not only those of the same host.
+  DWELL_ANY_ORIGIN = 1,
+  // Messages are not compressed.
+  DWELL_PLAIN = 2,
+} dwell_upgrade_flag;
+
+// HTTP, WebSocket and raw streams on one loop. Not for two threads at once, but for one after
+// another; a second one is refused with DWELL_BUSY.
+typedef struct dwell_engine dwell_engine;
+
+// Orders of other threads to one engine. Any number of threads may use it at once, and it may
+// outlive the engine.
+typedef struct dwell_remote dwell_remote;
+
+// Bounds and reports of an engine; fill it by dwell_options_default, then change what you want.
+typedef struct dwell_options {
+  // Bytes of a request head, at most 65535.
+  uint64_t head_bytes_max;
+  // Field lines of a request, at most 128.
+  uint64_t field_count_max;
+  // Bytes of a request target.
+  uint64_t target_bytes_max;
+  // Connections held at once.
+  uint64_t connections_max;
+  // Requests answered on one connection before it is closed.
+  uint64_t requests_per_connection_max;
+  // Bytes of a body; more gets 413.
+  uint64_t body_bytes_max;
+  // Bytes of a body that come without being asked for.
+  uint64_t body_credit;
+  // Bytes of a body that nobody read which are read all the same, so that the connection can go
+  // on.
+  uint64_t unread_body_bytes_max;
+  // Bytes of output that may wait for a peer before more is refused.
+  uint64_t output_bytes_max;
+  // From the first byte of a request to the end of its head, in milliseconds.
+  uint64_t header_timeout_ms;
+  // From a grant or a piece of a body to the next piece.
+  uint64_t body_timeout_ms;
+  // From an answer to the first byte of the next request.
+  uint64_t idle_timeout_ms;
+  // For which a peer may take nothing of what is queued for it.
+  uint64_t write_timeout_ms;
+  // Bytes of a WebSocket message.
+  uint64_t message_bytes_max;
+  // The silence after which a WebSocket is sent a ping; 0 for none.
+  uint64_t ping_interval_ms;
+  // Field names are handed over with capitals at the start and after hyphens.
+  bool canonical_names;
+  // DWELL_OPENED and DWELL_CLOSED are reported.
+  bool reports_connections;
+  // A client that has ended its sending side is given its answer all the same.
+  bool half_close;
+} dwell_options;
+
+// One thing that happened.
+typedef struct dwell_event {
+  // Whom it happened to.
+  uint64_t handle;
+  // Somebody it has to do with, as the kind says.
+  uint64_t other;
+  // A dwell_event_kind.
+  uint32_t kind;
+  // More of it, as the kind says.
+  uint32_t detail;
+  // Where its bytes begin in the data of the batch.
+  uintptr_t start;
+  // How many they are.
+  uintptr_t length;
+} dwell_event;
+
+// What a turn tells. Both arrays are the engine's and live until its next turn, or its end.
+typedef struct dwell_batch {
+  // The events, in order.
+  const struct dwell_event *events;
+  // How many they are.
+  uintptr_t count;
+  // The bytes that they speak of.
+  const uint8_t *data;
+  // How many they are.
+  uintptr_t data_length;
+  // For how many milliseconds the next turn may wait at most; 0 when work is left, -1 for ever.
+  int64_t wait_ms;
+} dwell_batch;
+
+// What an engine has done so far, and what it has now.
+typedef struct dwell_statistics {
+  // Clients that were given a place.
+  uint64_t accepted;
+  // Clients that were turned away.
+  uint64_t refused;
+  // Requests that were handed over.
+  uint64_t requests;
+  // Requests that the engine answered by itself.
+  uint64_t rejected;
+  // Clients that took nothing of their answer for too long.
+  uint64_t write_timeouts;
+  // Orders whose handle named nothing any more.
+  uint64_t stale;
+  // Requests whose answer is owed now.
+  uint64_t held;
+  // HTTP connections open now.
+  uint64_t connections;
+  // WebSockets open now.
+  uint64_t websockets;
+  // Raw streams open now.
+  uint64_t streams;
+  // Turns that were taken.
+  uint64_t turns;
+} dwell_statistics;
+
+// Bytes that are somebody else's.
+typedef struct dwell_span {
+  // Where they begin.
+  const uint8_t *start;
+  // How many they are.
+  uintptr_t length;
+} dwell_span;
+
+// A request as it lies in a batch.
+typedef struct dwell_request {
+  // The head, the empty line included.
+  struct dwell_span head;
+  // The method.
+  struct dwell_span method;
+  // The request target as it came.
+  struct dwell_span target;
+  // The client's address as text; empty over a unix socket.
+  struct dwell_span peer_address;
+  // How many field lines there are.
+  uintptr_t field_count;
+  // The announced length of the body; 0 where it is chunked.
+  uint64_t content_length;
+  // Bits of dwell_request_flag.
+  uint32_t flags;
+} dwell_request;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Fills in the defaults. `options` must not be null.
+//
+// # Safety
+// `options` must be null or writable.
+enum dwell_status dwell_options_default(struct dwell_options *options);
+
+// Makes an engine that listens nowhere. Free it with dwell_engine_free. `options` may be null for
+// the defaults.
+//
+// # Safety
+// `options` must be null or readable, `engine` null or writable.
+enum dwell_status dwell_engine_new(const struct dwell_options *options,
+                                   struct dwell_engine **engine);
+
+// Frees an engine and closes everything it has. Nothing for null. No thread may be inside it.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed yet.
+void dwell_engine_free(struct dwell_engine *engine);
+
+// The descriptor to wait on, readable when the next turn has something to tell that is not a
+// deadline; -1 for null. It stays the engine's. Any thread may ask.
+//
+// # Safety
+// As `dwell_engine_free`.
+int dwell_engine_fileno(const struct dwell_engine *engine);
+
+// Listens on a TCP address such as `127.0.0.1:8080` or `[::]:0`; `port`, which may be null, is
+// given the port.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `address` must be null or end with a zero.
+enum dwell_status dwell_engine_listen(struct dwell_engine *engine,
+                                      const char *address,
+                                      uint16_t *port);
+
+// Accepts the clients of a TCP socket that listens already. The descriptor is the engine's from
+// now on, whatever is returned.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; nobody else may close the descriptor.
+enum dwell_status dwell_engine_adopt_listener(struct dwell_engine *engine, int descriptor);
+
+// Serves a client that was accepted elsewhere. The descriptor is the engine's from now on,
+// whatever is returned; `connection`, which may be null, is given its name.
+//
+// # Safety
+// As `dwell_engine_adopt_listener`; `connection` must be null or writable.
+enum dwell_status dwell_engine_adopt(struct dwell_engine *engine,
+                                     int descriptor,
+                                     uint64_t *connection);
+
+// Takes over a connected stream that speaks no HTTP, with the bytes that were read from it
+// already, which are copied. The descriptor is the engine's from now on, whatever is returned;
+// `stream`, which may be null, is given its name.
+//
+// # Safety
+// As `dwell_engine_adopt`; `length` bytes must be readable at `input`, unless it is null.
+enum dwell_status dwell_engine_adopt_stream(struct dwell_engine *engine,
+                                            int descriptor,
+                                            const uint8_t *input,
+                                            uintptr_t length,
+                                            uint64_t *stream);
+
+// Carries out orders, then waits once, for at most `timeout_ms` milliseconds (-1: until something
+// happens), and tells what has happened since the last turn. `commands` may be null for no
+// orders; what they may be is told above.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `length` bytes must be readable at `commands`, unless it is
+// null; `batch` must be null or writable.
+enum dwell_status dwell_engine_turn(struct dwell_engine *engine,
+                                    const uint8_t *commands,
+                                    uintptr_t length,
+                                    int64_t timeout_ms,
+                                    struct dwell_batch *batch);
+
+// Carries out orders without a turn. `stale`, which may be null, is given how many of them named
+// nothing any more; `wait_ms`, which may be null, for how long the next turn may wait.
+//
+// # Safety
+// As `dwell_engine_turn`; `stale` and `wait_ms` must be null or writable.
+enum dwell_status dwell_engine_submit(struct dwell_engine *engine,
+                                      const uint8_t *commands,
+                                      uintptr_t length,
+                                      uint64_t *stale,
+                                      int64_t *wait_ms);
+
+// Writes a part of a file into an answer or its bytes, which the system copies by itself. The
+// descriptor of the file is the engine's from now on, whatever is returned.
+//
+// # Safety
+// As `dwell_engine_adopt_listener`.
+enum dwell_status dwell_engine_write_file(struct dwell_engine *engine,
+                                          uint64_t handle,
+                                          uint32_t flags,
+                                          int descriptor,
+                                          uint64_t offset,
+                                          uint64_t length);
+
+// Takes the connection that DWELL_DETACHED has told of: a blocking socket, the caller's to close;
+// -1 where there is none.
+//
+// # Safety
+// As `dwell_engine_free`.
+int dwell_engine_take_descriptor(struct dwell_engine *engine, uint64_t handle);
+
+// The address that the client of a request or a connection has connected to, as text: copies at
+// most `size` bytes of it to `text`, a zero behind them if there is room.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `text` must be null or have room for `size` bytes.
+enum dwell_status dwell_engine_local_address(struct dwell_engine *engine,
+                                             uint64_t handle,
+                                             char *text,
+                                             uintptr_t size);
+
+// Stops listening and lets everything come to its end: connections with their next answer,
+// WebSockets with a close frame. Turn until dwell_engine_statistics has none left.
+//
+// # Safety
+// As `dwell_engine_free`.
+enum dwell_status dwell_engine_drain(struct dwell_engine *engine);
+
+// Closes everything that is left at once; the next turn tells of it.
+//
+// # Safety
+// As `dwell_engine_free`.
+enum dwell_status dwell_engine_close_all(struct dwell_engine *engine);
+
+// What was done so far, and what is here now.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `statistics` must be null or writable.
+enum dwell_status dwell_engine_statistics(struct dwell_engine *engine,
+                                          struct dwell_statistics *statistics);
+
+// Reads the request of the event at `index` of the last turn. The spans live until the next turn.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `request` must be null or writable.
+enum dwell_status dwell_engine_request(struct dwell_engine *engine,
+                                       uintptr_t index,
+                                       struct dwell_request *request);
+
+// Reads field number `field` of the request of the event at `index` of the last turn. The spans
+// live until the next turn.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `name` and `value` must be null or writable.
+enum dwell_status dwell_engine_request_field(struct dwell_engine *engine,
+                                             uintptr_t index,
+                                             uintptr_t field,
+                                             struct dwell_span *name,
+                                             struct dwell_span *value);
+
+// Sends a whole answer, which the engine frames: `fields` are those but for framing, `name:value`
+// and a line feed each. Of the flags DWELL_CLOSE alone counts.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+// what a length stands behind must be null, or have so many readable bytes.
+enum dwell_status dwell_answer(struct dwell_engine *engine,
+                               uint64_t handle,
+                               uint16_t status,
+                               uint32_t flags,
+                               const uint8_t *fields,
+                               uintptr_t fields_length,
+                               const uint8_t *body,
+                               uintptr_t body_length);
+
+// Begins an answer, which the engine frames, and whose body dwell_write brings: of `length` bytes,
+// or in chunks for UINT64_MAX. Of the flags DWELL_CLOSE alone counts.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+// what a length stands behind must be null, or have so many readable bytes.
+enum dwell_status dwell_begin(struct dwell_engine *engine,
+                              uint64_t handle,
+                              uint16_t status,
+                              uint32_t flags,
+                              const uint8_t *fields,
+                              uintptr_t fields_length,
+                              uint64_t length);
+
+// Writes bytes, which are copied: of an answer that was begun, as the body; of one that was not, as
+// the answer just as it is, status line and all; of a raw stream, as they are.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+// what a length stands behind must be null, or have so many readable bytes.
+enum dwell_status dwell_write(struct dwell_engine *engine,
+                              uint64_t handle,
+                              uint32_t flags,
+                              const uint8_t *data,
+                              uintptr_t data_length);
+
+// Sends an informational answer before the final one.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+// what a length stands behind must be null, or have so many readable bytes.
+enum dwell_status dwell_informational(struct dwell_engine *engine,
+                                      uint64_t handle,
+                                      uint16_t status,
+                                      const uint8_t *fields,
+                                      uintptr_t fields_length);
+
+// Lets so many more bytes of a body come; the first call sends a 100 (Continue) that the client
+// waits for.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+enum dwell_status dwell_grant(struct dwell_engine *engine, uint64_t handle, uint64_t count);
+
+// Ends the connection of anything at once, whatever is queued for it.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+enum dwell_status dwell_abort(struct dwell_engine *engine, uint64_t handle);
+
+// Closes in order, behind what is queued: a WebSocket with a close frame of this code (0 for none)
+// and reason, which must be UTF-8; of a request, the connection, whose answer is cut off.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+// what a length stands behind must be null, or have so many readable bytes.
+enum dwell_status dwell_close(struct dwell_engine *engine,
+                              uint64_t handle,
+                              uint16_t code,
+                              const uint8_t *reason,
+                              uintptr_t reason_length);
+
+// Takes the connection of a request out of the engine, once what was written is out;
+// DWELL_DETACHED follows.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+enum dwell_status dwell_detach(struct dwell_engine *engine, uint64_t handle);
+
+// Makes a WebSocket of the connection of a request, if the handshake in its head is in order;
+// DWELL_WEBSOCKET_OPENED or DWELL_UPGRADE_REFUSED follows. `fields` are further ones of the answer.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+// what a length stands behind must be null, or have so many readable bytes.
+enum dwell_status dwell_upgrade(struct dwell_engine *engine,
+                                uint64_t handle,
+                                uint32_t flags,
+                                const uint8_t *fields,
+                                uintptr_t fields_length,
+                                const uint8_t *head,
+                                uintptr_t head_length);
+
+// Sends a WebSocket message, which is copied; text must be UTF-8.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+// what a length stands behind must be null, or have so many readable bytes.
+enum dwell_status dwell_send(struct dwell_engine *engine,
+                             uint64_t handle,
+                             bool is_text,
+                             const uint8_t *payload,
+                             uintptr_t payload_length);
+
+// Sends a ping of at most 125 bytes on a WebSocket.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+// what a length stands behind must be null, or have so many readable bytes.
+enum dwell_status dwell_ping(struct dwell_engine *engine,
+                             uint64_t handle,
+                             const uint8_t *payload,
+                             uintptr_t payload_length);
+
+// Stops reading from a WebSocket or a raw stream.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+enum dwell_status dwell_pause(struct dwell_engine *engine, uint64_t handle);
+
+// Reads again from a WebSocket or a raw stream.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+enum dwell_status dwell_resume(struct dwell_engine *engine, uint64_t handle);
+
+// Makes the way in from other threads. Free it with dwell_remote_free. Null where the engine is
+// null or busy.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+struct dwell_remote *dwell_engine_remote(struct dwell_engine *engine);
+
+// Gives the engine orders, which are copied, and which it carries out in its next turn; ends its
+// wait.
+//
+// # Safety
+// `remote` must be null, or come from `dwell_engine_remote` and not be freed; `length` bytes must
+// be readable at `commands`, unless it is null.
+enum dwell_status dwell_remote_submit(const struct dwell_remote *remote,
+                                      const uint8_t *commands,
+                                      uintptr_t length);
+
+// Ends the wait of a turn. Nothing for null.
+//
+// # Safety
+// As `dwell_remote_submit`.
+void dwell_remote_wake(const struct dwell_remote *remote);
+
+// Frees it. Nothing for null.
+//
+// # Safety
+// `remote` must be null, or come from `dwell_engine_remote` and not be freed yet.
+void dwell_remote_free(struct dwell_remote *remote);
+
+// A status in words. The text lives for ever.
+const char *dwell_status_text(int status);
+
+// What the system said when a call on this thread last returned DWELL_SYSTEM: copies at most
+// `size` bytes of it to `text`, a zero behind them if there is room, and returns the number that
+// errno had, or 0. `text` may be null if `size` is 0.
+//
+// # Safety
+// `text` must have room for `size` bytes.
+int dwell_last_error(char *text, uintptr_t size);
+
+// The version of the library. The text lives for ever.
+const char *dwell_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* DWELL_H */

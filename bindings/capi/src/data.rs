@@ -1,0 +1,368 @@
+//! The plain structures that cross the border.
+
+use crate::pointers;
+use crate::status::dwell_status;
+use ::dwell_engine::embed::{Event, Options, Statistics};
+use std::mem::offset_of;
+use std::time::Duration;
+
+/// What happened; the kind of an event. Numbers are never given again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum dwell_event_kind {
+    /// A request came; an answer is owed to its handle, which is new. `other` is its connection.
+    DWELL_REQUEST = 1,
+    /// A piece of the body of a request.
+    DWELL_BODY = 2,
+    /// The body of a request is complete; the bytes are trailer fields, `name:value` and a line
+    /// feed each.
+    DWELL_BODY_END = 3,
+    /// All that was written is out, after a write with DWELL_NOTIFY; or, of WebSocket and raw
+    /// streams, after a time in which something was not.
+    DWELL_WRITABLE = 4,
+    /// The client of a request has ended its sending side. It may still read an answer.
+    DWELL_PEER_CLOSED = 5,
+    /// Nobody waits for the answer any more: the handle names nothing from now on.
+    DWELL_GONE = 6,
+    /// The connection of a request has left the engine: take it with
+    /// dwell_engine_take_descriptor before the next turn, in which it is closed. The bytes are
+    /// what the client has sent behind its request.
+    DWELL_DETACHED = 7,
+    /// A client has connected; the handle is of the connection.
+    DWELL_OPENED = 8,
+    /// A client is gone, or its connection has left HTTP.
+    DWELL_CLOSED = 9,
+    /// A request has become a WebSocket: `other` is the handle it had.
+    DWELL_WEBSOCKET_OPENED = 10,
+    /// A WebSocket message; `detail` is 1 for text and 2 for binary.
+    DWELL_WEBSOCKET_MESSAGE = 11,
+    /// A pong came on a WebSocket.
+    DWELL_WEBSOCKET_PONG = 12,
+    /// A WebSocket has ended; `detail` is the close code, the bytes are the reason.
+    DWELL_WEBSOCKET_CLOSED = 13,
+    /// Bytes came on a raw stream.
+    DWELL_STREAM_DATA = 14,
+    /// The peer of a raw stream sends no more; it may still read.
+    DWELL_STREAM_PEER_CLOSED = 15,
+    /// A raw stream has ended; `detail` is 0 where it was in order.
+    DWELL_STREAM_CLOSED = 16,
+    /// A handshake was refused and answered; `detail` is the status. The handle names nothing from
+    /// now on.
+    DWELL_UPGRADE_REFUSED = 17,
+}
+
+/// One thing that happened.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct dwell_event {
+    /// Whom it happened to.
+    pub handle: u64,
+    /// Somebody it has to do with, as the kind says.
+    pub other: u64,
+    /// A dwell_event_kind.
+    pub kind: u32,
+    /// More of it, as the kind says.
+    pub detail: u32,
+    /// Where its bytes begin in the data of the batch.
+    pub start: usize,
+    /// How many they are.
+    pub length: usize,
+}
+
+// A batch's events are handed out as they lie in memory.
+const _: () = {
+    assert!(size_of::<dwell_event>() == size_of::<Event>());
+    assert!(align_of::<dwell_event>() == align_of::<Event>());
+    assert!(offset_of!(dwell_event, handle) == offset_of!(Event, handle));
+    assert!(offset_of!(dwell_event, other) == offset_of!(Event, other));
+    assert!(offset_of!(dwell_event, kind) == offset_of!(Event, kind));
+    assert!(offset_of!(dwell_event, detail) == offset_of!(Event, detail));
+    assert!(offset_of!(dwell_event, start) == offset_of!(Event, start));
+    assert!(offset_of!(dwell_event, length) == offset_of!(Event, length));
+};
+
+/// What a turn tells. Both arrays are the engine's and live until its next turn, or its end.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct dwell_batch {
+    /// The events, in order.
+    pub events: *const dwell_event,
+    /// How many they are.
+    pub count: usize,
+    /// The bytes that they speak of.
+    pub data: *const u8,
+    /// How many they are.
+    pub data_length: usize,
+    /// For how many milliseconds the next turn may wait at most; 0 when work is left, -1 for ever.
+    pub wait_ms: i64,
+}
+
+impl dwell_batch {
+    pub(crate) const EMPTY: Self = Self {
+        events: std::ptr::null(),
+        count: 0,
+        data: std::ptr::null(),
+        data_length: 0,
+        wait_ms: -1,
+    };
+}
+
+/// Bytes that are somebody else's.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct dwell_span {
+    /// Where they begin.
+    pub start: *const u8,
+    /// How many they are.
+    pub length: usize,
+}
+
+impl dwell_span {
+    fn of(bytes: &[u8]) -> Self {
+        Self {
+            start: bytes.as_ptr(),
+            length: bytes.len(),
+        }
+    }
+}
+
+/// Bounds and reports of an engine; fill it by dwell_options_default, then change what you want.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct dwell_options {
+    /// Bytes of a request head, at most 65535.
+    pub head_bytes_max: u64,
+    /// Field lines of a request, at most 128.
+    pub field_count_max: u64,
+    /// Bytes of a request target.
+    pub target_bytes_max: u64,
+    /// Connections held at once.
+    pub connections_max: u64,
+    /// Requests answered on one connection before it is closed.
+    pub requests_per_connection_max: u64,
+    /// Bytes of a body; more gets 413.
+    pub body_bytes_max: u64,
+    /// Bytes of a body that come without being asked for.
+    pub body_credit: u64,
+    /// Bytes of a body that nobody read which are read all the same, so that the connection can go
+    /// on.
+    pub unread_body_bytes_max: u64,
+    /// Bytes of output that may wait for a peer before more is refused.
+    pub output_bytes_max: u64,
+    /// From the first byte of a request to the end of its head, in milliseconds.
+    pub header_timeout_ms: u64,
+    /// From a grant or a piece of a body to the next piece.
+    pub body_timeout_ms: u64,
+    /// From an answer to the first byte of the next request.
+    pub idle_timeout_ms: u64,
+    /// For which a peer may take nothing of what is queued for it.
+    pub write_timeout_ms: u64,
+    /// Bytes of a WebSocket message.
+    pub message_bytes_max: u64,
+    /// The silence after which a WebSocket is sent a ping; 0 for none.
+    pub ping_interval_ms: u64,
+    /// Field names are handed over with capitals at the start and after hyphens.
+    pub canonical_names: bool,
+    /// DWELL_OPENED and DWELL_CLOSED are reported.
+    pub reports_connections: bool,
+    /// A client that has ended its sending side is given its answer all the same.
+    pub half_close: bool,
+}
+
+/// Times beyond this are for ever: some hundred days.
+const TIMEOUT_MS_MAX: u64 = 100 * 24 * 60 * 60 * 1000;
+
+impl dwell_options {
+    fn of(options: &Options) -> Self {
+        let millis = |time: Duration| time.as_millis() as u64;
+        let http = &options.http;
+        Self {
+            head_bytes_max: http.head.head_bytes_max as u64,
+            field_count_max: http.head.field_count_max as u64,
+            target_bytes_max: http.head.target_bytes_max as u64,
+            connections_max: http.connections_max as u64,
+            requests_per_connection_max: u64::from(http.requests_per_connection_max),
+            body_bytes_max: options.body_bytes_max,
+            body_credit: options.body_credit,
+            unread_body_bytes_max: http.unread_body_bytes_max,
+            output_bytes_max: http.output_bytes_max as u64,
+            header_timeout_ms: millis(http.header_timeout),
+            body_timeout_ms: millis(http.body_timeout),
+            idle_timeout_ms: millis(http.idle_timeout),
+            write_timeout_ms: millis(http.write_timeout),
+            message_bytes_max: options.websockets.messages.message_bytes_max as u64,
+            ping_interval_ms: options.websockets.ping_interval.map_or(0, millis),
+            canonical_names: options.canonical_names,
+            reports_connections: options.reports_connections,
+            half_close: options.half_close,
+        }
+    }
+
+    pub(crate) fn to_options(self) -> Options {
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let time = |millis: u64| Duration::from_millis(millis.min(TIMEOUT_MS_MAX));
+        let requests = u32::try_from(self.requests_per_connection_max);
+        let mut options = Options::default();
+        let http = &mut options.http;
+        http.head.head_bytes_max = size(self.head_bytes_max);
+        http.head.field_count_max = size(self.field_count_max);
+        http.head.target_bytes_max = size(self.target_bytes_max);
+        http.connections_max = size(self.connections_max);
+        http.requests_per_connection_max = requests.unwrap_or(u32::MAX);
+        http.unread_body_bytes_max = self.unread_body_bytes_max;
+        http.output_bytes_max = size(self.output_bytes_max);
+        http.header_timeout = time(self.header_timeout_ms);
+        http.body_timeout = time(self.body_timeout_ms);
+        http.idle_timeout = time(self.idle_timeout_ms);
+        http.write_timeout = time(self.write_timeout_ms);
+        options.streams.connections_max = size(self.connections_max);
+        options.streams.output_bytes_max = size(self.output_bytes_max);
+        options.streams.write_timeout = time(self.write_timeout_ms);
+        options.websockets.connections_max = size(self.connections_max);
+        options.websockets.output_bytes_max = size(self.output_bytes_max);
+        options.websockets.write_timeout = time(self.write_timeout_ms);
+        options.websockets.messages.message_bytes_max = size(self.message_bytes_max);
+        options.websockets.ping_interval =
+            Some(time(self.ping_interval_ms)).filter(|time| !time.is_zero());
+        options.body_bytes_max = self.body_bytes_max;
+        options.body_credit = self.body_credit;
+        options.canonical_names = self.canonical_names;
+        options.reports_connections = self.reports_connections;
+        options.half_close = self.half_close;
+        options
+    }
+}
+
+/// Fills in the defaults. `options` must not be null.
+///
+/// # Safety
+/// `options` must be null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_options_default(options: *mut dwell_options) -> dwell_status {
+    if options.is_null() {
+        return dwell_status::DWELL_INVALID;
+    }
+    // SAFETY: not null, and the caller's to write.
+    unsafe { pointers::put(options, dwell_options::of(&Options::default())) };
+    dwell_status::DWELL_OK
+}
+
+/// What an engine has done so far, and what it has now.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct dwell_statistics {
+    /// Clients that were given a place.
+    pub accepted: u64,
+    /// Clients that were turned away.
+    pub refused: u64,
+    /// Requests that were handed over.
+    pub requests: u64,
+    /// Requests that the engine answered by itself.
+    pub rejected: u64,
+    /// Clients that took nothing of their answer for too long.
+    pub write_timeouts: u64,
+    /// Orders whose handle named nothing any more.
+    pub stale: u64,
+    /// Requests whose answer is owed now.
+    pub held: u64,
+    /// HTTP connections open now.
+    pub connections: u64,
+    /// WebSockets open now.
+    pub websockets: u64,
+    /// Raw streams open now.
+    pub streams: u64,
+    /// Turns that were taken.
+    pub turns: u64,
+}
+
+impl dwell_statistics {
+    pub(crate) fn of(statistics: &Statistics) -> Self {
+        Self {
+            accepted: statistics.accepted,
+            refused: statistics.refused,
+            requests: statistics.requests,
+            rejected: statistics.rejected,
+            write_timeouts: statistics.write_timeouts,
+            stale: statistics.stale,
+            held: statistics.held,
+            connections: statistics.connections,
+            websockets: statistics.websockets,
+            streams: statistics.streams,
+            turns: statistics.turns,
+        }
+    }
+}
+
+/// A request as it lies in a batch.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct dwell_request {
+    /// The head, the empty line included.
+    pub head: dwell_span,
+    /// The method.
+    pub method: dwell_span,
+    /// The request target as it came.
+    pub target: dwell_span,
+    /// The client's address as text; empty over a unix socket.
+    pub peer_address: dwell_span,
+    /// How many field lines there are.
+    pub field_count: usize,
+    /// The announced length of the body; 0 where it is chunked.
+    pub content_length: u64,
+    /// Bits of dwell_request_flag.
+    pub flags: u32,
+}
+
+/// Flags of a request, as bits.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub enum dwell_request_flag {
+    /// The body follows as events.
+    DWELL_BODY_FOLLOWS = 1,
+    /// The version is HTTP/1.0.
+    DWELL_HTTP10 = 2,
+    /// The client wants to use the connection again.
+    DWELL_KEEP_ALIVE = 4,
+    /// The client waits for a 100 (Continue) before its body, if that has not come already.
+    DWELL_EXPECTS_CONTINUE = 8,
+    /// The body is chunked, so its length is not known.
+    DWELL_CHUNKED = 16,
+}
+
+/// Flags of a write, as bits.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub enum dwell_write_flag {
+    /// The bytes are the last ones of the answer.
+    DWELL_FINISH = 1,
+    /// The connection closes after the answer.
+    DWELL_CLOSE = 2,
+    /// DWELL_WRITABLE is told, once, when all is out.
+    DWELL_NOTIFY = 4,
+}
+
+/// Flags of an upgrade, as bits.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub enum dwell_upgrade_flag {
+    /// Pages of any origin may connect, not only those of the same host.
+    DWELL_ANY_ORIGIN = 1,
+    /// Messages are not compressed.
+    DWELL_PLAIN = 2,
+}
+
+pub(crate) fn request_of(view: ::dwell_engine::embed::RequestView<'_>) -> dwell_request {
+    dwell_request {
+        head: dwell_span::of(view.head()),
+        method: dwell_span::of(view.method()),
+        target: dwell_span::of(view.target()),
+        peer_address: dwell_span::of(view.peer_address()),
+        field_count: view.fields().len(),
+        content_length: view.content_length().unwrap_or(0),
+        flags: view.flags(),
+    }
+}
+
+pub(crate) fn span_of(bytes: &[u8]) -> dwell_span {
+    dwell_span::of(bytes)
+}

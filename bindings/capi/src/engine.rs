@@ -1,0 +1,532 @@
+//! An engine, and what is done with it as a whole.
+
+use crate::data::{
+    dwell_batch, dwell_event, dwell_options, dwell_request, dwell_span, dwell_statistics,
+    request_of, span_of,
+};
+use crate::pointers;
+use crate::status::{dwell_status, guarded, of_command, system};
+use ::dwell_engine::Detached;
+use ::dwell_engine::embed::{Batch, Command, CommandError, Engine};
+use dwell_evloop::{FileSlice, Listener, Stream};
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char, c_int};
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+/// HTTP, WebSocket and raw streams on one loop. Not for two threads at once, but for one after
+/// another; a second one is refused with DWELL_BUSY.
+pub struct dwell_engine {
+    state: AtomicU8,
+    inner: UnsafeCell<Inner>,
+    descriptor: c_int,
+}
+
+pub(crate) struct Inner {
+    pub(crate) engine: Engine,
+    batch: Batch,
+}
+
+/// Nobody is inside.
+const FREE: u8 = 0;
+/// A thread is inside.
+const ENTERED: u8 = 1;
+/// It has panicked.
+const BROKEN: u8 = 2;
+
+/// Enters an engine, for one thread at a time; `refused` makes the result where that cannot be.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+pub(crate) unsafe fn enter<T>(
+    engine: *const dwell_engine,
+    refused: impl Fn(dwell_status) -> T,
+    act: impl FnOnce(&mut Inner) -> T,
+) -> T {
+    // SAFETY: null or alive.
+    let Some(engine) = (unsafe { engine.as_ref() }) else {
+        return refused(dwell_status::DWELL_INVALID);
+    };
+    let entered =
+        engine
+            .state
+            .compare_exchange(FREE, ENTERED, Ordering::Acquire, Ordering::Relaxed);
+    match entered {
+        Ok(_) => {}
+        Err(BROKEN) => return refused(dwell_status::DWELL_BROKEN),
+        Err(_) => return refused(dwell_status::DWELL_BUSY),
+    }
+    // SAFETY: whoever has changed the state to `ENTERED` is alone until it changes it back.
+    let inner = unsafe { &mut *engine.inner.get() };
+    let result = guarded(None, || Some(act(inner)));
+    let state = if result.is_some() { FREE } else { BROKEN };
+    engine.state.store(state, Ordering::Release);
+    result.unwrap_or_else(|| refused(dwell_status::DWELL_BROKEN))
+}
+
+/// As [`enter`], for entries that return a status.
+///
+/// # Safety
+/// As [`enter`].
+pub(crate) unsafe fn within(
+    engine: *const dwell_engine,
+    act: impl FnOnce(&mut Inner) -> Result<(), dwell_status>,
+) -> dwell_status {
+    let act = |inner: &mut Inner| act(inner).err().unwrap_or(dwell_status::DWELL_OK);
+    // SAFETY: as the caller says.
+    unsafe { enter(engine, |status| status, act) }
+}
+
+fn refused(error: io::Error) -> dwell_status {
+    let status = system(&error);
+    drop(error);
+    status
+}
+
+/// A descriptor of the caller's, ours from now on.
+///
+/// # Safety
+/// Nobody else may close it, if it is one at all.
+unsafe fn owned(descriptor: c_int) -> Result<OwnedFd, dwell_status> {
+    if descriptor < 0 {
+        return Err(dwell_status::DWELL_INVALID);
+    }
+    // SAFETY: not negative, and the caller gives it away.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Makes an engine that listens nowhere. Free it with dwell_engine_free. `options` may be null for
+/// the defaults.
+///
+/// # Safety
+/// `options` must be null or readable, `engine` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_new(
+    options: *const dwell_options,
+    engine: *mut *mut dwell_engine,
+) -> dwell_status {
+    guarded(dwell_status::DWELL_BROKEN, || {
+        if engine.is_null() {
+            return dwell_status::DWELL_INVALID;
+        }
+        // SAFETY: null or readable.
+        let options = unsafe { options.as_ref() };
+        let options = options.copied().map(dwell_options::to_options);
+        match Engine::new(options.unwrap_or_default()) {
+            Ok(made) => {
+                let descriptor = made.as_fd().as_raw_fd();
+                let made = Box::new(dwell_engine {
+                    state: AtomicU8::new(FREE),
+                    inner: UnsafeCell::new(Inner {
+                        engine: made,
+                        batch: Batch::new(),
+                    }),
+                    descriptor,
+                });
+                // SAFETY: not null, and the caller's to write.
+                unsafe { pointers::put(engine, Box::into_raw(made)) };
+                dwell_status::DWELL_OK
+            }
+            Err(error) => refused(error),
+        }
+    })
+}
+
+/// Frees an engine and closes everything it has. Nothing for null. No thread may be inside it.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_free(engine: *mut dwell_engine) {
+    guarded((), || {
+        if !engine.is_null() {
+            // SAFETY: it was made by `Box::into_raw`, and nobody else frees it.
+            drop(unsafe { Box::from_raw(engine) });
+        }
+    });
+}
+
+/// The descriptor to wait on, readable when the next turn has something to tell that is not a
+/// deadline; -1 for null. It stays the engine's. Any thread may ask.
+///
+/// # Safety
+/// As `dwell_engine_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_fileno(engine: *const dwell_engine) -> c_int {
+    // SAFETY: null or alive; the number never changes.
+    unsafe { engine.as_ref() }.map_or(-1, |engine| engine.descriptor)
+}
+
+/// Listens on a TCP address such as `127.0.0.1:8080` or `[::]:0`; `port`, which may be null, is
+/// given the port.
+///
+/// # Safety
+/// `engine` as for `dwell_engine_free`; `address` must be null or end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_listen(
+    engine: *mut dwell_engine,
+    address: *const c_char,
+    port: *mut u16,
+) -> dwell_status {
+    let listen = |inner: &mut Inner| {
+        if address.is_null() {
+            return Err(dwell_status::DWELL_INVALID);
+        }
+        // SAFETY: not null, and it ends with a zero.
+        let address = unsafe { CStr::from_ptr(address) }.to_str();
+        let address = address
+            .ok()
+            .and_then(|text| text.parse::<SocketAddr>().ok());
+        let address = address.ok_or(dwell_status::DWELL_INVALID)?;
+        let bound = inner.engine.listen(address).map_err(refused)?;
+        // SAFETY: null or the caller's to write.
+        unsafe { pointers::put(port, bound.port()) };
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, listen) }
+}
+
+/// Accepts the clients of a TCP socket that listens already. The descriptor is the engine's from
+/// now on, whatever is returned.
+///
+/// # Safety
+/// `engine` as for `dwell_engine_free`; nobody else may close the descriptor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_adopt_listener(
+    engine: *mut dwell_engine,
+    descriptor: c_int,
+) -> dwell_status {
+    // SAFETY: the caller gives it away.
+    let listener = unsafe { owned(descriptor) };
+    let adopt = |inner: &mut Inner| {
+        let listener = Listener::from_tcp(TcpListener::from(listener?)).map_err(refused)?;
+        inner.engine.listen_on(listener).map_err(refused)
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, adopt) }
+}
+
+/// Serves a client that was accepted elsewhere. The descriptor is the engine's from now on,
+/// whatever is returned; `connection`, which may be null, is given its name.
+///
+/// # Safety
+/// As `dwell_engine_adopt_listener`; `connection` must be null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_adopt(
+    engine: *mut dwell_engine,
+    descriptor: c_int,
+    connection: *mut u64,
+) -> dwell_status {
+    // SAFETY: the caller gives it away.
+    let descriptor = unsafe { owned(descriptor) };
+    let adopt = |inner: &mut Inner| {
+        let stream = Stream::from_descriptor(descriptor?).map_err(refused)?;
+        let name = inner.engine.adopt(stream).ok_or(dwell_status::DWELL_FULL)?;
+        // SAFETY: null or the caller's to write.
+        unsafe { pointers::put(connection, name) };
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, adopt) }
+}
+
+/// Takes over a connected stream that speaks no HTTP, with the bytes that were read from it
+/// already, which are copied. The descriptor is the engine's from now on, whatever is returned;
+/// `stream`, which may be null, is given its name.
+///
+/// # Safety
+/// As `dwell_engine_adopt`; `length` bytes must be readable at `input`, unless it is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_adopt_stream(
+    engine: *mut dwell_engine,
+    descriptor: c_int,
+    input: *const u8,
+    length: usize,
+    stream: *mut u64,
+) -> dwell_status {
+    // SAFETY: the caller gives it away.
+    let descriptor = unsafe { owned(descriptor) };
+    let adopt = |inner: &mut Inner| {
+        let detached = Detached {
+            stream: Stream::from_descriptor(descriptor?).map_err(refused)?,
+            // SAFETY: as the caller says.
+            input: unsafe { pointers::bytes(input, length) }.to_vec(),
+        };
+        let name = inner.engine.adopt_stream(detached).map_err(refused)?;
+        // SAFETY: null or the caller's to write.
+        unsafe { pointers::put(stream, name) };
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, adopt) }
+}
+
+/// Carries out orders, then waits once, for at most `timeout_ms` milliseconds (-1: until something
+/// happens), and tells what has happened since the last turn. `commands` may be null for no
+/// orders; what they may be is told above.
+///
+/// # Safety
+/// `engine` as for `dwell_engine_free`; `length` bytes must be readable at `commands`, unless it is
+/// null; `batch` must be null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_turn(
+    engine: *mut dwell_engine,
+    commands: *const u8,
+    length: usize,
+    timeout_ms: i64,
+    batch: *mut dwell_batch,
+) -> dwell_status {
+    let turn = |inner: &mut Inner| {
+        if batch.is_null() {
+            return Err(dwell_status::DWELL_INVALID);
+        }
+        // SAFETY: not null, and the caller's to write.
+        unsafe { pointers::put(batch, dwell_batch::EMPTY) };
+        // SAFETY: as the caller says.
+        let commands = unsafe { pointers::bytes(commands, length) };
+        inner.engine.submit(commands).map_err(of_command)?;
+        let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        let Inner { engine, batch: own } = inner;
+        engine.turn(timeout, own).map_err(refused)?;
+        let told = dwell_batch {
+            events: own.events().as_ptr().cast::<dwell_event>(),
+            count: own.events().len(),
+            data: own.data().as_ptr(),
+            data_length: own.data().len(),
+            wait_ms: wait_ms(engine),
+        };
+        // SAFETY: not null, and the caller's to write.
+        unsafe { pointers::put(batch, told) };
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, turn) }
+}
+
+/// Milliseconds that the next turn may wait, rounded up; -1 for ever.
+fn wait_ms(engine: &mut Engine) -> i64 {
+    engine.wait_max().map_or(-1, |wait| {
+        let millis = wait.as_micros().div_ceil(1000);
+        i64::try_from(millis).unwrap_or(i64::MAX)
+    })
+}
+
+/// Carries out orders without a turn. `stale`, which may be null, is given how many of them named
+/// nothing any more; `wait_ms`, which may be null, for how long the next turn may wait.
+///
+/// # Safety
+/// As `dwell_engine_turn`; `stale` and `wait_ms` must be null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_submit(
+    engine: *mut dwell_engine,
+    commands: *const u8,
+    length: usize,
+    stale: *mut u64,
+    wait_ms: *mut i64,
+) -> dwell_status {
+    let submit = |inner: &mut Inner| {
+        // SAFETY: as the caller says.
+        let commands = unsafe { pointers::bytes(commands, length) };
+        let count = inner.engine.submit(commands).map_err(of_command)?;
+        // SAFETY: null or the caller's to write.
+        unsafe { pointers::put(stale, count as u64) };
+        if !wait_ms.is_null() {
+            // SAFETY: not null, and the caller's to write.
+            unsafe { pointers::put(wait_ms, self::wait_ms(&mut inner.engine)) };
+        }
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, submit) }
+}
+
+/// Writes a part of a file into an answer or its bytes, which the system copies by itself. The
+/// descriptor of the file is the engine's from now on, whatever is returned.
+///
+/// # Safety
+/// As `dwell_engine_adopt_listener`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_write_file(
+    engine: *mut dwell_engine,
+    handle: u64,
+    flags: u32,
+    descriptor: c_int,
+    offset: u64,
+    length: u64,
+) -> dwell_status {
+    // SAFETY: the caller gives it away.
+    let descriptor = unsafe { owned(descriptor) };
+    let write = |inner: &mut Inner| {
+        let slice = FileSlice {
+            file: Arc::new(File::from(descriptor?)),
+            offset,
+            length,
+        };
+        let written = inner.engine.write_file(handle, flags, slice);
+        written.map_err(of_command)
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, write) }
+}
+
+/// Takes the connection that DWELL_DETACHED has told of: a blocking socket, the caller's to close;
+/// -1 where there is none.
+///
+/// # Safety
+/// As `dwell_engine_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_take_descriptor(
+    engine: *mut dwell_engine,
+    handle: u64,
+) -> c_int {
+    let take = |inner: &mut Inner| {
+        let detached = inner.engine.take_detached(handle);
+        let socket = detached.and_then(|detached| detached.stream.into_blocking().ok());
+        socket.map_or(-1, |socket| OwnedFd::from(socket).into_raw_fd())
+    };
+    // SAFETY: as the caller says.
+    unsafe { enter(engine, |_| -1, take) }
+}
+
+/// The address that the client of a request or a connection has connected to, as text: copies at
+/// most `size` bytes of it to `text`, a zero behind them if there is room.
+///
+/// # Safety
+/// `engine` as for `dwell_engine_free`; `text` must be null or have room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_local_address(
+    engine: *mut dwell_engine,
+    handle: u64,
+    text: *mut c_char,
+    size: usize,
+) -> dwell_status {
+    let ask = |inner: &mut Inner| {
+        let address = inner.engine.local_address(handle);
+        let address = address.ok_or(dwell_status::DWELL_STALE)?.to_string();
+        // SAFETY: as the caller says.
+        unsafe { pointers::copy_text(&address, text, size) };
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, ask) }
+}
+
+/// Stops listening and lets everything come to its end: connections with their next answer,
+/// WebSockets with a close frame. Turn until dwell_engine_statistics has none left.
+///
+/// # Safety
+/// As `dwell_engine_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_drain(engine: *mut dwell_engine) -> dwell_status {
+    let drain = |inner: &mut Inner| {
+        inner.engine.drain();
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, drain) }
+}
+
+/// Closes everything that is left at once; the next turn tells of it.
+///
+/// # Safety
+/// As `dwell_engine_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_close_all(engine: *mut dwell_engine) -> dwell_status {
+    let close = |inner: &mut Inner| {
+        inner.engine.close_all();
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, close) }
+}
+
+/// What was done so far, and what is here now.
+///
+/// # Safety
+/// `engine` as for `dwell_engine_free`; `statistics` must be null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_statistics(
+    engine: *mut dwell_engine,
+    statistics: *mut dwell_statistics,
+) -> dwell_status {
+    let read = |inner: &mut Inner| {
+        let figures = dwell_statistics::of(&inner.engine.statistics());
+        // SAFETY: null or the caller's to write.
+        unsafe { pointers::put(statistics, figures) };
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, read) }
+}
+
+/// Reads the request of the event at `index` of the last turn. The spans live until the next turn.
+///
+/// # Safety
+/// `engine` as for `dwell_engine_free`; `request` must be null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_request(
+    engine: *mut dwell_engine,
+    index: usize,
+    request: *mut dwell_request,
+) -> dwell_status {
+    let read = |inner: &mut Inner| {
+        let event = inner.batch.events().get(index);
+        let view = event.and_then(|event| inner.batch.request(event));
+        let view = view.ok_or(dwell_status::DWELL_INVALID)?;
+        // SAFETY: null or the caller's to write.
+        unsafe { pointers::put(request, request_of(view)) };
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, read) }
+}
+
+/// Reads field number `field` of the request of the event at `index` of the last turn. The spans
+/// live until the next turn.
+///
+/// # Safety
+/// `engine` as for `dwell_engine_free`; `name` and `value` must be null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_request_field(
+    engine: *mut dwell_engine,
+    index: usize,
+    field: usize,
+    name: *mut dwell_span,
+    value: *mut dwell_span,
+) -> dwell_status {
+    let read = |inner: &mut Inner| {
+        let event = inner.batch.events().get(index);
+        let view = event.and_then(|event| inner.batch.request(event));
+        let found = view.and_then(|view| view.fields().nth(field));
+        let (found_name, found_value) = found.ok_or(dwell_status::DWELL_INVALID)?;
+        // SAFETY: null or the caller's to write.
+        unsafe { pointers::put(name, span_of(found_name)) };
+        // SAFETY: null or the caller's to write.
+        unsafe { pointers::put(value, span_of(found_value)) };
+        Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, read) }
+}
+
+/// Carries out one order of [`crate::orders`].
+///
+/// # Safety
+/// As [`enter`].
+pub(crate) unsafe fn order<'a>(
+    engine: *mut dwell_engine,
+    command: Result<Command<'a>, CommandError>,
+) -> dwell_status {
+    let carry_out = |inner: &mut Inner| {
+        let command = command.map_err(of_command)?;
+        inner.engine.execute(&command).map_err(of_command)
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, carry_out) }
+}

@@ -1,0 +1,21 @@
+//! The C interface of Dwell: [`dwell_engine`](engine) for hosts that have a scheduler of their own.
+//!
+//! `include/dwell.h` is made of this crate, and its introduction, which says who owns what and
+//! which thread may do what, is in `cbindgen.toml`. Every entry takes what C can get wrong for
+//! possible: null pointers, two threads at once and stale handles are statuses, and a panic is
+//! caught and ends the engine it happened in.
+#![expect(
+    unsafe_code,
+    reason = "pointers of C are read and written here, and nowhere else"
+)]
+#![expect(
+    non_camel_case_types,
+    reason = "the names are C's: `dwell_noun` and `dwell_noun_verb`"
+)]
+
+pub mod data;
+pub mod engine;
+pub mod orders;
+mod pointers;
+pub mod remote;
+pub mod status;

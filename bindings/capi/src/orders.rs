@@ -1,0 +1,305 @@
+//! Orders one at a time, for hosts that do not write them behind one another.
+//!
+//! Each returns `DWELL_STALE` where its handle names nothing any more.
+
+use crate::engine::{dwell_engine, order};
+use crate::pointers::bytes;
+use crate::status::dwell_status;
+use ::dwell_engine::embed::{Command, CommandError, FieldLines};
+use std::str;
+
+/// Sends a whole answer, which the engine frames: `fields` are those but for framing, `name:value`
+/// and a line feed each. Of the flags DWELL_CLOSE alone counts.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+/// what a length stands behind must be null, or have so many readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_answer(
+    engine: *mut dwell_engine,
+    handle: u64,
+    status: u16,
+    flags: u32,
+    fields: *const u8,
+    fields_length: usize,
+    body: *const u8,
+    body_length: usize,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    let fields = unsafe { bytes(fields, fields_length) };
+    // SAFETY: as the caller says.
+    let body = unsafe { bytes(body, body_length) };
+    // SAFETY: as the caller says.
+    unsafe {
+        order(
+            engine,
+            Ok(Command::Answer {
+                handle,
+                status,
+                flags,
+                fields: FieldLines(fields),
+                body,
+            }),
+        )
+    }
+}
+
+/// Begins an answer, which the engine frames, and whose body dwell_write brings: of `length` bytes,
+/// or in chunks for UINT64_MAX. Of the flags DWELL_CLOSE alone counts.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+/// what a length stands behind must be null, or have so many readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_begin(
+    engine: *mut dwell_engine,
+    handle: u64,
+    status: u16,
+    flags: u32,
+    fields: *const u8,
+    fields_length: usize,
+    length: u64,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    let fields = unsafe { bytes(fields, fields_length) };
+    // SAFETY: as the caller says.
+    unsafe {
+        order(
+            engine,
+            Ok(Command::Begin {
+                handle,
+                status,
+                flags,
+                fields: FieldLines(fields),
+                length: Some(length).filter(|length| *length != u64::MAX),
+            }),
+        )
+    }
+}
+
+/// Writes bytes, which are copied: of an answer that was begun, as the body; of one that was not, as
+/// the answer just as it is, status line and all; of a raw stream, as they are.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+/// what a length stands behind must be null, or have so many readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_write(
+    engine: *mut dwell_engine,
+    handle: u64,
+    flags: u32,
+    data: *const u8,
+    data_length: usize,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    let data = unsafe { bytes(data, data_length) };
+    // SAFETY: as the caller says.
+    unsafe {
+        order(
+            engine,
+            Ok(Command::Write {
+                handle,
+                flags,
+                bytes: data,
+            }),
+        )
+    }
+}
+
+/// Sends an informational answer before the final one.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+/// what a length stands behind must be null, or have so many readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_informational(
+    engine: *mut dwell_engine,
+    handle: u64,
+    status: u16,
+    fields: *const u8,
+    fields_length: usize,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    let fields = unsafe { bytes(fields, fields_length) };
+    // SAFETY: as the caller says.
+    unsafe {
+        order(
+            engine,
+            Ok(Command::Informational {
+                handle,
+                status,
+                fields: FieldLines(fields),
+            }),
+        )
+    }
+}
+
+/// Lets so many more bytes of a body come; the first call sends a 100 (Continue) that the client
+/// waits for.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_grant(
+    engine: *mut dwell_engine,
+    handle: u64,
+    count: u64,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    unsafe {
+        order(
+            engine,
+            Ok(Command::Grant {
+                handle,
+                bytes: count,
+            }),
+        )
+    }
+}
+
+/// Ends the connection of anything at once, whatever is queued for it.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_abort(engine: *mut dwell_engine, handle: u64) -> dwell_status {
+    // SAFETY: as the caller says.
+    unsafe { order(engine, Ok(Command::Abort { handle })) }
+}
+
+/// Closes in order, behind what is queued: a WebSocket with a close frame of this code (0 for none)
+/// and reason, which must be UTF-8; of a request, the connection, whose answer is cut off.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+/// what a length stands behind must be null, or have so many readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_close(
+    engine: *mut dwell_engine,
+    handle: u64,
+    code: u16,
+    reason: *const u8,
+    reason_length: usize,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    let reason = unsafe { bytes(reason, reason_length) };
+    let reason = str::from_utf8(reason).map_err(|_| CommandError::Malformed);
+    let command = reason.map(|reason| Command::Close {
+        handle,
+        code,
+        reason,
+    });
+    // SAFETY: as the caller says.
+    unsafe { order(engine, command) }
+}
+
+/// Takes the connection of a request out of the engine, once what was written is out;
+/// DWELL_DETACHED follows.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_detach(engine: *mut dwell_engine, handle: u64) -> dwell_status {
+    // SAFETY: as the caller says.
+    unsafe { order(engine, Ok(Command::Detach { handle })) }
+}
+
+/// Makes a WebSocket of the connection of a request, if the handshake in its head is in order;
+/// DWELL_WEBSOCKET_OPENED or DWELL_UPGRADE_REFUSED follows. `fields` are further ones of the answer.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+/// what a length stands behind must be null, or have so many readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_upgrade(
+    engine: *mut dwell_engine,
+    handle: u64,
+    flags: u32,
+    fields: *const u8,
+    fields_length: usize,
+    head: *const u8,
+    head_length: usize,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    let fields = unsafe { bytes(fields, fields_length) };
+    // SAFETY: as the caller says.
+    let head = unsafe { bytes(head, head_length) };
+    // SAFETY: as the caller says.
+    unsafe {
+        order(
+            engine,
+            Ok(Command::Upgrade {
+                handle,
+                flags,
+                fields: FieldLines(fields),
+                head,
+            }),
+        )
+    }
+}
+
+/// Sends a WebSocket message, which is copied; text must be UTF-8.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+/// what a length stands behind must be null, or have so many readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_send(
+    engine: *mut dwell_engine,
+    handle: u64,
+    is_text: bool,
+    payload: *const u8,
+    payload_length: usize,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    let payload = unsafe { bytes(payload, payload_length) };
+    // SAFETY: as the caller says.
+    unsafe {
+        order(
+            engine,
+            Ok(Command::Send {
+                handle,
+                is_text,
+                payload,
+            }),
+        )
+    }
+}
+
+/// Sends a ping of at most 125 bytes on a WebSocket.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+/// what a length stands behind must be null, or have so many readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_ping(
+    engine: *mut dwell_engine,
+    handle: u64,
+    payload: *const u8,
+    payload_length: usize,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    let payload = unsafe { bytes(payload, payload_length) };
+    // SAFETY: as the caller says.
+    unsafe { order(engine, Ok(Command::Ping { handle, payload })) }
+}
+
+/// Stops reading from a WebSocket or a raw stream.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_pause(engine: *mut dwell_engine, handle: u64) -> dwell_status {
+    // SAFETY: as the caller says.
+    unsafe { order(engine, Ok(Command::Pause { handle })) }
+}
+
+/// Reads again from a WebSocket or a raw stream.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_resume(engine: *mut dwell_engine, handle: u64) -> dwell_status {
+    // SAFETY: as the caller says.
+    unsafe { order(engine, Ok(Command::Resume { handle })) }
+}

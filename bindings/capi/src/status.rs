@@ -1,0 +1,98 @@
+//! What every entry says of how it went.
+
+use ::dwell_engine::embed::CommandError;
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// How a call went. Numbers are never given again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum dwell_status {
+    /// It was done.
+    DWELL_OK = 0,
+    /// The handle names nothing any more; nothing was done.
+    DWELL_STALE = 1,
+    /// It does not fit what the handle names, or not now; nothing was done.
+    DWELL_MISPLACED = 2,
+    /// The peer takes no more for now; nothing was done.
+    DWELL_FULL = 3,
+    /// Bytes that should be orders or a request cannot be read.
+    DWELL_MALFORMED = 4,
+    /// An argument is null, or has no such value.
+    DWELL_INVALID = 5,
+    /// The system refused; dwell_last_error says why.
+    DWELL_SYSTEM = 6,
+    /// Another thread is inside this engine.
+    DWELL_BUSY = 7,
+    /// The engine has failed for good, by an error of its own; it can only be freed.
+    DWELL_BROKEN = 8,
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<(i32, String)> = const { RefCell::new((0, String::new())) };
+}
+
+/// Keeps what the system said for whoever asks on this thread.
+pub(crate) fn system(error: &io::Error) -> dwell_status {
+    let number = error.raw_os_error().unwrap_or(0);
+    LAST_ERROR.with(|last| *last.borrow_mut() = (number, error.to_string()));
+    dwell_status::DWELL_SYSTEM
+}
+
+pub(crate) fn of_command(error: CommandError) -> dwell_status {
+    match error {
+        CommandError::Stale => dwell_status::DWELL_STALE,
+        CommandError::Full => dwell_status::DWELL_FULL,
+        CommandError::Malformed => dwell_status::DWELL_MALFORMED,
+        _ => dwell_status::DWELL_MISPLACED,
+    }
+}
+
+/// Runs what must not unwind into C; `broken` is returned where it panics.
+pub(crate) fn guarded<T>(broken: T, act: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or(broken)
+}
+
+/// A status in words. The text lives for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn dwell_status_text(status: c_int) -> *const c_char {
+    let text = match status {
+        0 => c"done",
+        1 => c"handle names nothing any more",
+        2 => c"order does not fit what the handle names",
+        3 => c"peer takes no more for now",
+        4 => c"bytes cannot be read",
+        5 => c"invalid argument",
+        6 => c"the system refused",
+        7 => c"another thread is inside this engine",
+        8 => c"engine has failed for good",
+        _ => c"no status of this number",
+    };
+    text.as_ptr()
+}
+
+/// What the system said when a call on this thread last returned DWELL_SYSTEM: copies at most
+/// `size` bytes of it to `text`, a zero behind them if there is room, and returns the number that
+/// errno had, or 0. `text` may be null if `size` is 0.
+///
+/// # Safety
+/// `text` must have room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_last_error(text: *mut c_char, size: usize) -> c_int {
+    guarded(0, || {
+        LAST_ERROR.with(|last| {
+            let (number, message) = &*last.borrow();
+            // SAFETY: the caller has room for `size` bytes.
+            unsafe { crate::pointers::copy_text(message, text, size) };
+            *number
+        })
+    })
+}
+
+/// The version of the library. The text lives for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn dwell_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}

@@ -1,0 +1,400 @@
+//go:build cgo && linux
+
+package dwell
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Serve serves the clients of l, as the function [Serve] does.
+func (s *Server) Serve(l net.Listener) error {
+	raw, reason := s.rawListener(l)
+	if reason != "" {
+		s.fallBack(reason)
+		return s.Server.Serve(l)
+	}
+	b := &bridge{Listener: l, raw: raw, server: s, closed: make(chan struct{})}
+	keepFromHooks(s.Server)
+	err := s.Server.Serve(b)
+	b.end()
+	return err
+}
+
+// rawListener returns how to accept from l, or why that cannot be done.
+func (s *Server) rawListener(l net.Listener) (syscall.RawConn, string) {
+	var raw syscall.RawConn
+	var err error
+	switch l := l.(type) {
+	case *net.TCPListener:
+		raw, err = l.SyscallConn()
+	case *net.UnixListener:
+		raw, err = l.SyscallConn()
+	default:
+		return nil, "the listener is neither of TCP nor a unix socket, but " + typeName(l)
+	}
+	if err != nil {
+		return nil, err.Error()
+	}
+	if p := s.Protocols; p != nil && (p.UnencryptedHTTP2() || !p.HTTP1()) {
+		return nil, "HTTP/2 without TLS is asked for"
+	}
+	return raw, ""
+}
+
+// bridge is the listener that net/http knows of. By it Shutdown and Close of an http.Server reach
+// the loops: they close it, and a Shutdown that has to wait for requests in flight waits for the
+// one connection that it hands out then, which is nobody's.
+type bridge struct {
+	net.Listener
+	raw    syscall.RawConn
+	server *Server
+
+	mu      sync.Mutex
+	core    *core
+	failed  error
+	isEnded bool
+	closed  chan struct{}
+	once    sync.Once
+	stand   *standIn
+	handed  bool
+	drained chan struct{}
+}
+
+// Accept is called by net/http: first when it begins to serve, and then once more for each thing
+// that it was given.
+func (b *bridge) Accept() (net.Conn, error) {
+	b.mu.Lock()
+	if b.core == nil && b.failed == nil {
+		if err := b.start(); err != nil {
+			b.failed = err
+		}
+	}
+	failed := b.failed
+	b.mu.Unlock()
+	if failed != nil {
+		return nil, failed
+	}
+	<-b.closed
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stand != nil && !b.handed {
+		b.handed = true
+		return b.stand, nil
+	}
+	if b.failed != nil {
+		return nil, b.failed
+	}
+	return nil, net.ErrClosed
+}
+
+// start makes the loops and begins to accept.
+func (b *bridge) start() error {
+	core, err := newCore(b.server, b.Listener, b)
+	if err != nil {
+		return err
+	}
+	core.base = context.Background()
+	if base := b.server.BaseContext; base != nil {
+		core.base = base(b.Listener)
+	}
+	b.core = core
+	go b.accept(core)
+	return nil
+}
+
+// accept takes clients from the listener and gives them to the loops: the first one as anybody
+// would, so that it ends when the listener is closed, and those that wait behind it directly.
+func (b *bridge) accept(core *core) {
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			if temporary, ok := err.(interface{ Temporary() bool }); ok && temporary.Temporary() {
+				logTo(core.Server, "http: Accept error: %v; retrying in 100ms", err)
+				select {
+				case <-time.After(100 * time.Millisecond):
+					continue
+				case <-b.closed:
+				}
+			}
+			b.fail(err)
+			return
+		}
+		give(core, takeOver(c)...)
+		b.raw.Control(func(fd uintptr) {
+			// What fails here fails in Accept, too.
+			waiting, _ := acceptSome(int(fd))
+			give(core, waiting...)
+		})
+	}
+}
+
+// give distributes clients among the loops.
+func give(core *core, clients ...accepted) {
+	for _, a := range clients {
+		l := core.pick()
+		if !l.call(func() { l.adopt(a) }) {
+			syscall.Close(a.fd)
+		}
+	}
+}
+
+// takeOver takes the descriptor of a client out of net's hands.
+func takeOver(c net.Conn) []accepted {
+	defer c.Close()
+	source, ok := c.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	fd, err := dupDescriptor(source)
+	if err != nil {
+		return nil
+	}
+	return []accepted{{fd, c.RemoteAddr().String()}}
+}
+
+// accepted is a client that was accepted.
+type accepted struct {
+	fd     int
+	remote string
+}
+
+// acceptBatch bounds what is accepted before the loops are told.
+const acceptBatch = 64
+
+func acceptSome(fd int) (taken []accepted, err error) {
+	for len(taken) < acceptBatch {
+		nfd, sa, err := syscall.Accept4(fd, syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)
+		switch err {
+		case nil:
+			taken = append(taken, accepted{nfd, addressText(sa)})
+		case syscall.EAGAIN:
+			return taken, nil
+		case syscall.EINTR, syscall.ECONNABORTED:
+		default:
+			return taken, os.NewSyscallError("accept4", err)
+		}
+	}
+	return taken, nil
+}
+
+func addressText(sa syscall.Sockaddr) string {
+	switch sa := sa.(type) {
+	case *syscall.SockaddrInet4:
+		return net.JoinHostPort(net.IP(sa.Addr[:]).String(), strconv.Itoa(sa.Port))
+	case *syscall.SockaddrInet6:
+		return net.JoinHostPort(net.IP(sa.Addr[:]).String(), strconv.Itoa(sa.Port))
+	}
+	return ""
+}
+
+// adopt gives a client to the engine.
+func (l *loop) adopt(a accepted) {
+	if l.engine.ptr == nil {
+		syscall.Close(a.fd)
+		return
+	}
+	if handle, ok := l.engine.adopt(a.fd); ok {
+		l.opened(handle, a.remote)
+	}
+}
+
+// Close is called by net/http when it is shut down or closed.
+func (b *bridge) Close() error {
+	b.mu.Lock()
+	if b.core != nil && b.stand == nil && b.failed == nil {
+		b.core.ending.Store(true)
+		b.stand = newStandIn(b.core)
+	}
+	b.mu.Unlock()
+	err := b.Listener.Close()
+	b.once.Do(func() { close(b.closed) })
+	return err
+}
+
+// fail ends serving with an error of the listener.
+func (b *bridge) fail(err error) {
+	b.mu.Lock()
+	if b.failed == nil && b.stand == nil {
+		b.failed = err
+	}
+	b.mu.Unlock()
+	b.once.Do(func() { close(b.closed) })
+}
+
+// end lets the loops go when nothing is left on them. Serve returns before that, as it does in
+// net/http.
+func (b *bridge) end() {
+	b.mu.Lock()
+	core, stand := b.core, b.stand
+	isEnded := b.isEnded
+	b.isEnded = true
+	b.mu.Unlock()
+	if core == nil || isEnded {
+		return
+	}
+	if stand == nil {
+		// The listener has failed; who is connected is served on.
+		stand = newStandIn(core)
+	} else {
+		core.drain()
+	}
+	go func() {
+		stand.wait()
+		core.free()
+	}()
+}
+
+// standIn is the connection that a Shutdown waits for, on behalf of all that the loops have. It
+// brings net/http a request that it answers by itself, OPTIONS *, and the one byte of its body
+// when the loops have nothing in flight any more.
+type standIn struct {
+	core  *core
+	mu    sync.Mutex
+	sent  int
+	ended chan struct{}
+	once  sync.Once
+}
+
+const standInRequest = "OPTIONS * HTTP/1.1\r\nHost: dwell\r\nContent-Length: 1\r\nConnection: close\r\n\r\n"
+
+func newStandIn(c *core) *standIn {
+	return &standIn{core: c, ended: make(chan struct{})}
+}
+
+func (s *standIn) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	sent := s.sent
+	s.mu.Unlock()
+	if sent == len(standInRequest) {
+		s.wait()
+		select {
+		case <-s.ended:
+			return 0, io.EOF
+		default:
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.sent++
+		return copy(p, "."), nil
+	}
+	if sent > len(standInRequest) {
+		<-s.ended
+		return 0, io.EOF
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := copy(p, standInRequest[sent:])
+	s.sent += n
+	return n, nil
+}
+
+// wait waits until nothing is in flight, or net/http has closed it.
+func (s *standIn) wait() {
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		if s.core.active.Load() == 0 && s.core.connections() == 0 {
+			return
+		}
+		select {
+		case <-s.ended:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// connections is how many connections the loops have.
+func (c *core) connections() int {
+	sum := 0
+	for _, l := range c.loops {
+		l.callAndWait(func() {
+			if l.engine.ptr != nil {
+				s := l.engine.statistics()
+				sum += int(s.connections)
+			}
+		})
+	}
+	return sum
+}
+
+func (s *standIn) Write(p []byte) (int, error) { return len(p), nil }
+
+// Close is called when it was answered, or by a Close of the server, which ends everything.
+func (s *standIn) Close() error {
+	s.once.Do(func() {
+		close(s.ended)
+		for _, l := range s.core.loops {
+			l.call(func() {
+				if l.engine.ptr != nil {
+					l.engine.closeAll()
+				}
+			})
+		}
+	})
+	return nil
+}
+
+func (s *standIn) LocalAddr() net.Addr              { return s.core.addr }
+func (s *standIn) RemoteAddr() net.Addr             { return s.core.addr }
+func (s *standIn) SetDeadline(time.Time) error      { return nil }
+func (s *standIn) SetReadDeadline(time.Time) error  { return nil }
+func (s *standIn) SetWriteDeadline(time.Time) error { return nil }
+
+// hooks are those of a program, by its server: net/http is given others, which know a stand-in.
+type hooks struct {
+	connState   func(net.Conn, http.ConnState)
+	connContext func(context.Context, net.Conn) context.Context
+}
+
+var (
+	hooksMu sync.Mutex
+	hooked  = map[*http.Server]hooks{}
+)
+
+// keepFromHooks keeps stand-ins from the hooks of a program.
+func keepFromHooks(srv *http.Server) {
+	hooksMu.Lock()
+	defer hooksMu.Unlock()
+	if _, done := hooked[srv]; done {
+		return
+	}
+	h := hooks{srv.ConnState, srv.ConnContext}
+	if h.connState == nil && h.connContext == nil {
+		return
+	}
+	hooked[srv] = h
+	if h.connState != nil {
+		srv.ConnState = func(c net.Conn, state http.ConnState) {
+			if _, is := c.(*standIn); !is {
+				h.connState(c, state)
+			}
+		}
+	}
+	if h.connContext != nil {
+		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			if _, is := c.(*standIn); is {
+				return ctx
+			}
+			return h.connContext(ctx, c)
+		}
+	}
+}
+
+func hooksOf(srv *http.Server) (func(net.Conn, http.ConnState), func(context.Context, net.Conn) context.Context) {
+	hooksMu.Lock()
+	defer hooksMu.Unlock()
+	if h, ok := hooked[srv]; ok {
+		return h.connState, h.connContext
+	}
+	return srv.ConnState, srv.ConnContext
+}
+
+var errHijacked = errors.New("dwell: connection was hijacked")

@@ -1,0 +1,480 @@
+//go:build cgo && linux
+
+package dwell
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// exchange is a request in flight: what the loop tells of it, and what its handler waits for.
+type exchange struct {
+	loop   *loop
+	handle uint64
+	conn   *conn
+	head   string
+	table  int
+	flags  uint32
+	inline atomic.Pointer[poller]
+
+	mu      sync.Mutex
+	changed chan struct{}
+	// body is what has come of the request's body and was not read.
+	body      []byte
+	bodyStart int
+	bodyEnded bool
+	// received and granted count bytes of the body.
+	received, granted int64
+	trailer           string
+	// inFlight is what was written since the engine last told that all is out.
+	inFlight int
+	gone     bool
+	finished bool
+	// detached is what a hijack has brought: a descriptor and bytes.
+	detached                    chan detached
+	socket                      chan uint64
+	canceled                    error
+	done                        chan struct{}
+	afterFuncs                  map[*func()]struct{}
+	closeNotify                 chan bool
+	readDeadline, writeDeadline time.Time
+}
+
+type detached struct {
+	fd    int
+	input []byte
+}
+
+var (
+	errClientGone = errors.New("dwell: client is gone")
+	closedChannel = make(chan struct{})
+)
+
+func init() { close(closedChannel) }
+
+// newExchange takes a request out of the batch: one string for all that it says.
+func (l *loop) newExchange(ev *event) *exchange {
+	l.active.Add(1)
+	e := &exchange{
+		loop:   l,
+		handle: uint64(ev.handle),
+		head:   string(l.engine.bytes(ev)),
+		table:  int(ev.detail),
+	}
+	e.flags = e.word(0)
+	if e.flags&flagBodyFollows == 0 {
+		e.bodyEnded = true
+	} else if e.flags&flagExpectsContinue == 0 {
+		e.granted = int64(l.bodyCredit())
+	}
+	if len(l.conns) > 0 {
+		e.conn = l.conns[uint64(ev.other)]
+	}
+	if d := l.ReadTimeout; d > 0 {
+		e.readDeadline = time.Now().Add(d)
+	}
+	if d := l.WriteTimeout; d > 0 {
+		e.writeDeadline = time.Now().Add(d)
+	}
+	return e
+}
+
+func (c *core) bodyCredit() int {
+	if c.BufferSize > 0 {
+		return c.BufferSize
+	}
+	return 16 << 10
+}
+
+// word returns a number of the table behind the head.
+func (e *exchange) word(place int) uint32 {
+	at := e.table + 4*place
+	s := e.head[at : at+4]
+	return binary.NativeEndian.Uint32([]byte{s[0], s[1], s[2], s[3]})
+}
+
+func (e *exchange) span(place int) string {
+	start := e.word(place)
+	return e.head[start : start+e.word(place+1)]
+}
+
+// tell is called by the loop with what happened to the exchange.
+func (e *exchange) tell(ev *event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch ev.kind {
+	case kindBody:
+		if e.bodyStart == len(e.body) {
+			e.body, e.bodyStart = e.body[:0], 0
+		}
+		e.body = append(e.body, e.loop.engine.bytes(ev)...)
+		e.received += int64(ev.length)
+	case kindBodyEnd:
+		e.bodyEnded = true
+		e.trailer = string(e.loop.engine.bytes(ev))
+	case kindWritable:
+		e.inFlight = 0
+	case kindPeerClosed:
+		e.cancelLocked(context.Canceled)
+		if e.closeNotify != nil {
+			select {
+			case e.closeNotify <- true:
+			default:
+			}
+		}
+	case kindGone, kindUpgradeRefused:
+		e.goneLocked()
+	case kindDetached:
+		fd := e.loop.engine.takeDescriptor(e.handle)
+		input := append([]byte(nil), e.loop.engine.bytes(ev)...)
+		e.detached <- detached{fd, input}
+	}
+	e.broadcastLocked()
+}
+
+func (e *exchange) goneLocked() {
+	e.gone = true
+	e.cancelLocked(context.Canceled)
+	if e.closeNotify != nil {
+		select {
+		case e.closeNotify <- true:
+		default:
+		}
+	}
+	if e.detached != nil {
+		select {
+		case e.detached <- detached{fd: -1}:
+		default:
+		}
+	}
+	if e.socket != nil {
+		select {
+		case e.socket <- 0:
+		default:
+		}
+	}
+}
+
+func (e *exchange) broadcastLocked() {
+	if e.changed != nil {
+		close(e.changed)
+		e.changed = nil
+	}
+}
+
+// waits is called by whoever is about to wait for the loop: one that runs the handler has to leave
+// polling to another.
+func (e *exchange) waits() {
+	if p := e.inline.Swap(nil); p != nil {
+		p.handOver()
+	}
+}
+
+// waitLocked waits until something has happened, or the deadline has passed.
+func (e *exchange) waitLocked(deadline time.Time) error {
+	var expired <-chan time.Time
+	if !deadline.IsZero() {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return os.ErrDeadlineExceeded
+		}
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	if e.changed == nil {
+		e.changed = make(chan struct{})
+	}
+	changed := e.changed
+	e.mu.Unlock()
+	e.waits()
+	var err error
+	select {
+	case <-changed:
+	case <-expired:
+		err = os.ErrDeadlineExceeded
+	}
+	e.mu.Lock()
+	return err
+}
+
+// send queues an order; on a loop that runs the handler it is given to the turn that follows.
+func (e *exchange) send(o order, fields string, parts ...[]byte) {
+	o.handle = e.handle
+	l := e.loop
+	l.mu.Lock()
+	if !l.closed {
+		l.queue = appendOrder(l.queue, o, fields, parts...)
+	}
+	l.mu.Unlock()
+	if e.inline.Load() == nil {
+		l.kick()
+	}
+}
+
+// windowBytes is how much of an answer may be on its way before its handler waits.
+const windowBytes = 256 << 10
+
+// write sends bytes of the answer as they are, and waits while too many are on their way.
+func (e *exchange) write(flags uint32, parts ...[]byte) error {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	e.mu.Lock()
+	for {
+		if e.gone || e.finished {
+			e.mu.Unlock()
+			return errClientGone
+		}
+		if !e.writeDeadline.IsZero() && !time.Now().Before(e.writeDeadline) {
+			e.mu.Unlock()
+			return os.ErrDeadlineExceeded
+		}
+		if e.inFlight == 0 || e.inFlight+size <= windowBytes {
+			break
+		}
+		if err := e.waitLocked(e.writeDeadline); err != nil {
+			e.mu.Unlock()
+			return err
+		}
+	}
+	if flags&writeFinish != 0 {
+		e.finished = true
+	} else {
+		if e.inFlight+size > windowBytes/2 {
+			flags |= writeNotify
+		}
+		e.inFlight += size
+	}
+	e.mu.Unlock()
+	e.send(order{op: opWrite, flags: flags}, "", parts...)
+	return nil
+}
+
+// sendFile sends a part of a file as it is; the descriptor is taken over.
+func (e *exchange) sendFile(fd int, offset, length int64) error {
+	e.mu.Lock()
+	for e.inFlight > 0 && !e.gone {
+		e.notifyLocked()
+		if err := e.waitLocked(e.writeDeadline); err != nil {
+			e.mu.Unlock()
+			return err
+		}
+	}
+	if e.gone {
+		e.mu.Unlock()
+		return errClientGone
+	}
+	e.inFlight = windowBytes
+	e.mu.Unlock()
+	e.waits()
+	ok := false
+	if !e.loop.callAndWait(func() {
+		ok = e.loop.engine.writeFile(e.handle, writeNotify, fd, offset, length)
+	}) || !ok {
+		return errClientGone
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.inFlight > 0 && !e.gone {
+		if err := e.waitLocked(e.writeDeadline); err != nil {
+			return err
+		}
+	}
+	if e.gone {
+		return errClientGone
+	}
+	return nil
+}
+
+// notifyLocked asks to be told when all is out.
+func (e *exchange) notifyLocked() {
+	e.mu.Unlock()
+	e.send(order{op: opWrite, flags: writeNotify}, "")
+	e.mu.Lock()
+}
+
+// end closes the connection without an answer, or in the middle of one.
+func (e *exchange) abort() {
+	e.mu.Lock()
+	was := e.finished || e.gone
+	e.finished = true
+	e.mu.Unlock()
+	if !was {
+		e.send(order{op: opClose}, "")
+		e.conn.set(http.StateClosed)
+	}
+}
+
+// serve runs the handler. It is the whole life of a request's goroutine.
+func (e *exchange) serve() {
+	defer e.loop.active.Add(-1)
+	e.conn.set(http.StateActive)
+	w := newResponse(e)
+	defer func() {
+		err := recover()
+		if err != nil && err != http.ErrAbortHandler {
+			const size = 64 << 10
+			stack := make([]byte, size)
+			stack = stack[:runtime.Stack(stack, false)]
+			logTo(e.loop.Server, "http: panic serving %v: %v\n%s", e.span(6), err, stack)
+		}
+		if err != nil {
+			w.release()
+			if !w.hijacked.Load() {
+				e.abort()
+			}
+		}
+		e.mu.Lock()
+		e.finished = true
+		e.body = nil
+		e.cancelLocked(context.Canceled)
+		e.broadcastLocked()
+		e.mu.Unlock()
+	}()
+	if !w.prepare() {
+		return
+	}
+	handler := e.loop.Handler
+	if handler == nil {
+		handler = http.DefaultServeMux
+	}
+	req := w.req
+	if req.RequestURI == "*" && req.Method == "OPTIONS" && !e.loop.DisableGeneralOptionsHandler {
+		handler = generalOptions{}
+	}
+	handler.ServeHTTP(w, req)
+	w.finish()
+}
+
+// generalOptions answers OPTIONS *, which asks about the server as a whole.
+type generalOptions struct{}
+
+func (generalOptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Length", "0")
+	if r.ContentLength != 0 {
+		io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, 4<<10))
+	}
+}
+
+// requestContext is the context of a request. It is done when its client has left, and when its
+// handler has returned.
+type requestContext exchange
+
+func (c *requestContext) Deadline() (time.Time, bool) { return c.parent().Deadline() }
+
+func (c *requestContext) parent() context.Context {
+	if c.conn != nil {
+		return c.conn.ctx
+	}
+	return c.loop.base
+}
+
+func (c *requestContext) Done() <-chan struct{} {
+	e := (*exchange)(c)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.done == nil {
+		if e.canceled != nil {
+			e.done = closedChannel
+		} else {
+			e.done = make(chan struct{})
+			if parent := c.parent(); parent.Done() != nil {
+				stop := context.AfterFunc(parent, func() {
+					e.mu.Lock()
+					e.cancelLocked(parent.Err())
+					e.mu.Unlock()
+				})
+				f := func() { stop() }
+				e.afterLocked(&f)
+			}
+		}
+	}
+	return e.done
+}
+
+func (c *requestContext) Err() error {
+	e := (*exchange)(c)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.canceled == nil {
+		return c.parent().Err()
+	}
+	return e.canceled
+}
+
+func (c *requestContext) Value(key any) any {
+	switch key {
+	case http.ServerContextKey:
+		return c.loop.Server
+	case http.LocalAddrContextKey:
+		return c.localAddr()
+	}
+	return c.parent().Value(key)
+}
+
+func (c *requestContext) localAddr() net.Addr {
+	if c.conn != nil {
+		return c.conn.local
+	}
+	if tcp, ok := c.loop.addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		text := ""
+		(*exchange)(c).waits()
+		c.loop.callAndWait(func() { text = c.loop.engine.localAddress(c.handle) })
+		if addr, err := net.ResolveTCPAddr("tcp", text); err == nil && text != "" {
+			return addr
+		}
+	}
+	return c.loop.addr
+}
+
+// AfterFunc lets package context hear of the end without a goroutine that waits for it.
+func (c *requestContext) AfterFunc(f func()) (stop func() bool) {
+	e := (*exchange)(c)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.canceled != nil {
+		go f()
+		return func() bool { return false }
+	}
+	entry := &f
+	e.afterLocked(entry)
+	return func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		_, was := e.afterFuncs[entry]
+		delete(e.afterFuncs, entry)
+		return was
+	}
+}
+
+func (e *exchange) afterLocked(f *func()) {
+	if e.afterFuncs == nil {
+		e.afterFuncs = map[*func()]struct{}{}
+	}
+	e.afterFuncs[f] = struct{}{}
+}
+
+func (e *exchange) cancelLocked(err error) {
+	if e.canceled != nil {
+		return
+	}
+	e.canceled = err
+	if e.done != nil {
+		close(e.done)
+	}
+	for f := range e.afterFuncs {
+		go (*f)()
+	}
+	e.afterFuncs = nil
+}

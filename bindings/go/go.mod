@@ -1,0 +1,3 @@
+module dwell
+
+go 1.25

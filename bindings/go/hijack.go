@@ -1,0 +1,56 @@
+//go:build cgo && linux
+
+package dwell
+
+import (
+	"net"
+	"os"
+	"syscall"
+)
+
+// detach takes the connection out of the engine, with what came on it that was not read.
+func (e *exchange) detach() (net.Conn, []byte, error) {
+	e.mu.Lock()
+	if e.gone || e.finished {
+		e.mu.Unlock()
+		return nil, nil, errClientGone
+	}
+	e.finished = true
+	e.detached = make(chan detached, 1)
+	left := append([]byte(nil), e.body[e.bodyStart:]...)
+	e.mu.Unlock()
+	e.send(order{op: opDetach}, "")
+	e.waits()
+	d := <-e.detached
+	if d.fd < 0 {
+		return nil, nil, errNoSocket
+	}
+	file := os.NewFile(uintptr(d.fd), "")
+	conn, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, append(left, d.input...), nil
+}
+
+// dupDescriptor returns a descriptor of the same file or socket, for the engine.
+func dupDescriptor(source syscall.Conn) (int, error) {
+	raw, err := source.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	dup, dupErr := -1, error(nil)
+	err = raw.Control(func(fd uintptr) {
+		n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_DUPFD_CLOEXEC, 0)
+		if errno != 0 {
+			dupErr = errno
+		} else {
+			dup = int(n)
+		}
+	})
+	if err == nil {
+		err = dupErr
+	}
+	return dup, err
+}

@@ -1,0 +1,395 @@
+//go:build cgo && linux
+
+package dwell
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// loop is one engine and the goroutine that polls it.
+//
+// The engine is for one goroutine at a time: its owner. The poller waits for the engine's
+// descriptor in the runtime's own poller, so that no thread is held by a loop with nothing to do,
+// and owns the engine while it hands out what a turn has told. Handlers queue their orders; one
+// that finds the engine free owns it for as long as it takes to give it what is queued, so that
+// nobody need be woken. Whoever comes while another owns it leaves word, and the owner looks again.
+type loop struct {
+	*core
+	engine *engine
+	file   *os.File
+	raw    syscall.RawConn
+
+	state atomic.Int32
+
+	mu     sync.Mutex
+	queue  []byte
+	spare  []byte
+	calls  []func()
+	closed bool
+
+	// The rest is the owner's.
+	count, next int
+	spawned     int
+	slots       []*exchange
+	conns       map[uint64]*conn
+	sockets     map[uint64]*WebSocket
+	streams     map[uint64]*Stream
+	timer       *time.Timer
+	timerAt     time.Time
+	timerFired  atomic.Bool
+	done        chan struct{}
+}
+
+// The states of a loop's engine.
+const (
+	free  = 0
+	owned = 1
+	// again is owned, and the owner has something to look at before it lets go.
+	again = 2
+)
+
+const queueBytesKept = 1 << 20
+
+// poller is a goroutine that polls a loop, until a handler that it runs inline has to wait.
+type poller struct {
+	*loop
+	owns bool
+}
+
+func newLoop(c *core, l limits) (*loop, error) {
+	e, err := newEngine(l)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := syscall.Dup(e.fileno())
+	if err != nil {
+		e.free()
+		return nil, err
+	}
+	syscall.CloseOnExec(fd)
+	syscall.SetNonblock(fd, true)
+	file := os.NewFile(uintptr(fd), "dwell")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		e.free()
+		file.Close()
+		return nil, err
+	}
+	lp := &loop{
+		core: c, engine: e, file: file, raw: raw,
+		conns:   map[uint64]*conn{},
+		sockets: map[uint64]*WebSocket{},
+		streams: map[uint64]*Stream{},
+		done:    make(chan struct{}),
+	}
+	lp.timer = time.AfterFunc(time.Hour, lp.timeout)
+	lp.timer.Stop()
+	go (&poller{loop: lp}).poll()
+	return lp, nil
+}
+
+// acquire makes the caller the owner, or leaves word with the owner there is.
+func (l *loop) acquire() bool {
+	for {
+		switch l.state.Load() {
+		case free:
+			if l.state.CompareAndSwap(free, owned) {
+				return true
+			}
+		case owned:
+			if l.state.CompareAndSwap(owned, again) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+}
+
+// release lets go; false where somebody has left word, and the caller still owns it.
+func (l *loop) release() bool {
+	if l.state.CompareAndSwap(owned, free) {
+		return true
+	}
+	l.state.Store(owned)
+	return false
+}
+
+// poll waits for something to happen and hands it out, for ever.
+func (p *poller) poll() {
+	for {
+		err := p.raw.Read(p.gatherSome)
+		if err != nil {
+			close(p.done)
+			return
+		}
+		if !p.dispatch() {
+			return
+		}
+		if p.spawned > 0 {
+			// They give their answers to the turn that follows, all at once.
+			p.spawned = 0
+			runtime.Gosched()
+		}
+	}
+}
+
+// gatherSome takes turns until one tells something; false when there is nothing.
+func (p *poller) gatherSome(uintptr) bool {
+	if !p.owns && !p.acquire() {
+		return false
+	}
+	p.owns = true
+	for {
+		p.gather()
+		if p.count > 0 {
+			return true
+		}
+		if p.engine.waitMillis() == 0 {
+			continue
+		}
+		p.schedule(p.engine.waitMillis())
+		if p.release() {
+			p.owns = false
+			return false
+		}
+	}
+}
+
+// run takes turns in the place of the poller, which waits, until nothing is left to do. The caller
+// owns the engine.
+func (l *loop) run() {
+	p := &poller{loop: l, owns: true}
+	for p.gatherSome(0) {
+		if !p.dispatch() {
+			return
+		}
+		if p.spawned > 0 {
+			p.spawned = 0
+			runtime.Gosched()
+		}
+	}
+}
+
+// take takes what was queued.
+func (l *loop) take() ([]byte, []func()) {
+	l.mu.Lock()
+	queue, calls := l.queue, l.calls
+	l.queue, l.calls = l.spare[:0], nil
+	l.spare = nil
+	l.mu.Unlock()
+	return queue, calls
+}
+
+// put gives the memory of a queue back.
+func (l *loop) put(queue []byte) {
+	if cap(queue) <= queueBytesKept {
+		l.mu.Lock()
+		l.spare = queue[:0]
+		l.mu.Unlock()
+	}
+}
+
+// gather gives the engine what is queued and takes a turn.
+func (l *loop) gather() {
+	l.count, l.next = 0, 0
+	if l.engine.ptr == nil {
+		return
+	}
+	// Whoever has left word before this is looked after by it.
+	l.state.Store(owned)
+	queue, calls := l.take()
+	if calls != nil {
+		l.engine.submit(queue)
+		for _, call := range calls {
+			call()
+		}
+		l.put(queue)
+		queue = nil
+		if l.engine.ptr == nil {
+			return
+		}
+	}
+	l.count = l.engine.turn(queue)
+	if queue != nil {
+		l.put(queue)
+	}
+}
+
+// kick makes sure that what is queued is given to the engine soon.
+func (l *loop) kick() {
+	if !l.acquire() {
+		return
+	}
+	l.mu.Lock()
+	isPlain := len(l.calls) == 0 && !l.closed
+	l.mu.Unlock()
+	if isPlain {
+		queue, calls := l.take()
+		wait := l.engine.submit(queue)
+		l.put(queue)
+		if len(calls) > 0 {
+			l.mu.Lock()
+			l.calls = append(calls, l.calls...)
+			l.mu.Unlock()
+			wait = 0
+		}
+		if wait != 0 {
+			l.schedule(wait)
+			if l.release() {
+				return
+			}
+		}
+	}
+	go l.run()
+}
+
+// send queues an order.
+func (l *loop) send(o order, fields string, parts ...[]byte) {
+	l.mu.Lock()
+	if !l.closed {
+		l.queue = appendOrder(l.queue, o, fields, parts...)
+	}
+	l.mu.Unlock()
+	l.kick()
+}
+
+// call has f run by the owner, after what was queued before; false when the loop has ended.
+func (l *loop) call(f func()) bool {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return false
+	}
+	l.calls = append(l.calls, f)
+	l.mu.Unlock()
+	l.kick()
+	return true
+}
+
+// callAndWait has f run by the owner and waits for it; false when the loop has ended.
+func (l *loop) callAndWait(f func()) bool {
+	done := make(chan struct{})
+	if !l.call(func() { f(); close(done) }) {
+		return false
+	}
+	<-done
+	return true
+}
+
+// schedule has a turn taken not later than in so many milliseconds; never where they are negative.
+func (l *loop) schedule(millis int64) {
+	if millis < 0 {
+		return
+	}
+	if l.timerFired.Swap(false) {
+		l.timerAt = time.Time{}
+	}
+	at := time.Now().Add(time.Duration(millis) * time.Millisecond)
+	if l.timerAt.IsZero() || at.Before(l.timerAt) {
+		l.timerAt = at
+		l.timer.Reset(time.Duration(millis) * time.Millisecond)
+	}
+}
+
+func (l *loop) timeout() {
+	l.timerFired.Store(true)
+	if l.acquire() {
+		l.run()
+	}
+}
+
+// dispatch hands out what the last turn has told; false when another poller has taken over.
+func (p *poller) dispatch() bool {
+	for p.next < p.count {
+		ev := p.engine.event(p.next)
+		p.next++
+		if !p.handle(ev) {
+			return false
+		}
+	}
+	return true
+}
+
+// handle hands out one event.
+func (p *poller) handle(ev *event) bool {
+	handle := uint64(ev.handle)
+	switch ev.kind {
+	case kindRequest:
+		e := p.newExchange(ev)
+		p.occupy(e)
+		if p.Inline {
+			return p.serveInline(e)
+		}
+		p.spawned++
+		go e.serve()
+	case kindBody, kindBodyEnd, kindWritable, kindPeerClosed, kindGone, kindDetached,
+		kindUpgradeRefused:
+		if e := p.exchange(handle); e != nil {
+			e.tell(ev)
+		} else if s := p.sockets[handle]; s != nil {
+			s.tell(ev)
+		} else if s := p.streams[handle]; s != nil {
+			s.tell(ev)
+		}
+	case kindWebSocketOpened:
+		if e := p.exchange(uint64(ev.other)); e != nil {
+			e.upgraded(handle)
+		}
+	case kindWebSocketMessage, kindWebSocketClosed:
+		if s := p.sockets[handle]; s != nil {
+			s.tell(ev)
+		}
+	case kindStreamData, kindStreamPeerClosed, kindStreamClosed:
+		if s := p.streams[handle]; s != nil {
+			s.tell(ev)
+		}
+	case kindClosed:
+		if c := p.conns[handle]; c != nil {
+			delete(p.conns, handle)
+			c.closed()
+		}
+	}
+	return true
+}
+
+// serveInline runs a handler on the poller; false when the handler had to wait, so that another
+// poller has taken over.
+func (p *poller) serveInline(e *exchange) bool {
+	e.inline.Store(p)
+	e.serve()
+	return e.inline.Swap(nil) != nil
+}
+
+// handOver lets another poller go on, as the handler that this one runs has to wait.
+func (p *poller) handOver() {
+	next := &poller{loop: p.loop, owns: true}
+	go func() {
+		if next.dispatch() {
+			next.poll()
+		}
+	}()
+}
+
+// occupy gives an exchange its place in the table.
+func (l *loop) occupy(e *exchange) {
+	place := int(uint32(e.handle))
+	for place >= len(l.slots) {
+		l.slots = append(l.slots, nil)
+	}
+	l.slots[place] = e
+}
+
+// exchange returns the exchange of a handle, if it is in flight.
+func (l *loop) exchange(handle uint64) *exchange {
+	place := int(uint32(handle))
+	if place < len(l.slots) && l.slots[place] != nil && l.slots[place].handle == handle {
+		return l.slots[place]
+	}
+	return nil
+}
