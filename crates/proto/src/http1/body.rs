@@ -121,6 +121,22 @@ impl BodyDecoder {
     ///
     /// # Errors
     /// [`BodyError::Truncated`] unless the body may end here.
+    ///
+    /// ```
+    /// use dwell_proto::http1::{BodyDecoder, BodyError, BodyFraming, BodyStep};
+    ///
+    /// // The end of the connection ends a body that has no other end, and cuts another one short.
+    /// let mut decoder = BodyDecoder::new(BodyFraming::UntilClose, 1024);
+    /// let step: BodyStep<'_> = decoder.decode(b"all there is")?;
+    /// assert!(!step.done && !decoder.is_done());
+    /// decoder.eof()?;
+    /// assert!(decoder.is_done());
+    ///
+    /// let mut decoder = BodyDecoder::new(BodyFraming::Length(5), 1024);
+    /// decoder.decode(b"hel")?;
+    /// assert!(decoder.eof().is_err());
+    /// # Ok::<(), BodyError>(())
+    /// ```
     pub fn eof(&mut self) -> Result<(), BodyError> {
         if matches!(self.state, State::UntilClose) {
             self.state = State::Done;

@@ -7,6 +7,21 @@ use super::framing::Version;
 /// Appends a status line.
 ///
 /// Source: RFC 9112 section 4.
+///
+/// ```
+/// use dwell_proto::http1::{Version, encode};
+///
+/// let mut out = Vec::new();
+/// encode::status_line(&mut out, Version::Http11, 200);
+/// encode::field(&mut out, "Transfer-Encoding", b"chunked");
+/// encode::end_of_head(&mut out);
+/// encode::chunk(&mut out, b"hello");
+/// encode::last_chunk(&mut out);
+/// assert_eq!(
+///     out,
+///     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+/// );
+/// ```
 pub fn status_line(out: &mut Vec<u8>, version: Version, status: u16) {
     push_status_line(out, version, status, reason(status).as_bytes());
 }
@@ -16,6 +31,15 @@ pub fn status_line(out: &mut Vec<u8>, version: Version, status: u16) {
 /// Shape: bytes that no reason phrase may have become spaces.
 ///
 /// Source: RFC 9112 section 4.
+///
+/// ```
+/// use dwell_proto::http1::{Version, encode};
+///
+/// let mut out = Vec::new();
+/// encode::status_line_with(&mut out, Version::Http10, 404, b"Not\r\nHere");
+/// assert_eq!(out, b"HTTP/1.0 404 Not  Here\r\n");
+/// assert_eq!(encode::reason(404), "Not Found");
+/// ```
 pub fn status_line_with(out: &mut Vec<u8>, version: Version, status: u16, reason: &[u8]) {
     let start = out.len();
     push_status_line(out, version, status, reason);
@@ -43,6 +67,17 @@ fn push_status_line(out: &mut Vec<u8>, version: Version, status: u16, reason: &[
 /// would end the line or part its words are dropped.
 ///
 /// Source: RFC 9112 section 3.
+///
+/// ```
+/// use dwell_proto::http1::{Version, encode};
+///
+/// let mut out = Vec::new();
+/// encode::request_line(&mut out, "PUT", "/news", Version::Http11);
+/// encode::field(&mut out, "Host", b"a");
+/// encode::field_u64(&mut out, "Content-Length", 5);
+/// encode::end_of_head(&mut out);
+/// assert_eq!(out, b"PUT /news HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
+/// ```
 pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str, version: Version) {
     push_word(out, method.as_bytes());
     out.push(b' ');
@@ -118,6 +153,17 @@ pub fn last_chunk(out: &mut Vec<u8>) {
 /// by [`field`].
 ///
 /// Source: RFC 9112 section 7.1.2.
+///
+/// ```
+/// use dwell_proto::http1::encode;
+///
+/// let mut out = Vec::new();
+/// encode::chunk_size(&mut out, 255);
+/// out.extend_from_slice(&[b'x'; 255]);
+/// out.extend_from_slice(b"\r\n");
+/// encode::last_chunk_with(&mut out, &[("Digest", b"abc")]);
+/// assert!(out.starts_with(b"ff\r\n") && out.ends_with(b"\r\n0\r\nDigest: abc\r\n\r\n"));
+/// ```
 pub fn last_chunk_with(out: &mut Vec<u8>, trailers: &[(&str, &[u8])]) {
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers {

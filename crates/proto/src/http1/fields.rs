@@ -6,6 +6,20 @@ use httparse::Header;
 ///
 /// Shape: borrows the head and the storage it was parsed into; copying it costs two words.
 /// Names keep the sender's case; values have no whitespace at either end.
+///
+/// ```
+/// use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+///
+/// let input = b"GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html, */*\r\nAccept: text/css\r\n\r\n";
+/// let mut storage = FieldStorage::new();
+/// let fields = parse_request(input, &mut storage, &HeadLimits::default())?.fields;
+/// assert_eq!((fields.len(), fields.is_empty()), (3, false));
+/// assert_eq!(fields.find("accept"), Some(&b"text/html, */*"[..]));
+/// assert_eq!(fields.all("Accept").count(), 2);
+/// assert!(fields.has_token("accept", "text/css"));
+/// assert_eq!(fields.iter().next(), Some(("Host", &b"a"[..])));
+/// # Ok::<(), dwell_proto::http1::HeadError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'f, 'b> {
     lines: &'f [Header<'b>],
@@ -65,6 +79,15 @@ impl<'f, 'b> Fields<'f, 'b> {
 /// it on lists of tokens only.
 ///
 /// Source: RFC 9110 section 5.6.1.
+///
+/// ```
+/// use dwell_proto::http1::{is_hop_by_hop, is_token, list_tokens};
+///
+/// let members: Vec<_> = list_tokens(b"close, , x-own").collect();
+/// assert_eq!(members, [&b"close"[..], b"x-own"]);
+/// assert!(members.iter().all(|member| is_token(member)));
+/// assert!(is_hop_by_hop("Keep-Alive") && !is_hop_by_hop("Cookie"));
+/// ```
 pub fn list_tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
         .split(|byte| *byte == b',')

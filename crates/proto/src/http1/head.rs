@@ -92,6 +92,17 @@ fn is_leading(before: &[u8]) -> bool {
 ///
 /// Shape: call it when `head.len()` exceeds `head_bytes_max` and [`head_end`] found nothing; it
 /// tells a target that never ends (414) from a header section that is too long (431).
+///
+/// ```
+/// use dwell_proto::http1::{HeadLimits, head_end, oversized_head};
+///
+/// let limits = HeadLimits { target_bytes_max: 8, ..HeadLimits::default() };
+/// let input = b"GET /a/long/target HTTP/1.1\r\n";
+/// let mut scanned = 0;
+/// assert_eq!(head_end(input, &mut scanned), None);
+/// // A head of which no more is waited for: what is wrong with it decides the answer.
+/// assert_eq!(oversized_head(input, &limits).status(), 414);
+/// ```
 pub fn oversized_head(head: &[u8], limits: &HeadLimits) -> HeadError {
     let line = memchr(b'\n', head).map_or(head, |end| &head[..end]);
     let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();

@@ -55,6 +55,24 @@ pub struct RequestHead<'f, 'b> {
 /// otherwise as [`parse_request`].
 ///
 /// Source: as [`parse_request`].
+///
+/// ```
+/// use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, next_request};
+///
+/// let limits = HeadLimits::default();
+/// let mut scanned = 0;
+/// let mut storage = FieldStorage::new();
+/// // The beginning of a head: more is needed.
+/// assert!(next_request(b"GET / HTTP/1.1\r\nHo", &mut scanned, &mut storage, &limits)?.is_none());
+/// let input = b"GET /a?b HTTP/1.1\r\nHost: h\r\n\r\nGET /next";
+/// let mut storage = FieldStorage::new();
+/// let head: Option<RequestHead<'_, '_>> =
+///     next_request(input, &mut scanned, &mut storage, &limits)?;
+/// let head = head.expect("it is complete");
+/// assert_eq!((head.method, head.path, head.query), ("GET", "/a", Some("b")));
+/// assert_eq!(&input[head.length..], b"GET /next");
+/// # Ok::<(), dwell_proto::http1::HeadError>(())
+/// ```
 pub fn next_request<'f, 'b>(
     input: &'b [u8],
     scanned: &mut usize,

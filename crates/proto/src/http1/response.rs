@@ -8,6 +8,17 @@ use super::head::{FieldStorage, HeadLimits, check_edges, grammar_error, visit_fi
 /// A response head that obeys every rule.
 ///
 /// Shape: borrows the bytes of the head; nothing is copied.
+///
+/// ```
+/// use dwell_proto::http1::{BodyFraming, FieldStorage, HeadLimits, ResponseHead, parse_response};
+///
+/// let input = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+/// let mut storage = FieldStorage::new();
+/// let head: ResponseHead<'_, '_> =
+///     parse_response(input, &mut storage, &HeadLimits::default(), "GET")?;
+/// assert_eq!((head.status, head.framing), (200, BodyFraming::Length(5)));
+/// # Ok::<(), dwell_proto::http1::HeadError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'f, 'b> {
     /// The protocol version.

@@ -47,6 +47,16 @@ impl<'b> Trailers<'b> {
     }
 
     /// The value of the first field of this name, in any case.
+    ///
+    /// ```
+    /// use dwell_proto::http1::{BodyDecoder, BodyFraming, Trailers};
+    ///
+    /// let mut decoder = BodyDecoder::new(BodyFraming::Chunked, 1024);
+    /// decoder.decode(b"0\r\nDigest: abc\r\n\r\n")?;
+    /// assert_eq!(decoder.trailers().find("digest"), Some(&b"abc"[..]));
+    /// assert!(!decoder.trailers().is_empty() && Trailers::NONE.is_empty());
+    /// # Ok::<(), dwell_proto::http1::BodyError>(())
+    /// ```
     pub fn find(self, name: &str) -> Option<&'b [u8]> {
         let found = self
             .iter()

@@ -98,6 +98,18 @@ impl EventStreamDecoder {
     }
 
     /// Units: milliseconds to wait before connecting again, if the server has said so.
+    ///
+    /// ```
+    /// use dwell_proto::sse::{CONTENT_TYPE, EventStreamDecoder, EventStreamStep, ReceivedEvent};
+    ///
+    /// let mut decoder = EventStreamDecoder::new(1024);
+    /// let step: EventStreamStep<'_> = decoder.decode(b"retry: 3000\nid: 7\ndata: a\n\n")?;
+    /// let event = ReceivedEvent { event: "message", data: "a", last_event_id: "7" };
+    /// assert_eq!(step.event, Some(event));
+    /// assert_eq!((decoder.retry(), decoder.last_event_id()), (Some(3000), "7"));
+    /// assert_eq!(CONTENT_TYPE, "text/event-stream");
+    /// # Ok::<(), dwell_proto::sse::SseError>(())
+    /// ```
     pub fn retry(&self) -> Option<u64> {
         self.retry
     }

@@ -54,6 +54,14 @@ impl Broadcast {
     }
 
     /// The content of the message.
+    ///
+    /// ```
+    /// use dwell_proto::websocket::{Broadcast, MessageKind};
+    ///
+    /// let news = Broadcast::new(MessageKind::Binary, b"news");
+    /// assert_eq!((news.kind(), news.payload()), (MessageKind::Binary, &b"news"[..]));
+    /// assert_eq!(news.plain(), &b"\x82\x04news"[..]);
+    /// ```
     pub fn payload(&self) -> &[u8] {
         &self.plain[self.payload_start..]
     }

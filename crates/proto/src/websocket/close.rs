@@ -67,6 +67,16 @@ impl fmt::Display for CloseCode {
 }
 
 /// What a close frame says.
+///
+/// ```
+/// use dwell_proto::websocket::{Close, CloseCode};
+///
+/// let close = Close::parse(b"\x03\xe9until tomorrow")?;
+/// assert_eq!(close.code, Some(CloseCode::GOING_AWAY));
+/// assert_eq!(close.reason, "until tomorrow");
+/// assert_eq!(Close::parse(b"")?.code, None);
+/// # Ok::<(), dwell_proto::websocket::PeerError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close<'a> {
     /// Why the connection is closed; `None` if the frame was empty.

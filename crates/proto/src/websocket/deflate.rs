@@ -54,6 +54,26 @@ impl Deflater {
     /// A compressor for one connection, whose messages refer to earlier ones.
     ///
     /// Shape: every message that it compresses must be sent, in that order.
+    ///
+    /// ```
+    /// use dwell_proto::websocket::{DeflateOptions, Deflater, Inflater};
+    ///
+    /// let options = DeflateOptions { message_bytes_min: 0, ..DeflateOptions::default() };
+    /// let mut deflater = Deflater::with_context_takeover(&options, 15).expect("a usable window");
+    /// let mut inflater = Inflater::with_context_takeover();
+    /// let mut lengths = Vec::new();
+    /// for _ in 0..2 {
+    ///     let payload = deflater.deflate(b"said, said, said, said").expect("it is shorter");
+    ///     lengths.push(payload.len());
+    ///     assert_eq!(inflater.inflate(payload, 100)?, b"said, said, said, said");
+    /// }
+    /// assert!(lengths[1] < lengths[0]);
+    /// // While nothing is sent or comes, neither holds a buffer.
+    /// deflater.release_output();
+    /// inflater.release_output();
+    /// assert_eq!(inflater.held_bytes(), 0);
+    /// # Ok::<(), dwell_proto::websocket::PeerError>(())
+    /// ```
     pub fn with_context_takeover(options: &DeflateOptions, window_bits: u8) -> Option<Self> {
         Self::new(options, window_bits).map(|deflater| Self {
             context_takeover: true,

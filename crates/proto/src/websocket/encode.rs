@@ -25,6 +25,16 @@ pub fn message(out: &mut Vec<u8>, kind: MessageKind, payload: &[u8], mask: Optio
 /// Appends a message as one frame, compressed if that makes it shorter.
 ///
 /// Source: RFC 7692 section 7.2.1.
+///
+/// ```
+/// use dwell_proto::websocket::{DeflateOptions, Deflater, MessageKind, encode};
+///
+/// let options = DeflateOptions { message_bytes_min: 0, ..DeflateOptions::default() };
+/// let mut deflater = Deflater::new(&options, 15).expect("a usable window");
+/// let mut out = Vec::new();
+/// encode::compressed_message(&mut out, MessageKind::Text, &[b'a'; 1000], None, &mut deflater);
+/// assert!(out[0] == 0xc1 && out.len() < 50);
+/// ```
 pub fn compressed_message(
     out: &mut Vec<u8>,
     kind: MessageKind,
@@ -62,6 +72,16 @@ pub fn pong(out: &mut Vec<u8>, payload: &[u8], mask: Option<Mask>) {
 /// between two characters.
 ///
 /// Source: RFC 6455 section 5.5.1.
+///
+/// ```
+/// use dwell_proto::websocket::{CloseCode, encode};
+///
+/// let mut out = Vec::new();
+/// encode::ping(&mut out, b"?", None);
+/// encode::pong(&mut out, b"!", None);
+/// encode::close(&mut out, Some(CloseCode::NORMAL), "bye", None);
+/// assert_eq!(out, b"\x89\x01?\x8a\x01!\x88\x05\x03\xe8bye");
+/// ```
 pub fn close(out: &mut Vec<u8>, code: Option<CloseCode>, reason: &str, mask: Option<Mask>) {
     let mut payload = [0; CONTROL_PAYLOAD_BYTES_MAX];
     let mut payload_len = 0;
@@ -78,6 +98,21 @@ pub fn close(out: &mut Vec<u8>, code: Option<CloseCode>, reason: &str, mask: Opt
 /// Appends one frame; the header's own length is not looked at.
 ///
 /// Shape: for frames that the other functions do not make. It is checked by nobody but the peer.
+///
+/// ```
+/// use dwell_proto::websocket::{FrameHeader, Opcode, encode};
+///
+/// let header = FrameHeader {
+///     fin: false,
+///     compressed: false,
+///     opcode: Opcode::Text,
+///     mask: Some([0; 4]),
+///     payload_len: 0,
+/// };
+/// let mut out = Vec::new();
+/// encode::frame(&mut out, header, b"beginning");
+/// assert_eq!(out, b"\x01\x89\0\0\0\0beginning");
+/// ```
 pub fn frame(out: &mut Vec<u8>, header: FrameHeader, payload: &[u8]) {
     let header = FrameHeader {
         payload_len: payload.len() as u64,

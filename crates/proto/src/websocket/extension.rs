@@ -42,6 +42,20 @@ impl Default for DeflateOptions {
 /// What both sides agreed on for permessage-deflate.
 ///
 /// Source: RFC 7692 section 7.1.
+///
+/// ```
+/// use dwell_proto::websocket::{DeflateParameters, Role};
+///
+/// let agreed = DeflateParameters {
+///     server_no_context_takeover: true,
+///     client_no_context_takeover: false,
+///     server_max_window_bits: Some(12),
+///     client_max_window_bits: None,
+/// };
+/// assert!(agreed.sends_afresh(Role::Server) && !agreed.receives_afresh(Role::Server));
+/// assert_eq!(agreed.send_window_bits(Role::Server), 12);
+/// assert_eq!(agreed.send_window_bits(Role::Client), 15);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateParameters {
     /// Whether the server starts every message afresh.

@@ -288,6 +288,20 @@ impl<'a> ClientHandshake<'a> {
 }
 
 /// Why a handshake was refused.
+///
+/// ```
+/// use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+/// use dwell_proto::websocket::{HandshakeError, UpgradeRequest};
+///
+/// let input = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+///     Sec-WebSocket-Version: 8\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+/// let mut storage = FieldStorage::new();
+/// let head = parse_request(input, &mut storage, &HeadLimits::default())?;
+/// let error = UpgradeRequest::check(&head).unwrap_err();
+/// assert_eq!((error, error.status()), (HandshakeError::Version, 426));
+/// assert!(error.fields().contains(&("Sec-WebSocket-Version", b"13")));
+/// # Ok::<(), dwell_proto::http1::HeadError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
