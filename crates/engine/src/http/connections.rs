@@ -47,6 +47,24 @@ impl Http {
     }
 
     /// Whether nothing waits for the client of a held exchange to take it; true where it is gone.
+    ///
+    /// ```
+    /// use dwell_engine::{ExchangeId, Http};
+    /// use dwell_evloop::Context;
+    ///
+    /// /// Writes the next piece only when the client has taken the last one.
+    /// fn next(
+    ///     http: &mut Http,
+    ///     context: &mut Context,
+    ///     exchange: ExchangeId,
+    ///     piece: &[u8],
+    /// ) -> bool {
+    ///     http.is_flushed(exchange)
+    ///         && http
+    ///             .with_reply(context, exchange, |reply| reply.write(piece))
+    ///             .is_some_and(|written| written.is_ok())
+    /// }
+    /// ```
     pub fn is_flushed(&self, exchange: ExchangeId) -> bool {
         self.held(exchange)
             .is_none_or(|entry| entry.stream.is_flushed())

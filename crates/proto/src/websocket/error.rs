@@ -75,6 +75,12 @@ impl PeerError {
     /// The code of the close frame that answers this fault.
     ///
     /// Source: RFC 6455 section 7.4.1.
+    ///
+    /// ```
+    /// use dwell_proto::websocket::{CloseCode, PeerError};
+    ///
+    /// assert_eq!(PeerError::Utf8.close_code(), CloseCode::INVALID_PAYLOAD);
+    /// ```
     pub fn close_code(self) -> CloseCode {
         match self {
             Self::FrameTooBig { .. } | Self::MessageTooBig { .. } => CloseCode::MESSAGE_TOO_BIG,

@@ -233,6 +233,18 @@ impl RawParameters {
 /// One member of `Sec-WebSocket-Extensions`.
 ///
 /// Source: RFC 6455 section 9.1.
+///
+/// ```
+/// use dwell_proto::websocket::{Extension, ExtensionParameter, ParameterValue, extensions};
+///
+/// let fields = [&b"own; limit=7"[..]];
+/// let extension: Extension<'_> = extensions(fields.into_iter()).next().expect("a member")?;
+/// let parameter: ExtensionParameter<'_> = extension.parameters().next().expect("it has one");
+/// assert_eq!((extension.name, parameter.name), ("own", "limit"));
+/// let value: ParameterValue<'_> = parameter.value.expect("it has one");
+/// assert!(value.bytes().eq(*b"7"));
+/// # Ok::<(), dwell_proto::websocket::HandshakeError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension<'b> {
     /// The name of the extension.

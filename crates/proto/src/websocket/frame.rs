@@ -118,6 +118,16 @@ impl FrameHeader {
 }
 
 /// An encoded frame header: 2 to 14 bytes on the stack, to be written before the payload.
+///
+/// ```
+/// use dwell_proto::websocket::{FrameHeader, HeaderBytes, Role};
+///
+/// let (header, length) = FrameHeader::parse(b"\x81\x05Hello", Role::Client, false)?
+///     .expect("a whole header");
+/// let bytes: HeaderBytes = header.encode();
+/// assert_eq!((&bytes[..], length), (&b"\x81\x05"[..], 2));
+/// # Ok::<(), dwell_proto::websocket::PeerError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderBytes {
     bytes: [u8; HEADER_BYTES_MAX],

@@ -55,6 +55,16 @@ enum Phase {
 }
 
 /// What one call of [`FrameDecoder::decode`] found.
+///
+/// ```
+/// use dwell_proto::websocket::{FrameDecoder, FrameStep, MessageLimits, Role};
+///
+/// let mut decoder = FrameDecoder::new(Role::Client, false);
+/// let mut input = *b"\x82";
+/// let step: FrameStep<'_> = decoder.decode(&mut input, &MessageLimits::default())?;
+/// assert_eq!((step.consumed, step.part), (0, None));
+/// # Ok::<(), dwell_proto::websocket::PeerError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameStep<'a> {
     /// How many bytes of the input are used up; keep the rest.

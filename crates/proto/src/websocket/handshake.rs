@@ -107,6 +107,22 @@ impl<'f, 'b> UpgradeRequest<'f, 'b> {
     /// compare this with the origins it knows.
     ///
     /// Source: RFC 6455 sections 4.1 and 10.2.
+    ///
+    /// ```
+    /// use dwell_proto::http1::RequestHead;
+    /// use dwell_proto::websocket::{Acceptance, HandshakeError, UpgradeRequest};
+    ///
+    /// /// The answer to pages of our own, as (name, value).
+    /// fn answer(head: &RequestHead<'_, '_>) -> Result<Vec<(String, Vec<u8>)>, HandshakeError> {
+    ///     let request = UpgradeRequest::check(head)?;
+    ///     let mut fields = Vec::new();
+    ///     if request.origin().is_none_or(|origin| origin == b"https://own.example") {
+    ///         let acceptance: Acceptance<'_> = request.accept();
+    ///         acceptance.for_each_field(|name, value| fields.push((name.into(), value.into())));
+    ///     }
+    ///     Ok(fields)
+    /// }
+    /// ```
     pub fn origin(&self) -> Option<&'b [u8]> {
         self.fields.find("origin")
     }

@@ -170,6 +170,19 @@ impl MessageDecoder {
     }
 
     /// Whether neither a frame nor a message is unfinished.
+    ///
+    /// ```
+    /// use dwell_proto::websocket::{Inflater, MessageDecoder, MessageLimits, Role};
+    ///
+    /// let (limits, mut inflater) = (MessageLimits::default(), Inflater::new());
+    /// let mut decoder = MessageDecoder::new(Role::Client, false);
+    /// // The first of two fragments, and the end of everything.
+    /// decoder.decode(&mut *b"\x01\x01a".to_vec(), &limits, &mut inflater)?;
+    /// assert!(!decoder.is_idle() && decoder.held_bytes() > 0);
+    /// decoder.decode(&mut *b"\x88\0".to_vec(), &limits, &mut inflater)?;
+    /// assert!(decoder.is_closed());
+    /// # Ok::<(), dwell_proto::websocket::PeerError>(())
+    /// ```
     pub fn is_idle(&self) -> bool {
         self.frames.is_idle()
     }

@@ -3,6 +3,14 @@
 /// The kind of a frame.
 ///
 /// Source: RFC 6455 section 5.2.
+///
+/// ```
+/// use dwell_proto::websocket::{MessageKind, Opcode};
+///
+/// assert_eq!(Opcode::from_number(9), Some(Opcode::Ping));
+/// assert!(Opcode::Ping.is_control() && Opcode::from_number(3).is_none());
+/// assert_eq!(MessageKind::Binary.opcode().number(), 2);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {

@@ -211,6 +211,16 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`reply`](Self::reply).
+    ///
+    /// ```
+    /// use dwell_engine::files::FileAnswer;
+    /// use dwell_engine::manager::{Conn, ConnError};
+    ///
+    /// /// A file to keep, not to look at.
+    /// fn download(conn: &mut Conn<'_>, answer: FileAnswer) -> Result<(), ConnError> {
+    ///     conn.send_file_with(answer, &[("Content-Disposition", b"attachment")])
+    /// }
+    /// ```
     pub fn send_file_with(
         &mut self,
         answer: FileAnswer,

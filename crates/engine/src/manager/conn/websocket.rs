@@ -50,6 +50,21 @@ impl Conn<'_> {
     ///
     /// # Errors
     /// As [`ws_upgrade`](Self::ws_upgrade), and those of fields.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    /// use dwell_engine::websocket::UpgradeOptions;
+    ///
+    /// fn chat(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    ///     match event {
+    ///         Event::HttpMessage(message) => {
+    ///             let fields: &[(&str, &[u8])] = &[("Set-Cookie", b"room=7")];
+    ///             conn.ws_upgrade_with(&message, &UpgradeOptions::default(), fields)
+    ///         }
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
     pub fn ws_upgrade_with(
         &mut self,
         message: &HttpMessage<'_>,
