@@ -3,9 +3,11 @@
 import itertools
 import os
 import pathlib
+import pwd
 import signal
 import socket
 import subprocess
+import tempfile
 
 import pytest
 from pymemcache.exceptions import MemcacheServerError
@@ -69,11 +71,66 @@ def test_a_link_named_memcached_is_memcached(start, tmp_path):
 
 
 def test_what_means_nothing_is_said_once(start):
-    store = start("-u", "nobody", "-k", "-R", "20", "-C")
+    store = start("-k", "-L", "-f", "1.25")
     store.client().set("k", b"1")
     said = [line for line in store.output().splitlines() if "mean nothing here" in line]
     assert len(said) == 1
-    assert all(flag in said[0] for flag in ("-u", "-k", "-R", "-C"))
+    assert all(flag in said[0] for flag in ("-k", "-L", "-f"))
+
+
+def test_without_cas_every_cas_unique_is_0(start):
+    client = start("-C").client()
+    client.set("k", b"1")
+    assert client.gets("k") == (b"1", b"0")
+    assert client.cas("k", b"2", b"0") is False
+
+
+def test_commands_per_turn_are_what_the_flag_says(start):
+    client = start("-R", "7").client()
+    assert client.stats("settings")[b"reqs_per_event"] == 7
+
+
+def test_root_becomes_the_user_who_is_named(cleanup, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    nobody = pwd.getpwnam("nobody")
+    secret = tmp_path / "users"
+    secret.write_text("a:b\n")
+    secret.chmod(0o600)
+    # Others have to pass through the folders of the tests to reach this one.
+    folder = pathlib.Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    path = folder / "store.sock"
+    flags = ["-u", "nobody", "-s", path, "-Y", secret, "--snapshot", folder / "items"]
+    store = Process([BINARY, "store", *flags], tmp_path / "log").start()
+    cleanup.callback(store.stop)
+    login = b"set login 0 0 3\r\na b\r\n"
+    until(path.exists, "the socket is there")
+    until(lambda: talk(str(path), login) == [b"STORED\r\n"], "it answers")
+    for thread in pathlib.Path(f"/proc/{store.pid}/task").iterdir():
+        status = (thread / "status").read_text().splitlines()
+        told = {line.split(":")[0]: line.split()[1:] for line in status}
+        assert told["Uid"] == [str(nobody.pw_uid)] * 4
+        assert told["Gid"] == [str(nobody.pw_gid)] * 4
+        assert told["Groups"] == [str(nobody.pw_gid)]
+    assert path.stat().st_uid == nobody.pw_uid
+    store.stop()
+    assert (folder / "items").stat().st_uid == nobody.pw_uid
+    assert (folder / "items").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_user_that_is_not_there_is_said():
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    done = run("-p", "-1", "-u", "no-such-user")
+    assert done.returncode == 1
+    assert "no such user: no-such-user" in done.stderr
+
+
+def test_a_snapshot_that_cannot_be_written_is_said_at_the_start(tmp_path):
+    done = run("-p", "-1", "--snapshot", tmp_path / "no" / "items")
+    assert done.returncode == 1
+    assert "items" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["-S"], ["-Z"], ["-l", "0.0.0.0"], ["-o", "nonsense"]])
