@@ -133,14 +133,14 @@ impl Items {
         } else {
             (LARGE_UNITS, allocation_bytes(len))
         };
+        let slots = if outside > 0 {
+            self.large.growth_bytes()
+        } else {
+            0
+        };
         let Some(at) = existing else {
             let place = self.place_of_new(hash);
             let table = self.table.growth_bytes(self.len() + 1);
-            let slots = if outside > 0 {
-                self.large.growth_bytes()
-            } else {
-                0
-            };
             return self.record_demand(place, units) + table + outside + slots;
         };
         let tag = self.records.tag(at);
@@ -148,11 +148,6 @@ impl Items {
         if tag.can_become(units, outside > 0) {
             return outside.saturating_sub(released);
         }
-        let slots = if outside > 0 {
-            self.large.growth_bytes()
-        } else {
-            0
-        };
         (self.record_demand(tag.place(), units) + outside + slots).saturating_sub(released)
     }
 
@@ -413,12 +408,6 @@ impl Items {
             next = self.records.next_in(segment, end);
         }
         true
-    }
-
-    /// All items, those first that would be evicted first, and whether each is in the main queue.
-    pub(crate) fn eviction_order(&self) -> impl Iterator<Item = (u32, bool)> {
-        let small = self.records.iter(Place::Small).map(|at| (at, false));
-        small.chain(self.records.iter(Place::Main).map(|at| (at, true)))
     }
 
     pub(crate) fn small(&self) -> &Queue {

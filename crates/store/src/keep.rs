@@ -2,7 +2,7 @@
 
 use crate::item::{Expiry, Value};
 use crate::items::Write;
-use crate::record::mark;
+use crate::record::{Place, mark};
 use crate::shard::{Call, Shard};
 
 /// An item with everything the store knows of it, to be kept beyond the life of the process.
@@ -33,11 +33,11 @@ pub struct KeptState {
 const MARKS: u8 = mark::FETCHED | mark::STALE | mark::WIN_SENT;
 
 impl Shard {
-    /// Every item, those first that would be evicted first.
-    pub(crate) fn kept_items(&self) -> Vec<KeptItem> {
-        let order = self.items.eviction_order();
-        order
-            .map(|(at, is_frequent)| {
+    /// The items of one segment.
+    pub(crate) fn kept_items(&self, segment: u32) -> Vec<KeptItem> {
+        let places = self.items.records.iter_in(segment);
+        places
+            .map(|at| {
                 let entry = self.items.entry(at);
                 KeptItem {
                     value: entry.item().value,
@@ -46,7 +46,7 @@ impl Shard {
                         expiry: entry.expiry,
                         cas: entry.cas,
                         marks: entry.tag.marks() & MARKS,
-                        is_frequent,
+                        is_frequent: entry.tag.place() == Place::Main,
                     },
                 }
             })

@@ -291,14 +291,21 @@ impl Segments {
         Some(at)
     }
 
-    /// All items of a queue, the oldest first.
-    pub(crate) fn iter(&self, place: Place) -> impl Iterator<Item = u32> {
+    /// All segments: those of the small queue, then those of the main queue, the oldest first.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = u32> {
         let name = |index: u32| (index != NIL).then_some(index);
-        let newer = move |&index: &u32| name(self.table[index as usize].newer);
-        std::iter::successors(name(self.queue(place).oldest), newer).flat_map(move |index| {
-            let first = self.next_in(index, 0);
-            std::iter::successors(first, move |&at| self.next_in(index, self.end_of(at)))
-        })
+        [self.small.oldest, self.main.oldest]
+            .into_iter()
+            .flat_map(move |oldest| {
+                let newer = move |&index: &u32| name(self.table[index as usize].newer);
+                std::iter::successors(name(oldest), newer)
+            })
+    }
+
+    /// The items of a segment, the oldest first.
+    pub(crate) fn iter_in(&self, index: u32) -> impl Iterator<Item = u32> {
+        let first = self.next_in(index, 0);
+        std::iter::successors(first, move |&at| self.next_in(index, self.end_of(at)))
     }
 
     /// The next item of a segment at `unit` or behind it.

@@ -165,7 +165,7 @@ impl Shard {
     ) -> Result<Option<u32>, NoRoom> {
         let mut existing = existing;
         let mut cleans = CLEANS_MAX;
-        // A full shard evicts one item for a new one, not a segment at once when it needs another.
+        // A full shard makes room item by item, not for a segment at once when it needs another.
         let mut is_ahead = existing.is_some() || !self.evicts;
         loop {
             let demand = self.items.demand(existing, call.hash, len);
@@ -176,7 +176,7 @@ impl Shard {
                     return Ok(existing);
                 }
                 is_ahead = true;
-                self.evict(call.now, call.changes);
+                self.shrink(&mut cleans, call.now, call.changes);
                 continue;
             }
             if !self.shrink(&mut cleans, call.now, call.changes) {

@@ -67,7 +67,7 @@ statistics! {
     store_too_large,
     /// Stores refused because no room could be made.
     store_no_memory,
-    /// Bytes in use, overhead included (gauge).
+    /// Bytes allocated for items and whatever is needed to find them (gauge).
     bytes,
     /// Items stored now (gauge).
     curr_items,

@@ -358,12 +358,16 @@ impl Store {
 
     /// The items of one shard, to be kept while the process does not run.
     ///
-    /// Shape: those first that would be evicted first; the bytes are shared, not copied.
+    /// Shape: those first that would be evicted first. The shard is locked for some of them at a
+    /// time, so that they do not take its memory twice; those that are stored or used meanwhile
+    /// may come twice, or not at all.
     ///
     /// # Panics
     /// When there is no such shard.
-    pub fn kept_items(&self, shard: usize) -> Vec<KeptItem> {
-        self.lock(shard).kept_items()
+    pub fn kept_items(&self, shard: usize) -> impl Iterator<Item = KeptItem> {
+        let segments: Vec<_> = self.lock(shard).items.records.in_order().collect();
+        let kept = move |segment| self.lock(shard).kept_items(segment);
+        segments.into_iter().flat_map(kept)
     }
 
     /// Puts an item back as it was when it was kept; `false` if its time is over, or there is no

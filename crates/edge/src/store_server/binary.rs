@@ -3,7 +3,7 @@
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::binary::{Command, Echo, Reply, Request, Status};
 use dwell_store::{
-    ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, Expiry, Item, StoreOutcome,
+    ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, Expiry, StoreOutcome,
 };
 
 use super::commands::{After, Executor, direction, store_options};
@@ -30,8 +30,9 @@ impl Executor<'_> {
             Command::Touch { key, exptime } => {
                 let expiry = self.binary_expiry(exptime);
                 let store = &self.service.store;
-                match store.get_and_touch(key, expiry, self.now) {
-                    Some(item) => self.found(echo, &item, &[], &[]),
+                let item = store.read(key, Some(expiry), self.now, |item| (item.cas, item.flags));
+                match item {
+                    Some((cas, flags)) => found(self.out, echo, (self.told(cas), flags), &[], &[]),
                     None => self.refuse(echo, Status::KeyNotFound),
                 }
                 StoreCommand::Touch
@@ -94,13 +95,15 @@ impl Executor<'_> {
     ) {
         let store = &self.service.store;
         self.metrics.store_hot.read(key);
-        let item = match exptime {
-            None => store.get(key, self.now),
-            Some(exptime) => store.get_and_touch(key, self.binary_expiry(exptime), self.now),
-        };
+        let expiry = exptime.map(|exptime| self.binary_expiry(exptime));
         let shown = if with_key { key } else { &[] };
+        let tells_cas = self.service.limits.cas_enabled;
+        let item = store.read(key, expiry, self.now, |item| {
+            let state = (if tells_cas { item.cas } else { 0 }, item.flags);
+            found(self.out, request.echo, state, shown, item.value);
+        });
         match item {
-            Some(item) => self.found(request.echo, &item, shown, &item.value),
+            Some(()) => {}
             None if request.quiet.is_quiet() => {}
             None if with_key => {
                 let reply = Reply::new(request.echo, Status::KeyNotFound);
@@ -222,17 +225,6 @@ impl Executor<'_> {
         }
     }
 
-    fn found(&mut self, echo: Echo, item: &Item, key: &[u8], value: &[u8]) {
-        Reply {
-            cas_unique: self.told(item.cas),
-            extras: &item.flags.to_be_bytes(),
-            key,
-            value,
-            ..Reply::new(echo, Status::Success)
-        }
-        .write(self.out);
-    }
-
     fn done(&mut self, request: &Request<'_>, cas_unique: u64) {
         if request.quiet.is_quiet() {
             return;
@@ -256,6 +248,19 @@ impl Executor<'_> {
             Err(_) => Expiry::at(exptime),
         }
     }
+}
+
+/// Shows an item, of which `state` is the cas unique and the flags.
+fn found(out: &mut Vec<u8>, echo: Echo, state: (u64, u32), key: &[u8], value: &[u8]) {
+    let (cas_unique, flags) = state;
+    Reply {
+        cas_unique,
+        extras: &flags.to_be_bytes(),
+        key,
+        value,
+        ..Reply::new(echo, Status::Success)
+    }
+    .write(out);
 }
 
 fn asked(cas_unique: u64) -> Option<u64> {

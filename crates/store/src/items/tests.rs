@@ -134,8 +134,10 @@ impl Pair {
         prop_assert_eq!(self.items.len(), self.twin.len());
         let mut bytes = [0; 2];
         let mut taken = Vec::new();
-        for (at, is_main) in self.items.eviction_order() {
+        let segments = self.items.records.in_order();
+        for at in segments.flat_map(|segment| self.items.records.iter_in(segment)) {
             let entry = self.items.entry(at);
+            let is_main = entry.tag.place() == Place::Main;
             let known = (
                 entry.value().to_vec(),
                 entry.flags,

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::options::{DeleteOptions, StoreOptions};
+use crate::record::Place;
 use crate::table::Table;
 
 /// A hash that collides often, in the low bits and entirely.
@@ -14,8 +15,10 @@ fn hash(key: u16) -> u32 {
 fn check(shard: &Shard) -> Result<(), TestCaseError> {
     let mut bytes = [0, 0];
     let mut items = [0, 0];
-    for (at, is_main) in shard.items.eviction_order() {
+    let segments = shard.items.records.in_order();
+    for at in segments.flat_map(|segment| shard.items.records.iter_in(segment)) {
         let entry = shard.items.entry(at);
+        let is_main = entry.tag.place() == Place::Main;
         bytes[usize::from(is_main)] += shard.items.item_bytes(at) - Table::ITEM_BYTES;
         items[usize::from(is_main)] += 1;
         prop_assert_eq!(shard.items.find(entry.hash, entry.key()), Some(at));

@@ -146,6 +146,34 @@ fn a_smaller_bound_takes_effect_at_once() {
 }
 
 #[test]
+fn without_eviction_what_is_deleted_makes_room() {
+    let config = StoreConfig {
+        bytes_max: 1 << 20,
+        shards: 1,
+        evicts: false,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(&config, Box::new(()));
+    let set = |number: u32| store.set(&number.to_be_bytes(), 0, Expiry::NEVER, &[0; 100], NOW);
+    let refused = (0..10_000).find(|&number| set(number) == StoreOutcome::OutOfMemory);
+    let stored = refused.unwrap();
+    assert!(stored > 6500, "{stored} items");
+    // Gaps everywhere, none of which is larger than an item.
+    let deleted = (0..stored).step_by(7);
+    let deleted = deleted.filter(|number| store.delete(&number.to_be_bytes(), NOW));
+    let deleted = deleted.count() as u32;
+    let again = (stored + 1..stored + 1 + deleted)
+        .filter(|&number| matches!(set(number), StoreOutcome::Stored { .. }))
+        .count();
+    assert!(
+        again as u32 >= deleted * 9 / 10,
+        "{again} of {deleted} items came into the gaps"
+    );
+    assert_eq!(store.statistics().evictions, 0);
+    assert!(store.statistics().bytes <= 1 << 20);
+}
+
+#[test]
 fn expired_items_go_before_live_ones() {
     let store = sized(256 << 10, 1);
     for index in 0..500_u32 {
