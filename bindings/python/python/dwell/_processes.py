@@ -103,6 +103,8 @@ class Supervisor:
             for place in range(self._processes):
                 if not self._start(place):
                     is_wanted = self._stopping is not None
+                    if not is_wanted:
+                        logger.error("a worker has ended before it could serve")
                     self._stop()
                     self._run()
                     return 0 if is_wanted else 1

@@ -67,6 +67,7 @@ class Server:
         self._listening = Listening(_addresses(url), 1)
         try:
             self._running = _Running(app, self._listening, 0, threads, False, options)
+            self._running.start()
         except BaseException:
             self._listening.close()
             raise
@@ -153,6 +154,7 @@ def run(
         if watch is not None:
             watch(stop)
         ready()
+        running.start()
         stop.asked.wait()
         running.end(graceful_timeout, stop)
 
@@ -198,6 +200,9 @@ class _Running:
             threading.Thread(target=self._server.work, name=f"dwell-{number}", daemon=True)
             for number in range(threads)
         ]
+
+    def start(self) -> None:
+        """Begins to call the application; clients are accepted already."""
         for thread in self._threads:
             thread.start()
 

@@ -1,0 +1,328 @@
+"""``python -m dwell module:app``: serves an application from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import inspect
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dwell import _native
+from dwell._processes import Stop
+from dwell._sockets import Address, Listening
+
+logger = logging.getLogger("dwell")
+
+
+class UsageError(Exception):
+    """What was asked for cannot be done; the text says what to do instead."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    _start_log(options)
+    try:
+        return _serve(options)
+    except UsageError as error:
+        print(f"dwell: {error}", file=sys.stderr)
+        return 2
+    except (RuntimeError, TypeError, ValueError) as error:
+        print(f"dwell: {error}{_remedy(error)}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dwell",
+        description="Serves a WSGI or ASGI application.",
+        epilog="Example: python -m dwell shop.web:app --port 8080 --workers 4",
+    )
+    parser.add_argument("app", metavar="module:app", help="where the application is; 'app' if left out")
+    parser.add_argument("--version", action="version", version=f"dwell {_native.__version__}")
+    parser.add_argument(
+        "--factory", action="store_true", help="call what 'app' names to get the application"
+    )
+    parser.add_argument("--app-dir", default=".", metavar="DIR", help="where modules are looked for")
+
+    group = parser.add_argument_group("where it listens")
+    group.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1; 0.0.0.0 for all")
+    group.add_argument("--port", type=int, default=8000, help="default: 8000; 0 for a free one")
+    group.add_argument("--unix-socket", metavar="PATH", help="a unix socket instead")
+
+    group = parser.add_argument_group("how it serves")
+    group.add_argument("--interface", choices=("auto", "wsgi", "asgi"), default="auto")
+    group.add_argument("--workers", type=int, metavar="N", help="processes; without it, this one")
+    group.add_argument("--threads", type=int, default=8, metavar="N", help="threads of WSGI: 8")
+    group.add_argument("--lifespan", choices=("auto", "on", "off"), default="auto", help="of ASGI")
+    group.add_argument("--root-path", default="", metavar="PATH", help="where a proxy has mounted it")
+    group.add_argument(
+        "--trusted-proxies",
+        default="",
+        metavar="NETWORKS",
+        help="whose X-Forwarded-For and -Proto are believed: 10.0.0.0/8,::1 or '*'",
+    )
+    group.add_argument("--reload", action="store_true", help="start anew when a source file changes")
+    group.add_argument("--access-log", action="store_true", help="a line for each answer")
+    group.add_argument(
+        "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="info"
+    )
+
+    group = parser.add_argument_group("limits", "times are in seconds")
+    for name, kind, text in _LIMITS:
+        group.add_argument(f"--{name}", type=kind, metavar="N", help=text)
+    group.add_argument(
+        "--graceful-timeout",
+        type=float,
+        default=30.0,
+        metavar="N",
+        help="for requests under way when it stops: 30",
+    )
+    return parser
+
+
+_LIMITS: list[tuple[str, type, str]] = [
+    ("max-connections", int, "clients at once: 100000"),
+    ("max-header-bytes", int, "of a request: 16384"),
+    ("max-body-bytes", int, "of a request: no bound"),
+    ("max-message-bytes", int, "of a WebSocket: 1048576"),
+    ("max-queue", int, "requests that wait for a thread: 1024"),
+    ("header-timeout", float, "from the first byte to the end of a head: 10"),
+    ("read-timeout", float, "between two pieces of a body: 30"),
+    ("write-timeout", float, "for which a client may take nothing: 30"),
+    ("keep-alive-timeout", float, "between two requests: 75"),
+    ("ping-interval", float, "of a WebSocket that is silent: 30"),
+]
+
+
+def _serve(options: argparse.Namespace) -> int:
+    directory = os.path.abspath(options.app_dir)
+    sys.path.insert(0, directory)
+    if options.unix_socket:
+        address = Address(path=options.unix_socket)
+    else:
+        address = Address(host=options.host, port=options.port)
+        if not 0 <= options.port <= 65535:
+            raise UsageError(f"--port is out of range: {options.port}")
+    if options.workers is not None and options.workers < 1:
+        raise UsageError(f"--workers is out of range: {options.workers}")
+    workers = options.workers or (1 if options.reload else None)
+    interface = options.interface
+    if interface == "auto":
+        # With a supervisor only the workers load the application: what it is is found in one.
+        interface = _interface_of(options) if workers is None else _ask_child(options)
+    limits = {
+        name.replace("-", "_"): value
+        for name, _, _ in _LIMITS
+        if (value := getattr(options, name.replace("-", "_"))) is not None
+    }
+    limits["root_path"] = options.root_path
+    limits["access_log"] = options.access_log
+    limits["trusted_proxies"] = [
+        network.strip() for network in options.trusted_proxies.split(",") if network.strip()
+    ]
+    watch = _watcher(directory) if options.reload else None
+
+    def started(listening: Listening) -> None:
+        _greet(listening, interface, workers, options)
+
+    if interface == "wsgi":
+        from dwell import wsgi
+
+        return wsgi.run(
+            lambda: _load(options, watch),
+            [address],
+            options.threads,
+            workers,
+            options.graceful_timeout,
+            limits,
+            started,
+            watch,
+        )
+    from dwell import asgi
+
+    return asgi.run(
+        lambda: _load(options, watch),
+        [address],
+        workers,
+        options.graceful_timeout,
+        options.lifespan,
+        limits,
+        started,
+        watch,
+    )
+
+
+def _load(options: argparse.Namespace, watch: Callable[[Stop], None] | None = None) -> Any:
+    """Imports the application.
+
+    While sources are watched, one that cannot be imported is waited for.
+    """
+    try:
+        return _import(options)
+    except BaseException:
+        if watch is None:
+            raise
+        import traceback
+
+        traceback.print_exc()
+        stop = Stop()
+        stop.on_signals()
+        watch(stop)
+        print("dwell: waiting for a change", file=sys.stderr, flush=True)
+        stop.asked.wait()
+        raise SystemExit(stop.status) from None
+
+
+def _import(options: argparse.Namespace) -> Any:
+    module_name, _, attribute = options.app.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise
+        raise UsageError(
+            f"there is no module {module_name!r} in {os.path.abspath(options.app_dir)!r}; "
+            "start in the directory it is in, or name that with --app-dir"
+        ) from None
+    app: Any = module
+    for name in (attribute or "app").split("."):
+        try:
+            app = getattr(app, name)
+        except AttributeError:
+            raise UsageError(
+                f"module {module_name!r} has no {name!r}; name the application after a colon, "
+                f"as in {module_name}:application"
+            ) from None
+    if options.factory:
+        app = app()
+    if not callable(app):
+        raise UsageError(f"{options.app!r} is no application: {app!r}")
+    return app
+
+
+def _interface_of(options: argparse.Namespace) -> str:
+    return "asgi" if is_asgi(_import(options)) else "wsgi"
+
+
+def is_asgi(app: Any) -> bool:
+    """Whether an application speaks ASGI: whether calling it makes a coroutine."""
+    if inspect.isclass(app):
+        return hasattr(app, "__await__")
+    if inspect.iscoroutinefunction(app):
+        return True
+    if inspect.isroutine(app):
+        return False
+    if inspect.iscoroutinefunction(type(app).__call__):
+        return True
+    # Frameworks that wrap their own call are told by its parameters.
+    try:
+        return list(inspect.signature(app).parameters)[:3] == ["scope", "receive", "send"]
+    except (TypeError, ValueError):
+        return False
+
+
+def _ask_child(options: argparse.Namespace) -> str:
+    """Finds out in a process of its own, so that this one stays as it is."""
+    receiver, sender = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        answer = b"?"
+        try:
+            answer = _interface_of(options).encode()
+        except UsageError as error:
+            answer = f"!{error}".encode()
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        os.write(sender, answer)
+        os._exit(0)
+    os.close(sender)
+    with os.fdopen(receiver, "rb") as answers:
+        answer = answers.read().decode()
+    os.waitpid(pid, 0)
+    if answer.startswith("!"):
+        raise UsageError(answer[1:])
+    if answer not in ("wsgi", "asgi"):
+        raise UsageError("the application cannot be imported; the reason is above")
+    return answer
+
+
+def _watcher(directory: str) -> Callable[[Stop], None]:
+    """Watches the sources that were imported, and those below the directory."""
+
+    def files() -> dict[str, float]:
+        found = {}
+        names = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        for folder, folders, entries in os.walk(directory):
+            folders[:] = [name for name in folders if name[0] != "." and name != "__pycache__"]
+            names += [os.path.join(folder, name) for name in entries if name.endswith(".py")]
+        for name in names:
+            if name and name.endswith(".py"):
+                try:
+                    found[name] = os.stat(name).st_mtime
+                except OSError:
+                    pass
+        return found
+
+    def watch(stop: Stop) -> None:
+        before = files()
+
+        def look() -> None:
+            known = before
+            while not stop.asked.wait(0.3):
+                now = files()
+                # Modules that were imported since are no change.
+                changed = [name for name in known if known[name] != now.get(name)]
+                if changed:
+                    print(f"dwell: {os.path.relpath(changed[0])} has changed", flush=True)
+                    stop.reload()
+                    return
+                known = now
+
+        threading.Thread(target=look, name="dwell-reload", daemon=True).start()
+
+    return watch
+
+
+def _start_log(options: argparse.Namespace) -> None:
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+
+
+def _greet(
+    listening: Listening, interface: str, workers: int | None, options: argparse.Namespace
+) -> None:
+    parts = [f"{interface.upper()} application {options.app}"]
+    if workers is not None:
+        parts.append(f"{workers} {'process' if workers == 1 else 'processes'}")
+    if interface == "wsgi":
+        parts.append(f"{options.threads} {'thread' if options.threads == 1 else 'threads'}")
+    where = ", ".join(str(address) for address in listening.addresses)
+    print(f"dwell {_native.__version__} on {where}: {', '.join(parts)}")
+    print("Press Ctrl+C to stop.", flush=True)
+
+
+def _remedy(error: BaseException) -> str:
+    """What can be done about an error that is not one of the command line."""
+    cause = error.__cause__
+    if isinstance(cause, OSError):
+        if cause.errno == errno.EADDRINUSE:
+            return "; another program listens there: stop it, or choose another --port"
+        if cause.errno == errno.EACCES:
+            return "; ports below 1024 need rights: choose another --port"
+        if cause.errno == errno.EADDRNOTAVAIL:
+            return "; no interface of this machine has that address: check --host"
+    return ""

@@ -1,0 +1,358 @@
+"""``python -m dwell``: processes, signals, reload and messages."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
+
+import pytest
+from wire import TIMEOUT, Wire
+
+WSGI = """
+import os, threading
+gate = threading.Event()
+def app(environ, start_response):
+    path = environ["PATH_INFO"]
+    if path == "/wait":
+        os.write(1, b"waiting\\n")
+        gate.wait(20)
+    if path == "/release":
+        gate.set()
+    if path == "/die":
+        os._exit(9)
+    start_response("200 OK", [("X-Pid", str(os.getpid()))])
+    return [os.path.basename(__file__).encode(), b" ", environ["REMOTE_ADDR"].encode()]
+"""
+
+ASGI = """
+import asyncio, os
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            kind = (await receive())["type"]
+            os.write(1, kind.encode() + b"\\n")
+            await send({"type": kind + ".complete"})
+            if kind == "lifespan.shutdown":
+                return
+    if scope["path"] == "/wait":
+        os.write(1, b"waiting\\n")
+        await asyncio.sleep(0.5)
+    headers = [(b"x-pid", str(os.getpid()).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"asgi"})
+"""
+
+
+class Program:
+    """A server that runs, with the lines that it prints."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        command = [sys.executable, "-u", "-m", "dwell", *arguments]
+        self.process = subprocess.Popen(
+            command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.lines: Queue[str | None] = Queue()
+        self.seen: list[str] = []
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def wait_for(self, text: str) -> str:
+        """Waits until a line with this text is printed."""
+        while True:
+            line = self.lines.get(timeout=TIMEOUT)
+            if line is None:
+                raise AssertionError("it has ended: " + "\n".join(self.seen))
+            self.seen.append(line)
+            if text in line:
+                return line
+
+    def address(self) -> tuple[str, int]:
+        """Waits until it serves."""
+        line = self.wait_for(" on http://")
+        self.wait_for("Ctrl+C")
+        port = line.split("http://127.0.0.1:")[1].split(":")[0]
+        return "127.0.0.1", int(port)
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Waits for its end; what it printed is in ``seen``."""
+        status = self.process.wait(TIMEOUT)
+        while (line := self.lines.get(timeout=TIMEOUT)) is not None:
+            self.seen.append(line)
+        return status
+
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts programs in a directory with applications; they end with the test."""
+    (tmp_path / "web.py").write_text(WSGI)
+    (tmp_path / "aweb.py").write_text(ASGI)
+    programs: list[Program] = []
+
+    def start(*arguments: str) -> Program:
+        programs.append(Program(tmp_path, *arguments))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        if program.process.poll() is None:
+            program.process.kill()
+            program.process.wait()
+
+
+def connect_when_served(address: tuple[str, int]) -> Wire:
+    return Wire(address)
+
+
+@pytest.mark.parametrize(("module", "word"), [("web", "WSGI"), ("aweb:app", "ASGI")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serving_and_stopping(start: Start, module: str, word: str, number: signal.Signals) -> None:
+    program = start(module, "--port", "0")
+    address = program.address()
+    assert word in program.seen[-2]
+    with Wire(address) as client:
+        assert client.ask("GET /").status == 200
+        program.send(number)
+        assert program.end() == 0
+        assert client.is_closed()
+    assert not any("Traceback" in line for line in program.seen)
+
+
+@pytest.mark.parametrize("module", ["web", "aweb"])
+def test_requests_under_way_are_finished(start: Start, module: str) -> None:
+    program = start(module, "--port", "0", "--threads", "2")
+    address = program.address()
+    with Wire(address) as client, Wire(address) as other:
+        other.ask("GET /")
+        client.request("GET /wait")
+        program.wait_for("waiting")
+        if module == "web":
+            # Sent before the signal, so that it is read before the server drains.
+            other.request("GET /release")
+        program.send(signal.SIGTERM)
+        answer = client.answer()
+        assert answer.status == 200
+    assert program.end() == 0
+
+
+def test_a_second_signal_ends_at_once(start: Start) -> None:
+    program = start("web", "--port", "0")
+    address = program.address()
+    with Wire(address) as client:
+        client.request("GET /wait")
+        program.wait_for("waiting")
+        program.send(signal.SIGTERM)
+        with pytest.raises(OSError):
+            while True:
+                Wire(address).close()
+        program.send(signal.SIGTERM)
+        assert client.is_closed()
+        program.end()
+
+
+def test_graceful_timeout(start: Start) -> None:
+    program = start("web", "--port", "0", "--graceful-timeout", "0.2")
+    address = program.address()
+    with Wire(address) as client:
+        client.request("GET /wait")
+        program.wait_for("waiting")
+        program.send(signal.SIGTERM)
+        assert client.is_closed()
+        program.end()
+
+
+def ask_until(address: tuple[str, int], wanted: Callable[[str], bool]) -> str:
+    """Asks new workers for their number until one is as wanted; every answer is right."""
+    while True:
+        try:
+            with Wire(address) as client:
+                answer = client.ask("GET /", "Connection: close")
+        except (ConnectionResetError, AssertionError):
+            continue
+        assert answer.status == 200
+        pid = answer.header("X-Pid")
+        assert pid is not None
+        if wanted(pid):
+            return pid
+
+
+@pytest.mark.parametrize("module", ["web", "aweb"])
+def test_workers_share_the_port(start: Start, module: str) -> None:
+    program = start(module, "--port", "0", "--workers", "2")
+    address = program.address()
+    first = ask_until(address, lambda pid: True)
+    second = ask_until(address, lambda pid: pid != first)
+    assert str(program.process.pid) not in (first, second)
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+
+
+def test_a_worker_that_dies_is_replaced(start: Start) -> None:
+    program = start("web", "--port", "0", "--workers", "1")
+    address = program.address()
+    before = ask_until(address, lambda pid: True)
+    with Wire(address) as client:
+        client.request("GET /die")
+        assert client.is_closed()
+    assert "status 9" in program.wait_for("another one is started")
+    after = ask_until(address, lambda pid: pid != before)
+    os.kill(int(after), signal.SIGKILL)
+    assert "SIGKILL" in program.wait_for("another one is started")
+    ask_until(address, lambda pid: pid not in (before, after))
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+
+
+@pytest.mark.parametrize("module", ["web", "aweb"])
+def test_sighup_replaces_the_workers_without_refusing_anybody(start: Start, module: str) -> None:
+    program = start(module, "--port", "0", "--workers", "1")
+    address = program.address()
+    before = ask_until(address, lambda pid: True)
+    program.send(signal.SIGHUP)
+    pid = before
+    while pid == before:
+        with Wire(address) as client:
+            answer = client.ask("GET /", "Connection: close")
+        assert answer.status == 200
+        pid = str(answer.header("X-Pid"))
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+
+
+def test_sighup_with_a_broken_application_keeps_the_old_worker(
+    start: Start, tmp_path: Path
+) -> None:
+    program = start("web", "--port", "0", "--workers", "1")
+    address = program.address()
+    before = ask_until(address, lambda pid: True)
+    (tmp_path / "web.py").write_text("this is no Python")
+    program.send(signal.SIGHUP)
+    program.wait_for("the old one goes on")
+    assert ask_until(address, lambda pid: True) == before
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+
+
+def test_workers_end_with_their_supervisor(start: Start) -> None:
+    program = start("web", "--port", "0", "--workers", "1")
+    address = program.address()
+    ask_until(address, lambda pid: True)
+    with Wire(address) as client:
+        client.ask("GET /")
+        program.process.kill()
+        assert client.is_closed()
+
+
+def test_reload(start: Start, tmp_path: Path) -> None:
+    program = start("web", "--port", "0", "--reload")
+    address = program.address()
+    before = ask_until(address, lambda pid: True)
+    (tmp_path / "web.py").write_text("this is no Python")
+    program.wait_for("web.py has changed")
+    program.wait_for("SyntaxError")
+    program.wait_for("waiting for a change")
+    (tmp_path / "web.py").write_text(WSGI + "# repaired, and longer\n")
+    program.wait_for("web.py has changed")
+    ask_until(address, lambda pid: pid != before)
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+
+
+def test_unix_socket_and_proxy_headers(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    program = start("web", "--unix-socket", str(path), "--trusted-proxies", "10.0.0.0/8")
+    program.wait_for(f"unix:{path}")
+    program.wait_for("Ctrl+C")
+    with Wire((str(path), 0)) as client:
+        assert client.ask("GET /", "X-Forwarded-For: 9.9.9.9, 10.1.1.1").body == b"web.py 9.9.9.9"
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+    assert not path.exists()
+
+
+def test_access_log(start: Start) -> None:
+    program = start("aweb", "--port", "0", "--access-log")
+    with Wire(program.address()) as client:
+        client.ask("GET /path?x=1")
+    line = program.wait_for("GET /path?x=1")
+    assert "127.0.0.1" in line
+    assert "200" in line
+    assert "4 B" in line
+
+
+def test_lifespan(start: Start) -> None:
+    program = start("aweb", "--port", "0")
+    program.address()
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+    lines = [line for line in program.seen if line.startswith("lifespan")]
+    assert lines == ["lifespan.startup", "lifespan.shutdown"]
+
+
+def test_a_factory(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text("import web\ndef make():\n    return web.app\n")
+    program = start("made:make", "--factory", "--port", "0")
+    with Wire(program.address()) as client:
+        assert client.ask("GET /").status == 200
+
+
+MISTAKES: list[tuple[list[str], str]] = [
+    (["nothing:app"], "--app-dir"),
+    (["web:application"], "has no 'application'"),
+    (["web:gate.wait.x"], "has no 'x'"),
+    (["web:__name__"], "is no application"),
+    (["web", "--port", "99999"], "99999"),
+    (["web", "--workers", "0"], "--workers"),
+    (["web", "--threads", "0"], "threads is out of range: 0"),
+    (["web", "--header-timeout", "0"], "header_timeout is out of range"),
+    (["web", "--trusted-proxies", "nobody"], "nobody"),
+    (["web", "--host", "192.0.2.1"], "check --host"),
+    (["web", "--prot", "80"], "--prot"),
+    (["aweb:app", "--workers", "2", "--lifespan", "never"], "never"),
+    (["nothing:app", "--workers", "2"], "--app-dir"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES)
+def test_mistakes_are_explained(start: Start, arguments: list[str], message: str) -> None:
+    program = start(*arguments)
+    assert program.end() != 0
+    printed = "\n".join(program.seen)
+    assert message in printed
+    assert "Traceback" not in printed
+
+
+def test_a_port_in_use_is_explained(start: Start) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        program = start("web", "--port", str(taken.getsockname()[1]))
+        assert program.end() == 1
+    assert "another program listens there" in "\n".join(program.seen)
+
+
+def test_version_and_help(start: Start) -> None:
+    program = start("--version")
+    assert program.end() == 0
+    assert program.seen[0].startswith("dwell 0.")
+    program = start("--help")
+    assert program.end() == 0
+    assert "module:app" in "\n".join(program.seen)

@@ -1,0 +1,459 @@
+"""The memcached client, beside the real memcached."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dwell import memcache
+from dwell.memcache import Client
+
+pytestmark = pytest.mark.skipif(not shutil.which("memcached"), reason="memcached is not installed")
+
+TIMEOUT = 20.0
+
+
+class Memcached:
+    """A memcached of the test's own, on a unix socket or a port."""
+
+    def __init__(self, *arguments: str, path: Path | None = None) -> None:
+        if path is not None:
+            self.address = str(path)
+            listen = ["-s", str(path)]
+        else:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            self.address = f"127.0.0.1:{port}"
+            listen = ["-l", "127.0.0.1", "-p", str(port)]
+        user = ["-u", "nobody"] if os.getuid() == 0 else []
+        command = ["memcached", "-U", "0", *user, *listen, *arguments]
+        self.process = subprocess.Popen(command)
+        deadline = time.monotonic() + TIMEOUT
+        client = Client(self.address, timeout=TIMEOUT)
+        while True:
+            try:
+                client.version()
+                return
+            except memcache.MemcacheConnectError:
+                assert time.monotonic() < deadline, "memcached does not start"
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Memcached]:
+    server = Memcached()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(server: Memcached) -> Client:
+    client = Client(server.address, timeout=TIMEOUT)
+    client.flush_all()
+    return client
+
+
+def test_values(client: Client) -> None:
+    assert client.get("key") is None
+    assert client.get("key", "other") == "other"
+    assert client.set("key", "value") is True
+    assert client.get("key") == b"value"
+    assert client.get(b"key") == b"value"
+    for value in (b"", b"\0\r\n\xff", b"x" * 1_000_000):
+        client.set("key", value)
+        assert client.get("key") == value
+    client.set("key", 12)
+    assert client.get("key") == b"12"
+    assert client.delete("key") is True
+    assert client.delete("key") is False
+    assert client.delete("key", noreply=True) is True
+
+
+def test_conditions(client: Client) -> None:
+    assert client.replace("key", b"x") is False
+    assert client.append("key", b"x") is False
+    assert client.add("key", b"b") is True
+    assert client.add("key", b"b") is False
+    assert client.add("key", b"b", noreply=True) is True
+    assert client.append("key", b"c") is True
+    assert client.prepend("key", b"a") is True
+    assert client.get("key") == b"abc"
+    assert client.replace("key", b"new") is True
+    assert client.get("key") == b"new"
+
+
+def test_cas(client: Client) -> None:
+    assert client.gets("key") == (None, None)
+    assert client.gets("key", b"d", 7) == (b"d", 7)
+    assert client.cas("key", b"x", 1) is None
+    client.set("key", b"one")
+    value, cas = client.gets("key")
+    assert value == b"one"
+    assert cas is not None
+    assert client.cas("key", b"two", cas) is True
+    assert client.cas("key", b"three", cas) is False
+    _, cas = client.gets("key")
+    assert client.cas("key", b"four", str(cas)) is True
+    _, cas = client.gets("key")
+    assert client.cas("key", b"five", str(cas).encode()) is True
+    assert client.get("key") == b"five"
+    with pytest.raises(ValueError, match="soon"):
+        client.cas("key", b"x", "soon")
+
+
+def test_counters(client: Client) -> None:
+    assert client.incr("number", 1) is None
+    client.set("number", 10)
+    assert client.incr("number", 5) == 15
+    assert client.decr("number", 20) == 0
+    assert client.incr("number", 2**64 - 1) == 2**64 - 1
+    client.set("text", "text")
+    with pytest.raises(memcache.MemcacheClientError, match="non-numeric"):
+        client.incr("text", 1)
+
+
+def test_many(client: Client) -> None:
+    items = {f"key-{number}": f"{number}".encode() for number in range(500)}
+    assert client.set_many(items) == []
+    assert client.get_many(items) == items
+    assert client.get_multi([*items, "missing"]) == items
+    assert client.get_many([]) == {}
+    found = client.gets_many(["key-1", "missing"])
+    assert list(found) == ["key-1"]
+    value, cas = found["key-1"]
+    assert value == b"1"
+    assert client.cas("key-1", b"new", cas) is True
+    assert client.set_multi({"large": b"x" * 1_048_576, "small": b"x"}) == ["large"]
+    assert client.delete_many(list(items)) is True
+    assert client.get_many(items) == {}
+
+
+def test_expiry(client: Client) -> None:
+    client.set("gone", b"x", expire=-1)
+    assert client.get("gone") is None
+    client.set("past", b"x", expire=int(time.time()) - 10)
+    assert client.get("past") is None
+    client.set("future", b"x", expire=int(time.time()) + 1000)
+    assert client.get("future") == b"x"
+    client.set("key", b"x", expire=100)
+    assert client.touch("key", 200) is True
+    assert client.touch("missing", 200) is False
+    assert client.gat("key", -1) == b"x"
+    assert client.gat("key", 10, default=b"d") == b"d"
+    client.set("key", b"x")
+    value, cas = client.gats("key", 100)
+    assert value == b"x"
+    assert cas == client.gets("key")[1]
+
+
+def test_mapping(client: Client) -> None:
+    client["key"] = b"value"
+    assert client["key"] == b"value"
+    del client["key"]
+    with pytest.raises(KeyError, match="key"):
+        client["key"]
+
+
+def test_facts(client: Client) -> None:
+    assert client.version().startswith(b"1.")
+    assert int(client.stats()["curr_connections"]) > 0
+    assert "evictions" in client.stats("settings")
+    assert client.flush_all() is True
+    client.quit()
+    client.close()
+    assert client.get("key") is None
+
+
+def test_serde(server: Memcached) -> None:
+    values: list[Any] = [b"bytes", "t\u00e9xt", 12, {"a": [1, None]}, None, True]
+    for serde in (memcache.JsonSerde(), memcache.PickleSerde()):
+        client = Client(server.address, serde=serde)
+        for value in values:
+            client.set("key", value)
+            assert client.get("key") == value
+        client.set_many({"a": 1, "b": [2]})
+        assert client.get_many(["a", "b"]) == {"a": 1, "b": [2]}
+
+    class Failing:
+        def serialize(self, key: Any, value: Any) -> tuple[bytes, int]:
+            raise LookupError("on purpose")
+
+        def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
+            return flags
+
+    client = Client(server.address, serde=Failing())
+    with pytest.raises(LookupError, match="on purpose"):
+        client.set("key", "x")
+    Client(server.address).set("key", "x", flags=77)
+    assert client.get("key") == 77
+
+
+def test_prefix(server: Memcached) -> None:
+    plain = Client(server.address)
+    client = Client(server.address, key_prefix="app:")
+    client.set_many({"a": b"1", b"b": b"2"})
+    assert plain.get_many(["app:a", "app:b"]) == {"app:a": b"1", "app:b": b"2"}
+    assert client.get_many(["a", b"b"]) == {"a": b"1", b"b": b"2"}
+
+
+KEYS: list[tuple[Any, type[Exception], str]] = [
+    ("", memcache.MemcacheIllegalInputError, "empty"),
+    ("a b", memcache.MemcacheIllegalInputError, "key"),
+    ("a\r\nflush_all", memcache.MemcacheIllegalInputError, "key"),
+    ("x" * 251, memcache.MemcacheIllegalInputError, "250"),
+    ("\u00e9", memcache.MemcacheIllegalInputError, "ASCII"),
+    (7, TypeError, "7"),
+    (None, TypeError, "None"),
+]
+
+
+@pytest.mark.parametrize(("key", "error", "message"), KEYS)
+def test_wrong_keys(client: Client, key: Any, error: type[Exception], message: str) -> None:
+    operations: list[Callable[[], Any]] = [
+        lambda: client.get(key),
+        lambda: client.set(key, b"x"),
+        lambda: client.incr(key, 1),
+        lambda: client.get_many([key]),
+    ]
+    for operation in operations:
+        with pytest.raises(error, match=message):
+            operation()
+
+
+def test_unicode_keys(server: Memcached) -> None:
+    client = Client(server.address, allow_unicode_keys=True, long_keys="hash")
+    for key in ("\u00e9", "x" * 300):
+        client.set(key, b"x")
+        assert client.get(key) == b"x"
+
+
+OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"servers": []}, ValueError, "server"),
+    ({"servers": "host:port"}, ValueError, "host:port"),
+    ({"servers": 7}, TypeError, "7"),
+    ({"servers": "host=0"}, ValueError, "0"),
+    ({"timeout": 0}, ValueError, "0"),
+    ({"timeout": float("nan")}, ValueError, "NaN"),
+    ({"distribution": "random"}, ValueError, "random"),
+    ({"long_keys": "cut"}, ValueError, "cut"),
+    ({"key_prefix": 7}, TypeError, "7"),
+    ({"time_out": 1}, TypeError, "time_out"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), OPTIONS)
+def test_wrong_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    servers = options.pop("servers", "127.0.0.1:11211")
+    with pytest.raises(error, match=message):
+        Client(servers, **options)
+
+
+def test_a_large_value(client: Client) -> None:
+    with pytest.raises(memcache.MemcacheIllegalInputError, match="1048577"):
+        client.set("key", b"x" * 1_048_577)
+    with pytest.raises(memcache.MemcacheServerError, match="too large"):
+        client.set("key", b"x" * 1_048_576)
+
+
+def test_the_tree_of_exceptions() -> None:
+    assert issubclass(memcache.MemcacheIllegalInputError, memcache.MemcacheClientError)
+    assert issubclass(memcache.MemcacheUnknownCommandError, memcache.MemcacheClientError)
+    assert issubclass(memcache.MemcacheUnexpectedCloseError, memcache.MemcacheServerError)
+    assert issubclass(memcache.MemcacheTimeoutError, TimeoutError)
+    assert issubclass(memcache.MemcacheConnectError, ConnectionError)
+    for name in memcache.__all__:
+        if name.endswith("Error"):
+            assert issubclass(getattr(memcache, name), memcache.MemcacheError)
+
+
+def test_a_dead_server() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = probe.getsockname()
+    client = Client(address)
+    with pytest.raises(memcache.MemcacheConnectError) as caught:
+        client.get("key")
+    assert caught.value.server == f"{address[0]}:{address[1]}"
+    assert caught.value.operation == "get"
+    assert caught.value.is_ambiguous is False
+    with pytest.raises(memcache.MemcacheConnectError):
+        client.set("key", b"x")
+    forgiving = Client(address, ignore_exc=True)
+    assert forgiving.get("key", b"d") == b"d"
+    assert forgiving.get_many(["key"]) == {}
+
+
+def test_a_stalled_server_keeps_nobody_longer_than_the_timeout() -> None:
+    server = Memcached()
+    try:
+        client = Client(server.address, timeout=0.4)
+        client.set("key", b"x")
+        server.process.send_signal(signal.SIGSTOP)
+        for operation in (
+            lambda: client.get("key"),
+            lambda: client.get_many(["key", "other"]),
+            lambda: client.set("key", b"y"),
+        ):
+            began = time.monotonic()
+            with pytest.raises(memcache.MemcacheTimeoutError) as caught:
+                operation()
+            elapsed = time.monotonic() - began
+            assert 0.39 <= elapsed < 0.6
+            assert caught.value.is_ambiguous is True
+            assert 0.39 <= caught.value.elapsed < 0.6
+            client = Client(server.address, timeout=0.4)
+    finally:
+        server.stop()
+
+
+def test_a_server_that_drips() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        ended = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            connection.recv(100)
+            for byte in b"VALUE key 0 30\r\n" + b"x" * 30:
+                try:
+                    connection.send(bytes([byte]))
+                except OSError:
+                    break
+                if ended.wait(0.05):
+                    break
+            connection.close()
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(memcache.MemcacheTimeoutError):
+            Client(listener.getsockname(), timeout=0.4).get("key")
+        assert time.monotonic() - began < 0.6
+        ended.set()
+        thread.join(TIMEOUT)
+
+
+def test_the_interpreter_is_free_while_an_operation_waits() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        client = Client(listener.getsockname(), timeout=TIMEOUT)
+        results: list[Any] = []
+        thread = threading.Thread(target=lambda: results.append(client.get("key")))
+        thread.start()
+        # This runs, though the other thread waits for the answer.
+        connection, _ = listener.accept()
+        assert connection.recv(100) == b"get key\r\n"
+        connection.sendall(b"VALUE key 0 2\r\nhi\r\nEND\r\n")
+        thread.join(TIMEOUT)
+        connection.close()
+        assert results == [b"hi"]
+
+
+def test_threads(server: Memcached) -> None:
+    client = Client(server.address, timeout=TIMEOUT)
+    errors: list[BaseException] = []
+
+    def work(name: int) -> None:
+        try:
+            for number in range(200):
+                key = f"{name}-{number}"
+                client.set(key, key)
+                assert client.get(key) == key.encode()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+    assert errors == []
+
+
+def test_fork(server: Memcached) -> None:
+    client = Client(server.address, timeout=TIMEOUT)
+    client.set("parent", b"1")
+    receiver, sender = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            client.set("child", b"2")
+            os.write(sender, b"ok" if client.get("parent") == b"1" else b"no")
+        finally:
+            os._exit(0)
+    os.close(sender)
+    assert client.get("parent") == b"1"
+    assert os.read(receiver, 2) == b"ok"
+    os.waitpid(pid, 0)
+    os.close(receiver)
+    assert client.get("child") == b"2"
+
+
+def test_several_servers(server: Memcached, tmp_path: Path) -> None:
+    directory = Path("/tmp") if os.getuid() == 0 else tmp_path
+    path = directory / f"dwell-test-{os.getpid()}.sock"
+    other = Memcached(path=path)
+    try:
+        client = Client([server.address, other.address], timeout=TIMEOUT)
+        items = {f"key-{number}": b"x" for number in range(200)}
+        assert client.set_many(items) == []
+        assert client.get_many(items) == items
+        places = {client.server_of(key) for key in items}
+        assert places == {0, 1}
+        for key in items:
+            alone = Client([server.address, other.address][client.server_of(key)])
+            assert alone.get(key) == b"x"
+        assert set(client.stats_by_server()) == {server.address, other.address}
+        with pytest.raises(memcache.MemcacheClientError, match="stats_by_server"):
+            client.stats()
+        with pytest.raises(memcache.MemcacheClientError, match="version_by_server"):
+            client.version()
+    finally:
+        other.stop()
+
+
+def test_keys_are_where_pymemcache_puts_them(server: Memcached) -> None:
+    hash_client = pytest.importorskip("pymemcache.client.hash")
+    other = Memcached()
+    try:
+        addresses = [server.address, other.address]
+        theirs = hash_client.HashClient(addresses, default_noreply=False)
+        ours = Client(addresses, distribution="rendezvous")
+        for number in range(200):
+            theirs.set(f"key-{number}", str(number))
+        for number in range(200):
+            assert ours.get(f"key-{number}") == str(number).encode()
+    finally:
+        other.stop()
+
+
+def test_nothing_leaks(client: Client) -> None:
+    value = os.urandom(1000)
+    key = "a-key-of-its-own"
+    client.set(key, value)
+    counts = []
+    for _ in range(3):
+        for _ in range(300):
+            client.set(key, value)
+            client.get(key)
+            client.get_many([key])
+            client.set_many({key: value})
+        counts.append((sys.getrefcount(value), sys.getrefcount(key)))
+    assert counts[0] == counts[1] == counts[2]
