@@ -158,10 +158,10 @@ pub enum Event {
 /// A program on the engine: it is handed requests and owes each an answer.
 ///
 /// # Panics
-/// A callback must not panic. One that does unwinds through the component and the loop, which leaves
-/// its connection half served and what else the turn has brought untold: whoever catches it has to
-/// drop both. A [`Server`](crate::Server) and a [`Manager`](crate::manager::Manager) catch what
-/// their handlers throw before that.
+/// A callback must not panic. One that does unwinds through the component and the loop, which
+/// leaves its connection half served and what else the turn has brought untold: whoever catches it
+/// has to drop both. A [`Server`](crate::Server) and a [`Manager`](crate::manager::Manager) catch
+/// what their handlers throw before that.
 ///
 /// ```
 /// use dwell_engine::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Reply, Request};

@@ -37,11 +37,13 @@
 mod apps;
 mod client;
 mod conn;
+mod ending;
 mod error;
 mod event;
 mod hub;
 mod message;
 mod options;
+mod polling;
 mod resolve;
 mod scope;
 mod state;
@@ -60,12 +62,10 @@ pub use waker::Waker;
 
 use crate::websocket::WebSockets;
 use crate::{Http, Kinds, Streams};
-use dwell_evloop::{Around, EventLoop};
+use dwell_evloop::EventLoop;
 use hub::{Hub, Message};
 use state::State;
 use std::fmt;
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// What is called for the events of a connection.
@@ -144,10 +144,6 @@ struct Inner {
     event_loop: EventLoop<Message>,
     hub: Hub,
 }
-
-/// The signals that end [`Manager::run`], as every Unix numbers them.
-const SIGINT: i32 = 2;
-const SIGTERM: i32 = 15;
 
 impl Manager {
     /// Makes a manager with nothing on it; `handler` is told the events of every connection that
@@ -375,128 +371,6 @@ impl Manager {
         self.act(|scope| scope.ws_connect(url))
     }
 
-    /// Waits once, for at most `timeout` (`None`: until something happens), and tells the handlers
-    /// all that has happened.
-    ///
-    /// Shape: the wait ends at once for readiness, a wake-up, a timer that is due, and any signal
-    /// that is handled on this thread. The cost is of what is delivered: idle connections add
-    /// nothing.
-    ///
-    /// # Errors
-    /// [`ManagerError::Closed`]; [`ManagerError::Loop`], after which the manager is of no use.
-    ///
-    /// ```
-    /// use dwell_engine::manager::Manager;
-    /// use std::time::Duration;
-    ///
-    /// let mut manager = Manager::new(|_, _| {})?;
-    /// manager.listen("http://127.0.0.1:0")?;
-    /// for _ in 0..3 {
-    ///     manager.poll(Duration::from_millis(1))?;
-    ///     // Whatever else the program does.
-    /// }
-    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
-    /// ```
-    pub fn poll(&mut self, timeout: impl Into<Option<Duration>>) -> Result<(), ManagerError> {
-        let (Inner { event_loop, hub }, timeout) = self.prepare(timeout.into())?;
-        let turn = event_loop.turn(hub, timeout);
-        turn.map_err(ManagerError::Loop)
-    }
-
-    /// As [`poll`](Self::poll), with what surrounds a wait that really blocks; what is there
-    /// already is told without it.
-    ///
-    /// Shape: `around` is called at most once, and calls what it is given once. A binding to a
-    /// language with a lock of its own lets go of it there, and has it again for the handlers.
-    ///
-    /// # Errors
-    /// As [`poll`](Self::poll).
-    ///
-    /// ```
-    /// use dwell_engine::manager::Manager;
-    /// use std::time::Duration;
-    ///
-    /// let mut manager = Manager::new(|_, _| {})?;
-    /// let mut waits = 0;
-    /// manager.wakeup().expect("it is open");
-    /// for _ in 0..2 {
-    ///     manager.poll_around(Duration::from_millis(1), &mut |wait| {
-    ///         waits += 1;
-    ///         wait();
-    ///     })?;
-    /// }
-    /// // The first one had a wake-up to deliver.
-    /// assert_eq!(waits, 1);
-    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
-    /// ```
-    pub fn poll_around(
-        &mut self,
-        timeout: impl Into<Option<Duration>>,
-        around: Around<'_>,
-    ) -> Result<(), ManagerError> {
-        let (Inner { event_loop, hub }, timeout) = self.prepare(timeout.into())?;
-        let turn = event_loop.turn_around(hub, timeout, around);
-        turn.map_err(ManagerError::Loop)
-    }
-
-    /// A socket whose bytes end the wait, as [`wakeup`](Self::wakeup) does, for handlers of
-    /// signals that can do no more than write to a descriptor.
-    ///
-    /// # Errors
-    /// [`ManagerError::Closed`]; [`ManagerError::Loop`] when no descriptor is left.
-    ///
-    /// ```
-    /// use dwell_engine::manager::Manager;
-    /// use std::io::Write;
-    ///
-    /// let mut manager = Manager::new(|_, _| {})?;
-    /// let mut interrupter = manager.interrupter()?;
-    /// interrupter.write_all(b"!").expect("its other end is the manager's");
-    /// // Would wait for ever else.
-    /// manager.poll(None)?;
-    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
-    /// ```
-    pub fn interrupter(&mut self) -> Result<UnixStream, ManagerError> {
-        let inner = self.inner.as_mut().ok_or(ManagerError::Closed)?;
-        inner.event_loop.interrupter().map_err(ManagerError::Loop)
-    }
-
-    /// Polls until SIGINT or SIGTERM comes or [`Scope::stop`] is called, then
-    /// [closes](Self::close). The signals have their former effect again when it returns.
-    ///
-    /// # Errors
-    /// As [`poll`](Self::poll).
-    ///
-    /// ```
-    /// use dwell_engine::manager::Manager;
-    /// use std::time::Duration;
-    ///
-    /// let mut manager = Manager::new(|_, _| {})?;
-    /// manager.listen("http://127.0.0.1:0")?;
-    /// manager.timer(Duration::from_millis(20), false, |scope| scope.stop())?;
-    /// manager.run()?;
-    /// assert!(manager.is_closed());
-    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
-    /// ```
-    pub fn run(&mut self) -> Result<(), ManagerError> {
-        let Inner { event_loop, .. } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
-        for signal in [SIGINT, SIGTERM] {
-            if let Err(error) = event_loop.watch_signal(signal) {
-                event_loop.unwatch_signals();
-                return Err(ManagerError::Loop(error));
-            }
-        }
-        let mut outcome = Ok(());
-        while outcome.is_ok() && !self.is_ended() {
-            outcome = self.poll(None);
-        }
-        if let Some(inner) = &mut self.inner {
-            inner.event_loop.unwatch_signals();
-        }
-        self.close();
-        outcome
-    }
-
     /// Calls `callback` once after `delay`, or with `repeat` each time it has passed.
     ///
     /// Shape: never early, and late by at most 20 ms and the turn; times come in steps of 10 ms.
@@ -617,41 +491,6 @@ impl Manager {
         self.waker.wakeup_with(id, data)
     }
 
-    /// The descriptor to wait for in another loop: readable when [`poll`](Self::poll) with a
-    /// timeout of zero has something to tell. Wait no longer than [`wait_max`](Self::wait_max).
-    ///
-    /// # Errors
-    /// [`ManagerError::Closed`].
-    ///
-    /// ```
-    /// use dwell_engine::manager::Manager;
-    /// use std::time::Duration;
-    ///
-    /// let mut manager = Manager::new(|_, _| {})?;
-    /// manager.timer(Duration::from_millis(20), false, |_| {})?;
-    /// // What another loop needs to know: which descriptor to wait for, and how long at most.
-    /// assert!(manager.fileno()? >= 0);
-    /// assert!(manager.wait_max()?.is_some_and(|wait| wait <= Duration::from_millis(40)));
-    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
-    /// ```
-    pub fn fileno(&self) -> Result<RawFd, ManagerError> {
-        let inner = self.inner.as_ref().ok_or(ManagerError::Closed)?;
-        Ok(inner.event_loop.as_raw_fd())
-    }
-
-    /// How long another loop may wait before it polls: until the first timer or deadline; zero
-    /// when work is left; `None` when only the descriptor tells.
-    ///
-    /// # Errors
-    /// [`ManagerError::Closed`].
-    pub fn wait_max(&mut self) -> Result<Option<Duration>, ManagerError> {
-        let Inner { event_loop, hub } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
-        if hub.has_work() {
-            return Ok(Some(Duration::ZERO));
-        }
-        Ok(event_loop.wait_max())
-    }
-
     /// How often a handler or callback has panicked; each costs its connection, and no more.
     pub fn panics(&self) -> u64 {
         self.inner
@@ -671,69 +510,6 @@ impl Manager {
         self.inner.is_none()
     }
 
-    /// Ends everything: stops listening, closes every connection, drops timers and handlers.
-    ///
-    /// Shape: wake-ups that wait are told, and what is queued goes out first, for at most
-    /// [`Options::close_timeout`]; every connection is told `Close`. Afterwards every call fails
-    /// with a typed error. A second call does nothing.
-    pub fn close(&mut self) {
-        let timeout = self.close_timeout;
-        if let Some(mut inner) = self.inner.take() {
-            inner.hub.state.is_closed = true;
-            inner.deliver();
-            inner.flush(timeout);
-            self.end(inner);
-        }
-    }
-
-    /// As [`close`](Self::close), without letting out what is queued.
-    ///
-    /// ```
-    /// use dwell_engine::manager::{Manager, ManagerError};
-    ///
-    /// let mut manager = Manager::new(|_, _| {})?;
-    /// manager.listen("tcp://127.0.0.1:0")?;
-    /// manager.abort();
-    /// assert!(matches!(manager.listen("tcp://127.0.0.1:0"), Err(ManagerError::Closed)));
-    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
-    /// ```
-    pub fn abort(&mut self) {
-        if let Some(mut inner) = self.inner.take() {
-            inner.hub.state.is_closed = true;
-            self.end(inner);
-        }
-    }
-
-    /// Does what was left over, and says how long the turn to come may wait.
-    fn prepare(
-        &mut self,
-        timeout: Option<Duration>,
-    ) -> Result<(&mut Inner, Option<Duration>), ManagerError> {
-        let inner = self.inner.as_mut().ok_or(ManagerError::Closed)?;
-        let Inner { event_loop, hub } = &mut *inner;
-        if hub.has_work() {
-            hub.settle(event_loop.context());
-        }
-        // What is left is done in this turn.
-        let timeout = if hub.has_work() {
-            Some(Duration::ZERO)
-        } else {
-            timeout
-        };
-        Ok((inner, timeout))
-    }
-
-    fn end(&mut self, mut inner: Inner) {
-        inner.abort();
-        self.waker.close();
-    }
-
-    fn is_ended(&self) -> bool {
-        self.inner
-            .as_ref()
-            .is_none_or(|inner| inner.hub.signalled || inner.hub.state.stopped)
-    }
-
     /// Does `act` with everything in reach, and what that has deferred.
     fn act<T>(
         &mut self,
@@ -744,54 +520,6 @@ impl Manager {
         let result = act(&mut hub.scope(context));
         hub.settle(context);
         result
-    }
-}
-
-impl Inner {
-    /// Delivers what other threads have sent: an answer may be among it.
-    fn deliver(&mut self) {
-        let Self { event_loop, hub } = self;
-        // A loop that fails has nothing to deliver.
-        let _ = event_loop.turn(hub, Some(Duration::ZERO));
-    }
-
-    /// Closes every connection in order and turns until their output is out.
-    fn flush(&mut self, timeout: Duration) {
-        let Self { event_loop, hub } = self;
-        let deadline = event_loop.context().now() + timeout;
-        for id in hub.state.ids() {
-            if let Some(mut conn) = hub.scope(event_loop.context()).into_conn(id) {
-                conn.close();
-            }
-        }
-        hub.settle(event_loop.context());
-        while hub.components.connections() > 0 {
-            let left = deadline.saturating_duration_since(event_loop.context().now());
-            // A loop that fails cannot flush.
-            if left.is_zero() || event_loop.turn(hub, Some(left)).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Ends every connection that is left, and tells it so.
-    fn abort(&mut self) {
-        let Self { event_loop, hub } = self;
-        let context = event_loop.context();
-        hub.components.http.close_all(context, &mut hub.state);
-        hub.components.streams.close_all(context, &mut hub.state);
-        hub.components.websockets.close_all(context, &mut hub.state);
-        hub.settle(context);
-        for id in hub.state.ids() {
-            hub.state.end_later(id);
-        }
-        hub.settle(context);
-    }
-}
-
-impl Drop for Manager {
-    fn drop(&mut self) {
-        self.waker.close();
     }
 }
 

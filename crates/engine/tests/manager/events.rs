@@ -37,11 +37,11 @@ fn two_requests_on_one_connection_in_the_reference_order() {
 #[test]
 fn the_addresses_of_a_client_are_known_while_it_is_there() {
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&heard);
+    let sink = Arc::clone(&heard);
     let mut fixture = Fixture::new("http", move |conn, event| {
         if !conn.is_listening() {
             let addresses = (conn.remote_address(), conn.local_address());
-            hears.lock().unwrap().push((event.kind(), addresses));
+            sink.lock().unwrap().push((event.kind(), addresses));
         }
         answer(conn, event);
     });

@@ -188,7 +188,9 @@ fn a_reset_is_told_of_a_stream_that_is_paused() {
         if sends_before {
             peer.write_all(b"what makes it pause").unwrap();
         } else {
-            fixture.with(token, |stream| stream.pause());
+            fixture.with(token, |stream| {
+                stream.pause();
+            });
         }
         socket2::SockRef::from(&peer)
             .set_linger(Some(Duration::ZERO))
@@ -204,13 +206,17 @@ fn a_reset_is_told_of_a_stream_that_is_paused() {
 fn the_end_of_a_paused_stream_waits_until_it_is_read() {
     let mut fixture = Fixture::new(Taking::Echo, StreamLimits::default());
     let (peer, token) = fixture.peer();
-    fixture.with(token, |stream| stream.pause());
+    fixture.with(token, |stream| {
+        stream.pause();
+    });
     drop(peer);
     for _ in 0..10 {
         fixture.turn(Duration::from_millis(1));
     }
     assert_eq!(fixture.server.app.end(), None);
-    fixture.with(token, |stream| stream.resume());
+    fixture.with(token, |stream| {
+        stream.resume();
+    });
     fixture.until("it ends", |app| app.end() == Some(StreamEnd::Closed));
 }
 
