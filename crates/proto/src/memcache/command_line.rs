@@ -74,7 +74,7 @@ pub(super) fn parse_line(line: &[u8]) -> Line<'_> {
             arguments: tokens.rest(),
         }),
         b"quit" => Line::Command(Command::Quit),
-        b"shutdown" => parse_shutdown(tokens),
+        b"shutdown" => parse_shutdown(tokens.rest().text()),
         _ if tokens
             .last()
             .is_some_and(|token| token.starts_with(b"HTTP/")) =>
@@ -298,8 +298,7 @@ fn parse_flush_all(tokens: TokenIter<'_>) -> Line<'_> {
     }
 }
 
-fn parse_shutdown(tokens: TokenIter<'_>) -> Line<'_> {
-    let mode = tokens.rest().text();
+fn parse_shutdown(mode: &[u8]) -> Line<'_> {
     let is_mode_known = matches!(mode.trim_ascii_end(), b"" | b"graceful");
     Line::Command(Command::Shutdown { is_mode_known })
 }
