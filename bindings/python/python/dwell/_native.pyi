@@ -1,1 +1,592 @@
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from typing import Any, NoReturn, Self, TypeAlias, final
+
+from typing_extensions import Buffer
+
+__all__: list[str]
 __version__: str
+
+_EventHandler: TypeAlias = Callable[[Connection, Any, Any], object]
+_Headers: TypeAlias = Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
+_Address: TypeAlias = tuple[str, int, bool]
+
+@final
+class Manager:
+    """An event loop that you poll.
+
+    It holds listeners, connections and timers, and does nothing but in `poll`: you say when, for
+    how long, and on which thread. A handler is told what happens, as `handler(conn, event, data)`.
+
+    One thread at a time uses a manager. From others only `wakeup`, `Timer.cancel` and what sends
+    on a `Connection` may be called while one polls.
+
+    Args:
+        handler: Called for the events of every connection that has no handler of its own.
+        enable_wakeup: Accepted for programs written for other packages; wake-ups always work.
+        error_handler: Called with an `Exception` that has left a handler or a timer. Without one
+            it is logged, as `dwell`, with its traceback. One that is no `Exception`, such as
+            `KeyboardInterrupt`, is raised by `poll`.
+        events: The only events to call handlers for; `CLOSE` always is. Each one left out is a
+            call less.
+
+    Example:
+        >>> from dwell import Event, Manager
+        >>> with Manager() as manager:
+        ...     listener = manager.listen("http://127.0.0.1:0")
+        ...     manager.poll(0)
+        ...     listener.is_listening
+        True
+    """
+
+    def __new__(
+        cls,
+        handler: _EventHandler | None = None,
+        enable_wakeup: bool = False,
+        error_handler: Callable[[Exception], object] | None = None,
+        *,
+        events: Iterable[int] | None = None,
+    ) -> Self: ...
+    def listen(
+        self, url: str, handler: _EventHandler | None = None, *, http: bool | None = None
+    ) -> Connection:
+        """Listens on a URL: `http://`, `ws://` or `tcp://` and `host:port`, or `unix:///path` or
+        `http+unix:///path`.
+
+        Args:
+            url: Where. A port of 0 takes a free one, which `local_addr` tells.
+            handler: For this listener and the clients that come to it.
+            http: Whether HTTP is spoken, where the scheme says otherwise.
+
+        Returns:
+            The listener.
+
+        Raises:
+            UrlError: The URL cannot be used; it is both a `RuntimeError` and a `ValueError`.
+            RuntimeError: The system does not let us, with its `OSError` as the cause; or the
+                manager is closed.
+
+        Example:
+            >>> with Manager() as manager:
+            ...     listener = manager.listen("http://127.0.0.1:0")
+            ...     host, port, is_ipv6 = listener.local_addr
+            >>> host, port > 0, is_ipv6
+            ('127.0.0.1', True, False)
+        """
+
+    def connect(
+        self, url: str, handler: _EventHandler | None = None, *, http: bool | None = None
+    ) -> Connection:
+        """Starts to connect; `CONNECT`, or `ERROR` and `CLOSE`, follow in a poll.
+
+        Args:
+            url: As for `listen`.
+            handler: For this connection.
+            http: Whether HTTP is spoken, where the scheme says otherwise.
+
+        Raises:
+            UrlError: The URL cannot be used.
+            RuntimeError: The system does not let us, or the manager is closed.
+        """
+
+    def ws_connect(self, url: str, handler: _EventHandler | None = None) -> Connection:
+        """Starts to connect as a WebSocket; `WS_OPEN`, or `ERROR` and `CLOSE`, follow in a poll.
+
+        Raises:
+            UrlError: The URL cannot be used.
+            RuntimeError: The system does not let us, or the manager is closed.
+        """
+
+    def poll(self, timeout_ms: int = 0) -> None:
+        """Waits once, and tells the handlers all that has happened.
+
+        The wait ends at once for readiness, a wake-up, a timer that is due and a signal, so a long
+        timeout makes nothing late. Other threads run while it waits.
+
+        Args:
+            timeout_ms: The longest wait in milliseconds; 0 for none, negative for no bound.
+
+        Raises:
+            RuntimeError: It runs already, or the manager is closed.
+        """
+
+    def run(self, poll_ms: int = 100) -> None:
+        """Polls until SIGINT or SIGTERM comes or a handler closes the manager, then closes it.
+
+        The signals have their former handlers again when it returns. On another than the main
+        thread no signal is heard.
+
+        Args:
+            poll_ms: The timeout of each poll, which makes no difference to how soon it ends.
+        """
+
+    def wakeup(self, connection_id: int | None = None, data: Buffer | None = None) -> bool:
+        """Ends the poll under way, or the next one at once; from any thread.
+
+        Args:
+            connection_id: The connection or listener whose handler is told `WAKEUP` with `data`.
+                Without one, or with `wakeup_id`, the poll ends and nobody is told.
+            data: Bytes of any number. Nothing is lost, cut or joined, and the order is kept.
+
+        Returns:
+            Whether the id can be one: `False` for 0, which a closed connection has. One that is
+            gone gets nothing.
+
+        Raises:
+            BlockingIOError: A million wake-ups wait already.
+            OverflowError: The id is negative.
+            RuntimeError: The manager is closed.
+
+        Example:
+            >>> news = []
+            >>> with Manager(lambda conn, event, data: news.append(data)) as manager:
+            ...     listener = manager.listen("tcp://127.0.0.1:0")
+            ...     news.clear()
+            ...     delivered = manager.wakeup(listener.id, b"fresh")
+            ...     manager.poll(0)
+            ...     delivered, news
+            (True, [b'fresh'])
+        """
+
+    def timer_add(
+        self,
+        milliseconds: int,
+        callback: Callable[[], object],
+        *,
+        repeat: bool = False,
+        run_now: bool = False,
+    ) -> Timer:
+        """Has `callback` called after a time, never early, and at most 20 ms and a turn late.
+
+        Args:
+            milliseconds: The time; 0 is due in the next poll.
+            callback: Called without arguments, by `poll`.
+            repeat: Whether it is called each time the time has passed.
+            run_now: Whether it is called in the next poll. Without `repeat` that is all.
+
+        Raises:
+            ValueError: The time is negative.
+            RuntimeError: The manager is closed.
+
+        Example:
+            >>> with Manager() as manager:
+            ...     timer = manager.timer_add(10, lambda: print("due"))
+            ...     while timer.active:
+            ...         manager.poll(1000)
+            due
+        """
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """All connections and listeners as they are now; none of a closed manager."""
+
+    @property
+    def wakeup_id(self) -> int:
+        """An id that `wakeup` takes and no connection has."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `poll(0)` has something to tell, for other loops.
+
+        They wait no longer than `wait_max`.
+
+        Raises:
+            RuntimeError: The manager is closed.
+        """
+
+    def wait_max(self) -> float | None:
+        """Seconds until `poll(0)` is due although the descriptor is not readable.
+
+        Returns:
+            Nothing where only the descriptor tells.
+
+        Raises:
+            RuntimeError: The manager is closed.
+        """
+
+    def close(self) -> None:
+        """Stops listening, lets out what is queued, for a second at most, and tells `CLOSE` to all.
+
+        In a handler it is done when the poll ends. A second call does nothing.
+
+        Raises:
+            RuntimeError: Another thread polls.
+        """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> bool: ...
+    def _wake_after_calls(self) -> None: ...
+
+    # Not here; calling them says what there is instead.
+    def mqtt_connect(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def mqtt_listen(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def sntp_connect(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+
+@final
+class Connection:
+    """A connection or a listener.
+
+    The object is the same for as long as the program has it; a connection that nobody looks at has
+    none. What is called in a handler on its own connection is done at once, on others when the
+    handler has returned, and from other threads by the next poll.
+    """
+
+    @property
+    def id(self) -> int:
+        """Its number, above 0 and never given out again; 0 when it is closed."""
+
+    @property
+    def handler(self) -> _EventHandler | None:
+        """The handler it has of its own."""
+
+    def set_handler(self, handler: _EventHandler | None) -> None:
+        """Gives it, and on a listener the clients to come, a handler of its own; `None` the
+        manager's.
+        """
+
+    @property
+    def userdata(self) -> Any:
+        """A value of the program's, kept as long as the connection."""
+
+    @userdata.setter
+    def userdata(self, value: Any) -> None: ...
+    @property
+    def local_addr(self) -> _Address | None:
+        """Our `(host, port, is_ipv6)`; nothing on a unix socket, or when it is closed."""
+
+    @property
+    def remote_addr(self) -> _Address | None:
+        """The peer's; nothing for a listener, too."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it is a listener."""
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it is outbound."""
+
+    @property
+    def is_websocket(self) -> bool:
+        """Whether it speaks WebSocket."""
+
+    @property
+    def is_tls(self) -> bool:
+        """False: there is no TLS."""
+
+    @property
+    def is_udp(self) -> bool:
+        """False: there is no UDP."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `recv_data` has something."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it takes output."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much output waits for the peer that no more is taken."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is closed, or will be when what is queued is out."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it closes after the answer that is owed."""
+
+    @property
+    def recv_len(self) -> int:
+        """Bytes that `recv_data` has."""
+
+    @property
+    def recv_size(self) -> int:
+        """As `recv_len`."""
+
+    @property
+    def send_len(self) -> int:
+        """Bytes of output that wait for the peer."""
+
+    @property
+    def send_size(self) -> int:
+        """As `send_len`."""
+
+    def recv_data(self, length: int = -1) -> bytes:
+        """In `READ` of a raw connection: the bytes that have come.
+
+        They are used up when the handler returns, but for those that `keep` keeps.
+        """
+
+    def send_data(self, length: int = -1) -> bytes:
+        """Nothing: output that is queued cannot be had back."""
+
+    def keep(self, length: int) -> None:
+        """In `READ`: has the last `length` bytes handed out again with the next ones."""
+
+    def send(self, data: str | Buffer) -> None:
+        """Sends bytes; on HTTP they are the answer, status line and all, or a piece of it.
+
+        Raises:
+            BlockingIOError: So much output waits that nothing was taken; go on at `DRAINED`.
+            RuntimeError: The connection is closed, or nothing can be sent on it now.
+        """
+
+    def reply(
+        self, status_code: int, body: str | Buffer | None = None, headers: _Headers | None = None
+    ) -> None:
+        """Answers the request.
+
+        `Date`, `Content-Length` and `Connection` are seen to; a body without `Content-Type` is
+        text. With `Transfer-Encoding: chunked`, or with `Content-Type: text/event-stream` and no
+        body, the answer is only begun: `http_chunk` or `http_sse` go on.
+
+        Args:
+            status_code: From 200 to 599.
+            body: Sent as UTF-8 where it is text.
+            headers: A mapping, or pairs where a name comes twice.
+
+        Raises:
+            ValueError: A header would break the head, or the status is out of range.
+            RuntimeError: The connection is closed, or no request waits for an answer.
+        """
+
+    def reply_json(
+        self, data: Any, status_code: int = 200, headers: _Headers | None = None
+    ) -> None:
+        """Answers the request with what `json.dumps` makes of `data`."""
+
+    def http_begin(
+        self, status_code: int = 200, headers: _Headers | None = None, length: int | None = None
+    ) -> None:
+        """Begins an answer that `http_chunk` goes on with: of this length, or in chunks."""
+
+    def http_chunk(self, data: str | Buffer) -> None:
+        """Sends a piece of the answer that was begun; an empty one ends it.
+
+        Raises:
+            BlockingIOError: So much output waits that nothing was taken; go on at `DRAINED`.
+            RuntimeError: The connection is closed, or no answer is open.
+        """
+
+    def http_sse(
+        self, event_type: str, data: str, *, id: str | None = None, retry: int | None = None
+    ) -> None:
+        """Sends a server-sent event, and begins the stream where no answer was begun.
+
+        Args:
+            event_type: Its type; empty for none.
+            data: Its text, of any number of lines.
+            id: What a client that comes back says it has seen.
+            retry: Milliseconds after which a client comes back.
+        """
+
+    def http_request(
+        self,
+        method: str,
+        target: str,
+        headers: _Headers | None = None,
+        body: str | Buffer | None = None,
+    ) -> None:
+        """On an outbound HTTP connection: sends a request, whose answer is `HTTP_MSG`."""
+
+    def http_basic_auth(self, username: str, password: str) -> None:
+        """On an outbound connection: sends an `Authorization` line of a request's head."""
+
+    def serve_dir(
+        self,
+        message: HttpMessage,
+        root_dir: str | PathLike[str],
+        extra_headers: str = "",
+        mime_types: str = "",
+        page404: str = "",
+    ) -> None:
+        """Answers the request with what its path names beneath a directory, and nothing outside.
+
+        Args:
+            message: The request, in its handler.
+            root_dir: The directory. Ranges and conditions are seen to; one without `index.html`
+                is listed.
+            extra_headers: Lines `Name: value`, each with CR LF.
+            mime_types: Types of extensions, as `foo=application/x-foo,bar=text/plain`.
+            page404: A file for what is not there.
+
+        Raises:
+            ValueError: The message's handler has returned, or a header would break the head.
+        """
+
+    def serve_file(
+        self,
+        message: HttpMessage,
+        path: str | PathLike[str],
+        extra_headers: str = "",
+        mime_types: str = "",
+    ) -> None:
+        """Answers the request with a file, as `serve_dir` does."""
+
+    def ws_upgrade(
+        self,
+        message: HttpMessage,
+        extra_headers: _Headers | None = None,
+        *,
+        subprotocols: list[str] = ...,
+        check_origin: bool = True,
+    ) -> None:
+        """Upgrades the connection to WebSocket; `WS_OPEN` follows.
+
+        A handshake that is not one is answered, with 400, 403 or 426.
+
+        Args:
+            message: The request, in its handler.
+            extra_headers: For the answer.
+            subprotocols: Those that are spoken, the preferred one first.
+            check_origin: Whether pages of other hosts are refused.
+
+        Raises:
+            ValueError: The message's handler has returned, or a header would break the head.
+        """
+
+    def ws_send(self, data: str | Buffer, op: int = 1) -> None:
+        """Sends a WebSocket message, or a control frame.
+
+        Args:
+            data: Its payload.
+            op: `WEBSOCKET_OP_TEXT`, `_BINARY`, `_PING`, `_PONG` or `_CLOSE`.
+
+        Raises:
+            BlockingIOError: So much output waits that nothing was taken; go on at `DRAINED`.
+            ValueError: Text that is not UTF-8, or an opcode or payload that cannot be.
+            RuntimeError: The connection is closed, or no WebSocket.
+        """
+
+    def ws_close(self, code: int = 1000, reason: str = "") -> None:
+        """Closes a WebSocket in order.
+
+        Raises:
+            ValueError: The code may not be sent (RFC 6455 section 7.4).
+        """
+
+    def stream_body(self, length_max: int) -> None:
+        """In `HTTP_HDRS`: has the body told in pieces, by `HTTP_BODY`; an empty one is the end."""
+
+    def pause(self) -> None:
+        """Reads no more for now, so that the peer's sending is held back."""
+
+    def resume(self) -> None:
+        """Reads again."""
+
+    def set_poll_events(self, wanted: bool) -> None:
+        """Has `POLL` told at the end of every poll; on a listener to the clients to come, too."""
+
+    def drain(self) -> None:
+        """Closes it after the answer that is owed; nothing more is served."""
+
+    def close(self) -> None:
+        """Closes it when what is queued is out."""
+
+    def abort(self) -> None:
+        """Ends it; what is queued is lost."""
+
+    def error(self, message: str) -> None:
+        """Has `ERROR` told with this text, and ends it."""
+
+    # Not here; calling them says what there is instead.
+    def mqtt_disconnect(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def mqtt_ping(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def mqtt_pong(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def mqtt_pub(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def mqtt_sub(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def mqtt_unsub(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def resolve(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def resolve_cancel(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def sntp_request(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def tls_free(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+    def tls_init(self, *_arguments: Any, **_keywords: Any) -> NoReturn: ...
+
+@final
+class HttpMessage:
+    """A request, or on a client a response.
+
+    It is valid while its handler runs, on the same thread; afterwards it is false and empty.
+    """
+
+    def __new__(cls) -> Self: ...
+    @property
+    def method(self) -> str:
+        """The method; empty for a response."""
+
+    @property
+    def uri(self) -> str:
+        """The path, as it came."""
+
+    @property
+    def query(self) -> str:
+        """What follows the `?`, as it came."""
+
+    @property
+    def proto(self) -> str:
+        """`HTTP/1.1` or `HTTP/1.0`."""
+
+    @property
+    def body_bytes(self) -> bytes:
+        """The body."""
+
+    @property
+    def body_text(self) -> str:
+        """The body as UTF-8; what is not becomes surrogates, as `surrogateescape` does."""
+
+    def header(self, name: str, default: str | None = None) -> str | None:
+        """The value of the first header of that name, in any case."""
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Every header as (name, value), in the order they came."""
+
+    def query_var(self, name: str) -> str | None:
+        """The decoded value of a query variable; nothing where it is not there or empty.
+
+        Raises:
+            ValueError: It has more than 2048 bytes.
+        """
+
+    def status(self) -> int | None:
+        """The status of a response."""
+
+    def header_var(self, header_name: str, var_name: str) -> str | None:
+        """A parameter of a header's value, such as `charset` of `Content-Type`."""
+
+    def __bool__(self) -> bool: ...
+
+@final
+class WsMessage:
+    """A WebSocket message or control frame, valid as `HttpMessage` is."""
+
+    def __new__(cls) -> Self: ...
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+
+    @property
+    def text(self) -> str:
+        """The payload as UTF-8; what is not becomes surrogates."""
+
+    @property
+    def flags(self) -> int:
+        """The first byte of a frame that carries it whole: `flags & 15` is the opcode."""
+
+    def __bool__(self) -> bool: ...
+
+@final
+class Timer:
+    """A timer, to cancel it; dropping it does not."""
+
+    def cancel(self) -> None:
+        """Ends it, from any thread; a second call does nothing."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it will ring again."""

@@ -11,9 +11,12 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dwell._native import Connection, Manager, Timer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 T = TypeVar("T")
 EventHandler = Callable[[Connection, int, Any], object]
@@ -138,7 +141,7 @@ class AsyncManager:
             lambda: manager.timer_add(milliseconds, callback, repeat=repeat, run_now=run_now)
         )
 
-    def wakeup(self, connection_id: int | None = None, data: bytes = b"") -> bool:
+    def wakeup(self, connection_id: int | None = None, data: Buffer | None = None) -> bool:
         """Wakes a connection, as `Manager.wakeup`."""
         return self.manager.wakeup(connection_id, data)
 

@@ -6,7 +6,7 @@ use super::files;
 use super::frame;
 use super::message::HttpMessage;
 use super::shared::{Shared, lock};
-use super::values::{binary_of, bytes_of, fields_of};
+use super::values::{bytes_of, fields_of};
 use super::view::{Snapshot, View};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -63,6 +63,15 @@ impl Connection {
 
     fn act(&self, act: Act<'_>) -> PyResult<()> {
         self.shared.act(self.id(), act)
+    }
+
+    /// Ends the connection; one that is closed has.
+    fn end_by(&self, act: Act<'_>) -> PyResult<()> {
+        if self.id() == 0 {
+            Ok(())
+        } else {
+            self.act(act)
+        }
     }
 
     /// Asks what is false of a connection that is gone.
@@ -122,6 +131,9 @@ impl Connection {
     #[pyo3(signature = (handler))]
     fn set_handler(&self, handler: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let own = super::callable(handler)?;
+        if self.id() == 0 {
+            return Ok(());
+        }
         let is_own = own.is_some();
         let slot = self.shared.slot(own);
         let shared = Arc::downgrade(&self.shared);
@@ -235,7 +247,7 @@ impl Connection {
         self.length()
     }
 
-    #[pyo3(signature = (length=-1))]
+    #[pyo3(signature = (length=-1), text_signature = "($self, length=-1)")]
     fn recv_data<'py>(&self, py: Python<'py>, length: isize) -> Bound<'py, PyBytes> {
         let read = |data: &[u8]| {
             let wanted = usize::try_from(length).unwrap_or(data.len());
@@ -244,7 +256,7 @@ impl Connection {
         frame::with_input(&self.shared, self.id(), read).unwrap_or_else(|| PyBytes::new(py, b""))
     }
 
-    #[pyo3(signature = (length=-1))]
+    #[pyo3(signature = (length=-1), text_signature = "($self, length=-1)")]
     #[expect(clippy::unused_self, reason = "part of the interface")]
     fn send_data<'py>(&self, py: Python<'py>, length: isize) -> Bound<'py, PyBytes> {
         // What is queued is the kernel's or the engine's; nobody gets it back.
@@ -506,21 +518,15 @@ impl Connection {
     }
 
     fn drain(&self) -> PyResult<()> {
-        self.act(Act::Drain)
+        self.end_by(Act::Drain)
     }
 
     fn close(&self) -> PyResult<()> {
-        if self.id() == 0 {
-            return Ok(());
-        }
-        self.act(Act::Close)
+        self.end_by(Act::Close)
     }
 
     fn abort(&self) -> PyResult<()> {
-        if self.id() == 0 {
-            return Ok(());
-        }
-        self.act(Act::Abort)
+        self.end_by(Act::Abort)
     }
 
     fn error(&self, message: &str) -> PyResult<()> {

@@ -7,7 +7,7 @@ use super::message::{HttpMessage, WsMessage};
 use super::shared::{Shared, Slot, lock};
 use super::view::View;
 use dwell_engine::manager::{Conn, Event, EventKind};
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyBaseException, PyException};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -150,9 +150,12 @@ impl Told<'_, '_> {
 }
 
 /// Whether nobody else has the object, and so nobody can come by it.
-pub(super) fn is_alone<T>(py: Python<'_>, object: &Py<T>) -> bool {
+pub(super) fn is_alone<T>(_: Python<'_>, object: &Py<T>) -> bool {
+    #[expect(unsafe_code, reason = "the count of references has no safe function")]
+    // SAFETY: `object` is alive, as it owns a reference, and this thread is attached.
+    let count = unsafe { pyo3::ffi::Py_REFCNT(object.as_ptr()) };
     // Only the low half counts in CPython 3.14, which has flags in the other.
-    object.get_refcnt(py) as u32 == 1
+    count as u32 == 1
 }
 
 impl Shared {
@@ -166,12 +169,16 @@ impl Shared {
             let handler = lock(&self.error_handler);
             handler.as_ref().map(|handler| handler.clone_ref(py))
         };
+        // So that it has its traceback with it.
+        let error = error.into_value(py).into_bound(py);
         let Some(handler) = handler else {
-            return log(py, error);
+            return log(&error);
         };
-        match handler.call1(py, (error.value(py),)) {
+        match handler.call1(py, (error,)) {
             Ok(_) => {}
-            Err(error) if error.is_instance_of::<PyException>(py) => log(py, error),
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                log(error.into_value(py).bind(py));
+            }
             Err(error) => self.raise_later(error),
         }
     }
@@ -195,17 +202,18 @@ impl Shared {
 }
 
 /// Logs an exception with its traceback, as `dwell`.
-fn log(py: Python<'_>, error: PyErr) {
+fn log(error: &Bound<'_, PyBaseException>) {
+    let py = error.py();
     let logged = || -> PyResult<()> {
         let logger = py
             .import("logging")?
             .call_method1("getLogger", ("dwell",))?;
         let keywords = PyDict::new(py);
-        keywords.set_item("exc_info", error.value(py))?;
+        keywords.set_item("exc_info", error)?;
         logger.call_method("error", ("exception in a handler",), Some(&keywords))?;
         Ok(())
     };
     if logged().is_err() {
-        error.print(py);
+        PyErr::from_value(error.clone().into_any()).print(py);
     }
 }
