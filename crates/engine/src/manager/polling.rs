@@ -97,7 +97,7 @@ impl Manager {
         inner.event_loop.interrupter().map_err(ManagerError::Loop)
     }
 
-    /// Polls until SIGINT or SIGTERM comes or [`Scope::stop`] is called, then
+    /// Polls until SIGINT or SIGTERM comes or [`Scope::stop`](super::Scope::stop) is called, then
     /// [closes](Self::close). The signals have their former effect again when it returns.
     ///
     /// # Errors
