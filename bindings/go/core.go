@@ -166,6 +166,8 @@ type conn struct {
 	ctx    context.Context
 	mu     sync.Mutex
 	state  http.ConnState
+	// leaving is set while a handler takes the connection over, which ends it for the engine.
+	leaving atomic.Bool
 }
 
 // opened makes a conn where the program has hooks that want one.
@@ -207,7 +209,18 @@ func (c *conn) set(state http.ConnState) {
 	}
 }
 
-func (c *conn) closed() { c.set(http.StateClosed) }
+func (c *conn) closed() {
+	if !c.leaving.Load() {
+		c.set(http.StateClosed)
+	}
+}
+
+// leaves is called before the connection is taken over.
+func (c *conn) leaves() {
+	if c != nil {
+		c.leaving.Store(true)
+	}
+}
 
 // The methods of net.Conn, for hooks. Bytes are the server's to read and write.
 

@@ -64,6 +64,11 @@ const (
 	writeNotify = C.DWELL_NOTIFY
 )
 
+const (
+	upgradeAnyOrigin = C.DWELL_ANY_ORIGIN
+	upgradePlain     = C.DWELL_PLAIN
+)
+
 // The operations of orders.
 const (
 	opWrite   = 1

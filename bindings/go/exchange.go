@@ -42,6 +42,7 @@ type exchange struct {
 	// detached is what a hijack has brought: a descriptor and bytes.
 	detached                    chan detached
 	socket                      chan uint64
+	upgrading                   *WebSocket
 	canceled                    error
 	done                        chan struct{}
 	afterFuncs                  map[*func()]struct{}
@@ -321,6 +322,7 @@ func (e *exchange) serve() {
 	defer e.loop.active.Add(-1)
 	e.conn.set(http.StateActive)
 	w := newResponse(e)
+	hasReturned := false
 	defer func() {
 		err := recover()
 		if err != nil && err != http.ErrAbortHandler {
@@ -329,7 +331,7 @@ func (e *exchange) serve() {
 			stack = stack[:runtime.Stack(stack, false)]
 			logTo(e.loop.Server, "http: panic serving %v: %v\n%s", e.span(6), err, stack)
 		}
-		if err != nil {
+		if !hasReturned {
 			w.release()
 			if !w.hijacked.Load() {
 				e.abort()
@@ -343,6 +345,7 @@ func (e *exchange) serve() {
 		e.mu.Unlock()
 	}()
 	if !w.prepare() {
+		hasReturned = true
 		return
 	}
 	handler := e.loop.Handler
@@ -355,6 +358,7 @@ func (e *exchange) serve() {
 	}
 	handler.ServeHTTP(w, req)
 	w.finish()
+	hasReturned = true
 }
 
 // generalOptions answers OPTIONS *, which asks about the server as a whole.

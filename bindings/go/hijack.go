@@ -4,6 +4,7 @@ package dwell
 
 import (
 	"net"
+	"net/http"
 	"os"
 	"syscall"
 )
@@ -19,12 +20,15 @@ func (e *exchange) detach() (net.Conn, []byte, error) {
 	e.detached = make(chan detached, 1)
 	left := append([]byte(nil), e.body[e.bodyStart:]...)
 	e.mu.Unlock()
+	e.conn.leaves()
 	e.send(order{op: opDetach}, "")
 	e.waits()
 	d := <-e.detached
 	if d.fd < 0 {
+		e.conn.set(http.StateClosed)
 		return nil, nil, errNoSocket
 	}
+	e.conn.set(http.StateHijacked)
 	file := os.NewFile(uintptr(d.fd), "")
 	conn, err := net.FileConn(file)
 	file.Close()

@@ -338,7 +338,7 @@ func (p *poller) handle(ev *event) bool {
 			s.tell(ev)
 		}
 	case kindWebSocketOpened:
-		if e := p.exchange(uint64(ev.other)); e != nil {
+		if e := p.exchange(uint64(ev.other)); e != nil && e.upgrading != nil {
 			e.upgraded(handle)
 		}
 	case kindWebSocketMessage, kindWebSocketClosed:

@@ -346,7 +346,9 @@ func (w *response) finish() {
 	if w.req.MultipartForm != nil {
 		w.req.MultipartForm.RemoveAll()
 	}
-	w.e.conn.set(stateAfter(flags))
+	if flags&writeClose == 0 {
+		w.e.conn.set(http.StateIdle)
+	}
 	if err := w.e.write(flags, w.buffers.out); err != nil {
 		w.e.abort()
 	}
@@ -356,13 +358,6 @@ func (w *response) finish() {
 		b.body, b.out = b.body[:0], b.out[:0]
 		buffersPool.Put(b)
 	}
-}
-
-func stateAfter(flags uint32) http.ConnState {
-	if flags&writeClose != 0 {
-		return http.StateActive
-	}
-	return http.StateIdle
 }
 
 // appendHead decides how the answer is framed and writes its head; p is what the body begins with,
@@ -484,6 +479,9 @@ func (w *response) leavesBody() bool {
 		return false
 	}
 	if e.flags&flagExpectsContinue != 0 && e.granted == 0 {
+		return true
+	}
+	if !e.readDeadline.IsZero() && !time.Now().Before(e.readDeadline) {
 		return true
 	}
 	return w.req.ContentLength-e.received > unreadBytes
@@ -762,7 +760,6 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	w.hijacked.Store(true)
-	w.e.conn.set(http.StateHijacked)
 	// What came early is in the reader, as if it had been read from the connection.
 	reader := bufio.NewReaderSize(io.MultiReader(&prefix{input}, conn), max(4096, len(input)))
 	if len(input) > 0 {

@@ -1,0 +1,167 @@
+//go:build cgo && linux
+
+package dwell
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+// WebSocket is a connection that [Upgrade] has made of a request. It has no goroutine while nothing
+// happens on it. Its methods may be called from anywhere.
+type WebSocket struct {
+	// Data is the program's own.
+	Data any
+
+	mailbox mailbox
+	handler *WebSocketHandler
+}
+
+func typeName(v any) string { return fmt.Sprintf("%T", v) }
+
+// Upgrade makes a WebSocket of a request that asks for one. Where the request does not, or comes
+// from a page of another site, it is answered and an error is returned; either way the handler is
+// to return.
+func Upgrade(w http.ResponseWriter, r *http.Request, h *WebSocketHandler) (*WebSocket, error) {
+	rw := underlying(w)
+	if rw == nil {
+		return nil, errors.ErrUnsupported
+	}
+	rw.mu.Lock()
+	defer rw.mu.Unlock()
+	if rw.hijacked.Load() {
+		return nil, http.ErrHijacked
+	}
+	if rw.isDecided {
+		return nil, errors.New("dwell: answer was begun before Upgrade")
+	}
+	fields := ""
+	if protocol := chooseSubprotocol(r, h); protocol != "" {
+		fields = "Sec-WebSocket-Protocol:" + protocol + "\n"
+	}
+	for name, values := range rw.header {
+		for _, value := range values {
+			if isToken(name) && !strings.ContainsAny(value, "\r\n") {
+				fields += name + ":" + value + "\n"
+			}
+		}
+	}
+	flags := uint32(0)
+	if h.AnyOrigin {
+		flags |= upgradeAnyOrigin
+	}
+	if h.Plain {
+		flags |= upgradePlain
+	}
+	s := &WebSocket{handler: h}
+	e := rw.e
+	e.mu.Lock()
+	if e.gone || e.finished {
+		e.mu.Unlock()
+		return nil, errClientGone
+	}
+	e.finished = true
+	e.upgrading = s
+	e.socket = make(chan uint64, 1)
+	e.mu.Unlock()
+	e.conn.leaves()
+	head := e.head[:e.word(1)]
+	e.send(order{op: opUpgrade, flags: flags}, fields, []byte(head))
+	e.waits()
+	opened := <-e.socket
+	rw.hijacked.Store(true)
+	if opened == 0 {
+		e.conn.set(http.StateClosed)
+		return nil, errors.New("dwell: handshake was refused")
+	}
+	e.conn.set(http.StateHijacked)
+	return s, nil
+}
+
+// underlying finds our writer behind those of middleware.
+func underlying(w http.ResponseWriter) *response {
+	for {
+		switch at := w.(type) {
+		case *response:
+			return at
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = at.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
+func chooseSubprotocol(r *http.Request, h *WebSocketHandler) string {
+	for _, spoken := range h.Subprotocols {
+		for _, line := range r.Header["Sec-Websocket-Protocol"] {
+			for offered := range strings.SplitSeq(line, ",") {
+				if strings.TrimSpace(offered) == spoken {
+					return spoken
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// upgraded is called by the loop when the handshake is done.
+func (e *exchange) upgraded(handle uint64) {
+	s := e.upgrading
+	s.mailbox.loop, s.mailbox.handle = e.loop, handle
+	e.loop.sockets[handle] = s
+	s.mailbox.post(&event{kind: kindWebSocketOpened}, s.handle)
+	e.socket <- handle
+}
+
+// tell is called by the loop with what has happened.
+func (s *WebSocket) tell(ev *event) {
+	if ev.kind == kindWebSocketClosed {
+		delete(s.mailbox.loop.sockets, s.mailbox.handle)
+	}
+	s.mailbox.post(ev, s.handle)
+}
+
+// handle calls the program's handler.
+func (s *WebSocket) handle(l letter) {
+	h := s.handler
+	switch l.kind {
+	case kindWebSocketOpened:
+		if h.OnOpen != nil {
+			h.OnOpen(s)
+		}
+	case kindWebSocketMessage:
+		if h.OnMessage != nil {
+			h.OnMessage(s, l.detail == 1, l.data)
+		}
+	case kindWebSocketClosed:
+		if h.OnClose != nil {
+			h.OnClose(s, int(l.detail), string(l.data))
+		}
+	}
+}
+
+// Send sends a message; text must be UTF-8.
+func (s *WebSocket) Send(isText bool, message []byte) error {
+	flags := uint32(0)
+	if isText {
+		if !utf8.Valid(message) {
+			return errors.New("dwell: text is not UTF-8")
+		}
+		flags = 1
+	}
+	return s.mailbox.write(order{op: opSend, flags: flags}, message)
+}
+
+// Ping sends a ping of at most 125 bytes.
+func (s *WebSocket) Ping(payload []byte) error {
+	return s.mailbox.write(order{op: opPing}, payload)
+}
+
+// Close closes the connection in order, with a code (0 for none) and a reason.
+func (s *WebSocket) Close(code int, reason string) error {
+	return s.mailbox.write(order{op: opClose, status: uint16(code)}, []byte(reason))
+}
