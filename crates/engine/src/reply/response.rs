@@ -45,9 +45,9 @@ pub enum Body<'a> {
     /// Part of a file, which the kernel moves to the socket; one that has become shorter meanwhile
     /// ends the connection.
     File(FileSlice),
-    /// Bytes that are written by and by, with [`Reply::write`](crate::Reply::write), of this size in
-    /// all if it is known. Of an unknown one they go out as chunks, to an HTTP/1.0 client until the
-    /// connection closes.
+    /// Bytes that are written by and by, with [`Reply::write`](crate::Reply::write), of this size
+    /// in all if it is known. Of an unknown one they go out as chunks, to an HTTP/1.0 client until
+    /// the connection closes.
     Stream(Option<u64>),
 }
 
