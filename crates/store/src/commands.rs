@@ -239,7 +239,7 @@ impl Shard {
         }
         if options.remove_value {
             let write = Write::empty(0, expiry, marks, cas);
-            // An emptied item is smaller than it was: there is room unless the bound was lowered.
+            // There is room for what is smaller than before, or else the item is gone altogether.
             let emptied = self.put(Some(at), write, call);
             if let (Err(NoRoom), Some(at)) = (emptied, self.items.find(call.hash, call.key)) {
                 self.remove(at, call);
