@@ -28,6 +28,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Tasks = dict[Any, "asyncio.Task[None]"]
 
 
 class LifespanError(RuntimeError):
@@ -233,7 +234,8 @@ class _Running:
         self._app = app
         self._lifespan = _Lifespan(app, lifespan)
         self._options = options
-        self._tasks: set[asyncio.Task[None]] = set()
+        # asyncio itself keeps no task alive. Each ends its own entry.
+        self._tasks: Tasks = {}
         self._cut = asyncio.Event()
 
     async def start(self, listening: Listening, place: int) -> None:
@@ -249,22 +251,25 @@ class _Running:
     def _begin(self) -> Callable[[Scope, Any], None]:
         """What the server calls with the scope of a request and its exchange."""
         loop, app, tasks = self._loop, self._app, self._tasks
-        if sys.version_info >= (3, 12):
+        if loop.get_task_factory() is not None:
 
             def begin(scope: Scope, exchange: Any) -> None:
-                work = _run(app, scope, exchange)
+                tasks[exchange] = loop.create_task(_run(app, scope, exchange, tasks))
+
+        elif sys.version_info >= (3, 12):
+
+            def begin(scope: Scope, exchange: Any) -> None:
+                work = _run(app, scope, exchange, tasks)
                 # Most requests are answered before they wait for anything.
-                task = asyncio.Task(work, loop=loop, eager_start=True)
+                task = asyncio.Task(work, loop=loop, name="request", eager_start=True)
                 if not task.done():
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
+                    tasks[exchange] = task
 
         else:
 
             def begin(scope: Scope, exchange: Any) -> None:
-                task = loop.create_task(_run(app, scope, exchange))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+                work = _run(app, scope, exchange, tasks)
+                tasks[exchange] = asyncio.Task(work, loop=loop, name="request")
 
         return begin
 
@@ -285,15 +290,16 @@ class _Running:
         self._server.close()
         if self._tasks and not self._cut.is_set():
             # Their clients are gone; they have a moment to notice.
-            await asyncio.wait(set(self._tasks), timeout=1.0)
-        for task in set(self._tasks):
+            await asyncio.wait(set(self._tasks.values()), timeout=1.0)
+        left = list(self._tasks.values())
+        for task in left:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
         await self._lifespan.end()
         return in_order
 
 
-async def _run(app: Application, scope: Scope, exchange: Any) -> None:
+async def _run(app: Application, scope: Scope, exchange: Any, tasks: Tasks) -> None:
     """Calls the application for one request, and answers for it where it fails to."""
     try:
         await app(scope, exchange.receive, exchange.send)
@@ -307,6 +313,8 @@ async def _run(app: Application, scope: Scope, exchange: Any) -> None:
     else:
         if not _end(exchange, scope, False):
             logger.error("the application has not answered %s", exchange.describe())
+    finally:
+        tasks.pop(exchange, None)
 
 
 def _end(exchange: Any, scope: Scope, failed: bool) -> bool:
@@ -391,8 +399,12 @@ class _Lifespan:
 
 
 def _scopes(address: Address, root_path: str) -> tuple[Scope, Scope]:
-    """What the scopes of all requests, and those of all WebSockets, have in common."""
-    common: Scope = {
+    """What the scopes of all requests, and those of all WebSockets, have in common.
+
+    What each request has of its own has its place already: a copy with all keys need not grow.
+    """
+    own = {"path": "", "raw_path": b"", "query_string": b"", "headers": []}
+    common: Scope = own | {
         "asgi": {"version": "3.0", "spec_version": "2.5"},
         "http_version": "1.1",
         "server": (address.path or address.host, None if address.path else address.port),
@@ -401,11 +413,13 @@ def _scopes(address: Address, root_path: str) -> tuple[Scope, Scope]:
     }
     http = {
         "type": "http",
+        "method": "",
         "scheme": "http",
         "extensions": {"http.response.trailers": {}, "http.response.pathsend": {}},
     }
     web_socket = {
         "type": "websocket",
+        "subprotocols": [],
         "scheme": "ws",
         "extensions": {"websocket.http.response": {}},
     }

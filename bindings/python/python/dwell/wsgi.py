@@ -243,8 +243,14 @@ def _addresses(url: str | Iterable[str]) -> list[Address]:
 
 
 def _base(address: Address, threads: int, many: bool, root_path: str) -> dict[str, Any]:
-    """What the environments of all requests have in common."""
-    return {
+    """What the environments of all requests have in common.
+
+    What each request has of its own has its place already.
+    """
+    own = dict.fromkeys(("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING", "REQUEST_URI", "RAW_URI"))
+    return own | {
+        "wsgi.input": None,
+        "REMOTE_PORT": "",
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": "http",
         "wsgi.errors": sys.stderr,

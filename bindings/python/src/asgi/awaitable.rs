@@ -33,6 +33,11 @@ impl Waiting {
     }
 }
 
+#[expect(
+    clippy::unused_self,
+    clippy::needless_pass_by_value,
+    reason = "these are the methods of every coroutine"
+)]
 #[pymethods]
 impl Waiting {
     fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -85,6 +90,11 @@ impl Waiting {
 #[pyclass(frozen, module = "dwell._native")]
 pub(super) struct Done;
 
+#[expect(
+    clippy::unused_self,
+    clippy::needless_pass_by_value,
+    reason = "these are the methods of every coroutine"
+)]
 #[pymethods]
 impl Done {
     fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 const LISTENER: u8 = 1;
 const CONNECTION: u8 = 2;
 const WEB_SOCKET: u8 = 3;
-/// Of what is known of requests and WebSockets, which is no socket.
+/// Of what is known of requests and `WebSockets`, which is no socket.
 const ENTRY: u8 = 4;
 /// Bodies up to this size are gathered before the app gets the request.
 const COLLECT_BYTES_MAX: u64 = 64 * 1024;

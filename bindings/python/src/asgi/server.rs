@@ -101,7 +101,7 @@ impl AsgiServer {
             let arrivals = std::mem::take(&mut driver.app.arrivals);
             (arrivals, std::mem::take(&mut driver.app.woken))
         };
-        for arrival in arrivals {
+        for arrival in &arrivals {
             this.begin(slf, arrival)?;
         }
         for future in woken {
@@ -164,8 +164,8 @@ impl AsgiServer {
     }
 
     /// Sees to it that the next turn comes when something is to be done.
-    pub(super) fn settle(&self, slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
+    pub(super) fn settle(&self, own: &Bound<'_, Self>) -> PyResult<()> {
+        let py = own.py();
         let (wait, is_empty) = {
             let core = &mut *self.core();
             (core.event_loop.wait_max(), core.driver.is_empty())
@@ -175,21 +175,21 @@ impl AsgiServer {
         }
         match wait {
             None => Ok(()),
-            Some(Duration::ZERO) => self.turn_soon(slf),
-            Some(wait) => self.turn_later(slf, wait),
+            Some(Duration::ZERO) => self.turn_soon(own),
+            Some(wait) => self.turn_later(own, wait),
         }
     }
 
-    fn turn_soon(&self, slf: &Bound<'_, Self>) -> PyResult<()> {
+    fn turn_soon(&self, own: &Bound<'_, Self>) -> PyResult<()> {
         if std::mem::replace(&mut self.armed().soon, true) {
             return Ok(());
         }
-        let turn = self.own_turn(slf)?;
-        self.call_soon.bind(slf.py()).call1((turn,)).map(|_| ())
+        let turn = self.own_turn(own)?;
+        self.call_soon.bind(own.py()).call1((turn,)).map(|_| ())
     }
 
-    fn turn_later(&self, slf: &Bound<'_, Self>, wait: Duration) -> PyResult<()> {
-        let py = slf.py();
+    fn turn_later(&self, own: &Bound<'_, Self>, wait: Duration) -> PyResult<()> {
+        let py = own.py();
         let now = Instant::now();
         let due = now + wait;
         let mut armed = self.armed();
@@ -205,38 +205,38 @@ impl AsgiServer {
         if let Some((_, timer)) = before {
             timer.call_method0(py, intern!(py, "cancel"))?;
         }
-        let turn = self.own_turn(slf)?;
+        let turn = self.own_turn(own)?;
         let timer = self.call_later.bind(py).call1((wait.as_secs_f64(), turn))?;
         self.armed().timer = Some((due, timer.unbind()));
         Ok(())
     }
 
-    fn own_turn<'a, 'py>(&'a self, slf: &Bound<'py, Self>) -> PyResult<&'a Bound<'py, PyAny>> {
-        let py = slf.py();
+    fn own_turn<'a, 'py>(&'a self, own: &Bound<'py, Self>) -> PyResult<&'a Bound<'py, PyAny>> {
+        let py = own.py();
         if self.turn.get().is_none() {
             // Set by somebody else meanwhile, it is the same.
-            let _ = self.turn.set(slf.getattr(intern!(py, "turn"))?.unbind());
+            let _ = self.turn.set(own.getattr(intern!(py, "turn"))?.unbind());
         }
         let turn = self.turn.get().map(|turn| turn.bind(py));
         turn.ok_or_else(|| PyRuntimeError::new_err("the server has no turn"))
     }
 
-    fn begin(&self, slf: &Bound<'_, Self>, arrival: Arrival) -> PyResult<()> {
-        let py = slf.py();
+    fn begin(&self, own: &Bound<'_, Self>, arrival: &Arrival) -> PyResult<()> {
+        let py = own.py();
         let is_web_socket = matches!(arrival.entry, Entry::WebSocket(_));
         let scope = self
             .scopes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .build(py, &arrival, is_web_socket)?;
-        let server = slf.clone().unbind();
+            .build(py, arrival, is_web_socket)?;
+        let server = own.clone().unbind();
         let exchange = match &arrival.entry {
             Entry::Http(state) => {
-                let exchange = HttpExchange::new(server, &arrival, Arc::clone(state));
+                let exchange = HttpExchange::new(server, arrival, Arc::clone(state));
                 Bound::new(py, exchange)?.into_any()
             }
             Entry::WebSocket(state) => {
-                let exchange = WebSocketExchange::new(server, &arrival, Arc::clone(state));
+                let exchange = WebSocketExchange::new(server, arrival, Arc::clone(state));
                 Bound::new(py, exchange)?.into_any()
             }
         };

@@ -43,6 +43,10 @@ impl Waiters {
 }
 
 /// A request that was handed to the app.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own: of the body, of the answer, of the client"
+)]
 #[derive(Debug, Default)]
 pub(super) struct HttpState {
     pub(super) input: VecDeque<Bytes>,

@@ -84,7 +84,7 @@ impl WebSocketExchange {
         let server = self.server.bind(py);
         if is_open {
             let status = if failed { 500 } else { 403 };
-            self.refuse(py, AnswerHead::new(status), Bytes::new())?;
+            self.refuse(py, &AnswerHead::new(status), Bytes::new())?;
         } else if let Some(token) = token {
             let code = if failed {
                 CloseCode::INTERNAL_ERROR
@@ -205,13 +205,12 @@ impl WebSocketExchange {
         let text = message.get_item(intern!(py, "text"))?;
         let text = text.filter(|text| !text.is_none());
         let text: Option<PyBackedStr> = text.map(|text| text.extract()).transpose()?;
-        let queued = match text {
-            Some(text) => self.send_on(server, token, MessageKind::Text, text.as_bytes()),
-            None => {
-                let data = bytes_of(message, intern!(py, "bytes"))?;
-                let data: &[u8] = data.as_ref().map_or(&[], |data| data.as_ref());
-                self.send_on(server, token, MessageKind::Binary, data)
-            }
+        let queued = if let Some(text) = text {
+            self.send_on(server, token, MessageKind::Text, text.as_bytes())
+        } else {
+            let data = bytes_of(message, intern!(py, "bytes"))?;
+            let data: &[u8] = data.as_ref().map_or(&[], |data| data.as_ref());
+            self.send_on(server, token, MessageKind::Binary, data)
         };
         let is_blocked = queued? > OUTPUT_WINDOW;
         server.get().settle(server)?;
@@ -241,13 +240,12 @@ impl WebSocketExchange {
             })
         });
         match sent {
-            None => Err(left()),
             Some(Ok(queued)) => Ok(queued),
             Some(Err(error)) if self.state.lock().is_blocked => {
                 let text = format!("send was not awaited before: {error}");
                 Err(PyRuntimeError::new_err(text))
             }
-            Some(Err(_)) => Err(left()),
+            _ => Err(left()),
         }
     }
 
@@ -261,7 +259,7 @@ impl WebSocketExchange {
             None => None,
         };
         if self.state.lock().handshake.is_some() {
-            return self.refuse(py, AnswerHead::new(403), Bytes::new());
+            return self.refuse(py, &AnswerHead::new(403), Bytes::new());
         }
         let token = self.open("websocket.close")?;
         let code = CloseCode::new(code.unwrap_or(1000)).ok_or_else(|| {
@@ -310,13 +308,13 @@ impl WebSocketExchange {
         let answer = denial.take();
         drop(denial);
         match answer {
-            Some((head, body)) => self.refuse(py, *head, body.into()),
+            Some((head, body)) => self.refuse(py, &head, body.into()),
             None => Ok(()),
         }
     }
 
     /// Answers the handshake with something else than a WebSocket.
-    fn refuse(&self, py: Python<'_>, head: AnswerHead, body: Bytes) -> PyResult<()> {
+    fn refuse(&self, py: Python<'_>, head: &AnswerHead, body: Bytes) -> PyResult<()> {
         let (exchange, tag) = (self.exchange, self.tag);
         self.state.lock().handshake = None;
         let body = AnswerBody::Bytes(body);
@@ -369,7 +367,9 @@ impl Wait for Receive {
             if resumes && let Some(token) = token {
                 server.get().with(|context, driver| {
                     let sockets = &mut driver.web_sockets;
-                    sockets.with_socket(context, token, |socket| socket.resume())
+                    sockets.with_socket(context, token, |socket| {
+                        socket.resume();
+                    })
                 });
                 server.get().settle(server)?;
             }

@@ -30,6 +30,9 @@ struct Stored {
     flags: u32,
 }
 
+/// Keys as they were given, and as they are sent.
+type Keys<'py> = (Vec<Bound<'py, PyAny>>, Vec<Vec<u8>>);
+
 /// The longest relative exptime; more is a date. Source: memcached `doc/protocol.txt`.
 const RELATIVE_SECONDS_MAX: i64 = 30 * 24 * 3600;
 
@@ -146,9 +149,11 @@ impl MemcacheClient {
     ) -> PyResult<(Option<Bound<'py, PyAny>>, Option<u64>)> {
         let py = key.py();
         let wire = self.key(key)?;
-        let mut asked = MetaGet::default();
-        asked.cas_unique = true;
-        asked.exptime = Some(exptime(expire));
+        let asked = MetaGet {
+            cas_unique: true,
+            exptime: Some(exptime(expire)),
+            ..MetaGet::default()
+        };
         match self.read(py, || self.client.meta_get(&wire, asked))? {
             Some(item) => {
                 let data = item.data.unwrap_or_default();
@@ -285,7 +290,6 @@ impl MemcacheClient {
     }
 
     #[pyo3(signature = (key, value, cas, expire=0, noreply=false, flags=None))]
-    #[expect(clippy::too_many_arguments, reason = "pymemcache's signature")]
     fn cas(
         &self,
         key: &Bound<'_, PyAny>,
@@ -362,9 +366,9 @@ impl MemcacheClient {
     fn stats_by_server<'py>(
         &self,
         py: Python<'py>,
-        argument: Option<String>,
+        argument: Option<&str>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let answers = py.detach(|| self.client.stats(argument.as_deref()));
+        let answers = py.detach(|| self.client.stats(argument));
         let servers = PyDict::new(py);
         for (server, stats) in answers.map_err(|error| exception(py, &error))? {
             let all = PyDict::new(py);
@@ -437,10 +441,7 @@ impl MemcacheClient {
         Ok(wire)
     }
 
-    fn keys<'py>(
-        &self,
-        keys: &Bound<'py, PyAny>,
-    ) -> PyResult<(Vec<Bound<'py, PyAny>>, Vec<Vec<u8>>)> {
+    fn keys<'py>(&self, keys: &Bound<'py, PyAny>) -> PyResult<Keys<'py>> {
         let keys: Vec<_> = keys.try_iter()?.collect::<PyResult<_>>()?;
         let wires = keys
             .iter()

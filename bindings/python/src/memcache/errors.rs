@@ -16,10 +16,11 @@ fn class_of(error: &Error) -> &'static str {
     match error {
         Error::Key(_) | Error::ValueTooLarge { .. } => "MemcacheIllegalInputError",
         Error::Timeout { .. } => "MemcacheTimeoutError",
-        Error::Resolve { .. } | Error::Connect { .. } | Error::System { .. } => {
-            "MemcacheConnectError"
-        }
-        Error::TooManyConnections { .. } | Error::Unavailable { .. } => "MemcacheConnectError",
+        Error::Resolve { .. }
+        | Error::Connect { .. }
+        | Error::System { .. }
+        | Error::TooManyConnections { .. }
+        | Error::Unavailable { .. } => "MemcacheConnectError",
         Error::Closed { .. } => "MemcacheUnexpectedCloseError",
         Error::ErrorLine { kind, .. } => match kind {
             ErrorKind::Error => "MemcacheUnknownCommandError",

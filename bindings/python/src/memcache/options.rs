@@ -72,11 +72,9 @@ pub(super) fn prefix(given: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     if let Ok(bytes) = given.cast::<PyBytes>() {
         return Ok(bytes.as_bytes().to_vec());
     }
-    match given.cast::<PyString>() {
-        Ok(text) => Ok(text.to_cow()?.as_bytes().to_vec()),
-        Err(_) => {
-            let text = format!("key_prefix is bytes or str: {given:?}");
-            Err(PyTypeError::new_err(text))
-        }
+    if let Ok(text) = given.cast::<PyString>() {
+        return Ok(text.to_cow()?.as_bytes().to_vec());
     }
+    let text = format!("key_prefix is bytes or str: {given:?}");
+    Err(PyTypeError::new_err(text))
 }

@@ -108,9 +108,10 @@ impl Options {
                 };
             }
             "ping_interval" => {
-                socket.ping_interval = match value.is_none() {
-                    true => None,
-                    false => Some(seconds(name, value)?),
+                socket.ping_interval = if value.is_none() {
+                    None
+                } else {
+                    Some(seconds(name, value)?)
                 }
             }
             "ping_timeout" => socket.pong_timeout = seconds(name, value)?,

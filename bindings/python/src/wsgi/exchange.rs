@@ -119,7 +119,7 @@ impl StartResponse {
     /// # Errors
     /// `AssertionError` where `start_response` was not called.
     pub(super) fn send_whole(&self, body: Bytes) -> PyResult<()> {
-        let head = self.take_head()?;
+        let head = *self.take_head()?;
         let body = if self.is_head {
             let length = (!body.is_empty()).then_some(body.len() as u64);
             AnswerBody::Absent(head.content_length.or(length))
@@ -135,7 +135,7 @@ impl StartResponse {
     /// # Errors
     /// As [`send_whole`](Self::send_whole).
     pub(super) fn send_file(&self, mut slice: dwell_evloop::FileSlice) -> PyResult<()> {
-        let head = self.take_head()?;
+        let head = *self.take_head()?;
         if let Some(length) = head.content_length {
             slice.length = slice.length.min(length);
         }
@@ -148,8 +148,8 @@ impl StartResponse {
         Ok(())
     }
 
-    fn answer(&self, head: Box<AnswerHead>, body: AnswerBody) {
-        let order = Order::Answer(self.exchange, Box::new((*head, body)));
+    fn answer(&self, head: AnswerHead, body: AnswerBody) {
+        let order = Order::Answer(self.exchange, Box::new((head, body)));
         self.meeting.order_before_next(order);
     }
 
@@ -224,7 +224,7 @@ impl StartResponse {
         } else {
             AnswerBody::Bytes(body)
         };
-        self.answer(Box::new(head), body);
+        self.answer(head, body);
     }
 
     fn take_head(&self) -> PyResult<Box<AnswerHead>> {
