@@ -27,7 +27,7 @@ run: ## build Dwell and start it on its embedded store, with the page at http://
 
 .PHONY: test
 test: ## everything that must pass: format, lints, unit, property, doc, fuzz and integration tests
-test: install fmt-check clippy test-rust test-loom test-docs fuzz-smoke test-bench test-integration
+test: install fmt-check clippy test-rust test-loom test-docs fuzz-smoke test-bench test-python test-integration
 
 .PHONY: lint
 lint: ## only the checks that run no code: format, clippy, Python, documentation
@@ -36,8 +36,8 @@ lint: install-rust install-python fmt-check clippy test-docs
 .PHONY: fmt
 fmt: install-rust install-python ## format every source
 	$(CARGO) fmt --all
-	$(PYTHON) -m ruff format --quiet tests bench
-	$(PYTHON) -m ruff check --quiet --fix tests bench
+	$(PYTHON) -m ruff format --quiet tests bench bindings/python
+	$(PYTHON) -m ruff check --quiet --fix tests bench bindings/python
 
 .PHONY: bench
 bench: install-rust ## measure side by side with the peers; the tables go to bench/results
@@ -57,6 +57,20 @@ bench-memcache: install-rust install-python ## measure the memcached client besi
 python: install-rust install-python ## build the Python package and install it into .venv
 	VIRTUAL_ENV=$(abspath .venv) $(PYTHON) -m maturin develop --release --quiet \
 		--manifest-path bindings/python/Cargo.toml
+
+.PHONY: test-python
+test-python: install-debian install-rust install-python ## the Python package: its tests, stubs and types
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check \
+		-r bindings/python/tests/requirements.txt
+	VIRTUAL_ENV=$(abspath .venv) $(PYTHON) -m maturin develop --quiet \
+		--manifest-path bindings/python/Cargo.toml
+	cd bindings/python && $(abspath $(PYTHON)) -m pytest -q $(ARGS)
+
+.PHONY: bench-python
+bench-python: python ## measure the Python package beside its peers, 6 minutes
+	@scripts/install-debian wrk=wrk taskset=util-linux
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r bench/requirements-python.txt
+	$(PYTHON) bench/run-python $(ARGS)
 
 .PHONY: targets
 targets: ## print every target figure with its newest measured value and whether it holds
@@ -138,8 +152,8 @@ install-autobahn:
 .PHONY: fmt-check clippy test-rust test-docs test-bench test-integration
 fmt-check:
 	$(CARGO) fmt --all --check
-	$(PYTHON) -m ruff format --check --quiet tests bench
-	$(PYTHON) -m ruff check --quiet tests bench
+	$(PYTHON) -m ruff format --check --quiet tests bench bindings/python
+	$(PYTHON) -m ruff check --quiet tests bench bindings/python
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
