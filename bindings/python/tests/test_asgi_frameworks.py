@@ -13,9 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
-from dwell import asgi
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
+
+from dwell import asgi
 
 TIMEOUT = 20.0
 CONTENT = bytes(range(256)) * 4000
@@ -89,9 +90,7 @@ def starlette_app(file: Path) -> Any:
         WebSocketRoute("/chat", chat),
     ]
     middleware = [Middleware(BaseHTTPMiddleware, dispatch=add_header)]
-    return starlette_applications.Starlette(
-        routes=routes, middleware=middleware, lifespan=lifespan
-    )
+    return starlette_applications.Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
 
 
 def fastapi_app(file: Path) -> Any:

@@ -13,7 +13,8 @@ from pathlib import Path
 from queue import Queue
 
 import pytest
-from wire import TIMEOUT, Wire
+
+from wire import TIMEOUT, Wire, until_refused
 
 WSGI = """
 import os, threading
@@ -160,9 +161,7 @@ def test_a_second_signal_ends_at_once(start: Start) -> None:
         client.request("GET /wait")
         program.wait_for("waiting")
         program.send(signal.SIGTERM)
-        with pytest.raises(OSError):
-            while True:
-                Wire(address).close()
+        until_refused(address)
         program.send(signal.SIGTERM)
         assert client.is_closed()
         program.end()

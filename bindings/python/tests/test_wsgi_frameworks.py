@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from dwell import wsgi
 
 CONTENT = bytes(range(256)) * 4000
@@ -110,9 +111,10 @@ def django_app(file: Path) -> Any:
 @pytest.fixture(params=[flask_app, django_app], ids=["flask", "django"])
 def client(request: Any, file: Path) -> Iterator[httpx.Client]:
     app = request.param(file)
-    with wsgi.Server(app, "http://127.0.0.1:0") as server, httpx.Client(
-        base_url=server.url, timeout=20
-    ) as client:
+    with (
+        wsgi.Server(app, "http://127.0.0.1:0") as server,
+        httpx.Client(base_url=server.url, timeout=20) as client,
+    ):
         yield client
 
 

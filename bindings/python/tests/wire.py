@@ -119,3 +119,12 @@ class Wire:
             return self.file.read(1) == b""
         except ConnectionResetError:
             return True
+
+
+def until_refused(address: tuple[str, int]) -> None:
+    """Connects until nobody listens any more."""
+    try:
+        while True:
+            Wire(address).close()
+    except OSError:
+        return

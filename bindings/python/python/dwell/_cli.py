@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import importlib
 import inspect
@@ -44,12 +45,16 @@ def _parser() -> argparse.ArgumentParser:
         description="Serves a WSGI or ASGI application.",
         epilog="Example: python -m dwell shop.web:app --port 8080 --workers 4",
     )
-    parser.add_argument("app", metavar="module:app", help="where the application is; 'app' if left out")
+    parser.add_argument(
+        "app", metavar="module:app", help="where the application is; 'app' if left out"
+    )
     parser.add_argument("--version", action="version", version=f"dwell {_native.__version__}")
     parser.add_argument(
         "--factory", action="store_true", help="call what 'app' names to get the application"
     )
-    parser.add_argument("--app-dir", default=".", metavar="DIR", help="where modules are looked for")
+    parser.add_argument(
+        "--app-dir", default=".", metavar="DIR", help="where modules are looked for"
+    )
 
     group = parser.add_argument_group("where it listens")
     group.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1; 0.0.0.0 for all")
@@ -61,14 +66,18 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--workers", type=int, metavar="N", help="processes; without it, this one")
     group.add_argument("--threads", type=int, default=8, metavar="N", help="threads of WSGI: 8")
     group.add_argument("--lifespan", choices=("auto", "on", "off"), default="auto", help="of ASGI")
-    group.add_argument("--root-path", default="", metavar="PATH", help="where a proxy has mounted it")
+    group.add_argument(
+        "--root-path", default="", metavar="PATH", help="where a proxy has mounted it"
+    )
     group.add_argument(
         "--trusted-proxies",
         default="",
         metavar="NETWORKS",
         help="whose X-Forwarded-For and -Proto are believed: 10.0.0.0/8,::1 or '*'",
     )
-    group.add_argument("--reload", action="store_true", help="start anew when a source file changes")
+    group.add_argument(
+        "--reload", action="store_true", help="start anew when a source file changes"
+    )
     group.add_argument("--access-log", action="store_true", help="a line for each answer")
     group.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="info"
@@ -235,16 +244,16 @@ def _ask_child(options: argparse.Namespace) -> str:
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        answer = b"?"
+        found = "?"
         try:
-            answer = _interface_of(options).encode()
+            found = _interface_of(options)
         except UsageError as error:
-            answer = f"!{error}".encode()
+            found = f"!{error}"
         except BaseException:
             import traceback
 
             traceback.print_exc()
-        os.write(sender, answer)
+        os.write(sender, found.encode())
         os._exit(0)
     os.close(sender)
     with os.fdopen(receiver, "rb") as answers:
@@ -268,10 +277,8 @@ def _watcher(directory: str) -> Callable[[Stop], None]:
             names += [os.path.join(folder, name) for name in entries if name.endswith(".py")]
         for name in names:
             if name and name.endswith(".py"):
-                try:
+                with contextlib.suppress(OSError):
                     found[name] = os.stat(name).st_mtime
-                except OSError:
-                    pass
         return found
 
     def watch(stop: Stop) -> None:

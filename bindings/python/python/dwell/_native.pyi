@@ -590,3 +590,189 @@ class Timer:
     @property
     def active(self) -> bool:
         """Whether it will ring again."""
+
+@final
+class WsgiServer:
+    """A WSGI server; see :class:`dwell.wsgi.Server`."""
+
+    def __new__(
+        cls,
+        app: Any,
+        sockets: list[tuple[int, bool]],
+        base: dict[str, Any],
+        report: Callable[[BaseException, dict[str, Any] | None], object],
+        *,
+        parallel: bool = False,
+        **options: Any,
+    ) -> WsgiServer: ...
+    def work(self) -> None:
+        """Serves on the calling thread until the server ends."""
+    def drain(self) -> None:
+        """Stops accepting; ends when every client has its answer."""
+    def stop(self) -> None:
+        """Ends at once."""
+    def wait(self, seconds: float) -> bool:
+        """Waits until the loop has ended; whether it has."""
+
+@final
+class FileWrapper:
+    """A file as the iterable of an answer; ``wsgi.file_wrapper``.
+
+    Returned by an application as it is, a regular file is sent by the kernel from where it stands;
+    anything else with ``read`` is sent block by block.
+    """
+
+    def __new__(cls, filelike: Any, block_size: int = 65536, /) -> FileWrapper: ...
+    def __iter__(self) -> FileWrapper: ...
+    def __next__(self) -> bytes: ...
+    def close(self) -> None:
+        """Closes the file, if it can be closed."""
+
+@final
+class AsgiServer:
+    """An ASGI server on a loop of asyncio; see :class:`dwell.asgi.Server`."""
+
+    def __new__(
+        cls,
+        event_loop: Any,
+        start: Callable[[dict[str, Any], Any], None],
+        sockets: list[tuple[int, bool]],
+        scopes: tuple[dict[str, Any], dict[str, Any]],
+        state: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> AsgiServer: ...
+    def fileno(self) -> int:
+        """The descriptor that is readable when a turn has something to do."""
+    def turn(self) -> None:
+        """Delivers what has happened; never waits."""
+    def drain(self, drained: Any) -> None:
+        """Stops accepting; the future is resolved when every client is gone."""
+    def close(self) -> None:
+        """Cuts off every client that is left."""
+    def connections(self) -> int:
+        """Connections that are open."""
+
+class MemcacheClient:
+    """What :class:`dwell.memcache.Client` inherits."""
+
+    def __new__(
+        cls,
+        servers: str | tuple[str, int] | list[str | tuple[str, int]],
+        *,
+        timeout: float | None = 0.5,
+        connect_timeout: float = 0.25,
+        serde: Any | None = None,
+        key_prefix: bytes | str | None = None,
+        default_noreply: bool = False,
+        ignore_exc: bool = False,
+        allow_unicode_keys: bool = False,
+        max_pool_size: int = 8,
+        max_value_bytes: int = 1048576,
+        distribution: str = "ketama_weighted",
+        failover: bool = False,
+        long_keys: str = "refuse",
+    ) -> Self: ...
+    def get(self, key: str | bytes, default: Any = None) -> Any:
+        """The value of a key, or ``default``."""
+    def gets(
+        self, key: str | bytes, default: Any = None, cas_default: int | None = None
+    ) -> tuple[Any, int | None]:
+        """The value of a key and its cas unique, for :meth:`cas`."""
+    def gat(self, key: str | bytes, expire: int = 0, default: Any = None) -> Any:
+        """The value of a key, which expires anew."""
+    def gats(
+        self,
+        key: str | bytes,
+        expire: int = 0,
+        default: Any = None,
+        cas_default: int | None = None,
+    ) -> tuple[Any, int | None]:
+        """As :meth:`gat`, with the cas unique; needs memcached 1.6."""
+    def get_many(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        """The values of those keys that are there."""
+    def gets_many(self, keys: Iterable[Any]) -> dict[Any, tuple[Any, int]]:
+        """As :meth:`get_many`, with cas uniques."""
+    def set(
+        self,
+        key: str | bytes,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
+        """Stores a value; ``expire`` are seconds, or a Unix time beyond 30 days, or 0 for never."""
+    def set_many(
+        self,
+        values: dict[Any, Any],
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> list[Any]:
+        """Stores many values in one go; returns the keys for which that failed."""
+    def add(
+        self,
+        key: str | bytes,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
+        """Stores a value where there is none."""
+    def replace(
+        self,
+        key: str | bytes,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
+        """Stores a value where there is one."""
+    def append(
+        self,
+        key: str | bytes,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
+        """Adds to the end of a value."""
+    def prepend(
+        self,
+        key: str | bytes,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
+        """Adds to the beginning of a value."""
+    def cas(
+        self,
+        key: str | bytes,
+        value: Any,
+        cas: int | str | bytes,
+        expire: int = 0,
+        noreply: bool = False,
+        flags: int | None = None,
+    ) -> bool | None:
+        """Stores a value if it has not changed since :meth:`gets`; ``None`` if it is gone."""
+    def delete(self, key: str | bytes, noreply: bool | None = None) -> bool:
+        """Deletes a key; whether there was one."""
+    def delete_many(self, keys: Iterable[Any], noreply: bool | None = None) -> bool:
+        """Deletes many keys in one go."""
+    def incr(self, key: str | bytes, value: int, noreply: bool = False) -> int | None:
+        """Counts up; ``None`` if there is no such key."""
+    def decr(self, key: str | bytes, value: int, noreply: bool = False) -> int | None:
+        """Counts down, not below 0; ``None`` if there is no such key."""
+    def touch(self, key: str | bytes, expire: int = 0, noreply: bool | None = None) -> bool:
+        """Lets a key expire anew; whether there is one."""
+    def stats_by_server(self, argument: str | None = None) -> dict[str, dict[str, str]]:
+        """What each server tells of itself."""
+    def version_by_server(self) -> dict[str, str]:
+        """The version of each server."""
+    def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
+        """Deletes everything on every server, after ``delay`` seconds."""
+    def server_of(self, key: str | bytes) -> int:
+        """The server that has the place of a key, as its number in the list."""
+    def __getitem__(self, key: str | bytes, /) -> Any: ...
+    def __setitem__(self, key: str | bytes, value: Any, /) -> None: ...
+    def __delitem__(self, key: str | bytes, /) -> None: ...

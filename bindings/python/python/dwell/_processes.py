@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -187,8 +188,8 @@ class Supervisor:
 
     def _reap(self) -> None:
         for pid, worker in list(self._workers.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended == 0:
+            waited, status = os.waitpid(pid, os.WNOHANG)
+            if waited == 0:
                 continue
             del self._workers[pid]
             if worker.is_leaving or self._stopping is not None:
@@ -203,10 +204,8 @@ class Supervisor:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _be_worker(work: Work, place: int, ready: int, life: int) -> None:

@@ -7,6 +7,7 @@ descriptor is watched like a socket, so there is one thread and nothing is hande
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -218,7 +219,7 @@ def run(
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """How a loop is made: uvloop's where it is installed."""
     try:
-        import uvloop
+        uvloop = importlib.import_module("uvloop")
     except ImportError:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
@@ -398,13 +399,14 @@ class _Lifespan:
         await self._ended()
 
 
-def _scopes(address: Address, root_path: str) -> tuple[Scope, Scope]:
+def _scopes(address: Address, root_path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the scopes of all requests, and those of all WebSockets, have in common.
 
     What each request has of its own has its place already: a copy with all keys need not grow.
     """
     own = {"path": "", "raw_path": b"", "query_string": b"", "headers": []}
-    common: Scope = own | {
+    common: dict[str, Any] = {
+        **own,
         "asgi": {"version": "3.0", "spec_version": "2.5"},
         "http_version": "1.1",
         "server": (address.path or address.host, None if address.path else address.port),

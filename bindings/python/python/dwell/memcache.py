@@ -107,7 +107,8 @@ class Client(MemcacheClient):
         Raises:
             MemcacheClientError: Where there are several; use :meth:`stats_by_server`.
         """
-        return _only(self.stats_by_server(*args), "stats_by_server")
+        stats: dict[str, str] = _only(self.stats_by_server(*args), "stats_by_server")
+        return stats
 
     def version(self) -> bytes:
         """The server's version.
@@ -115,7 +116,8 @@ class Client(MemcacheClient):
         Raises:
             MemcacheClientError: Where there are several; use :meth:`version_by_server`.
         """
-        return _only(self.version_by_server(), "version_by_server").encode()
+        version: str = _only(self.version_by_server(), "version_by_server")
+        return version.encode()
 
     def quit(self) -> None:
         """Does nothing: connections are closed when the client is gone."""
