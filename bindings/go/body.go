@@ -57,7 +57,7 @@ func (b *body) Read(p []byte) (int, error) {
 			}
 			return 0, err
 		}
-		if b.closed {
+		if b.closed || e.finished {
 			return 0, http.ErrBodyReadAfterClose
 		}
 	}

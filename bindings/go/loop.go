@@ -59,6 +59,8 @@ const queueBytesKept = 1 << 20
 type poller struct {
 	*loop
 	owns bool
+	// isBrief is one that only does what there is to do, in the place of the one that waits.
+	isBrief bool
 }
 
 func newLoop(c *core, l limits) (*loop, error) {
@@ -147,6 +149,11 @@ func (p *poller) gatherSome(uintptr) bool {
 	p.owns = true
 	for {
 		p.gather()
+		if p.engine.ptr == nil {
+			p.state.Store(free)
+			p.owns = false
+			return false
+		}
 		if p.count > 0 {
 			return true
 		}
@@ -164,7 +171,11 @@ func (p *poller) gatherSome(uintptr) bool {
 // run takes turns in the place of the poller, which waits, until nothing is left to do. The caller
 // owns the engine.
 func (l *loop) run() {
-	p := &poller{loop: l, owns: true}
+	(&poller{loop: l, owns: true, isBrief: true}).run()
+}
+
+// run takes turns until nothing is left to do.
+func (p *poller) run() {
 	for p.gatherSome(0) {
 		if !p.dispatch() {
 			return
@@ -368,9 +379,14 @@ func (p *poller) serveInline(e *exchange) bool {
 
 // handOver lets another poller go on, as the handler that this one runs has to wait.
 func (p *poller) handOver() {
-	next := &poller{loop: p.loop, owns: true}
+	next := &poller{loop: p.loop, owns: true, isBrief: p.isBrief}
 	go func() {
-		if next.dispatch() {
+		if !next.dispatch() {
+			return
+		}
+		if next.isBrief {
+			next.run()
+		} else {
 			next.poll()
 		}
 	}()

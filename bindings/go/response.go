@@ -121,6 +121,10 @@ func (w *response) Header() http.Header {
 		w.header = http.Header{}
 	}
 	w.wasHeader = true
+	if w.isDecided && !w.isBegun && w.sent == nil {
+		// What is changed from now on comes too late.
+		w.sent = w.header.Clone()
+	}
 	return w.header
 }
 
@@ -149,7 +153,6 @@ func (w *response) writeHeaderLocked(status int) {
 	}
 	w.isDecided = true
 	w.status = status
-	w.sent = w.header
 	if w.wasHeader {
 		w.sent = w.header.Clone()
 	}
@@ -179,43 +182,56 @@ func (w *response) inform(status int) {
 func (w *response) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return writePiece(w, p)
+	return writePiece(w, p, true)
 }
 
 // WriteString is Write for a string.
 func (w *response) WriteString(s string) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return writePiece(w, s)
+	return writePiece(w, s, false)
 }
 
-func writePiece[T []byte | string](w *response, p T) (int, error) {
+// writePiece holds back what is short. A long piece goes out as one chunk where it is direct.
+func writePiece[T []byte | string](w *response, p T, isDirect bool) (int, error) {
 	if err := w.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
 	if w.failed != nil {
 		return 0, w.failed
 	}
-	if !w.isBegun {
-		if len(w.buffers.body)+len(p) <= heldBackBytes {
-			w.buffers.body = append(w.buffers.body, p...)
-			return len(p), nil
+	size := len(p)
+	b := w.buffers
+	for len(p) > heldBackBytes-len(b.body) && w.failed == nil {
+		if len(b.body) == 0 && isDirect {
+			w.emit([]byte(p))
+			p = p[len(p):]
+			break
 		}
-		// What a body is, is told by the beginning of it.
-		if room := sniffBytes - len(w.buffers.body); room > 0 {
-			w.buffers.body = append(w.buffers.body, p[:min(room, len(p))]...)
-			p2 := p[min(room, len(p)):]
-			w.begin()
-			w.body([]byte(p2))
-			return len(p), w.failed
-		}
-		w.begin()
+		room := heldBackBytes - len(b.body)
+		b.body = append(b.body, p[:room]...)
+		p = p[room:]
+		w.emitHeld()
 	}
-	w.body([]byte(p))
-	return len(p), w.failed
+	b.body = append(b.body, p...)
+	return size, w.failed
 }
 
-const sniffBytes = 512
+// emitHeld sends what was held back, and the head before it.
+func (w *response) emitHeld() {
+	held := w.buffers.body
+	w.buffers.body = held[:0]
+	w.emit(held)
+}
+
+// emit sends bytes of the body, framed, and the head before them.
+func (w *response) emit(p []byte) {
+	if !w.isBegun {
+		w.isBegun = true
+		w.buffers.out = w.appendHead(w.buffers.out, p)
+	}
+	w.frame(p)
+}
 
 // admit says whether a piece of the body may be written.
 func (w *response) admit(size int) error {
@@ -249,19 +265,8 @@ func hasBody(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// begin sends the head, and what was held back of the body.
-func (w *response) begin() {
-	w.isBegun = true
-	held := w.buffers.body
-	w.buffers.out = w.appendHead(w.buffers.out, held)
-	if len(held) > 0 {
-		w.buffers.body = held[:0]
-		w.body(held)
-	}
-}
-
-// body sends bytes of the body, framed.
-func (w *response) body(p []byte) {
+// frame sends bytes of the body as a chunk, or as they are.
+func (w *response) frame(p []byte) {
 	if len(p) == 0 || w.isHEAD || w.failed != nil {
 		return
 	}
@@ -314,9 +319,7 @@ func (w *response) FlushError() error {
 	if !w.isDecided {
 		w.writeHeaderLocked(http.StatusOK)
 	}
-	if !w.isBegun {
-		w.begin()
-	}
+	w.emitHeld()
 	w.flushOut(nil)
 	return w.failed
 }
@@ -332,9 +335,7 @@ func (w *response) finish() {
 		w.writeHeaderLocked(http.StatusOK)
 	}
 	w.isDone = true
-	if !w.isBegun {
-		w.begin()
-	}
+	w.emitHeld()
 	if w.chunking {
 		w.buffers.out = w.appendTrailers(append(w.buffers.out, "0\r\n"...))
 	}
@@ -364,7 +365,7 @@ func (w *response) finish() {
 // and all of it if the handler has returned.
 func (w *response) appendHead(out []byte, p []byte) []byte {
 	h := w.sent
-	if !w.wasHeader || h == nil {
+	if h == nil {
 		h = w.header
 	}
 	var skip []string
@@ -683,9 +684,7 @@ func (w *response) sendFile(src io.Reader) (int64, bool, error) {
 	if err != nil {
 		return 0, false, nil
 	}
-	if !w.isBegun {
-		w.begin()
-	}
+	w.emitHeld()
 	w.flushOut(nil)
 	if w.failed == nil {
 		w.failed = w.e.sendFile(fd, offset, size)
@@ -750,9 +749,7 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, http.ErrHijacked
 	}
 	if w.isDecided {
-		if !w.isBegun {
-			w.begin()
-		}
+		w.emitHeld()
 		w.flushOut(nil)
 	}
 	conn, input, err := w.e.detach()
