@@ -49,7 +49,7 @@ bench-timers: install-rust ## measure the timers beside pingora-timeout's and to
 	bench/run-timers $(ARGS)
 
 .PHONY: bench-memcache
-bench-memcache: install-rust install-python ## measure the memcached client beside its peers, 4 minutes
+bench-memcache: python ## measure the memcached client beside its peers, 4 minutes
 	@scripts/install-debian memcached=memcached strace=strace taskset=util-linux
 	bench/run-memcache $(ARGS)
 

@@ -38,6 +38,7 @@ CONTENDERS = {
     "dwell_reaper": "dwell-memcache, reaper",
     "dwell_strict": "dwell-memcache, strict",
     "dwell_ring": "dwell-memcache, kernel, ring of two",
+    "dwell_python": "dwell.memcache, from Python",
     "raw_none": "raw, no timeout",
     "raw_kernel": "raw, SO_RCVTIMEO once (2009)",
     "raw_alarm": "raw, alarm per operation",

@@ -7,6 +7,7 @@ import resource
 import sys
 import time
 
+import dwell.memcache
 import pylibmc
 import pymemcache
 
@@ -34,7 +35,13 @@ def pylibmc_client(server: str, timeout: float | None) -> pylibmc.Client:
     return pylibmc.Client([server], behaviors=behaviors)
 
 
+def dwell_client(server: str, timeout: float | None) -> dwell.memcache.Client:
+    """Dwell's client from Python."""
+    return dwell.memcache.Client(server, timeout=timeout)
+
+
 CONTENDERS = {
+    "dwell_python": dwell_client,
     "pymemcache_none": lambda server, _: pymemcache_client(server, None),
     "pymemcache": pymemcache_client,
     "pylibmc_default": lambda server, _: pylibmc_client(server, None),
