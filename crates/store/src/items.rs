@@ -185,6 +185,7 @@ impl Items {
         None
     }
 
+    #[inline]
     pub(crate) fn entry(&self, at: u32) -> Entry<'_> {
         let record = self.records.record(at);
         let tag = Tag(word_at(record, word::TAG));

@@ -161,6 +161,7 @@ pub(crate) fn units_for(len: usize) -> u32 {
 }
 
 /// Reads a word of a record.
+#[inline]
 pub(crate) fn word_at(record: &[u8], place: usize) -> u32 {
     record[place..]
         .first_chunk()
@@ -178,7 +179,11 @@ pub(crate) struct State {
 }
 
 /// Writes the header of a record, its tag and chain aside.
+#[inline]
 pub(crate) fn write_state(record: &mut [u8], state: &State) {
+    let Some(record) = record.first_chunk_mut::<HEADER_BYTES>() else {
+        return;
+    };
     let mut write = |place: usize, value: u32| {
         record[place..place + size_of::<u32>()].copy_from_slice(&value.to_le_bytes());
     };
@@ -191,6 +196,7 @@ pub(crate) fn write_state(record: &mut [u8], state: &State) {
 }
 
 /// The key and value of a small item's record.
+#[inline]
 pub(crate) fn small_data(record: &[u8], tag: Tag) -> &[u8] {
     &record[HEADER_BYTES..tag.bytes() - tag.padding()]
 }
@@ -212,7 +218,9 @@ pub(crate) struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Reads the header of a record whose key and value are `data`.
+    #[inline]
     pub(crate) fn new(record: &'a [u8], data: &'a [u8], shared: Option<&'a Arc<[u8]>>) -> Self {
+        let record = record.first_chunk().unwrap_or(&[0; HEADER_BYTES]);
         let cas_low = u64::from(word_at(record, word::CAS));
         let cas_high = u64::from(word_at(record, word::CAS + size_of::<u32>()));
         Self {

@@ -386,19 +386,23 @@ impl Segments {
         self.table[index as usize].place
     }
 
+    #[inline]
     pub(crate) fn tag(&self, at: u32) -> Tag {
         Tag(word_at(self.record(at), word::TAG))
     }
 
     /// The bytes from the beginning of a record to the end of its segment.
+    #[inline]
     pub(crate) fn record(&self, at: u32) -> &[u8] {
         &self.table[index_of(at)].bytes[unit_of(at) as usize * UNIT_BYTES..]
     }
 
+    #[inline]
     pub(crate) fn record_mut(&mut self, at: u32) -> &mut [u8] {
         &mut self.table[index_of(at)].bytes[unit_of(at) as usize * UNIT_BYTES..]
     }
 
+    #[inline]
     pub(crate) fn set_word(&mut self, at: u32, place: usize, value: u32) {
         if let Some(bytes) = self.record_mut(at)[place..].first_chunk_mut() {
             *bytes = value.to_le_bytes();
