@@ -168,7 +168,7 @@ impl Manager {
     #[pyo3(signature = (timeout_ms=0))]
     fn poll(&self, py: Python<'_>, timeout_ms: i64) -> PyResult<()> {
         let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-        let mut engine = self.shared.engine().map_err(|why| match why {
+        let mut engine = self.shared.engine_soon().map_err(|why| match why {
             Unavailable::Here | Unavailable::Elsewhere => PyRuntimeError::new_err(
                 "poll() is not reentrant and must not be called concurrently. \
                  It runs already, in this thread or another one.",
@@ -181,7 +181,9 @@ impl Manager {
         {
             signals.ensure(py, manager);
         }
+        self.shared.polls.store(true, Ordering::Release);
         let polled = manager.poll_around(timeout, &mut |wait| py.detach(&mut *wait));
+        self.shared.polls.store(false, Ordering::Release);
         drop(engine);
         self.shared.cache.sweep(py);
         self.conclude(py)?;
@@ -239,7 +241,6 @@ impl Manager {
     #[pyo3(signature = (milliseconds, callback, *, repeat=false, run_now=false))]
     fn timer_add(
         &self,
-        py: Python<'_>,
         milliseconds: i64,
         callback: Bound<'_, PyAny>,
         repeat: bool,
@@ -277,7 +278,6 @@ impl Manager {
             Err(why) => {
                 let callback = lock(&self.shared.timers).remove(&number);
                 drop(callback);
-                let _ = py;
                 Err(errors::unavailable(why))
             }
         }
@@ -295,14 +295,14 @@ impl Manager {
     }
 
     fn fileno(&self) -> PyResult<i32> {
-        let mut engine = self.shared.engine().map_err(errors::unavailable)?;
+        let mut engine = self.shared.engine_soon().map_err(errors::unavailable)?;
         let manager = engine.manager().ok_or_else(errors::freed)?;
         manager.fileno().map_err(|_| errors::freed())
     }
 
     /// Seconds until `poll(0)` is due although the descriptor is not readable.
     fn wait_max(&self) -> PyResult<Option<f64>> {
-        let mut engine = self.shared.engine().map_err(errors::unavailable)?;
+        let mut engine = self.shared.engine_soon().map_err(errors::unavailable)?;
         let manager = engine.manager().ok_or_else(errors::freed)?;
         let wait = manager.wait_max().map_err(|_| errors::freed())?;
         Ok(wait.map(|wait| wait.as_secs_f64()))
@@ -415,7 +415,7 @@ impl Manager {
         if let Some(opened) = within.flatten() {
             return Ok(opened);
         }
-        let mut engine = self.shared.engine()?;
+        let mut engine = self.shared.engine_soon()?;
         let manager = engine.manager().ok_or(Unavailable::Freed)?;
         let handler = handler.ok_or(Unavailable::Here)?;
         let opened = match opening {
@@ -437,7 +437,7 @@ impl Manager {
         if let Some(Some(result)) = frame::with_scope(&self.shared, &mut once) {
             return Ok(result);
         }
-        let mut engine = self.shared.engine()?;
+        let mut engine = self.shared.engine_soon()?;
         let manager = engine.manager().ok_or(Unavailable::Freed)?;
         let mut scope = manager.scope().map_err(|_| Unavailable::Freed)?;
         let result = once(&mut scope);

@@ -52,6 +52,8 @@ pub(super) struct Shared {
     engine: Mutex<Option<engine::Manager>>,
     /// The thread that has the engine.
     user: Mutex<Option<ThreadId>>,
+    /// Whoever has the engine may have it for long.
+    pub(super) polls: AtomicBool,
     forks: u64,
     pub(super) waker: Waker,
     pub(super) default: Arc<Slot>,
@@ -116,6 +118,7 @@ impl Shared {
             waker: engine.waker(),
             engine: Mutex::new(Some(engine)),
             user: Mutex::default(),
+            polls: AtomicBool::new(false),
             forks: FORKS.load(Ordering::Relaxed),
             slots: Mutex::new(vec![Arc::downgrade(&default)]),
             default,
@@ -179,9 +182,22 @@ impl Shared {
         })
     }
 
+    /// As [`engine`](Self::engine), where another thread that has it for a moment is waited for;
+    /// one that polls is not.
+    pub(super) fn engine_soon(&self) -> Result<Engine<'_>, Unavailable> {
+        loop {
+            match self.engine() {
+                Err(Unavailable::Elsewhere) if !self.polls.load(Ordering::Acquire) => {
+                    Python::attach(|py| py.detach(std::thread::yield_now));
+                }
+                taken => return taken,
+            }
+        }
+    }
+
     /// Takes the engine away for good.
     pub(super) fn take_engine(&self) -> Result<Option<engine::Manager>, Unavailable> {
-        match self.engine() {
+        match self.engine_soon() {
             Ok(mut engine) => Ok(engine.guard.take()),
             Err(Unavailable::Freed) => Ok(None),
             Err(unavailable) => Err(unavailable),
@@ -196,7 +212,7 @@ impl Shared {
     /// Does `act` on a connection: at once from handlers and where nobody polls, and by the thread
     /// that polls otherwise.
     pub(super) fn act(&self, id: u64, act: Act<'_>) -> PyResult<()> {
-        match self.reach(id, |conn| act.apply(conn)) {
+        match self.reach(id, |conn| act.apply(conn), Self::engine) {
             Ok(Some(done)) => done.map_err(errors::of_conn),
             Ok(None) | Err(Unavailable::Freed) => Err(errors::closed()),
             Err(Unavailable::Forked) => Err(errors::unavailable(Unavailable::Forked)),
@@ -215,7 +231,7 @@ impl Shared {
         id: u64,
         question: impl FnOnce(&mut Conn<'_>) -> R,
     ) -> PyResult<Option<R>> {
-        match self.reach(id, question) {
+        match self.reach(id, question, Self::engine_soon) {
             Ok(answer) => Ok(answer),
             Err(Unavailable::Freed) => Ok(None),
             Err(unavailable) => Err(errors::unavailable(unavailable)),
@@ -223,10 +239,11 @@ impl Shared {
     }
 
     /// Calls `use_it` with a connection; nothing where it is gone.
-    fn reach<R>(
-        &self,
+    fn reach<'s, R>(
+        &'s self,
         id: u64,
         use_it: impl FnOnce(&mut Conn<'_>) -> R,
+        engine: impl FnOnce(&'s Self) -> Result<Engine<'s>, Unavailable>,
     ) -> Result<Option<R>, Unavailable> {
         if id == 0 {
             return Ok(None);
@@ -238,7 +255,7 @@ impl Shared {
             Reached::Gone => return Ok(None),
             Reached::Absent => {}
         }
-        let mut engine = self.engine()?;
+        let mut engine = engine(self)?;
         let conn = engine.manager().and_then(|manager| manager.conn(id));
         let used = conn.and_then(|mut conn| once(&mut conn));
         drop(engine);

@@ -59,9 +59,12 @@ impl Told<'_, '_> {
             self.shared.report(self.py, error);
             if matches!(
                 event.kind(),
-                EventKind::HttpHeaders | EventKind::HttpMessage | EventKind::HttpBody
+                EventKind::HttpHeaders
+                    | EventKind::HttpMessage
+                    | EventKind::HttpBody
+                    | EventKind::Wakeup
             ) {
-                // Refused where an answer was begun.
+                // Refused where none is owed, or one was begun.
                 let _ = conn.reply(500, &[], b"Internal Server Error\n");
             }
         }
