@@ -52,7 +52,7 @@ func (s *Server) rawListener(l net.Listener) (syscall.RawConn, string) {
 
 // bridge is the listener that net/http knows of. By it Shutdown and Close of an http.Server reach
 // the loops: they close it, and a Shutdown that has to wait for requests in flight waits for the
-// one connection that it hands out then, which is nobody's.
+// one connection that it hands out, which is nobody's.
 type bridge struct {
 	net.Listener
 	raw    syscall.RawConn
@@ -79,21 +79,19 @@ func (b *bridge) Accept() (net.Conn, error) {
 		}
 	}
 	failed := b.failed
+	isFirst := !b.handed && failed == nil && !b.server.DisableGeneralOptionsHandler
+	b.handed = true
 	b.mu.Unlock()
 	if failed != nil {
 		return nil, failed
 	}
+	if isFirst {
+		return b.stand, nil
+	}
 	<-b.closed
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.stand != nil && !b.handed {
-		b.handed = true
-		return b.stand, nil
-	}
-	if b.failed != nil {
-		return nil, b.failed
-	}
-	return nil, net.ErrClosed
+	return nil, b.failed
 }
 
 // start makes the loops and begins to accept.
@@ -107,6 +105,8 @@ func (b *bridge) start() error {
 		core.base = base(b.Listener)
 	}
 	b.core = core
+	b.stand = &standIn{bridge: b, core: core, ended: make(chan struct{}),
+		interrupted: make(chan struct{})}
 	go b.accept(core)
 	return nil
 }
@@ -210,9 +210,9 @@ func (l *loop) adopt(a accepted) {
 // Close is called by net/http when it is shut down or closed.
 func (b *bridge) Close() error {
 	b.mu.Lock()
-	if b.core != nil && b.stand == nil && b.failed == nil {
+	if b.core != nil && b.failed == nil {
 		b.core.ending.Store(true)
-		b.stand = newStandIn(b.core)
+		b.failed = net.ErrClosed
 	}
 	b.mu.Unlock()
 	err := b.Listener.Close()
@@ -223,7 +223,7 @@ func (b *bridge) Close() error {
 // fail ends serving with an error of the listener.
 func (b *bridge) fail(err error) {
 	b.mu.Lock()
-	if b.failed == nil && b.stand == nil {
+	if b.failed == nil {
 		b.failed = err
 	}
 	b.mu.Unlock()
@@ -241,10 +241,8 @@ func (b *bridge) end() {
 	if core == nil || isEnded {
 		return
 	}
-	if stand == nil {
-		// The listener has failed; who is connected is served on.
-		stand = newStandIn(core)
-	} else {
+	// Where the listener has failed, who is connected is served on.
+	if core.ending.Load() {
 		core.drain()
 	}
 	go func() {
@@ -257,25 +255,29 @@ func (b *bridge) end() {
 // brings net/http a request that it answers by itself, OPTIONS *, and the one byte of its body
 // when the loops have nothing in flight any more.
 type standIn struct {
-	core  *core
-	mu    sync.Mutex
-	sent  int
-	ended chan struct{}
-	once  sync.Once
+	bridge *bridge
+	core   *core
+	mu     sync.Mutex
+	sent   int
+	ended  chan struct{}
+	// interrupted is closed when net/http wants its read back, behind the last byte.
+	interrupted chan struct{}
+	interrupt   sync.Once
+	once        sync.Once
 }
 
 const standInRequest = "OPTIONS * HTTP/1.1\r\nHost: dwell\r\nContent-Length: 1\r\nConnection: close\r\n\r\n"
-
-func newStandIn(c *core) *standIn {
-	return &standIn{core: c, ended: make(chan struct{})}
-}
 
 func (s *standIn) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	sent := s.sent
 	s.mu.Unlock()
 	if sent == len(standInRequest) {
-		s.wait()
+		select {
+		case <-s.bridge.closed:
+			s.wait()
+		case <-s.ended:
+		}
 		select {
 		case <-s.ended:
 			return 0, io.EOF
@@ -287,7 +289,10 @@ func (s *standIn) Read(p []byte) (int, error) {
 		return copy(p, "."), nil
 	}
 	if sent > len(standInRequest) {
-		<-s.ended
+		select {
+		case <-s.ended:
+		case <-s.interrupted:
+		}
 		return 0, io.EOF
 	}
 	s.mu.Lock()
@@ -345,7 +350,6 @@ func (s *standIn) Close() error {
 func (s *standIn) LocalAddr() net.Addr              { return s.core.addr }
 func (s *standIn) RemoteAddr() net.Addr             { return s.core.addr }
 func (s *standIn) SetDeadline(time.Time) error      { return nil }
-func (s *standIn) SetReadDeadline(time.Time) error  { return nil }
 func (s *standIn) SetWriteDeadline(time.Time) error { return nil }
 
 // hooks are those of a program, by its server: net/http is given others, which know a stand-in.
@@ -398,3 +402,11 @@ func hooksOf(srv *http.Server) (func(net.Conn, http.ConnState), func(context.Con
 }
 
 var errHijacked = errors.New("dwell: connection was hijacked")
+
+// SetReadDeadline ends the read that is under way where the deadline has passed.
+func (s *standIn) SetReadDeadline(t time.Time) error {
+	if !t.IsZero() && t.Before(time.Now()) {
+		s.interrupt.Do(func() { close(s.interrupted) })
+	}
+	return nil
+}

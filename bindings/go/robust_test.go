@@ -263,6 +263,7 @@ func TestIdleConnectionsHaveNoGoroutine(t *testing.T) {
 	noLeaks(t)
 	const count = 2000
 	s := serve(t, hello)
+	s.exchange(get11)
 	before := runtime.NumGoroutine()
 	for range count {
 		c, err := net.Dial("tcp", s.addr)
