@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from harness import memcache_client, storeload, suite, targets, timers, ways
+from harness import memcache_client, python_package, storeload, suite, targets, timers, ways
 from harness.targets import Target, TargetsError
 
 RATIO: dict[str, Any] = {
@@ -103,6 +103,7 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows |= {f"engine_{way.name}" for way in ways.WAYS} | {"engine_crowd", "manager"}
     rows |= set(timers.ROWS.values())
     rows |= {f"memcache_{name}" for name in memcache_client.CONTENDERS}
+    rows |= {contender.name for contender in python_package.CONTENDERS}
     for target in targets.load():
         for name in filter(None, (target.result, target.over)):
             assert name.rpartition(".")[0] in rows, target.figure

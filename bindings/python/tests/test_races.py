@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 
-from support import Loop, body_of
-
 from dwell import Event
+from support import Loop, body_of
 
 
 def test_replies_of_threads_never_disturb_the_poll():
