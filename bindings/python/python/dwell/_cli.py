@@ -185,7 +185,7 @@ def _load(options: argparse.Namespace, watch: Callable[[Stop], None] | None = No
         stop.on_signals()
         watch(stop)
         print("dwell: waiting for a change", file=sys.stderr, flush=True)
-        stop.asked.wait()
+        stop.wait()
         raise SystemExit(stop.status) from None
 
 

@@ -31,19 +31,49 @@ class Stop:
         self.at_once = False
         self.status = 0
         self._listeners: list[Callable[[], object]] = []
+        self._waker = os.pipe()
+        for end in self._waker:
+            os.set_blocking(end, False)
 
     def ask(self, *_: object) -> None:
         """Asks for the end; may be used as a signal handler."""
         self.at_once = self.asked.is_set()
         self.asked.set()
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._waker[1], b"!")
         for listener in self._listeners:
             listener()
+
+    def wait(self) -> None:
+        """Waits until the end is asked for.
+
+        A signal that comes just before the wait ends it too: it is written to what is waited for.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.set_wakeup_fd(self._waker[1], warn_on_full_buffer=False) if is_main else -1
+        try:
+            while not self.asked.is_set():
+                select.select([self._waker[0]], [], [])
+                os.read(self._waker[0], 1024)
+        finally:
+            if is_main:
+                signal.set_wakeup_fd(before)
+
+    def close(self) -> None:
+        """Gives its descriptors back."""
+        for end in self._waker:
+            os.close(end)
 
     def tell(self, listener: Callable[[], object]) -> None:
         """Calls ``listener`` whenever the end is asked for, from whatever thread."""
         self._listeners.append(listener)
         if self.asked.is_set():
             listener()
+
+    def end(self) -> None:
+        """The server has ended by itself; no repetition of a wish."""
+        if not self.asked.is_set():
+            self.ask()
 
     def reload(self) -> None:
         """Asks for the end so that the process is started anew."""

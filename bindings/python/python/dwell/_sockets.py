@@ -84,6 +84,8 @@ class Listening:
         claim.close()
         for group in self.groups:
             bound = _bind(family, host, port, share=True)
+            # All processes share this state of a socket, and none may wait in `accept`.
+            bound.setblocking(False)
             bound.listen(BACKLOG)
             group.append(bound)
         self.addresses.append(Address(host=host, port=port))
@@ -99,6 +101,7 @@ class Listening:
             raise
         status = os.stat(path)
         self._files.append((path, (status.st_dev, status.st_ino)))
+        bound.setblocking(False)
         bound.listen(BACKLOG)
         self.groups[0].append(bound)
         for group in self.groups[1:]:
@@ -106,9 +109,8 @@ class Listening:
 
     def group(self, index: int) -> list[tuple[int, bool]]:
         """Descriptors for one process, which closes them, and whether each is a unix socket."""
-        return [
-            (bound.dup().detach(), bound.family == socket.AF_UNIX) for bound in self.groups[index]
-        ]
+        group = self.groups[index]
+        return [(os.dup(bound.fileno()), bound.family == socket.AF_UNIX) for bound in group]
 
     def close(self) -> None:
         """Stops listening and removes the files of unix sockets that are still ours."""

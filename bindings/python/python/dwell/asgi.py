@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from types import TracebackType
 from typing import Any
@@ -182,6 +184,10 @@ def run(
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
         stop.tell(lambda: loop.call_soon_threadsafe(asked.set))
+        if threading.current_thread() is threading.main_thread():
+            # Signals end the wait of the loop, whenever they come.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop.ask)
         running = _Running(app, lifespan, options or {})
         await running.start(listening, place)
         if watch is not None:
@@ -211,6 +217,7 @@ def run(
             work(0, lambda: started(listening), stop)
         finally:
             restore()
+            stop.close()
         return stop.status
     finally:
         listening.close()

@@ -150,12 +150,12 @@ def run(
     def work(place: int, ready: Callable[[], None], stop: Stop) -> None:
         many = (workers or 1) > 1
         running = _Running(load(), listening, place, threads, many, options or {})
-        running.on_end(stop.asked.set)
+        running.on_end(stop.end)
         if watch is not None:
             watch(stop)
         ready()
         running.start()
-        stop.asked.wait()
+        stop.wait()
         running.end(graceful_timeout, stop)
 
     try:
@@ -168,6 +168,7 @@ def run(
             work(0, lambda: started(listening), stop)
         finally:
             restore()
+            stop.close()
         return stop.status
     finally:
         listening.close()
