@@ -167,4 +167,4 @@ impl BodyDecoder {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

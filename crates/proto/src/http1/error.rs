@@ -191,3 +191,44 @@ impl fmt::Display for BodyError {
 }
 
 impl std::error::Error for BodyError {}
+
+/// Why a response was refused, or never came.
+///
+/// Shape: the connection is out of step and must be closed; do not use the decoder again. A
+/// gateway answers 502.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResponseError {
+    /// A head is not valid, or exceeds a limit.
+    Head(HeadError),
+    /// The body is not valid, exceeds a limit, or was cut short.
+    Body(BodyError),
+    /// There are more interim responses than allowed before the final one.
+    TooManyInterim {
+        /// The most interim responses allowed.
+        limit: u16,
+    },
+    /// The connection ended before the final response's head was complete.
+    Unanswered,
+}
+
+impl fmt::Display for ResponseError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Head(_) => out.write_str("invalid response head"),
+            Self::Body(_) => out.write_str("invalid response body"),
+            Self::TooManyInterim { limit } => write!(out, "interim responses exceed {limit}"),
+            Self::Unanswered => out.write_str("connection closed before the response"),
+        }
+    }
+}
+
+impl std::error::Error for ResponseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Head(error) => Some(error),
+            Self::Body(error) => Some(error),
+            Self::TooManyInterim { .. } | Self::Unanswered => None,
+        }
+    }
+}

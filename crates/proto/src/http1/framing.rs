@@ -1,7 +1,7 @@
 //! Which version, which connection options, and where the body ends.
 
 use super::error::HeadError;
-use super::fields::list_tokens;
+use super::fields::{list_tokens, trim_whitespace};
 
 /// The protocol version of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,9 @@ pub enum BodyFraming {
 /// What the framing and connection fields of one head said so far.
 #[derive(Default)]
 pub(super) struct FramingFields {
-    content_length: Option<u64>,
+    pub(super) content_length: Option<u64>,
+    /// A length said several times over, and each time the same, is one length.
+    lengths_may_repeat: bool,
     coding: Option<Coding>,
     pub(super) close: bool,
     pub(super) keep_alive: bool,
@@ -44,16 +46,21 @@ enum Coding {
 }
 
 impl FramingFields {
+    /// For a response, whose reader is asked to take a repeated length (RFC 9112 section 6.3).
+    pub(super) fn of_response() -> Self {
+        Self {
+            lengths_may_repeat: true,
+            ..Self::default()
+        }
+    }
+
     /// Takes in a field line if it bears on framing; every other name costs a length comparison.
     #[inline]
     pub(super) fn visit(&mut self, name: &str, value: &[u8]) -> Result<(), HeadError> {
         match name.len() {
             10 if name.eq_ignore_ascii_case("connection") => self.visit_connection(value),
             14 if name.eq_ignore_ascii_case("content-length") => {
-                if self.content_length.is_some() {
-                    return Err(HeadError::LengthRepeated);
-                }
-                self.content_length = Some(decimal(value).ok_or(HeadError::LengthInvalid)?);
+                self.visit_length(value)?;
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 if self.coding.is_some() {
@@ -63,6 +70,22 @@ impl FramingFields {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    fn visit_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
+        if self.content_length.is_some() && !self.lengths_may_repeat {
+            return Err(HeadError::LengthRepeated);
+        }
+        let said = match decimal(value) {
+            None if self.lengths_may_repeat => repeated_decimal(value),
+            said => said,
+        };
+        let length = said.ok_or(HeadError::LengthInvalid)?;
+        if self.content_length.is_some_and(|earlier| earlier != length) {
+            return Err(HeadError::LengthRepeated);
+        }
+        self.content_length = Some(length);
         Ok(())
     }
 
@@ -115,6 +138,17 @@ fn decimal(value: &[u8]) -> Option<u64> {
         number = number * 10 + u64::from(byte - b'0');
     }
     Some(number)
+}
+
+/// Reads a list of plain decimal numbers that are all the same.
+///
+/// Source: RFC 9112 section 6.3, item 5.
+fn repeated_decimal(value: &[u8]) -> Option<u64> {
+    let mut numbers = value
+        .split(|byte| *byte == b',')
+        .map(|member| decimal(trim_whitespace(member)));
+    let first = numbers.next()??;
+    numbers.all(|number| number == Some(first)).then_some(first)
 }
 
 /// Reads a `Transfer-Encoding` value. Only the bare word `chunked` is understood; the rest is

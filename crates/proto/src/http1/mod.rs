@@ -8,13 +8,16 @@
 //! 3. a [`BodyDecoder`] made from that framing turns the bytes that follow into body bytes;
 //! 4. [`encode`] writes the other direction.
 //!
+//! Who reads responses has the first three in one: a [`ResponseDecoder`] takes the bytes of a
+//! connection as they come and gives interim heads, the head, and the pieces of the body.
+//!
 //! Two parsers that disagree about where a message ends are how requests are smuggled. So
 //! nothing here is repaired: a head that RFC 9112 lets a recipient guess about is refused with
 //! the status the standard names, and the connection is then closed by the caller. In
 //! particular: a bare line feed or carriage return, whitespace before a colon, folded lines,
-//! `Content-Length` next to `Transfer-Encoding`, repeated or signed lengths, a transfer coding
-//! other than exactly `chunked`, chunk sizes without digits, and `Host` missing, repeated or
-//! malformed.
+//! `Content-Length` next to `Transfer-Encoding`, signed lengths and repeated ones (in a response
+//! only those that differ), a transfer coding other than exactly `chunked`, chunk sizes without
+//! digits, and `Host` missing, repeated or malformed.
 //!
 //! ```
 //! use dwell_proto::http1::{self, BodyFraming, FieldStorage, HeadLimits};
@@ -38,14 +41,16 @@ mod framing;
 mod head;
 mod request;
 mod response;
+mod response_decoder;
 mod target;
 mod trailers;
 
 pub use body::{BodyDecoder, BodyStep};
-pub use error::{BodyError, HeadError};
+pub use error::{BodyError, HeadError, ResponseError};
 pub use fields::{Fields, is_hop_by_hop, is_token, list_tokens};
 pub use framing::{BodyFraming, Version};
 pub use head::{FieldStorage, HeadLimits, head_end, oversized_head};
 pub use request::{RequestHead, next_request, parse_request};
 pub use response::{ResponseHead, parse_response};
+pub use response_decoder::{ResponseDecoder, ResponseLimits, ResponsePart, ResponseStep};
 pub use trailers::Trailers;

@@ -31,14 +31,22 @@ pub struct ResponseHead<'f, 'b> {
     pub fields: Fields<'f, 'b>,
     /// Where the body ends, with the request's method taken into account.
     pub framing: BodyFraming,
+    /// What `Content-Length` says; in the answer to `HEAD`, of a body that does not follow.
+    pub content_length: Option<u64>,
     /// Whether the connection can be used again after the body.
     pub keep_alive: bool,
+    /// Whether what follows the head is not HTTP: after a 101, and where `CONNECT` succeeded.
+    pub is_switching: bool,
+    /// The head as it came, with its empty line.
+    pub bytes: &'b [u8],
 }
 
 /// Parses one whole response head, as [`head_end`](super::head_end) cut it out.
 ///
 /// Shape: `request_method` is the method of the request it answers: the answer to `HEAD` has no
-/// body whatever its fields say.
+/// body whatever its fields say, and where `CONNECT` succeeds a tunnel begins. A `Content-Length`
+/// that is repeated, as a list or as fields, and every time the same is that length; the parser of
+/// requests refuses it, since others may read another length there.
 ///
 /// # Errors
 /// [`HeadError`]; the connection must be closed, and a gateway answers 502.
@@ -77,10 +85,12 @@ pub fn parse_response<'f, 'b>(
         Version::Http11
     };
     let fields = Fields::new(raw.headers);
-    let mut framing = FramingFields::default();
+    let mut framing = FramingFields::of_response();
     visit_fields(head, fields, &mut framing, |_, _| Ok(()))?;
     let by_fields = framing.framing(version)?.unwrap_or(BodyFraming::UntilClose);
-    let bodiless = request_method == "HEAD" || status < 200 || matches!(status, 204 | 304);
+    let is_switching = status == 101 || (request_method == "CONNECT" && status / 100 == 2);
+    let bodiless =
+        is_switching || request_method == "HEAD" || status < 200 || matches!(status, 204 | 304);
     let framing_kind = if bodiless {
         BodyFraming::None
     } else {
@@ -92,7 +102,12 @@ pub fn parse_response<'f, 'b>(
         reason: raw.reason.unwrap_or_default(),
         fields,
         framing: framing_kind,
-        keep_alive: framing.persists(version) && framing_kind != BodyFraming::UntilClose,
+        content_length: framing.content_length,
+        keep_alive: framing.persists(version)
+            && framing_kind != BodyFraming::UntilClose
+            && !is_switching,
+        is_switching,
+        bytes: head,
     })
 }
 

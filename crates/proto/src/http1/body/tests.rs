@@ -33,7 +33,7 @@ fn decode(input: &[u8]) -> Outcome {
 
 /// The chunked coding read the plain way: the whole input at hand, line by line. `Ok(None)` if
 /// the input is a part of a body.
-fn decode_naively(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, ()> {
+pub(in crate::http1) fn decode_naively(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, ()> {
     let (mut data, mut rest) = (Vec::new(), input);
     loop {
         let Some((line, after)) = naive_line(rest)? else {
