@@ -50,6 +50,8 @@ pub struct EventLoop<M> {
     messages: Vec<M>,
     again: Vec<(Token, Readiness)>,
     signals: Signals,
+    /// The last wait has brought as many events as it may: more may be there.
+    has_more: bool,
 }
 
 /// Readiness events taken from the system in one turn; more come in the next.
@@ -86,6 +88,7 @@ impl<M: Send> EventLoop<M> {
             messages: Vec::new(),
             again: Vec::new(),
             signals: Signals::default(),
+            has_more: false,
         })
     }
 
@@ -130,6 +133,10 @@ impl<M: Send> EventLoop<M> {
     /// zero.
     pub fn wait_max(&mut self) -> Option<Duration> {
         self.context.clock.update();
+        if self.has_more {
+            // The descriptor tells of news, not of what is left.
+            return Some(Duration::ZERO);
+        }
         self.wait_at_most(None)
     }
 
@@ -250,7 +257,9 @@ impl<M: Send> EventLoop<M> {
     }
 
     fn deliver_events<D: Driver<Message = M>>(&mut self, driver: &mut D) {
+        let mut count = 0;
         for event in &self.events {
+            count += 1;
             let token = Token::from(event.token());
             match token {
                 Token::WAKE => {}
@@ -262,6 +271,7 @@ impl<M: Send> EventLoop<M> {
                 token => driver.ready(&mut self.context, token, Readiness::of(event)),
             }
         }
+        self.has_more = count == self.events.capacity();
     }
 
     fn deliver_again<D: Driver<Message = M>>(&mut self, driver: &mut D) {
@@ -341,6 +351,29 @@ mod tests {
             io::Write::write_all(&mut interrupter, b"\x02").unwrap();
             event_loop.turn(&mut Deaf, Some(WAIT_MAX)).unwrap();
         }
+    }
+
+    #[test]
+    fn whoever_waits_for_the_descriptor_is_told_of_what_a_turn_has_left() {
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        event_loop.events = mio::Events::with_capacity(1);
+        let context = event_loop.context();
+        let pairs: Vec<_> = (0..3)
+            .map(|index| {
+                let (mut near, mut far) = mio::net::UnixStream::pair().unwrap();
+                context
+                    .register(&mut near, Token::new(1, 0, index))
+                    .unwrap();
+                io::Write::write_all(&mut far, b"news").unwrap();
+                (near, far)
+            })
+            .collect();
+        for _ in &pairs {
+            event_loop.turn(&mut Deaf, Some(Duration::ZERO)).unwrap();
+            assert_eq!(event_loop.wait_max(), Some(Duration::ZERO));
+        }
+        event_loop.turn(&mut Deaf, Some(Duration::ZERO)).unwrap();
+        assert_eq!(event_loop.wait_max(), None);
     }
 
     #[test]
