@@ -5,7 +5,8 @@
 //! the host, which may be another language's runtime, answers by [`Command`]s whenever it likes.
 //! Everything is named by handles of 64 bits that carry a generation, so an order for somebody who
 //! is gone is a cheap no-op. A host that waits by itself watches the engine's descriptor
-//! ([`AsFd`]) and takes turns of no length, not later than [`wait_max`](Engine::wait_max) says.
+//! ([`AsFd`]) and takes turns of no length, not later than [`wait_max`](Engine::wait_max) says when
+//! it is asked after the last order.
 //!
 //! The bindings to C, Go and Python's web servers stand on it.
 //!
@@ -100,7 +101,7 @@ pub struct Statistics {
     pub held: u64,
     /// HTTP connections open now.
     pub connections: u64,
-    /// WebSockets open now.
+    /// WebSocket connections open now.
     pub websockets: u64,
     /// Raw streams open now.
     pub streams: u64,
@@ -116,6 +117,8 @@ pub struct Statistics {
 pub struct Engine {
     event_loop: EventLoop<Vec<u8>>,
     hub: Hub,
+    /// Connections that have left, as the last turn has told.
+    departed: Vec<(u64, Detached)>,
 }
 
 impl Engine {
@@ -133,7 +136,8 @@ impl Engine {
         }
         Ok(Self {
             event_loop: EventLoop::new()?,
-            hub: Hub::new(options),
+            hub: Hub::new(&options),
+            departed: Vec::new(),
         })
     }
 
@@ -189,24 +193,27 @@ impl Engine {
     /// # Errors
     /// What the system's poll says; the engine is then unusable.
     pub fn turn(&mut self, timeout: Option<Duration>, batch: &mut Batch) -> io::Result<()> {
-        let has_events = !self.hub.state.batch.is_empty();
-        let timeout = if has_events {
-            Some(Duration::ZERO)
-        } else {
-            self.hub.state.departed.clear();
+        batch.clear();
+        self.departed.clear();
+        let timeout = if self.hub.state.batch.is_empty() {
             timeout
+        } else {
+            Some(Duration::ZERO)
         };
         self.hub.state.statistics.turns += 1;
+        self.hub.resume_held_back(self.event_loop.context());
         self.event_loop.turn(&mut self.hub, timeout)?;
-        batch.clear();
         std::mem::swap(batch, &mut self.hub.state.batch);
+        self.departed.append(&mut self.hub.state.departed);
         Ok(())
     }
 
     /// For how long the next turn may wait: zero when work is left, `None` when only readiness or
     /// an order can end it.
+    ///
+    /// Shape: every order may shorten it, as what it brings about is not told by the descriptor.
     pub fn wait_max(&mut self) -> Option<Duration> {
-        if self.hub.state.batch.is_empty() {
+        if self.hub.state.batch.is_empty() && self.hub.state.held_back.is_empty() {
             self.event_loop.wait_max()
         } else {
             Some(Duration::ZERO)
@@ -226,7 +233,7 @@ impl Engine {
     /// any more.
     ///
     /// Shape: a connection whose order cannot be carried out for another reason is closed, as its
-    /// host must not take for sent what is not.
+    /// host must not take for sent what is not; but a ping for which there is no room is left out.
     ///
     /// # Errors
     /// [`CommandError::Malformed`] where one cannot be read; those before it were carried out.
@@ -265,9 +272,12 @@ impl Engine {
 
     /// Takes the connection that an [`EventKind::Detached`] has told of.
     pub fn take_detached(&mut self, handle: u64) -> Option<Detached> {
-        let departed = &mut self.hub.state.departed;
-        let place = departed.iter().position(|(name, _)| *name == handle)?;
-        Some(departed.swap_remove(place).1)
+        for departed in [&mut self.departed, &mut self.hub.state.departed] {
+            if let Some(place) = departed.iter().position(|(name, _)| *name == handle) {
+                return Some(departed.swap_remove(place).1);
+            }
+        }
+        None
     }
 
     /// The address the client of a request or a connection has connected to.
@@ -283,9 +293,11 @@ impl Engine {
     }
 
     /// Stops listening and lets everything come to its end: connections with their next answer,
-    /// WebSockets with a close frame of 1001. Raw streams are their host's to close.
+    /// those of WebSocket with a close frame of 1001. Raw streams are their host's to close.
     pub fn drain(&mut self) {
-        let Self { event_loop, hub } = self;
+        let Self {
+            event_loop, hub, ..
+        } = self;
         let context = event_loop.context();
         hub.http.drain(context, &mut hub.state);
         hub.websockets.drain(context, CloseCode::GOING_AWAY, "");
@@ -293,7 +305,9 @@ impl Engine {
 
     /// Closes everything that is left at once; the next turn tells of it.
     pub fn close_all(&mut self) {
-        let Self { event_loop, hub } = self;
+        let Self {
+            event_loop, hub, ..
+        } = self;
         let context = event_loop.context();
         hub.http.close_all(context, &mut hub.state);
         hub.streams.close_all(context, &mut hub.state);

@@ -17,7 +17,8 @@ pub enum EventKind {
     Request = 1,
     /// A piece of the body of a request.
     Body = 2,
-    /// The body of a request is complete; the bytes are the trailer section, a line a field.
+    /// The body of a request is complete; the bytes are the trailer section, a line a field. That
+    /// of a chunked one is told only while some of it is granted.
     BodyEnd = 3,
     /// All that was written is out, after a write that asked to be told; or, of WebSocket and raw
     /// streams, after a time in which something was not.
@@ -28,7 +29,8 @@ pub enum EventKind {
     Gone = 6,
     /// The connection of a request has left the engine: take it with
     /// [`Engine::take_detached`](super::Engine::take_detached) before the next turn, in which it is
-    /// closed. The handle names nothing else from now on.
+    /// closed. The handle names nothing else from now on. The bytes are what was read and not
+    /// handed over: what is left of its body, as it came, and what the client has sent behind it.
     Detached = 7,
     /// A client has connected; its handle is of the connection.
     Opened = 8,

@@ -55,7 +55,7 @@ pub enum Command<'a> {
         fields: FieldLines<'a>,
     },
     /// Lets so many more bytes of a body come; the first one sends a 100 (Continue) that the
-    /// client waits for.
+    /// client waits for. The end of a chunked body comes only while some are granted.
     Grant {
         /// A request.
         handle: u64,
@@ -82,7 +82,8 @@ pub enum Command<'a> {
         /// A request.
         handle: u64,
     },
-    /// Makes a WebSocket of the connection, if the handshake is in order.
+    /// Makes a WebSocket of the connection, if the handshake is in order. No answer may have been
+    /// begun.
     Upgrade {
         /// A request.
         handle: u64,
@@ -121,13 +122,35 @@ pub enum Command<'a> {
     },
 }
 
+impl Command<'_> {
+    /// Whom it is for.
+    pub fn handle(&self) -> u64 {
+        match *self {
+            Self::Write { handle, .. }
+            | Self::Answer { handle, .. }
+            | Self::Begin { handle, .. }
+            | Self::Informational { handle, .. }
+            | Self::Grant { handle, .. }
+            | Self::Abort { handle }
+            | Self::Close { handle, .. }
+            | Self::Detach { handle }
+            | Self::Upgrade { handle, .. }
+            | Self::Send { handle, .. }
+            | Self::Ping { handle, .. }
+            | Self::Pause { handle }
+            | Self::Resume { handle } => handle,
+        }
+    }
+}
+
 /// Flags of a write, as bits.
 pub mod write_flags {
     /// The bytes are the last ones of the answer.
     pub const FINISH: u32 = 1;
     /// The connection closes after the answer.
     pub const CLOSE: u32 = 1 << 1;
-    /// [`Writable`](super::super::EventKind::Writable) is told, once, when all is out.
+    /// [`Writable`](super::super::EventKind::Writable) is told, once, when all is out; not of an
+    /// answer that this write ends, as its handle names nothing then.
     pub const NOTIFY: u32 = 1 << 2;
 }
 
@@ -246,9 +269,16 @@ impl Commands {
     }
 
     /// Adds an order.
+    ///
+    /// # Panics
+    /// When its fields and bytes are 4 GiB or more.
     pub fn push(&mut self, command: &Command<'_>) {
         let record = Record::of(command);
         let length = record.fields.len() + record.bytes.len();
+        assert!(
+            u32::try_from(length).is_ok(),
+            "order exceeds 4 GiB: {length}"
+        );
         let output = &mut self.bytes;
         output.extend_from_slice(&record.operation.to_ne_bytes());
         output.extend_from_slice(&record.status.to_ne_bytes());
@@ -301,6 +331,7 @@ impl Commands {
 }
 
 impl<'a> Record<'a> {
+    #[expect(clippy::too_many_lines, reason = "a table, with a row for each order")]
     fn of(command: &Command<'a>) -> Self {
         let plain = |operation, handle| Self {
             operation,
@@ -438,7 +469,7 @@ impl<'a> Record<'a> {
             operation::CLOSE => Command::Close {
                 handle,
                 code: status,
-                reason: std::str::from_utf8(bytes).ok()?,
+                reason: text_at(bytes),
             },
             operation::DETACH => Command::Detach { handle },
             operation::UPGRADE => Command::Upgrade {
@@ -461,6 +492,11 @@ impl<'a> Record<'a> {
             _ => return None,
         })
     }
+}
+
+/// As much at the front of it as is text: the orders of others must not end with one reason.
+fn text_at(bytes: &[u8]) -> &str {
+    bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
 }
 
 fn read_record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {

@@ -64,7 +64,7 @@ impl Driver for Hub {
 }
 
 impl Hub {
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         let kinds = Kinds {
             listener: kind::LISTENER,
             connection: kind::CONNECTION,
@@ -102,16 +102,21 @@ impl Hub {
 
     /// An order was refused of which the host hears nothing: the connection ends.
     fn end(&mut self, context: &mut Context, command: &Command<'_>) {
-        if let Command::Write { handle, .. }
-        | Command::Answer { handle, .. }
-        | Command::Begin { handle, .. }
-        | Command::Send { handle, .. } = *command
-        {
-            let token = Token::from_bits(handle);
-            let is_exchange = token.kind() == kind::EXCHANGE;
-            if self.abort(context, token).is_ok() && is_exchange {
-                self.state.push(EventKind::Gone, token, 0, &[]);
-            }
+        if matches!(command, Command::Ping { .. }) {
+            return;
+        }
+        let token = Token::from_bits(command.handle());
+        let is_exchange = token.kind() == kind::EXCHANGE;
+        if self.abort(context, token).is_ok() && is_exchange {
+            self.state.push(EventKind::Gone, token, 0, &[]);
+        }
+    }
+
+    /// Those who had to wait for this turn are read again.
+    pub(super) fn resume_held_back(&mut self, context: &mut Context) {
+        for token in std::mem::take(&mut self.state.held_back) {
+            // Whoever is gone needs no reading.
+            let _ = self.set_paused(context, token, false);
         }
     }
 
@@ -191,8 +196,12 @@ impl Hub {
             Command::Ping { handle, payload } => self
                 .socket(context, handle, |socket| socket.ping(payload))
                 .and_then(|sent| sent.map_err(refused_message)),
-            Command::Pause { handle } => self.set_paused(context, handle, true),
-            Command::Resume { handle } => self.set_paused(context, handle, false),
+            Command::Pause { handle } => {
+                let token = Token::from_bits(handle);
+                self.state.held_back.retain(|held_back| *held_back != token);
+                self.set_paused(context, token, true)
+            }
+            Command::Resume { handle } => self.set_paused(context, Token::from_bits(handle), false),
         }
     }
 
@@ -277,11 +286,13 @@ impl Hub {
             return self.write(context, token, flags, |reply| reply.write(bytes));
         }
         let is_written = self.stream(context, token, |stream| {
-            let is_written = stream.write(bytes);
+            if !stream.write(bytes) {
+                return None;
+            }
             if flags & write_flags::FINISH != 0 {
                 stream.close();
             }
-            is_written.then(|| stream.queued_bytes() > 0)
+            Some(stream.queued_bytes() > 0)
         })?;
         let is_blocked = is_written.ok_or(CommandError::Full)?;
         if flags & write_flags::NOTIFY != 0 && !is_blocked {
@@ -301,10 +312,10 @@ impl Hub {
         let is_last = flags & write_flags::FINISH != 0;
         self.with_reply(context, token, |reply| {
             reply.verbatim();
+            write(reply).map_err(refused_piece)?;
             if flags & write_flags::CLOSE != 0 {
                 reply.close_after();
             }
-            write(reply).map_err(refused_piece)?;
             if is_last {
                 reply.finish(&[]).map_err(refused_piece)?;
             }
@@ -330,8 +341,12 @@ impl Hub {
 
     fn abort(&mut self, context: &mut Context, token: Token) -> Result<(), CommandError> {
         match token.kind() {
-            kind::STREAM => self.stream(context, token, |stream| stream.abort()),
-            kind::WEBSOCKET => self.socket(context, token.to_bits(), |socket| socket.abort()),
+            kind::STREAM => self.stream(context, token, |stream| {
+                stream.abort();
+            }),
+            kind::WEBSOCKET => self.socket(context, token.to_bits(), |socket| {
+                socket.abort();
+            }),
             _ => {
                 let connection = self.forget_exchange(token)?;
                 if self.http.abort_connection(context, connection) {
@@ -350,7 +365,9 @@ impl Hub {
         reason: &str,
     ) -> Result<(), CommandError> {
         match token.kind() {
-            kind::STREAM => self.stream(context, token, |stream| stream.close()),
+            kind::STREAM => self.stream(context, token, |stream| {
+                stream.close();
+            }),
             kind::WEBSOCKET => {
                 self.socket(context, token.to_bits(), |socket| {
                     match CloseCode::new(code) {
@@ -380,16 +397,8 @@ impl Hub {
         if !self.http.contains(token) {
             return Err(CommandError::Stale);
         }
-        if let Some(exchange) = self.http.exchange_on(token) {
-            let held = &self.state.held;
-            let is_its = |name: &Token| {
-                let entry = held.get(*name);
-                entry.is_some_and(|entry| entry.exchange == exchange)
-            };
-            let name = held.tokens().find(is_its);
-            if let Some(name) = name {
-                self.state.gone(name);
-            }
+        if let Some(tag) = self.http.tag_on(token) {
+            self.state.gone(Token::from_bits(tag));
         }
         Ok(token)
     }
@@ -398,7 +407,9 @@ impl Hub {
         let exchange = self.exchange(token)?;
         if !self.http.is_flushed(exchange) {
             // Once it is open, the engine tells when all is out.
-            self.reply(context, token.to_bits(), |reply| reply.verbatim())?;
+            self.reply(context, token.to_bits(), |reply| {
+                reply.verbatim();
+            })?;
             if let Some(entry) = self.state.held.get_mut(token) {
                 entry.leaves = true;
             }
@@ -434,6 +445,9 @@ impl Hub {
         head: &[u8],
     ) -> Result<(), CommandError> {
         let exchange = self.exchange(token)?;
+        if self.reply(context, token.to_bits(), |reply| reply.is_sent())? {
+            return Err(CommandError::Misplaced);
+        }
         let mut storage = FieldStorage::new();
         let limits = &self.state.options.http.head;
         let head = parse_request(head, &mut storage, limits);
@@ -482,10 +496,9 @@ impl Hub {
     fn set_paused(
         &mut self,
         context: &mut Context,
-        handle: u64,
+        token: Token,
         paused: bool,
     ) -> Result<(), CommandError> {
-        let token = Token::from_bits(handle);
         if token.kind() == kind::STREAM {
             return self.stream(context, token, |stream| {
                 if paused {
@@ -495,7 +508,7 @@ impl Hub {
                 }
             });
         }
-        self.socket(context, handle, |socket| {
+        self.socket(context, token.to_bits(), |socket| {
             if paused {
                 socket.pause();
             } else {

@@ -11,6 +11,9 @@ use crate::websocket::{Control, Message, MessageKind, WebSocketApp, WebSocketEnd
 use dwell_evloop::{Context, Slab, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 
+/// Bytes of one batch beyond which those who send without being asked wait for the next turn.
+const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// An exchange whose answer the host owes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
@@ -19,14 +22,19 @@ pub(super) struct Held {
     pub(super) notifies: bool,
     /// The connection leaves when all is out.
     pub(super) leaves: bool,
+    /// The host knows that the client sends no more.
+    peer_closed: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) held: Slab<Held>,
     pub(super) batch: Batch,
+    pub(super) batch_bytes_max: usize,
     /// Connections that have left, by the handle of their last request.
     pub(super) departed: Vec<(u64, Detached)>,
+    /// WebSocket connections and raw streams that are not read until the next turn.
+    pub(super) held_back: Vec<Token>,
     /// The connection that was opened last.
     pub(super) opened: Option<Token>,
     peers: Peers,
@@ -35,20 +43,26 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self {
             held: Slab::new(kind::EXCHANGE, usize::MAX),
             batch: Batch::new(),
+            batch_bytes_max: BATCH_BYTES_MAX,
             departed: Vec::new(),
+            held_back: Vec::new(),
             opened: None,
             peers: Peers::default(),
             statistics: Statistics::default(),
-            options,
+            options: *options,
         }
     }
 
     pub(super) fn push(&mut self, kind: EventKind, handle: Token, detail: u32, bytes: &[u8]) {
         self.batch.push(kind, handle.to_bits(), detail, bytes);
+    }
+
+    fn is_full(&self) -> bool {
+        self.batch.data().len() > self.batch_bytes_max
     }
 
     /// An exchange is over without the host's doing.
@@ -95,6 +109,7 @@ impl App for State {
             exchange: request.exchange,
             notifies: false,
             leaves: false,
+            peer_closed: false,
         };
         // Only four thousand million exchanges fill the table.
         let Ok(token) = self.held.insert(entry) else {
@@ -160,7 +175,13 @@ impl App for State {
     }
 
     fn peer_closed(&mut self, _: ExchangeId, tag: u64) -> bool {
-        self.push(EventKind::PeerClosed, Token::from_bits(tag), 0, &[]);
+        let token = Token::from_bits(tag);
+        // The engine asks again whenever the exchange has gone on.
+        if let Some(entry) = self.held.get_mut(token)
+            && !std::mem::replace(&mut entry.peer_closed, true)
+        {
+            self.push(EventKind::PeerClosed, token, 0, &[]);
+        }
         !self.options.half_close
     }
 
@@ -206,6 +227,10 @@ impl WebSocketApp for State {
         let detail = if is_text { 1 } else { 2 };
         let token = socket.token();
         self.push(EventKind::WebSocketMessage, token, detail, &message.payload);
+        if self.is_full() && !socket.is_paused() {
+            socket.pause();
+            self.held_back.push(token);
+        }
     }
 
     fn control(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>, control: Control<'_>) {
@@ -242,7 +267,12 @@ impl StreamApp for State {
         input: &[u8],
         _: usize,
     ) -> usize {
-        self.push(EventKind::StreamData, stream.token(), 0, input);
+        let token = stream.token();
+        self.push(EventKind::StreamData, token, 0, input);
+        if self.is_full() && !stream.is_paused() {
+            stream.pause();
+            self.held_back.push(token);
+        }
         input.len()
     }
 

@@ -1,3 +1,5 @@
+mod faults;
+
 use super::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -40,6 +40,12 @@ impl Http {
         (entry.phase == Phase::Held).then(|| entry.exchange(connection))
     }
 
+    /// What the app said with its hold, if an answer is owed on a connection.
+    pub(crate) fn tag_on(&self, connection: Token) -> Option<u64> {
+        let entry = self.connections.get(connection)?;
+        (entry.phase == Phase::Held).then_some(entry.tag)
+    }
+
     /// Bytes of output that wait for the peer of a connection; 0 where it is gone.
     pub fn queued_bytes(&self, connection: Token) -> usize {
         let entry = self.connections.get(connection);
