@@ -15,12 +15,14 @@
 //                              (const uint8_t *)"hello", 5);
 //
 // Waiting: a host that waits by itself watches dwell_engine_fileno for input, takes turns with a
-// timeout of 0 until one tells nothing, and takes the next one not later than wait_ms says.
+// timeout of 0 until one tells nothing and wait_ms is not 0, and takes the next one not later than
+// wait_ms says. The descriptor tells nothing of what orders between two turns have brought about:
+// after them dwell_engine_wait_ms says how long the next turn may wait.
 //
 // Ownership: what dwell_..._new and dwell_engine_remote return is the caller's, to be freed once by
 // the function of the same name. What a batch points to is the engine's, until its next turn.
-// Everything that is passed in is copied before a call returns, but descriptors: one that is given
-// to an engine is the engine's from then on, whatever is returned.
+// Everything that is passed in is copied before a call returns, and may be part of a batch; but
+// descriptors: one that is given to an engine is the engine's from then on, whatever is returned.
 //
 // Threads: an engine may move from thread to thread, but has room for one at a time; a second one
 // is refused with DWELL_BUSY. A dwell_remote may be used by all threads at once.
@@ -43,7 +45,8 @@
 // length or UINT64_MAX, fields), 4 informational (status, fields), 5 grant (argument: bytes),
 // 6 abort, 7 close (status: code; bytes: reason), 8 detach, 9 upgrade (flags, fields, bytes: head),
 // 10 send (flags: 1 for text), 11 ping, 12 pause, 13 resume. A connection whose order cannot be
-// carried out, for another reason than that it is gone, is closed.
+// carried out, for another reason than that it is gone, is closed; but a ping without room is left
+// out.
 //
 // A request in a batch: the bytes of its event are the head, the peer's address as text and, from
 // `detail` on and not aligned, a table of uint32_t: flags, bytes of the head, start and length of
@@ -87,7 +90,7 @@ typedef enum dwell_event_kind {
   // A piece of the body of a request.
   DWELL_BODY = 2,
   // The body of a request is complete; the bytes are trailer fields, `name:value` and a line
-  // feed each.
+  // feed each. That of a chunked one is told only while some of it is granted.
   DWELL_BODY_END = 3,
   // All that was written is out, after a write with DWELL_NOTIFY; or, of WebSocket and raw
   // streams, after a time in which something was not.
@@ -98,7 +101,8 @@ typedef enum dwell_event_kind {
   DWELL_GONE = 6,
   // The connection of a request has left the engine: take it with
   // dwell_engine_take_descriptor before the next turn, in which it is closed. The bytes are
-  // what the client has sent behind its request.
+  // what was read and not handed over: what is left of the body, as it came, and what the
+  // client has sent behind its request.
   DWELL_DETACHED = 7,
   // A client has connected; the handle is of the connection.
   DWELL_OPENED = 8,
@@ -143,7 +147,8 @@ typedef enum dwell_write_flag {
   DWELL_FINISH = 1,
   // The connection closes after the answer.
   DWELL_CLOSE = 2,
-  // DWELL_WRITABLE is told, once, when all is out.
+  // DWELL_WRITABLE is told, once, when all is out; not of an answer that this write ends, as
+  // its handle names nothing then.
   DWELL_NOTIFY = 4,
 } dwell_write_flag;
 
@@ -215,9 +220,9 @@ typedef struct dwell_event {
   // More of it, as the kind says.
   uint32_t detail;
   // Where its bytes begin in the data of the batch.
-  uintptr_t start;
+  size_t start;
   // How many they are.
-  uintptr_t length;
+  size_t length;
 } dwell_event;
 
 // What a turn tells. Both arrays are the engine's and live until its next turn, or its end.
@@ -225,12 +230,13 @@ typedef struct dwell_batch {
   // The events, in order.
   const struct dwell_event *events;
   // How many they are.
-  uintptr_t count;
+  size_t count;
   // The bytes that they speak of.
   const uint8_t *data;
   // How many they are.
-  uintptr_t data_length;
+  size_t data_length;
   // For how many milliseconds the next turn may wait at most; 0 when work is left, -1 for ever.
+  // Orders that are given meanwhile may shorten it: dwell_engine_wait_ms asks anew.
   int64_t wait_ms;
 } dwell_batch;
 
@@ -265,7 +271,7 @@ typedef struct dwell_span {
   // Where they begin.
   const uint8_t *start;
   // How many they are.
-  uintptr_t length;
+  size_t length;
 } dwell_span;
 
 // A request as it lies in a batch.
@@ -279,7 +285,7 @@ typedef struct dwell_request {
   // The client's address as text; empty over a unix socket.
   struct dwell_span peer_address;
   // How many field lines there are.
-  uintptr_t field_count;
+  size_t field_count;
   // The announced length of the body; 0 where it is chunked.
   uint64_t content_length;
   // Bits of dwell_request_flag.
@@ -297,7 +303,7 @@ extern "C" {
 enum dwell_status dwell_options_default(struct dwell_options *options);
 
 // Makes an engine that listens nowhere. Free it with dwell_engine_free. `options` may be null for
-// the defaults.
+// the defaults; some that cannot be return DWELL_INVALID.
 //
 // # Safety
 // `options` must be null or readable, `engine` null or writable.
@@ -351,21 +357,29 @@ enum dwell_status dwell_engine_adopt(struct dwell_engine *engine,
 enum dwell_status dwell_engine_adopt_stream(struct dwell_engine *engine,
                                             int descriptor,
                                             const uint8_t *input,
-                                            uintptr_t length,
+                                            size_t length,
                                             uint64_t *stream);
 
 // Carries out orders, then waits once, for at most `timeout_ms` milliseconds (-1: until something
 // happens), and tells what has happened since the last turn. `commands` may be null for no
-// orders; what they may be is told above.
+// orders; what they may be is told above. Where it returns anything but DWELL_OK the batch is
+// empty, and no turn was taken.
 //
 // # Safety
 // `engine` as for `dwell_engine_free`; `length` bytes must be readable at `commands`, unless it is
 // null; `batch` must be null or writable.
 enum dwell_status dwell_engine_turn(struct dwell_engine *engine,
                                     const uint8_t *commands,
-                                    uintptr_t length,
+                                    size_t length,
                                     int64_t timeout_ms,
                                     struct dwell_batch *batch);
+
+// For how many milliseconds the next turn may wait at most, whatever was ordered since the last
+// one; 0 when work is left, -1 for ever, as for an engine that is null, busy or broken.
+//
+// # Safety
+// As `dwell_engine_free`.
+int64_t dwell_engine_wait_ms(struct dwell_engine *engine);
 
 // Carries out orders without a turn. `stale`, which may be null, is given how many of them named
 // nothing any more; `wait_ms`, which may be null, for how long the next turn may wait.
@@ -374,7 +388,7 @@ enum dwell_status dwell_engine_turn(struct dwell_engine *engine,
 // As `dwell_engine_turn`; `stale` and `wait_ms` must be null or writable.
 enum dwell_status dwell_engine_submit(struct dwell_engine *engine,
                                       const uint8_t *commands,
-                                      uintptr_t length,
+                                      size_t length,
                                       uint64_t *stale,
                                       int64_t *wait_ms);
 
@@ -397,15 +411,15 @@ enum dwell_status dwell_engine_write_file(struct dwell_engine *engine,
 // As `dwell_engine_free`.
 int dwell_engine_take_descriptor(struct dwell_engine *engine, uint64_t handle);
 
-// The address that the client of a request or a connection has connected to, as text: copies at
-// most `size` bytes of it to `text`, a zero behind them if there is room.
+// The address that the client of a request or a connection has connected to, as text: copies as
+// much of it to `text` as fits into `size` bytes with a zero behind it.
 //
 // # Safety
 // `engine` as for `dwell_engine_free`; `text` must be null or have room for `size` bytes.
 enum dwell_status dwell_engine_local_address(struct dwell_engine *engine,
                                              uint64_t handle,
                                              char *text,
-                                             uintptr_t size);
+                                             size_t size);
 
 // Stops listening and lets everything come to its end: connections with their next answer,
 // WebSockets with a close frame. Turn until dwell_engine_statistics has none left.
@@ -432,7 +446,7 @@ enum dwell_status dwell_engine_statistics(struct dwell_engine *engine,
 // # Safety
 // `engine` as for `dwell_engine_free`; `request` must be null or writable.
 enum dwell_status dwell_engine_request(struct dwell_engine *engine,
-                                       uintptr_t index,
+                                       size_t index,
                                        struct dwell_request *request);
 
 // Reads field number `field` of the request of the event at `index` of the last turn. The spans
@@ -441,8 +455,8 @@ enum dwell_status dwell_engine_request(struct dwell_engine *engine,
 // # Safety
 // `engine` as for `dwell_engine_free`; `name` and `value` must be null or writable.
 enum dwell_status dwell_engine_request_field(struct dwell_engine *engine,
-                                             uintptr_t index,
-                                             uintptr_t field,
+                                             size_t index,
+                                             size_t field,
                                              struct dwell_span *name,
                                              struct dwell_span *value);
 
@@ -457,9 +471,9 @@ enum dwell_status dwell_answer(struct dwell_engine *engine,
                                uint16_t status,
                                uint32_t flags,
                                const uint8_t *fields,
-                               uintptr_t fields_length,
+                               size_t fields_length,
                                const uint8_t *body,
-                               uintptr_t body_length);
+                               size_t body_length);
 
 // Begins an answer, which the engine frames, and whose body dwell_write brings: of `length` bytes,
 // or in chunks for UINT64_MAX. Of the flags DWELL_CLOSE alone counts.
@@ -472,11 +486,11 @@ enum dwell_status dwell_begin(struct dwell_engine *engine,
                               uint16_t status,
                               uint32_t flags,
                               const uint8_t *fields,
-                              uintptr_t fields_length,
+                              size_t fields_length,
                               uint64_t length);
 
-// Writes bytes, which are copied: of an answer that was begun, as the body; of one that was not, as
-// the answer just as it is, status line and all; of a raw stream, as they are.
+// Writes bytes, which are copied: of an answer that was begun, as the body; of one that was not,
+// as the answer just as it is, status line and all; of a raw stream, as they are.
 //
 // # Safety
 // `engine` must be null, or come from `dwell_engine_new` and not be freed;
@@ -485,7 +499,7 @@ enum dwell_status dwell_write(struct dwell_engine *engine,
                               uint64_t handle,
                               uint32_t flags,
                               const uint8_t *data,
-                              uintptr_t data_length);
+                              size_t data_length);
 
 // Sends an informational answer before the final one.
 //
@@ -496,10 +510,10 @@ enum dwell_status dwell_informational(struct dwell_engine *engine,
                                       uint64_t handle,
                                       uint16_t status,
                                       const uint8_t *fields,
-                                      uintptr_t fields_length);
+                                      size_t fields_length);
 
 // Lets so many more bytes of a body come; the first call sends a 100 (Continue) that the client
-// waits for.
+// waits for. The end of a chunked body comes only while some are granted.
 //
 // # Safety
 // `engine` must be null, or come from `dwell_engine_new` and not be freed.
@@ -521,7 +535,7 @@ enum dwell_status dwell_close(struct dwell_engine *engine,
                               uint64_t handle,
                               uint16_t code,
                               const uint8_t *reason,
-                              uintptr_t reason_length);
+                              size_t reason_length);
 
 // Takes the connection of a request out of the engine, once what was written is out;
 // DWELL_DETACHED follows.
@@ -531,7 +545,8 @@ enum dwell_status dwell_close(struct dwell_engine *engine,
 enum dwell_status dwell_detach(struct dwell_engine *engine, uint64_t handle);
 
 // Makes a WebSocket of the connection of a request, if the handshake in its head is in order;
-// DWELL_WEBSOCKET_OPENED or DWELL_UPGRADE_REFUSED follows. `fields` are further ones of the answer.
+// DWELL_WEBSOCKET_OPENED or DWELL_UPGRADE_REFUSED follows. `fields` are further ones of the
+// answer. `head` is that of the request; no answer may have been begun.
 //
 // # Safety
 // `engine` must be null, or come from `dwell_engine_new` and not be freed;
@@ -540,9 +555,9 @@ enum dwell_status dwell_upgrade(struct dwell_engine *engine,
                                 uint64_t handle,
                                 uint32_t flags,
                                 const uint8_t *fields,
-                                uintptr_t fields_length,
+                                size_t fields_length,
                                 const uint8_t *head,
-                                uintptr_t head_length);
+                                size_t head_length);
 
 // Sends a WebSocket message, which is copied; text must be UTF-8.
 //
@@ -553,7 +568,7 @@ enum dwell_status dwell_send(struct dwell_engine *engine,
                              uint64_t handle,
                              bool is_text,
                              const uint8_t *payload,
-                             uintptr_t payload_length);
+                             size_t payload_length);
 
 // Sends a ping of at most 125 bytes on a WebSocket.
 //
@@ -563,7 +578,7 @@ enum dwell_status dwell_send(struct dwell_engine *engine,
 enum dwell_status dwell_ping(struct dwell_engine *engine,
                              uint64_t handle,
                              const uint8_t *payload,
-                             uintptr_t payload_length);
+                             size_t payload_length);
 
 // Stops reading from a WebSocket or a raw stream.
 //
@@ -592,7 +607,7 @@ struct dwell_remote *dwell_engine_remote(struct dwell_engine *engine);
 // be readable at `commands`, unless it is null.
 enum dwell_status dwell_remote_submit(const struct dwell_remote *remote,
                                       const uint8_t *commands,
-                                      uintptr_t length);
+                                      size_t length);
 
 // Ends the wait of a turn. Nothing for null.
 //
@@ -609,13 +624,13 @@ void dwell_remote_free(struct dwell_remote *remote);
 // A status in words. The text lives for ever.
 const char *dwell_status_text(int status);
 
-// What the system said when a call on this thread last returned DWELL_SYSTEM: copies at most
-// `size` bytes of it to `text`, a zero behind them if there is room, and returns the number that
-// errno had, or 0. `text` may be null if `size` is 0.
+// What the system said when a call on this thread last returned DWELL_SYSTEM: copies as much of
+// it to `text` as fits into `size` bytes with a zero behind it, and returns the number that errno
+// had, or 0. `text` may be null.
 //
 // # Safety
-// `text` must have room for `size` bytes.
-int dwell_last_error(char *text, uintptr_t size);
+// `text` must be null or have room for `size` bytes.
+int dwell_last_error(char *text, size_t size);
 
 // The version of the library. The text lives for ever.
 const char *dwell_version(void);

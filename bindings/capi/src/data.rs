@@ -1,8 +1,14 @@
 //! The plain structures that cross the border.
+#![expect(
+    unsafe_code,
+    reason = "entries have names that C knows, and take its pointers"
+)]
 
 use crate::pointers;
 use crate::status::dwell_status;
-use ::dwell_engine::embed::{Event, Options, Statistics};
+use ::dwell_engine::embed::{
+    Event, EventKind, Options, Statistics, request_flags, upgrade_flags, write_flags,
+};
 use std::mem::offset_of;
 use std::time::Duration;
 
@@ -15,7 +21,7 @@ pub enum dwell_event_kind {
     /// A piece of the body of a request.
     DWELL_BODY = 2,
     /// The body of a request is complete; the bytes are trailer fields, `name:value` and a line
-    /// feed each.
+    /// feed each. That of a chunked one is told only while some of it is granted.
     DWELL_BODY_END = 3,
     /// All that was written is out, after a write with DWELL_NOTIFY; or, of WebSocket and raw
     /// streams, after a time in which something was not.
@@ -26,7 +32,8 @@ pub enum dwell_event_kind {
     DWELL_GONE = 6,
     /// The connection of a request has left the engine: take it with
     /// dwell_engine_take_descriptor before the next turn, in which it is closed. The bytes are
-    /// what the client has sent behind its request.
+    /// what was read and not handed over: what is left of the body, as it came, and what the
+    /// client has sent behind its request.
     DWELL_DETACHED = 7,
     /// A client has connected; the handle is of the connection.
     DWELL_OPENED = 8,
@@ -81,6 +88,41 @@ const _: () = {
     assert!(offset_of!(dwell_event, length) == offset_of!(Event, length));
 };
 
+// Every number is the engine's.
+const _: () = {
+    use dwell_event_kind as kind;
+    assert!(kind::DWELL_REQUEST as u32 == EventKind::Request as u32);
+    assert!(kind::DWELL_BODY as u32 == EventKind::Body as u32);
+    assert!(kind::DWELL_BODY_END as u32 == EventKind::BodyEnd as u32);
+    assert!(kind::DWELL_WRITABLE as u32 == EventKind::Writable as u32);
+    assert!(kind::DWELL_PEER_CLOSED as u32 == EventKind::PeerClosed as u32);
+    assert!(kind::DWELL_GONE as u32 == EventKind::Gone as u32);
+    assert!(kind::DWELL_DETACHED as u32 == EventKind::Detached as u32);
+    assert!(kind::DWELL_OPENED as u32 == EventKind::Opened as u32);
+    assert!(kind::DWELL_CLOSED as u32 == EventKind::Closed as u32);
+    assert!(kind::DWELL_WEBSOCKET_OPENED as u32 == EventKind::WebSocketOpened as u32);
+    assert!(kind::DWELL_WEBSOCKET_MESSAGE as u32 == EventKind::WebSocketMessage as u32);
+    assert!(kind::DWELL_WEBSOCKET_PONG as u32 == EventKind::WebSocketPong as u32);
+    assert!(kind::DWELL_WEBSOCKET_CLOSED as u32 == EventKind::WebSocketClosed as u32);
+    assert!(kind::DWELL_STREAM_DATA as u32 == EventKind::StreamData as u32);
+    assert!(kind::DWELL_STREAM_PEER_CLOSED as u32 == EventKind::StreamPeerClosed as u32);
+    assert!(kind::DWELL_STREAM_CLOSED as u32 == EventKind::StreamClosed as u32);
+    assert!(kind::DWELL_UPGRADE_REFUSED as u32 == EventKind::UpgradeRefused as u32);
+
+    use dwell_request_flag as request;
+    assert!(request::DWELL_BODY_FOLLOWS as u32 == request_flags::BODY_FOLLOWS);
+    assert!(request::DWELL_HTTP10 as u32 == request_flags::HTTP10);
+    assert!(request::DWELL_KEEP_ALIVE as u32 == request_flags::KEEP_ALIVE);
+    assert!(request::DWELL_EXPECTS_CONTINUE as u32 == request_flags::EXPECTS_CONTINUE);
+    assert!(request::DWELL_CHUNKED as u32 == request_flags::CHUNKED);
+
+    assert!(dwell_write_flag::DWELL_FINISH as u32 == write_flags::FINISH);
+    assert!(dwell_write_flag::DWELL_CLOSE as u32 == write_flags::CLOSE);
+    assert!(dwell_write_flag::DWELL_NOTIFY as u32 == write_flags::NOTIFY);
+    assert!(dwell_upgrade_flag::DWELL_ANY_ORIGIN as u32 == upgrade_flags::ANY_ORIGIN);
+    assert!(dwell_upgrade_flag::DWELL_PLAIN as u32 == upgrade_flags::PLAIN);
+};
+
 /// What a turn tells. Both arrays are the engine's and live until its next turn, or its end.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -94,6 +136,7 @@ pub struct dwell_batch {
     /// How many they are.
     pub data_length: usize,
     /// For how many milliseconds the next turn may wait at most; 0 when work is left, -1 for ever.
+    /// Orders that are given meanwhile may shorten it: dwell_engine_wait_ms asks anew.
     pub wait_ms: i64,
 }
 
@@ -337,7 +380,8 @@ pub enum dwell_write_flag {
     DWELL_FINISH = 1,
     /// The connection closes after the answer.
     DWELL_CLOSE = 2,
-    /// DWELL_WRITABLE is told, once, when all is out.
+    /// DWELL_WRITABLE is told, once, when all is out; not of an answer that this write ends, as
+    /// its handle names nothing then.
     DWELL_NOTIFY = 4,
 }
 

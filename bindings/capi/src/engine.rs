@@ -1,4 +1,8 @@
 //! An engine, and what is done with it as a whole.
+#![expect(
+    unsafe_code,
+    reason = "entries have names that C knows, and take its pointers"
+)]
 
 use crate::data::{
     dwell_batch, dwell_event, dwell_options, dwell_request, dwell_span, dwell_statistics,
@@ -31,6 +35,12 @@ pub(crate) struct Inner {
     pub(crate) engine: Engine,
     batch: Batch,
 }
+
+// An engine may be entered by one thread after another.
+const _: () = {
+    const fn may_move<T: Send>() {}
+    may_move::<Inner>();
+};
 
 /// Nobody is inside.
 const FREE: u8 = 0;
@@ -101,7 +111,7 @@ unsafe fn owned(descriptor: c_int) -> Result<OwnedFd, dwell_status> {
 }
 
 /// Makes an engine that listens nowhere. Free it with dwell_engine_free. `options` may be null for
-/// the defaults.
+/// the defaults; some that cannot be return DWELL_INVALID.
 ///
 /// # Safety
 /// `options` must be null or readable, `engine` null or writable.
@@ -131,6 +141,10 @@ pub unsafe extern "C" fn dwell_engine_new(
                 // SAFETY: not null, and the caller's to write.
                 unsafe { pointers::put(engine, Box::into_raw(made)) };
                 dwell_status::DWELL_OK
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                refused(error);
+                dwell_status::DWELL_INVALID
             }
             Err(error) => refused(error),
         }
@@ -269,7 +283,8 @@ pub unsafe extern "C" fn dwell_engine_adopt_stream(
 
 /// Carries out orders, then waits once, for at most `timeout_ms` milliseconds (-1: until something
 /// happens), and tells what has happened since the last turn. `commands` may be null for no
-/// orders; what they may be is told above.
+/// orders; what they may be is told above. Where it returns anything but DWELL_OK the batch is
+/// empty, and no turn was taken.
 ///
 /// # Safety
 /// `engine` as for `dwell_engine_free`; `length` bytes must be readable at `commands`, unless it is
@@ -282,12 +297,12 @@ pub unsafe extern "C" fn dwell_engine_turn(
     timeout_ms: i64,
     batch: *mut dwell_batch,
 ) -> dwell_status {
+    // SAFETY: null or the caller's to write.
+    unsafe { pointers::put(batch, dwell_batch::EMPTY) };
     let turn = |inner: &mut Inner| {
         if batch.is_null() {
             return Err(dwell_status::DWELL_INVALID);
         }
-        // SAFETY: not null, and the caller's to write.
-        unsafe { pointers::put(batch, dwell_batch::EMPTY) };
         // SAFETY: as the caller says.
         let commands = unsafe { pointers::bytes(commands, length) };
         inner.engine.submit(commands).map_err(of_command)?;
@@ -317,6 +332,17 @@ fn wait_ms(engine: &mut Engine) -> i64 {
     })
 }
 
+/// For how many milliseconds the next turn may wait at most, whatever was ordered since the last
+/// one; 0 when work is left, -1 for ever, as for an engine that is null, busy or broken.
+///
+/// # Safety
+/// As `dwell_engine_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_wait_ms(engine: *mut dwell_engine) -> i64 {
+    // SAFETY: as the caller says.
+    unsafe { enter(engine, |_| -1, |inner| wait_ms(&mut inner.engine)) }
+}
+
 /// Carries out orders without a turn. `stale`, which may be null, is given how many of them named
 /// nothing any more; `wait_ms`, which may be null, for how long the next turn may wait.
 ///
@@ -333,13 +359,14 @@ pub unsafe extern "C" fn dwell_engine_submit(
     let submit = |inner: &mut Inner| {
         // SAFETY: as the caller says.
         let commands = unsafe { pointers::bytes(commands, length) };
-        let count = inner.engine.submit(commands).map_err(of_command)?;
-        // SAFETY: null or the caller's to write.
-        unsafe { pointers::put(stale, count as u64) };
+        let submitted = inner.engine.submit(commands);
         if !wait_ms.is_null() {
             // SAFETY: not null, and the caller's to write.
             unsafe { pointers::put(wait_ms, self::wait_ms(&mut inner.engine)) };
         }
+        let count = submitted.map_err(of_command)?;
+        // SAFETY: null or the caller's to write.
+        unsafe { pointers::put(stale, count as u64) };
         Ok(())
     };
     // SAFETY: as the caller says.
@@ -394,8 +421,8 @@ pub unsafe extern "C" fn dwell_engine_take_descriptor(
     unsafe { enter(engine, |_| -1, take) }
 }
 
-/// The address that the client of a request or a connection has connected to, as text: copies at
-/// most `size` bytes of it to `text`, a zero behind them if there is room.
+/// The address that the client of a request or a connection has connected to, as text: copies as
+/// much of it to `text` as fits into `size` bytes with a zero behind it.
 ///
 /// # Safety
 /// `engine` as for `dwell_engine_free`; `text` must be null or have room for `size` bytes.

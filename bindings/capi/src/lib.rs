@@ -4,10 +4,7 @@
 //! which thread may do what, is in `cbindgen.toml`. Every entry takes what C can get wrong for
 //! possible: null pointers, two threads at once and stale handles are statuses, and a panic is
 //! caught and ends the engine it happened in.
-#![expect(
-    unsafe_code,
-    reason = "pointers of C are read and written here, and nowhere else"
-)]
+#![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![expect(
     non_camel_case_types,
     reason = "the names are C's: `dwell_noun` and `dwell_noun_verb`"

@@ -1,6 +1,10 @@
 //! Orders one at a time, for hosts that do not write them behind one another.
 //!
 //! Each returns `DWELL_STALE` where its handle names nothing any more.
+#![expect(
+    unsafe_code,
+    reason = "entries have names that C knows, and take its pointers"
+)]
 
 use crate::engine::{dwell_engine, order};
 use crate::pointers::bytes;
@@ -77,8 +81,8 @@ pub unsafe extern "C" fn dwell_begin(
     }
 }
 
-/// Writes bytes, which are copied: of an answer that was begun, as the body; of one that was not, as
-/// the answer just as it is, status line and all; of a raw stream, as they are.
+/// Writes bytes, which are copied: of an answer that was begun, as the body; of one that was not,
+/// as the answer just as it is, status line and all; of a raw stream, as they are.
 ///
 /// # Safety
 /// `engine` must be null, or come from `dwell_engine_new` and not be freed;
@@ -135,7 +139,7 @@ pub unsafe extern "C" fn dwell_informational(
 }
 
 /// Lets so many more bytes of a body come; the first call sends a 100 (Continue) that the client
-/// waits for.
+/// waits for. The end of a chunked body comes only while some are granted.
 ///
 /// # Safety
 /// `engine` must be null, or come from `dwell_engine_new` and not be freed.
@@ -205,7 +209,8 @@ pub unsafe extern "C" fn dwell_detach(engine: *mut dwell_engine, handle: u64) ->
 }
 
 /// Makes a WebSocket of the connection of a request, if the handshake in its head is in order;
-/// DWELL_WEBSOCKET_OPENED or DWELL_UPGRADE_REFUSED follows. `fields` are further ones of the answer.
+/// DWELL_WEBSOCKET_OPENED or DWELL_UPGRADE_REFUSED follows. `fields` are further ones of the
+/// answer. `head` is that of the request; no answer may have been begun.
 ///
 /// # Safety
 /// `engine` must be null, or come from `dwell_engine_new` and not be freed;

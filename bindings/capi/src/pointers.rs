@@ -1,4 +1,5 @@
 //! Pointers of C.
+#![expect(unsafe_code, reason = "pointers of C are read and written")]
 
 use std::ffi::c_char;
 use std::slice;
@@ -27,19 +28,17 @@ pub(crate) unsafe fn put<T>(target: *mut T, value: T) {
     }
 }
 
-/// Copies as much of a text as fits, with a zero behind it if there is room.
+/// Copies as much of a text as fits, with a zero behind it.
 ///
 /// # Safety
 /// `target` must be null, or have room for `size` bytes.
 pub(crate) unsafe fn copy_text(text: &str, target: *mut c_char, size: usize) {
-    if target.is_null() {
+    let Some(room) = size.checked_sub(1).filter(|_| !target.is_null()) else {
         return;
-    }
-    let length = text.len().min(size);
-    // SAFETY: `length` is not beyond either, and nobody else knows the text.
+    };
+    let length = text.floor_char_boundary(room);
+    // SAFETY: `length` is beyond neither, and the text is ours, so that they do not overlap.
     unsafe { target.cast::<u8>().copy_from(text.as_ptr(), length) };
-    if length < size {
-        // SAFETY: within the `size` bytes.
-        unsafe { target.add(length).write(0) };
-    }
+    // SAFETY: at most the last of the `size` bytes.
+    unsafe { target.add(length).write(0) };
 }

@@ -1,4 +1,8 @@
 //! The way in from other threads.
+#![expect(
+    unsafe_code,
+    reason = "entries have names that C knows, and take its pointers"
+)]
 
 use crate::engine::{dwell_engine, enter};
 use crate::pointers;

@@ -1,4 +1,5 @@
 //! What every entry says of how it went.
+#![expect(unsafe_code, reason = "entries have names that C knows")]
 
 use ::dwell_engine::embed::CommandError;
 use std::cell::RefCell;
@@ -73,18 +74,18 @@ pub extern "C" fn dwell_status_text(status: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// What the system said when a call on this thread last returned DWELL_SYSTEM: copies at most
-/// `size` bytes of it to `text`, a zero behind them if there is room, and returns the number that
-/// errno had, or 0. `text` may be null if `size` is 0.
+/// What the system said when a call on this thread last returned DWELL_SYSTEM: copies as much of
+/// it to `text` as fits into `size` bytes with a zero behind it, and returns the number that errno
+/// had, or 0. `text` may be null.
 ///
 /// # Safety
-/// `text` must have room for `size` bytes.
+/// `text` must be null or have room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_last_error(text: *mut c_char, size: usize) -> c_int {
     guarded(0, || {
         LAST_ERROR.with(|last| {
             let (number, message) = &*last.borrow();
-            // SAFETY: the caller has room for `size` bytes.
+            // SAFETY: null, or the caller has room for `size` bytes.
             unsafe { crate::pointers::copy_text(message, text, size) };
             *number
         })

@@ -1,0 +1,400 @@
+// A host in C that uses every function of dwell.h. It exits with 0 when all is as it should be.
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "dwell.h"
+
+#define CHECK(condition)                                                        \
+    do {                                                                        \
+        if (!(condition)) {                                                     \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                            \
+        }                                                                       \
+    } while (0)
+#define CHECK_OK(call) CHECK((call) == DWELL_OK)
+
+#define TEXT(text) (const uint8_t *)(text), strlen(text)
+
+static dwell_engine *engine;
+static dwell_batch batch;
+static size_t next_event;
+static uint16_t port;
+
+// Turns until something of this kind has happened, and returns its place in the batch. What
+// happens before it is passed over; what is in its batch behind it is looked at by the next call.
+static const dwell_event *wait_for(dwell_event_kind kind) {
+    for (int turns = 0; turns < 100; turns++) {
+        while (next_event < batch.count) {
+            const dwell_event *event = &batch.events[next_event++];
+            if (event->kind == (uint32_t)kind)
+                return event;
+        }
+        CHECK_OK(dwell_engine_turn(engine, NULL, 0, 1000, &batch));
+        next_event = 0;
+    }
+    fprintf(stderr, "event %d does not happen\n", (int)kind);
+    exit(1);
+}
+
+static bool bytes_are(const dwell_event *event, const char *text) {
+    return event->length == strlen(text)
+        && memcmp(batch.data + event->start, text, event->length) == 0;
+}
+
+static bool span_is(dwell_span span, const char *text) {
+    return span.length == strlen(text) && memcmp(span.start, text, span.length) == 0;
+}
+
+static int connected(uint16_t to) {
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(client >= 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(to)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(connect(client, (struct sockaddr *)&address, sizeof address) == 0);
+    return client;
+}
+
+static void say(int client, const char *text) {
+    CHECK(send(client, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text));
+}
+
+// Reads until what came ends with `end`, turning meanwhile; with null, until the peer closes.
+static void expect(int client, const char *end) {
+    static char text[65536];
+    size_t length = 0;
+    for (int rounds = 0; rounds < 10000; rounds++) {
+        ssize_t got = recv(client, text + length, sizeof text - length - 1, MSG_DONTWAIT);
+        if (got == 0 && end == NULL)
+            return;
+        if (got > 0)
+            length += (size_t)got;
+        text[length] = 0;
+        size_t tail = end == NULL ? SIZE_MAX : strlen(end);
+        if (tail <= length && memcmp(text + length - tail, end, tail) == 0)
+            return;
+        if (got < 0 && next_event >= batch.count) {
+            CHECK_OK(dwell_engine_turn(engine, NULL, 0, 1, &batch));
+            next_event = 0;
+        } else if (got < 0) {
+            usleep(1000);
+        }
+    }
+    fprintf(stderr, "client was sent: %s\n", text);
+    exit(1);
+}
+
+// One order as dwell_engine_turn, dwell_engine_submit and dwell_remote_submit take them.
+static size_t write_order(uint8_t *to, uint16_t operation, uint16_t status, uint64_t handle,
+                          const char *body) {
+    uint32_t flags = 0, fields_length = 0, length = (uint32_t)strlen(body);
+    uint64_t argument = 0;
+    size_t whole = (32 + length + 7) / 8 * 8;
+    memset(to, 0, whole);
+    memcpy(to, &operation, 2);
+    memcpy(to + 2, &status, 2);
+    memcpy(to + 4, &flags, 4);
+    memcpy(to + 8, &handle, 8);
+    memcpy(to + 16, &argument, 8);
+    memcpy(to + 24, &fields_length, 4);
+    memcpy(to + 28, &length, 4);
+    memcpy(to + 32, body, length);
+    return whole;
+}
+
+static uint64_t requested(int client, const char *request) {
+    say(client, request);
+    return wait_for(DWELL_REQUEST)->handle;
+}
+
+#define GET "GET /a?b HTTP/1.1\r\nHost: h\r\nX-Two: 2\r\n\r\n"
+
+static void nothing_and_nobody(void) {
+    uint64_t number;
+    int64_t wait;
+    CHECK(strlen(dwell_version()) > 0);
+    CHECK(strcmp(dwell_status_text(DWELL_OK), "done") == 0);
+    CHECK(strlen(dwell_status_text(12345)) > 0);
+    CHECK(dwell_options_default(NULL) == DWELL_INVALID);
+    CHECK(dwell_engine_new(NULL, NULL) == DWELL_INVALID);
+    CHECK(dwell_engine_fileno(NULL) == -1);
+    CHECK(dwell_engine_wait_ms(NULL) == -1);
+    CHECK(dwell_engine_turn(NULL, NULL, 0, 0, &batch) == DWELL_INVALID && batch.count == 0);
+    CHECK(dwell_engine_submit(NULL, NULL, 0, &number, &wait) == DWELL_INVALID);
+    CHECK(dwell_engine_statistics(NULL, NULL) == DWELL_INVALID);
+    CHECK(dwell_answer(NULL, 1, 200, 0, NULL, 0, NULL, 0) == DWELL_INVALID);
+    CHECK(dwell_engine_remote(NULL) == NULL);
+    CHECK(dwell_remote_submit(NULL, NULL, 0) == DWELL_INVALID);
+    dwell_remote_wake(NULL);
+    dwell_remote_free(NULL);
+    dwell_engine_free(NULL);
+}
+
+static void options_and_addresses(void) {
+    dwell_options options;
+    CHECK_OK(dwell_options_default(&options));
+    options.head_bytes_max = 1 << 20;
+    CHECK(dwell_engine_new(&options, &engine) == DWELL_INVALID);
+    CHECK_OK(dwell_options_default(&options));
+    options.body_credit = 2;
+    options.reports_connections = true;
+    CHECK_OK(dwell_engine_new(&options, &engine));
+    CHECK(dwell_engine_fileno(engine) >= 0);
+    CHECK(dwell_engine_turn(engine, NULL, 0, 0, NULL) == DWELL_INVALID);
+    CHECK(dwell_engine_listen(engine, NULL, NULL) == DWELL_INVALID);
+    CHECK(dwell_engine_listen(engine, "nowhere", NULL) == DWELL_INVALID);
+    CHECK(dwell_engine_listen(engine, "192.0.2.1:1", NULL) == DWELL_SYSTEM);
+    char text[256], crumb[4] = "xxx";
+    CHECK(dwell_last_error(text, sizeof text) != 0 && strlen(text) > 0);
+    dwell_last_error(crumb, sizeof crumb);
+    CHECK(crumb[0] == text[0] && crumb[3] == 0);
+    CHECK_OK(dwell_engine_listen(engine, "127.0.0.1:0", &port));
+    CHECK(port != 0);
+    CHECK(dwell_engine_wait_ms(engine) >= -1);
+}
+
+static void requests_and_answers(int client) {
+    uint64_t handle = requested(client, GET);
+    const size_t place = next_event - 1;
+    dwell_request request;
+    dwell_span name, value;
+    CHECK_OK(dwell_engine_request(engine, place, &request));
+    CHECK(span_is(request.method, "GET") && span_is(request.target, "/a?b"));
+    CHECK(span_is(request.head, GET) && request.peer_address.length > 0);
+    CHECK(request.flags == DWELL_KEEP_ALIVE && request.field_count == 2);
+    CHECK_OK(dwell_engine_request_field(engine, place, 1, &name, &value));
+    CHECK(span_is(name, "X-Two") && span_is(value, "2"));
+    CHECK(dwell_engine_request_field(engine, place, 2, &name, &value) == DWELL_INVALID);
+    CHECK(dwell_engine_request(engine, 12345, &request) == DWELL_INVALID);
+    char address[64];
+    CHECK_OK(dwell_engine_local_address(engine, handle, address, sizeof address));
+    CHECK(strncmp(address, "127.0.0.1:", 10) == 0);
+    // The target is still in the batch, and may be given back.
+    CHECK_OK(dwell_answer(engine, handle, 200, 0, TEXT("X-One: 1\n"), request.target.start,
+                          request.target.length));
+    expect(client, "\r\nX-One: 1\r\nContent-Length: 4\r\n\r\n/a?b");
+    CHECK(dwell_answer(engine, handle, 200, 0, NULL, 0, NULL, 0) == DWELL_STALE);
+    CHECK(dwell_engine_local_address(engine, handle, address, sizeof address) == DWELL_STALE);
+
+    handle = requested(client, GET);
+    CHECK_OK(dwell_informational(engine, handle, 103, TEXT("Link: </a>\n")));
+    CHECK_OK(dwell_begin(engine, handle, 200, 0, NULL, 0, UINT64_MAX));
+    CHECK(dwell_answer(engine, handle, 200, 0, NULL, 0, NULL, 0) == DWELL_MISPLACED);
+    CHECK_OK(dwell_write(engine, handle, DWELL_NOTIFY, TEXT("one")));
+    CHECK(dwell_engine_wait_ms(engine) == 0);
+    CHECK(wait_for(DWELL_WRITABLE)->handle == handle);
+    FILE *file = tmpfile();
+    CHECK(file != NULL && fputs("<file>", file) >= 0 && fflush(file) == 0);
+    CHECK_OK(dwell_engine_write_file(engine, handle, DWELL_FINISH, dup(fileno(file)), 1, 4));
+    fclose(file);
+    expect(client, "3\r\none\r\n4\r\nfile\r\n0\r\n\r\n");
+}
+
+static void bodies(int client) {
+    uint64_t handle = requested(client, "POST / HTTP/1.1\r\nHost: h\r\n"
+                                        "Transfer-Encoding: chunked\r\n\r\n"
+                                        "2\r\nab\r\n2\r\ncd\r\n0\r\nX-Sum: 7\r\n\r\n");
+    char body[8] = "";
+    const dwell_event *event;
+    while (strlen(body) < 4) {
+        CHECK_OK(dwell_grant(engine, handle, 5));
+        event = wait_for(DWELL_BODY);
+        CHECK(event->handle == handle && strlen(body) + event->length <= 4);
+        strncat(body, (const char *)batch.data + event->start, event->length);
+    }
+    CHECK(strcmp(body, "abcd") == 0);
+    CHECK_OK(dwell_grant(engine, handle, 100));
+    CHECK(bytes_are(wait_for(DWELL_BODY_END), "X-Sum:7\n"));
+    CHECK_OK(dwell_answer(engine, handle, 204, DWELL_CLOSE, NULL, 0, NULL, 0));
+    expect(client, NULL);
+    close(client);
+}
+
+static void raw_streams(void) {
+    int client = connected(port);
+    uint64_t handle = requested(client, GET "early"), stream;
+    CHECK_OK(dwell_detach(engine, handle));
+    const dwell_event *event = wait_for(DWELL_DETACHED);
+    CHECK(event->handle == handle && bytes_are(event, "early"));
+    int descriptor = dwell_engine_take_descriptor(engine, handle);
+    CHECK(descriptor >= 0 && dwell_engine_take_descriptor(engine, handle) == -1);
+    CHECK_OK(dwell_engine_adopt_stream(engine, descriptor, TEXT("early"), &stream));
+    CHECK(bytes_are(wait_for(DWELL_STREAM_DATA), "early"));
+    CHECK_OK(dwell_pause(engine, stream));
+    say(client, "late");
+    CHECK_OK(dwell_write(engine, stream, DWELL_NOTIFY, TEXT("answer")));
+    CHECK(wait_for(DWELL_WRITABLE)->handle == stream);
+    expect(client, "answer");
+    CHECK_OK(dwell_resume(engine, stream));
+    CHECK(bytes_are(wait_for(DWELL_STREAM_DATA), "late"));
+    CHECK_OK(dwell_close(engine, stream, 0, NULL, 0));
+    expect(client, NULL);
+    close(client);
+    CHECK(wait_for(DWELL_STREAM_CLOSED)->handle == stream);
+    CHECK(dwell_engine_adopt_stream(engine, -1, NULL, 0, NULL) == DWELL_INVALID);
+}
+
+#define HANDSHAKE                                                           \
+    "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n"                 \
+    "Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"    \
+    "Sec-WebSocket-Version: 13\r\n\r\n"
+
+static void web_sockets(void) {
+    int client = connected(port);
+    uint64_t handle = requested(client, HANDSHAKE);
+    CHECK(dwell_upgrade(engine, handle, 0, NULL, 0, TEXT("no head")) == DWELL_MALFORMED);
+    CHECK_OK(dwell_upgrade(engine, handle, DWELL_PLAIN, NULL, 0, TEXT(HANDSHAKE)));
+    const dwell_event *event = wait_for(DWELL_WEBSOCKET_OPENED);
+    CHECK(event->other == handle);
+    uint64_t socket = event->handle;
+    expect(client, "\r\n\r\n");
+    // "hi", masked with zeros.
+    CHECK(send(client, "\x81\x82\0\0\0\0hi", 8, MSG_NOSIGNAL) == 8);
+    event = wait_for(DWELL_WEBSOCKET_MESSAGE);
+    CHECK(event->handle == socket && event->detail == 1 && bytes_are(event, "hi"));
+    CHECK_OK(dwell_send(engine, socket, true, TEXT("ho")));
+    expect(client, "\x81\x02ho");
+    CHECK_OK(dwell_ping(engine, socket, TEXT("p")));
+    expect(client, "\x89\x01p");
+    CHECK(send(client, "\x8a\x81\0\0\0\0p", 7, MSG_NOSIGNAL) == 7);
+    CHECK(bytes_are(wait_for(DWELL_WEBSOCKET_PONG), "p"));
+    CHECK(dwell_close(engine, socket, 1000, (const uint8_t *)"\xff", 1) == DWELL_MALFORMED);
+    CHECK_OK(dwell_close(engine, socket, 1000, TEXT("bye")));
+    CHECK(send(client, "\x88\x82\0\0\0\0\x03\xe8", 8, MSG_NOSIGNAL) == 8);
+    CHECK(wait_for(DWELL_WEBSOCKET_CLOSED)->detail == 1000);
+    close(client);
+
+    client = connected(port);
+    handle = requested(client, GET);
+    CHECK_OK(dwell_upgrade(engine, handle, 0, NULL, 0, TEXT(GET)));
+    CHECK(wait_for(DWELL_UPGRADE_REFUSED)->detail == 400);
+    close(client);
+}
+
+static void sockets_of_the_host(void) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(bind(listener, (struct sockaddr *)&address, size) == 0 && listen(listener, 8) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&address, &size) == 0);
+    int client = connected(ntohs(address.sin_port));
+    uint64_t connection;
+    CHECK_OK(dwell_engine_adopt(engine, accept(listener, NULL, NULL), &connection));
+    say(client, GET);
+    const dwell_event *event = wait_for(DWELL_REQUEST);
+    CHECK(event->other == connection);
+    CHECK_OK(dwell_abort(engine, connection));
+    CHECK(wait_for(DWELL_GONE)->kind == DWELL_GONE);
+    CHECK(wait_for(DWELL_CLOSED)->handle == connection);
+    close(client);
+
+    CHECK_OK(dwell_engine_adopt_listener(engine, listener));
+    client = connected(ntohs(address.sin_port));
+    CHECK(dwell_answer(engine, requested(client, GET), 200, 0, NULL, 0, TEXT("own")) == DWELL_OK);
+    expect(client, "own");
+    close(client);
+    CHECK(dwell_engine_adopt_listener(engine, -1) == DWELL_INVALID);
+}
+
+static void many_orders_at_once(void) {
+    static uint8_t orders[512];
+    int client = connected(port);
+    uint64_t handle = requested(client, GET), stale;
+    int64_t wait;
+    size_t length = write_order(orders, 6, 0, 12345, "");
+    length += write_order(orders + length, 2, 200, handle, "whole");
+    CHECK_OK(dwell_engine_submit(engine, orders, length, &stale, &wait));
+    CHECK(stale == 1 && wait >= -1);
+    expect(client, "whole");
+    handle = requested(client, GET);
+    length = write_order(orders, 2, 200, handle, "turned");
+    CHECK_OK(dwell_engine_turn(engine, orders, length, 0, &batch));
+    next_event = 0;
+    expect(client, "turned");
+    CHECK(dwell_engine_submit(engine, orders, 7, &stale, &wait) == DWELL_MALFORMED);
+    CHECK(dwell_engine_turn(engine, orders, 7, 0, &batch) == DWELL_MALFORMED);
+    CHECK(batch.count == 0);
+    next_event = 0;
+    close(client);
+}
+
+struct elsewhere {
+    dwell_remote *remote;
+    uint64_t handle;
+};
+
+static void *answer_from_elsewhere(void *argument) {
+    const struct elsewhere *elsewhere = argument;
+    uint8_t order[64];
+    // The engine is waiting, in another thread.
+    while (dwell_grant(engine, 12345, 1) != DWELL_BUSY)
+        usleep(1000);
+    CHECK(dwell_engine_remote(engine) == NULL);
+    dwell_remote_wake(elsewhere->remote);
+    size_t length = write_order(order, 2, 200, elsewhere->handle, "from afar");
+    CHECK_OK(dwell_remote_submit(elsewhere->remote, order, length));
+    return NULL;
+}
+
+static void other_threads(void) {
+    int client = connected(port);
+    struct elsewhere elsewhere = {dwell_engine_remote(engine), requested(client, GET)};
+    CHECK(elsewhere.remote != NULL);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, answer_from_elsewhere, &elsewhere) == 0);
+    // It is the first to enter, or the second one that waits.
+    dwell_status turned;
+    while ((turned = dwell_engine_turn(engine, NULL, 0, 60000, &batch)) == DWELL_BUSY)
+        usleep(100);
+    CHECK(turned == DWELL_OK);
+    next_event = 0;
+    CHECK(pthread_join(thread, NULL) == 0);
+    expect(client, "from afar");
+    close(client);
+    dwell_remote_free(elsewhere.remote);
+}
+
+static void the_end(void) {
+    int waiting = connected(port), idle = connected(port);
+    uint64_t handle = requested(waiting, GET);
+    CHECK_OK(dwell_engine_drain(engine));
+    CHECK_OK(dwell_answer(engine, handle, 200, 0, NULL, 0, TEXT("last")));
+    expect(waiting, NULL);
+    CHECK_OK(dwell_engine_close_all(engine));
+    CHECK(dwell_engine_wait_ms(engine) == 0);
+    expect(idle, NULL);
+    close(waiting);
+    close(idle);
+    dwell_statistics statistics;
+    CHECK_OK(dwell_engine_statistics(engine, &statistics));
+    CHECK(statistics.connections + statistics.websockets + statistics.streams == 0);
+    CHECK(statistics.held == 0 && statistics.stale > 0 && statistics.requests > 10);
+    dwell_remote *remote = dwell_engine_remote(engine);
+    dwell_engine_free(engine);
+    // The engine is gone, and nobody hears it.
+    CHECK_OK(dwell_remote_submit(remote, NULL, 0));
+    dwell_remote_wake(remote);
+    dwell_remote_free(remote);
+}
+
+int main(void) {
+    nothing_and_nobody();
+    options_and_addresses();
+    int client = connected(port);
+    requests_and_answers(client);
+    bodies(client);
+    raw_streams();
+    web_sockets();
+    sockets_of_the_host();
+    many_orders_at_once();
+    other_threads();
+    the_end();
+    puts("all is as it should be");
+    return 0;
+}
