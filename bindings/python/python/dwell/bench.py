@@ -110,10 +110,14 @@ def serve(package: str, timeout_ms: int) -> None:
 
 
 class Client:
-    """One keep-alive connection."""
+    """A client with one connection at a time, kept for as long as the server keeps it."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self.port = port
+        self.socket = self._connected()
+
+    def _connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
 
     def ask(self, target: str = "/") -> bytes:
         """The body of the answer to a GET."""
@@ -126,6 +130,10 @@ class Client:
             answer += piece
             head, end, body = answer.partition(b"\r\n\r\n")
             if end and len(body) >= length_of(head):
+                if b"\r\nconnection: close" in head.lower():
+                    # A connection has so many answers and no more.
+                    self.socket.close()
+                    self.socket = self._connected()
                 return body
 
 
