@@ -31,12 +31,19 @@ pub enum BodyFraming {
 #[derive(Default)]
 pub(super) struct FramingFields {
     pub(super) content_length: Option<u64>,
-    /// A length said several times over, and each time the same, is one length.
-    lengths_may_repeat: bool,
+    repeated_length: RepeatedLength,
     coding: Option<Coding>,
     pub(super) close: bool,
     pub(super) keep_alive: bool,
     pub(super) upgrade: bool,
+}
+
+/// What becomes of a length that is said several times over, and each time the same.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum RepeatedLength {
+    #[default]
+    Refused,
+    Taken,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,7 +56,7 @@ impl FramingFields {
     /// For a response, whose reader is asked to take a repeated length (RFC 9112 section 6.3).
     pub(super) fn of_response() -> Self {
         Self {
-            lengths_may_repeat: true,
+            repeated_length: RepeatedLength::Taken,
             ..Self::default()
         }
     }
@@ -74,11 +81,11 @@ impl FramingFields {
     }
 
     fn visit_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
-        if self.content_length.is_some() && !self.lengths_may_repeat {
+        if self.content_length.is_some() && self.repeated_length == RepeatedLength::Refused {
             return Err(HeadError::LengthRepeated);
         }
         let said = match decimal(value) {
-            None if self.lengths_may_repeat => repeated_decimal(value),
+            None if self.repeated_length == RepeatedLength::Taken => repeated_decimal(value),
             said => said,
         };
         let length = said.ok_or(HeadError::LengthInvalid)?;

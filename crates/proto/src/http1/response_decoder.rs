@@ -50,10 +50,9 @@ pub struct ResponseDecoder {
     body: Option<BodyDecoder>,
     interim_count: u16,
     method: Method,
+    afterwards: Afterwards,
     tail_is_given: bool,
     has_begun: bool,
-    keep_alive: bool,
-    is_switching: bool,
 }
 
 /// What of a request's method bears on its response.
@@ -62,6 +61,14 @@ enum Method {
     Head,
     Connect,
     Other,
+}
+
+/// What can be done with the connection after the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Afterwards {
+    Close,
+    KeepAlive,
+    Switch,
 }
 
 /// The most that one response may hold.
@@ -131,10 +138,9 @@ impl ResponseDecoder {
                 "CONNECT" => Method::Connect,
                 _ => Method::Other,
             },
+            afterwards: Afterwards::Close,
             tail_is_given: false,
             has_begun: false,
-            keep_alive: false,
-            is_switching: false,
         }
     }
 
@@ -172,6 +178,15 @@ impl ResponseDecoder {
                 done: step.done,
             });
         }
+        self.decode_head(input, storage, limits)
+    }
+
+    fn decode_head<'f, 'b>(
+        &'b mut self,
+        input: &'b [u8],
+        storage: &'f mut FieldStorage<'b>,
+        limits: &ResponseLimits,
+    ) -> Result<ResponseStep<'f, 'b>, ResponseError> {
         let (head, consumed) = match self.next_head(input, &limits.head)? {
             Found::Partial => {
                 return Ok(ResponseStep {
@@ -200,8 +215,11 @@ impl ResponseDecoder {
         let body = BodyDecoder::new(head.framing, limits.body_bytes_max);
         let done = body.is_done();
         self.body = Some(body);
-        self.keep_alive = head.keep_alive;
-        self.is_switching = head.is_switching;
+        self.afterwards = match (head.is_switching, head.keep_alive) {
+            (true, _) => Afterwards::Switch,
+            (false, true) => Afterwards::KeepAlive,
+            (false, false) => Afterwards::Close,
+        };
         Ok(ResponseStep {
             consumed,
             part: ResponsePart::Head(head),
@@ -284,12 +302,12 @@ impl ResponseDecoder {
     ///
     /// Source: RFC 9112 section 9.3.
     pub fn keep_alive(&self) -> bool {
-        self.keep_alive && self.is_done()
+        self.afterwards == Afterwards::KeepAlive && self.is_done()
     }
 
     /// Whether what follows the head is not HTTP: after a 101, and where `CONNECT` succeeded.
     pub fn is_switching(&self) -> bool {
-        self.is_switching
+        self.afterwards == Afterwards::Switch
     }
 
     /// The trailer fields of a complete chunked body; none of any other.

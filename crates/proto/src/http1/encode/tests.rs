@@ -132,3 +132,21 @@ proptest! {
         prop_assert_eq!((head.status, head.reason), (status, reason(status)));
     }
 }
+
+#[test]
+fn a_reason_of_ones_own_stays_on_its_line() {
+    let line = |reason: &[u8]| {
+        let mut out = b"before".to_vec();
+        status_line_with(&mut out, Version::Http11, 418, reason);
+        out
+    };
+    assert_eq!(
+        line(b"Short\tAnd Stout"),
+        b"beforeHTTP/1.1 418 Short\tAnd Stout\r\n"
+    );
+    assert_eq!(line(b""), b"beforeHTTP/1.1 418 \r\n");
+    assert_eq!(
+        line(b"a\r\nb\0\x7f\xfc"),
+        b"beforeHTTP/1.1 418 a  b  \xfc\r\n"
+    );
+}

@@ -239,102 +239,105 @@ impl<'b> NaiveHead<'b> {
 const BODY_BYTES_MAX: u64 = 1 << 20;
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
+/// Method, input, body, how many bytes are not of the response, and whether the connection lasts.
+const FRAMINGS: &[(&str, &str, &str, usize, bool)] = &[
+    (
+        "GET",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello+",
+        "hello",
+        1,
+        true,
+    ),
+    (
+        "GET",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello",
+        "hello",
+        0,
+        true,
+    ),
+    (
+        "GET",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5 ,5\r\n\r\nhello",
+        "hello",
+        0,
+        true,
+    ),
+    (
+        "HEAD",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP",
+        "",
+        4,
+        true,
+    ),
+    ("HEAD", CHUNKED, "", 0, true),
+    (
+        "GET",
+        "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello",
+        "",
+        5,
+        true,
+    ),
+    (
+        "GET",
+        "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+        "",
+        0,
+        true,
+    ),
+    (
+        "GET",
+        "HTTP/1.1 200 OK\r\n\r\nto the end",
+        "to the end",
+        0,
+        false,
+    ),
+    (
+        "GET",
+        "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na",
+        "a",
+        0,
+        false,
+    ),
+    (
+        "GET",
+        "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\na",
+        "a",
+        0,
+        true,
+    ),
+    (
+        "GET",
+        "HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 0\r\n\r\n",
+        "",
+        0,
+        false,
+    ),
+    (
+        "GET",
+        "HTTP/1.1 101 Switching Protocols\r\n\r\n\x01\x02",
+        "",
+        2,
+        false,
+    ),
+    (
+        "CONNECT",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        "",
+        5,
+        false,
+    ),
+    (
+        "CONNECT",
+        "HTTP/1.1 403 No\r\nContent-Length: 5\r\n\r\nhello",
+        "hello",
+        0,
+        true,
+    ),
+];
+
 #[test]
 fn every_framing_has_its_end() {
-    for (method, input, body, left, keep_alive) in [
-        (
-            "GET",
-            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello+",
-            "hello",
-            1,
-            true,
-        ),
-        (
-            "GET",
-            "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello",
-            "hello",
-            0,
-            true,
-        ),
-        (
-            "GET",
-            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5 ,5\r\n\r\nhello",
-            "hello",
-            0,
-            true,
-        ),
-        (
-            "HEAD",
-            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP",
-            "",
-            4,
-            true,
-        ),
-        ("HEAD", CHUNKED, "", 0, true),
-        (
-            "GET",
-            "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello",
-            "",
-            5,
-            true,
-        ),
-        (
-            "GET",
-            "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
-            "",
-            0,
-            true,
-        ),
-        (
-            "GET",
-            "HTTP/1.1 200 OK\r\n\r\nto the end",
-            "to the end",
-            0,
-            false,
-        ),
-        (
-            "GET",
-            "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na",
-            "a",
-            0,
-            false,
-        ),
-        (
-            "GET",
-            "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\na",
-            "a",
-            0,
-            true,
-        ),
-        (
-            "GET",
-            "HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 0\r\n\r\n",
-            "",
-            0,
-            false,
-        ),
-        (
-            "GET",
-            "HTTP/1.1 101 Switching Protocols\r\n\r\n\x01\x02",
-            "",
-            2,
-            false,
-        ),
-        (
-            "CONNECT",
-            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-            "",
-            5,
-            false,
-        ),
-        (
-            "CONNECT",
-            "HTTP/1.1 403 No\r\nContent-Length: 5\r\n\r\nhello",
-            "hello",
-            0,
-            true,
-        ),
-    ] {
+    for &(method, input, body, left, keep_alive) in FRAMINGS {
         for step in 1..=input.len() {
             let cuts: Vec<usize> = (0..input.len()).step_by(step).collect();
             let seen = read(method, input.as_bytes(), &cuts).unwrap();
@@ -363,44 +366,46 @@ fn interim_responses_come_before_the_final_one_and_are_counted() {
     );
 }
 
+const AMBIGUOUS_FIELDS: &[&str] = &[
+    "Content-Length: 5\r\nTransfer-Encoding: chunked",
+    "Transfer-Encoding: chunked\r\nContent-Length: 5",
+    "Content-Length: 5\r\nContent-Length: 6",
+    "Content-Length: 5, 6",
+    "Content-Length: 5,",
+    "Content-Length: ,5",
+    "Content-Length: 5,,5",
+    "Content-Length: 5 5",
+    "Content-Length: +5",
+    "Content-Length: -5",
+    "Content-Length: 0x5",
+    "Content-Length: 5;5",
+    "Content-Length:",
+    "Content-Length: 99999999999999999999",
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+    "Transfer-Encoding: chunked, chunked",
+    "Transfer-Encoding: chunked, gzip",
+    "Transfer-Encoding: gzip, chunked",
+    "Transfer-Encoding: gzip",
+    "Transfer-Encoding: identity",
+    "Transfer-Encoding: xchunked",
+    "Transfer-Encoding: \"chunked\"",
+    "Transfer-Encoding:",
+    "Transfer-Encoding : chunked",
+    "Content-Length : 5",
+    " Content-Length: 5",
+    "X: a\r\n Content-Length: 5",
+    "X: a\rContent-Length: 5",
+    "X: a\nContent-Length: 5",
+    "X: a\0b",
+    "X: a\r\r\nContent-Length: 5",
+    "Content-Length\r\nX: 5",
+    ": 5",
+    "X\x0b: 5",
+];
+
 #[test]
 fn what_splits_or_smuggles_a_response_is_refused() {
-    for fields in [
-        "Content-Length: 5\r\nTransfer-Encoding: chunked",
-        "Transfer-Encoding: chunked\r\nContent-Length: 5",
-        "Content-Length: 5\r\nContent-Length: 6",
-        "Content-Length: 5, 6",
-        "Content-Length: 5,",
-        "Content-Length: ,5",
-        "Content-Length: 5,,5",
-        "Content-Length: 5 5",
-        "Content-Length: +5",
-        "Content-Length: -5",
-        "Content-Length: 0x5",
-        "Content-Length: 5;5",
-        "Content-Length:",
-        "Content-Length: 99999999999999999999",
-        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
-        "Transfer-Encoding: chunked, chunked",
-        "Transfer-Encoding: chunked, gzip",
-        "Transfer-Encoding: gzip, chunked",
-        "Transfer-Encoding: gzip",
-        "Transfer-Encoding: identity",
-        "Transfer-Encoding: xchunked",
-        "Transfer-Encoding: \"chunked\"",
-        "Transfer-Encoding:",
-        "Transfer-Encoding : chunked",
-        "Content-Length : 5",
-        " Content-Length: 5",
-        "X: a\r\n Content-Length: 5",
-        "X: a\rContent-Length: 5",
-        "X: a\nContent-Length: 5",
-        "X: a\0b",
-        "X: a\r\r\nContent-Length: 5",
-        "Content-Length\r\nX: 5",
-        ": 5",
-        "X\x0b: 5",
-    ] {
+    for fields in AMBIGUOUS_FIELDS {
         // A response without body is held to the same.
         for (method, status) in [("GET", 200), ("HEAD", 200), ("GET", 204), ("GET", 103)] {
             let input = format!("HTTP/1.1 {status} OK\r\n{fields}\r\n\r\n");
