@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import shutil
 import signal
@@ -462,3 +463,9 @@ def test_nothing_leaks(client: Client) -> None:
             client.set_many({key: value})
         counts.append((sys.getrefcount(value), sys.getrefcount(key)))
     assert counts[0] == counts[1] == counts[2]
+
+
+def test_examples_of_the_module(server: Memcached) -> None:
+    results = doctest.testmod(memcache, extraglobs={"memcached": server.address})
+    assert results.attempted > 5
+    assert results.failed == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -807,3 +808,13 @@ def test_nothing_leaks(run: Run) -> None:
     server.stop(5)
     gc.collect()
     assert sys.getrefcount(token) <= before
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "wsgi-asgi.md"
+
+
+def test_examples_of_the_page() -> None:
+    examples = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        exec(compile(example, str(PAGE), "exec"), {"__name__": "example"})
