@@ -27,7 +27,7 @@ run: ## build Dwell and start it on its embedded store, with the page at http://
 
 .PHONY: test
 test: ## everything that must pass: format, lints, unit, property, doc, fuzz and integration tests
-test: install fmt-check clippy test-rust test-loom test-docs fuzz-smoke test-bench test-python test-integration
+test: install fmt-check clippy test-rust test-loom test-docs fuzz-smoke test-bench test-python test-integration test-go
 
 .PHONY: lint
 lint: ## only the checks that run no code: format, clippy, Python, documentation
@@ -117,6 +117,30 @@ autobahn: install-rust ## every case of the Autobahn WebSocket test suite, 10 mi
 	python3 tests/autobahn/run.py --suite $(TARGET_DIR)/autobahn \
 		--echo $(TARGET_DIR)/release/examples/websocket_echo --reports $(TARGET_DIR)/autobahn/reports
 
+.PHONY: go
+go: install-rust install-go ## build the library for the Go package, and the package
+	bindings/go/build-library $(abspath $(TARGET_DIR))
+	cd bindings/go && go build ./...
+
+.PHONY: test-go
+test-go: go ## the Go package under the race detector, and with other people's frameworks
+	cd bindings/go && test -z "$$(gofmt -l .)" && go vet ./... && CGO_ENABLED=0 go vet ./...
+	cd bindings/go && go test -race -timeout 170s ./...
+	cd bindings/go/interop && go vet ./... && go test -timeout 120s ./...
+
+.PHONY: go-conformance
+go-conformance: go ## the server tests of Go's own net/http against the Go package, 3 minutes
+	python3 bindings/go/conformance/run.py --place $(abspath $(TARGET_DIR))/go-conformance
+
+.PHONY: bench-go
+bench-go: go ## the Go package beside net/http and nbio: CPU, memory and goroutines
+	@scripts/install-debian wrk=wrk taskset=util-linux
+	bench/run-go $(ARGS)
+
+.PHONY: header
+header: install-rust ## write dwell.h anew
+	DWELL_WRITE_HEADER=1 $(CARGO) test --locked -p dwell-capi --test header
+
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies; installs cargo-deny (5 minutes)
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked --version 0.20.2
@@ -127,7 +151,7 @@ install: install-debian install-rust install-python install-clients ## install w
 
 # The steps of the commands above.
 
-.PHONY: install-debian install-rust install-python install-clients
+.PHONY: install-debian install-rust install-python install-clients install-go
 install-debian:
 	@scripts/install-debian c++=g++ curl=curl memcached=memcached memccapable=libmemcached-tools \
 		strace=strace
@@ -139,6 +163,9 @@ install-python: .venv/installed
 
 install-clients:
 	@scripts/install-clients
+
+install-go:
+	@scripts/install-go
 
 .venv/installed: tests/requirements.txt
 	@scripts/install-python .venv tests/requirements.txt

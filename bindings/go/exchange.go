@@ -357,6 +357,9 @@ func (e *exchange) serve() {
 		handler = generalOptions{}
 	}
 	handler.ServeHTTP(w, req)
+	e.mu.Lock()
+	e.cancelLocked(context.Canceled)
+	e.mu.Unlock()
 	w.finish()
 	hasReturned = true
 }
