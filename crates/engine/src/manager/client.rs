@@ -8,8 +8,8 @@ use crate::streams::StreamRef;
 use crate::websocket::{self, ClientHandshake, HandshakeError, Negotiated, nonce};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{
-    BodyDecoder, BodyError, BodyFraming, FieldStorage, HeadError, HeadLimits, Version, encode,
-    head_end, oversized_head, parse_response,
+    FieldStorage, HeadLimits, ResponseDecoder, ResponseError, ResponseHead, ResponseLimits,
+    ResponsePart, Version, encode, parse_response,
 };
 use std::collections::VecDeque;
 use std::fmt;
@@ -39,39 +39,34 @@ struct Handshake {
 /// What has come of a response.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
-    /// How much of the input was searched for the end of a head.
-    scanned: usize,
-    /// A response whose body is on the way.
-    incoming: Option<Incoming>,
+    /// Reads the response that has begun.
+    decoder: Option<ResponseDecoder>,
+    /// The head of a response whose body is on the way, and what has come of that.
+    message: Vec<u8>,
+    head_bytes: usize,
     /// What follows is WebSocket.
     is_over: bool,
-}
-
-#[derive(Debug)]
-struct Incoming {
-    head: Vec<u8>,
-    body: Vec<u8>,
-    decoder: BodyDecoder,
-    is_head: bool,
 }
 
 /// Why a response cannot be understood.
 #[derive(Debug)]
 enum Fault {
-    Head(HeadError),
-    Body(BodyError),
+    Response(ResponseError),
     Unasked,
-    Unanswered,
     Handshake(HandshakeError),
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Head(error) => write!(out, "invalid response: {error}"),
-            Self::Body(error) => write!(out, "invalid response body: {error}"),
+            Self::Response(ResponseError::Head(error)) => {
+                write!(out, "invalid response: {error}")
+            }
+            Self::Response(ResponseError::Body(error)) => {
+                write!(out, "invalid response body: {error}")
+            }
+            Self::Response(error) => error.fmt(out),
             Self::Handshake(error) => write!(out, "websocket handshake failed: {error}"),
-            Self::Unanswered => out.write_str("connection closed before the response"),
             Self::Unasked => out.write_str("response without a request"),
         }
     }
@@ -155,14 +150,8 @@ impl ClientVisit<'_, '_> {
     pub(super) fn data(&mut self, responses: &mut Responses, input: &[u8]) -> usize {
         let mut used = 0;
         // What was sent behind the handshake is for those who have the connection next.
-        while !responses.is_over {
-            let rest = &input[used..];
-            let step = if responses.incoming.is_some() {
-                self.body(responses, rest)
-            } else {
-                self.head(responses, rest)
-            };
-            match step {
+        while !responses.is_over && (used < input.len() || responses.decoder.is_some()) {
+            match self.step(responses, &input[used..]) {
                 Ok(0) => return used,
                 Ok(taken) => used += taken,
                 Err(fault) => {
@@ -181,99 +170,106 @@ impl ClientVisit<'_, '_> {
     /// The server sends no more: a body that lasts until then is complete, and what it has not
     /// begun to answer it never will.
     pub(super) fn end(&mut self, responses: &mut Responses) {
-        let ended = match responses.incoming.take() {
-            Some(mut incoming) => {
-                let ended = incoming.decoder.eof().map_err(Fault::Body);
-                if ended.is_ok() {
-                    self.complete(&incoming);
-                }
-                ended
+        let mut ended = Ok(());
+        if let Some(decoder) = responses
+            .decoder
+            .as_mut()
+            .filter(|decoder| decoder.has_head())
+        {
+            ended = decoder.eof();
+            if ended.is_ok() {
+                self.complete(responses);
             }
-            None => Ok(()),
-        };
+        }
         let client = self.state.client(self.token);
         let is_owed = client.is_some_and(|client| !client.requests.is_empty());
-        let ended = match ended {
-            Ok(()) if is_owed && !self.stream.is_closing() => Err(Fault::Unanswered),
-            ended => ended,
-        };
-        if let Err(fault) = ended {
-            self.tell(Event::Error(&fault.to_string()));
+        if ended.is_ok() && is_owed && !self.stream.is_closing() {
+            ended = Err(ResponseError::Unanswered);
+        }
+        if let Err(error) = ended {
+            self.tell(Event::Error(&Fault::Response(error).to_string()));
         }
     }
 
-    fn head(&mut self, responses: &mut Responses, input: &[u8]) -> Result<usize, Fault> {
-        let limits = HeadLimits::default();
-        let Some(end) = head_end(input, &mut responses.scanned) else {
-            if input.len() > limits.head_bytes_max {
-                return Err(Fault::Head(oversized_head(input, &limits)));
-            }
-            return Ok(0);
+    /// A decoder for the response that begins now, where one is asked for.
+    fn decoder(&mut self) -> Option<ResponseDecoder> {
+        let client = self.state.client(self.token)?;
+        let is_head = client.requests.front().copied().or(client.written)?;
+        Some(ResponseDecoder::new(if is_head { "HEAD" } else { "GET" }))
+    }
+
+    /// Takes the next part of a response.
+    ///
+    /// Source: RFC 9112 section 9.2, for what nobody asked for.
+    fn step(&mut self, responses: &mut Responses, input: &[u8]) -> Result<usize, Fault> {
+        let Some(mut decoder) = responses.decoder.take().or_else(|| self.decoder()) else {
+            let is_line_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');
+            return match input.iter().take_while(is_line_end).count() {
+                0 => Err(Fault::Unasked),
+                length => Ok(length),
+            };
         };
-        let head_bytes = &input[..end];
-        let client = self.state.client(self.token);
-        let is_head = client.and_then(|client| client.requests.front().copied().or(client.written));
-        let is_head = is_head.ok_or(Fault::Unasked)?;
+        let limits = ResponseLimits {
+            body_bytes_max: self.state.body_bytes_max,
+            ..ResponseLimits::default()
+        };
         let mut storage = FieldStorage::new();
-        let method = if is_head { "HEAD" } else { "GET" };
-        let head =
-            parse_response(head_bytes, &mut storage, &limits, method).map_err(Fault::Head)?;
-        if head.status < 200 && head.status != 101 {
-            // Informational: the final one follows.
-            return Ok(end);
+        let step = decoder.decode(input, &mut storage, &limits);
+        let step = step.map_err(Fault::Response)?;
+        let (taken, done) = (step.consumed, step.done);
+        match step.part {
+            ResponsePart::Nothing | ResponsePart::Interim(_) => {}
+            ResponsePart::Head(head) => self.head(responses, &head, done)?,
+            ResponsePart::Body(piece) => responses.message.extend_from_slice(piece),
         }
+        if !done {
+            responses.decoder = Some(decoder);
+        } else if responses.head_bytes > 0 {
+            self.complete(responses);
+        }
+        Ok(taken)
+    }
+
+    fn head(
+        &mut self,
+        responses: &mut Responses,
+        head: &ResponseHead<'_, '_>,
+        is_all: bool,
+    ) -> Result<(), Fault> {
         let handshake = self.state.client(self.token).and_then(|client| {
             client.requests.pop_front();
             client.handshake.take()
         });
         if let Some(handshake) = handshake {
-            let agreed = ClientHandshake::new(handshake.nonce).check(&head);
+            let agreed = ClientHandshake::new(handshake.nonce).check(head);
             let agreed = agreed.map_err(Fault::Handshake)?;
             let negotiated = Negotiated::new(websocket::Role::Client, agreed.deflate);
             self.state.becomes_websocket(self.token, negotiated);
             responses.is_over = true;
             // What came behind it is the WebSocket's, and not too much for a raw stream to keep.
             self.stream.pause();
-            return Ok(end);
+            return Ok(());
         }
-        let message = HttpMessage::response(&head, &[]);
+        let message = HttpMessage::response(head, &[]);
         self.tell(Event::HttpHeaders(message));
-        match head.framing {
-            BodyFraming::None | BodyFraming::Length(0) => self.tell(Event::HttpMessage(message)),
-            framing => {
-                responses.incoming = Some(Incoming {
-                    head: head_bytes.to_vec(),
-                    body: Vec::new(),
-                    decoder: BodyDecoder::new(framing, self.state.body_bytes_max),
-                    is_head,
-                });
-            }
-        }
-        Ok(end)
-    }
-
-    fn body(&mut self, responses: &mut Responses, input: &[u8]) -> Result<usize, Fault> {
-        let Some(mut incoming) = responses.incoming.take() else {
-            return Ok(0);
-        };
-        let step = incoming.decoder.decode(input).map_err(Fault::Body)?;
-        incoming.body.extend_from_slice(step.data);
-        if step.done {
-            self.complete(&incoming);
-        } else {
-            responses.incoming = Some(incoming);
-        }
-        Ok(step.consumed)
-    }
-
-    fn complete(&mut self, incoming: &Incoming) {
-        let mut storage = FieldStorage::new();
-        let limits = HeadLimits::default();
-        let method = if incoming.is_head { "HEAD" } else { "GET" };
-        // It was parsed once when it came, so this does not fail.
-        if let Ok(head) = parse_response(&incoming.head, &mut storage, &limits, method) {
-            let message = HttpMessage::response(&head, &incoming.body);
+        if is_all {
             self.tell(Event::HttpMessage(message));
+        } else {
+            responses.message.extend_from_slice(head.bytes);
+            responses.head_bytes = head.bytes.len();
+        }
+        Ok(())
+    }
+
+    /// Hands over a response with its body.
+    fn complete(&mut self, responses: &mut Responses) {
+        let message = std::mem::take(&mut responses.message);
+        let (head, body) = message.split_at(std::mem::take(&mut responses.head_bytes));
+        let mut storage = FieldStorage::new();
+        // It was parsed once when it came, so this does not fail; and it has a body, so that it is
+        // no answer to HEAD.
+        if let Ok(head) = parse_response(head, &mut storage, &HeadLimits::default(), "GET") {
+            self.tell(Event::HttpMessage(HttpMessage::response(&head, body)));
         }
     }
 
@@ -281,5 +277,15 @@ impl ClientVisit<'_, '_> {
         let access = Access::Stream(self.stream);
         self.state
             .tell(self.context, None, self.token, access, event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_small() {
+        assert!(size_of::<Client>() <= 184, "{}", size_of::<Client>());
     }
 }

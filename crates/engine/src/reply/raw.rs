@@ -1,19 +1,12 @@
 //! Finding the end of an answer that the app writes byte for byte.
 
-use dwell_proto::http1::{
-    BodyDecoder, BodyFraming, FieldStorage, HeadLimits, head_end, parse_response,
-};
+use dwell_proto::http1::{FieldStorage, ResponseDecoder, ResponseLimits};
 
 /// Follows the bytes of one answer to its end.
 #[derive(Debug)]
 pub(crate) struct RawAnswer {
-    is_head: bool,
-    /// What came of the head that is not complete yet.
-    head: Vec<u8>,
-    scanned: usize,
-    /// The body, once its framing is known; an answer that cannot be read has one without end.
-    body: Option<BodyDecoder>,
-    keep_alive: bool,
+    /// None after what cannot be read: only the app knows where that ends.
+    decoder: Option<ResponseDecoder>,
 }
 
 /// How far an answer has come.
@@ -25,80 +18,35 @@ pub(super) enum RawProgress {
 
 impl RawAnswer {
     pub(super) fn new(is_head: bool) -> Self {
+        let method = if is_head { "HEAD" } else { "GET" };
         Self {
-            is_head,
-            head: Vec::new(),
-            scanned: 0,
-            body: None,
-            keep_alive: false,
+            decoder: Some(ResponseDecoder::new(method)),
         }
     }
 
     /// Takes in the next bytes of the answer.
     pub(super) fn follow(&mut self, bytes: &[u8]) -> RawProgress {
-        let mut rest = bytes;
-        while self.body.is_none() {
-            let before = self.head.len();
-            // Enough to see that it is too long, and no copy of a body that comes with it.
-            let room = HeadLimits::default().head_bytes_max + 1 - before;
-            self.head.extend_from_slice(&rest[..rest.len().min(room)]);
-            let Some(end) = head_end(&self.head, &mut self.scanned) else {
-                if rest.len() >= room {
-                    self.head = Vec::new();
-                    self.body = Some(endless());
-                }
-                return RawProgress::Open;
-            };
-            rest = &rest[end - before..];
-            self.head.truncate(end);
-            self.begin_body();
-        }
-        self.follow_body(rest)
-    }
-
-    /// Reads the head that is complete; after an informational one another follows.
-    fn begin_body(&mut self) {
-        let mut storage = FieldStorage::new();
-        let method = if self.is_head { "HEAD" } else { "GET" };
-        match parse_response(&self.head, &mut storage, &HeadLimits::default(), method) {
-            Ok(head) if matches!(head.status, 100 | 102..=199) => {}
-            Ok(head) => {
-                // After a 101 nothing that follows is HTTP.
-                self.keep_alive = head.keep_alive && head.status >= 200;
-                self.body = Some(BodyDecoder::new(head.framing, u64::MAX));
-            }
-            Err(_) => self.body = Some(endless()),
-        }
-        self.head = Vec::new();
-        self.scanned = 0;
-    }
-
-    fn follow_body(&mut self, bytes: &[u8]) -> RawProgress {
-        let Some(body) = &mut self.body else {
+        let Some(decoder) = &mut self.decoder else {
             return RawProgress::Open;
         };
         let mut rest = bytes;
         loop {
-            let Ok(part) = body.decode(rest) else {
-                self.body = Some(endless());
+            let mut storage = FieldStorage::new();
+            let Ok(step) = decoder.decode(rest, &mut storage, &ResponseLimits::default()) else {
+                self.decoder = None;
                 return RawProgress::Open;
             };
-            rest = &rest[part.consumed..];
-            if part.done {
+            rest = &rest[step.consumed..];
+            if step.done {
                 return RawProgress::Done {
-                    keep_alive: self.keep_alive && rest.is_empty(),
+                    keep_alive: decoder.keep_alive() && rest.is_empty(),
                 };
             }
-            if part.consumed == 0 || rest.is_empty() {
+            if rest.is_empty() {
                 return RawProgress::Open;
             }
         }
     }
-}
-
-/// The body of an answer whose end only the app knows.
-fn endless() -> BodyDecoder {
-    BodyDecoder::new(BodyFraming::UntilClose, u64::MAX)
 }
 
 #[cfg(test)]

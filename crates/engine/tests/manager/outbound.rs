@@ -136,7 +136,10 @@ fn told(response: &str) -> Vec<String> {
     let mut request = [0; 1024];
     assert!(peer.read(&mut request).unwrap() > 0);
     for byte in response.as_bytes() {
-        peer.write_all(&[*byte]).unwrap();
+        // What is refused closes the connection, wherever the rest of it is.
+        if peer.write_all(&[*byte]).is_err() {
+            break;
+        }
         manager.poll(std::time::Duration::ZERO).unwrap();
     }
     drop(peer);
@@ -164,6 +167,8 @@ fn responses_a_byte_at_a_time() {
     assert_eq!(told(until_close), whole("to the end"));
     let early = "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(told(early), whole(""));
+    let blank = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n\r\n";
+    assert_eq!(told(blank), whole(""));
 }
 
 #[test]
@@ -180,6 +185,11 @@ fn responses_that_cannot_be_understood() {
     assert_eq!(
         nonsense,
         ["error: invalid response: malformed content-length", "close"]
+    );
+    let endless = "HTTP/1.1 102 Processing\r\n\r\n".repeat(33);
+    assert_eq!(
+        told(&endless),
+        ["error: interim responses exceed 32", "close"]
     );
     let second = "HTTP/1.1 204 No Content\r\n\r\n".repeat(2);
     assert_eq!(
