@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use dwell_proto::http1::{
-    BodyDecoder, BodyError, BodyFraming, FieldStorage, Fields, HeadError, ResponseHead, head_end,
-    is_hop_by_hop, parse_response,
+    BodyError, BodyFraming, FieldStorage, Fields, ResponseDecoder, ResponseError, ResponseHead,
+    ResponseLimits, ResponsePart, is_hop_by_hop,
 };
 
 use super::{UpstreamError, UpstreamOptions};
@@ -25,20 +25,9 @@ pub struct Answer {
 /// Reads one answer.
 #[derive(Debug)]
 pub(super) struct AnswerReader {
-    is_head: bool,
-    /// The beginning of a head that is not all there.
-    tail: Vec<u8>,
-    /// How much of `tail` was searched for its end.
-    scanned: usize,
-    has_begun: bool,
-    body: Option<BodyReader>,
-}
-
-#[derive(Debug)]
-struct BodyReader {
-    answer: Answer,
-    keep_alive: bool,
-    decoder: BodyDecoder,
+    decoder: ResponseDecoder,
+    /// What has come of it: nothing before its head.
+    answer: Option<Answer>,
     data: Vec<u8>,
 }
 
@@ -58,138 +47,97 @@ pub(super) enum Progress {
 impl AnswerReader {
     pub(super) fn new(is_head: bool) -> Self {
         Self {
-            is_head,
-            tail: Vec::new(),
-            scanned: 0,
-            has_begun: false,
-            body: None,
+            decoder: ResponseDecoder::new(if is_head { "HEAD" } else { "GET" }),
+            answer: None,
+            data: Vec::new(),
         }
     }
 
     /// Whether any byte of an answer has come.
     pub(super) fn has_begun(&self) -> bool {
-        self.has_begun
+        self.decoder.has_begun()
     }
 
     /// Whether the head has come.
     pub(super) fn has_head(&self) -> bool {
-        self.body.is_some()
+        self.decoder.has_head()
     }
 
-    /// Takes in what was read.
+    /// Takes in what was read. Interim answers are skipped.
     pub(super) fn feed(
         &mut self,
         input: &[u8],
         options: &UpstreamOptions,
     ) -> Result<Progress, UpstreamError> {
-        self.has_begun |= !input.is_empty();
-        if self.body.is_some() {
-            return self.feed_body(input);
+        let limits = ResponseLimits {
+            head: options.answer_head,
+            body_bytes_max: options.answer_bytes_max,
+            ..ResponseLimits::default()
+        };
+        let mut rest = input;
+        loop {
+            let mut storage = FieldStorage::new();
+            let step = self.decoder.decode(rest, &mut storage, &limits);
+            let step = step.map_err(refusal)?;
+            rest = &rest[step.consumed..];
+            let (is_done, is_stuck) = (step.done, step.consumed == 0);
+            match step.part {
+                ResponsePart::Nothing | ResponsePart::Interim(_) => {}
+                ResponsePart::Head(head) if head.is_switching => {
+                    return Err(UpstreamError::SwitchedProtocols);
+                }
+                ResponsePart::Head(head) => {
+                    self.data = Vec::with_capacity(expected_bytes(&head, options));
+                    self.answer = Some(Answer::new(&head));
+                }
+                ResponsePart::Body(piece) => self.data.extend_from_slice(piece),
+            }
+            if is_done {
+                // Bytes that nobody asked for: what they belong to is anybody's guess.
+                return Ok(self.complete(rest.is_empty()));
+            }
+            if is_stuck {
+                return Ok(Progress::Partial);
+            }
         }
-        if self.tail.is_empty() {
-            return self.feed_head(input, options);
-        }
-        let mut bytes = std::mem::take(&mut self.tail);
-        bytes.extend_from_slice(input);
-        self.feed_head(&bytes, options)
     }
 
     /// The application has ended its side of the connection.
     pub(super) fn end(&mut self) -> Result<Progress, UpstreamError> {
-        let mut body = self.body.take().ok_or(UpstreamError::Closed)?;
-        body.decoder.eof().map_err(|_| UpstreamError::Closed)?;
-        Ok(body.complete(false))
+        self.decoder.eof().map_err(|_| UpstreamError::Closed)?;
+        Ok(self.complete(false))
     }
 
-    /// Reads heads until one is final: those of interim answers are skipped.
-    ///
-    /// Source: RFC 9110 section 15.2.
-    fn feed_head(
-        &mut self,
-        bytes: &[u8],
-        options: &UpstreamOptions,
-    ) -> Result<Progress, UpstreamError> {
-        let mut rest = bytes;
-        loop {
-            let Some(end) = head_end(rest, &mut self.scanned) else {
-                check_beginning(rest, options)?;
-                self.tail = rest.to_vec();
-                return Ok(Progress::Partial);
-            };
-            let (text, after) = rest.split_at(end);
-            rest = after;
-            let mut storage = FieldStorage::new();
-            let method = if self.is_head { "HEAD" } else { "GET" };
-            let head = parse_response(text, &mut storage, &options.answer_head, method)
-                .map_err(UpstreamError::BadHead)?;
-            match head.status {
-                101 => return Err(UpstreamError::SwitchedProtocols),
-                100..=199 => {}
-                _ => {
-                    self.body = Some(BodyReader::new(&head, text, options)?);
-                    return self.feed_body(rest);
-                }
-            }
-        }
-    }
-
-    fn feed_body(&mut self, input: &[u8]) -> Result<Progress, UpstreamError> {
-        let Some(mut body) = self.body.take() else {
-            return Ok(Progress::Partial);
+    fn complete(&mut self, nothing_follows: bool) -> Progress {
+        let Some(mut answer) = self.answer.take() else {
+            return Progress::Partial;
         };
-        let mut rest = input;
-        loop {
-            let step = body.decoder.decode(rest).map_err(body_error)?;
-            rest = &rest[step.consumed..];
-            body.data.extend_from_slice(step.data);
-            if step.done {
-                // Bytes that nobody asked for: what they belong to is anybody's guess.
-                return Ok(body.complete(rest.is_empty()));
-            }
-            if step.consumed == 0 {
-                self.body = Some(body);
-                return Ok(Progress::Partial);
-            }
+        answer.body = Bytes::from(std::mem::take(&mut self.data));
+        Progress::Complete {
+            answer,
+            reusable: self.decoder.keep_alive() && nothing_follows,
         }
     }
 }
 
-impl BodyReader {
-    fn new(
-        head: &ResponseHead<'_, '_>,
-        text: &[u8],
-        options: &UpstreamOptions,
-    ) -> Result<Self, UpstreamError> {
-        let limit = options.answer_bytes_max;
-        let expected = match head.framing {
-            BodyFraming::Length(length) if length > limit => {
-                return Err(UpstreamError::TooLarge { limit });
-            }
-            BodyFraming::Length(length) => length.min(RESERVED_BYTES_MAX),
-            _ => 0,
-        };
-        let content_length = head.fields.find("content-length");
-        let content_length = content_length.and_then(|value| std::str::from_utf8(value).ok());
-        Ok(Self {
-            answer: Answer {
-                status: head.status,
-                fields: end_to_end_fields(head.fields, text),
-                content_length: content_length.and_then(|value| value.parse().ok()),
-                body: Bytes::new(),
-            },
-            keep_alive: head.keep_alive,
-            decoder: BodyDecoder::new(head.framing, limit),
-            data: Vec::with_capacity(usize::try_from(expected).unwrap_or(0)),
-        })
-    }
-
-    fn complete(self, nothing_follows: bool) -> Progress {
-        let mut answer = self.answer;
-        answer.body = Bytes::from(self.data);
-        Progress::Complete {
-            answer,
-            reusable: self.keep_alive && nothing_follows,
+impl Answer {
+    fn new(head: &ResponseHead<'_, '_>) -> Self {
+        Self {
+            status: head.status,
+            fields: end_to_end_fields(head.fields, head.bytes),
+            content_length: head.content_length,
+            body: Bytes::new(),
         }
+    }
+}
+
+/// Memory to set aside for the body; one that is too long is refused next.
+fn expected_bytes(head: &ResponseHead<'_, '_>, options: &UpstreamOptions) -> usize {
+    match head.framing {
+        BodyFraming::Length(length) if length <= options.answer_bytes_max => {
+            usize::try_from(length.min(RESERVED_BYTES_MAX)).unwrap_or(0)
+        }
+        _ => 0,
     }
 }
 
@@ -218,33 +166,16 @@ fn end_to_end_fields(fields: Fields<'_, '_>, text: &[u8]) -> Vec<(String, Bytes)
     kept
 }
 
-/// Refuses at once what can no longer become a head.
-fn check_beginning(bytes: &[u8], options: &UpstreamOptions) -> Result<(), UpstreamError> {
-    let limit = options.answer_head.head_bytes_max;
-    if bytes.len() > limit {
-        let length = bytes.len();
-        return Err(UpstreamError::BadHead(HeadError::HeadTooLong {
-            limit,
-            length,
-        }));
-    }
-    let shown = bytes.len().min(BEGINNING.len());
-    if bytes[..shown] == BEGINNING[..shown] {
-        Ok(())
-    } else {
-        Err(UpstreamError::BadHead(HeadError::VersionSyntax))
-    }
-}
-
-fn body_error(error: BodyError) -> UpstreamError {
+fn refusal(error: ResponseError) -> UpstreamError {
     match error {
-        BodyError::TooLarge { limit } => UpstreamError::TooLarge { limit },
-        error => UpstreamError::BadBody(error),
+        ResponseError::Head(error) => UpstreamError::BadHead(error),
+        ResponseError::Body(BodyError::TooLarge { limit }) => UpstreamError::TooLarge { limit },
+        ResponseError::Body(error) => UpstreamError::BadBody(error),
+        ResponseError::TooManyInterim { limit } => UpstreamError::TooManyInterim { limit },
+        _ => UpstreamError::Closed,
     }
 }
 
-/// What every head starts with.
-const BEGINNING: &[u8] = b"HTTP/1.";
 /// Memory set aside on the word of a `Content-Length` alone.
 const RESERVED_BYTES_MAX: u64 = 256 << 10;
 

@@ -87,3 +87,17 @@ impl Connection {
             && (exchange.request.is_idempotent || nothing_sent)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_small() {
+        assert!(
+            size_of::<Connection>() <= 336,
+            "{}",
+            size_of::<Connection>()
+        );
+    }
+}

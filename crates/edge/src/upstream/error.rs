@@ -37,6 +37,11 @@ pub enum UpstreamError {
         /// The most bytes allowed.
         limit: u64,
     },
+    /// There are too many interim answers before the final one.
+    TooManyInterim {
+        /// The most interim answers allowed.
+        limit: u16,
+    },
     /// The application switched to a protocol that it was not asked for.
     SwitchedProtocols,
 }
@@ -68,6 +73,7 @@ impl fmt::Display for UpstreamError {
             Self::BadHead(_) => out.write_str("malformed head of the answer"),
             Self::BadBody(_) => out.write_str("malformed body of the answer"),
             Self::TooLarge { limit } => write!(out, "body of the answer exceeds {limit} bytes"),
+            Self::TooManyInterim { limit } => write!(out, "interim answers exceed {limit}"),
             Self::SwitchedProtocols => out.write_str("unexpected switch of protocols"),
         }
     }

@@ -1,3 +1,4 @@
+use dwell_proto::http1::HeadError;
 use proptest::prelude::*;
 
 use super::*;
@@ -125,6 +126,10 @@ fn faults_are_told_apart() {
     assert_eq!(
         error("HTTP/1.1 101 Switching\r\n\r\n"),
         UpstreamError::SwitchedProtocols
+    );
+    assert_eq!(
+        error(&"HTTP/1.1 102 Processing\r\n\r\n".repeat(33)),
+        UpstreamError::TooManyInterim { limit: 32 }
     );
     assert_eq!(error(""), UpstreamError::Closed);
     assert_eq!(error("HTTP/1.1 200 OK\r\nX: "), UpstreamError::Closed);
