@@ -1,7 +1,9 @@
 """Clients that follow a value which changes all the time: no change may be lost for good."""
 
+import random
 import threading
 
+from support.events import EventStream
 from support.http import Connection
 from support.upstream import Answer
 
@@ -82,3 +84,46 @@ def test_a_value_that_comes_and_goes_is_followed(backend, app):
         cache.delete(KEY)
         cache.set(KEY, str(value))
     finish(followers)
+
+
+class Wanderer(Follower):
+    """Follows by a stream and by long polls in turn, from one to the other at random."""
+
+    def _follow(self):
+        self.known, self.random = "", random.Random(self.ident)
+        while not self.seen or self.seen[-1] != self.last:
+            (self._stream if self.random.random() < 0.5 else self._poll)()
+
+    def _stream(self):
+        with EventStream(self.address, self.key, self.known, timeout_s=WAIT_S * 2) as stream:
+            assert stream.begin().response.status == 200
+            for _ in range(self.random.randrange(1, 5)):
+                event = stream.event()
+                if event is None:
+                    return
+                self._told(event.data, event.id)
+                if self.seen[-1] == self.last:
+                    return
+
+    def _poll(self):
+        with Connection(self.address, timeout_s=WAIT_S * 2) as connection:
+            response = connection.get(f"{self.key}?since={self.known}&wait={WAIT_S}")
+            assert response.status == 200, f"{response.status} after {self.seen[-3:]}"
+            self._told(response.body, response.field("Poll-Cursor"))
+
+    def _told(self, value, known):
+        assert known != self.known, f"told twice of {value}"
+        self.seen.append(int(value))
+        self.known = known
+
+
+def test_everyone_reaches_the_last_value_by_changing_transports(backend):
+    dwell, cache = backend
+    cache.set(KEY, b"0")
+    followers = [Wanderer(dwell.address, 600) for _ in range(CLIENTS)]
+    for _ in range(600):
+        cache.incr(KEY, 1)
+    finish(followers)
+    for follower in followers:
+        assert follower.seen == sorted(set(follower.seen))
+    dwell.await_waiters(0)

@@ -284,6 +284,7 @@ impl EdgeLoop {
             .connections_open
             .set(figure(self.http.connections()));
         self.metrics.waits_held.set(figure(self.polls.waiting()));
+        self.metrics.streams_open.set(figure(self.polls.streams()));
         if let Some(client) = &self.memcached {
             for (cell, status) in self.metrics.servers.iter().zip(client.statuses()) {
                 let state = state_of(&status);

@@ -156,6 +156,10 @@ pub struct LimitsConfig {
     pub requests_per_connection_max: u64,
     /// Held polls. Beyond it: 503 with Retry-After.
     pub waiters_max: usize,
+    /// About how often a quiet stream of events shows that it is alive.
+    pub stream_heartbeat: Duration,
+    /// How long a stream of events lasts at most.
+    pub stream_lifetime: Duration,
     /// From the first byte of a request to the end of its header section. Beyond it: 408.
     pub header_timeout: Duration,
     /// From the end of the header section to the end of the body. Beyond it: 408.
@@ -179,6 +183,8 @@ impl Default for LimitsConfig {
             connections_max: 100_000,
             requests_per_connection_max: 100_000,
             waiters_max: 100_000,
+            stream_heartbeat: Duration::from_secs(20),
+            stream_lifetime: Duration::from_secs(3600),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

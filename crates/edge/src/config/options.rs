@@ -220,7 +220,14 @@ options! {
     "limits".limits.requests_per_connection_max = Count(1, 1000 * MILLION);
     "Requests on one connection before it is closed."
     "limits".limits.waiters_max = Count(0, 100 * MILLION);
-    "Held polls. Beyond it: 503 with `Retry-After`; polls that do not wait are still answered."
+    "Held polls and open event streams. Beyond it: 503 with `Retry-After`; polls that do not wait \
+     are still answered."
+    "limits".limits.stream_heartbeat = Time(TICK, HOUR);
+    "About how often a quiet event stream is sent a comment, so that nothing on the way takes it \
+     for dead: at random from three fourths of this to five fourths."
+    "limits".limits.stream_lifetime = Time(TICK, DAY);
+    "Longest life of an event stream: at random from three fourths of this on it is ended in \
+     order, and its client comes back."
     "limits".limits.header_timeout = Time(TICK, HOUR);
     "From the first byte of a request to the end of its header section. Beyond it: 408."
     "limits".limits.body_timeout = Time(TICK, HOUR);

@@ -123,14 +123,30 @@ impl Page<'_, '_> {
 
     fn polls(&mut self) -> fmt::Result {
         self.counters("polls", "Polls by how they ended", |of| &of.polls)?;
-        self.gauge("waits_held", "Polls held now", |of| &of.waits_held)?;
-        self.counter("waits", "Polls that were held", |of| &of.waits)?;
+        let help = "Polls and streams held now";
+        self.gauge("waits_held", help, |of| &of.waits_held)?;
+        let help = "Polls and streams that were held";
+        self.counter("waits", help, |of| &of.waits)?;
+        self.streams()?;
         let help = "Distinct keys that polls wait for now";
         self.gauge("watched_keys", help, |of| &of.watched_keys)?;
         let help = "Changes of watched keys by what came of them";
         self.counters("wakeups", help, |of| &of.wakeups)?;
         let help = "From the change of a key to the answers of the polls it woke";
         self.histogram("wake_latency", help, |of| &of.wake_latency)
+    }
+
+    fn streams(&mut self) -> fmt::Result {
+        let help = "Streams of events open now";
+        self.gauge("streams_open", help, |of| &of.streams_open)?;
+        let help = "Streams of events that were begun";
+        self.counter("streams", help, |of| &of.streams)?;
+        let help = "Streams of events by why they ended";
+        self.counters("streams_ended", help, |of| &of.streams_ended)?;
+        let help = "Events written into streams";
+        self.counter("stream_events", help, |of| &of.stream_events)?;
+        let help = "Events put off until a slow client has taken what was before them";
+        self.counter("stream_postponed", help, |of| &of.stream_postponed)
     }
 
     fn peers(&mut self) -> fmt::Result {

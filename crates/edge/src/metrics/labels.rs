@@ -110,6 +110,21 @@ labels! {
     BadKey = "bad_key",
     /// The client left before the answer.
     Abandoned = "abandoned",
+    /// It became a stream of events.
+    Streamed = "streamed",
+}
+
+labels! {
+    /// Why a stream of events ended.
+    StreamEnd, "reason":
+    /// The client left, or took nothing for too long.
+    Client = "client",
+    /// `limits.stream_lifetime` was over.
+    Lifetime = "lifetime",
+    /// Its value went away, and the client is to come back for the application's.
+    Gone = "gone",
+    /// The server ends.
+    Drain = "drain",
 }
 
 labels! {

@@ -15,7 +15,7 @@ pub use health::Health;
 pub use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub use labels::{
     ClientTimeout, Label, LookupOutcome, PollOutcome, RefusedStatus, StatusClass, StoreCommand,
-    UpstreamOutcome, WakeOutcome,
+    StreamEnd, UpstreamOutcome, WakeOutcome,
 };
 
 pub(crate) use process::cpu_times;
@@ -113,10 +113,21 @@ pub struct LoopMetrics {
     pub request_duration: Histogram,
     /// Polls that ended, by how.
     pub polls: CounterSet<PollOutcome>,
-    /// Polls held now.
+    /// Polls and streams held now.
     pub waits_held: Gauge,
-    /// Polls that were held.
+    /// Polls and streams that were held.
     pub waits: Counter,
+    /// Streams of events open now.
+    pub streams_open: Gauge,
+    /// Streams of events that were begun.
+    pub streams: Counter,
+    /// Streams of events that ended, by why.
+    pub streams_ended: CounterSet<StreamEnd>,
+    /// Events written into streams.
+    pub stream_events: Counter,
+    /// Events that were not written because the client had not taken what was before them; it is
+    /// sent the newest when it has.
+    pub stream_postponed: Counter,
     /// Changes of watched keys that reached the loop, by what came of them.
     pub wakeups: CounterSet<WakeOutcome>,
     /// From the change of a key to the answers of the polls it woke.

@@ -55,6 +55,14 @@ impl<'a> Found<'a> {
         self.body = Value::Shared(shared);
     }
 
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.body {
+            Value::Borrowed(value) => value,
+            Value::Stored(item) => &item.value,
+            Value::Shared(bytes) => bytes,
+        }
+    }
+
     /// A large value of the store is shared with it and never copied.
     fn body(&self) -> Body<'_> {
         match &self.body {
@@ -74,7 +82,9 @@ fn content(value: &[u8], flags: u32) -> Content {
 }
 
 pub(crate) const EXPOSED: (&str, &[u8]) = ("Access-Control-Expose-Headers", b"ETag, Poll-Cursor");
-const HIT: (&str, &[u8]) = ("Cache-Status", b"dwell; hit");
+/// How answers tell where they come from (RFC 9211).
+pub(super) const HIT: &[u8] = b"dwell; hit";
+pub(super) const FETCHED: &[u8] = b"dwell; fwd=miss";
 
 /// Sends the value.
 pub(crate) fn value(
@@ -91,7 +101,7 @@ pub(crate) fn value(
     if !no_content {
         fields.push(content_type);
     }
-    fields.push(HIT);
+    fields.push(("Cache-Status", HIT));
     let body = if no_content {
         Body::Empty
     } else {
@@ -132,7 +142,7 @@ pub(crate) fn not_modified(
     };
     let texts = Texts::of(ask, cursor);
     let mut fields = Fields::new(ask, &texts);
-    fields.push(HIT);
+    fields.push(("Cache-Status", HIT));
     to.send(
         context,
         &Response {

@@ -3,6 +3,7 @@
 use super::answers::{self, Found};
 use super::ask::{Ask, AskError, Condition, Method, Waits};
 use super::decide::{Decision, Stage, decide};
+use super::feeds::{Known, Opening, feed_of};
 use super::hold::Arrival;
 use super::tables::NO_ROUTE;
 use super::to::To;
@@ -58,6 +59,9 @@ impl App for Polls {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
+        if let Some(feed) = feed_of(tag) {
+            return self.feed_expired(context, feed, reply);
+        }
         if let Some(poll) = self.records.get(Token::from_bits(tag)) {
             let Some(key) = poll.waits_for() else {
                 return Outcome::Held { tag, timeout: None };
@@ -75,6 +79,19 @@ impl App for Polls {
         }
     }
 
+    fn drained(
+        &mut self,
+        context: &mut Context,
+        _exchange: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        match feed_of(tag) {
+            Some(feed) => self.feed_drained(context, feed, reply),
+            None => Outcome::Held { tag, timeout: None },
+        }
+    }
+
     fn peer_closed(&mut self, _exchange: ExchangeId, tag: u64) -> bool {
         // Someone who ends their side and only then reads still gets an answer that is on its way.
         let poll = self.records.get(Token::from_bits(tag));
@@ -82,6 +99,9 @@ impl App for Polls {
     }
 
     fn abandoned(&mut self, _context: &mut Context, _exchange: ExchangeId, tag: u64) {
+        if let Some(feed) = feed_of(tag) {
+            return self.feed_abandoned(feed);
+        }
         if let Some(poll) = self.remove(Token::from_bits(tag))
             && poll.route != NO_ROUTE
         {
@@ -173,6 +193,9 @@ impl Polls {
         }
         let item = self.stored(context, arrival.name);
         let found = item.as_ref().map(Found::stored);
+        if arrival.ask.is_stream && (found.is_some() || self.config.upstream.url.is_none()) {
+            return self.stream_now(context, arrival, to);
+        }
         let decision = self.decide_arrival(&arrival, found.as_ref());
         if decision != Decision::Wait {
             return self.answer_now(context, arrival, decision, found.as_ref(), to);
@@ -184,6 +207,26 @@ impl Polls {
         let found = newer.as_ref().map(Found::stored);
         let decision = self.decide_arrival(&arrival, found.as_ref());
         self.answer_now(context, arrival, decision, found.as_ref(), to)
+    }
+
+    /// Begins a stream whose first event the embedded store has, if there is one.
+    fn stream_now(
+        &mut self,
+        context: &mut Context,
+        arrival: Arrival<'_>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        let opening = Opening {
+            ask: arrival.ask,
+            route: arrival.route,
+            name: arrival.name,
+            exchange: arrival.request.exchange,
+            known: Known::Unread,
+        };
+        match self.open_feed(context, &opening, to) {
+            Some(feed) => self.hold_feed(context, feed),
+            None => Outcome::Answered,
+        }
     }
 
     pub(super) fn decide_arrival(
@@ -312,5 +355,6 @@ pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
         wait_ms: 0,
         preferred: false,
         anybodys: false,
+        is_stream: false,
     }
 }

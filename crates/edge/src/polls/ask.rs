@@ -1,8 +1,10 @@
 //! What a poll asks: which cursor the client has, and how long it would wait.
 
+use super::accept::wants_events;
 use super::cursor::Cursor;
 use super::sharing::is_anybodys;
 use dwell_proto::http1::{RequestHead, list_tokens};
+use dwell_proto::sse;
 use std::fmt;
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ pub(crate) struct Ask {
     pub(crate) preferred: bool,
     /// The application's answer may be given to others who ask for the same key.
     pub(crate) anybodys: bool,
+    /// It wants the values as a stream of events.
+    pub(crate) is_stream: bool,
 }
 
 /// The methods that poll.
@@ -38,7 +42,7 @@ pub(crate) enum Condition {
     Any,
     /// `If-None-Match` with a cursor.
     IfNoneMatch(Cursor),
-    /// `?since=` with a cursor.
+    /// `?since=` with a cursor, or the id of an event.
     Since(Cursor),
 }
 
@@ -69,7 +73,8 @@ impl Ask {
     /// Shape: `If-None-Match` counts for GET and HEAD only, as a POST that matches it would have
     /// to fail (RFC 9110 section 13.1.2). Of a list of tags the first that is a cursor counts; a
     /// value that another of them names is sent once more than needed. A wait longer than the
-    /// route's is cut to it.
+    /// route's is cut to it. For a stream of events the id of the last one counts, by its field or
+    /// `?last_event_id=`, and then `?since=`.
     ///
     /// # Errors
     /// [`AskError`] for a `?wait=` that is no duration; a `Prefer` that makes no sense is ignored
@@ -87,8 +92,15 @@ impl Ask {
             wait_ms: 0,
             preferred: false,
             anybodys: is_anybodys(head),
+            is_stream: head.method == "GET" && wants_events(head),
         };
+        if ask.is_stream {
+            // A browser repeats the URL it began with, so what it says of itself is newer.
+            let id = sse::last_event_id(head.fields).filter(|id| !id.is_empty());
+            ask.condition = id.map_or(Condition::None, since);
+        }
         if method != Method::Post
+            && !ask.is_stream
             && let Some(tags) = head.fields.find("if-none-match")
         {
             ask.condition = if_none_match(tags);
@@ -107,6 +119,8 @@ impl Ask {
     /// Takes in what the query says; returns the wait, if it asks for one.
     fn read_query(&mut self, query: &str) -> Result<Option<Duration>, AskError> {
         let mut wait = None;
+        let mut last_event_id = None;
+        let has_id = self.condition != Condition::None;
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*name {
                 // Of several the first counts, as everywhere here.
@@ -116,11 +130,16 @@ impl Ask {
                     self.preferred = false;
                 }
                 "since" if self.condition == Condition::None && !value.is_empty() => {
-                    self.condition = Cursor::parse(value.as_bytes())
-                        .map_or(Condition::Foreign, Condition::Since);
+                    self.condition = since(&value);
+                }
+                "last_event_id" if self.is_stream && !value.is_empty() => {
+                    last_event_id.get_or_insert_with(|| since(&value));
                 }
                 _ => {}
             }
+        }
+        if let (Some(id), false) = (last_event_id, has_id) {
+            self.condition = id;
         }
         Ok(wait)
     }
@@ -143,6 +162,11 @@ impl Ask {
             Condition::IfNoneMatch(cursor) | Condition::Since(cursor) => cursor == current,
         }
     }
+}
+
+/// What a client has that names one cursor.
+fn since(text: &str) -> Condition {
+    Cursor::parse(text.as_bytes()).map_or(Condition::Foreign, Condition::Since)
 }
 
 fn if_none_match(tags: &[u8]) -> Condition {
@@ -245,6 +269,27 @@ mod tests {
         assert_eq!(among_others, Condition::IfNoneMatch(cursor));
         let line = format!("POST /p?since={text}");
         assert_eq!(ask(&line, "").unwrap().condition, Condition::Since(cursor));
+    }
+
+    #[test]
+    fn a_stream_goes_on_behind_its_last_event() {
+        let [a, b, c] = [b"a", b"b", b"c"].map(|value| Cursor::of(value, 0));
+        let text = |cursor: Cursor| String::from_utf8(cursor.text().bare().to_vec()).unwrap();
+        let line = format!("GET /p?since={}&last_event_id={}", text(a), text(b));
+        let events = "Accept: text/event-stream\r\n";
+        let of = |line: &str, fields: &str| ask(line, fields).unwrap().condition;
+        let newest = format!("{events}Last-Event-ID: {}\r\n", text(c));
+        assert_eq!(of(&line, &newest), Condition::Since(c));
+        assert_eq!(of(&line, events), Condition::Since(b));
+        let first = format!("GET /p?since={}", text(a));
+        assert_eq!(of(&first, events), Condition::Since(a));
+        let foreign = format!("{events}Last-Event-ID: 7\r\n");
+        assert_eq!(of(&line, &foreign), Condition::Foreign);
+        let taken_back = format!("{events}Last-Event-ID: \r\n");
+        assert_eq!(of("GET /p", &taken_back), Condition::None);
+        assert!(ask("GET /p", events).unwrap().is_stream);
+        assert!(!ask("HEAD /p", events).unwrap().is_stream);
+        assert_eq!(of("GET /p", &newest.replace(events, "")), Condition::None);
     }
 
     #[test]

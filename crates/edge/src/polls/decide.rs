@@ -102,6 +102,7 @@ mod tests {
             wait_ms: seconds * 1000,
             preferred: false,
             anybodys: true,
+            is_stream: false,
         }
     }
 

@@ -1,9 +1,10 @@
 //! Misses and requests that are no polls: what goes to the upstream, and who gets its answer.
 
-use super::answers;
+use super::answers::{self, FETCHED};
 use super::arrive::plain_ask;
 use super::ask::{Ask, Method};
 use super::cursor::{Cursor, CursorText};
+use super::feeds::Known;
 use super::hold::{Arrival, Keep};
 use super::sharing::may_be_shared;
 use super::tables::{Fetch, KeptRequest, Link, NO_ROUTE, Poll};
@@ -11,15 +12,14 @@ use super::to::To;
 use super::{Forward, Polls};
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use crate::upstream::{
-    Answer, ForwardedFor, Sharing, UpstreamError, UpstreamEvent, encode_request,
+    Answer, ForwardedFor, Sharing, UpstreamError, UpstreamEvent, Wants, encode_request,
 };
 use dwell_engine::{Body, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use std::net::SocketAddr;
 
-/// How the answers of a fetch tell where they come from (RFC 9211).
-const FETCHED: &[u8] = b"dwell; fwd=miss";
+/// How further answers of a fetch tell where they come from.
 const COLLAPSED: &[u8] = b"dwell; fwd=miss; collapsed";
 const BYPASSED: &[u8] = b"dwell; fwd=bypass";
 
@@ -114,7 +114,7 @@ impl Polls {
         let encoded = poll
             .request
             .as_deref()
-            .and_then(|kept| self.encode_kept(kept, peer, sharing(key)));
+            .and_then(|kept| self.encode_kept(kept, peer, sharing(key), wants(&poll.ask)));
         let Some(forward) = encoded else {
             let mut to = To::held(http, &poll, &self.journal);
             to.ends(PollOutcome::NotFound);
@@ -175,7 +175,8 @@ impl Polls {
             None
         } else {
             let Request { head, body, .. } = *arrival.request;
-            let forward = self.encode(head, body, to.peer_address(), sharing(key));
+            let peer = to.peer_address();
+            let forward = self.encode(head, body, peer, sharing(key), wants(&arrival.ask));
             self.open_fetch(key, arrival.ask.method, forward)
         };
         let Some(fetch) = fetch else {
@@ -184,8 +185,14 @@ impl Polls {
             }
             return self.refuse_busy(context, arrival.route, to);
         };
-        // It is the first of this fetch, so its request is never sent a second time.
-        let poll = self.record(context, &arrival, fetch, Keep::Line);
+        // It is the first of this fetch, so its request is never sent a second time; but a stream
+        // takes its key from it once more.
+        let keep = if arrival.ask.is_stream {
+            Keep::Request
+        } else {
+            Keep::Line
+        };
+        let poll = self.record(context, &arrival, fetch, keep);
         let token = self.records.insert(poll).ok();
         if let Some(token) = token {
             self.join_fetch(fetch, token);
@@ -210,20 +217,36 @@ impl Polls {
         Some(fetch)
     }
 
+    /// What was parsed within these limits once is within them again.
+    fn head_limits(&self) -> HeadLimits {
+        HeadLimits {
+            head_bytes_max: self.config.limits.head_bytes_max,
+            target_bytes_max: self.config.limits.target_bytes_max,
+            field_count_max: self.config.limits.header_count_max,
+        }
+    }
+
+    /// The key of a request that was kept.
+    fn kept_name(&self, poll: &Poll) -> Option<Vec<u8>> {
+        let kept = poll.request.as_deref()?;
+        let mut storage = FieldStorage::new();
+        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
+        let find = |name: &str| head.fields.find(name);
+        let (key, mut scratch) = (&self.route(poll.route)?.key, Vec::new());
+        let name = key.render(head.path, head.query, find, &mut scratch);
+        name.ok().map(<[u8]>::to_vec)
+    }
+
     fn encode_kept(
         &self,
         kept: &KeptRequest,
         peer: Option<SocketAddr>,
         sharing: Sharing,
+        wants: Wants,
     ) -> Option<Forward> {
-        let limits = HeadLimits {
-            head_bytes_max: self.config.limits.head_bytes_max,
-            target_bytes_max: self.config.limits.target_bytes_max,
-            field_count_max: self.config.limits.header_count_max,
-        };
         let mut storage = FieldStorage::new();
-        let head = parse_request(kept.head(), &mut storage, &limits).ok()?;
-        Some(self.encode(&head, kept.body(), peer, sharing))
+        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
+        Some(self.encode(&head, kept.body(), peer, sharing, wants))
     }
 
     fn encode(
@@ -232,6 +255,7 @@ impl Polls {
         body: &[u8],
         peer: Option<SocketAddr>,
         sharing: Sharing,
+        wants: Wants,
     ) -> Forward {
         let url = self.config.upstream.url.as_ref();
         let host = url.map_or_else(String::new, |url| url.address.to_string());
@@ -242,7 +266,7 @@ impl Polls {
         Forward {
             // Replaced by the token of the fetch it becomes.
             fetch: Token::from_bits(0),
-            bytes: encode_request(head, body, &host, forwarded, sharing),
+            bytes: encode_request(head, body, &host, forwarded, sharing, wants),
             is_head: head.method == "HEAD",
             is_idempotent: is_idempotent(head.method),
         }
@@ -311,6 +335,14 @@ impl Polls {
             self.metrics
                 .request_duration
                 .observe(context.now().duration_since(poll.arrived));
+            if poll.ask.is_stream
+                && answer.status == 200
+                && let Some(name) = self.kept_name(&poll)
+            {
+                let known = Known::Answered(&answer.body);
+                self.stream_later(context, http, &poll, &name, known);
+                continue;
+            }
             self.pass_on(context, http, &poll, answer, cursor.as_ref(), status);
         }
         if let Some(key) = key {
@@ -421,6 +453,15 @@ fn sharing(key: Option<Token>) -> Sharing {
     match key {
         Some(_) => Sharing::Shared,
         None => Sharing::Own,
+    }
+}
+
+/// What the application is asked for.
+fn wants(ask: &Ask) -> Wants {
+    if ask.is_stream {
+        Wants::OneValue
+    } else {
+        Wants::AsAsked
     }
 }
 

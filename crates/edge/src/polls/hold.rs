@@ -81,7 +81,8 @@ impl Polls {
     ) -> Option<Token> {
         let reason = if self.draining {
             "shutting down"
-        } else if self.waiting >= self.waiting_max || self.records.is_full() {
+        } else if self.waiting >= self.waiting_max || self.records.is_full() || self.feeds.is_full()
+        {
             "too many polls are waiting"
         } else {
             return self.keys.enter(name);

@@ -1,4 +1,4 @@
-//! The polls of one loop: answered, held or forwarded.
+//! The polls of one loop: answered, held or forwarded; and the streams that last.
 //!
 //! A request becomes: route, key, lookup, and by [`decide`] one of *answer*, *wait*, *miss*. What
 //! cannot be answered at once is a [`Poll`](tables::Poll) record in one of three places: waiting
@@ -6,11 +6,14 @@
 //! lookups and forwarded requests in its [`Outbox`], which the driver sends when the turn ends, so
 //! that the lookups of a turn share one request.
 
+mod accept;
 mod answers;
 mod arrive;
 mod ask;
 mod cursor;
 mod decide;
+mod events;
+mod feeds;
 mod fetch;
 mod hold;
 mod sharing;
@@ -30,7 +33,7 @@ use dwell_store::{Item, Store, WatcherId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tables::{Fetch, Keys, Lookup, NO_ROUTE, Poll};
+use tables::{Feed, Fetch, Keys, Lookup, NO_ROUTE, Poll};
 pub(crate) use to::Journal;
 use to::To;
 
@@ -75,6 +78,7 @@ pub(crate) struct Polls {
     records: Slab<Poll>,
     lookups: Slab<Lookup>,
     fetches: Slab<Fetch>,
+    feeds: Slab<Feed>,
     waiting: usize,
     waiting_max: usize,
     /// The last request to the upstream got no answer; only the change is worth a line.
@@ -106,6 +110,7 @@ impl Polls {
             records: Slab::new(kind::POLL, held_max),
             lookups: Slab::new(kind::LOOKUP, held_max),
             fetches: Slab::new(kind::FETCH, held_max),
+            feeds: Slab::new(kind::FEED, held_max),
             waiting: 0,
             waiting_max,
             upstream_fails: false,
@@ -121,19 +126,24 @@ impl Polls {
         self.demo = Some(Demo::new(store));
     }
 
-    /// Polls that wait for a change now.
+    /// Polls and streams that wait for a change now.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Keys that polls wait for now.
+    /// Streams of events that are open now.
+    pub(crate) fn streams(&self) -> usize {
+        self.feeds.len()
+    }
+
+    /// Keys that polls and streams wait for now.
     pub(crate) fn watched_keys(&self) -> usize {
         self.keys.waited()
     }
 
     /// Whether any exchange is still owed its answer.
     pub(crate) fn is_idle(&self) -> bool {
-        self.records.is_empty()
+        self.records.is_empty() && self.feeds.is_empty()
     }
 
     fn rules(&self, route: u16) -> Rules {
@@ -169,9 +179,14 @@ impl Polls {
     fn is_empty(&self) -> bool {
         let outbox = &self.outbox;
         let is_sent = outbox.lookups.is_empty() && outbox.forwards.is_empty();
-        let tables = [self.records.len(), self.lookups.len(), self.fetches.len()];
+        let tables = [
+            self.records.len(),
+            self.lookups.len(),
+            self.fetches.len(),
+            self.feeds.len(),
+        ];
         is_sent
-            && tables == [0; 3]
+            && tables == [0; 4]
             && self.keys.is_empty()
             && self.waiting + self.keys.waited() == 0
     }
@@ -180,19 +195,25 @@ impl Polls {
     fn remove(&mut self, poll: Token) -> Option<Poll> {
         let removed = self.records.remove(poll)?;
         if let Some(key) = removed.waits_for() {
-            self.waiting = self.waiting.saturating_sub(1);
-            let polls = &self.records;
-            if let Some(record) = self.keys.get_mut(key) {
-                record.waiting.leave(|poll| polls.get(poll).is_some());
-                if record.waiting.is_empty() {
-                    self.stop_waiting_for(key);
-                }
-            }
+            self.leave_waiting(key);
         }
         Some(removed)
     }
 
-    /// The last poll that waited for `key` is gone.
+    /// A poll or a stream that waited for `key` is gone.
+    fn leave_waiting(&mut self, key: Token) {
+        self.waiting = self.waiting.saturating_sub(1);
+        let (polls, feeds) = (&self.records, &self.feeds);
+        if let Some(record) = self.keys.get_mut(key) {
+            let is_member = |token| polls.get(token).is_some() || feeds.get(token).is_some();
+            record.waiting.leave(is_member);
+            if record.waiting.is_empty() {
+                self.stop_waiting_for(key);
+            }
+        }
+    }
+
+    /// The last one that waited for `key` is gone.
     fn stop_waiting_for(&mut self, key: Token) {
         self.keys.count_waited(false);
         if let (Source::Embedded(store, watcher), Some(record)) = (&self.source, self.keys.get(key))

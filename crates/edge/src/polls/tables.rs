@@ -1,6 +1,8 @@
 //! The records of everything that waits, and the tables they live in.
 
-use super::ask::{Ask, Method};
+use super::ask::{Ask, Condition, Method};
+use super::cursor::Cursor;
+use super::decide::Content;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
 use hashbrown::HashTable;
@@ -14,6 +16,7 @@ pub(crate) mod kind {
     pub(crate) const KEY: u8 = 2;
     pub(crate) const LOOKUP: u8 = 3;
     pub(crate) const FETCH: u8 = 4;
+    pub(crate) const FEED: u8 = 5;
 }
 
 /// One exchange that is owed its answer.
@@ -38,6 +41,33 @@ impl Poll {
     /// The key whose change it is held for, if it is.
     pub(crate) fn waits_for(&self) -> Option<Token> {
         (self.place.kind() == kind::KEY).then_some(self.place)
+    }
+}
+
+/// One stream of events, which follows one key.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    pub(crate) exchange: ExchangeId,
+    pub(crate) key: Token,
+    /// What the client has: by the last event it was sent, or as it said when it came.
+    pub(crate) has: Condition,
+    pub(crate) ends: Instant,
+    /// Index of its route.
+    pub(crate) route: u16,
+    /// The cache has had a value since the stream began or its last deletion was told.
+    pub(crate) is_cached: bool,
+}
+
+impl Feed {
+    /// Whether the client has the value with this cursor.
+    pub(crate) fn has(&self, current: Cursor) -> bool {
+        self.has == Condition::Since(current)
+    }
+
+    /// Its client was sent what its key has now, or that it has nothing.
+    pub(crate) fn was_told(&mut self, content: Option<Content>) {
+        self.has = content.map_or(Condition::None, |content| Condition::Since(content.cursor));
+        self.is_cached = content.is_some();
     }
 }
 
@@ -76,7 +106,7 @@ impl KeptRequest {
 #[derive(Debug)]
 pub(crate) struct Key {
     pub(crate) name: Box<[u8]>,
-    /// The polls held for a change of it.
+    /// The polls and streams held for a change of it.
     pub(crate) waiting: Group,
     /// The lookup that goes out at the end of this turn, which further polls of the turn share.
     pub(crate) lookup: Link,
@@ -122,7 +152,7 @@ impl Link {
     }
 }
 
-/// Polls that wait together: mostly one, and then without memory of its own.
+/// Polls and streams that wait together: mostly one, and then without memory of its own.
 #[derive(Debug, Default)]
 pub(crate) enum Group {
     #[default]
@@ -360,6 +390,7 @@ mod tests {
     #[test]
     fn what_a_held_poll_costs_is_known() {
         assert_eq!(size_of::<Poll>(), 80);
+        assert_eq!(size_of::<Feed>(), 64);
         assert_eq!(size_of::<Key>(), 72);
         assert_eq!(size_of::<Group>(), 16);
     }

@@ -1,5 +1,6 @@
 //! Whatever becomes of a poll, no table keeps anything of it.
 
+mod feeds;
 mod harness;
 
 use dwell_testkit::{Memcached, Script, ScriptedServer};

@@ -87,6 +87,11 @@ impl<'a, 'r> To<'a, 'r> {
     }
 
     pub(crate) fn send(&mut self, context: &mut Context, response: &Response<'_>) {
+        self.stream(context, response, &[]);
+    }
+
+    /// Sends an answer and, where it is a streaming one, its first piece.
+    pub(crate) fn stream(&mut self, context: &mut Context, response: &Response<'_>, piece: &[u8]) {
         self.journal
             .metrics
             .http_requests
@@ -94,10 +99,17 @@ impl<'a, 'r> To<'a, 'r> {
         if self.journal.access.is_some() {
             self.write_line(context, response);
         }
+        let send = |reply: &mut Reply<'_>| {
+            reply.send(response);
+            if !piece.is_empty() {
+                // Nothing is queued before it; a socket that has failed is told of later.
+                let _ = reply.write(piece);
+            }
+        };
         match &mut self.target {
-            Target::Now(reply) => reply.send(response),
+            Target::Now(reply) => send(reply),
             Target::Held(http, exchange) => {
-                http.answer(context, *exchange, response);
+                http.with_reply(context, *exchange, send);
             }
         }
     }

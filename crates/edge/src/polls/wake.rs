@@ -1,9 +1,10 @@
 //! What ends a wait: a change, the end of its time, or the end of the server.
 
 use super::answers::{self, Found};
-use super::decide::{Decision, Stage, decide};
+use super::decide::{Content, Decision, Stage, decide};
+use super::feeds::{Known, News, Opening};
 use super::hold::Keep;
-use super::tables::{KeptRequest, Link, Poll};
+use super::tables::{KeptRequest, Link, Poll, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::metrics::{PollOutcome, WakeOutcome};
@@ -83,8 +84,11 @@ impl Polls {
         }
         let current = found.as_ref().map(|found| found.content);
         let mut group = std::mem::take(&mut record.waiting);
-        let mut woken = Vec::new();
+        let (mut woken, mut told) = (Vec::new(), Vec::new());
         group.retain(|token| {
+            if token.kind() == kind::FEED {
+                return self.keeps_feed(token, current, &mut told);
+            }
             let Some(poll) = self.records.get(token) else {
                 return false;
             };
@@ -101,17 +105,38 @@ impl Polls {
         if let (Some(found), true) = (&mut found, woken.len() > 1) {
             found.share();
         }
-        let count = woken.len();
+        let count = woken.len() + told.len();
         for (token, decision) in woken {
             self.waiting = self.waiting.saturating_sub(1);
             if let Some(poll) = self.records.remove(token) {
                 self.wake(context, http, key, poll, decision, found.as_ref());
             }
         }
+        self.tell_feeds(context, http, &told, found.as_ref());
         if nobody_left {
             self.stop_waiting_for(key);
         }
         count
+    }
+
+    /// Whether a stream is still there; what its key has now is noted if it is news for it.
+    fn keeps_feed(
+        &mut self,
+        token: Token,
+        current: Option<Content>,
+        told: &mut Vec<(Token, News)>,
+    ) -> bool {
+        let Some(feed) = self.feeds.get(token) else {
+            return false;
+        };
+        let news = self.news(feed, current);
+        if news != News::None {
+            told.push((token, news));
+        }
+        if let (Some(feed), true) = (self.feeds.get_mut(token), current.is_some()) {
+            feed.is_cached = true;
+        }
+        true
     }
 
     /// Answers one poll that was held.
@@ -163,11 +188,13 @@ impl Polls {
         }
     }
 
-    /// The server ends: no further polls are held, and at most `count` held ones end now.
+    /// The server ends: no further polls are held, and at most `count` held ones and as many streams
+    /// end now.
     ///
     /// Shape: returns whether any are left.
     pub(crate) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) -> bool {
         self.draining = true;
+        self.drain_feeds(context, http, count);
         let waiting: Vec<(Token, Token)> = self
             .records
             .tokens()
@@ -207,7 +234,7 @@ impl Polls {
         completion: &Completion<'_>,
     ) {
         let token = Token::from_bits(completion.tag);
-        if token.kind() == super::kind::KEY {
+        if token.kind() == kind::KEY {
             return self.version_came(context, http, token, completion);
         }
         self.metrics
@@ -267,6 +294,9 @@ impl Polls {
         let Some(poll) = self.records.get(token) else {
             return;
         };
+        if poll.ask.is_stream {
+            return self.stream_after_lookup(context, http, key, token, found, failed);
+        }
         let current = found.as_ref().map(|found| found.content);
         let decision = decide(&poll.ask, current, Stage::Arrived, self.rules(poll.route));
         if decision == Decision::Wait {
@@ -288,6 +318,58 @@ impl Polls {
             return self.refuse(context, &mut to, "memcached does not answer");
         }
         self.conclude(context, &poll.ask, poll.route, decision, found, &mut to);
+    }
+
+    /// Begins a stream by what memcached has.
+    fn stream_after_lookup(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Token,
+        token: Token,
+        found: Option<&Found<'_>>,
+        failed: bool,
+    ) {
+        let Some(poll) = self.records.remove(token) else {
+            return;
+        };
+        self.metrics
+            .request_duration
+            .observe(context.now().duration_since(poll.arrived));
+        if found.is_none() && self.config.upstream.url.is_some() {
+            return self.miss_later(context, http, key, poll);
+        }
+        let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {
+            return;
+        };
+        let known = if failed {
+            Known::Nothing
+        } else {
+            Known::Looked(found)
+        };
+        self.stream_later(context, http, &poll, &name, known);
+    }
+
+    /// Begins a stream for an exchange that was held.
+    pub(super) fn stream_later(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        poll: &Poll,
+        name: &[u8],
+        known: Known<'_>,
+    ) {
+        let opening = Opening {
+            ask: poll.ask,
+            route: poll.route,
+            name,
+            exchange: poll.exchange,
+            known,
+        };
+        let mut to = To::held(http, poll, &self.journal);
+        if let Some(feed) = self.open_feed(context, &opening, &mut to) {
+            self.hold_feed_later(context, http, feed);
+        }
     }
 
     /// Holds a poll whose key memcached has in the version the client has.

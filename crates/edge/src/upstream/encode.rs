@@ -25,6 +25,16 @@ pub enum Sharing {
     Shared,
 }
 
+/// What an answer is to be, whatever the client wants to make of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// What the client asks for.
+    AsAsked,
+    /// One value, which begins a stream of the edge's own: the request leaves out what asks for a
+    /// stream.
+    OneValue,
+}
+
 /// Makes the request that the application gets from the one that a client sent.
 ///
 /// Shape: method, target, `Host` and all end-to-end fields stay as they are; `host` stands in
@@ -45,6 +55,7 @@ pub fn encode_request(
     host: &str,
     forwarded: ForwardedFor,
     sharing: Sharing,
+    wants: Wants,
 ) -> Bytes {
     let mut out = Vec::with_capacity(head.length + body.len() + ADDED_BYTES);
     request_line(&mut out, head);
@@ -55,7 +66,8 @@ pub fn encode_request(
     let has_nominated = head.fields.find("connection").is_some();
     for (name, value) in head.fields.iter() {
         let nominated = || has_nominated && head.fields.has_token("connection", name);
-        let is_left_out = sharing == Sharing::Shared && is_ones_own(name);
+        let is_left_out = (sharing == Sharing::Shared && is_ones_own(name))
+            || (wants == Wants::OneValue && is_of_streams(name));
         if !is_left_out && !is_written_anew(name, peer_is_proxy) && !nominated() {
             encode::field(&mut out, name, value);
         }
@@ -143,6 +155,11 @@ fn is_ones_own(name: &str) -> bool {
         "accept-encoding",
     ];
     OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
+}
+
+/// Fields that ask for a stream of events, or say where one was.
+fn is_of_streams(name: &str) -> bool {
+    name.eq_ignore_ascii_case("accept") || name.eq_ignore_ascii_case("last-event-id")
 }
 
 /// Whether an address is not one of the open Internet.

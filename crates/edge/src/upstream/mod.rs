@@ -16,7 +16,7 @@ mod exchanging;
 
 pub use answer::Answer;
 pub use client::Upstream;
-pub use encode::{ForwardedFor, Sharing, encode_request};
+pub use encode::{ForwardedFor, Sharing, Wants, encode_request};
 pub use error::UpstreamError;
 
 use std::net::SocketAddr;

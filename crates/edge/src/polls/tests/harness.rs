@@ -140,7 +140,7 @@ impl Client {
     }
 
     /// The next answer, if it is all here; an end of the stream is an answer of status 0.
-    fn take_answer(&mut self) -> Option<(u16, String)> {
+    pub(super) fn take_answer(&mut self) -> Option<(u16, String)> {
         let mut buffer = [0; 8 * 1024];
         let mut has_ended = false;
         match self.socket.read(&mut buffer) {

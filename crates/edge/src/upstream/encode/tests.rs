@@ -13,7 +13,14 @@ fn encode_from(peer: Option<IpAddr>, head: &str, body: &[u8]) -> String {
         peer,
         proto: "http",
     };
-    let bytes = encode_request(&head, body, "app:3000", forwarded, Sharing::Own);
+    let bytes = encode_request(
+        &head,
+        body,
+        "app:3000",
+        forwarded,
+        Sharing::Own,
+        Wants::AsAsked,
+    );
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
@@ -148,12 +155,43 @@ fn a_shared_request_leaves_out_what_fits_one_client_only() {
         peer: None,
         proto: "http",
     };
-    let shared = encode_request(&head, b"", "app", forwarded, Sharing::Shared);
+    let shared = encode_request(
+        &head,
+        b"",
+        "app",
+        forwarded,
+        Sharing::Shared,
+        Wants::AsAsked,
+    );
     let shared = String::from_utf8(shared.to_vec()).unwrap();
     assert!(shared.contains("Accept: text/html\r\n") && shared.contains("Cookie: a=1\r\n"));
     for own in ["If-None-Match", "Range", "Accept-Encoding"] {
         assert!(!shared.contains(own), "{own} in {shared}");
     }
-    let alone = encode_request(&head, b"", "app", forwarded, Sharing::Own);
+    let alone = encode_request(&head, b"", "app", forwarded, Sharing::Own, Wants::AsAsked);
     assert!(String::from_utf8(alone.to_vec()).unwrap().contains("Range"));
+}
+
+#[test]
+fn for_a_stream_of_the_edges_own_one_value_is_asked() {
+    let text = "GET /p HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\nLast-Event-ID: 7\r\n\
+                Cookie: a=1\r\n\r\n";
+    let mut storage = FieldStorage::new();
+    let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
+    let forwarded = ForwardedFor {
+        peer: None,
+        proto: "http",
+    };
+    let sent = |wants| {
+        let bytes = encode_request(&head, b"", "app", forwarded, Sharing::Own, wants);
+        String::from_utf8(bytes.to_vec()).unwrap()
+    };
+    let asked = sent(Wants::AsAsked);
+    assert!(asked.contains("Accept: text/event-stream\r\nLast-Event-ID: 7\r\n"));
+    let one = sent(Wants::OneValue);
+    assert!(
+        !one.contains("Accept") && !one.contains("Last-Event-ID"),
+        "{one}"
+    );
+    assert!(one.contains("Cookie: a=1"));
 }

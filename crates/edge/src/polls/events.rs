@@ -1,0 +1,103 @@
+//! What is written into a stream of events.
+
+use super::answers::{FETCHED, HIT};
+use super::cursor::Cursor;
+use super::to::To;
+use dwell_engine::{Body, Reply, Response};
+use dwell_evloop::Context;
+use dwell_proto::sse::{self, Event};
+
+/// Begins a stream with its first events; `is_fetched` says that the application has given them.
+pub(super) fn begin(to: &mut To<'_, '_>, context: &mut Context, is_fetched: bool, first: &[u8]) {
+    let status = if is_fetched { FETCHED } else { HIT };
+    let response = Response {
+        status: 200,
+        fields: &[
+            ("Content-Type", sse::CONTENT_TYPE.as_bytes()),
+            ("Cache-Control", b"no-cache"),
+            // nginx would gather what has to reach the client at once.
+            ("X-Accel-Buffering", b"no"),
+            ("Cache-Status", status),
+        ],
+        body: Body::Stream(None),
+    };
+    to.stream(context, &response, first);
+}
+
+/// Appends the event of a value: its id is its cursor.
+///
+/// Shape: an event carries text, so what is not UTF-8 becomes U+FFFD, as it would at the client,
+/// and line ends of any kind become line feeds.
+pub(super) fn value(out: &mut Vec<u8>, cursor: Cursor, value: &[u8]) {
+    let cursor = cursor.text();
+    let event = Event {
+        id: std::str::from_utf8(cursor.bare()).ok(),
+        ..Event::new("")
+    };
+    append(out, &event, value);
+}
+
+/// Appends the event that tells of a value that is gone, and takes back the id, as its client has
+/// nothing now.
+pub(super) fn deleted(out: &mut Vec<u8>) {
+    let event = Event {
+        event: Some("delete"),
+        id: Some(""),
+        ..Event::new("")
+    };
+    append(out, &event, b"");
+}
+
+/// Appends how many milliseconds the client is to wait when the stream has ended.
+pub(super) fn retry(out: &mut Vec<u8>, milliseconds: u64) {
+    out.extend_from_slice(b"retry: ");
+    out.extend_from_slice(milliseconds.to_string().as_bytes());
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Ends a stream; its client is to come back after so many milliseconds.
+pub(super) fn end(reply: &mut Reply<'_>, milliseconds: u64) {
+    let mut last = Vec::new();
+    retry(&mut last, milliseconds);
+    // A client that does not keep up keeps the time it was told first.
+    let _ = reply.write(&last);
+    let _ = reply.finish(&[]);
+}
+
+fn append(out: &mut Vec<u8>, event: &Event<'_>, value: &[u8]) {
+    let data = String::from_utf8_lossy(value);
+    let event = Event {
+        data: &data,
+        ..*event
+    };
+    // Neither a cursor nor the name of an event has a line end, the only thing that is refused.
+    let _ = event.encode(out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_value_is_an_event_with_its_cursor() {
+        let cursor = Cursor::of(b"hello", 0);
+        let event = text(|out| value(out, cursor, b"a\nb"));
+        assert_eq!(event, "id: lVXoVVxi3P0\ndata: a\ndata: b\n\n");
+        let empty = text(|out| value(out, cursor, b""));
+        assert_eq!(empty, "id: lVXoVVxi3P0\ndata: \n\n");
+        let bytes = text(|out| value(out, cursor, b"\xff"));
+        assert_eq!(bytes, "id: lVXoVVxi3P0\ndata: \u{fffd}\n\n");
+    }
+
+    #[test]
+    fn a_deletion_takes_the_id_back() {
+        assert_eq!(text(deleted), "event: delete\nid: \ndata: \n\n");
+        assert_eq!(text(|out| retry(out, 1500)), "retry: 1500\n\n");
+    }
+}

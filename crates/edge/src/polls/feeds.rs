@@ -1,0 +1,334 @@
+//! Streams of events: how a poll that asks for one becomes a [`Feed`], what it is told, and how it
+//! ends.
+//!
+//! A feed takes nothing but its record while its key does not change: the connection's deadline is
+//! its heartbeat, and a value that its client does not take is not kept but read anew when the
+//! client has taken what was before it. So a slow client misses values and never the newest.
+
+use super::answers::Found;
+use super::ask::{Ask, Condition};
+use super::cursor::Cursor;
+use super::decide::Content;
+use super::events;
+use super::tables::{Feed, kind};
+use super::to::To;
+use super::{Polls, Source, seconds};
+use crate::config::OnDelete;
+use crate::metrics::{PollOutcome, StreamEnd};
+use dwell_engine::{Http, Outcome, Reply, SharedPiece, sse};
+use dwell_evloop::{Context, Token};
+use std::time::Duration;
+
+/// Milliseconds after which a client comes back when its stream has ended in the course of things.
+const RETRY: std::ops::Range<u64> = 1_000..5_000;
+/// As that, when the application is to be asked for the value that is gone.
+const RETRY_SOON: std::ops::Range<u64> = 100..1_000;
+
+/// What a stream begins with, beside the key that it follows.
+pub(super) struct Opening<'a> {
+    pub(super) ask: Ask,
+    pub(super) route: u16,
+    pub(super) name: &'a [u8],
+    pub(super) exchange: dwell_engine::ExchangeId,
+    pub(super) known: Known<'a>,
+}
+
+/// What is known of the value when a stream begins.
+#[derive(Clone, Copy)]
+pub(super) enum Known<'a> {
+    /// The embedded store has to be asked.
+    Unread,
+    /// What memcached has said.
+    Looked(Option<&'a Found<'a>>),
+    /// memcached has failed, so nobody knows.
+    Nothing,
+    /// The cache has none, and the application has answered with this one.
+    Answered(&'a [u8]),
+}
+
+/// What a change of its key is to a feed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum News {
+    None,
+    Value,
+    Deleted,
+    /// It ends, so that its client comes back and the application is asked.
+    Ends,
+}
+
+impl Polls {
+    /// Begins a stream, or answers why not; returns the token of its feed.
+    pub(super) fn open_feed(
+        &mut self,
+        context: &mut Context,
+        opening: &Opening<'_>,
+        to: &mut To<'_, '_>,
+    ) -> Option<Token> {
+        let key = self.room_to_wait(context, opening.name, to)?;
+        let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
+        let item = match &self.source {
+            Source::Embedded(store, watcher) if is_first => {
+                store.watch(opening.name, *watcher, seconds(context))
+            }
+            // A key that is waited for already has told this loop of every change since.
+            _ => self.stored(context, opening.name),
+        };
+        let stored = item.as_ref().map(Found::stored);
+        let found = match opening.known {
+            Known::Looked(found) => found,
+            _ => stored.as_ref(),
+        };
+        let lifetime = self.config.limits.stream_lifetime;
+        let mut feed = Feed {
+            exchange: opening.exchange,
+            key,
+            has: opening.ask.condition,
+            is_cached: found.is_some(),
+            ends: context.now() + self.spread(lifetime, 3, 4),
+            route: opening.route,
+        };
+        let mut first = Vec::new();
+        events::retry(&mut first, self.random_in(RETRY));
+        self.first_event(&mut feed, opening, found, &mut first);
+        // There is room, as was made sure of before the key was entered.
+        let token = self.feeds.insert(feed).ok()?;
+        self.join_waiting(key, token);
+        self.metrics.streams.increment();
+        to.ends(PollOutcome::Streamed);
+        let is_fetched = found.is_none() && matches!(opening.known, Known::Answered(_));
+        events::begin(to, context, is_fetched, &first);
+        Some(token)
+    }
+
+    /// Writes what the client is told before anything changes, if it is anything.
+    fn first_event(
+        &self,
+        feed: &mut Feed,
+        opening: &Opening<'_>,
+        found: Option<&Found<'_>>,
+        out: &mut Vec<u8>,
+    ) {
+        let (value, cursor) = match (found, opening.known) {
+            (Some(found), _) => (found.bytes(), found.content.cursor),
+            (None, Known::Answered(body)) => (body, Cursor::of(body, 0)),
+            (None, Known::Nothing) => return,
+            (None, Known::Unread | Known::Looked(_)) => {
+                let is_told = self.rules(feed.route).on_delete != OnDelete::KeepWaiting;
+                if is_told && feed.has != Condition::None {
+                    feed.has = Condition::None;
+                    events::deleted(out);
+                    self.metrics.stream_events.increment();
+                }
+                return;
+            }
+        };
+        if !opening.ask.has(cursor) {
+            feed.has = Condition::Since(cursor);
+            events::value(out, cursor, value);
+            self.metrics.stream_events.increment();
+        }
+    }
+
+    /// What the engine is told of a stream that was begun just now.
+    pub(super) fn hold_feed(&mut self, context: &Context, feed: Token) -> Outcome {
+        Outcome::Held {
+            tag: feed.to_bits(),
+            timeout: Some(self.next_heartbeat(context, feed)),
+        }
+    }
+
+    /// As [`hold_feed`](Self::hold_feed), for an exchange that was held before.
+    pub(super) fn hold_feed_later(&mut self, context: &mut Context, http: &mut Http, feed: Token) {
+        let timeout = self.next_heartbeat(context, feed);
+        if let Some(record) = self.feeds.get(feed) {
+            http.hold(context, record.exchange, feed.to_bits(), Some(timeout));
+        }
+    }
+
+    /// When a quiet stream is next heard of: at random around the interval, and not after its end.
+    fn next_heartbeat(&mut self, context: &Context, feed: Token) -> Duration {
+        let interval = self.spread(self.config.limits.stream_heartbeat, 3, 5);
+        let ends = self.feeds.get(feed).map(|feed| feed.ends);
+        ends.map_or(interval, |ends| {
+            interval.min(ends.saturating_duration_since(context.now()))
+        })
+    }
+
+    /// What the current content of its key is to a feed.
+    pub(super) fn news(&self, feed: &Feed, current: Option<Content>) -> News {
+        let rules = self.rules(feed.route);
+        match (current, rules.on_delete) {
+            (Some(content), _) if feed.has(content.cursor) => News::None,
+            (Some(_), _) => News::Value,
+            // What was never in the cache cannot have gone from there.
+            (None, _) if !feed.is_cached => News::None,
+            (None, OnDelete::KeepWaiting) => News::None,
+            (None, OnDelete::Origin) if rules.has_upstream => News::Ends,
+            (None, OnDelete::Origin | OnDelete::NotFound) => News::Deleted,
+        }
+    }
+
+    /// Tells feeds of one key what is new; the event is encoded once for all of them.
+    pub(super) fn tell_feeds(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        feeds: &[(Token, News)],
+        found: Option<&Found<'_>>,
+    ) {
+        let Some(&(_, news)) = feeds.first() else {
+            return;
+        };
+        let mut event = Vec::new();
+        match (news, found) {
+            (News::Value, Some(found)) => {
+                events::value(&mut event, found.content.cursor, found.bytes());
+            }
+            _ => events::deleted(&mut event),
+        }
+        let piece = SharedPiece::new(&event);
+        for (token, news) in feeds {
+            if *news == News::Ends {
+                self.end_feed(context, http, *token, RETRY_SOON, StreamEnd::Gone);
+                continue;
+            }
+            let Some(feed) = self.feeds.get_mut(*token) else {
+                continue;
+            };
+            if !http.is_flushed(feed.exchange) {
+                // It is looked at again when its client has taken what it was sent.
+                self.metrics.stream_postponed.increment();
+                continue;
+            }
+            let write = |reply: &mut Reply<'_>| reply.write_piece(&piece).is_ok();
+            if http.with_reply(context, feed.exchange, write) == Some(true) {
+                feed.was_told(found.map(|found| found.content));
+                self.metrics.stream_events.increment();
+            }
+        }
+    }
+
+    /// The client of a stream has taken all that it was sent: what it has missed meanwhile is
+    /// looked up, and only the newest of it is sent.
+    pub(super) fn feed_drained(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let Some(feed) = self.feeds.get(token) else {
+            return Outcome::Close;
+        };
+        let key = feed.key;
+        if matches!(self.source, Source::Memcached) {
+            self.lookup_of(key);
+            return self.hold_feed(context, token);
+        }
+        let item = self.last_look(context, key);
+        let found = item.as_ref().map(Found::stored);
+        let current = found.as_ref().map(|found| found.content);
+        let mut event = Vec::new();
+        match (self.news(feed, current), &found) {
+            (News::Value, Some(found)) => {
+                events::value(&mut event, found.content.cursor, found.bytes());
+            }
+            (News::Ends, _) => {
+                return self.close_feed(token, reply, RETRY_SOON, StreamEnd::Gone);
+            }
+            (News::Deleted, _) => events::deleted(&mut event),
+            _ => return self.hold_feed(context, token),
+        }
+        if reply.write(&event).is_ok()
+            && let Some(feed) = self.feeds.get_mut(token)
+        {
+            feed.was_told(current);
+            self.metrics.stream_events.increment();
+        }
+        self.hold_feed(context, token)
+    }
+
+    /// The deadline of a stream has passed: it shows that it is alive, or ends if it is old.
+    pub(super) fn feed_expired(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let Some(feed) = self.feeds.get(token) else {
+            return Outcome::Close;
+        };
+        if context.now() >= feed.ends {
+            return self.close_feed(token, reply, RETRY, StreamEnd::Lifetime);
+        }
+        let timeout = self.next_heartbeat(context, token);
+        sse::keep_alive(reply, token.to_bits(), timeout)
+    }
+
+    /// The client of a stream has left.
+    pub(super) fn feed_abandoned(&mut self, token: Token) {
+        if self.remove_feed(token).is_some() {
+            self.metrics.streams_ended.increment(StreamEnd::Client);
+        }
+    }
+
+    /// Ends a stream in the callback of its exchange.
+    fn close_feed(
+        &mut self,
+        token: Token,
+        reply: &mut Reply<'_>,
+        retry: std::ops::Range<u64>,
+        why: StreamEnd,
+    ) -> Outcome {
+        self.remove_feed(token);
+        self.metrics.streams_ended.increment(why);
+        events::end(reply, self.random_in(retry));
+        Outcome::Answered
+    }
+
+    /// Ends a stream outside of the callbacks of its exchange.
+    fn end_feed(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        token: Token,
+        retry: std::ops::Range<u64>,
+        why: StreamEnd,
+    ) {
+        let retry = self.random_in(retry);
+        if let Some(feed) = self.remove_feed(token) {
+            self.metrics.streams_ended.increment(why);
+            http.with_reply(context, feed.exchange, |reply| events::end(reply, retry));
+        }
+    }
+
+    /// The server ends: at most `count` streams end now, with a time to come back at.
+    pub(super) fn drain_feeds(&mut self, context: &mut Context, http: &mut Http, count: usize) {
+        let tokens: Vec<Token> = self.feeds.tokens().take(count).collect();
+        for token in tokens {
+            self.end_feed(context, http, token, RETRY, StreamEnd::Drain);
+        }
+    }
+
+    fn remove_feed(&mut self, token: Token) -> Option<Feed> {
+        let feed = self.feeds.remove(token)?;
+        self.leave_waiting(feed.key);
+        Some(feed)
+    }
+
+    /// A time around `time`, at random from three fourths of it to `most` fourths.
+    fn spread(&mut self, time: Duration, least: u32, most: u32) -> Duration {
+        let range = time / 4 * (most - least);
+        let added = self.random_below(range.as_millis() as u64 + 1);
+        time / 4 * least + Duration::from_millis(added)
+    }
+
+    fn random_in(&mut self, range: std::ops::Range<u64>) -> u64 {
+        range.start + self.random_below(range.end - range.start)
+    }
+}
+
+/// Whether a tag is that of a stream.
+pub(super) fn feed_of(tag: u64) -> Option<Token> {
+    let token = Token::from_bits(tag);
+    (token.kind() == kind::FEED).then_some(token)
+}
