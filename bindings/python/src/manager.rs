@@ -16,7 +16,7 @@ mod values;
 mod view;
 
 use connection::Connection;
-use dwell_engine::manager::{self as engine, EventKind, EventSet, ManagerError, Options, Scope};
+use dwell_engine::manager::{self as engine, ManagerError, Options, Scope};
 use message::{HttpMessage, WsMessage};
 use pyo3::exceptions::{PyNotImplementedError, PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -121,7 +121,7 @@ impl Manager {
         let _ = enable_wakeup;
         let mut options = Options::default();
         if let Some(events) = events {
-            options.events = event_set(events)?;
+            options.events = events::event_set(events)?;
         }
         let handler = callable(handler)?;
         let error_handler = callable(error_handler)?;
@@ -133,6 +133,8 @@ impl Manager {
         })
     }
 
+    /// Listens on a URL: `http://`, `ws://` or `tcp://` and `host:port`, or `unix:///path` or
+    /// `http+unix:///path`.
     #[pyo3(signature = (url, handler=None, *, http=None))]
     fn listen(
         &self,
@@ -144,6 +146,7 @@ impl Manager {
         self.open(py, Opening::Listen, url, handler, http)
     }
 
+    /// Starts to connect; `CONNECT`, or `ERROR` and `CLOSE`, follow in a poll.
     #[pyo3(signature = (url, handler=None, *, http=None))]
     fn connect(
         &self,
@@ -155,6 +158,7 @@ impl Manager {
         self.open(py, Opening::Connect, url, handler, http)
     }
 
+    /// Starts to connect as a WebSocket; `WS_OPEN`, or `ERROR` and `CLOSE`, follow in a poll.
     #[pyo3(signature = (url, handler=None))]
     fn ws_connect(
         &self,
@@ -165,6 +169,7 @@ impl Manager {
         self.open(py, Opening::WebSocket, url, handler, None)
     }
 
+    /// Waits once, and tells the handlers all that has happened.
     #[pyo3(signature = (timeout_ms=0))]
     fn poll(&self, py: Python<'_>, timeout_ms: i64) -> PyResult<()> {
         let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
@@ -191,6 +196,7 @@ impl Manager {
         py.check_signals()
     }
 
+    /// Polls until SIGINT or SIGTERM comes or a handler closes the manager, then closes it.
     #[pyo3(signature = (poll_ms=100))]
     fn run(&self, py: Python<'_>, poll_ms: i64) -> PyResult<()> {
         let stopped = Arc::new(AtomicBool::new(false));
@@ -208,6 +214,7 @@ impl Manager {
         outcome.and(restored).and(closed)
     }
 
+    /// Ends the poll under way, or the next one at once; from any thread.
     #[pyo3(signature = (connection_id=None, data=None))]
     fn wakeup(
         &self,
@@ -232,12 +239,14 @@ impl Manager {
         Ok(true)
     }
 
+    /// An id that `wakeup` takes and no connection has.
     #[getter]
     #[expect(clippy::unused_self, reason = "a property of every manager")]
     fn wakeup_id(&self) -> u64 {
         WAKEUP_ID
     }
 
+    /// Has `callback` called after a time, never early, and at most 20 ms and a turn late.
     #[pyo3(signature = (milliseconds, callback, *, repeat=false, run_now=false))]
     fn timer_add(
         &self,
@@ -283,6 +292,7 @@ impl Manager {
         }
     }
 
+    /// All connections and listeners as they are now; none of a closed manager.
     #[getter]
     fn connections<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let ids = match self.with_scope(|scope| scope.connections()) {
@@ -294,6 +304,7 @@ impl Manager {
         PyTuple::new(py, objects.collect::<PyResult<Vec<_>>>()?)
     }
 
+    /// A descriptor that is readable when `poll(0)` has something to tell, for other loops.
     fn fileno(&self) -> PyResult<i32> {
         let mut engine = self.shared.engine_soon().map_err(errors::unavailable)?;
         let manager = engine.manager().ok_or_else(errors::freed)?;
@@ -313,11 +324,13 @@ impl Manager {
         self.shared.wakes_after_calls.store(true, Ordering::Relaxed);
     }
 
+    /// Whether it was closed.
     #[getter(closed)]
     fn is_closed(&self) -> bool {
         self.shared.waker.is_closed()
     }
 
+    /// Stops listening, lets out what is queued, for a second at most, and tells `CLOSE` to all.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shared.is_of_this_process() {
             return Ok(());
@@ -534,41 +547,4 @@ fn with_protocol(url: &str, http: Option<bool>) -> String {
         Some((scheme, rest)) if others.contains(&scheme) => format!("{wanted}://{rest}"),
         _ => url.to_owned(),
     }
-}
-
-/// Every event that a handler can be called for.
-const EVENTS: &[EventKind] = &[
-    EventKind::Error,
-    EventKind::Open,
-    EventKind::Poll,
-    EventKind::Resolve,
-    EventKind::Connect,
-    EventKind::Accept,
-    EventKind::Read,
-    EventKind::Write,
-    EventKind::Close,
-    EventKind::HttpHeaders,
-    EventKind::HttpMessage,
-    EventKind::WebSocketOpen,
-    EventKind::WebSocketMessage,
-    EventKind::WebSocketControl,
-    EventKind::Wakeup,
-    EventKind::HttpBody,
-    EventKind::Drained,
-];
-
-/// The events of an iterable of numbers.
-fn event_set(events: &Bound<'_, PyAny>) -> PyResult<EventSet> {
-    // By its last event a connection is forgotten.
-    let mut set = EventSet::NONE.with(EventKind::Close);
-    for number in events.try_iter()? {
-        let number: i64 = number?.extract()?;
-        let mut known = EVENTS.iter();
-        let kind = known.find(|kind| **kind as i64 == number);
-        let kind = kind.ok_or_else(|| {
-            PyValueError::new_err(format!("events has a number that is none: {number}"))
-        })?;
-        set = set.with(*kind);
-    }
-    Ok(set)
 }

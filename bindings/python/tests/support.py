@@ -104,14 +104,16 @@ class Client:
                 self.loop.manager.poll(1)
 
     def _receive(self) -> None:
-        try:
-            data = self.socket.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except ConnectionResetError:
-            data = b""
-        self.input += data
-        self.ended = self.ended or not data
+        # All that is there, so that a poll is only waited for when nothing is.
+        while not self.ended:
+            try:
+                data = self.socket.recv(1 << 20)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                data = b""
+            self.input += data
+            self.ended = not data
 
     def until(self, condition: Callable[[], object]) -> None:
         """Polls and receives until `condition` is true."""

@@ -4,7 +4,19 @@ from typing import Any, NoReturn, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
-__all__: list[str]
+__all__ = [
+    "AsgiServer",
+    "Connection",
+    "FileWrapper",
+    "HttpMessage",
+    "Manager",
+    "MemcacheClient",
+    "Timer",
+    "WsMessage",
+    "WsgiServer",
+    "__version__",
+]
+
 __version__: str
 
 _EventHandler: TypeAlias = Callable[[Connection, Any, Any], object]

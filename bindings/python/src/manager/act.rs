@@ -5,6 +5,8 @@ use super::trampoline::trampoline;
 use dwell_engine::manager::{Conn, ConnError};
 use dwell_engine::sse;
 use dwell_engine::websocket::{CloseCode, MessageKind};
+use pyo3::PyResult;
+use pyo3::exceptions::PyValueError;
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
@@ -233,4 +235,31 @@ pub(super) fn close_payload(data: &[u8]) -> Option<(CloseCode, &str)> {
     let (code, reason) = data.split_first_chunk()?;
     let code = CloseCode::new(u16::from_be_bytes(*code))?;
     Some((code, std::str::from_utf8(reason).ok()?))
+}
+
+/// Refuses a frame that cannot be sent; text that came as a `str` is UTF-8.
+pub(super) fn check_frame(opcode: u8, data: &[u8], is_str: bool) -> PyResult<()> {
+    match opcode {
+        opcode::TEXT if !is_str && std::str::from_utf8(data).is_err() => {
+            return Err(PyValueError::new_err("text message is not valid UTF-8"));
+        }
+        opcode::CLOSE if !data.is_empty() && close_payload(data).is_none() => {
+            return Err(PyValueError::new_err(
+                "payload of a close frame is not a code that may be sent and UTF-8",
+            ));
+        }
+        opcode::PING | opcode::PONG if data.len() > 125 => {
+            return Err(PyValueError::new_err(format!(
+                "payload of a control frame exceeds 125 bytes: {}",
+                data.len()
+            )));
+        }
+        opcode::TEXT | opcode::BINARY | opcode::CLOSE | opcode::PING | opcode::PONG => {}
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "opcode is none of 1, 2, 8, 9, 10: {opcode}"
+            )));
+        }
+    }
+    Ok(())
 }

@@ -58,11 +58,6 @@ impl Cache {
         Ok(object)
     }
 
-    /// The object of connection `id`, if there is one.
-    pub(super) fn known(&self, py: Python<'_>, id: u64) -> Option<Py<Connection>> {
-        lock(&self.objects).known(py, id)
-    }
-
     /// Drops the object of a connection that has ended; the program may have it still.
     pub(super) fn forget(&self, py: Python<'_>, id: u64) {
         let object = {

@@ -1,12 +1,21 @@
 //! `Connection`.
 
-use super::act::{Act, SseEvent, close_payload, opcode};
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method of `Conn` is of one lifetime, and a closure of any"
+)]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "what comes from Python is a value"
+)]
+
+use super::act::{Act, SseEvent, check_frame, close_payload, opcode};
 use super::errors;
 use super::files;
 use super::frame;
 use super::message::HttpMessage;
 use super::shared::{Shared, lock};
-use super::values::{bytes_of, fields_of};
+use super::values::{address_of, bytes_of, fields_of, python_bool, status_of};
 use super::view::{Snapshot, View};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,7 +26,6 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -109,11 +117,13 @@ impl Connection {
 
 #[pymethods]
 impl Connection {
+    /// Its number, above 0 and never given out again; 0 when it is closed.
     #[getter(id)]
     fn number(&self) -> u64 {
         self.id()
     }
 
+    /// The handler it has of its own.
     #[getter]
     fn handler(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let own = lock(&self.shared.own_slots).get(&self.id()).cloned();
@@ -121,13 +131,14 @@ impl Connection {
             return slot.handler(py);
         }
         let is_own = |slot: &super::shared::Slot| {
-            (!std::ptr::eq(slot, &*self.shared.default)).then(|| slot.handler(py))
+            (!std::ptr::eq(slot, Arc::as_ptr(&self.shared.default))).then(|| slot.handler(py))
         };
         frame::with_slot(&self.shared, self.id(), is_own)
             .flatten()
             .flatten()
     }
 
+    /// Gives it, and on a listener the clients to come, a handler of its own; `None` the manager's.
     #[pyo3(signature = (handler))]
     fn set_handler(&self, handler: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let own = super::callable(handler)?;
@@ -150,6 +161,7 @@ impl Connection {
         Ok(())
     }
 
+    /// A value of the program's, kept as long as the connection.
     #[getter]
     fn userdata(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let value = lock(&self.userdata);
@@ -162,91 +174,108 @@ impl Connection {
         drop(before);
     }
 
+    /// Our `(host, port, is_ipv6)`; nothing on a unix socket, or when it is closed.
     #[getter]
     fn local_addr(&self) -> PyResult<Option<Address>> {
         let address = self.shared.ask(self.id(), |conn| conn.local_address())?;
         Ok(address.flatten().map(address_of))
     }
 
+    /// The peer's; nothing for a listener, too.
     #[getter]
     fn remote_addr(&self) -> PyResult<Option<Address>> {
         let address = self.shared.ask(self.id(), |conn| conn.remote_address())?;
         Ok(address.flatten().map(address_of))
     }
 
+    /// Whether it is a listener.
     #[getter]
     fn is_listening(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_listening())
     }
 
+    /// Whether it is outbound.
     #[getter]
     fn is_client(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_client())
     }
 
+    /// Whether it speaks WebSocket.
     #[getter]
     fn is_websocket(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_websocket())
     }
 
+    /// False: there is no TLS.
     #[getter]
     #[expect(clippy::unused_self, reason = "a property of every connection")]
     fn is_tls(&self) -> bool {
         false
     }
 
+    /// False: there is no UDP.
     #[getter]
     #[expect(clippy::unused_self, reason = "a property of every connection")]
     fn is_udp(&self) -> bool {
         false
     }
 
+    /// Whether `recv_data` has something.
     #[getter]
     fn is_readable(&self) -> bool {
         self.input_length() > 0
     }
 
+    /// Whether it takes output.
     #[getter]
     fn is_writable(&self) -> PyResult<bool> {
         self.is(|conn| !conn.is_listening() && !conn.is_closing() && !conn.is_full())
     }
 
+    /// Whether so much output waits for the peer that no more is taken.
     #[getter]
     fn is_full(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_full())
     }
 
+    /// Whether it is closed, or will be when what is queued is out.
     #[getter]
     fn is_closing(&self) -> PyResult<bool> {
         let closing = self.shared.ask(self.id(), |conn| conn.is_closing())?;
         Ok(closing.unwrap_or(true))
     }
 
+    /// Whether it closes after the answer that is owed.
     #[getter]
     fn is_draining(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_draining())
     }
 
+    /// Bytes that `recv_data` has.
     #[getter]
     fn recv_len(&self) -> usize {
         self.input_length()
     }
 
+    /// As `recv_len`.
     #[getter]
     fn recv_size(&self) -> usize {
         self.input_length()
     }
 
+    /// Bytes of output that wait for the peer.
     #[getter]
     fn send_len(&self) -> PyResult<usize> {
         self.length()
     }
 
+    /// As `send_len`.
     #[getter]
     fn send_size(&self) -> PyResult<usize> {
         self.length()
     }
 
+    /// In `READ` of a raw connection: the bytes that have come.
     #[pyo3(signature = (length=-1), text_signature = "($self, length=-1)")]
     fn recv_data<'py>(&self, py: Python<'py>, length: isize) -> Bound<'py, PyBytes> {
         let read = |data: &[u8]| {
@@ -256,6 +285,7 @@ impl Connection {
         frame::with_input(&self.shared, self.id(), read).unwrap_or_else(|| PyBytes::new(py, b""))
     }
 
+    /// Nothing: output that is queued cannot be had back.
     #[pyo3(signature = (length=-1), text_signature = "($self, length=-1)")]
     #[expect(clippy::unused_self, reason = "part of the interface")]
     fn send_data<'py>(&self, py: Python<'py>, length: isize) -> Bound<'py, PyBytes> {
@@ -264,16 +294,19 @@ impl Connection {
         PyBytes::new(py, b"")
     }
 
+    /// In `READ`: has the last `length` bytes handed out again with the next ones.
     fn keep(&self, length: usize) -> PyResult<()> {
         let kept = self.shared.ask(self.id(), |conn| conn.keep(length))?;
         kept.ok_or_else(errors::closed)
     }
 
+    /// Sends bytes; on HTTP they are the answer, status line and all, or a piece of it.
     fn send(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = bytes_of(data)?;
         self.act(Act::Send(data))
     }
 
+    /// Answers the request.
     #[pyo3(signature = (status_code, body=None, headers=None))]
     fn reply(
         &self,
@@ -307,6 +340,7 @@ impl Connection {
         })
     }
 
+    /// Answers the request with what `json.dumps` makes of `data`.
     #[pyo3(signature = (data, status_code=200, headers=None))]
     fn reply_json(
         &self,
@@ -327,6 +361,7 @@ impl Connection {
         })
     }
 
+    /// Begins an answer that `http_chunk` goes on with: of this length, or in chunks.
     #[pyo3(signature = (status_code=200, headers=None, length=None))]
     fn http_begin(
         &self,
@@ -342,11 +377,13 @@ impl Connection {
         })
     }
 
+    /// Sends a piece of the answer that was begun; an empty one ends it.
     fn http_chunk(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = bytes_of(data)?;
         self.act(Act::Chunk(data))
     }
 
+    /// Sends a server-sent event, and begins the stream where no answer was begun.
     #[pyo3(signature = (event_type, data, *, id=None, retry=None))]
     fn http_sse(
         &self,
@@ -363,6 +400,7 @@ impl Connection {
         }))
     }
 
+    /// On an outbound HTTP connection: sends a request, whose answer is `HTTP_MSG`.
     #[pyo3(signature = (method, target, headers=None, body=None))]
     fn http_request(
         &self,
@@ -381,12 +419,14 @@ impl Connection {
         })
     }
 
+    /// On an outbound connection: sends an `Authorization` line of a request's head.
     fn http_basic_auth(&self, username: &str, password: &str) -> PyResult<()> {
         let credentials = BASE64.encode(format!("{username}:{password}"));
         let line = format!("Authorization: Basic {credentials}\r\n");
         self.act(Act::Send(Cow::Owned(line.into_bytes())))
     }
 
+    /// Answers the request with what its path names beneath a directory, and nothing outside.
     #[pyo3(signature = (message, root_dir, extra_headers="", mime_types="", page404=""))]
     fn serve_dir(
         &self,
@@ -401,9 +441,10 @@ impl Connection {
             let answer = files::directory(view, &root_dir, mime_types, page404);
             files::send(conn, answer, &fields)
         })?
-        .map_err(errors::of_conn)
+        .map_err(|error| errors::of_conn(&error))
     }
 
+    /// Answers the request with a file, as `serve_dir` does.
     #[pyo3(signature = (message, path, extra_headers="", mime_types=""))]
     fn serve_file(
         &self,
@@ -416,9 +457,10 @@ impl Connection {
         self.on_request(message, |conn, view| {
             files::send(conn, files::file(view, &path, mime_types), &fields)
         })?
-        .map_err(errors::of_conn)
+        .map_err(|error| errors::of_conn(&error))
     }
 
+    /// Upgrades the connection to WebSocket; `WS_OPEN` follows.
     #[pyo3(signature = (message, extra_headers=None, *, subprotocols=Vec::new(), check_origin=true))]
     fn ws_upgrade(
         &self,
@@ -429,11 +471,15 @@ impl Connection {
     ) -> PyResult<()> {
         let fields = fields_of(extra_headers)?;
         let spoken: Vec<&str> = subprotocols.iter().map(String::as_str).collect();
-        let mut options = UpgradeOptions::default();
-        options.subprotocols = &spoken;
-        if !check_origin {
-            options.origin = OriginPolicy::Any;
-        }
+        let options = UpgradeOptions {
+            subprotocols: &spoken,
+            origin: if check_origin {
+                OriginPolicy::SameHost
+            } else {
+                OriginPolicy::Any
+            },
+            ..UpgradeOptions::default()
+        };
         let upgraded = self.on_request(message, |conn, view| {
             let View::Http(message) = view else {
                 return Err(ConnError::Protocol);
@@ -450,39 +496,20 @@ impl Connection {
             }
             // It has its answer.
             Err(ConnError::Upgrade(_)) => Ok(()),
-            Err(error) => Err(errors::of_conn(error)),
+            Err(error) => Err(errors::of_conn(&error)),
         }
     }
 
+    /// Sends a WebSocket message, or a control frame.
     #[pyo3(signature = (data, op=1))]
     fn ws_send(&self, data: &Bound<'_, PyAny>, op: u8) -> PyResult<()> {
         let is_str = data.is_instance_of::<pyo3::types::PyString>();
         let data = bytes_of(data)?;
-        match op {
-            opcode::TEXT if !is_str && std::str::from_utf8(&data).is_err() => {
-                return Err(PyValueError::new_err("text message is not valid UTF-8"));
-            }
-            opcode::CLOSE if !data.is_empty() && close_payload(&data).is_none() => {
-                return Err(PyValueError::new_err(
-                    "payload of a close frame is not a code that may be sent and UTF-8",
-                ));
-            }
-            opcode::PING | opcode::PONG if data.len() > 125 => {
-                return Err(PyValueError::new_err(format!(
-                    "payload of a control frame exceeds 125 bytes: {}",
-                    data.len()
-                )));
-            }
-            opcode::TEXT | opcode::BINARY | opcode::CLOSE | opcode::PING | opcode::PONG => {}
-            _ => {
-                return Err(PyValueError::new_err(format!(
-                    "opcode is none of 1, 2, 8, 9, 10: {op}"
-                )));
-            }
-        }
+        check_frame(op, &data, is_str)?;
         self.act(Act::WebSocket { opcode: op, data })
     }
 
+    /// Closes a WebSocket in order.
     #[pyo3(signature = (code=1000, reason=""))]
     fn ws_close(&self, code: u16, reason: &str) -> PyResult<()> {
         let mut payload = code.to_be_bytes().to_vec();
@@ -498,6 +525,7 @@ impl Connection {
         })
     }
 
+    /// In `HTTP_HDRS`: has the body told in pieces, by `HTTP_BODY`; an empty one is the end.
     fn stream_body(&self, length_max: u64) -> PyResult<()> {
         let asked = self
             .shared
@@ -505,30 +533,37 @@ impl Connection {
         asked.ok_or_else(errors::closed)
     }
 
+    /// Reads no more for now, so that the peer's sending is held back.
     fn pause(&self) -> PyResult<()> {
         self.act(Act::Pause)
     }
 
+    /// Reads again.
     fn resume(&self) -> PyResult<()> {
         self.act(Act::Resume)
     }
 
+    /// Has `POLL` told at the end of every poll; on a listener to the clients to come, too.
     fn set_poll_events(&self, wanted: bool) -> PyResult<()> {
         self.act(Act::PollEvents(wanted))
     }
 
+    /// Closes it after the answer that is owed; nothing more is served.
     fn drain(&self) -> PyResult<()> {
         self.end_by(Act::Drain)
     }
 
+    /// Closes it when what is queued is out.
     fn close(&self) -> PyResult<()> {
         self.end_by(Act::Close)
     }
 
+    /// Ends it; what is queued is lost.
     fn abort(&self) -> PyResult<()> {
         self.end_by(Act::Abort)
     }
 
+    /// Has `ERROR` told with this text, and ends it.
     fn error(&self, message: &str) -> PyResult<()> {
         self.act(Act::Error(Cow::Borrowed(message)))
     }
@@ -556,22 +591,4 @@ impl Connection {
     fn __clear__(&self) {
         self.set_userdata(None);
     }
-}
-
-/// As Python writes it.
-fn python_bool(value: bool) -> &'static str {
-    if value { "True" } else { "False" }
-}
-
-fn address_of(address: SocketAddr) -> Address {
-    (address.ip().to_string(), address.port(), address.is_ipv6())
-}
-
-fn status_of(status_code: i64) -> PyResult<u16> {
-    let status = u16::try_from(status_code).ok();
-    status
-        .filter(|status| matches!(status, 101 | 200..=599))
-        .ok_or_else(|| {
-            PyValueError::new_err(format!("status code is not from 200 to 599: {status_code}"))
-        })
 }

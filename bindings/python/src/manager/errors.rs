@@ -34,7 +34,7 @@ pub(super) fn unavailable(why: Unavailable) -> PyErr {
     }
 }
 
-pub(super) fn of_conn(error: ConnError) -> PyErr {
+pub(super) fn of_conn(error: &ConnError) -> PyErr {
     match error {
         ConnError::Closed => closed(),
         ConnError::Full { .. } => PyBlockingIOError::new_err((EAGAIN, error.to_string())),

@@ -58,7 +58,7 @@ pub(super) fn with_handler<R>(
     body: impl FnOnce() -> R,
 ) -> R {
     within(
-        Frame {
+        &Frame {
             shared: from_ref(shared),
             id: conn.id(),
             conn: Cell::new(from_mut(conn).cast()),
@@ -75,7 +75,7 @@ pub(super) fn with_handler<R>(
 /// Runs `body`, of a timer, while `scope` is within reach of this thread.
 pub(super) fn with_timer<R>(shared: &Shared, scope: &mut Scope<'_>, body: impl FnOnce() -> R) -> R {
     within(
-        Frame {
+        &Frame {
             shared: from_ref(shared),
             id: 0,
             conn: Cell::new(null_mut()),
@@ -89,7 +89,7 @@ pub(super) fn with_timer<R>(shared: &Shared, scope: &mut Scope<'_>, body: impl F
     )
 }
 
-fn within<R>(frame: Frame, body: impl FnOnce() -> R) -> R {
+fn within<R>(frame: &Frame, body: impl FnOnce() -> R) -> R {
     /// Takes the frame off the list, even when `body` panics.
     struct Leave(*const Frame);
     impl Drop for Leave {
@@ -98,17 +98,17 @@ fn within<R>(frame: Frame, body: impl FnOnce() -> R) -> R {
         }
     }
     let _leave = Leave(frame.outer);
-    TOP.set(from_ref(&frame));
+    TOP.set(from_ref(frame));
     body()
 }
 
 /// Finds the innermost frame of this thread that `wanted` accepts.
 fn find<R>(wanted: impl Fn(&Frame) -> bool, act: impl FnOnce(&Frame) -> R) -> Option<R> {
     let mut at = TOP.get();
-    // SAFETY: `TOP` and each `outer` are null or point to a frame that `within` has on this
-    // thread's stack: it leaves the list before it is dropped, in the order opposite to that in
-    // which it came, as `Leave` runs before `within` returns. Nothing moves a frame, and nothing
-    // has a mutable reference to one.
+    // SAFETY: `TOP` and each `outer` are null or point to a frame that was lent to a call of
+    // `within` on this thread which has not returned: `Leave` takes it off the list before that,
+    // so frames leave in the order opposite to that in which they came. Nothing moves a frame
+    // that is lent, and nothing has a mutable reference to one.
     while let Some(frame) = unsafe { at.as_ref() } {
         if wanted(frame) {
             return Some(act(frame));

@@ -44,6 +44,7 @@ impl HttpMessage {
         Self::default()
     }
 
+    /// The method; empty for a response.
     #[getter]
     fn method<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         self.text(py, |view| match view.method() {
@@ -53,21 +54,25 @@ impl HttpMessage {
         })
     }
 
+    /// The path, as it came.
     #[getter]
     fn uri<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         self.text(py, |view| PyString::new(py, view.path()))
     }
 
+    /// What follows the `?`, as it came.
     #[getter]
     fn query<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         self.text(py, |view| PyString::new(py, view.query()))
     }
 
+    /// `HTTP/1.1` or `HTTP/1.0`.
     #[getter]
     fn proto<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         self.text(py, |view| PyString::intern(py, view.version()))
     }
 
+    /// The body.
     #[getter]
     fn body_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         self.loan
@@ -75,6 +80,7 @@ impl HttpMessage {
             .unwrap_or_else(|| PyBytes::new(py, b""))
     }
 
+    /// The body as UTF-8; what is not becomes surrogates, as `surrogateescape` does.
     #[getter]
     fn body_text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         self.loan
@@ -82,6 +88,7 @@ impl HttpMessage {
             .unwrap_or_else(|| Ok(PyString::new(py, "")))
     }
 
+    /// The value of the first header of that name, in any case.
     #[pyo3(signature = (name, default=None))]
     fn header<'py>(
         &self,
@@ -98,6 +105,7 @@ impl HttpMessage {
         }
     }
 
+    /// Every header as (name, value), in the order they came.
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut fields = Vec::new();
         self.loan.read(|view| {
@@ -110,6 +118,7 @@ impl HttpMessage {
         PyList::new(py, fields)
     }
 
+    /// The decoded value of a query variable; nothing where it is not there or empty.
     fn query_var(&self, name: &str) -> PyResult<Option<String>> {
         let value = self.loan.read(|view| match view {
             View::Http(message) => message.query_parameter(name),
@@ -126,10 +135,12 @@ impl HttpMessage {
         }
     }
 
+    /// The status of a response.
     fn status(&self) -> Option<u16> {
-        self.loan.read(|view| view.status())
+        self.status_code()
     }
 
+    /// A parameter of a header's value, such as `charset` of `Content-Type`.
     fn header_var(&self, header_name: &str, var_name: &str) -> Option<String> {
         self.loan.read(|view| {
             let value = std::str::from_utf8(view.field(header_name)?).ok()?;
@@ -154,6 +165,14 @@ impl HttpMessage {
 }
 
 impl HttpMessage {
+    fn status_code(&self) -> Option<u16> {
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "a method of `View` is of one lifetime, and a closure of any"
+        )]
+        self.loan.read(|view| view.status())
+    }
+
     fn text<'py>(
         &self,
         py: Python<'py>,
@@ -188,6 +207,7 @@ impl WsMessage {
         Self::default()
     }
 
+    /// The payload.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         self.loan
@@ -198,6 +218,7 @@ impl WsMessage {
             .unwrap_or_else(|| PyBytes::new(py, b""))
     }
 
+    /// The payload as UTF-8; what is not becomes surrogates.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         self.loan
@@ -208,6 +229,7 @@ impl WsMessage {
             .unwrap_or_else(|| Ok(PyString::new(py, "")))
     }
 
+    /// The first byte of a frame that carries it whole: `flags & 15` is the opcode.
     #[getter]
     fn flags(&self) -> u8 {
         self.loan.read(|view| match view {

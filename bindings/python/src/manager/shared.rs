@@ -213,7 +213,7 @@ impl Shared {
     /// that polls otherwise.
     pub(super) fn act(&self, id: u64, act: Act<'_>) -> PyResult<()> {
         match self.reach(id, |conn| act.apply(conn), Self::engine) {
-            Ok(Some(done)) => done.map_err(errors::of_conn),
+            Ok(Some(done)) => done.map_err(|error| errors::of_conn(&error)),
             Ok(None) | Err(Unavailable::Freed) => Err(errors::closed()),
             Err(Unavailable::Forked) => Err(errors::unavailable(Unavailable::Forked)),
             Err(Unavailable::Here | Unavailable::Elsewhere) => {

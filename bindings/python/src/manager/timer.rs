@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 /// A timer of a manager.
 #[pyclass(frozen, module = "dwell", name = "Timer")]
 pub(crate) struct Timer {
-    timer: engine::Timer,
+    inner: engine::Timer,
     shared: Weak<Shared>,
     /// Names its callback.
     number: u64,
@@ -16,20 +16,22 @@ pub(crate) struct Timer {
 
 #[pymethods]
 impl Timer {
+    /// Ends it, from any thread; a second call does nothing.
     fn cancel(&self) {
-        self.timer.cancel();
+        self.inner.cancel();
         if let Some(shared) = self.shared.upgrade() {
             let callback = lock(&shared.timers).remove(&self.number);
             drop(callback);
         }
     }
 
+    /// Whether it will ring again.
     #[getter]
     fn active(&self) -> bool {
         let is_left = self.shared.upgrade().is_some_and(|shared| {
             !shared.waker.is_closed() && lock(&shared.timers).contains_key(&self.number)
         });
-        is_left && self.timer.is_active()
+        is_left && self.inner.is_active()
     }
 
     fn __repr__(&self) -> &'static str {
@@ -44,7 +46,7 @@ impl Timer {
 impl Timer {
     pub(super) fn new(timer: engine::Timer, shared: &Arc<Shared>, number: u64) -> Self {
         Self {
-            timer,
+            inner: timer,
             shared: Arc::downgrade(shared),
             number,
         }

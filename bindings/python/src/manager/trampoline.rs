@@ -158,7 +158,7 @@ pub(super) fn is_alone<T>(_: Python<'_>, object: &Py<T>) -> bool {
     // SAFETY: `object` is alive, as it owns a reference, and this thread is attached.
     let count = unsafe { pyo3::ffi::Py_REFCNT(object.as_ptr()) };
     // Only the low half counts in CPython 3.14, which has flags in the other.
-    count as u32 == 1
+    count & 0xffff_ffff == 1
 }
 
 impl Shared {

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use std::borrow::Cow;
+use std::net::SocketAddr;
 
 /// The bytes of a `str`, which is sent as UTF-8, or of a bytes-like object.
 pub(super) fn bytes_of<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
@@ -99,4 +100,24 @@ pub(super) fn text_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py,
     }
     let decoded = PyBytes::new(py, bytes).call_method1("decode", ("utf-8", "surrogateescape"))?;
     Ok(decoded.cast_into::<PyString>()?)
+}
+
+/// A truth as Python writes it.
+pub(super) fn python_bool(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
+}
+
+/// An address as `(host, port, is_ipv6)`.
+pub(super) fn address_of(address: SocketAddr) -> (String, u16, bool) {
+    (address.ip().to_string(), address.port(), address.is_ipv6())
+}
+
+/// A status that an answer can have.
+pub(super) fn status_of(status_code: i64) -> PyResult<u16> {
+    let status = u16::try_from(status_code).ok();
+    status
+        .filter(|status| matches!(status, 101 | 200..=599))
+        .ok_or_else(|| {
+            PyValueError::new_err(format!("status code is not from 200 to 599: {status_code}"))
+        })
 }
