@@ -109,7 +109,7 @@ pub enum BodyPlan {
 pub struct Detached {
     /// The socket, with what it has not taken yet of the answer.
     pub stream: Stream,
-    /// What the client has sent beyond its request.
+    /// What the client has sent beyond its request; before it, what was left of a streamed body.
     pub input: Vec<u8>,
 }
 
@@ -133,6 +133,8 @@ pub enum Outcome {
     Close,
     /// The connection leaves the component once what was written is out of our hands, and is
     /// given to [`App::detached`]: after a 101 (RFC 9110 section 15.2.2), or without an answer.
+    /// What is left of a streamed body goes with it, as it came; see
+    /// [`Reply::has_unread_body`].
     Detach {
         /// Handed back with the connection.
         tag: u64,

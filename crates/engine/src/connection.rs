@@ -90,6 +90,16 @@ pub(crate) enum Taking {
     Discard { left: u64 },
 }
 
+/// What is left of the body of a request whose answer is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unread {
+    Nothing,
+    /// It is read for nothing, and the connection goes on.
+    Skippable,
+    /// No other request can come behind it.
+    InTheWay,
+}
+
 impl Incoming {
     pub(crate) fn new(framing: BodyFraming, bytes_max: u64, taking: Taking) -> Self {
         Self {
@@ -102,10 +112,10 @@ impl Incoming {
         }
     }
 
-    /// Whether an answer given now has to end the connection: the client holds its body back and
-    /// may or may not send it, or has announced more than is read for nothing.
-    pub(crate) fn must_close(&self, unread_body_bytes_max: u64) -> bool {
-        match &self.taking {
+    /// What is left of it when an answer is given now: it is in the way where the client holds it
+    /// back and may or may not send it, or has announced more than is read for nothing.
+    pub(crate) fn unread(&self, unread_body_bytes_max: u64) -> Unread {
+        let is_in_the_way = match &self.taking {
             Taking::Stream {
                 continue_owed: true,
                 ..
@@ -114,6 +124,11 @@ impl Incoming {
                 .length
                 .is_some_and(|length| length - received > unread_body_bytes_max),
             Taking::Collect { .. } | Taking::Discard { .. } => false,
+        };
+        if is_in_the_way {
+            Unread::InTheWay
+        } else {
+            Unread::Skippable
         }
     }
 }

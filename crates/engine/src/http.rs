@@ -246,6 +246,9 @@ impl Http {
 
     /// Takes the connection of a held exchange out of the component; `None` when it is gone.
     ///
+    /// Shape: what is left of a streamed body goes with it, as it came; see
+    /// [`Reply::has_unread_body`].
+    ///
     /// ```
     /// use dwell_engine::{ExchangeId, Http, Streams};
     /// use dwell_evloop::{Context, Token};

@@ -5,6 +5,7 @@ mod piece;
 mod raw;
 mod response;
 
+use crate::connection::Unread;
 use crate::date::Start;
 use bytes::Bytes;
 use dwell_evloop::{FileSlice, Stream};
@@ -77,7 +78,7 @@ pub(crate) struct Framing {
 ///
 /// fn respond(reply: &mut Reply<'_>) {
 ///     reply.informational(103, &[("Link", b"</style.css>; rel=preload; as=style")]);
-///     assert!(!reply.is_sent());
+///     assert!(!reply.is_sent() && !reply.has_unread_body());
 ///     reply.close_after();
 ///     reply.send(&Response { status: 200, fields: &[], body: Body::Stream(None) });
 ///     assert!(reply.is_open() && !reply.is_raw());
@@ -108,8 +109,7 @@ pub struct Reply<'a> {
     pub(crate) framing: Framing,
     pub(crate) outgoing: &'a mut Outgoing,
     pub(crate) output_bytes_max: usize,
-    /// The body of the request stands in the way of another request behind it.
-    pub(crate) must_close: bool,
+    pub(crate) unread: Unread,
     /// Body bytes that the app wants by now.
     pub(crate) granted: u64,
     pub(crate) sent: bool,
@@ -155,6 +155,14 @@ impl Reply<'_> {
     /// Whether the open answer is one of [`raw`](Self::raw).
     pub fn is_raw(&self) -> bool {
         matches!(self.outgoing, Outgoing::Raw(_))
+    }
+
+    /// Whether the request has a body whose end was not handed over.
+    ///
+    /// Shape: the protocol of a connection changes behind a whole request (RFC 9110 section 7.8),
+    /// so while this is true a 101 may not be sent.
+    pub fn has_unread_body(&self) -> bool {
+        self.unread != Unread::Nothing
     }
 
     /// Bytes of output that wait for the reader.
@@ -221,7 +229,7 @@ impl Reply<'_> {
             return;
         }
         self.sent = true;
-        self.framing.keep_alive &= !self.must_close;
+        self.framing.keep_alive &= self.unread != Unread::InTheWay;
         let bodiless = self.framing.is_head || is_bodiless(response.status);
         let is_missing = !bodiless && matches!(response.body, Body::Absent(_));
         self.framing.keep_alive &= response.status >= 200 && !is_missing;
@@ -399,7 +407,7 @@ impl Reply<'_> {
     pub fn raw(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         if !self.sent {
             self.sent = true;
-            self.framing.keep_alive &= !self.must_close;
+            self.framing.keep_alive &= self.unread != Unread::InTheWay;
             *self.outgoing = Outgoing::Raw(Box::new(RawAnswer::new(self.framing.is_head)));
         }
         self.has_room()?;
@@ -438,7 +446,7 @@ impl Reply<'_> {
     pub fn verbatim(&mut self) {
         if !self.sent {
             self.sent = true;
-            self.framing.keep_alive &= !self.must_close;
+            self.framing.keep_alive &= self.unread != Unread::InTheWay;
             *self.outgoing = Outgoing::Verbatim;
         }
     }

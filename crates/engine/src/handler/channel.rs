@@ -66,7 +66,7 @@ pub(super) struct State {
 #[derive(Default)]
 struct Wakers {
     writer: Option<Waker>,
-    /// Who waits for the end of the exchange.
+    /// Who waits for the end of the exchange, or of the server.
     watchers: Vec<Waker>,
 }
 
@@ -128,11 +128,35 @@ impl Channel {
         if state.is_over {
             return Poll::Ready(());
         }
-        let watchers = &mut state.wakers.get_or_insert_default().watchers;
-        if !watchers.iter().any(|watcher| watcher.will_wake(waker)) {
-            watchers.push(waker.clone());
-        }
+        state.watch(waker);
         Poll::Pending
+    }
+
+    /// Whether the server ends.
+    pub(super) fn is_draining(&self) -> bool {
+        self.link.is_draining()
+    }
+
+    /// Ready when the server ends, or the exchange is over; else `waker` is woken when that is so.
+    pub(super) fn poll_draining(&self, waker: &Waker) -> Poll<()> {
+        let mut state = self.lock();
+        // The loop says that it drains before it takes this lock to wake whoever watches.
+        if state.is_over || self.link.is_draining() {
+            return Poll::Ready(());
+        }
+        state.watch(waker);
+        Poll::Pending
+    }
+
+    /// The server ends: whoever watches looks again.
+    pub(crate) fn drain(&self) {
+        let mut state = self.lock();
+        let wakers = state.wakers.as_mut();
+        let watchers = wakers.map(|wakers| std::mem::take(&mut wakers.watchers));
+        drop(state);
+        for watcher in watchers.into_iter().flatten() {
+            watcher.wake();
+        }
     }
 
     /// Leaves an order that begins the answer; false when somebody else has, or nobody waits for
@@ -370,6 +394,15 @@ impl Channel {
     }
 }
 
+impl State {
+    fn watch(&mut self, waker: &Waker) {
+        let watchers = &mut self.wakers.get_or_insert_default().watchers;
+        if !watchers.iter().any(|watcher| watcher.will_wake(waker)) {
+            watchers.push(waker.clone());
+        }
+    }
+}
+
 /// Why a piece was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
@@ -415,6 +448,11 @@ fn carry_out(order: Order, reply: &mut Reply<'_>) -> Carried {
             Err(_) => Carried::Last(Work::Abort),
         },
         Order::Abort => Carried::Last(Work::Abort),
+        Order::TakeOver(..) if reply.has_unread_body() => {
+            let text = "the protocol changes only behind a body that was read\n";
+            Answer::text(400, text).close_after().send(reply);
+            Carried::Last(Work::Done)
+        }
         Order::TakeOver(answer, takeover) => Carried::Last(Work::TakeOver(answer, takeover)),
     }
 }

@@ -168,7 +168,8 @@ impl<'e, 'r> Exchange<'e, 'r> {
     }
 
     /// Sends `answer`, a 101, and hands the connection's bytes to `handler` on this loop from then
-    /// on, beginning with what the client has sent beyond its request.
+    /// on, beginning with what the client has sent beyond its request. As
+    /// [`Responder::take_over`].
     ///
     /// ```
     /// use dwell_engine::handler::{Answer, Exchange};
@@ -216,6 +217,11 @@ impl<'e, 'r> Exchange<'e, 'r> {
     /// Sends an answer that owns what it is made of; a second one is ignored.
     pub fn answer(&mut self, answer: Answer) {
         answer.send(self.reply);
+    }
+
+    /// Whether the server ends: as [`Responder::is_draining`].
+    pub fn is_draining(&self) -> bool {
+        self.host.link().is_draining()
     }
 
     /// What the server has done so far.

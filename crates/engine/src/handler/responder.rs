@@ -123,6 +123,9 @@ impl Responder {
     /// Sends `answer`, a 101, and hands the connection's bytes to `handler` on its loop from then
     /// on.
     ///
+    /// Shape: behind a body that was not read to its end no other protocol begins (RFC 9110 section
+    /// 7.8): the client gets 400 then.
+    ///
     /// # Errors
     /// [`Gone`].
     pub fn take_over(self, answer: Answer, handler: impl StreamHandler) -> Result<(), Gone> {
@@ -131,6 +134,8 @@ impl Responder {
 
     /// Sends `answer`, a 101, and gives the connection to `run` in a thread of its own, with what
     /// the client has sent beyond its request.
+    ///
+    /// Shape: as [`take_over`](Self::take_over).
     ///
     /// # Errors
     /// [`Gone`].
@@ -200,6 +205,50 @@ impl Responder {
     pub async fn cancelled(&self) {
         poll_fn(|task| match &self.channel {
             Some(channel) => channel.poll_over(task.waker()),
+            None => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    /// Whether the server ends: for those who would wait for long, as the server waits for them.
+    pub fn is_draining(&self) -> bool {
+        let channel = self.channel.as_ref();
+        channel.is_some_and(|channel| channel.is_draining())
+    }
+
+    /// Comes to its end when the server begins to, or when nobody waits any more: whoever waits for
+    /// news then gives the answer there is, so that the server need not cut it off at its deadline.
+    ///
+    /// ```
+    /// use dwell_engine::handler::{Answer, Exchange};
+    /// use dwell_engine::{Request, Server};
+    /// use std::io::{Read, Write};
+    /// use std::time::Duration;
+    ///
+    /// let running = Server::builder()
+    ///     .listen(([127, 0, 0, 1], 0).into())
+    ///     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    ///         // A long-poll for which there are no news.
+    ///         exchange.spawn(|responder| async move {
+    ///             responder.draining().await;
+    ///             let _ = responder.send(Answer::new(204));
+    ///         });
+    ///     })?;
+    /// let mut client = std::net::TcpStream::connect(running.addresses()[0])?;
+    /// client.write_all(b"GET /news HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    /// while running.statistics().in_flight == 0 {
+    ///     std::thread::yield_now();
+    /// }
+    /// let shutdown = running.shutdown(Duration::from_secs(60));
+    /// assert_eq!(shutdown.cut_requests, 0);
+    /// let mut answer = String::new();
+    /// client.read_to_string(&mut answer)?;
+    /// assert!(answer.starts_with("HTTP/1.1 204 No Content\r\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn draining(&self) {
+        poll_fn(|task| match &self.channel {
+            Some(channel) => channel.poll_draining(task.waker()),
             None => Poll::Ready(()),
         })
         .await;

@@ -233,6 +233,54 @@ impl BodyWriter {
         }
     }
 
+    /// Whether the server ends: a stream of news is finished then, as the server waits for it.
+    ///
+    /// ```
+    /// use dwell_engine::handler::BodyWriter;
+    ///
+    /// /// Ends the streams for which there will be no more news.
+    /// fn beat(writers: Vec<BodyWriter>) -> Vec<BodyWriter> {
+    ///     let (ending, mut going_on): (Vec<_>, Vec<_>) =
+    ///         writers.into_iter().partition(BodyWriter::is_draining);
+    ///     for writer in ending {
+    ///         // Whoever has left meanwhile needs no end.
+    ///         let _ = writer.finish(Vec::new());
+    ///     }
+    ///     going_on.retain_mut(|writer| writer.try_write(":\n\n").is_ok());
+    ///     going_on
+    /// }
+    /// ```
+    pub fn is_draining(&self) -> bool {
+        let channel = self.channel.as_ref();
+        channel.is_some_and(|channel| channel.is_draining())
+    }
+
+    /// Comes to its end when the server begins to, or when nobody reads any more.
+    ///
+    /// ```
+    /// use dwell_engine::Request;
+    /// use dwell_engine::handler::{Answer, Exchange};
+    ///
+    /// /// A stream of events that ends in order when the server does.
+    /// fn events(_: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
+    ///     exchange.spawn(|responder| async move {
+    ///         let head = Answer::new(200).field("Content-Type", "text/event-stream");
+    ///         let Ok(mut writer) = responder.stream(head, None) else { return };
+    ///         if writer.write_async("data: hello\n\n").await.is_ok() {
+    ///             writer.draining().await;
+    ///             let _ = writer.finish(Vec::new());
+    ///         }
+    ///     });
+    /// }
+    /// ```
+    pub async fn draining(&self) {
+        poll_fn(|task| match &self.channel {
+            Some(channel) => channel.poll_draining(task.waker()),
+            None => Poll::Ready(()),
+        })
+        .await;
+    }
+
     /// Whether nobody reads any more.
     pub fn is_cancelled(&self) -> bool {
         self.channel

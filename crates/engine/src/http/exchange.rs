@@ -2,7 +2,7 @@
 
 use super::visit::{Fate, Visit};
 use crate::app::{App, Event, Outcome};
-use crate::connection::{Incoming, Phase, Taking};
+use crate::connection::{Incoming, Phase, Taking, Unread};
 use crate::reply::{Framing, Outgoing, Reply};
 use dwell_evloop::{Context, Flushed, Readiness};
 use dwell_proto::http1::encode;
@@ -52,10 +52,10 @@ impl<A> Visit<'_, A> {
     ) -> (T, Delivery) {
         let connection = &mut *self.connection;
         let unread_body_bytes_max = self.limits.unread_body_bytes_max;
-        let must_close = connection
-            .incoming
-            .as_ref()
-            .is_some_and(|incoming| incoming.must_close(unread_body_bytes_max));
+        let incoming = connection.incoming.as_deref();
+        let unread = incoming.map_or(Unread::Nothing, |incoming| {
+            incoming.unread(unread_body_bytes_max)
+        });
         let sent = connection.outgoing.is_open();
         let mut reply = Reply {
             output,
@@ -64,7 +64,7 @@ impl<A> Visit<'_, A> {
             framing: connection.framing,
             outgoing: &mut connection.outgoing,
             output_bytes_max: self.limits.output_bytes_max,
-            must_close,
+            unread,
             granted: 0,
             sent,
             written: 0,

@@ -264,6 +264,7 @@ impl<H: Handler> ServerLoop<H> {
     fn drain(&mut self, context: &mut Context, deadline: Duration) {
         context.arm(SHUTDOWN, deadline);
         if !std::mem::replace(&mut self.is_draining, true) {
+            self.app.host.drain();
             self.http.drain(context, &mut self.app);
             self.raw.drain(context, &mut self.streams);
             self.web_sockets.drain(context, CloseCode::GOING_AWAY, "");

@@ -55,7 +55,7 @@ impl Host {
         &self.fleet
     }
 
-    pub(super) fn link(&self) -> &Arc<LoopLink> {
+    pub(crate) fn link(&self) -> &Arc<LoopLink> {
         &self.link
     }
 
@@ -154,6 +154,16 @@ impl Host {
         Outcome::Held {
             tag: token.to_bits(),
             timeout: (!reply.is_open()).then_some(timeout),
+        }
+    }
+
+    /// The server ends: whoever waits for news may answer without.
+    pub(super) fn drain(&mut self) {
+        self.link.drain();
+        for token in self.held.tokens() {
+            if let Some(held) = self.held.get(token) {
+                held.channel.drain();
+            }
         }
     }
 

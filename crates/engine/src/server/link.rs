@@ -5,7 +5,7 @@ use super::statistics::Figures;
 use crate::handler::{RawOrder, WebSocketOrder};
 use dwell_evloop::{Sender, Stream, Token};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -33,6 +33,7 @@ pub(crate) struct LoopLink {
     /// Connections on the loop, and sockets on their way to it.
     connections: AtomicUsize,
     arriving: AtomicUsize,
+    draining: AtomicBool,
     pub(super) figures: Figures,
 }
 
@@ -45,6 +46,7 @@ impl LoopLink {
             attention: Mutex::default(),
             connections: AtomicUsize::new(0),
             arriving: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
             figures: Figures::default(),
         }
     }
@@ -66,6 +68,16 @@ impl LoopLink {
     /// Whether the calling thread is the loop's.
     pub(crate) fn is_here(&self) -> bool {
         self.thread.get() == Some(&std::thread::current().id())
+    }
+
+    /// The loop finishes what it has, and accepts nobody else.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether the loop finishes what it has.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
     }
 
     /// Makes the loop look at an exchange: before the turn ends where it is asked on the loop

@@ -81,6 +81,60 @@ fn what_is_left_at_the_deadline_is_cut_off_and_told() {
     }
 }
 
+/// A long-poll and a stream of events without news; either ends when the server does.
+fn wait_for_the_end(request: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
+    let streams = request.head.path == "/events";
+    assert!(!exchange.is_draining());
+    exchange.spawn(move |responder| async move {
+        if streams {
+            let mut writer = responder.stream(Answer::new(200), None).unwrap();
+            writer.try_write("data: hello\n\n").unwrap();
+            writer.draining().await;
+            assert!(writer.is_draining());
+            writer.finish(Vec::new()).unwrap();
+        } else {
+            responder.draining().await;
+            assert!(responder.is_draining());
+            responder.send(Answer::text(200, "no news")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn those_who_wait_for_news_hear_of_the_end() {
+    let running = serve(|options| options, wait_for_the_end);
+    let mut poll = Client::connect(&running);
+    poll.send(get("/poll"));
+    let mut events = Client::connect(&running);
+    events.send(get("/events"));
+    until(&running, |figures| figures.in_flight == 2);
+    let begun = Instant::now();
+    let shutdown = running.shutdown(Duration::from_secs(60));
+    assert_eq!((shutdown.cut_connections, shutdown.cut_requests), (0, 0));
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(poll.answer().text(), "no news");
+    assert_eq!(events.answer().text(), "data: hello\n\n");
+}
+
+#[test]
+fn who_waits_on_a_thread_can_ask_for_the_end() {
+    let (to, responders) = channel();
+    let running = serve(|options| options, hand_out(to));
+    let mut waiting = Client::connect(&running);
+    waiting.send(get("/later"));
+    let responder = responders.recv().unwrap();
+    let thread = std::thread::spawn(move || {
+        while !responder.is_draining() {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        responder.send(Answer::text(200, "no news")).unwrap();
+    });
+    let shutdown = running.shutdown(Duration::from_secs(60));
+    assert_eq!(shutdown.cut_requests, 0);
+    assert_eq!(waiting.answer().text(), "no news");
+    thread.join().unwrap();
+}
+
 #[test]
 fn a_server_that_is_dropped_ends() {
     let running = serve(

@@ -1,7 +1,7 @@
 //! Connections that leave HTTP.
 
 use crate::support::{Client, End, serve, until};
-use dwell_engine::handler::{Answer, Exchange, Responder, StreamHandler, StreamSender};
+use dwell_engine::handler::{Answer, Exchange, Responder, StreamHandler, StreamSender, streamed};
 use dwell_engine::websocket::{Message, OriginPolicy, UpgradeOptions, WebSocketRef};
 use dwell_engine::{Request, StreamEnd, StreamRef};
 use std::io::{Read, Write};
@@ -232,4 +232,60 @@ fn a_thread_that_panics_costs_its_own_connection_and_is_counted() {
     client.end();
     until(&running, |figures| figures.connections == 0);
     assert_eq!(running.statistics().panics, 1);
+}
+
+#[test]
+fn no_other_protocol_begins_within_a_body() {
+    let handler = streamed(|request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        if request.head.path == "/later" {
+            let responder = exchange.responder();
+            std::thread::spawn(move || {
+                let echo = |stream: &mut StreamRef<'_>, input: &[u8]| {
+                    stream.write(input);
+                    input.len()
+                };
+                responder.take_over(switching(), echo).unwrap();
+            });
+            return;
+        }
+        exchange.take_over(switching(), |_: &mut StreamRef<'_>, _: &[u8]| {
+            panic!("what came is a body");
+        });
+    });
+    let running = serve(|options| options, handler);
+    for (target, body) in [("/", "body"), ("/", ""), ("/later", "body")] {
+        let mut client = Client::connect(&running);
+        client.send(format!(
+            "POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\
+             Connection: upgrade\r\nUpgrade: own\r\n\r\n{body}"
+        ));
+        let answer = client.answer();
+        assert_eq!(
+            (answer.status, answer.field("connection")),
+            (400, Some("close"))
+        );
+    }
+    assert_eq!(running.statistics().panics, 0);
+}
+
+#[test]
+fn behind_a_body_that_was_read_another_protocol_begins() {
+    let handler = |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        assert_eq!(request.body, b"body");
+        exchange.take_over(switching(), |stream: &mut StreamRef<'_>, input: &[u8]| {
+            stream.write(input);
+            input.len()
+        });
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    client.send(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nConnection: upgrade\r\n\
+         Upgrade: own\r\n\r\nbodyearly",
+    );
+    assert_eq!(client.answer().status, 101);
+    while client.received.len() < 5 {
+        assert_eq!(client.receive(), None);
+    }
+    assert_eq!(client.received, b"early");
 }

@@ -273,7 +273,8 @@ impl Conn<'_> {
     /// comes now is told by [`Read`](crate::manager::Event::Read), and
     /// [`send`](Self::send) sends bytes.
     ///
-    /// Shape: in the handler of a request it happens when the handler has returned.
+    /// Shape: in the handler of a request it happens when the handler has returned. What is left of
+    /// a streamed body comes first, as it came.
     ///
     /// # Errors
     /// [`ConnError::NoRequest`] where no request waits for an answer.
