@@ -91,6 +91,8 @@ const _: () = {
 // Every number is the engine's.
 const _: () = {
     use dwell_event_kind as kind;
+    use dwell_request_flag as request;
+
     assert!(kind::DWELL_REQUEST as u32 == EventKind::Request as u32);
     assert!(kind::DWELL_BODY as u32 == EventKind::Body as u32);
     assert!(kind::DWELL_BODY_END as u32 == EventKind::BodyEnd as u32);
@@ -109,7 +111,6 @@ const _: () = {
     assert!(kind::DWELL_STREAM_CLOSED as u32 == EventKind::StreamClosed as u32);
     assert!(kind::DWELL_UPGRADE_REFUSED as u32 == EventKind::UpgradeRefused as u32);
 
-    use dwell_request_flag as request;
     assert!(request::DWELL_BODY_FOLLOWS as u32 == request_flags::BODY_FOLLOWS);
     assert!(request::DWELL_HTTP10 as u32 == request_flags::HTTP10);
     assert!(request::DWELL_KEEP_ALIVE as u32 == request_flags::KEEP_ALIVE);

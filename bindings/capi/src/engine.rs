@@ -546,9 +546,9 @@ pub unsafe extern "C" fn dwell_engine_request_field(
 ///
 /// # Safety
 /// As [`enter`].
-pub(crate) unsafe fn order<'a>(
+pub(crate) unsafe fn order(
     engine: *mut dwell_engine,
-    command: Result<Command<'a>, CommandError>,
+    command: Result<Command<'_>, CommandError>,
 ) -> dwell_status {
     let carry_out = |inner: &mut Inner| {
         let command = command.map_err(of_command)?;

@@ -6,6 +6,10 @@
 //! caught and ends the engine it happened in.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![expect(
+    clippy::doc_markdown,
+    reason = "what is said of the entries is read in a C header"
+)]
+#![expect(
     non_camel_case_types,
     reason = "the names are C's: `dwell_noun` and `dwell_noun_verb`"
 )]

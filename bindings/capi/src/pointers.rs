@@ -36,7 +36,10 @@ pub(crate) unsafe fn copy_text(text: &str, target: *mut c_char, size: usize) {
     let Some(room) = size.checked_sub(1).filter(|_| !target.is_null()) else {
         return;
     };
-    let length = text.floor_char_boundary(room);
+    let mut length = text.len().min(room);
+    while !text.is_char_boundary(length) {
+        length -= 1;
+    }
     // SAFETY: `length` is beyond neither, and the text is ours, so that they do not overlap.
     unsafe { target.cast::<u8>().copy_from(text.as_ptr(), length) };
     // SAFETY: at most the last of the `size` bytes.
