@@ -74,6 +74,9 @@ pub(crate) struct Items {
     large: LargeValues,
     segment_bytes: usize,
     bytes_max: usize,
+    /// The items that have been moved.
+    #[cfg(test)]
+    pub(crate) moves: usize,
 }
 
 impl Items {
@@ -84,6 +87,8 @@ impl Items {
             large: LargeValues::default(),
             segment_bytes: 0,
             bytes_max,
+            #[cfg(test)]
+            moves: 0,
         };
         items.plan_for(bytes_max);
         items
@@ -96,6 +101,17 @@ impl Items {
 
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
+    }
+
+    /// The bytes that do not become fewer with the items, until [`Items::rebuild`].
+    pub(crate) fn fixed_bytes(&self) -> usize {
+        self.records.table_bytes() + self.table.list_bytes() + self.large.slot_bytes()
+    }
+
+    /// Has others not take again what has been given back, but for the room that moves need.
+    pub(crate) fn lower_bytes_max(&mut self) {
+        let needed = self.bytes() + self.reserve_bytes();
+        self.bytes_max = self.bytes_max.min(needed);
     }
 
     /// Changes the bound, which the caller has made sure is not exceeded.
@@ -344,6 +360,26 @@ impl Items {
         self.table.link(&mut self.records, at, hash, items);
     }
 
+    /// Moves all items, in their order, to tables that are as large as they need.
+    pub(crate) fn rebuild(&mut self) {
+        let mut fresh = Self::new(self.bytes_max);
+        fresh.segment_bytes = self.segment_bytes;
+        for place in [Place::Small, Place::Main] {
+            while let Some(at) = self.records.oldest(place) {
+                let entry = self.entry(at);
+                let (tag, key, hash) = (entry.tag, entry.key(), entry.hash);
+                let write = Write {
+                    head: entry.value(),
+                    ready: entry.shared.cloned(),
+                    ..Write::empty(entry.flags, entry.expiry, tag.marks(), entry.cas)
+                };
+                fresh.add(place, tag.uses(), key, hash, write, entry.used);
+                self.remove(at);
+            }
+        }
+        *self = fresh;
+    }
+
     /// Removes an item.
     pub(crate) fn remove(&mut self, at: u32) {
         let tag = self.records.tag(at);
@@ -370,6 +406,10 @@ impl Items {
         self.records.queue_mut(before.place()).bytes -= outside;
         self.records.queue_mut(place).bytes += outside;
         self.records.release(at);
+        #[cfg(test)]
+        {
+            self.moves += 1;
+        }
         true
     }
 
@@ -387,6 +427,12 @@ impl Items {
     pub(crate) fn has_gaps(&self) -> bool {
         // Two segments are being emptied from their old ends.
         self.records.gap_bytes() > self.bytes_max / GAP_SHARE as usize + 2 * self.segment_bytes
+    }
+
+    /// Whether moving all items together would give so many bytes back, and a segment at least.
+    pub(crate) fn can_gain(&self, bytes: usize) -> bool {
+        // Besides the gaps there is an end of a segment that the next record does not fit into.
+        self.records.gap_bytes() + RECORD_BYTES_MAX >= bytes.max(self.segment_bytes)
     }
 
     /// Moves the items of one segment with gaps together; `false` if none is found, or no room.

@@ -42,7 +42,7 @@ impl Default for LargeValues {
 impl LargeValues {
     /// The bytes of the values and their slots.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.slots.capacity() * size_of::<Slot>()
+        self.bytes + self.slot_bytes()
     }
 
     /// The bytes that the slots take more when a value is added.
@@ -50,6 +50,11 @@ impl LargeValues {
         let is_full = self.vacant == NIL && self.slots.len() == self.slots.capacity();
         let slots = if is_full { self.growth() } else { 0 };
         slots * size_of::<Slot>()
+    }
+
+    /// The bytes of the slots alone.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
     }
 
     fn growth(&self) -> usize {

@@ -14,6 +14,9 @@ use crate::record::{Place, word, word_at};
 /// The items passed over before one is evicted whatever its uses, to bound the time of a store.
 const PASSES_MAX: usize = 128;
 
+/// The items that one command passes over, however many it evicts.
+pub(crate) const PASSES_OF_COMMAND_MAX: usize = 1024;
+
 /// The part of the bytes that the small queue may take.
 const SMALL_SHARE: usize = 10;
 
@@ -21,9 +24,10 @@ impl Items {
     /// Chooses the item to evict, moving others on the way; `None` when there is none.
     ///
     /// An item that has expired goes first. One that would be moved goes, too, if it cannot be.
-    pub(crate) fn victim(&mut self, now: Seconds) -> Option<u32> {
+    /// Every move is one of the `passes` that the command has left.
+    pub(crate) fn victim(&mut self, now: Seconds, passes: &mut usize) -> Option<u32> {
         let small_bytes_max = self.bytes_max() / SMALL_SHARE;
-        let mut passes = 0;
+        let passes_least = passes.saturating_sub(PASSES_MAX);
         loop {
             let is_over = self.small().bytes > small_bytes_max;
             let (at, from_small) = match self.records.oldest(Place::Main) {
@@ -44,7 +48,7 @@ impl Items {
             } else {
                 uses.saturating_sub(1)
             };
-            let stays = uses > 0 && passes < PASSES_MAX;
+            let stays = uses > 0 && *passes > passes_least;
             if !stays || !self.relocate(at, Place::Main, uses_left) {
                 if from_small {
                     let hash = word_at(self.records.record(at), word::HASH);
@@ -52,7 +56,7 @@ impl Items {
                 }
                 return Some(at);
             }
-            passes += 1;
+            *passes -= 1;
         }
     }
 }

@@ -207,7 +207,7 @@ pub(crate) struct Entry<'a> {
     /// The key followed by the value.
     data: &'a [u8],
     /// The allocation that has them, of a large item.
-    shared: Option<&'a Arc<[u8]>>,
+    pub(crate) shared: Option<&'a Arc<[u8]>>,
     pub(crate) tag: Tag,
     pub(crate) hash: u32,
     pub(crate) expiry: Expiry,

@@ -120,7 +120,12 @@ impl Default for Segments {
 impl Segments {
     /// The bytes of all segments and of the table of them.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.table.capacity() * size_of::<Segment>()
+        self.bytes + self.table_bytes()
+    }
+
+    /// The bytes of the table of segments.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.table.capacity() * size_of::<Segment>()
     }
 
     /// The bytes of gaps between items.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::item::{Expiry, Seconds};
 use crate::items::{Items, Write};
+use crate::queues::PASSES_OF_COMMAND_MAX;
 use crate::record::mark;
 use crate::segments::Sweep;
 use crate::statistics::Statistics;
@@ -16,8 +17,20 @@ const ITEM_HEADER_BYTES: usize = 59;
 /// The part of a shard that one item may take, so that small items survive a large one.
 const ITEM_SHARE: usize = 4;
 
-/// The segments that one command may clean.
-const CLEANS_MAX: usize = 16;
+/// The segments that one command may clean when it can evict, too.
+const CLEANS_MAX: usize = 4;
+
+/// The segments that one command may clean before it is refused.
+const CLEANS_TO_REFUSAL: usize = 16;
+
+/// The records that one command may look at for expired ones before it is refused.
+const SWEEP_TO_REFUSAL: usize = 256;
+
+/// The items evicted at a time for a smaller bound.
+const EVICTIONS_AT_A_TIME: usize = 1024;
+
+/// The part of a bound that tables of the size for a larger one may take.
+const FIXED_SHARE: usize = 16;
 
 /// One command on one key, while the shard is locked.
 #[derive(Debug)]
@@ -40,6 +53,30 @@ impl Call<'_> {
 /// There is no room and nothing may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
+
+/// What one command may still do to make room.
+#[derive(Debug)]
+struct Effort {
+    cleans: usize,
+    passes: usize,
+    /// The records that may be looked at.
+    sweep: Sweep,
+}
+
+impl Effort {
+    fn new(evicts: bool) -> Self {
+        let (cleans, records) = if evicts {
+            (CLEANS_MAX, 0)
+        } else {
+            (CLEANS_TO_REFUSAL, SWEEP_TO_REFUSAL)
+        };
+        Self {
+            cleans,
+            passes: PASSES_OF_COMMAND_MAX,
+            sweep: Sweep::new(records),
+        }
+    }
+}
 
 /// What a removal is counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,22 +201,23 @@ impl Shard {
         call: &mut Call<'_>,
     ) -> Result<Option<u32>, NoRoom> {
         let mut existing = existing;
-        let mut cleans = CLEANS_MAX;
+        let mut effort = Effort::new(self.evicts);
         // A full shard makes room item by item, not for a segment at once when it needs another.
         let mut is_ahead = existing.is_some() || !self.evicts;
         loop {
             let demand = self.items.demand(existing, call.hash, len);
             let wanted = self.bytes().saturating_add(demand);
-            let reserve = self.items.reserve_bytes();
-            if demand == 0 || wanted.saturating_add(reserve) <= self.bytes_max() {
+            let with_reserve = wanted.saturating_add(self.items.reserve_bytes());
+            let missing = with_reserve.saturating_sub(self.bytes_max());
+            if demand == 0 || missing == 0 {
                 if is_ahead || self.items.has_spare_segment() {
                     return Ok(existing);
                 }
                 is_ahead = true;
-                self.shrink(&mut cleans, call.now, call.changes);
+                self.shrink(missing, &mut effort, call.now, call.changes);
                 continue;
             }
-            if !self.shrink(&mut cleans, call.now, call.changes) {
+            if !self.shrink(missing, &mut effort, call.now, call.changes) {
                 if wanted <= self.bytes_max() && self.evicts {
                     return Ok(existing);
                 }
@@ -190,19 +228,34 @@ impl Shard {
         }
     }
 
-    /// Gives some memory back, by moving items together or evicting one; `false` if it cannot.
-    fn shrink(&mut self, cleans: &mut usize, now: Seconds, changes: &mut Changes) -> bool {
-        let may_clean = *cleans > 0 && (!self.evicts || self.items.has_gaps());
-        if may_clean && self.items.clean(!self.evicts) {
-            *cleans -= 1;
+    /// Gives some of the memory back that is missing, by moving items together or removing one;
+    /// `false` if it cannot.
+    fn shrink(
+        &mut self,
+        missing: usize,
+        effort: &mut Effort,
+        now: Seconds,
+        changes: &mut Changes,
+    ) -> bool {
+        if self.remove_expired(&mut effort.sweep, now, changes) > 0 {
             return true;
         }
-        self.evicts && self.evict(now, changes) || self.items.records.give_back_empty()
+        let is_worth = if self.evicts {
+            self.items.has_gaps()
+        } else {
+            self.items.can_gain(missing)
+        };
+        if is_worth && effort.cleans > 0 && self.items.clean(!self.evicts) {
+            effort.cleans -= 1;
+            return true;
+        }
+        self.evicts && self.evict(&mut effort.passes, now, changes)
+            || self.items.records.give_back_empty()
     }
 
     /// Removes one item to make room; `false` if there is none.
-    fn evict(&mut self, now: Seconds, changes: &mut Changes) -> bool {
-        let Some(at) = self.items.victim(now) else {
+    fn evict(&mut self, passes: &mut usize, now: Seconds, changes: &mut Changes) -> bool {
+        let Some(at) = self.items.victim(now, passes) else {
             return false;
         };
         let is_past = self.items.entry(at).expiry.is_past(now);
@@ -272,25 +325,66 @@ impl Shard {
                 self.watches.expiry_moved(hash, &key, expiry);
             }
         }
-        let mut sweep = Sweep::new(budget);
-        while let Some(at) = self.items.records.sweep(&mut sweep) {
+        removed + self.remove_expired(&mut Sweep::new(budget), now, changes)
+    }
+
+    /// Removes what has expired of the records that may be looked at; how many those were.
+    fn remove_expired(&mut self, sweep: &mut Sweep, now: Seconds, changes: &mut Changes) -> usize {
+        let (records_before, mut removed) = (sweep.records_left, 0);
+        while let Some(at) = self.items.records.sweep(sweep) {
             if self.items.entry(at).expiry.is_past(now) {
                 self.take_out(at, Removal::Expired, changes);
                 removed += 1;
             }
         }
-        self.statistics.crawler_items_checked += (budget - sweep.records_left) as u64;
+        let looked_at = records_before - sweep.records_left;
+        self.statistics.crawler_items_checked += looked_at as u64;
         removed
     }
 
-    /// Changes the bound and evicts what no longer fits.
-    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize, now: Seconds, changes: &mut Changes) {
+    /// Evicts some of what does not fit into a new bound; `false` if there is more to evict, and
+    /// this is to be called again.
+    pub(crate) fn approach_bytes_max(
+        &mut self,
+        bytes_max: usize,
+        now: Seconds,
+        changes: &mut Changes,
+    ) -> bool {
         self.items.plan_for(bytes_max);
-        // Until the new bound is met the old one is the limit for moves.
-        while self.bytes() > bytes_max
-            && (self.evict(now, changes) || self.items.records.give_back_empty())
-        {}
+        let fixed = self.items.fixed_bytes();
+        let sheds_fixed = fixed > bytes_max / FIXED_SHARE;
+        let bytes_left = bytes_max + if sheds_fixed { fixed } else { 0 };
+        // Until the new bound is met one above it is the limit for moves.
+        if !self.evict_until(bytes_left, EVICTIONS_AT_A_TIME, now, changes) {
+            self.items.lower_bytes_max();
+            return false;
+        }
+        if sheds_fixed {
+            self.items.rebuild();
+            self.evict_until(bytes_max, usize::MAX, now, changes);
+        }
         self.items.set_bytes_max(bytes_max);
+        true
+    }
+
+    /// Evicts until no more than so many bytes are taken; `false` if that takes more evictions.
+    fn evict_until(
+        &mut self,
+        bytes: usize,
+        evictions: usize,
+        now: Seconds,
+        changes: &mut Changes,
+    ) -> bool {
+        for _ in 0..evictions {
+            let mut passes = PASSES_OF_COMMAND_MAX;
+            let is_met = self.bytes() <= bytes;
+            if is_met
+                || !self.evict(&mut passes, now, changes) && !self.items.records.give_back_empty()
+            {
+                return true;
+            }
+        }
+        false
     }
 }
 

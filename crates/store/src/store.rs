@@ -130,7 +130,8 @@ impl Store {
     /// Reads an item for a caller that copies its bytes elsewhere: `get`, and with `expiry` `gat`.
     ///
     /// Shape: what `visit` returns, or `None` if there is no item. A small item is looked at where
-    /// it is, with its shard locked: `visit` is to be short, and must not use the store.
+    /// it is, with its shard locked: `visit` is to be short, and must not use the store, or it
+    /// waits for itself. If it panics, the item has been read and the store goes on.
     ///
     /// ```
     /// use dwell_store::{Expiry, Store, StoreConfig};
@@ -342,12 +343,15 @@ impl Store {
     }
 
     /// Changes the bound of the store and evicts what no longer fits: `cache_memlimit`.
+    ///
+    /// Shape: returns when all shards are within their new bounds. Each is locked for some
+    /// evictions at a time.
     pub fn set_bytes_max(&self, bytes_max: usize, now: Seconds) {
         let bytes_max = shard_bytes(bytes_max, self.shards.len());
         for index in 0..self.shards.len() {
-            self.on_shard(index, now, |shard, changes| {
-                shard.set_bytes_max(bytes_max, now, changes);
-            });
+            while !self.on_shard(index, now, |shard, changes| {
+                shard.approach_bytes_max(bytes_max, now, changes)
+            }) {}
         }
     }
 
@@ -359,8 +363,8 @@ impl Store {
     /// The items of one shard, to be kept while the process does not run.
     ///
     /// Shape: those first that would be evicted first. The shard is locked for some of them at a
-    /// time, so that they do not take its memory twice; those that are stored or used meanwhile
-    /// may come twice, or not at all.
+    /// time, so that they do not take its memory twice; those that are stored or used meanwhile,
+    /// or moved to make room, may come twice, or not at all.
     ///
     /// # Panics
     /// When there is no such shard.

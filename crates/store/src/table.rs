@@ -14,8 +14,8 @@ const PAGE_BUCKETS: usize = 256;
 
 const PAGE_BYTES: usize = PAGE_BUCKETS * size_of::<Bucket>() + 16;
 
-/// The pages that the list of pages grows by.
-const GROWTH: usize = 16;
+/// The fewest pages that the list of pages grows by.
+const GROWTH_MIN: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
@@ -42,7 +42,12 @@ impl Table {
     pub(crate) const ITEM_BYTES: usize = size_of::<Bucket>();
 
     pub(crate) fn bytes(&self) -> usize {
-        self.pages.len() * PAGE_BYTES + self.pages.capacity() * size_of::<Box<[Bucket]>>()
+        self.pages.len() * PAGE_BYTES + self.list_bytes()
+    }
+
+    /// The bytes of the list of pages.
+    pub(crate) fn list_bytes(&self) -> usize {
+        self.pages.capacity() * size_of::<Box<[Bucket]>>()
     }
 
     /// The bytes that the table takes more when it holds `items`.
@@ -51,8 +56,12 @@ impl Table {
             return 0;
         }
         let is_full = self.pages.len() == self.pages.capacity();
-        let entries = if is_full { GROWTH } else { 0 };
+        let entries = if is_full { self.growth() } else { 0 };
         PAGE_BYTES + entries * size_of::<Box<[Bucket]>>()
+    }
+
+    fn growth(&self) -> usize {
+        (self.pages.len() / 16).max(GROWTH_MIN)
     }
 
     pub(crate) fn first(&self, hash: u32) -> u32 {
@@ -124,7 +133,7 @@ impl Table {
     fn split(&mut self, records: &mut Segments) {
         if self.buckets == self.pages.len() * PAGE_BUCKETS {
             if self.pages.len() == self.pages.capacity() {
-                self.pages.reserve_exact(GROWTH);
+                self.pages.reserve_exact(self.growth());
             }
             self.pages.push(Box::new([EMPTY; PAGE_BUCKETS]));
         }

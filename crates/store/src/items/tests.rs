@@ -80,7 +80,7 @@ impl Pair {
             }
             Step::Clean { with_ends } => drop(self.items.clean(with_ends)),
             Step::Evict => {
-                if let Some(at) = self.items.victim(0) {
+                if let Some(at) = self.items.victim(0, &mut 128) {
                     self.twin.remove(self.items.entry(at).key());
                     self.items.remove(at);
                 }

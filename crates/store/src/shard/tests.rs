@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::options::{DeleteOptions, StoreOptions};
+use crate::options::{DeleteOptions, StoreOptions, StoreOutcome};
 use crate::record::Place;
 use crate::table::Table;
 
@@ -55,7 +55,10 @@ proptest! {
             match kind {
                 0 => drop(shard.delete(&DeleteOptions::default(), &mut call)),
                 1 => drop(shard.get(None, &mut call)),
-                2 => shard.set_bytes_max(20_000 + size * 20, 100, &mut changes),
+                2 => {
+                    let bytes_max = 20_000 + size * 20;
+                    while !shard.approach_bytes_max(bytes_max, 100, &mut changes) {}
+                }
                 _ => {
                     let expiry = Expiry::at(if kind == 3 { 101 } else { 1000 });
                     let options = StoreOptions { expiry, ..StoreOptions::default() };
@@ -69,4 +72,129 @@ proptest! {
             check(&shard)?;
         }
     }
+}
+
+/// The items that one command moved or removed, at most, of `count` commands.
+fn work_max(
+    shard: &mut Shard,
+    count: u32,
+    mut command: impl FnMut(&mut Shard, u32, &AtomicU64, &mut Changes),
+) -> usize {
+    let versions = AtomicU64::new(0);
+    let done = |shard: &Shard| {
+        let removed = shard.statistics.evictions + shard.statistics.reclaimed;
+        shard.items.moves + removed as usize
+    };
+    let works = (0..count).map(|number| {
+        let before = done(shard);
+        command(shard, number, &versions, &mut Changes::default());
+        done(shard) - before
+    });
+    works.max().unwrap_or(0)
+}
+
+fn on_key<R>(
+    shard: &mut Shard,
+    number: u32,
+    versions: &AtomicU64,
+    changes: &mut Changes,
+    command: impl FnOnce(&mut Shard, &mut Call<'_>) -> R,
+) -> R {
+    let key = number.to_be_bytes();
+    let mut call = Call {
+        key: &key,
+        hash: number.wrapping_mul(0x9e37_79b1),
+        now: 100,
+        versions,
+        changes,
+    };
+    command(shard, &mut call)
+}
+
+fn set(shard: &mut Shard, len: usize, call: &mut Call<'_>) -> StoreOutcome {
+    shard.store(&vec![b'v'; len], None, &StoreOptions::default(), call)
+}
+
+const BYTES_MAX: usize = 2 << 20;
+
+/// The items of a segment, at most.
+const SEGMENT_ITEMS_MAX: usize = BYTES_MAX / 256 / 36;
+
+/// A shard full of small items, each of which has been used as often as is counted.
+fn full_of_used(evicts: bool) -> Shard {
+    let mut shard = Shard::new(BYTES_MAX, 1 << 20, evicts);
+    work_max(&mut shard, 50_000, |shard, number, versions, changes| {
+        on_key(shard, number, versions, changes, |shard, call| {
+            set(shard, 0, call);
+            if let Some(at) = shard.find(call) {
+                shard.items.set_uses(at, 3);
+            }
+        });
+    });
+    shard
+}
+
+#[test]
+fn a_command_moves_and_evicts_no_more_than_so_many_items() {
+    // What is moved, and what goes to make room for a segment.
+    let bound = PASSES_OF_COMMAND_MAX + (1 + CLEANS_MAX) * SEGMENT_ITEMS_MAX;
+    let displace = |shard: &mut Shard, name: fn(u32) -> u32| {
+        work_max(shard, 50_000, |shard, number, versions, changes| {
+            on_key(shard, name(number), versions, changes, |shard, call| {
+                set(shard, 900, call)
+            });
+        })
+    };
+    // Items that all earn more rounds, displaced by ones 20 times as large, new and old.
+    let new = displace(&mut full_of_used(true), |number| number + 1_000_000);
+    let grown = displace(&mut full_of_used(true), |number| number * 7919 % 50_000);
+    // Gaps everywhere.
+    let mut shard = full_of_used(true);
+    let cleaned = work_max(&mut shard, 50_000, |shard, number, versions, changes| {
+        on_key(shard, number * 3, versions, changes, |shard, call| {
+            shard.delete(&DeleteOptions::default(), call)
+        });
+        let number = number + 1_000_000;
+        on_key(shard, number, versions, changes, |shard, call| {
+            set(shard, number as usize % 100, call)
+        });
+    });
+    assert!(
+        new.max(grown).max(cleaned) <= bound,
+        "{new} {grown} {cleaned}"
+    );
+}
+
+#[test]
+fn a_store_that_is_refused_moves_nothing_when_nothing_is_won_by_it() {
+    let mut shard = full_of_used(false);
+    // Neither an entry of the table is missing then, nor is there an end to fill.
+    work_max(&mut shard, 40, |shard, number, versions, changes| {
+        on_key(shard, number + 10_000, versions, changes, |shard, call| {
+            shard.delete(&DeleteOptions::default(), call)
+        });
+    });
+    work_max(&mut shard, 100, |shard, number, versions, changes| {
+        on_key(
+            shard,
+            number + 2_000_000,
+            versions,
+            changes,
+            |shard, call| set(shard, 900, call),
+        );
+    });
+    let refused = work_max(&mut shard, 100, |shard, number, versions, changes| {
+        on_key(shard, number * 400 + 1, versions, changes, |shard, call| {
+            shard.delete(&DeleteOptions::default(), call);
+        });
+        let outcome = on_key(
+            shard,
+            number + 1_000_000,
+            versions,
+            changes,
+            |shard, call| set(shard, 900, call),
+        );
+        assert_eq!(outcome, StoreOutcome::OutOfMemory);
+    });
+    assert_eq!(refused, 0);
 }

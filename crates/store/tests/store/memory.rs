@@ -146,6 +146,66 @@ fn a_smaller_bound_takes_effect_at_once() {
 }
 
 #[test]
+fn a_far_smaller_bound_holds_and_leaves_a_store_that_works() {
+    for value_len in [900, 20, 5000] {
+        let store = sized(64 << 20, 1);
+        let value = vec![7; value_len];
+        let count = (64 << 20) / (value_len as u32 + 60);
+        for index in 0..count {
+            store.set(&index.to_be_bytes(), 0, Expiry::NEVER, &value, NOW);
+        }
+        // Less than the tables of the full store took.
+        store.set_bytes_max(64 << 10, NOW);
+        let counted = store.statistics();
+        assert!(
+            counted.bytes <= 64 << 10,
+            "{} bytes of values of {value_len}",
+            counted.bytes
+        );
+        assert!(counted.curr_items > 0);
+        let kept = (0..count).filter(|index| {
+            let item = store.get(&index.to_be_bytes(), NOW);
+            item.is_some_and(|item| *item.value == *value)
+        });
+        assert_eq!(kept.count() as u64, counted.curr_items);
+        for index in 0..1000_u32 {
+            let key = index.to_be_bytes();
+            let outcome = store.set(&key, 0, Expiry::NEVER, &[0; 50], NOW);
+            assert!(matches!(outcome, StoreOutcome::Stored { .. }));
+            assert!(store.get(&key, NOW).is_some());
+            assert!(store.statistics().bytes <= 64 << 10);
+        }
+        assert!(store.statistics().curr_items > 100);
+    }
+}
+
+#[test]
+fn without_eviction_what_has_expired_makes_room() {
+    let config = StoreConfig {
+        bytes_max: 1 << 20,
+        shards: 1,
+        evicts: false,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(&config, Box::new(()));
+    for index in 0..10_000_u32 {
+        store.set(&index.to_be_bytes(), 0, Expiry::at(NOW + 1), &[0; 100], NOW);
+    }
+    let stored = store.statistics().curr_items as u32;
+    let refused = (20_000..20_000 + stored).filter(|index| {
+        let outcome = store.set(&index.to_be_bytes(), 0, Expiry::NEVER, &[0; 100], NOW + 1);
+        outcome == StoreOutcome::OutOfMemory
+    });
+    assert_eq!(refused.count(), 0);
+    let counted = store.statistics();
+    assert_eq!(
+        (counted.curr_items, counted.evictions),
+        (u64::from(stored), 0)
+    );
+    assert_eq!(counted.reclaimed, u64::from(stored));
+}
+
+#[test]
 fn without_eviction_what_is_deleted_makes_room() {
     let config = StoreConfig {
         bytes_max: 1 << 20,
