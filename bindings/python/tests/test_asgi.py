@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -919,9 +921,6 @@ def test_idle_timeouts_end_connections(run: Run) -> None:
 
 
 def test_nothing_leaks(run: Run) -> None:
-    import gc
-    import sys
-
     token = object()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -957,3 +956,22 @@ def test_nothing_leaks(run: Run) -> None:
     server.stop()
     gc.collect()
     assert sys.getrefcount(token) <= before
+
+
+def test_servers_that_ended_hold_no_descriptors() -> None:
+    def descriptors() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    async def serve() -> None:
+        for _ in range(5):
+            async with asgi.Server(echo, "http://127.0.0.1:0", lifespan="off") as server:
+                reader, writer = await asyncio.open_connection(*server.addresses[0])
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                assert (await reader.read()).startswith(b"HTTP/1.1 500")
+                writer.close()
+
+    asyncio.run(serve())
+    before = descriptors()
+    asyncio.run(serve())
+    assert descriptors() <= before

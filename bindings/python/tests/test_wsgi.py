@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import os
 import re
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -249,8 +251,6 @@ def test_close_is_called_whatever_happens(run: Run) -> None:
 
 
 def test_exc_info_replaces_an_answer_that_is_not_sent(run: Run) -> None:
-    import sys
-
     def app(environ: Environ, start: Start) -> list[bytes]:
         start("200 OK", [("X-First", "1")])
         try:
@@ -267,8 +267,6 @@ def test_exc_info_replaces_an_answer_that_is_not_sent(run: Run) -> None:
 
 
 def test_exc_info_is_raised_where_an_answer_has_begun(run: Run, caplog: Any) -> None:
-    import sys
-
     def app(environ: Environ, start: Start) -> Iterator[bytes]:
         start("200 OK", [])
         yield b"begun"
@@ -786,9 +784,6 @@ def test_an_app_that_cannot_be_called() -> None:
 
 
 def test_nothing_leaks(run: Run) -> None:
-    import gc
-    import sys
-
     token = object()
 
     def app(environ: Environ, start: Start) -> Any:
@@ -808,6 +803,26 @@ def test_nothing_leaks(run: Run) -> None:
     server.stop(5)
     gc.collect()
     assert sys.getrefcount(token) <= before
+
+
+def plain(environ: Environ, start: Start) -> list[bytes]:
+    return text(start, b"plain")
+
+
+def test_servers_that_ended_hold_no_descriptors() -> None:
+    def descriptors() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    def work() -> None:
+        for _ in range(5):
+            with wsgi.Server(plain, "http://127.0.0.1:0") as server, wire(server) as client:
+                client.ask("GET /")
+
+    work()
+    before = descriptors()
+    work()
+    assert descriptors() <= before
 
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "wsgi-asgi.md"

@@ -14,7 +14,7 @@ pub(super) trait Wait: Send + Sync {
     fn poll(&self, py: Python<'_>, server: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>>;
 
     /// Keeps the future that is to be resolved when polling is worth it again.
-    fn park(&self, future: Py<PyAny>);
+    fn park(&self, future: &Bound<'_, PyAny>);
 }
 
 /// An awaitable, and all that makes a coroutine of it: tasks can be made of it too.
@@ -59,7 +59,7 @@ impl Waiting {
         // A future that is yielded to its task says with this that it is meant to be.
         let future = server.get().future(py)?;
         future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
-        self.wait.park(future.clone().unbind());
+        self.wait.park(&future);
         Ok(Some(future.unbind()))
     }
 

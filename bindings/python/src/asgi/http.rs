@@ -3,7 +3,7 @@
 use super::awaitable::{Wait, Waiting};
 use super::driver::Arrival;
 use super::server::{AsgiServer, resolve};
-use super::shared::{HttpState, INPUT_WINDOW, OUTPUT_WINDOW, Shared};
+use super::shared::{HttpState, INPUT_WINDOW, OUTPUT_WINDOW, Shared, joined};
 use crate::web::answer::{AnswerBody, AnswerHead, add_field, shared_bytes};
 use crate::web::head::Head;
 use bytes::Bytes;
@@ -438,8 +438,9 @@ impl Wait for Receive {
         }
     }
 
-    fn park(&self, future: Py<PyAny>) {
-        self.state.lock().waiters.receivers.push(future);
+    fn park(&self, future: &Bound<'_, PyAny>) {
+        let before = std::mem::take(&mut self.state.lock().waiters.receivers);
+        self.state.lock().waiters.receivers = joined(before, future);
     }
 }
 
@@ -452,8 +453,9 @@ impl Wait for Room {
         Ok((!state.is_blocked).then(|| py.None()))
     }
 
-    fn park(&self, future: Py<PyAny>) {
-        self.state.lock().waiters.senders.push(future);
+    fn park(&self, future: &Bound<'_, PyAny>) {
+        let before = std::mem::take(&mut self.state.lock().waiters.senders);
+        self.state.lock().waiters.senders = joined(before, future);
     }
 }
 

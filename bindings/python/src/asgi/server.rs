@@ -9,12 +9,11 @@ use crate::web::listen;
 use crate::web::options::Options;
 use dwell_engine::websocket::CloseCode;
 use dwell_evloop::{Context, EventLoop};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// An ASGI server on the running loop of asyncio; everything happens on that loop's thread.
@@ -27,8 +26,6 @@ pub(super) struct AsgiServer {
     create_future: Py<PyAny>,
     call_soon: Py<PyAny>,
     call_later: Py<PyAny>,
-    /// `self.turn`, to be called by the loop.
-    turn: OnceLock<Py<PyAny>>,
     done: Py<Done>,
     armed: Mutex<Armed>,
 }
@@ -42,6 +39,8 @@ struct Core {
 /// When asyncio calls next of itself.
 #[derive(Default)]
 struct Armed {
+    /// `self.turn`, to be called by the loop; given up with the server.
+    turn: Option<Py<PyAny>>,
     soon: bool,
     timer: Option<(Instant, Py<PyAny>)>,
     drained: Option<Py<PyAny>>,
@@ -79,7 +78,6 @@ impl AsgiServer {
             create_future: event_loop.getattr("create_future")?.unbind(),
             call_soon: event_loop.getattr("call_soon")?.unbind(),
             call_later: event_loop.getattr("call_later")?.unbind(),
-            turn: OnceLock::new(),
             done: Py::new(py, Done)?,
             armed: Mutex::default(),
         })
@@ -135,6 +133,11 @@ impl AsgiServer {
         };
         for future in woken {
             resolve(future.bind(py))?;
+        }
+        // What is armed refers to this server, which would keep itself alive.
+        let armed = std::mem::take(&mut *self.armed());
+        if let Some((_, timer)) = armed.timer {
+            timer.call_method0(py, intern!(py, "cancel"))?;
         }
         Ok(())
     }
@@ -211,14 +214,14 @@ impl AsgiServer {
         Ok(())
     }
 
-    fn own_turn<'a, 'py>(&'a self, own: &Bound<'py, Self>) -> PyResult<&'a Bound<'py, PyAny>> {
+    fn own_turn<'py>(&self, own: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = own.py();
-        if self.turn.get().is_none() {
-            // Set by somebody else meanwhile, it is the same.
-            let _ = self.turn.set(own.getattr(intern!(py, "turn"))?.unbind());
+        if let Some(turn) = &self.armed().turn {
+            return Ok(turn.bind(py).clone());
         }
-        let turn = self.turn.get().map(|turn| turn.bind(py));
-        turn.ok_or_else(|| PyRuntimeError::new_err("the server has no turn"))
+        let turn = own.getattr(intern!(py, "turn"))?;
+        self.armed().turn = Some(turn.clone().unbind());
+        Ok(turn)
     }
 
     fn begin(&self, own: &Bound<'_, Self>, arrival: &Arrival) -> PyResult<()> {

@@ -4,6 +4,7 @@ use crate::web::head::Head;
 use bytes::Bytes;
 use dwell_engine::websocket::MessageKind;
 use dwell_evloop::Token;
+use pyo3::intern;
 use pyo3::prelude::*;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,18 @@ impl Waiters {
         into.append(&mut self.receivers);
         into.append(&mut self.senders);
     }
+}
+
+/// Adds a coroutine that waits to those before it, without those that have given up: an app may wait
+/// for a moment again and again.
+pub(super) fn joined(mut before: Vec<Py<PyAny>>, future: &Bound<'_, PyAny>) -> Vec<Py<PyAny>> {
+    let py = future.py();
+    before.retain(|before| {
+        let done = before.call_method0(py, intern!(py, "done"));
+        done.is_ok_and(|done| !done.is_truthy(py).unwrap_or(true))
+    });
+    before.push(future.clone().unbind());
+    before
 }
 
 /// A request that was handed to the app.

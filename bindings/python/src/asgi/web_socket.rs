@@ -4,7 +4,7 @@ use super::awaitable::{Wait, Waiting};
 use super::driver::{Arrival, AsgiLoop, UPGRADES};
 use super::http::{bytes_of, fields_of, left, start_of, unexpected};
 use super::server::{AsgiServer, resolve};
-use super::shared::{OUTPUT_WINDOW, Shared, WebSocketState};
+use super::shared::{OUTPUT_WINDOW, Shared, WebSocketState, joined};
 use crate::web::answer::{AnswerBody, AnswerHead, shared_bytes};
 use crate::web::head::Head;
 use bytes::Bytes;
@@ -394,8 +394,9 @@ impl Wait for Receive {
         })
     }
 
-    fn park(&self, future: Py<PyAny>) {
-        self.state.lock().waiters.receivers.push(future);
+    fn park(&self, future: &Bound<'_, PyAny>) {
+        let before = std::mem::take(&mut self.state.lock().waiters.receivers);
+        self.state.lock().waiters.receivers = joined(before, future);
     }
 }
 
@@ -408,8 +409,9 @@ impl Wait for Room {
         Ok((!state.is_blocked).then(|| py.None()))
     }
 
-    fn park(&self, future: Py<PyAny>) {
-        self.state.lock().waiters.senders.push(future);
+    fn park(&self, future: &Bound<'_, PyAny>) {
+        let before = std::mem::take(&mut self.state.lock().waiters.senders);
+        self.state.lock().waiters.senders = joined(before, future);
     }
 }
 
