@@ -461,7 +461,9 @@ impl Connection {
     }
 
     /// Upgrades the connection to WebSocket; `WS_OPEN` follows.
-    #[pyo3(signature = (message, extra_headers=None, *, subprotocols=Vec::new(), check_origin=true))]
+    #[pyo3(signature = (
+        message, extra_headers=None, *, subprotocols=Vec::new(), check_origin=true
+    ))]
     fn ws_upgrade(
         &self,
         message: &HttpMessage,
