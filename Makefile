@@ -59,12 +59,13 @@ python: install-rust install-python ## build the Python package and install it i
 		--manifest-path bindings/python/Cargo.toml
 
 .PHONY: test-python
-test-python: install-debian install-rust install-python ## the Python package: its tests, stubs and types
+test-python: install-debian install-rust install-python install-autobahn ## the Python package: tests, stubs, types
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check \
 		-r bindings/python/tests/requirements.txt
 	VIRTUAL_ENV=$(abspath .venv) $(PYTHON) -m maturin develop --quiet \
 		--manifest-path bindings/python/Cargo.toml
-	cd bindings/python && $(abspath $(PYTHON)) -m pytest -q $(ARGS)
+	cd bindings/python && DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" \
+		$(abspath $(PYTHON)) -m pytest -q $(ARGS)
 
 .PHONY: bench-python
 bench-python: python ## measure the Python package beside its peers, 6 minutes
