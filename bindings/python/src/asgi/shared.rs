@@ -43,8 +43,8 @@ impl Waiters {
     }
 }
 
-/// Adds a coroutine that waits to those before it, without those that have given up: an app may wait
-/// for a moment again and again.
+/// Adds a coroutine that waits to those before it, without those that have given up: an app may
+/// wait for a moment again and again.
 pub(super) fn joined(mut before: Vec<Py<PyAny>>, future: &Bound<'_, PyAny>) -> Vec<Py<PyAny>> {
     let py = future.py();
     before.retain(|before| {

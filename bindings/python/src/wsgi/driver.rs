@@ -383,9 +383,8 @@ impl App for WsgiApp {
         Outcome::Held { tag, timeout: None }
     }
 
-    fn peer_closed(&mut self, exchange: ExchangeId, _: u64) -> bool {
-        // Half a connection can still take an answer; half a body cannot be completed.
-        let _ = exchange;
+    fn peer_closed(&mut self, _: ExchangeId, _: u64) -> bool {
+        // Half a connection can still take an answer.
         false
     }
 

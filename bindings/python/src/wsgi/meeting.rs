@@ -1,11 +1,13 @@
-//! Where the loop and the workers meet: jobs one way, orders the other, as few wake-ups as can be.
+//! Where the loop and the workers meet: jobs one way, orders the other, and few wake-ups.
 //!
-//! Jobs that are queued wake one worker if all are asleep, not one worker each: while one runs Python
-//! the others could only wait for the interpreter. Workers that block, in a query for one, are made
-//! up for by the loop, which looks a millisecond later whether jobs still wait and then wakes more.
+//! Jobs that are queued wake one worker if all are asleep, not one worker each: while one runs
+//! Python the others could only wait for the interpreter. Workers that block, in a query for one,
+//! are made up for by the loop, which looks a millisecond later whether jobs still wait and then
+//! wakes more.
 //!
-//! Answers wake the loop once, when the worker has no further job at hand; while there are jobs the
-//! loop looks by itself every millisecond, so an answer is never held up by the next job for longer.
+//! Answers wake the loop once, when the worker has no further job at hand; while there are jobs
+//! the loop looks by itself every millisecond, so an answer is never held up by the next job for
+//! longer.
 
 use super::channel::Channel;
 use crate::web::address::Origin;
