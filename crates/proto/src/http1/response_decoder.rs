@@ -257,8 +257,8 @@ impl ResponseDecoder {
     /// Says that the connection has ended.
     ///
     /// # Errors
-    /// [`ResponseError::Unanswered`] before the final head is complete, and
-    /// [`BodyError::Truncated`](super::BodyError::Truncated) inside a body, unless it is one that ends so.
+    /// [`ResponseError::Unanswered`] before the final head is complete, and [`ResponseError::Body`]
+    /// inside a body, unless it is one that ends so.
     ///
     /// ```
     /// use dwell_proto::http1::{
@@ -267,11 +267,13 @@ impl ResponseDecoder {
     ///
     /// let mut decoder = ResponseDecoder::new("GET");
     /// assert_eq!(decoder.eof(), Err(ResponseError::Unanswered));
+    /// // Whether a request may be sent again can depend on this.
+    /// assert!(!decoder.has_begun() && !decoder.has_head());
     /// let mut storage = FieldStorage::new();
     /// let head = b"HTTP/1.1 200 OK\r\n\r\n";
     /// let step: ResponseStep<'_, '_> =
     ///     decoder.decode(head, &mut storage, &ResponseLimits::default())?;
-    /// assert!(!step.done);
+    /// assert!(!step.done && decoder.has_begun() && decoder.has_head());
     /// decoder.eof()?;
     /// assert!(decoder.is_done() && !decoder.keep_alive());
     /// # Ok::<(), ResponseError>(())
@@ -306,6 +308,19 @@ impl ResponseDecoder {
     }
 
     /// Whether what follows the head is not HTTP: after a 101, and where `CONNECT` succeeded.
+    ///
+    /// ```
+    /// use dwell_proto::http1::{FieldStorage, ResponseDecoder, ResponseError, ResponseLimits};
+    ///
+    /// let mut decoder = ResponseDecoder::new("GET");
+    /// let input = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n\x81\x00";
+    /// let mut storage = FieldStorage::new();
+    /// let step = decoder.decode(input, &mut storage, &ResponseLimits::default())?;
+    /// assert!(step.done);
+    /// assert_eq!(&input[step.consumed..], b"\x81\x00");
+    /// assert!(decoder.is_switching() && !decoder.keep_alive());
+    /// # Ok::<(), ResponseError>(())
+    /// ```
     pub fn is_switching(&self) -> bool {
         self.afterwards == Afterwards::Switch
     }
