@@ -387,7 +387,12 @@ class Connection:
         """
 
     def http_sse(
-        self, event_type: str, data: str, *, id: str | None = None, retry: int | None = None
+        self,
+        event_type: str,
+        data: str,
+        *,
+        id: str | None = None,  # noqa: A002 - the name of the format
+        retry: int | None = None,
     ) -> None:
         """Sends a server-sent event, and begins the stream where no answer was begun.
 
