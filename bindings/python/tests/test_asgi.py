@@ -677,7 +677,7 @@ def test_the_client_closes(run: Run, how: str, code: int, reason: str) -> None:
         done.set()
 
     server = run(app, lifespan="off")
-    client = server.socket()
+    client = server.socket(legacy=True)
     if how == "close":
         client.close(code, reason)
     elif how == "plain":
