@@ -70,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         "--root-path", default="", metavar="PATH", help="where a proxy has mounted it"
     )
     group.add_argument(
+        "--half-close", action="store_true", help="answer clients that send no more (ASGI)"
+    )
+    group.add_argument(
         "--trusted-proxies",
         default="",
         metavar="NETWORKS",
@@ -98,7 +101,10 @@ def _parser() -> argparse.ArgumentParser:
 
 _LIMITS: list[tuple[str, type, str]] = [
     ("max-connections", int, "clients at once: 100000"),
+    ("max-requests-per-connection", int, "then it is closed: 100000"),
     ("max-header-bytes", int, "of a request: 16384"),
+    ("max-header-fields", int, "of a request: 100"),
+    ("max-target-bytes", int, "of a request: 8192"),
     ("max-body-bytes", int, "of a request: no bound"),
     ("max-message-bytes", int, "of a WebSocket: 1048576"),
     ("max-queue", int, "requests that wait for a thread: 1024"),
@@ -107,6 +113,7 @@ _LIMITS: list[tuple[str, type, str]] = [
     ("write-timeout", float, "for which a client may take nothing: 30"),
     ("keep-alive-timeout", float, "between two requests: 75"),
     ("ping-interval", float, "of a WebSocket that is silent: 30"),
+    ("ping-timeout", float, "from a ping to a sign of life: 20"),
 ]
 
 
@@ -133,6 +140,7 @@ def _serve(options: argparse.Namespace) -> int:
     }
     limits["root_path"] = options.root_path
     limits["access_log"] = options.access_log
+    limits["half_close"] = options.half_close
     limits["trusted_proxies"] = [
         network.strip() for network in options.trusted_proxies.split(",") if network.strip()
     ]
