@@ -3,7 +3,7 @@
 //! Where a [`Manager`](crate::manager::Manager) and a [`Server`](crate::Server) call handlers, an
 //! [`Engine`] calls nobody: a [`turn`](Engine::turn) fills a [`Batch`] with plain [`Event`]s, and
 //! the host, which may be another language's runtime, answers by [`Command`]s whenever it likes.
-//! Everything is named by handles of 64 bits that carry a generation, so an order for somebody who
+//! Everything is named by handles of 64 bits, 24 of them a generation, so an order for somebody who
 //! is gone is a cheap no-op. A host that waits by itself watches the engine's descriptor
 //! ([`AsFd`]) and takes turns of no length, not later than [`wait_max`](Engine::wait_max) says when
 //! it is asked after the last order.

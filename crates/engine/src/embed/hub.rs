@@ -214,7 +214,9 @@ impl Hub {
     }
 
     fn exchange(&self, token: Token) -> Result<ExchangeId, CommandError> {
-        let entry = self.state.held.get(token);
+        // A table looks at places and generations alone, and hosts give whatever names they have.
+        let is_exchange = token.kind() == kind::EXCHANGE;
+        let entry = self.state.held.get(token).filter(|_| is_exchange);
         entry.map(|entry| entry.exchange).ok_or(CommandError::Stale)
     }
 
@@ -524,6 +526,9 @@ impl Hub {
         act: impl FnOnce(&mut WebSocketRef<'_>) -> T,
     ) -> Result<T, CommandError> {
         let token = Token::from_bits(handle);
+        if token.kind() != kind::WEBSOCKET {
+            return Err(CommandError::Stale);
+        }
         self.websockets
             .with_socket(context, token, act)
             .ok_or(CommandError::Stale)

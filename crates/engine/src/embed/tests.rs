@@ -1,4 +1,5 @@
 mod faults;
+mod random;
 
 use super::*;
 use std::io::{Read, Write};

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\
+pub(super) const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Sec-WebSocket-Version: 13\r\n\r\n";
 
@@ -176,4 +176,28 @@ fn orders_between_turns_make_the_next_one_due() {
     pair.engine.close_all();
     assert_eq!(pair.engine.wait_max(), Some(Duration::ZERO));
     assert_eq!(pair.wait_for(EventKind::Gone).handle, handle);
+}
+
+#[test]
+fn a_name_of_one_kind_is_none_of_another() {
+    let (mut pair, handle) = Pair::with_request(GET);
+    let place = handle & (u64::MAX >> 8);
+    for kind in (0..=6).filter(|kind| *kind != super::super::kind::EXCHANGE) {
+        let handle = u64::from(kind) << 56 | place;
+        let orders = [
+            Command::Detach { handle },
+            Command::Grant { handle, bytes: 1 },
+            Command::Pause { handle },
+        ];
+        for order in &orders {
+            let result = pair.engine.execute(order);
+            assert_eq!(result, Err(CommandError::Stale), "{order:?}");
+        }
+    }
+    pair.write(
+        handle,
+        write_flags::FINISH | write_flags::CLOSE,
+        b"still here",
+    );
+    assert_eq!(pair.read_until(""), "still here");
 }
