@@ -27,8 +27,9 @@
 // Threads: an engine may move from thread to thread, but has room for one at a time; a second one
 // is refused with DWELL_BUSY. A dwell_remote may be used by all threads at once.
 //
-// Handles: 64 bits that name a request, a connection, a WebSocket or a raw stream, and never
-// anything else later. An order for a handle that names nothing any more returns DWELL_STALE.
+// Handles: 64 bits that name a request, a connection, a WebSocket or a raw stream. An order for one
+// that names nothing any more returns DWELL_STALE. Of one kind a handle comes again when its place
+// in the engine's table has had sixteen million others: forget it when its end is told.
 //
 // Null: a null engine, remote or result returns DWELL_INVALID or does nothing; null bytes are no
 // bytes. No entry unwinds or aborts: a fault within returns DWELL_BROKEN from then on.
