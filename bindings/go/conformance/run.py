@@ -19,16 +19,16 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 FILES = ["serve_test", "clientserver_test", "fs_test", "responsecontroller_test", "sniff_test"]
 HOOK = """
-	if s.TLS == nil {
-		if name := os.Getenv("DWELL_REACHED"); name != "" {
-			os.WriteFile(name, nil, 0o600)
-		}
-		if os.Getenv("DWELL_OFF") == "" {
-			dwell.Serve(s.Listener, s.Config)
-			return
-		}
-	}
-	s.Config.Serve(s.Listener)
+    if s.TLS == nil {
+        if name := os.Getenv("DWELL_REACHED"); name != "" {
+            os.WriteFile(name, nil, 0o600)
+        }
+        if os.Getenv("DWELL_OFF") == "" {
+            dwell.Serve(s.Listener, s.Config)
+            return
+        }
+    }
+    s.Config.Serve(s.Listener)
 """
 
 
