@@ -2,13 +2,13 @@
 
 use triomphe::Arc;
 
-use crate::item::{Expiry, Item, ItemRef, Value};
+use crate::item::{Expiry, Item, ItemRef};
 use crate::items::Write;
 use crate::options::{
     DeleteOptions, DeleteOutcome, MetaDebug, MetaGet, MetaHit, StoreMode, StoreOptions,
     StoreOutcome,
 };
-use crate::record::mark;
+use crate::record::{Entry, mark};
 use crate::shard::{Call, NoRoom, Shard};
 use crate::watch::WatcherId;
 
@@ -253,13 +253,20 @@ impl Shard {
         DeleteOutcome::Deleted
     }
 
-    pub(crate) fn meta_get(&mut self, options: &MetaGet, call: &mut Call<'_>) -> Option<MetaHit> {
+    /// `mg`: has the item looked at as it is before the command changes it.
+    pub(crate) fn meta_get<R>(
+        &mut self,
+        options: &MetaGet,
+        visit: impl FnOnce(MetaHit<Entry<'_>>) -> R,
+        call: &mut Call<'_>,
+    ) -> Option<R> {
         let found = self.find_for_read(call);
         if options.expiry.is_some() {
             self.count_touch(found.is_some());
         }
         let Some(at) = found else {
-            return self.vivify(options, call);
+            let created = self.vivify(options, call)?;
+            return Some(visit(created));
         };
         let entry = self.items.entry(at);
         let stale = entry.has(mark::STALE);
@@ -269,8 +276,8 @@ impl Shard {
         let runs_out = matches!((remaining, options.recache), (Some(left), Some(r)) if left < r);
         let won = !win_sent && (stale || runs_out);
         let expiry = options.expiry.unwrap_or(expiry_before);
-        let hit = MetaHit {
-            item: entry.item(),
+        let result = visit(MetaHit {
+            item: entry,
             expiry_before,
             expiry,
             fetched: entry.has(mark::FETCHED),
@@ -279,7 +286,7 @@ impl Shard {
             stale,
             win_sent,
             created: false,
-        };
+        });
         if !options.no_bump {
             self.items.bump_read(at, call.now);
         }
@@ -290,11 +297,11 @@ impl Shard {
         if options.expiry.is_some() {
             self.set_expiry(at, expiry, call);
         }
-        Some(hit)
+        Some(result)
     }
 
     /// Creates the empty item that tells others a value is on its way.
-    fn vivify(&mut self, options: &MetaGet, call: &mut Call<'_>) -> Option<MetaHit> {
+    fn vivify<'a>(&mut self, options: &MetaGet, call: &mut Call<'a>) -> Option<MetaHit<Entry<'a>>> {
         let vivify = options.vivify.filter(|_| self.fits(call.key.len(), 0))?;
         let cas = call.version(options.cas_new);
         let expiry = options.expiry.unwrap_or(vivify);
@@ -302,11 +309,7 @@ impl Shard {
         self.put(None, Write::empty(0, expiry, marks, cas), call)
             .ok()?;
         Some(MetaHit {
-            item: Item {
-                value: Value::new(Arc::from(call.key), call.key.len() as u8),
-                flags: 0,
-                cas,
-            },
+            item: Entry::blank(call.key, expiry, cas),
             expiry_before: expiry,
             expiry,
             fetched: false,

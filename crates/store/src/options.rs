@@ -83,15 +83,15 @@ pub struct MetaGet {
     pub cas_new: Option<u64>,
 }
 
-/// What `mg` found.
+/// What `mg` found: an [`Item`] to keep, or an [`ItemRef`](crate::ItemRef) to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "five independent flags of the protocol"
 )]
-pub struct MetaHit {
+pub struct MetaHit<I = Item> {
     /// The item.
-    pub item: Item,
+    pub item: I,
     /// The expiry the item had when the command came (`t` in front of `T` or `N`).
     pub expiry_before: Expiry,
     /// The expiry the item has now (`t`).
@@ -108,6 +108,23 @@ pub struct MetaHit {
     pub win_sent: bool,
     /// The item was created by this command.
     pub created: bool,
+}
+
+impl<I> MetaHit<I> {
+    /// The same, with the item in another form.
+    pub fn map<J>(self, form: impl FnOnce(I) -> J) -> MetaHit<J> {
+        MetaHit {
+            item: form(self.item),
+            expiry_before: self.expiry_before,
+            expiry: self.expiry,
+            fetched: self.fetched,
+            unused_seconds: self.unused_seconds,
+            won: self.won,
+            stale: self.stale,
+            win_sent: self.win_sent,
+            created: self.created,
+        }
+    }
 }
 
 /// How to delete: `delete` and `md`.

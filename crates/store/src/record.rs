@@ -235,6 +235,20 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// An item without a value that is not in the store.
+    pub(crate) fn blank(key: &'a [u8], expiry: Expiry, cas: u64) -> Self {
+        Self {
+            data: key,
+            shared: None,
+            tag: Tag::small(key.len(), 0),
+            hash: 0,
+            expiry,
+            flags: 0,
+            used: 0,
+            cas,
+        }
+    }
+
     pub(crate) fn key(&self) -> &'a [u8] {
         &self.data[..self.tag.key_len()]
     }

@@ -12,6 +12,7 @@ use crate::options::{
     ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, MetaDebug, MetaGet,
     MetaHit, StoreOptions, StoreOutcome,
 };
+use crate::record::Entry;
 use crate::shard::{Call, Shard};
 use crate::statistics::Statistics;
 use crate::table::Table;
@@ -228,8 +229,42 @@ impl Store {
     pub fn meta_get(&self, key: &[u8], options: &MetaGet, now: Seconds) -> Option<MetaHit> {
         self.call(key, now, |shard, call| {
             shard.statistics.cmd_meta += 1;
-            shard.meta_get(options, call)
+            shard.meta_get(options, |hit| hit.map(|entry| entry.item()), call)
         })
+    }
+
+    /// Reads an item as `mg` does, for a caller that copies its bytes elsewhere.
+    ///
+    /// Shape: as that of [`Store::read`].
+    ///
+    /// ```
+    /// use dwell_store::{Expiry, MetaGet, Store, StoreConfig};
+    ///
+    /// let store = Store::new(&StoreConfig::default(), Box::new(()));
+    /// store.set(b"greeting", 0, Expiry::NEVER, b"hello", 1);
+    /// let len_and_age = store.meta_read(b"greeting", &MetaGet::default(), 4, |hit| {
+    ///     (hit.item.value.len(), hit.unused_seconds)
+    /// });
+    /// assert_eq!(len_and_age, Some((5, 3)));
+    /// ```
+    pub fn meta_read<R>(
+        &self,
+        key: &[u8],
+        options: &MetaGet,
+        now: Seconds,
+        visit: impl FnOnce(MetaHit<ItemRef<'_>>) -> R,
+    ) -> Option<R> {
+        let read = self.call(key, now, |shard, call| {
+            shard.statistics.cmd_meta += 1;
+            let look = |hit: MetaHit<Entry<'_>>| {
+                if hit.item.is_large() {
+                    return Err((hit.item.item(), hit.map(drop), visit));
+                }
+                Ok(visit(hit.map(|entry| entry.item_ref())))
+            };
+            shard.meta_get(options, look, call)
+        })?;
+        Some(read.unwrap_or_else(|(item, hit, visit)| visit(hit.map(|()| item.borrowed()))))
     }
 
     /// Stores a value as `ms` does.

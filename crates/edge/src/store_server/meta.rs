@@ -7,7 +7,7 @@ use dwell_proto::memcache::{
 };
 use dwell_store::{
     self as store, ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, Expiry,
-    MetaHit, Seconds, StoreMode, StoreOptions, StoreOutcome,
+    ItemRef, MetaHit, Seconds, StoreMode, StoreOptions, StoreOutcome,
 };
 
 use super::commands::{Executor, direction};
@@ -43,27 +43,27 @@ impl Executor<'_> {
         let mut scratch = KeyScratch::new();
         let key = get.key.decode(&mut scratch);
         self.metrics.store_hot.read(key);
-        let Some(hit) = self.service.store.meta_get(key, &options, self.now) else {
-            if !flags.quiet {
-                self.status_line(MetaStatus::End, flags.all, get.key);
+        let store = &self.service.store;
+        let found = store.meta_read(key, &options, self.now, |hit| {
+            let value = hit.item.value;
+            if flags.value {
+                reply::meta_value(self.out, value.len());
+            } else {
+                reply::meta_status(self.out, MetaStatus::Header);
             }
-            return;
-        };
-        let value = &*hit.item.value;
-        if flags.value {
-            reply::meta_value(self.out, value.len());
-        } else {
-            reply::meta_status(self.out, MetaStatus::Header);
-        }
-        self.hit_flags(get, &hit);
-        reply::end_line(self.out);
-        if flags.value {
-            reply::data(self.out, value);
+            self.hit_flags(get, &hit);
+            reply::end_line(self.out);
+            if flags.value {
+                reply::data(self.out, value);
+            }
+        });
+        if found.is_none() && !flags.quiet {
+            self.status_line(MetaStatus::End, flags.all, get.key);
         }
     }
 
     /// The flags a hit returns, in the order they were asked for, then those it adds itself.
-    fn hit_flags(&mut self, get: &MetaGet<'_>, hit: &MetaHit) {
+    fn hit_flags(&mut self, get: &MetaGet<'_>, hit: &MetaHit<ItemRef<'_>>) {
         // memcached creates an item without an expiry, which `N` gives it when its turn comes.
         let mut expiry = if hit.created {
             Expiry::NEVER

@@ -38,11 +38,12 @@ proptest! {
 
     #[test]
     fn the_account_is_the_sum_of_what_is_there(
+        evicts in any::<bool>(),
         commands in prop::collection::vec((0_u16..300, 0_u8..8, 0_usize..1500), 1..400),
     ) {
         let versions = AtomicU64::new(0);
         let mut changes = Changes::default();
-        let mut shard = Shard::new(40_000, 1 << 20, true);
+        let mut shard = Shard::new(40_000, 1 << 20, evicts);
         for (key, kind, size) in commands {
             let name = key.to_be_bytes();
             let mut call = Call {

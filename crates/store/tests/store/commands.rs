@@ -1,8 +1,8 @@
 //! The text commands, one test each; expectations were probed on memcached 1.6.18.
 
 use dwell_store::{
-    ArithmeticOptions, ArithmeticOutcome, Direction, Expiry, Store, StoreConfig, StoreMode,
-    StoreOptions, StoreOutcome,
+    ArithmeticOptions, ArithmeticOutcome, Direction, Expiry, MetaGet, Store, StoreConfig,
+    StoreMode, StoreOptions, StoreOutcome,
 };
 
 use crate::{NOW, store, stored, value};
@@ -344,4 +344,30 @@ fn statistics_carry_memcacheds_names_and_reset_keeps_the_gauges() {
         (reset.cmd_get, reset.curr_items, reset.bytes),
         (0, 1, counted.bytes)
     );
+}
+
+#[test]
+fn a_reader_that_panics_leaves_the_store_working() {
+    let store = store();
+    for len in [5, 5000] {
+        store.set(b"k", 0, Expiry::NEVER, &vec![b'v'; len], NOW);
+        let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.read(b"k", Some(Expiry::at(NOW + 9)), NOW, |_| {
+                panic!("of the reader")
+            })
+        }));
+        assert!(read.is_err());
+        let recache = MetaGet {
+            recache: Some(100),
+            expiry: Some(Expiry::at(NOW + 5)),
+            ..MetaGet::default()
+        };
+        let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.meta_read(b"k", &recache, NOW, |_| panic!("of the reader"))
+        }));
+        assert!(read.is_err());
+        assert_eq!(value(&store, b"k").unwrap().len(), len);
+        store.set(b"k", 0, Expiry::NEVER, b"after", NOW);
+        assert_eq!(value(&store, b"k").unwrap(), b"after");
+    }
 }
