@@ -153,6 +153,7 @@ func (l *loop) end() {
 		close(freed)
 	}()
 	<-freed
+	l.workers.end()
 	l.file.Close()
 	<-l.done
 }

@@ -36,6 +36,7 @@ type loop struct {
 	count, next int
 	spawned     int
 	slots       []*exchange
+	workers     workers
 	conns       map[uint64]*conn
 	sockets     map[uint64]*WebSocket
 	streams     map[uint64]*Stream
@@ -338,7 +339,7 @@ func (p *poller) handle(ev *event) bool {
 			return p.serveInline(e)
 		}
 		p.spawned++
-		go e.serve()
+		p.workers.serve(e)
 	case kindBody, kindBodyEnd, kindWritable, kindPeerClosed, kindGone, kindDetached,
 		kindUpgradeRefused:
 		if e := p.exchange(handle); e != nil {
