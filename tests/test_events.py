@@ -216,6 +216,77 @@ def test_a_slow_reader_gets_the_newest_and_no_queue(backend, follow):
     assert all(one != other for one, other in zip(seen, seen[1:], strict=False))
 
 
+def test_one_stream_follows_several_keys(backend, follow):
+    dwell, cache = backend
+    cache.set("/poll/a", b"1")
+    cache.set("/poll/b", b"2")
+    stream = follow(dwell, "/poll/?k=a&k=b&k=c")
+    first = [stream.event(), stream.event()]
+    assert {(event.type, event.data) for event in first} == {("a", "1"), ("b", "2")}
+    ids = cursor(dwell, "/poll/a"), cursor(dwell, "/poll/b"), ""
+    assert stream.id == ".".join(ids)
+    cache.set("/poll/c", b"3")
+    event = stream.event()
+    assert (event.type, event.data) == ("c", "3")
+    # A part of the id is the cursor of a poll.
+    known = stream.id.split(".")
+    assert dwell.get(f"/poll/c?since={known[2]}").status == 304
+    assert dwell.metric("dwell_streams_open") == 1
+    assert dwell.metric("dwell_waits_held") == 3
+    stream.close()
+    dwell.await_waiters(0)
+    cache.set("/poll/b", b"22")
+    cache.delete("/poll/a")
+    again = follow(dwell, "/poll/?k=a&k=b&k=c", stream.id)
+    news = [again.event(), again.event()]
+    assert {(event.type, event.data) for event in news} == {("delete", "a"), ("b", "22")}
+    known = stream.id.split(".")
+    assert again.id == f".{cursor(dwell, '/poll/b')}.{known[2]}"
+    # An id of other keys says nothing of these.
+    assert follow(dwell, "/poll/?k=c", stream.id).event().data == "3"
+
+
+def test_a_stream_follows_so_many_keys_and_no_more(lone_edge, follow):
+    keys = "&".join(f"k={number}" for number in range(64))
+    stream = follow(lone_edge, f"/poll/?{keys}")
+    lone_edge.await_waiters(64)
+    lone_edge.store().set("/poll/63", b"the last")
+    assert stream.event().type == "63"
+    assert len(stream.id) == 63 + 11
+    for target in (f"/poll/?{keys}&k=64", "/poll/?k=delete"):
+        assert follow(lone_edge, target).response.status == 400
+    assert follow(lone_edge, f"/poll/?k={'x' * 250}").response.status == 414
+    assert follow(lone_edge, "/poll/?k=a%0Ab").response.status == 400
+
+
+def test_each_key_of_a_stream_counts_as_a_waiter(start_dwell, follow):
+    dwell = start_dwell(server={"pollers": 1}, limits={"waiters_max": 3})
+    follow(dwell, "/poll/?k=a&k=b")
+    dwell.await_waiters(2)
+    assert follow(dwell, "/poll/?k=a&k=b").response.status == 503
+    assert follow(dwell, "/poll/?k=a").response.status == 200
+
+
+def test_a_slow_reader_of_several_keys_gets_the_newest(backend, follow):
+    dwell, cache = backend
+    size = 200_000
+    for key in "ab":
+        cache.set(f"/poll/{key}", b"0" * size)
+    slow = follow(dwell, "/poll/?k=a&k=b", receive_buffer_bytes=4096)
+    quick = follow(dwell, "/poll/b")
+    assert quick.event().data[0] == "0"
+    for number in range(1, 40):
+        cache.set("/poll/b", str(number % 10).encode() * size)
+        assert quick.event().data[0] == str(number % 10)
+    cache.set("/poll/b", b"last")
+    seen = []
+    while not seen or seen[-1] != ("b", "last"):
+        event = slow.event()
+        seen.append((event.type, event.data[:4]))
+    assert len(seen) < 35
+    assert [data for kind, data in seen if kind == "a"] == ["0000"]
+
+
 def test_a_drain_ends_streams_in_order(edge):
     edge.store().set(KEY, b"one")
     streams = [EventStream(edge.address, KEY) for _ in range(300)]

@@ -220,8 +220,8 @@ options! {
     "limits".limits.requests_per_connection_max = Count(1, 1000 * MILLION);
     "Requests on one connection before it is closed."
     "limits".limits.waiters_max = Count(0, 100 * MILLION);
-    "Held polls and open event streams. Beyond it: 503 with `Retry-After`; polls that do not wait \
-     are still answered."
+    "Held polls, and keys of open event streams. Beyond it: 503 with `Retry-After`; polls that do \
+     not wait are still answered."
     "limits".limits.stream_heartbeat = Time(TICK, HOUR);
     "About how often a quiet event stream is sent a comment, so that nothing on the way takes it \
      for dead: at random from three fourths of this to five fourths."

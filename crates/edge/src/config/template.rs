@@ -30,6 +30,11 @@ impl KeyTemplate {
         }
     }
 
+    /// Whether the path is a part of the key, so that different paths have different keys.
+    pub fn takes_path(&self) -> bool {
+        self.parts.contains(&Part::Path)
+    }
+
     /// Makes the key of one request.
     ///
     /// Shape: `path` and `query` are the two sides of the target's first `?`; `header` finds a

@@ -123,9 +123,9 @@ impl Page<'_, '_> {
 
     fn polls(&mut self) -> fmt::Result {
         self.counters("polls", "Polls by how they ended", |of| &of.polls)?;
-        let help = "Polls and streams held now";
+        let help = "Polls held now, and keys of streams";
         self.gauge("waits_held", help, |of| &of.waits_held)?;
-        let help = "Polls and streams that were held";
+        let help = "Polls that were held, and keys of streams";
         self.counter("waits", help, |of| &of.waits)?;
         self.streams()?;
         let help = "Distinct keys that polls wait for now";

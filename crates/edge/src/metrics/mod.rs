@@ -113,9 +113,9 @@ pub struct LoopMetrics {
     pub request_duration: Histogram,
     /// Polls that ended, by how.
     pub polls: CounterSet<PollOutcome>,
-    /// Polls and streams held now.
+    /// Polls held now, and keys of streams.
     pub waits_held: Gauge,
-    /// Polls and streams that were held.
+    /// Polls that were held, and keys of streams.
     pub waits: Counter,
     /// Streams of events open now.
     pub streams_open: Gauge,

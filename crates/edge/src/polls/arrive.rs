@@ -1,9 +1,12 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
+use super::accept::wants_events;
 use super::answers::{self, Found};
 use super::ask::{Ask, AskError, Condition, Method, Waits};
 use super::decide::{Decision, Stage, decide};
+use super::events::DELETE;
 use super::feeds::{Known, Opening, feed_of};
+use super::follow::KEYS_MAX;
 use super::hold::Arrival;
 use super::tables::NO_ROUTE;
 use super::to::To;
@@ -141,6 +144,17 @@ impl Polls {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let mut to = To::now(reply, request, &self.journal, context);
+        let has_query = request.head.query.is_some();
+        if has_query && request.head.method == "GET" && wants_events(request.head) {
+            match self.asked(route, request.head) {
+                Ok(asked) if asked.is_empty() => {}
+                Ok(asked) => return self.open_set(context, route, request, asked, &mut to),
+                Err(senseless) => {
+                    senseless.refuse(context, &mut to);
+                    return Outcome::Answered;
+                }
+            }
+        }
         let mut scratch = std::mem::take(&mut self.key_scratch);
         let outcome = match self.read(route, request.head, &mut scratch) {
             Ok((ask, name)) => {
@@ -318,11 +332,13 @@ impl Polls {
 }
 
 /// Why a poll makes no sense.
-enum Senseless {
+pub(super) enum Senseless {
     /// The route answers only these methods.
     Method(Methods),
     Ask(AskError),
     Key(KeyError),
+    /// More keys than one stream may follow, or one that cannot be told from a deletion.
+    Keys,
 }
 
 impl Senseless {
@@ -334,6 +350,11 @@ impl Senseless {
                 to.text_with(context, 405, "method not allowed", &allow);
             }
             Self::Ask(error) => to.text(context, 400, &error.to_string()),
+            Self::Keys => {
+                to.ends(PollOutcome::BadKey);
+                let text = format!("more than {KEYS_MAX} keys, or one named {DELETE}");
+                to.text(context, 400, &text);
+            }
             Self::Key(error) => {
                 to.ends(PollOutcome::BadKey);
                 to.text(context, error.status(), &error.to_string());

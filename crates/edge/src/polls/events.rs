@@ -7,6 +7,9 @@ use dwell_engine::{Body, Reply, Response};
 use dwell_evloop::Context;
 use dwell_proto::sse::{self, Event};
 
+/// The type of the event that tells of a value that is gone.
+pub(super) const DELETE: &str = "delete";
+
 /// Begins a stream with its first events; `is_fetched` says that the application has given them.
 pub(super) fn begin(to: &mut To<'_, '_>, context: &mut Context, is_fetched: bool, first: &[u8]) {
     let status = if is_fetched { FETCHED } else { HIT };
@@ -41,11 +44,31 @@ pub(super) fn value(out: &mut Vec<u8>, cursor: Cursor, value: &[u8]) {
 /// nothing now.
 pub(super) fn deleted(out: &mut Vec<u8>) {
     let event = Event {
-        event: Some("delete"),
+        event: Some(DELETE),
         id: Some(""),
         ..Event::new("")
     };
     append(out, &event, b"");
+}
+
+/// Appends the event of a value of one of several keys, which names the key; the id is that of all.
+pub(super) fn value_of(out: &mut Vec<u8>, label: &str, id: &str, value: &[u8]) {
+    let event = Event {
+        event: Some(label),
+        id: Some(id),
+        ..Event::new("")
+    };
+    append(out, &event, value);
+}
+
+/// Appends the event that tells of the value of one of several keys that it is gone.
+pub(super) fn deleted_of(out: &mut Vec<u8>, label: &str, id: &str) {
+    let event = Event {
+        event: Some(DELETE),
+        id: Some(id),
+        ..Event::new("")
+    };
+    append(out, &event, label.as_bytes());
 }
 
 /// Appends how many milliseconds the client is to wait when the stream has ended.

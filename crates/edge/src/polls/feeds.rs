@@ -10,17 +10,17 @@ use super::ask::{Ask, Condition};
 use super::cursor::Cursor;
 use super::decide::Content;
 use super::events;
-use super::tables::{Feed, kind};
+use super::tables::{Feed, Link, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::OnDelete;
 use crate::metrics::{PollOutcome, StreamEnd};
-use dwell_engine::{Http, Outcome, Reply, SharedPiece, sse};
+use dwell_engine::{ExchangeId, Http, Outcome, Reply, SharedPiece, sse};
 use dwell_evloop::{Context, Token};
 use std::time::Duration;
 
 /// Milliseconds after which a client comes back when its stream has ended in the course of things.
-const RETRY: std::ops::Range<u64> = 1_000..5_000;
+pub(super) const RETRY: std::ops::Range<u64> = 1_000..5_000;
 /// As that, when the application is to be asked for the value that is gone.
 const RETRY_SOON: std::ops::Range<u64> = 100..1_000;
 
@@ -29,7 +29,7 @@ pub(super) struct Opening<'a> {
     pub(super) ask: Ask,
     pub(super) route: u16,
     pub(super) name: &'a [u8],
-    pub(super) exchange: dwell_engine::ExchangeId,
+    pub(super) exchange: ExchangeId,
     pub(super) known: Known<'a>,
 }
 
@@ -85,6 +85,7 @@ impl Polls {
             has: opening.ask.condition,
             is_cached: found.is_some(),
             ends: context.now() + self.spread(lifetime, 3, 4),
+            set: Link::default(),
             route: opening.route,
         };
         let mut first = Vec::new();
@@ -93,6 +94,7 @@ impl Polls {
         // There is room, as was made sure of before the key was entered.
         let token = self.feeds.insert(feed).ok()?;
         self.join_waiting(key, token);
+        self.streams += 1;
         self.metrics.streams.increment();
         to.ends(PollOutcome::Streamed);
         let is_fetched = found.is_none() && matches!(opening.known, Known::Answered(_));
@@ -130,10 +132,10 @@ impl Polls {
     }
 
     /// What the engine is told of a stream that was begun just now.
-    pub(super) fn hold_feed(&mut self, context: &Context, feed: Token) -> Outcome {
+    pub(super) fn hold_feed(&mut self, context: &Context, stream: Token) -> Outcome {
         Outcome::Held {
-            tag: feed.to_bits(),
-            timeout: Some(self.next_heartbeat(context, feed)),
+            tag: stream.to_bits(),
+            timeout: Some(self.next_heartbeat(context, stream)),
         }
     }
 
@@ -146,9 +148,9 @@ impl Polls {
     }
 
     /// When a quiet stream is next heard of: at random around the interval, and not after its end.
-    fn next_heartbeat(&mut self, context: &Context, feed: Token) -> Duration {
+    fn next_heartbeat(&mut self, context: &Context, stream: Token) -> Duration {
         let interval = self.spread(self.config.limits.stream_heartbeat, 3, 5);
-        let ends = self.feeds.get(feed).map(|feed| feed.ends);
+        let ends = self.any_feed(stream).map(|feed| feed.ends);
         ends.map_or(interval, |ends| {
             interval.min(ends.saturating_duration_since(context.now()))
         })
@@ -163,7 +165,10 @@ impl Polls {
             // What was never in the cache cannot have gone from there.
             (None, _) if !feed.is_cached => News::None,
             (None, OnDelete::KeepWaiting) => News::None,
-            (None, OnDelete::Origin) if rules.has_upstream => News::Ends,
+            // The application is asked for one value at a time.
+            (None, OnDelete::Origin) if rules.has_upstream && feed.set.token().is_none() => {
+                News::Ends
+            }
             (None, OnDelete::Origin | OnDelete::NotFound) => News::Deleted,
         }
     }
@@ -200,6 +205,10 @@ impl Polls {
                 self.metrics.stream_postponed.increment();
                 continue;
             }
+            if let Some(set) = feed.set.token() {
+                self.tell_member(context, http, set, *token, found);
+                continue;
+            }
             let write = |reply: &mut Reply<'_>| reply.write_piece(&piece).is_ok();
             if http.with_reply(context, feed.exchange, write) == Some(true) {
                 feed.was_told(found.map(|found| found.content));
@@ -216,6 +225,9 @@ impl Polls {
         token: Token,
         reply: &mut Reply<'_>,
     ) -> Outcome {
+        if token.kind() == kind::SET {
+            return self.catch_up(context, token, reply);
+        }
         let Some(feed) = self.feeds.get(token) else {
             return Outcome::Close;
         };
@@ -254,19 +266,22 @@ impl Polls {
         token: Token,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let Some(feed) = self.feeds.get(token) else {
+        let Some(feed) = self.any_feed(token) else {
             return Outcome::Close;
         };
         if context.now() >= feed.ends {
             return self.close_feed(token, reply, RETRY, StreamEnd::Lifetime);
+        }
+        if token.kind() == kind::SET {
+            return self.catch_up(context, token, reply);
         }
         let timeout = self.next_heartbeat(context, token);
         sse::keep_alive(reply, token.to_bits(), timeout)
     }
 
     /// The client of a stream has left.
-    pub(super) fn feed_abandoned(&mut self, token: Token) {
-        if self.remove_feed(token).is_some() {
+    pub(super) fn feed_abandoned(&mut self, stream: Token) {
+        if self.remove_stream(stream).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Client);
         }
     }
@@ -279,7 +294,7 @@ impl Polls {
         retry: std::ops::Range<u64>,
         why: StreamEnd,
     ) -> Outcome {
-        self.remove_feed(token);
+        self.remove_stream(token);
         self.metrics.streams_ended.increment(why);
         events::end(reply, self.random_in(retry));
         Outcome::Answered
@@ -295,9 +310,9 @@ impl Polls {
         why: StreamEnd,
     ) {
         let retry = self.random_in(retry);
-        if let Some(feed) = self.remove_feed(token) {
+        if let Some(exchange) = self.remove_stream(token) {
             self.metrics.streams_ended.increment(why);
-            http.with_reply(context, feed.exchange, |reply| events::end(reply, retry));
+            http.with_reply(context, exchange, |reply| events::end(reply, retry));
         }
     }
 
@@ -305,24 +320,46 @@ impl Polls {
     pub(super) fn drain_feeds(&mut self, context: &mut Context, http: &mut Http, count: usize) {
         let tokens: Vec<Token> = self.feeds.tokens().take(count).collect();
         for token in tokens {
-            self.end_feed(context, http, token, RETRY, StreamEnd::Drain);
+            let set = self.feeds.get(token).and_then(|feed| feed.set.token());
+            self.end_feed(context, http, set.unwrap_or(token), RETRY, StreamEnd::Drain);
         }
     }
 
-    fn remove_feed(&mut self, token: Token) -> Option<Feed> {
-        let feed = self.feeds.remove(token)?;
-        self.leave_waiting(feed.key);
-        Some(feed)
+    /// Forgets a stream; returns the exchange it was the answer to.
+    fn remove_stream(&mut self, stream: Token) -> Option<ExchangeId> {
+        let exchange = self.any_feed(stream)?.exchange;
+        for token in self.feeds_of(stream) {
+            if let Some(feed) = self.feeds.remove(token) {
+                self.leave_waiting(feed.key);
+            }
+        }
+        self.sets.remove(stream);
+        self.streams -= 1;
+        Some(exchange)
+    }
+
+    /// One of the feeds of a stream, which have its times and its exchange in common.
+    fn any_feed(&self, stream: Token) -> Option<&Feed> {
+        let member = self.sets.get(stream).and_then(|set| set.members.first());
+        self.feeds.get(member.map_or(stream, |member| member.feed))
+    }
+
+    /// The feeds of a stream.
+    pub(super) fn feeds_of(&self, stream: Token) -> Vec<Token> {
+        match self.sets.get(stream) {
+            Some(set) => set.members.iter().map(|member| member.feed).collect(),
+            None => vec![stream],
+        }
     }
 
     /// A time around `time`, at random from three fourths of it to `most` fourths.
-    fn spread(&mut self, time: Duration, least: u32, most: u32) -> Duration {
+    pub(super) fn spread(&mut self, time: Duration, least: u32, most: u32) -> Duration {
         let range = time / 4 * (most - least);
         let added = self.random_below(range.as_millis() as u64 + 1);
         time / 4 * least + Duration::from_millis(added)
     }
 
-    fn random_in(&mut self, range: std::ops::Range<u64>) -> u64 {
+    pub(super) fn random_in(&mut self, range: std::ops::Range<u64>) -> u64 {
         range.start + self.random_below(range.end - range.start)
     }
 }
@@ -330,5 +367,5 @@ impl Polls {
 /// Whether a tag is that of a stream.
 pub(super) fn feed_of(tag: u64) -> Option<Token> {
     let token = Token::from_bits(tag);
-    (token.kind() == kind::FEED).then_some(token)
+    matches!(token.kind(), kind::FEED | kind::SET).then_some(token)
 }

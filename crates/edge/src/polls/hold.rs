@@ -79,17 +79,30 @@ impl Polls {
         name: &[u8],
         to: &mut To<'_, '_>,
     ) -> Option<Token> {
+        if self.has_room(context, 1, to) {
+            self.keys.enter(name)
+        } else {
+            None
+        }
+    }
+
+    /// Whether so many more may wait; answers 503 if not.
+    pub(super) fn has_room(
+        &mut self,
+        context: &mut Context,
+        count: usize,
+        to: &mut To<'_, '_>,
+    ) -> bool {
         let reason = if self.draining {
             "shutting down"
-        } else if self.waiting >= self.waiting_max || self.records.is_full() || self.feeds.is_full()
-        {
+        } else if self.waiting + count > self.waiting_max || self.records.is_full() {
             "too many polls are waiting"
         } else {
-            return self.keys.enter(name);
+            return true;
         };
         to.ends(PollOutcome::Refused);
         self.refuse(context, to, reason);
-        None
+        false
     }
 
     /// Puts a poll among those that wait for `key`.

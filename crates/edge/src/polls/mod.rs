@@ -15,6 +15,7 @@ mod decide;
 mod events;
 mod feeds;
 mod fetch;
+mod follow;
 mod hold;
 mod sharing;
 mod tables;
@@ -33,7 +34,7 @@ use dwell_store::{Item, Store, WatcherId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tables::{Feed, Fetch, Keys, Lookup, NO_ROUTE, Poll};
+use tables::{Feed, FeedSet, Fetch, Keys, Lookup, NO_ROUTE, Poll};
 pub(crate) use to::Journal;
 use to::To;
 
@@ -79,6 +80,8 @@ pub(crate) struct Polls {
     lookups: Slab<Lookup>,
     fetches: Slab<Fetch>,
     feeds: Slab<Feed>,
+    sets: Slab<FeedSet>,
+    streams: usize,
     waiting: usize,
     waiting_max: usize,
     /// The last request to the upstream got no answer; only the change is worth a line.
@@ -110,7 +113,9 @@ impl Polls {
             records: Slab::new(kind::POLL, held_max),
             lookups: Slab::new(kind::LOOKUP, held_max),
             fetches: Slab::new(kind::FETCH, held_max),
-            feeds: Slab::new(kind::FEED, held_max),
+            feeds: Slab::new(kind::FEED, waiting_max),
+            sets: Slab::new(kind::SET, held_max),
+            streams: 0,
             waiting: 0,
             waiting_max,
             upstream_fails: false,
@@ -133,7 +138,7 @@ impl Polls {
 
     /// Streams of events that are open now.
     pub(crate) fn streams(&self) -> usize {
-        self.feeds.len()
+        self.streams
     }
 
     /// Keys that polls and streams wait for now.
@@ -184,9 +189,10 @@ impl Polls {
             self.lookups.len(),
             self.fetches.len(),
             self.feeds.len(),
+            self.sets.len() + self.streams,
         ];
         is_sent
-            && tables == [0; 4]
+            && tables == [0; 5]
             && self.keys.is_empty()
             && self.waiting + self.keys.waited() == 0
     }

@@ -17,6 +17,7 @@ pub(crate) mod kind {
     pub(crate) const LOOKUP: u8 = 3;
     pub(crate) const FETCH: u8 = 4;
     pub(crate) const FEED: u8 = 5;
+    pub(crate) const SET: u8 = 6;
 }
 
 /// One exchange that is owed its answer.
@@ -44,7 +45,7 @@ impl Poll {
     }
 }
 
-/// One stream of events, which follows one key.
+/// One key that a stream of events follows.
 #[derive(Debug)]
 pub(crate) struct Feed {
     pub(crate) exchange: ExchangeId,
@@ -52,10 +53,27 @@ pub(crate) struct Feed {
     /// What the client has: by the last event it was sent, or as it said when it came.
     pub(crate) has: Condition,
     pub(crate) ends: Instant,
+    /// The set of those with which it shares a stream, if it has not one for itself.
+    pub(crate) set: Link,
     /// Index of its route.
     pub(crate) route: u16,
     /// The cache has had a value since the stream began or its last deletion was told.
     pub(crate) is_cached: bool,
+}
+
+/// The feeds of one stream that follows several keys.
+#[derive(Debug, Default)]
+pub(crate) struct FeedSet {
+    /// In the order in which the client has named the keys.
+    pub(crate) members: Vec<Member>,
+}
+
+/// One key of a stream that follows several.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) feed: Token,
+    /// The key as the client has named it.
+    pub(crate) label: Box<str>,
 }
 
 impl Feed {
@@ -390,7 +408,7 @@ mod tests {
     #[test]
     fn what_a_held_poll_costs_is_known() {
         assert_eq!(size_of::<Poll>(), 80);
-        assert_eq!(size_of::<Feed>(), 64);
+        assert_eq!(size_of::<Feed>(), 72);
         assert_eq!(size_of::<Key>(), 72);
         assert_eq!(size_of::<Group>(), 16);
     }

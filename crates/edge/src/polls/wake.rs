@@ -188,8 +188,8 @@ impl Polls {
         }
     }
 
-    /// The server ends: no further polls are held, and at most `count` held ones and as many streams
-    /// end now.
+    /// The server ends: no further polls are held, and at most `count` held ones end now, and as
+    /// many streams.
     ///
     /// Shape: returns whether any are left.
     pub(crate) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) -> bool {

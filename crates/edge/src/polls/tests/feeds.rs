@@ -135,6 +135,59 @@ fn a_stream_that_misses_leaves_nothing() {
     edge.assert_nothing_left();
 }
 
+#[test]
+fn a_stream_of_several_keys_is_told_of_each_and_leaves_nothing() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    edge.set("/poll/b", "two");
+    let mut stream = Events::follow(&edge, "/poll/?k=a&k=b&k=c&k=a", "");
+    let id = |values: [&str; 3]| {
+        values.map(|value| match value {
+            "" => String::new(),
+            value => cursor(value),
+        })
+    };
+    let both = id(["one", "two", ""]).join(".");
+    stream.await_last(&mut edge, &both, "two");
+    assert_eq!(
+        (edge.driver.polls.streams(), edge.driver.polls.waiting()),
+        (1, 3)
+    );
+    let mut other = Events::follow(&edge, "/poll/b", &cursor("two"));
+    let mut back = Events::follow(&edge, "/poll/?k=a&k=b&k=c", &both);
+    edge.turn_until_waiting(7);
+    edge.set("/poll/c", "three");
+    let all = id(["one", "two", "three"]).join(".");
+    for stream in [&mut stream, &mut back] {
+        stream.await_last(&mut edge, &all, "three");
+    }
+    assert_eq!(back.last().0, 1, "it has the others");
+    edge.delete("/poll/b");
+    let rest = id(["one", "", "three"]).join(".");
+    stream.await_last(&mut edge, &rest, "b");
+    other.await_last(&mut edge, "", "");
+    drop((stream, other));
+    edge.turn_until_waiting(3);
+    edge.driver.fleet.give(crate::fleet::Order::Drain);
+    edge.turn_until(|_| back.text().ends_with("\r\n0\r\n\r\n"));
+    edge.turn_until(|edge| edge.polls.is_empty());
+    assert_eq!(edge.store().statistics().watched_keys, 0);
+}
+
+#[test]
+fn large_values_of_many_keys_are_sent_as_they_are_taken() {
+    let mut edge = Edge::new("");
+    for key in 0..20 {
+        edge.set(&format!("/poll/{key}"), &format!("{key}").repeat(40_000));
+    }
+    let keys: Vec<_> = (0..20).map(|key| format!("k={key}")).collect();
+    let target = format!("/poll/?{}", keys.join("&"));
+    let mut stream = Events::follow(&edge, &target, "");
+    edge.turn_until(|_| stream.text().matches("event: ").count() == 20);
+    drop(stream);
+    edge.assert_nothing_left();
+}
+
 /// What is done to one key, and by the one who follows it.
 #[derive(Clone, Debug)]
 enum Step {

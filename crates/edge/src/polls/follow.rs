@@ -1,0 +1,301 @@
+//! Streams that follow several keys.
+//!
+//! Each key has a feed of its own, and all of them share one answer. The id of an event is the
+//! cursors of all the keys, so it says what the client has, whichever event it has seen last.
+
+use super::answers::Found;
+use super::arrive::Senseless;
+use super::ask::Condition;
+use super::cursor::Cursor;
+use super::events::{self, DELETE};
+use super::feeds::{News, RETRY};
+use super::tables::{Feed, FeedSet, Link, Member};
+use super::to::To;
+use super::{Polls, Source, seconds};
+use crate::metrics::PollOutcome;
+use dwell_engine::{Http, Outcome, Reply, Request, sse};
+use dwell_evloop::{Context, Token};
+use dwell_proto::http1::RequestHead;
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// Keys that one stream may follow.
+pub(super) const KEYS_MAX: usize = 64;
+/// Bytes of events after which a stream waits for its client, and for its turn.
+const BYTES_AT_ONCE: usize = 64 * 1024;
+/// When a stream that has not told all goes on, if its client has taken everything.
+const SOON: Duration = Duration::from_millis(10);
+/// What stands between the cursors of an id; no cursor has it.
+const SEPARATOR: char = '.';
+
+/// One key that a client asks for beside others.
+pub(super) struct Asked {
+    label: Box<str>,
+    name: Box<[u8]>,
+}
+
+impl Polls {
+    /// The keys of a request that asks for a stream of several; nothing where it names none.
+    pub(super) fn asked(
+        &self,
+        route: u16,
+        head: &RequestHead<'_, '_>,
+    ) -> Result<Vec<Asked>, Senseless> {
+        let mut asked: Vec<Asked> = Vec::new();
+        let rules = &self.config.routes[usize::from(route)];
+        let template = &rules.key;
+        let takes_several = rules.methods.get && template.takes_path();
+        let query = head.query.filter(|_| takes_several);
+        let mut scratch = Vec::new();
+        for (_, label) in parameters(query.unwrap_or("")).filter(|(name, _)| name == "k") {
+            if asked.iter().any(|other| *other.label == *label) {
+                continue;
+            }
+            if asked.len() == KEYS_MAX || label == DELETE {
+                return Err(Senseless::Keys);
+            }
+            let path = [head.path, &label].concat();
+            let find = |name: &str| head.fields.find(name);
+            let name = template.render(&path, head.query, find, &mut scratch);
+            asked.push(Asked {
+                name: name.map_err(Senseless::Key)?.into(),
+                label: label.into(),
+            });
+        }
+        Ok(asked)
+    }
+
+    /// Begins a stream of several keys, or answers why not.
+    pub(super) fn open_set(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        asked: Vec<Asked>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        if !self.has_room(context, asked.len(), to) {
+            return Outcome::Answered;
+        }
+        let Ok(set) = self.sets.insert(FeedSet::default()) else {
+            return self.refuse_busy(context, route, to);
+        };
+        let lifetime = self.config.limits.stream_lifetime;
+        let ends = context.now() + self.spread(lifetime, 3, 4);
+        let has = conditions(request.head, asked.len());
+        let mut members = Vec::with_capacity(asked.len());
+        for (Asked { label, name }, has) in asked.into_iter().zip(has) {
+            let Some(key) = self.watch(context, &name) else {
+                continue;
+            };
+            let feed = Feed {
+                exchange: request.exchange,
+                key,
+                has,
+                ends,
+                set: Link::to(set),
+                route,
+                // What the client has was in a cache once.
+                is_cached: has != Condition::None,
+            };
+            // There is room, as was made sure of before.
+            if let Ok(feed) = self.feeds.insert(feed) {
+                self.join_waiting(key, feed);
+                members.push(Member { feed, label });
+            }
+        }
+        if let Some(set) = self.sets.get_mut(set) {
+            set.members = members;
+        }
+        self.streams += 1;
+        self.metrics.streams.increment();
+        let mut first = Vec::new();
+        events::retry(&mut first, self.random_in(RETRY));
+        let is_all = self.gather(context, set, &mut first);
+        to.ends(PollOutcome::Streamed);
+        events::begin(to, context, false, &first);
+        self.hold_set(context, set, is_all)
+    }
+
+    /// Enters a key that is going to be waited for, and has the store tell of its changes.
+    fn watch(&mut self, context: &Context, name: &[u8]) -> Option<Token> {
+        let key = self.keys.enter(name)?;
+        let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
+        if let (Source::Embedded(store, watcher), true) = (&self.source, is_first) {
+            store.watch(name, *watcher, seconds(context));
+        }
+        Some(key)
+    }
+
+    fn hold_set(&mut self, context: &Context, set: Token, is_all: bool) -> Outcome {
+        if is_all {
+            return self.hold_feed(context, set);
+        }
+        Outcome::Held {
+            tag: set.to_bits(),
+            timeout: Some(SOON),
+        }
+    }
+
+    /// Writes what is new to a stream, or that there is nothing.
+    pub(super) fn catch_up(
+        &mut self,
+        context: &mut Context,
+        set: Token,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let mut news = Vec::new();
+        let is_all = self.gather(context, set, &mut news);
+        let written = if news.is_empty() {
+            sse::heartbeat(reply)
+        } else {
+            reply.write(&news)
+        };
+        if written.is_err() {
+            return Outcome::Close;
+        }
+        self.hold_set(context, set, is_all)
+    }
+
+    /// Appends what is new to a stream, as far as it may be sent at once; whether that was all.
+    /// What memcached has is told when it comes.
+    fn gather(&mut self, context: &Context, set: Token, out: &mut Vec<u8>) -> bool {
+        for token in self.feeds_of(set) {
+            let Some(feed) = self.feeds.get(token) else {
+                continue;
+            };
+            let key = feed.key;
+            if matches!(self.source, Source::Memcached) {
+                self.lookup_of(key);
+                continue;
+            }
+            let item = self.last_look(context, key);
+            let found = item.as_ref().map(Found::stored);
+            let current = found.as_ref().map(|found| found.content);
+            if self.news(feed, current) == News::None {
+                if let Some(feed) = self.feeds.get_mut(token) {
+                    feed.is_cached |= found.is_some();
+                }
+                continue;
+            }
+            if out.len() > BYTES_AT_ONCE {
+                return false;
+            }
+            self.append_news(set, token, found.as_ref(), out);
+        }
+        true
+    }
+
+    /// Tells a stream of several keys what is new of one of them.
+    pub(super) fn tell_member(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        set: Token,
+        token: Token,
+        found: Option<&Found<'_>>,
+    ) {
+        let Some(exchange) = self.feeds.get(token).map(|feed| feed.exchange) else {
+            return;
+        };
+        let mut event = Vec::new();
+        self.append_news(set, token, found, &mut event);
+        http.with_reply(context, exchange, |reply| reply.write(&event).is_ok());
+    }
+
+    /// Appends the event of one key of a stream, which is told of it from now on.
+    fn append_news(
+        &mut self,
+        set: Token,
+        token: Token,
+        found: Option<&Found<'_>>,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(feed) = self.feeds.get_mut(token) {
+            feed.was_told(found.map(|found| found.content));
+        }
+        let Some(set) = self.sets.get(set) else {
+            return;
+        };
+        let has = |member: &Member| self.feeds.get(member.feed).map(|feed| feed.has);
+        let id = id_of(set.members.iter().filter_map(has));
+        let Some(member) = set.members.iter().find(|member| member.feed == token) else {
+            return;
+        };
+        match found {
+            Some(found) => events::value_of(out, &member.label, &id, found.bytes()),
+            None => events::deleted_of(out, &member.label, &id),
+        }
+        self.metrics.stream_events.increment();
+    }
+}
+
+fn parameters(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    form_urlencoded::parse(query.as_bytes())
+}
+
+/// The cursors of several keys as one id: in order, and nothing for a key without a value.
+fn id_of(cursors: impl Iterator<Item = Condition>) -> String {
+    let mut id = String::new();
+    for (place, has) in cursors.enumerate() {
+        if place > 0 {
+            id.push(SEPARATOR);
+        }
+        if let Condition::Since(cursor) = has {
+            id.push_str(&String::from_utf8_lossy(cursor.text().bare()));
+        }
+    }
+    id
+}
+
+/// What a client says it has of so many keys.
+fn conditions(head: &RequestHead<'_, '_>, count: usize) -> Vec<Condition> {
+    let asked = |wanted: &str| {
+        let mut all = parameters(head.query.unwrap_or(""));
+        all.find(|(name, _)| name == wanted).map(|(_, id)| id)
+    };
+    let id = sse::last_event_id(head.fields).map(Cow::Borrowed);
+    let is_said = |id: &Cow<'_, str>| !id.is_empty();
+    let id = id
+        .filter(is_said)
+        .or_else(|| asked("last_event_id").filter(is_said))
+        .or_else(|| asked("since").filter(is_said));
+    read_id(id.as_deref().unwrap_or(""), count)
+}
+
+fn read_id(id: &str, count: usize) -> Vec<Condition> {
+    let has = |part: &str| match Cursor::parse(part.as_bytes()) {
+        _ if part.is_empty() => Condition::None,
+        Some(cursor) => Condition::Since(cursor),
+        None => Condition::Foreign,
+    };
+    let parts: Vec<_> = id.split(SEPARATOR).map(has).collect();
+    match parts.len() {
+        length if length == count => parts,
+        // Of other keys than these, so it says nothing.
+        _ => vec![Condition::None; count],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_says_what_the_client_has_of_each_key() {
+        let [a, b] = [&b"a"[..], b"b"].map(|value| Condition::Since(Cursor::of(value, 0)));
+        for has in [
+            vec![a, Condition::None, b],
+            vec![a],
+            vec![Condition::None; 3],
+            vec![a; KEYS_MAX],
+        ] {
+            let id = id_of(has.iter().copied());
+            assert_eq!(read_id(&id, has.len()), has, "{id}");
+        }
+        assert_eq!(read_id("", 2), [Condition::None; 2]);
+        assert_eq!(read_id("x.", 2), [Condition::Foreign, Condition::None]);
+        let id = id_of([a, b].into_iter());
+        assert_eq!(read_id(&id, 3), [Condition::None; 3]);
+    }
+}
