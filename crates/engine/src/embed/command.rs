@@ -601,7 +601,9 @@ mod tests {
         ) {
             let written = orders(handle, number, &bytes, &text);
             let mut commands = Commands::new();
-            written.iter().for_each(|order| commands.push(order));
+            for order in &written {
+                commands.push(order);
+            }
             let read: Result<Vec<_>, _> = Commands::iter(commands.as_bytes()).collect();
             prop_assert_eq!(read, Ok(written));
         }

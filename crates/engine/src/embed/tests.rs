@@ -17,8 +17,8 @@ struct Pair {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Pair {
-    fn new(options: Options) -> Self {
-        let mut engine = Engine::new(options).unwrap();
+    fn new(options: &Options) -> Self {
+        let mut engine = Engine::new(*options).unwrap();
         let address = engine.listen(([127, 0, 0, 1], 0).into()).unwrap();
         let client = TcpStream::connect(address).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -31,7 +31,7 @@ impl Pair {
     }
 
     fn with_request(request: &str) -> (Self, u64) {
-        let mut pair = Self::new(Options::default());
+        let mut pair = Self::new(&Options::default());
         pair.send(request.as_bytes());
         let handle = pair.wait_for(EventKind::Request).handle;
         (pair, handle)
@@ -101,9 +101,11 @@ const GET: &str = "GET /a?b HTTP/1.1\r\nhost: h\r\nx-two-words: 1\r\n\r\n";
 
 #[test]
 fn a_request_is_handed_over_with_all_that_it_says() {
-    let mut options = Options::default();
-    options.canonical_names = true;
-    let mut pair = Pair::new(options);
+    let options = Options {
+        canonical_names: true,
+        ..Options::default()
+    };
+    let mut pair = Pair::new(&options);
     pair.send(GET.as_bytes());
     let address = pair.client.local_addr().unwrap().to_string();
     while pair.batch.is_empty() {
@@ -177,9 +179,11 @@ fn an_answer_is_given_in_each_of_the_ways() {
 
 #[test]
 fn a_body_comes_as_it_is_granted_and_its_end_with_trailers() {
-    let mut options = Options::default();
-    options.body_credit = 3;
-    let mut pair = Pair::new(options);
+    let options = Options {
+        body_credit: 3,
+        ..Options::default()
+    };
+    let mut pair = Pair::new(&options);
     pair.send(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
     pair.send(b"5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n");
     let (event, _) = pair.wait_for_bytes(EventKind::Request);
@@ -392,9 +396,11 @@ fn a_write_that_cannot_be_carried_out_ends_the_connection() {
 
 #[test]
 fn connections_are_reported_where_that_is_wanted() {
-    let mut options = Options::default();
-    options.reports_connections = true;
-    let mut pair = Pair::new(options);
+    let options = Options {
+        reports_connections: true,
+        ..Options::default()
+    };
+    let mut pair = Pair::new(&options);
     let opened = pair.wait_for(EventKind::Opened).handle;
     pair.send(GET.as_bytes());
     let request = pair.wait_for(EventKind::Request);

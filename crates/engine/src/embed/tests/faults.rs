@@ -122,7 +122,7 @@ fn whoever_floods_waits_for_the_next_turn_unless_the_host_has_other_wishes() {
 fn a_stream_that_takes_no_more_is_not_closed_by_the_piece_it_refuses() {
     let mut options = Options::default();
     options.streams.output_bytes_max = 1024;
-    let mut pair = Pair::new(options);
+    let mut pair = Pair::new(&options);
     pair.send(GET.as_bytes());
     let handle = pair.wait_for(EventKind::Request).handle;
     pair.order(&Command::Detach { handle });
@@ -182,8 +182,8 @@ fn orders_between_turns_make_the_next_one_due() {
 fn a_name_of_one_kind_is_none_of_another() {
     let (mut pair, handle) = Pair::with_request(GET);
     let place = handle & (u64::MAX >> 8);
-    for kind in (0..=6).filter(|kind| *kind != super::super::kind::EXCHANGE) {
-        let handle = u64::from(kind) << 56 | place;
+    for other in (0..=6).filter(|other| *other != kind::EXCHANGE) {
+        let handle = u64::from(other) << 56 | place;
         let orders = [
             Command::Detach { handle },
             Command::Grant { handle, bytes: 1 },

@@ -50,10 +50,12 @@ const PIECES: &[&str] = &[
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut options = Options::default();
-        options.body_credit = 2;
-        options.reports_connections = true;
-        options.half_close = seed.is_multiple_of(2);
+        let options = Options {
+            body_credit: 2,
+            reports_connections: true,
+            half_close: seed.is_multiple_of(2),
+            ..Options::default()
+        };
         let mut engine = Engine::new(options).unwrap();
         let address = engine.listen(([127, 0, 0, 1], 0).into()).unwrap();
         Self {
@@ -152,8 +154,8 @@ impl World {
         let handle = self.names[place];
         let flags = self.dice.below(8) as u32;
         let fields = FieldLines(b"X-One: 1\n");
-        let big: &[u8] = &[b'x'; 100_000];
-        let bytes = self.dice.one_of(&[b"".as_slice(), b"some", big]);
+        let big = vec![b'x'; 100_000];
+        let bytes = self.dice.one_of(&[b"".as_slice(), b"some", &big]);
         let length = self.dice.one_of(&[None, Some(0), Some(4)]);
         let head = faults::HANDSHAKE.as_bytes();
         let orders = [
