@@ -89,10 +89,10 @@ impl Running {
     ///
     /// Shape: nobody else is accepted, clients between two requests are closed at once, and those
     /// with one under way with its answer; what is left at the deadline is cut off. Handlers that
-    /// wait for news hear of it by [`Responder::draining`] and [`BodyWriter::draining`], connections
-    /// that have left HTTP by [`StreamHandler::draining`]. Waits for all of this, but not
-    /// for handlers that still block on the worker pool, nor for connections that live on threads
-    /// of their own. A handler that blocks its loop, which none may, holds this up.
+    /// wait for news hear of it by [`Responder::draining`] and [`BodyWriter::draining`],
+    /// connections that have left HTTP by [`StreamHandler::draining`]. Waits for all of this, but
+    /// not for handlers that still block on the worker pool, nor for connections that live on
+    /// threads of their own. A handler that blocks its loop, which none may, holds this up.
     ///
     /// [`BodyWriter::draining`]: crate::handler::BodyWriter::draining
     /// [`Responder::draining`]: crate::handler::Responder::draining
