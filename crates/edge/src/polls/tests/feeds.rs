@@ -311,3 +311,107 @@ proptest! {
         edge.assert_nothing_left();
     }
 }
+
+const KEYS: [&str; 3] = ["a", "b", "c"];
+
+/// A client that follows several keys by one stream.
+struct SetFollower {
+    events: Events,
+    seen: usize,
+    id: String,
+    has: [Option<String>; KEYS.len()],
+}
+
+impl SetFollower {
+    fn begin(edge: &Edge) -> Self {
+        Self {
+            events: Events::follow(edge, "/poll/?k=a&k=b&k=c", ""),
+            seen: 0,
+            id: String::new(),
+            has: Default::default(),
+        }
+    }
+
+    fn reconnect(&mut self, edge: &Edge) {
+        self.events = Events::follow(edge, "/poll/?k=a&k=b&k=c", &self.id);
+        self.seen = 0;
+    }
+
+    /// Takes in what has come; nothing of it may be what it has already.
+    fn read(&mut self) -> TestCaseResult {
+        let events = self.events.of_several();
+        for (kind, id, data) in events.into_iter().skip(self.seen) {
+            self.seen += 1;
+            let key = if kind == "delete" { &data } else { &kind };
+            let place = KEYS.iter().position(|known| known == key).unwrap();
+            let told = (kind != "delete").then_some(data);
+            prop_assert_ne!(&told, &self.has[place], "told twice");
+            self.has[place] = told;
+            self.id = id;
+        }
+        let cursors = self
+            .has
+            .iter()
+            .map(|has| has.as_deref().map_or(String::new(), cursor));
+        let cursors: Vec<_> = cursors.collect();
+        if self.seen > 0 {
+            prop_assert_eq!(&self.id, &cursors.join("."), "the id says what it has");
+        }
+        Ok(())
+    }
+}
+
+impl Events {
+    /// The type, id and data of each whole event.
+    fn of_several(&mut self) -> Vec<(String, String, String)> {
+        let text = self.text().replace("\r\n", "\n");
+        let event = |(start, begin): (usize, &str)| {
+            let (kind, rest) = text[start + begin.len()..].split_once("\nid: ")?;
+            let (id, rest) = rest.split_once("\ndata: ")?;
+            let (data, _) = rest.split_once("\n\n")?;
+            Some((kind.to_owned(), id.to_owned(), data.to_owned()))
+        };
+        text.match_indices("\nevent: ").filter_map(event).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn every_follower_of_several_keys_ends_on_what_is_there(
+        steps in proptest::collection::vec((0..3_usize, step()), 1..40),
+    ) {
+        let mut edge = Edge::new("");
+        let mut now: [Option<String>; 3] = Default::default();
+        let mut followers = [SetFollower::begin(&edge), SetFollower::begin(&edge)];
+        for (place, step) in steps {
+            let name = format!("/poll/{}", KEYS[place]);
+            match step {
+                Step::Set(value) => {
+                    edge.set(&name, &format!("value {value}"));
+                    now[place] = Some(format!("value {value}"));
+                }
+                Step::Delete => {
+                    if now[place].take().is_some() {
+                        edge.delete(&name);
+                    }
+                }
+                Step::Turn => edge.turn(),
+                Step::Reconnect(is_first) => followers[usize::from(is_first)].reconnect(&edge),
+            }
+            for follower in &mut followers {
+                follower.read()?;
+            }
+        }
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while followers.iter().any(|follower| follower.has != now) {
+            prop_assert!(std::time::Instant::now() < end, "one waits on an old value");
+            edge.turn();
+            for follower in &mut followers {
+                follower.read()?;
+            }
+        }
+        drop(followers);
+        edge.assert_nothing_left();
+    }
+}
