@@ -211,3 +211,38 @@ fn soak_step(store: &Store, random: u64, now: u32) {
         _ => drop(store.get(key, now)),
     }
 }
+
+#[test]
+fn a_bound_that_others_fill_is_lowered_all_the_same() {
+    let config = StoreConfig {
+        bytes_max: 8 << 20,
+        shards: 1,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(&config, Box::new(()));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..2_u32 {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                for number in 0.. {
+                    let key = (number << 1 | thread).to_be_bytes();
+                    let value = vec![7; number as usize % 300];
+                    let outcome = store.set(&key, 0, Expiry::NEVER, &value, NOW);
+                    assert!(matches!(outcome, StoreOutcome::Stored { .. }));
+                    if done.load(Ordering::Acquire) {
+                        break;
+                    }
+                }
+            });
+        }
+        for round in 0..40 {
+            let bytes_max = [8 << 20, 64 << 10, 1 << 20][round % 3];
+            store.set_bytes_max(bytes_max, NOW);
+            let counted = store.statistics();
+            assert_eq!(counted.limit_maxbytes, bytes_max as u64);
+            assert!(counted.bytes <= bytes_max as u64);
+        }
+        done.store(true, Ordering::Release);
+    });
+}

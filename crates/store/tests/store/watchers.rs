@@ -4,6 +4,7 @@ use dwell_store::{
     ArithmeticOptions, DeleteOptions, Expiry, MetaGet, Store, StoreConfig, StoreMode, StoreOptions,
     WatcherId,
 };
+use proptest::prelude::*;
 
 use crate::{Calls, NOW, watched_store, watcher};
 
@@ -237,4 +238,60 @@ fn many_watches_come_and_go() {
 fn there_are_64_watchers() {
     assert_eq!(WatcherId::new(63).unwrap().index(), 63);
     assert_eq!(WatcherId::new(64), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever takes an item away to make room, its watcher is told once, and of nothing else.
+    #[test]
+    fn whoever_watches_a_full_store_is_told_of_every_loss_once(
+        evicts in any::<bool>(),
+        commands in prop::collection::vec((0_u16..400, 0_u8..24, 0_usize..1500), 100..1500),
+    ) {
+        let config = StoreConfig {
+            bytes_max: 48 << 10,
+            shards: 1,
+            evicts,
+            ..StoreConfig::default()
+        };
+        let (store, calls) = watched_store(&config);
+        let mut known = vec![None; 400];
+        for key in 0..400_u16 {
+            store.watch(&key.to_be_bytes(), watcher(0), NOW);
+        }
+        for (count, (key, kind, size)) in commands.into_iter().enumerate() {
+            let name = key.to_be_bytes();
+            match kind {
+                0..3 => drop(store.delete(&name, NOW)),
+                3..6 => drop(store.get(&name, NOW)),
+                6 => store.set_bytes_max((20 << 10) + size * 20, NOW),
+                7 => drop(store.sweep(NOW, size)),
+                8 if size < 100 => store.flush_all(0, NOW),
+                _ => {
+                    let value = vec![0; if kind < 20 { size / 12 } else { size * 2 }];
+                    store.set(&name, 0, Expiry::NEVER, &value, NOW);
+                }
+            }
+            let mut told = calls.take();
+            let all = told.len();
+            told.sort_unstable();
+            told.dedup();
+            prop_assert_eq!(told.len(), all, "told twice");
+            for (_, name) in told {
+                let key = u16::from_be_bytes([name[0], name[1]]);
+                let item = store.reread(&name, watcher(0), NOW);
+                let version = item.map(|item| item.cas);
+                // A value that came and went within one command is no news, but never wrong.
+                prop_assert!(version != known[usize::from(key)] || version.is_none());
+                known[usize::from(key)] = version;
+            }
+            if count % 16 == 0 {
+                for (key, version) in (0_u16..).zip(&known) {
+                    let there = store.meta_debug(&key.to_be_bytes(), NOW);
+                    prop_assert_eq!(there.map(|item| item.cas), *version, "key {}", key);
+                }
+            }
+        }
+    }
 }
