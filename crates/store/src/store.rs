@@ -27,6 +27,9 @@ const SHARD_BYTES_MIN: usize = 16 * 1024;
 /// Above this a shard could not name all places in its segments.
 const SHARD_BYTES_MAX: usize = 8 << 30;
 
+/// The most shards, for more memory than any machine has.
+const SHARDS_MAX: usize = 4096;
+
 /// A value of at least this many bytes is copied before the lock is taken.
 const COPY_OUTSIDE_BYTES: usize = 4096;
 
@@ -43,7 +46,7 @@ pub struct StoreConfig {
     /// refused ([`StoreOutcome::OutOfMemory`]).
     pub evicts: bool,
     /// The number of shards wanted; fewer if four of the largest items would not fit into one, and
-    /// more above 8 GiB each.
+    /// more above 8 GiB each. There are at most 4096.
     pub shards: usize,
 }
 
@@ -101,6 +104,7 @@ impl Store {
         let room_for = (config.bytes_max / largest).max(1);
         let count = config.shards.clamp(1, room_for);
         let count = count.max(config.bytes_max.div_ceil(SHARD_BYTES_MAX));
+        let count = count.min(SHARDS_MAX);
         // The next lower power of two: in a shard of twice the size all can still be named.
         let count = 1 << count.ilog2();
         let bytes_max = shard_bytes(config.bytes_max, count);

@@ -262,7 +262,11 @@ fn shards_hold_four_of_the_largest_items() {
         assert!(matches!(outcome, StoreOutcome::Stored { .. }));
     }
     assert!(store.statistics().bytes <= 10 << 20);
-    // However little it is given, a store works.
+    // However much or little it is given, a store works, and takes nothing ahead of need.
+    let vast = sized(usize::MAX, 16);
+    vast.set(b"k", 0, Expiry::NEVER, b"v", NOW);
+    assert!(vast.get(b"k", NOW).is_some());
+    assert!(vast.shards() <= 4096);
     let tiny = sized(0, 16);
     tiny.set(b"k", 0, Expiry::NEVER, b"v", NOW);
     assert!(tiny.get(b"k", NOW).is_some());
