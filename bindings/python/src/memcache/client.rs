@@ -46,6 +46,7 @@ impl MemcacheClient {
         long_keys="refuse"
     ))]
     #[expect(
+        clippy::fn_params_excessive_bools,
         clippy::too_many_arguments,
         reason = "each is a keyword of the constructor"
     )]
