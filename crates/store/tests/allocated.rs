@@ -142,6 +142,10 @@ fn the_soak() {
                 _ => 200,
             };
             measured.command(20_000, value_len_max);
+            if count % 6000 == 0 {
+                let bytes_max = BYTES_MAX / [1, 40, 3][count / 6000 % 3];
+                measured.store.set_bytes_max(bytes_max, NOW);
+            }
             measured.check();
         }
         assert!(measured.store.statistics().evictions > 1000);
