@@ -196,6 +196,31 @@ def test_streams_are_counted_with_the_waiters(start_dwell, follow):
     assert 1 <= int(refused.field("Retry-After")) <= 5
 
 
+def test_streams_outlast_their_memcached(start_dwell, memcached, follow):
+    servers = {"servers": [memcached.name], "timeout": "200ms", "sweep_interval": "50ms"}
+    dwell = start_dwell(memcached=servers)
+    memcached.client().set(KEY, b"one")
+    before = follow(dwell)
+    assert before.event().data == "one"
+    memcached.kill()
+    # Nobody knows what is there, so who comes now is told nothing yet, not even of a deletion.
+    streams = [
+        before,
+        follow(dwell),
+        follow(dwell, KEY, before.id),
+        follow(dwell, "/poll/?k=alice"),
+    ]
+    dwell.await_waiters(4)
+    memcached.start_ready()
+    memcached.client().set(KEY, b"two")
+    for stream in streams:
+        events = [stream.event()]
+        # A sweep may find the server back and the value not yet.
+        while events[-1].type == "delete":
+            events.append(stream.event())
+        assert events[-1].data == "two"
+
+
 def test_a_slow_reader_gets_the_newest_and_no_queue(backend, follow):
     dwell, cache = backend
     size = 200_000
