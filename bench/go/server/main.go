@@ -8,11 +8,8 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"syscall"
 
 	"dwell"
 
@@ -30,16 +27,16 @@ func main() {
 		io.WriteString(w, "Hello, world!")
 	})
 	mux.HandleFunc("/ws", sockets[*kind])
-	// What an idle process holds, after the garbage is gone.
-	usr1 := make(chan os.Signal, 1)
-	signal.Notify(usr1, syscall.SIGUSR1)
-	go func() {
-		for range usr1 {
-			debug.FreeOSMemory()
-			fmt.Println("goroutines", runtime.NumGoroutine())
-		}
-	}()
+	mux.HandleFunc("/collect", collect)
 	log.Fatal(serve(*kind, *address, mux))
+}
+
+// collect tells what a process holds after the garbage is gone.
+func collect(w http.ResponseWriter, r *http.Request) {
+	debug.FreeOSMemory()
+	var held runtime.MemStats
+	runtime.ReadMemStats(&held)
+	fmt.Fprintf(w, `{"goroutines": %d, "objects": %d}`, runtime.NumGoroutine(), held.HeapObjects)
 }
 
 func serve(kind, address string, mux http.Handler) error {
