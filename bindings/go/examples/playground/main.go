@@ -1,91 +1,113 @@
-// Command playground serves a few endpoints by net/http or by dwell: /, /sse, /file, and echoes:
-// /ws by WebSocket callbacks, /ws/plain by those without compression, /raw by a stream that was
-// taken over from HTTP.
+// Command playground serves a page to try everything on, by dwell or, to compare, by net/http:
+//
+//	go run . -type dwell -listen 127.0.0.1:1826
+//
+// The page is at /, server-sent events at /sse, a file at /file, what the process holds at
+// /-/runtime, and a WebSocket that sends everything back in four styles; see sockets.go.
 package main
 
 import (
+	_ "embed"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"time"
 
 	"dwell"
 )
 
+//go:embed page.html
+var page string
+
 func main() {
 	kind := flag.String("type", "dwell", "std or dwell")
 	address := flag.String("listen", "127.0.0.1:1826", "where to listen")
+	file := flag.String("file", source(), "what /file serves")
 	flag.Parse()
-	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "hello from %s\n", *kind)
-	})
-	mux.HandleFunc("/sse", events)
-	mux.HandleFunc("/file", func(w http.ResponseWriter, r *http.Request) {
-		http.ServeFile(w, r, "main.go")
-	})
-	mux.HandleFunc("/ws", func(w http.ResponseWriter, r *http.Request) { upgrade(w, r, echo) })
-	mux.HandleFunc("/ws/plain", func(w http.ResponseWriter, r *http.Request) { upgrade(w, r, plain) })
-	mux.HandleFunc("/raw", raw)
+	if *kind != "std" && *kind != "dwell" {
+		fmt.Fprintln(os.Stderr, "-type is std or dwell")
+		os.Exit(2)
+	}
 	l, err := net.Listen("tcp", *address)
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Printf("http://%s", l.Addr())
-	srv := &http.Server{Handler: mux}
+	fmt.Printf("open http://%s/\n", l.Addr())
+	srv := &http.Server{Handler: routes(*kind, *file)}
 	if *kind == "std" {
 		log.Fatal(srv.Serve(l))
 	}
 	log.Fatal(dwell.Serve(l, srv))
 }
 
-// events sends the time as server-sent events until the client leaves.
+func routes(kind, file string) http.Handler {
+	server := "dwell: event loops"
+	styles := map[string]http.HandlerFunc{
+		"/ws":           messages,
+		"/ws-frames":    frames,
+		"/ws-goroutine": goroutine,
+		"/ws-gorilla":   inHandler,
+	}
+	if kind == "std" {
+		server = "net/http: a goroutine a connection"
+		styles["/ws"], styles["/ws-frames"] = goroutine, goroutine
+	}
+	overview := strings.ReplaceAll(page, "{{server}}", server)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		io.WriteString(w, overview)
+	})
+	mux.HandleFunc("/sse", events)
+	mux.HandleFunc("/file", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, file)
+	})
+	mux.HandleFunc("/-/runtime", held)
+	for path, style := range styles {
+		mux.HandleFunc(path, style)
+	}
+	return mux
+}
+
+// source is the page where it was built.
+func source() string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "page.html")
+}
+
+// events sends an event a second until the client leaves.
 func events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-cache")
+	controller := http.NewResponseController(w)
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	for {
+	for number := 1; controller.Flush() == nil; number++ {
 		select {
-		case now := <-ticker.C:
-			fmt.Fprintf(w, "data: %s\n\n", now.Format(time.TimeOnly))
-			if http.NewResponseController(w).Flush() != nil {
-				return
-			}
+		case <-ticker.C:
+			fmt.Fprintf(w, "id: %d\ndata: second %d\n\n", number, number)
 		case <-r.Context().Done():
 			return
 		}
 	}
 }
 
-var (
-	echo = &dwell.WebSocketHandler{
-		OnMessage: func(s *dwell.WebSocket, isText bool, message []byte) { s.Send(isText, message) },
-	}
-	// plain does the same without compression, for pages of any site.
-	plain = &dwell.WebSocketHandler{Plain: true, AnyOrigin: true, OnMessage: echo.OnMessage}
-)
-
-func upgrade(w http.ResponseWriter, r *http.Request, h *dwell.WebSocketHandler) {
-	if _, err := dwell.Upgrade(w, r, h); err != nil {
-		log.Print(err)
-	}
-}
-
-// raw leaves HTTP and sends back whatever comes.
-func raw(w http.ResponseWriter, r *http.Request) {
-	conn, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	buffered.Flush()
-	_, err = dwell.SetReadHandler(conn, buffered.Reader, &dwell.StreamHandler{
-		OnData: func(s *dwell.Stream, data []byte) { s.Write(data) },
-	})
-	if err != nil {
-		conn.Close()
-	}
+// held tells what the process holds.
+func held(w http.ResponseWriter, r *http.Request) {
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	descriptors, _ := os.ReadDir("/proc/self/fd")
+	w.Header().Set("Cache-Control", "no-store")
+	fmt.Fprintf(w, "goroutines         %10d\n", runtime.NumGoroutine())
+	fmt.Fprintf(w, "descriptors        %10d\n", len(descriptors))
+	fmt.Fprintf(w, "Go objects         %10d\n", memory.HeapObjects)
+	fmt.Fprintf(w, "Go heap, KiB       %10d\n", memory.HeapAlloc/1024)
+	fmt.Fprintf(w, "Go stacks, KiB     %10d\n", memory.StackInuse/1024)
 }
