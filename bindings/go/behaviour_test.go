@@ -248,6 +248,7 @@ func firstLine(s string) string {
 
 // refusals are what both refuse; net/http says a little more in its text.
 func TestRefusals(t *testing.T) {
+	noLeaks(t)
 	for _, request := range []string{
 		"GET / HTTP/1.1\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",

@@ -259,23 +259,6 @@ func TestShutdownUnderLoad(t *testing.T) {
 	group.Wait()
 }
 
-func TestIdleConnectionsHaveNoGoroutine(t *testing.T) {
-	noLeaks(t)
-	const count = 2000
-	s := serve(t, hello)
-	s.exchange(get11)
-	before := runtime.NumGoroutine()
-	for range count {
-		c, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		get(t, c, bufio.NewReaderSize(c, 256), "/")
-	}
-	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+1 })
-}
-
 func TestHijackRaces(t *testing.T) {
 	noLeaks(t)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -372,10 +355,16 @@ func TestFallsBackForOtherListeners(t *testing.T) {
 }
 
 func TestListenerThatFails(t *testing.T) {
+	noLeaks(t)
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
 	done := make(chan error)
-	go func() { done <- Serve(l, &http.Server{}) }()
-	time.Sleep(20 * time.Millisecond)
+	go func() { done <- Serve(l, &http.Server{Handler: http.HandlerFunc(hello)}) }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	get(t, c, bufio.NewReader(c), "/")
 	l.Close()
 	if err := <-done; err == nil || err == http.ErrServerClosed {
 		t.Error(err)
