@@ -55,6 +55,8 @@ type detached struct {
 	input []byte
 }
 
+func (e *exchange) id() uint64 { return e.handle }
+
 var (
 	errClientGone = errors.New("dwell: client is gone")
 	closedChannel = make(chan struct{})

@@ -35,11 +35,11 @@ type loop struct {
 	// The rest is the owner's.
 	count, next int
 	spawned     int
-	slots       []*exchange
+	exchanges   table[*exchange]
 	workers     workers
 	conns       map[uint64]*conn
-	sockets     map[uint64]*WebSocket
-	streams     map[uint64]*Stream
+	sockets     table[*WebSocket]
+	streams     table[*Stream]
 	timer       *time.Timer
 	timerAt     time.Time
 	timerFired  atomic.Bool
@@ -85,10 +85,8 @@ func newLoop(c *core, l limits) (*loop, error) {
 	}
 	lp := &loop{
 		core: c, engine: e, file: file, raw: raw,
-		conns:   map[uint64]*conn{},
-		sockets: map[uint64]*WebSocket{},
-		streams: map[uint64]*Stream{},
-		done:    make(chan struct{}),
+		conns: map[uint64]*conn{},
+		done:  make(chan struct{}),
 	}
 	lp.timer = time.AfterFunc(time.Hour, lp.timeout)
 	lp.timer.Stop()
@@ -334,7 +332,7 @@ func (p *poller) handle(ev *event) bool {
 	switch ev.kind {
 	case kindRequest:
 		e := p.newExchange(ev)
-		p.occupy(e)
+		p.exchanges.put(e, e.handle)
 		if p.Inline {
 			return p.serveInline(e)
 		}
@@ -342,23 +340,23 @@ func (p *poller) handle(ev *event) bool {
 		p.workers.serve(e)
 	case kindBody, kindBodyEnd, kindWritable, kindPeerClosed, kindGone, kindDetached,
 		kindUpgradeRefused:
-		if e := p.exchange(handle); e != nil {
+		if e := p.exchanges.get(handle); e != nil {
 			e.tell(ev)
-		} else if s := p.sockets[handle]; s != nil {
+		} else if s := p.sockets.get(handle); s != nil {
 			s.tell(ev)
-		} else if s := p.streams[handle]; s != nil {
+		} else if s := p.streams.get(handle); s != nil {
 			s.tell(ev)
 		}
 	case kindWebSocketOpened:
-		if e := p.exchange(uint64(ev.other)); e != nil && e.upgrading != nil {
+		if e := p.exchanges.get(uint64(ev.other)); e != nil && e.upgrading != nil {
 			e.upgraded(handle)
 		}
 	case kindWebSocketMessage, kindWebSocketClosed:
-		if s := p.sockets[handle]; s != nil {
+		if s := p.sockets.get(handle); s != nil {
 			s.tell(ev)
 		}
 	case kindStreamData, kindStreamPeerClosed, kindStreamClosed:
-		if s := p.streams[handle]; s != nil {
+		if s := p.streams.get(handle); s != nil {
 			s.tell(ev)
 		}
 	case kindClosed:
@@ -391,22 +389,4 @@ func (p *poller) handOver() {
 			next.poll()
 		}
 	}()
-}
-
-// occupy gives an exchange its place in the table.
-func (l *loop) occupy(e *exchange) {
-	place := int(uint32(e.handle))
-	for place >= len(l.slots) {
-		l.slots = append(l.slots, nil)
-	}
-	l.slots[place] = e
-}
-
-// exchange returns the exchange of a handle, if it is in flight.
-func (l *loop) exchange(handle uint64) *exchange {
-	place := int(uint32(handle))
-	if place < len(l.slots) && l.slots[place] != nil && l.slots[place].handle == handle {
-		return l.slots[place]
-	}
-	return nil
 }

@@ -10,20 +10,27 @@ import (
 )
 
 // mailbox has events of one connection handled in order, on a goroutine that there is only while
-// there are some.
+// there are some. While there are none it is small: there are as many as connections.
 type mailbox struct {
 	loop   *loop
 	handle uint64
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// busy is nil while nothing is to be handled and nobody waits.
+	busy *busy
+	// inFlight is what was written since the engine last told that all is out.
+	inFlight int32
+	runs     bool
+	paused   bool
+	gone     bool
+}
+
+// busy is what a mailbox needs only at times.
+type busy struct {
 	letters []letter
 	bytes   int
-	runs    bool
-	paused  bool
-	// inFlight is what was written since the engine last told that all is out.
-	inFlight int
-	changed  chan struct{}
-	gone     bool
+	// changed is closed when those who wait to write are to look again.
+	changed chan struct{}
 }
 
 // letter is something that has happened.
@@ -49,11 +56,12 @@ func (m *mailbox) post(ev *event, handle func(letter)) {
 		m.gone = true
 		m.broadcastLocked()
 	}
-	m.letters = append(m.letters, l)
-	m.bytes += len(l.data)
+	b := m.busyLocked()
+	b.letters = append(b.letters, l)
+	b.bytes += len(l.data)
 	starts := !m.runs
 	m.runs = true
-	pauses := m.bytes > unhandledBytes && !m.paused && !m.gone
+	pauses := b.bytes > unhandledBytes && !m.paused && !m.gone
 	m.paused = m.paused || pauses
 	m.mu.Unlock()
 	if pauses {
@@ -70,10 +78,25 @@ func (m *mailbox) post(ev *event, handle func(letter)) {
 	}
 }
 
+func (m *mailbox) busyLocked() *busy {
+	if m.busy == nil {
+		m.busy = &busy{}
+	}
+	return m.busy
+}
+
+// restLocked lets go of what is not needed any more.
+func (m *mailbox) restLocked() {
+	if !m.runs && m.busy != nil && m.busy.changed == nil {
+		m.busy = nil
+	}
+}
+
 func (m *mailbox) broadcastLocked() {
-	if m.changed != nil {
-		close(m.changed)
-		m.changed = nil
+	if m.busy != nil && m.busy.changed != nil {
+		close(m.busy.changed)
+		m.busy.changed = nil
+		m.restLocked()
 	}
 }
 
@@ -81,14 +104,16 @@ func (m *mailbox) broadcastLocked() {
 func (m *mailbox) run(handle func(letter)) {
 	for {
 		m.mu.Lock()
-		letters := m.letters
-		m.letters, m.bytes = nil, 0
+		b := m.busyLocked()
+		letters := b.letters
+		b.letters, b.bytes = nil, 0
 		resumes := m.paused && len(letters) == 0
 		if resumes {
 			m.paused = false
 		}
 		if len(letters) == 0 {
 			m.runs = false
+			m.restLocked()
 			m.mu.Unlock()
 			if resumes {
 				m.loop.send(order{op: opResume, handle: m.handle}, "")
@@ -120,15 +145,19 @@ func (m *mailbox) guarded(handle func(letter), l letter) {
 	returned = true
 }
 
+// wroteMost is as much as a mailbox counts.
+const wroteMost = 1 << 30
+
 // write sends an order with bytes, and waits while too many are on their way. It does not wait on
 // a loop, which has to be free for the news that they have gone out.
 func (m *mailbox) write(o order, data []byte) error {
 	m.mu.Lock()
 	for m.inFlight > windowBytes && !m.gone && !m.loop.Inline {
-		if m.changed == nil {
-			m.changed = make(chan struct{})
+		b := m.busyLocked()
+		if b.changed == nil {
+			b.changed = make(chan struct{})
 		}
-		changed := m.changed
+		changed := b.changed
 		m.mu.Unlock()
 		<-changed
 		m.mu.Lock()
@@ -141,4 +170,9 @@ func (m *mailbox) write(o order, data []byte) error {
 	o.handle = m.handle
 	m.loop.send(o, "", data)
 	return nil
+}
+
+// countLocked counts bytes that are about to be written.
+func (m *mailbox) countLocked(bytes int) {
+	m.inFlight = int32(min(int(m.inFlight)+bytes, wroteMost))
 }

@@ -65,7 +65,7 @@ func SetReadHandler(conn net.Conn, buffered *bufio.Reader, h *StreamHandler) (*S
 		var handle uint64
 		if handle, adopted = l.engine.adoptStream(fd, input); adopted {
 			s.mailbox.loop, s.mailbox.handle = l, handle
-			l.streams[handle] = s
+			l.streams.put(s, handle)
 		}
 	})
 	if !adopted {
@@ -74,10 +74,12 @@ func SetReadHandler(conn net.Conn, buffered *bufio.Reader, h *StreamHandler) (*S
 	return s, nil
 }
 
+func (s *Stream) id() uint64 { return s.mailbox.handle }
+
 // tell is called by the loop with what has happened.
 func (s *Stream) tell(ev *event) {
 	if ev.kind == kindStreamClosed {
-		delete(s.mailbox.loop.streams, s.mailbox.handle)
+		s.mailbox.loop.streams.remove(s.mailbox.handle)
 	}
 	s.mailbox.post(ev, s.handle)
 }
@@ -106,7 +108,7 @@ func (s *Stream) handle(l letter) {
 // Write sends bytes, which are copied.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.mailbox.mu.Lock()
-	s.mailbox.inFlight += len(p)
+	s.mailbox.countLocked(len(p))
 	flags := uint32(0)
 	if s.mailbox.inFlight > windowBytes/2 {
 		flags = writeNotify

@@ -112,15 +112,17 @@ func chooseSubprotocol(r *http.Request, h *WebSocketHandler) string {
 func (e *exchange) upgraded(handle uint64) {
 	s := e.upgrading
 	s.mailbox.loop, s.mailbox.handle = e.loop, handle
-	e.loop.sockets[handle] = s
+	e.loop.sockets.put(s, handle)
 	s.mailbox.post(&event{kind: kindWebSocketOpened}, s.handle)
 	e.socket <- handle
 }
 
+func (s *WebSocket) id() uint64 { return s.mailbox.handle }
+
 // tell is called by the loop with what has happened.
 func (s *WebSocket) tell(ev *event) {
 	if ev.kind == kindWebSocketClosed {
-		delete(s.mailbox.loop.sockets, s.mailbox.handle)
+		s.mailbox.loop.sockets.remove(s.mailbox.handle)
 	}
 	s.mailbox.post(ev, s.handle)
 }
