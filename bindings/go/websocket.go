@@ -146,8 +146,8 @@ func (s *WebSocket) handle(l letter) {
 	}
 }
 
-// Send sends a message; text must be UTF-8. It does not wait: a peer that is a megabyte behind is cut
-// off, so that what is sent to many cannot be held up, or held in memory, by one.
+// Send sends a message; text must be UTF-8. It does not wait: a peer that is a megabyte behind is
+// cut off, so that what is sent to many cannot be held up, or held in memory, by one.
 func (s *WebSocket) Send(isText bool, message []byte) error {
 	flags := uint32(0)
 	if isText {
