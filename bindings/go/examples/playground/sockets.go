@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -15,9 +16,13 @@ import (
 
 // Four styles of a WebSocket that sends everything back.
 
-// messages is driven by events, a message at a time: no goroutine while nothing comes.
+// messages is driven by events, a message at a time: no goroutine while nothing comes. Where
+// net/http serves it is that of goroutine.
 func messages(w http.ResponseWriter, r *http.Request) {
-	if _, err := dwell.Upgrade(w, r, echo); err != nil {
+	_, err := dwell.Upgrade(w, r, echo)
+	if errors.Is(err, errors.ErrUnsupported) {
+		goroutine(w, r)
+	} else if err != nil {
 		log.Print(err)
 	}
 }
@@ -34,7 +39,8 @@ func frames(w http.ResponseWriter, r *http.Request) {
 		log.Print(err)
 		return
 	}
-	if _, err := dwell.SetReadHandler(conn, buffered.Reader, &dwell.StreamHandler{OnData: take}); err != nil {
+	_, err = dwell.SetReadHandler(conn, buffered.Reader, &dwell.StreamHandler{OnData: take})
+	if err != nil {
 		log.Print(err)
 		conn.Close()
 	}
