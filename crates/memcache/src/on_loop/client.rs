@@ -263,9 +263,11 @@ impl Client {
         )
     }
 
-    /// Sends what has been asked since the last flush; for the end of a turn.
+    /// Sends what has been asked since the last flush; for the end of every turn.
     ///
-    /// Shape: one write per server. Operations for a server that is not available end here.
+    /// Shape: one write per server. Operations for a server that is not available end here. While
+    /// a server owes answers, fewer than [`ClientOptions::held_max`] operations wait for them, and
+    /// go together.
     pub fn flush(
         &mut self,
         context: &mut Context,
@@ -277,9 +279,9 @@ impl Client {
                 server.connect(context, &self.options);
             }
         }
-        for index in self.asked.drain(..) {
-            self.servers[index].flush(context, &self.options, sink);
-        }
+        let (servers, options) = (&mut self.servers, &self.options);
+        self.asked
+            .retain(|index| servers[*index].flush(context, options, sink));
     }
 
     /// Takes readiness of a token of this client's kind.

@@ -49,6 +49,9 @@ pub struct ClientOptions {
     pub request_bytes_max: usize,
     /// Keys in one request line. Default: 64.
     pub line_keys_max: usize,
+    /// Fewer operations than this wait for the answers that their server still owes, to be sent
+    /// together; 1 sends everything at once. The time they wait counts. Default: 16.
+    pub held_max: usize,
     /// The largest value a server may send. Units: bytes. Default: 1 MiB, as memcached's own.
     pub value_bytes_max: usize,
 }
@@ -64,6 +67,7 @@ impl Default for ClientOptions {
             operations_max: 16_384,
             request_bytes_max: 1 << 20,
             line_keys_max: 64,
+            held_max: 16,
             value_bytes_max: 1 << 20,
         }
     }
@@ -81,6 +85,7 @@ impl ClientOptions {
             ("operations_max", self.operations_max == 0),
             ("request_bytes_max", self.request_bytes_max == 0),
             ("line_keys_max", self.line_keys_max == 0),
+            ("held_max", self.held_max == 0),
         ];
         match zero.iter().find(|(_, is_zero)| *is_zero) {
             Some((name, _)) => Err(Error::ZeroOption { name }),

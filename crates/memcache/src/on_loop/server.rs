@@ -36,6 +36,8 @@ pub(crate) struct Server {
     commands: Batch,
     /// Requests of this turn that are full.
     full: Vec<Batch>,
+    /// Since when operations wait for the answers that are under way.
+    held_since: Option<Instant>,
 }
 
 impl Server {
@@ -62,6 +64,7 @@ impl Server {
             meta_gets: Batch::new(Form::MetaGets),
             commands: Batch::new(Form::Commands),
             full: Vec::new(),
+            held_since: None,
         }
     }
 
@@ -151,18 +154,36 @@ impl Server {
         Ok(())
     }
 
-    /// Sends what the turn has asked for, or fails it if it cannot be sent.
+    /// Whether what is asked for does better to wait: the server answers in order, so a request
+    /// behind another gains little by leaving early, and shares its system calls with what is
+    /// asked for meanwhile by leaving late.
+    fn is_to_be_held(&self, options: &ClientOptions) -> bool {
+        let is_busy =
+            |connection: &Connection| connection.is_established() && connection.is_owing();
+        let begun = self.gets.len() + self.meta_gets.len() + self.commands.len();
+        begun < options.held_max
+            && self.full.is_empty()
+            && self.connection.as_ref().is_some_and(is_busy)
+    }
+
+    /// Sends what has been asked for, or fails it if it cannot be sent; true if it is held until
+    /// what is under way has been answered.
     pub(crate) fn flush<F: Sink>(
         &mut self,
         context: &mut Context,
         options: &ClientOptions,
         sink: &mut F,
-    ) {
+    ) -> bool {
+        if self.is_to_be_held(options) {
+            self.held_since.get_or_insert(context.now());
+            return true;
+        }
+        let taken = self.held_since.take().unwrap_or(context.now());
         self.take_begun_if(|_| true);
         let mut requests = std::mem::take(&mut self.full);
         let is_open = self.ledger.breaker.is_open();
         if let Some(connection) = self.connection.as_mut().filter(|_| !is_open) {
-            let deadline = context.now() + options.timeout;
+            let deadline = taken + options.timeout;
             let count = requests.len();
             for mut batch in requests.drain(..) {
                 let length_before = batch.wire().len();
@@ -187,6 +208,7 @@ impl Server {
             }
         }
         self.full = requests;
+        false
     }
 
     /// Moves the requests that operations are still being added to to those that are full.

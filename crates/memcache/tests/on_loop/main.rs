@@ -7,6 +7,7 @@
 
 mod commands;
 mod harness;
+mod holding;
 mod limits;
 mod memcached;
 mod reconnect;
