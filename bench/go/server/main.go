@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 
 	"dwell"
 
@@ -24,6 +25,8 @@ func main() {
 	flag.Parse()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		// Not everybody would count it.
+		w.Header().Set("Content-Length", "13")
 		io.WriteString(w, "Hello, world!")
 	})
 	mux.HandleFunc("/ws", sockets[*kind])
@@ -36,7 +39,9 @@ func collect(w http.ResponseWriter, r *http.Request) {
 	debug.FreeOSMemory()
 	var held runtime.MemStats
 	runtime.ReadMemStats(&held)
-	fmt.Fprintf(w, `{"goroutines": %d, "objects": %d}`, runtime.NumGoroutine(), held.HeapObjects)
+	said := fmt.Sprintf(`{"goroutines": %d, "objects": %d}`, runtime.NumGoroutine(), held.HeapObjects)
+	w.Header().Set("Content-Length", strconv.Itoa(len(said)))
+	io.WriteString(w, said)
 }
 
 func serve(kind, address string, mux http.Handler) error {
