@@ -14,12 +14,16 @@ PACKAGE = Path(dwell.__file__).parent
 
 def checked(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs a checker over the package as it is installed."""
+    environment = dict(os.environ)
+    # mypy finds what lies in site-packages by itself, and refuses to be told of it.
+    if "site-packages" not in PACKAGE.parts:
+        environment["MYPYPATH"] = str(PACKAGE.parent)
     return subprocess.run(
         [sys.executable, "-m", *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "MYPYPATH": str(PACKAGE.parent)},
+        env=environment,
     )
 
 

@@ -1,4 +1,4 @@
-//! Everything that is public is shown in an example that runs.
+//! Everything that is public is shown in an example that compiles; those that need no client run.
 //!
 //! A type is shown by an example of its own or by being named in another one, a function by being
 //! named as one. The examples are the doc comments of both crates, and the pages that are compiled.
