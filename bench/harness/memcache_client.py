@@ -30,6 +30,9 @@ SERVER_CORE, CLIENT_CORE = 0, 1
 FAULTS = ("drip", "hole")
 FAULT_SECONDS = 60
 
+# Those of bench/memcache/python_clients.py; the others are in the program beside it.
+PYTHON_CONTENDERS = {"dwell_python", "pymemcache_none", "pymemcache", "pylibmc_default", "pylibmc"}
+
 # Name of the contender -> label of its row. "raw" rows share a client of a few lines, so that
 # they differ in the timeout alone.
 CONTENDERS = {
@@ -117,7 +120,7 @@ class Bench:
 
     def command(self, contender: str) -> list[str]:
         """The program of a contender."""
-        if contender.startswith("py"):
+        if contender in PYTHON_CONTENDERS:
             return [self.python, str(BENCH / "memcache" / "python_clients.py")]
         return [self.program]
 
