@@ -1,144 +1,29 @@
 //! Starting and ending the process: listeners, loops, signals.
 
+mod bound;
+mod error;
+mod parts;
 mod store;
 
-use crate::admin::Admin;
-use crate::config::{Config, PeerAddress, share};
+pub use error::RunError;
+
+use crate::config::Config;
 use crate::descriptors;
-use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
+use crate::driver::{EdgeLoop, Message};
 use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
-use crate::polls::{Journal, Polls, Source};
-use crate::privileges::{self, PrivilegesError};
-use crate::snapshot::SnapshotError;
-use crate::store_server::{Kinds as StoreKinds, Listening, StoreServer, StoreService};
-use crate::upstream::{Upstream, UpstreamOptions};
-use dwell_engine::{Http, Limits};
-use dwell_evloop::{Context, EventLoop, ListenOptions, Listener, Sender, bind_group};
-use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
-use dwell_proto::http1::HeadLimits;
+use crate::privileges;
+use crate::store_server::StoreService;
+use bound::Bound;
+use dwell_evloop::{EventLoop, Sender};
 use dwell_store::{Notify, Seconds, WatcherId};
+use parts::Parts;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use std::{fmt, io, thread};
-
-/// Why the server did not start, or stopped.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum RunError {
-    /// An address cannot be listened on.
-    Listen {
-        /// The address asked for.
-        address: SocketAddr,
-        /// The option that chooses another.
-        option: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A unix socket cannot be listened on.
-    ListenUnix {
-        /// Its path.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The file of names and passwords cannot be used.
-    AuthFile {
-        /// Its path.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The snapshot cannot be read or written.
-    Snapshot(SnapshotError),
-    /// The name of a server has no address.
-    Resolve {
-        /// The name as configured.
-        name: String,
-        /// The option that has it.
-        option: &'static str,
-        /// What the resolver says.
-        source: io::Error,
-    },
-    /// The memcached servers make no ring.
-    Memcached(dwell_memcache::on_loop::Error),
-    /// The process cannot become `server.user`.
-    Privileges(PrivilegesError),
-    /// The access log cannot be opened.
-    AccessLog(io::Error),
-    /// The system has no descriptor, memory or thread for a loop.
-    Loop(io::Error),
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen {
-                address,
-                option,
-                source,
-            } if source.kind() == io::ErrorKind::AddrInUse => {
-                write!(
-                    f,
-                    "cannot listen on {address}: the port is taken by another program; \
-                     {option} chooses another"
-                )
-            }
-            Self::Listen {
-                address,
-                option,
-                source,
-            } => {
-                write!(f, "cannot listen on {address} ({option}): {source}")
-            }
-            Self::ListenUnix { path, source } => {
-                write!(
-                    f,
-                    "cannot listen on {} (store.unix_socket): {source}",
-                    path.display()
-                )
-            }
-            Self::AuthFile { path, reason } => {
-                write!(
-                    f,
-                    "cannot use {} (store.auth_file): {reason}",
-                    path.display()
-                )
-            }
-            Self::Snapshot(error) => error.fmt(f),
-            Self::Resolve {
-                name,
-                option,
-                source,
-            } => write!(f, "cannot resolve {name} ({option}): {source}"),
-            Self::Memcached(error) => write!(f, "memcached servers: {error}"),
-            Self::Privileges(error) => write!(f, "{error} (server.user)"),
-            Self::AccessLog(source) => write!(f, "cannot open the access log: {source}"),
-            Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Listen { source, .. }
-            | Self::ListenUnix { source, .. }
-            | Self::Resolve { source, .. }
-            | Self::AccessLog(source)
-            | Self::Loop(source) => Some(source),
-            Self::Memcached(error) => Some(error),
-            Self::Privileges(error) => error.source(),
-            Self::Snapshot(error) => error.source(),
-            Self::AuthFile { .. } => None,
-        }
-    }
-}
+use std::{io, thread};
 
 /// Runs the edge until a signal ends it.
 ///
@@ -175,14 +60,6 @@ impl Notify for Inboxes {
             let _ = sender.send(Message::Changed { name, at });
         }
     }
-}
-
-/// The listeners of all loops, bound before anything runs.
-struct Bound {
-    clients: Vec<Vec<Listener>>,
-    store: Vec<Vec<Listener>>,
-    store_at: Listening,
-    admin: Option<Listener>,
 }
 
 impl Server {
@@ -338,245 +215,6 @@ fn loops_of(config: &Config) -> usize {
         return most;
     }
     loops
-}
-
-impl Bound {
-    fn bind(config: &Config, loops: usize, demo: bool) -> Result<Self, RunError> {
-        let mut clients: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
-        for &address in &config.server.listen {
-            let group = listen(address, loops, ListenOptions::default(), "--listen", demo)?;
-            for (of_loop, listener) in clients.iter_mut().zip(group) {
-                of_loop.push(listener);
-            }
-        }
-        let (store, store_at) = store::bind(config, loops, demo)?;
-        let admin = match config.server.admin {
-            Some(address) => listen(address, 1, ListenOptions::default(), "--admin", demo)?.pop(),
-            None => None,
-        };
-        let first = clients.first().and_then(|of_loop| of_loop.first());
-        if let (true, Some(address)) = (demo, first.and_then(Listener::address)) {
-            tracing::info!("open http://{address}/ in a browser");
-        }
-        Ok(Self {
-            clients,
-            store,
-            store_at,
-            admin,
-        })
-    }
-}
-
-/// Ports tried after a taken one.
-const NEXT_PORTS_MAX: u16 = 20;
-
-/// Binds `count` listeners; where `next_free` is set, a taken port gives way to the next.
-fn listen(
-    address: SocketAddr,
-    count: usize,
-    options: ListenOptions,
-    option: &'static str,
-    next_free: bool,
-) -> Result<Vec<Listener>, RunError> {
-    let mut candidate = address;
-    loop {
-        match bind_group(candidate, count, options) {
-            Ok(group) => {
-                let listening = group
-                    .first()
-                    .and_then(Listener::address)
-                    .unwrap_or(candidate);
-                if candidate == address {
-                    tracing::info!(%listening, option, "listening");
-                } else {
-                    tracing::warn!(%listening, taken = %address, option, "on the next free port");
-                }
-                return Ok(group);
-            }
-            Err(source)
-                if next_free
-                    && source.kind() == io::ErrorKind::AddrInUse
-                    && candidate.port() < address.port().saturating_add(NEXT_PORTS_MAX) =>
-            {
-                candidate.set_port(candidate.port() + 1);
-            }
-            Err(source) => {
-                return Err(RunError::Listen {
-                    address,
-                    option,
-                    source,
-                });
-            }
-        }
-    }
-}
-
-const STORE_KINDS: StoreKinds = StoreKinds {
-    listener: kind::STORE_LISTENER,
-    connection: kind::STORE,
-};
-
-/// What every loop is made from.
-struct Parts {
-    config: Arc<Config>,
-    metrics: Arc<Metrics>,
-    service: Option<Arc<StoreService>>,
-    fleet: Arc<Fleet>,
-    access: Option<AccessLog>,
-    loops: usize,
-    demo: bool,
-}
-
-impl Parts {
-    fn edge_loop(
-        &self,
-        index: usize,
-        event_loop: &mut EventLoop<Message>,
-        bound: &mut Bound,
-    ) -> Result<EdgeLoop, RunError> {
-        let context = event_loop.context();
-        let metrics = self.metrics.of_loop(index);
-        let source = match (&self.service, WatcherId::new(index as u8)) {
-            (Some(service), Some(watcher)) => {
-                Source::Embedded(Arc::clone(service.store()), watcher)
-            }
-            _ => Source::Memcached,
-        };
-        let seed = RandomState::new().hash_one(index);
-        let mut polls = Polls::new(
-            Arc::clone(&self.config),
-            self.journal(index),
-            source.clone(),
-            self.loops,
-            seed,
-        );
-        let mut http = Http::new(CLIENT_KINDS, self.http_limits());
-        for listener in std::mem::take(&mut bound.clients[index]) {
-            http.listen(context, listener).map_err(RunError::Loop)?;
-        }
-        let mut store_server = None;
-        let listeners = std::mem::take(&mut bound.store[index]);
-        if let (Some(service), false) = (&self.service, listeners.is_empty()) {
-            let mut server =
-                StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(&metrics));
-            for listener in listeners {
-                if let (true, Some(address)) = (self.demo, listener.address()) {
-                    polls.enable_demo(address);
-                }
-                server.listen(context, listener).map_err(RunError::Loop)?;
-            }
-            store_server = Some(server);
-        }
-        let mut admin = None;
-        if let (0, Some(listener)) = (index, bound.admin.take()) {
-            let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
-            let mut server = Admin::new(metrics, service, context.now());
-            server.listen(context, listener).map_err(RunError::Loop)?;
-            admin = Some(server);
-        }
-        Ok(EdgeLoop {
-            http,
-            polls,
-            admin,
-            store_server,
-            memcached: self.memcached(context)?,
-            upstream: self.upstream()?,
-            recheck_interval: EdgeLoop::recheck_interval(
-                &source,
-                self.config.memcached.sweep_interval,
-            ),
-            source,
-            metrics,
-            fleet: Arc::clone(&self.fleet),
-            is_first: index == 0,
-            drain_timeout: self.config.limits.drain_timeout,
-            draining: None,
-        })
-    }
-
-    fn journal(&self, index: usize) -> Journal {
-        Journal {
-            metrics: self.metrics.of_loop(index),
-            access: self.access.as_ref().map(|access| access.of_loop(index)),
-        }
-    }
-
-    fn http_limits(&self) -> Limits {
-        let limits = &self.config.limits;
-        Limits {
-            head: HeadLimits {
-                head_bytes_max: limits.head_bytes_max,
-                target_bytes_max: limits.target_bytes_max,
-                field_count_max: limits.header_count_max,
-            },
-            connections_max: share(limits.connections_max, self.loops),
-            requests_per_connection_max: u32::try_from(limits.requests_per_connection_max)
-                .unwrap_or(u32::MAX),
-            header_timeout: limits.header_timeout,
-            body_timeout: limits.body_timeout,
-            idle_timeout: limits.idle_timeout,
-            write_timeout: limits.write_timeout,
-            ..Limits::default()
-        }
-    }
-
-    fn memcached(&self, context: &mut Context) -> Result<Option<Client>, RunError> {
-        let memcached = &self.config.memcached;
-        if memcached.servers.is_empty() {
-            return Ok(None);
-        }
-        let servers = memcached
-            .servers
-            .iter()
-            .map(|server| {
-                let address = resolve(&server.address, "--memcached")?;
-                let host = server.address.host.clone();
-                Ok(ServerOptions {
-                    address,
-                    host,
-                    weight: server.weight,
-                })
-            })
-            .collect::<Result<Vec<_>, RunError>>()?;
-        let options = ClientOptions {
-            timeout: memcached.timeout,
-            connect_timeout: memcached.connect_timeout,
-            failures_max: memcached.failures_max,
-            value_bytes_max: memcached.value_bytes_max,
-            ..ClientOptions::default()
-        };
-        let mut client =
-            Client::new(kind::MEMCACHED, &servers, options).map_err(RunError::Memcached)?;
-        // Connects, so that the first poll does not wait for it.
-        client.flush(context, &mut |_: &mut Context, _: Completion<'_>| {});
-        Ok(Some(client))
-    }
-
-    fn upstream(&self) -> Result<Option<Upstream>, RunError> {
-        let upstream = &self.config.upstream;
-        let Some(url) = &upstream.url else {
-            return Ok(None);
-        };
-        let options = UpstreamOptions {
-            connect_timeout: upstream.connect_timeout,
-            header_timeout: upstream.header_timeout,
-            total_timeout: upstream.total_timeout,
-            idle_timeout: upstream.idle_timeout,
-            connections_max: share(upstream.connections_max, self.loops),
-            idle_max: share(upstream.idle_max, self.loops),
-            answer_bytes_max: upstream.answer_bytes_max,
-            ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
-        };
-        Ok(Some(Upstream::new(kind::UPSTREAM, options)))
-    }
-}
-
-fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {
-    name.resolve().map_err(|source| RunError::Resolve {
-        name: name.to_string(),
-        option,
-        source,
-    })
 }
 
 #[cfg(test)]

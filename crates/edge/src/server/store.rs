@@ -1,7 +1,8 @@
 //! The embedded store of a server: made from the configuration, filled from its snapshot, and
 //! where it listens.
 
-use super::{RunError, listen};
+use super::RunError;
+use super::bound::listen;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::snapshot;

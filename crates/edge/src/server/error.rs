@@ -1,0 +1,120 @@
+//! Why a server did not start, or stopped.
+
+use crate::privileges::PrivilegesError;
+use crate::snapshot::SnapshotError;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::{fmt, io};
+
+/// Why the server did not start, or stopped.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// An address cannot be listened on.
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The option that chooses another.
+        option: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A unix socket cannot be listened on.
+    ListenUnix {
+        /// Its path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file of names and passwords cannot be used.
+    AuthFile {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The snapshot cannot be read or written.
+    Snapshot(SnapshotError),
+    /// The name of a server has no address.
+    Resolve {
+        /// The name as configured.
+        name: String,
+        /// The option that has it.
+        option: &'static str,
+        /// What the resolver says.
+        source: io::Error,
+    },
+    /// The memcached servers make no ring.
+    Memcached(dwell_memcache::on_loop::Error),
+    /// The process cannot become `server.user`.
+    Privileges(PrivilegesError),
+    /// The access log cannot be opened.
+    AccessLog(io::Error),
+    /// The system has no descriptor, memory or thread for a loop.
+    Loop(io::Error),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen {
+                address,
+                option,
+                source,
+            } if source.kind() == io::ErrorKind::AddrInUse => {
+                write!(
+                    f,
+                    "cannot listen on {address}: the port is taken by another program; \
+                     {option} chooses another"
+                )
+            }
+            Self::Listen {
+                address,
+                option,
+                source,
+            } => {
+                write!(f, "cannot listen on {address} ({option}): {source}")
+            }
+            Self::ListenUnix { path, source } => {
+                write!(
+                    f,
+                    "cannot listen on {} (store.unix_socket): {source}",
+                    path.display()
+                )
+            }
+            Self::AuthFile { path, reason } => {
+                write!(
+                    f,
+                    "cannot use {} (store.auth_file): {reason}",
+                    path.display()
+                )
+            }
+            Self::Snapshot(error) => error.fmt(f),
+            Self::Resolve {
+                name,
+                option,
+                source,
+            } => write!(f, "cannot resolve {name} ({option}): {source}"),
+            Self::Memcached(error) => write!(f, "memcached servers: {error}"),
+            Self::Privileges(error) => write!(f, "{error} (server.user)"),
+            Self::AccessLog(source) => write!(f, "cannot open the access log: {source}"),
+            Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Listen { source, .. }
+            | Self::ListenUnix { source, .. }
+            | Self::Resolve { source, .. }
+            | Self::AccessLog(source)
+            | Self::Loop(source) => Some(source),
+            Self::Memcached(error) => Some(error),
+            Self::Privileges(error) => error.source(),
+            Self::Snapshot(error) => error.source(),
+            Self::AuthFile { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What every loop is made from.
+
+use super::RunError;
+use super::bound::Bound;
+use crate::admin::Admin;
+use crate::config::{Config, PeerAddress, share};
+use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
+use crate::fleet::Fleet;
+use crate::log::AccessLog;
+use crate::metrics::Metrics;
+use crate::polls::{Journal, Polls, Source};
+use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
+use crate::upstream::{Upstream, UpstreamOptions};
+use dwell_engine::{Http, Limits};
+use dwell_evloop::{Context, EventLoop};
+use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
+use dwell_proto::http1::HeadLimits;
+use dwell_store::WatcherId;
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const STORE_KINDS: StoreKinds = StoreKinds {
+    listener: kind::STORE_LISTENER,
+    connection: kind::STORE,
+};
+
+/// What every loop is made from.
+pub(super) struct Parts {
+    pub(super) config: Arc<Config>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) service: Option<Arc<StoreService>>,
+    pub(super) fleet: Arc<Fleet>,
+    pub(super) access: Option<AccessLog>,
+    pub(super) loops: usize,
+    pub(super) demo: bool,
+}
+
+impl Parts {
+    pub(super) fn edge_loop(
+        &self,
+        index: usize,
+        event_loop: &mut EventLoop<Message>,
+        bound: &mut Bound,
+    ) -> Result<EdgeLoop, RunError> {
+        let context = event_loop.context();
+        let metrics = self.metrics.of_loop(index);
+        let source = match (&self.service, WatcherId::new(index as u8)) {
+            (Some(service), Some(watcher)) => {
+                Source::Embedded(Arc::clone(service.store()), watcher)
+            }
+            _ => Source::Memcached,
+        };
+        let seed = RandomState::new().hash_one(index);
+        let mut polls = Polls::new(
+            Arc::clone(&self.config),
+            self.journal(index),
+            source.clone(),
+            self.loops,
+            seed,
+        );
+        let mut http = Http::new(CLIENT_KINDS, self.http_limits());
+        for listener in std::mem::take(&mut bound.clients[index]) {
+            http.listen(context, listener).map_err(RunError::Loop)?;
+        }
+        let mut store_server = None;
+        let listeners = std::mem::take(&mut bound.store[index]);
+        if let (Some(service), false) = (&self.service, listeners.is_empty()) {
+            let mut server =
+                StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(&metrics));
+            for listener in listeners {
+                if let (true, Some(address)) = (self.demo, listener.address()) {
+                    polls.enable_demo(address);
+                }
+                server.listen(context, listener).map_err(RunError::Loop)?;
+            }
+            store_server = Some(server);
+        }
+        let mut admin = None;
+        if let (0, Some(listener)) = (index, bound.admin.take()) {
+            let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
+            let mut server = Admin::new(metrics, service, context.now());
+            server.listen(context, listener).map_err(RunError::Loop)?;
+            admin = Some(server);
+        }
+        Ok(EdgeLoop {
+            http,
+            polls,
+            admin,
+            store_server,
+            memcached: self.memcached(context)?,
+            upstream: self.upstream()?,
+            recheck_interval: EdgeLoop::recheck_interval(
+                &source,
+                self.config.memcached.sweep_interval,
+            ),
+            source,
+            metrics,
+            fleet: Arc::clone(&self.fleet),
+            is_first: index == 0,
+            drain_timeout: self.config.limits.drain_timeout,
+            draining: None,
+        })
+    }
+
+    fn journal(&self, index: usize) -> Journal {
+        Journal {
+            metrics: self.metrics.of_loop(index),
+            access: self.access.as_ref().map(|access| access.of_loop(index)),
+        }
+    }
+
+    fn http_limits(&self) -> Limits {
+        let limits = &self.config.limits;
+        Limits {
+            head: HeadLimits {
+                head_bytes_max: limits.head_bytes_max,
+                target_bytes_max: limits.target_bytes_max,
+                field_count_max: limits.header_count_max,
+            },
+            connections_max: share(limits.connections_max, self.loops),
+            requests_per_connection_max: u32::try_from(limits.requests_per_connection_max)
+                .unwrap_or(u32::MAX),
+            header_timeout: limits.header_timeout,
+            body_timeout: limits.body_timeout,
+            idle_timeout: limits.idle_timeout,
+            write_timeout: limits.write_timeout,
+            ..Limits::default()
+        }
+    }
+
+    fn memcached(&self, context: &mut Context) -> Result<Option<Client>, RunError> {
+        let memcached = &self.config.memcached;
+        if memcached.servers.is_empty() {
+            return Ok(None);
+        }
+        let servers = memcached
+            .servers
+            .iter()
+            .map(|server| {
+                let address = resolve(&server.address, "--memcached")?;
+                let host = server.address.host.clone();
+                Ok(ServerOptions {
+                    address,
+                    host,
+                    weight: server.weight,
+                })
+            })
+            .collect::<Result<Vec<_>, RunError>>()?;
+        let options = ClientOptions {
+            timeout: memcached.timeout,
+            connect_timeout: memcached.connect_timeout,
+            failures_max: memcached.failures_max,
+            value_bytes_max: memcached.value_bytes_max,
+            ..ClientOptions::default()
+        };
+        let mut client =
+            Client::new(kind::MEMCACHED, &servers, options).map_err(RunError::Memcached)?;
+        // Connects, so that the first poll does not wait for it.
+        client.flush(context, &mut |_: &mut Context, _: Completion<'_>| {});
+        Ok(Some(client))
+    }
+
+    fn upstream(&self) -> Result<Option<Upstream>, RunError> {
+        let upstream = &self.config.upstream;
+        let Some(url) = &upstream.url else {
+            return Ok(None);
+        };
+        let options = UpstreamOptions {
+            connect_timeout: upstream.connect_timeout,
+            header_timeout: upstream.header_timeout,
+            total_timeout: upstream.total_timeout,
+            idle_timeout: upstream.idle_timeout,
+            connections_max: share(upstream.connections_max, self.loops),
+            idle_max: share(upstream.idle_max, self.loops),
+            answer_bytes_max: upstream.answer_bytes_max,
+            ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
+        };
+        Ok(Some(Upstream::new(kind::UPSTREAM, options)))
+    }
+}
+
+fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {
+    name.resolve().map_err(|source| RunError::Resolve {
+        name: name.to_string(),
+        option,
+        source,
+    })
+}
