@@ -267,11 +267,10 @@ fn a_body_that_is_granted_later_has_its_deadline() {
     fixture.turn();
     fixture.reply(1, |reply| reply.grant(2));
     fixture.turn();
-    let begun = Instant::now();
     let exchange = fixture.server.app.held[1].0;
     if fixture.server.http.is_held(exchange) {
         fixture.reply(1, |reply| reply.grant(2));
     }
     assert_eq!(fixture.end(&mut client), End::InOrder);
-    assert!(begun.elapsed() < TIMEOUT);
+    assert!(client.received.is_empty(), "no time passed that 408 is said");
 }
