@@ -13,9 +13,10 @@ fn keys(count: usize) -> Vec<String> {
 
 #[test]
 fn keys_are_spread_and_found_again() {
-    let servers = [Memcached::start(), Memcached::start(), Memcached::start()];
-    let addresses = servers.each_ref().map(Memcached::address);
     for name in Distribution::names() {
+        // New ones each time: a server goes on counting what `flush_all` has emptied.
+        let servers = [Memcached::start(), Memcached::start(), Memcached::start()];
+        let addresses = servers.each_ref().map(Memcached::address);
         let options = ClientOptions {
             distribution: name.parse().unwrap(),
             ..patient()
@@ -37,7 +38,6 @@ fn keys_are_spread_and_found_again() {
             .collect();
         assert_eq!(held.iter().sum::<u64>(), 300, "{name}");
         assert!(held.iter().all(|held| *held > 30), "{name}: {held:?}");
-        client.flush_all(Duration::ZERO);
     }
 }
 

@@ -109,7 +109,7 @@ fn a_late_reply_is_never_anothers() {
     for timeouts in EVERY_WATCH {
         let late = Script::new()
             .expect("get a\r\n")
-            .drip("VALUE a 0 3\r\nold\r\nEND\r\n", Duration::from_millis(30));
+            .drip("VALUE a 0 3\r\nold\r\nEND\r\n", TIMEOUT / 8);
         let good = Script::new()
             .expect("get a\r\n")
             .send("VALUE a 0 3\r\nnew\r\nEND\r\n");

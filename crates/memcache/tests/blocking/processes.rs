@@ -158,7 +158,7 @@ fn a_profilers_timer_does_not_move_the_end() {
                 .send("END\r\n")
                 .expect("get a\r\n")
         };
-        let pause = Duration::from_millis(150);
+        let pause = TIMEOUT / 2;
         assert_in_time_though_interrupted(timeouts, first().drip("END\r\n", pause));
     }
 }

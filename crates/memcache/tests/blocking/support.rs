@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use dwell_memcache::{Client, ClientOptions, Protocol, ServerOptions, Timeouts};
 
 /// The timeout of tests in which something times out.
-pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(800);
 /// What an operation may take that is given [`TIMEOUT`], on a busy machine.
 ///
 /// One whose every call had all of the time would take at least twice as long; `make
 /// bench-memcache` measures the exact figure.
-pub(crate) const IN_TIME: Duration = Duration::from_millis(700);
+pub(crate) const IN_TIME: Duration = Duration::from_millis(1500);
 /// The timeout of tests in which nothing should.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
