@@ -49,8 +49,8 @@ pub(crate) struct Harness {
 /// Options that make the tests quick, under which every turn sends what it asks for.
 pub(crate) fn options() -> ClientOptions {
     ClientOptions {
-        timeout: Duration::from_millis(100),
-        connect_timeout: Duration::from_millis(100),
+        timeout: Duration::from_millis(300),
+        connect_timeout: Duration::from_millis(300),
         reconnect_delay_min: Duration::from_millis(20),
         reconnect_delay_max: Duration::from_millis(80),
         held_max: 1,
