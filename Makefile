@@ -142,6 +142,12 @@ bench-go: go ## the Go package beside net/http and nbio: CPU, memory and gorouti
 header: install-rust ## write dwell.h anew
 	DWELL_WRITE_HEADER=1 $(CARGO) test --locked -p dwell-capi --test header
 
+.PHONY: book
+book: ## the documentation as a book under book/; installs mdbook (5 minutes)
+	@command -v mdbook >/dev/null || $(CARGO) install mdbook --locked --version 0.5.4 \
+		--no-default-features --features search
+	mdbook build
+
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies; installs cargo-deny (5 minutes)
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked --version 0.20.2
