@@ -49,9 +49,10 @@ pub struct ServeArguments {
     /// Read this TOML file first; flags win over it
     #[arg(long, short, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The app that answers misses and everything that is not a poll [default: off]
+    /// The app that answers misses and everything that is not a poll; repeat it for several servers
+    /// [default: off]
     #[arg(long, value_name = "URL")]
-    pub upstream: Option<String>,
+    pub upstream: Vec<String>,
     /// A memcached server to read values from; repeat it for several [default: the embedded store]
     #[arg(long, value_name = "HOST:PORT[=WEIGHT]")]
     pub memcached: Vec<String>,
@@ -111,12 +112,7 @@ impl ServeArguments {
     /// The flags that were given, in the order in which they are applied.
     pub fn flags(&self) -> Vec<FlagValue> {
         let mut flags = Vec::new();
-        push(
-            &mut flags,
-            "--upstream",
-            "upstream.url",
-            self.upstream.as_slice(),
-        );
+        push(&mut flags, "--upstream", "upstream.url", &self.upstream);
         push(
             &mut flags,
             "--memcached",
@@ -278,7 +274,7 @@ mod tests {
         assert_ne!(config.log.level, defaults.log.level);
         assert_ne!(config.log.format, defaults.log.format);
         assert_ne!(config.log.access, defaults.log.access);
-        assert!(config.upstream.url.is_some());
+        assert!(!config.upstream.url.is_empty());
         assert_eq!(config.memcached.servers.len(), 2);
         assert_eq!(config.routes.len(), 2);
         assert_eq!(config.limits.waiters_max, 7);

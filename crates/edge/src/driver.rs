@@ -2,10 +2,10 @@
 
 use crate::admin::Admin;
 use crate::fleet::{Fleet, Order};
-use crate::metrics::{LoopMetrics, ServerState};
+use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome};
 use crate::polls::{Polls, Source, seconds};
 use crate::store_server::StoreServer;
-use crate::upstream::{Upstream, UpstreamEvent, UpstreamRequest};
+use crate::upstream::{UpstreamEvent, UpstreamGroup, UpstreamRequest};
 use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome, ServerStatus, State};
@@ -21,8 +21,9 @@ pub(crate) mod kind {
     pub(crate) const STORE_LISTENER: u8 = 5;
     pub(crate) const STORE: u8 = 6;
     pub(crate) const MEMCACHED: u8 = 7;
-    pub(crate) const UPSTREAM: u8 = 8;
     pub(crate) const TIMER: u8 = 9;
+    /// That of the first server; each has its own.
+    pub(crate) const UPSTREAM: u8 = 128;
 }
 
 pub(crate) const CLIENT_KINDS: Kinds = Kinds {
@@ -83,7 +84,7 @@ pub(crate) struct EdgeLoop {
     pub(crate) admin: Option<Admin>,
     pub(crate) store_server: Option<StoreServer>,
     pub(crate) memcached: Option<Client>,
-    pub(crate) upstream: Option<Upstream>,
+    pub(crate) upstream: Option<UpstreamGroup>,
     pub(crate) source: Source,
     pub(crate) metrics: Arc<LoopMetrics>,
     pub(crate) fleet: Arc<Fleet>,
@@ -273,12 +274,12 @@ impl EdgeLoop {
             tag,
         };
         if let Err(error) = upstream.send(context, request) {
-            let event = UpstreamEvent::Failed { tag, error };
+            let event = UpstreamEvent::failed(tag, error);
             self.polls.fetched(context, &mut self.http, event);
         }
     }
 
-    fn keep_counts(&self) {
+    fn keep_counts(&mut self) {
         self.metrics.turns.increment();
         self.metrics
             .connections_open
@@ -294,9 +295,8 @@ impl EdgeLoop {
                 }
             }
         }
-        if let Some(upstream) = &self.upstream {
-            let open = figure(upstream.connections());
-            self.metrics.upstream_connections_open.set(open);
+        if let Some(upstream) = &mut self.upstream {
+            keep_upstream_counts(&self.metrics, upstream);
         }
         self.metrics
             .watched_keys
@@ -316,7 +316,6 @@ impl EdgeLoop {
                 }
             }
             kind::MEMCACHED => self.tell_memcached(context, token, what),
-            kind::UPSTREAM => self.tell_upstream(context, token, what),
             kind::STORE | kind::STORE_LISTENER => {
                 let Some(server) = &mut self.store_server else {
                     return;
@@ -337,6 +336,7 @@ impl EdgeLoop {
                 }
             }
             kind::TIMER => self.timer(context, token),
+            kind if kind >= kind::UPSTREAM => self.tell_upstream(context, token, what),
             _ => {}
         }
     }
@@ -398,9 +398,29 @@ impl Driver for EdgeLoop {
         if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
             context.arm(RECHECK, self.recheck_interval);
         }
+        if let Some(upstream) = &mut self.upstream {
+            upstream.start(context);
+        }
         self.end_when_done(context);
         self.keep_counts();
     }
+}
+
+fn keep_upstream_counts(metrics: &LoopMetrics, upstream: &mut UpstreamGroup) {
+    let open = figure(upstream.connections());
+    metrics.upstream_connections_open.set(open);
+    let moved = metrics.upstream_requests.of(UpstreamOutcome::Moved);
+    moved.add(upstream.take_moved());
+    let mut outstanding = 0;
+    for (cell, status) in metrics.upstreams.iter().zip(upstream.statuses()) {
+        outstanding += status.outstanding;
+        cell.set(if status.is_up {
+            ServerState::Up
+        } else {
+            ServerState::Down
+        });
+    }
+    metrics.upstream_outstanding.set(figure(outstanding));
 }
 
 /// A count as a gauge shows it.

@@ -87,7 +87,15 @@ impl Server {
             .map(|s| s.address.to_string())
             .collect();
         let now = unix_seconds();
-        let metrics = Arc::new(Metrics::new(loops, names, u64::from(now)));
+        let upstreams: Vec<_> = config
+            .upstream
+            .url
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let started = u64::from(now);
+        let metrics = Metrics::with_upstreams(loops, names, &upstreams, started);
+        let metrics = Arc::new(metrics);
         let service = store::service(
             &config,
             limits,

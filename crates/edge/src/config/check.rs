@@ -1,8 +1,9 @@
 //! What must hold between options.
 
 use super::load::{Draft, route_option};
-use super::{Config, UpstreamUrl, show_duration, show_size};
+use super::{Config, PeerAddress, UpstreamUrl, show_duration, show_size};
 use crate::store_server::Protocols;
+use crate::upstream::UPSTREAMS_MAX;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -88,9 +89,12 @@ fn is_loopback(address: IpAddr) -> bool {
 }
 
 fn upstream_is_another(draft: &mut Draft, config: &Config) {
-    let Some(UpstreamUrl { address }) = &config.upstream.url else {
-        return;
-    };
+    for UpstreamUrl { address } in &config.upstream.url {
+        is_another(draft, config, address);
+    }
+}
+
+fn is_another(draft: &mut Draft, config: &Config, address: &PeerAddress) {
     let host = if address.host == "localhost" {
         "127.0.0.1"
     } else {
@@ -113,6 +117,17 @@ fn upstream_is_another(draft: &mut Draft, config: &Config) {
 }
 
 fn servers_differ(draft: &mut Draft, config: &Config) {
+    let urls = &config.upstream.url;
+    for (place, url) in urls.iter().enumerate() {
+        if urls[..place].contains(url) {
+            let message = format!("the upstream {url} is named twice");
+            draft.conflict(&["upstream.url"], message, "name each server once");
+        }
+    }
+    if urls.len() > UPSTREAMS_MAX {
+        let message = format!("upstreams exceed {UPSTREAMS_MAX}: {}", urls.len());
+        draft.conflict(&["upstream.url"], message, "put a balancer in between");
+    }
     let servers = &config.memcached.servers;
     for (place, server) in servers.iter().enumerate() {
         if servers[..place]

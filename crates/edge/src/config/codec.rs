@@ -237,6 +237,52 @@ impl<T, C: Codec<T>> Codec<Vec<T>> for OneOrMany<C> {
     }
 }
 
+/// One value or several, or none by `"off"`.
+pub(super) struct ManyOrOff<C>(pub(super) C);
+
+impl<T, C: Codec<T>> Codec<Vec<T>> for ManyOrOff<C> {
+    const SHAPE: Shape = Shape::List;
+
+    fn read(&self, value: &Value<'_>) -> Result<Vec<T>, Fault> {
+        let alone = match value.get_ref() {
+            DeValue::Array(array) if array.len() == 1 => &array[0],
+            _ => value,
+        };
+        if alone.get_ref().as_str() == Some("off") {
+            return Ok(Vec::new());
+        }
+        let many = OneOrMany(&self.0, 1);
+        many.read(value)
+    }
+
+    fn show(&self, value: &Vec<T>) -> String {
+        if value.is_empty() {
+            return quoted("off");
+        }
+        OneOrMany(&self.0, 1).show(value)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, one or a list, or `\"off\"`", self.0.describe())
+    }
+}
+
+impl<T, C: Codec<T>> Codec<T> for &C {
+    const SHAPE: Shape = C::SHAPE;
+
+    fn read(&self, value: &Value<'_>) -> Result<T, Fault> {
+        (**self).read(value)
+    }
+
+    fn show(&self, value: &T) -> String {
+        (**self).show(value)
+    }
+
+    fn describe(&self) -> String {
+        (**self).describe()
+    }
+}
+
 /// One of a few words.
 pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 

@@ -93,9 +93,11 @@ impl Config {
                 joined(&mut servers.map(|server| server.address.to_string()))
             )
         };
-        let rest = match &self.upstream.url {
-            Some(url) => format!("the rest by {url}"),
-            None => "nothing else (no upstream)".to_owned(),
+        let rest = if self.upstream.url.is_empty() {
+            "nothing else (no upstream)".to_owned()
+        } else {
+            let urls = &mut self.upstream.url.iter();
+            format!("the rest by {}", joined(&mut urls.map(ToString::to_string)))
         };
         format!("polls under {prefixes} at {listen} answered from {values}, {rest}")
     }
@@ -308,20 +310,30 @@ pub struct MemcachedServer {
 /// Shape: maxima are for the whole process; see [`share`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamConfig {
-    /// Where it is; `None` answers 404 instead of forwarding.
-    pub url: Option<UpstreamUrl>,
+    /// Where it is, each a server of its own; none answers 404 instead of forwarding.
+    pub url: Vec<UpstreamUrl>,
     /// One connection attempt. Beyond it: 502.
     pub connect_timeout: Duration,
     /// From the request sent to the header section received. Beyond it: 504.
     pub header_timeout: Duration,
     /// One exchange. Beyond it: 504.
     pub total_timeout: Duration,
-    /// Open connections. Beyond it requests queue until `header_timeout`, then 503.
+    /// Open connections to one server. Beyond it requests queue.
     pub connections_max: usize,
+    /// Requests that wait for a connection to one server. Beyond it: 503.
+    pub queue_max: usize,
+    /// How long a request may wait for a connection. Beyond it: 503.
+    pub queue_timeout: Duration,
     /// Connections kept open while unused.
     pub idle_max: usize,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
+    /// Failures in a row after which a server is left alone for a while.
+    pub failures_max: u32,
+    /// What servers are asked from time to time to see whether they are well; `None` is `"off"`.
+    pub health_path: Option<String>,
+    /// How often they are asked.
+    pub health_interval: Duration,
     /// Body of one answer. Units: bytes. Beyond it: 502.
     pub answer_bytes_max: u64,
 }
@@ -329,13 +341,18 @@ pub struct UpstreamConfig {
 impl Default for UpstreamConfig {
     fn default() -> Self {
         Self {
-            url: None,
+            url: Vec::new(),
             connect_timeout: Duration::from_secs(2),
             header_timeout: Duration::from_secs(30),
             total_timeout: Duration::from_secs(60),
             connections_max: 256,
+            queue_max: 1024,
+            queue_timeout: Duration::from_secs(10),
             idle_max: 64,
             idle_timeout: Duration::from_secs(30),
+            failures_max: 5,
+            health_path: None,
+            health_interval: Duration::from_secs(5),
             answer_bytes_max: 8 * MIB as u64,
         }
     }

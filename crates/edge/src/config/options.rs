@@ -3,8 +3,8 @@
 //! The loader, the `--set` flag, the example file and the reference page are made from it.
 
 use super::codec::{
-    Access, Choice, Codec, Count, Fault, FilePath, Key, Listen, MediaType, MethodList, OneOrMany,
-    OrOff, Permissions, Prefix, Server, Shape, Size, Time, Truth, Url, UserName, Value,
+    Access, Choice, Codec, Count, Fault, FilePath, Key, Listen, ManyOrOff, MediaType, MethodList,
+    OneOrMany, OrOff, Permissions, Prefix, Server, Shape, Size, Time, Truth, Url, UserName, Value,
 };
 use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
 use crate::store_server::Protocols;
@@ -188,8 +188,9 @@ options! {
     "Bytes of the largest value a server may send, at least those of its own `-I`. A larger one \
      breaks the connection."
 
-    "upstream".upstream.url ["--upstream"] = OrOff(Url);
-    "Where the application is. `\"off\"` answers 404 to what would be forwarded."
+    "upstream".upstream.url ["--upstream"] = ManyOrOff(Url);
+    "Where the application is. Of several servers each request goes to the one with the fewest \
+     under way, among those that answer. `\"off\"` answers 404 to what would be forwarded."
     "upstream".upstream.connect_timeout = Time(TICK, HOUR);
     "How long one connection attempt may take. Beyond it: 502."
     "upstream".upstream.header_timeout = Time(TICK, HOUR);
@@ -197,11 +198,24 @@ options! {
     "upstream".upstream.total_timeout = Time(TICK, DAY);
     "From the request sent to the end of the answer. Beyond it: 504."
     "upstream".upstream.connections_max = Count(1, MILLION);
-    "Open connections. Beyond it requests wait for one to become free."
+    "Open connections to one server. Beyond it requests wait for one to become free."
+    "upstream".upstream.queue_max = Count(0, MILLION);
+    "Requests that wait for a connection to one server. Beyond it: 503 with `Retry-After`."
+    "upstream".upstream.queue_timeout = Time(TICK, HOUR);
+    "How long a request may wait for a connection. Beyond it: 503 with `Retry-After`."
     "upstream".upstream.idle_max = Count(0, MILLION);
-    "Unused connections that are kept open."
+    "Unused connections to one server that are kept open."
     "upstream".upstream.idle_timeout = Time(TICK, HOUR);
     "How long an unused connection is kept open."
+    "upstream".upstream.failures_max = Count(1, 1000);
+    "Requests in a row that one server does not answer until it is left alone for a while: at \
+     first up to a second, up to ten in the end. Then one request, or the next look at its \
+     `health_path`, tries it. While no server is left: 503 with `Retry-After`."
+    "upstream".upstream.health_path = OrOff(Prefix);
+    "What each loop asks every server by GET from time to time. An answer of 400 or above, or \
+     none, counts as a failure, and only a better one ends the time that a server is left alone."
+    "upstream".upstream.health_interval = Time(TICK, HOUR);
+    "How often `health_path` is asked, and how long its answer may take."
     "upstream".upstream.answer_bytes_max = Size(KIB, 1024 * GIB);
     "Bytes of one answer's body. Beyond it: 502."
 

@@ -154,23 +154,32 @@ impl Page<'_, '_> {
         self.counters("memcached_lookups", help, |of| &of.memcached_lookups)?;
         let help = "Rounds of looking at the keys that polls wait for";
         self.counter("memcached_sweeps", help, |of| &of.memcached_sweeps)?;
-        self.server_states()?;
+        let help = "Whether the server answered last: 1 yes, 0 no; absent until it was asked";
+        let servers = self.loops.servers();
+        self.server_states("dwell_memcached_server_up", help, servers)?;
         let help = "Requests to the upstream by what they came to";
         self.counters("upstream_requests", help, |of| &of.upstream_requests)?;
         let help = "Connections to the upstream open now";
         self.gauge("upstream_connections_open", help, |of| {
             &of.upstream_connections_open
-        })
+        })?;
+        let help = "Requests to the upstream under way or waiting";
+        self.gauge("upstream_outstanding", help, |of| &of.upstream_outstanding)?;
+        let help = "Whether the server is asked: 1 yes, 0 left alone for its failures";
+        let upstreams = self.loops.upstreams();
+        self.server_states("dwell_upstream_server_up", help, upstreams)
     }
 
-    fn server_states(&mut self) -> fmt::Result {
-        let help = "Whether the server answered last: 1 yes, 0 no; absent until it was asked";
-        let name = "dwell_memcached_server_up";
-        let metrics = self.loops;
+    fn server_states<'m>(
+        &mut self,
+        name: &str,
+        help: &str,
+        servers: impl Iterator<Item = (&'m str, ServerState)>,
+    ) -> fmt::Result {
         let mut family = self
             .encoder
             .encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (server, state) in metrics.servers() {
+        for (server, state) in servers {
             let up = match state {
                 ServerState::Unknown => continue,
                 ServerState::Down => 0_u64,

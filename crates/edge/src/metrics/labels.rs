@@ -168,6 +168,10 @@ labels! {
     BadAnswer = "bad_answer",
     /// No connection became free.
     Refused = "refused",
+    /// Not sent: every server has failed too often to be asked now.
+    Unavailable = "unavailable",
+    /// Sent once more, to another server than the one that failed; counted beside its end.
+    Moved = "moved",
     /// Not sent: another request for the key was under way and its answer was shared.
     Coalesced = "coalesced",
 }

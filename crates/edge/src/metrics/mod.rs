@@ -34,6 +34,7 @@ pub struct Metrics {
     loops: Vec<Arc<LoopMetrics>>,
     process: Arc<ProcessMetrics>,
     servers: Arc<[String]>,
+    upstreams: Arc<[String]>,
     started_unix_seconds: u64,
 }
 
@@ -42,10 +43,21 @@ impl Metrics {
     ///
     /// Shape: `servers` are the names shown, in the order of the configuration.
     pub fn new(loops: usize, servers: Vec<String>, started_unix_seconds: u64) -> Self {
+        Self::with_upstreams(loops, servers, &[], started_unix_seconds)
+    }
+
+    /// Makes metrics that have a cell for each of the application's servers, too.
+    pub fn with_upstreams(
+        loops: usize,
+        servers: Vec<String>,
+        upstreams: &[String],
+        started_unix_seconds: u64,
+    ) -> Self {
+        let cells = |names: &[String]| names.iter().map(|_| ServerCell::default()).collect();
         let one = || {
-            let states = servers.iter().map(|_| ServerCell::default()).collect();
             Arc::new(LoopMetrics {
-                servers: states,
+                servers: cells(&servers),
+                upstreams: cells(upstreams),
                 ..LoopMetrics::default()
             })
         };
@@ -53,6 +65,7 @@ impl Metrics {
             loops: (0..loops).map(|_| one()).collect(),
             process: Arc::default(),
             servers: servers.into(),
+            upstreams: upstreams.into(),
             started_unix_seconds,
         }
     }
@@ -79,11 +92,21 @@ impl Metrics {
     ///
     /// One loop that reaches a server makes it `Up`; a server nobody asked is `Unknown`.
     pub fn servers(&self) -> impl Iterator<Item = (&str, ServerState)> {
-        self.servers.iter().enumerate().map(|(index, name)| {
-            let states = self
-                .loops
-                .iter()
-                .map(|of_loop| of_loop.servers[index].state());
+        self.best_of(&self.servers, |of_loop| &of_loop.servers)
+    }
+
+    /// The application's servers in the same way.
+    pub fn upstreams(&self) -> impl Iterator<Item = (&str, ServerState)> {
+        self.best_of(&self.upstreams, |of_loop| &of_loop.upstreams)
+    }
+
+    fn best_of<'m>(
+        &'m self,
+        names: &'m [String],
+        cells: fn(&LoopMetrics) -> &[ServerCell],
+    ) -> impl Iterator<Item = (&'m str, ServerState)> {
+        names.iter().enumerate().map(move |(index, name)| {
+            let states = self.loops.iter().map(|of| cells(of)[index].state());
             let best = states.max_by_key(|state| *state as i64);
             (name.as_str(), best.unwrap_or(ServerState::Unknown))
         })
@@ -142,6 +165,8 @@ pub struct LoopMetrics {
     pub upstream_requests: CounterSet<UpstreamOutcome>,
     /// Connections to the upstream open now.
     pub upstream_connections_open: Gauge,
+    /// Requests to the upstream under way or waiting for a connection now.
+    pub upstream_outstanding: Gauge,
     /// Commands of memcached clients to the embedded store.
     pub store_commands: CounterSet<StoreCommand>,
     /// All of them, by which the measured ones are chosen.
@@ -152,6 +177,8 @@ pub struct LoopMetrics {
     pub store_hot: HotKeys,
     /// What the loop knows of each memcached server, in the order of the configuration.
     pub servers: Box<[ServerCell]>,
+    /// What it knows of each of the application's servers.
+    pub upstreams: Box<[ServerCell]>,
 }
 
 /// What any thread counts.
@@ -161,7 +188,7 @@ pub struct ProcessMetrics {
     pub access_log_dropped: SharedCounter,
 }
 
-/// What one loop knows of one memcached server.
+/// What one loop knows of one server.
 #[derive(Debug, Default)]
 pub struct ServerCell(Gauge);
 
@@ -180,7 +207,7 @@ impl ServerCell {
     }
 }
 
-/// Whether a memcached server answers.
+/// Whether a server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
     /// Nobody has asked it yet.

@@ -207,7 +207,7 @@ impl Polls {
         }
         let item = self.stored(context, arrival.name);
         let found = item.as_ref().map(Found::stored);
-        if arrival.ask.is_stream && (found.is_some() || self.config.upstream.url.is_none()) {
+        if arrival.ask.is_stream && (found.is_some() || !self.has_upstream()) {
             return self.stream_now(context, arrival, to);
         }
         let decision = self.decide_arrival(&arrival, found.as_ref());

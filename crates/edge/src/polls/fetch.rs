@@ -32,7 +32,7 @@ impl Polls {
         reply: &mut dwell_engine::Reply<'_>,
     ) -> Outcome {
         let mut to = To::now(reply, request, &self.journal, context);
-        if self.config.upstream.url.is_none() {
+        if !self.has_upstream() {
             to.text(context, 404, "no route and no upstream");
             return Outcome::Answered;
         }
@@ -257,7 +257,7 @@ impl Polls {
         sharing: Sharing,
         wants: Wants,
     ) -> Forward {
-        let url = self.config.upstream.url.as_ref();
+        let url = self.config.upstream.url.first();
         let host = url.map_or_else(String::new, |url| url.address.to_string());
         let forwarded = ForwardedFor {
             peer: peer.map(|peer| peer.ip()),
@@ -296,7 +296,7 @@ impl Polls {
                 }
                 self.answer_came(context, http, Token::from_bits(tag), &answer);
             }
-            UpstreamEvent::Failed { tag, error } => {
+            UpstreamEvent::Failed { tag, error, .. } => {
                 if !std::mem::replace(&mut self.upstream_fails, true) {
                     tracing::warn!(%error, "upstream does not answer");
                 }
@@ -471,6 +471,7 @@ fn outcome_of(error: &UpstreamError) -> UpstreamOutcome {
         UpstreamError::Connect(_) | UpstreamError::ConnectTimeout(_) => {
             UpstreamOutcome::ConnectFailed
         }
+        UpstreamError::Unavailable => UpstreamOutcome::Unavailable,
         UpstreamError::QueueFull { .. } | UpstreamError::QueueTimeout(_) => {
             UpstreamOutcome::Refused
         }

@@ -222,7 +222,7 @@ impl Polls {
         let Request {
             head_bytes, body, ..
         } = *arrival.request;
-        let kept = if keep == Keep::Request && self.config.upstream.url.is_some() {
+        let kept = if keep == Keep::Request && self.has_upstream() {
             Some(KeptRequest::new(head_bytes, body))
         } else if self.journal.access.is_some() {
             Some(KeptRequest::request_line(head_bytes))

@@ -17,6 +17,7 @@ mod feeds;
 mod fetch;
 mod follow;
 mod hold;
+mod pace;
 mod sharing;
 mod tables;
 mod to;
@@ -31,6 +32,7 @@ use bytes::Bytes;
 use decide::Rules;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
+use pace::Pace;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +91,7 @@ pub(crate) struct Polls {
     draining: bool,
     demo: Option<Demo>,
     random: u64,
+    pace: Pace,
     key_scratch: Vec<u8>,
 }
 
@@ -122,6 +125,7 @@ impl Polls {
             draining: false,
             demo: None,
             random: seed | 1,
+            pace: Pace::default(),
             key_scratch: Vec::new(),
         }
     }
@@ -151,12 +155,17 @@ impl Polls {
         self.records.is_empty() && self.feeds.is_empty()
     }
 
+    /// Whether there is an application behind the edge.
+    fn has_upstream(&self) -> bool {
+        !self.config.upstream.url.is_empty()
+    }
+
     fn rules(&self, route: u16) -> Rules {
         Rules {
             on_delete: self
                 .route(route)
                 .map_or(crate::config::OnDelete::Origin, |r| r.on_delete),
-            has_upstream: self.config.upstream.url.is_some(),
+            has_upstream: self.has_upstream(),
         }
     }
 
@@ -245,7 +254,8 @@ impl Polls {
 
     /// Answers that a limit is reached, with a time to come back at.
     fn refuse(&mut self, context: &mut Context, to: &mut To<'_, '_>, reason: &str) {
-        let seconds = 1 + self.random_below(5);
+        let spread = self.pace.spread(context.now());
+        let seconds = 1 + self.random_below(spread);
         let seconds = seconds.to_string();
         to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
     }

@@ -336,7 +336,7 @@ impl Polls {
         self.metrics
             .request_duration
             .observe(context.now().duration_since(poll.arrived));
-        if found.is_none() && self.config.upstream.url.is_some() {
+        if found.is_none() && self.has_upstream() {
             return self.miss_later(context, http, key, poll);
         }
         let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {

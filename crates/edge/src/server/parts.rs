@@ -10,7 +10,7 @@ use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::{Journal, Polls, Source};
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
-use crate::upstream::{Upstream, UpstreamOptions};
+use crate::upstream::{GroupOptions, HealthCheck, UpstreamGroup, UpstreamOptions};
 use dwell_engine::{Http, Limits};
 use dwell_evloop::{Context, EventLoop};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
@@ -89,7 +89,7 @@ impl Parts {
             admin,
             store_server,
             memcached: self.memcached(context)?,
-            upstream: self.upstream()?,
+            upstream: self.upstream(index)?,
             recheck_interval: EdgeLoop::recheck_interval(
                 &source,
                 self.config.memcached.sweep_interval,
@@ -161,22 +161,39 @@ impl Parts {
         Ok(Some(client))
     }
 
-    fn upstream(&self) -> Result<Option<Upstream>, RunError> {
+    fn upstream(&self, index: usize) -> Result<Option<UpstreamGroup>, RunError> {
         let upstream = &self.config.upstream;
-        let Some(url) = &upstream.url else {
+        let servers = upstream
+            .url
+            .iter()
+            .map(|url| {
+                Ok(UpstreamOptions {
+                    connect_timeout: upstream.connect_timeout,
+                    header_timeout: upstream.header_timeout,
+                    total_timeout: upstream.total_timeout,
+                    idle_timeout: upstream.idle_timeout,
+                    connections_max: share(upstream.connections_max, self.loops),
+                    idle_max: share(upstream.idle_max, self.loops),
+                    queue_max: share(upstream.queue_max, self.loops),
+                    queue_timeout: upstream.queue_timeout,
+                    answer_bytes_max: upstream.answer_bytes_max,
+                    ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
+                })
+            })
+            .collect::<Result<Vec<_>, RunError>>()?;
+        if servers.is_empty() {
             return Ok(None);
+        }
+        let health = upstream.health_path.clone().map(|path| HealthCheck {
+            path,
+            interval: upstream.health_interval,
+        });
+        let options = GroupOptions {
+            failures_max: upstream.failures_max,
+            health,
+            seed: RandomState::new().hash_one(index),
         };
-        let options = UpstreamOptions {
-            connect_timeout: upstream.connect_timeout,
-            header_timeout: upstream.header_timeout,
-            total_timeout: upstream.total_timeout,
-            idle_timeout: upstream.idle_timeout,
-            connections_max: share(upstream.connections_max, self.loops),
-            idle_max: share(upstream.idle_max, self.loops),
-            answer_bytes_max: upstream.answer_bytes_max,
-            ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
-        };
-        Ok(Some(Upstream::new(kind::UPSTREAM, options)))
+        Ok(Some(UpstreamGroup::new(kind::UPSTREAM, &servers, options)))
     }
 }
 

@@ -26,7 +26,7 @@ impl Upstream {
     /// A client without connections. `kind` is the kind of all its tokens; nobody else on the
     /// loop may use it.
     pub fn new(kind: u8, options: UpstreamOptions) -> Self {
-        let connections_max = options.connections_max.clamp(1, u32::MAX as usize - 1);
+        let connections_max = options.connections_max.clamp(1, 1_000_000);
         Self {
             connections: Slab::new(kind, connections_max),
             idle: Vec::new(),
@@ -38,6 +38,11 @@ impl Upstream {
                 ..options
             },
         }
+    }
+
+    /// A token of this client's kind that it has no use for.
+    pub(super) fn spare_token(&self) -> Token {
+        Token::new(self.queue_token.kind(), 0, self.queue_token.index() + 1)
     }
 
     /// Open connections.
@@ -55,6 +60,11 @@ impl Upstream {
         self.queue.len()
     }
 
+    /// Requests under way or waiting.
+    pub(super) fn outstanding(&self) -> usize {
+        self.connections.len() - self.idle.len() + self.queue.len()
+    }
+
     /// Sends a request, on an unused connection, on a new one, or when one comes free.
     ///
     /// # Errors
@@ -65,12 +75,27 @@ impl Upstream {
         context: &mut Context,
         request: UpstreamRequest,
     ) -> Result<(), UpstreamError> {
-        let exchange = Exchange {
+        let exchange = self.exchange(context, request);
+        self.take(context, exchange)
+    }
+
+    /// A request that begins now.
+    pub(super) fn exchange(&self, context: &Context, request: UpstreamRequest) -> Exchange {
+        Exchange {
             request,
             deadline: context.now() + self.options.total_timeout,
             queue_deadline: context.now() + self.queue_timeout(),
             retried: false,
-        };
+            asked: 0,
+        }
+    }
+
+    /// Sends a request, which may have been with another server before; as [`send`](Self::send).
+    pub(super) fn take(
+        &mut self,
+        context: &mut Context,
+        exchange: Exchange,
+    ) -> Result<(), UpstreamError> {
         if self.queue.is_empty() && self.has_room() {
             return self.start(context, exchange);
         }
@@ -164,11 +189,11 @@ impl Upstream {
     }
 
     fn queue_timeout(&self) -> Duration {
-        self.options.header_timeout.min(self.options.total_timeout)
+        self.options.queue_timeout.min(self.options.total_timeout)
     }
 
     /// Whether a request can be started now.
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         !self.idle.is_empty() || self.connections.len() < self.options.connections_max
     }
 
@@ -186,7 +211,7 @@ impl Upstream {
         {
             let tag = exchange.request.tag;
             if let Err(error) = self.start(context, exchange) {
-                sink(context, UpstreamEvent::Failed { tag, error });
+                sink(context, UpstreamEvent::failed(tag, error));
             }
         }
         self.arm_queue(context);
@@ -206,7 +231,7 @@ impl Upstream {
         {
             let error = UpstreamError::QueueTimeout(self.queue_timeout());
             let tag = exchange.request.tag;
-            sink(context, UpstreamEvent::Failed { tag, error });
+            sink(context, UpstreamEvent::failed(tag, error));
         }
         self.arm_queue(context);
     }

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use dwell_evloop::{ReadOutcome, Stream};
 
-use super::UpstreamRequest;
 use super::answer::AnswerReader;
+use super::{Unanswered, UpstreamError, UpstreamRequest};
 
 /// A request on its way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Exchange {
     pub(super) request: UpstreamRequest,
     /// When it must have ended.
@@ -17,6 +17,8 @@ pub(super) struct Exchange {
     pub(super) queue_deadline: Instant,
     /// A connection that had been used before failed under it.
     pub(super) retried: bool,
+    /// The servers that were asked, a bit for each.
+    pub(super) asked: u64,
 }
 
 /// One connection.
@@ -72,6 +74,24 @@ impl Connection {
         matches!(self.stream.read(&mut [0]), Ok(ReadOutcome::WouldBlock))
     }
 
+    /// Gives up the request, if another server may be sent it: none of it has reached this one, or
+    /// it may be sent twice and nothing of an answer has come. One that is slow is not left for
+    /// another, which would be as slow with twice the work.
+    pub(super) fn into_unanswered(self, error: &UpstreamError) -> Option<Box<Unanswered>> {
+        let exchange = match self.work {
+            Work::Connecting(exchange) => exchange,
+            Work::Exchanging(exchange, reader)
+                if exchange.request.is_idempotent
+                    && !reader.has_begun()
+                    && matches!(error, UpstreamError::Closed | UpstreamError::Broken(_)) =>
+            {
+                exchange
+            }
+            Work::Idle | Work::Exchanging(..) => return None,
+        };
+        Some(Box::new(Unanswered(exchange)))
+    }
+
     /// Whether the request may be sent again after this connection ended without an answer: its
     /// end was on its way already when the request was sent, or may have been.
     ///
@@ -95,7 +115,7 @@ mod tests {
     #[test]
     fn a_connection_is_small() {
         assert!(
-            size_of::<Connection>() <= 336,
+            size_of::<Connection>() <= 344,
             "{}",
             size_of::<Connection>()
         );

@@ -22,6 +22,8 @@ pub enum UpstreamError {
         /// The most requests that may wait.
         limit: usize,
     },
+    /// Every server has failed too often to be asked now.
+    Unavailable,
     /// All connections were busy for too long.
     QueueTimeout(Duration),
     /// The connection ended before the answer did.
@@ -53,7 +55,7 @@ impl UpstreamError {
     pub fn status(&self) -> u16 {
         match self {
             Self::HeaderTimeout(_) | Self::TotalTimeout(_) => 504,
-            Self::QueueFull { .. } | Self::QueueTimeout(_) => 503,
+            Self::QueueFull { .. } | Self::QueueTimeout(_) | Self::Unavailable => 503,
             _ => 502,
         }
     }
@@ -67,6 +69,7 @@ impl fmt::Display for UpstreamError {
             Self::HeaderTimeout(after) => write!(out, "no answer within {after:?}"),
             Self::TotalTimeout(after) => write!(out, "no whole answer within {after:?}"),
             Self::QueueFull { limit } => write!(out, "requests waiting exceed {limit}"),
+            Self::Unavailable => out.write_str("no server answers"),
             Self::QueueTimeout(after) => write!(out, "no connection became free within {after:?}"),
             Self::Closed => out.write_str("connection closed before the end of the answer"),
             Self::Broken(kind) => write!(out, "connection failed: {kind}"),

@@ -124,7 +124,7 @@ impl Upstream {
             Ok(()) if readiness.is_readable() => self.advance(context, token, readiness, sink),
             Ok(()) => {}
             Err(error) => {
-                sink(context, UpstreamEvent::Failed { tag, error });
+                sink(context, UpstreamEvent::failed(tag, error));
                 self.dispatch(context, sink);
             }
         }
@@ -274,7 +274,7 @@ impl Upstream {
         };
         // A new connection: the others may have been closed along with this one.
         if let Err(error) = self.dial(context, exchange) {
-            sink(context, UpstreamEvent::Failed { tag, error });
+            sink(context, UpstreamEvent::failed(tag, error));
         }
     }
 
@@ -285,12 +285,17 @@ impl Upstream {
         error: UpstreamError,
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
-        let exchange = self
-            .close(context, token)
-            .and_then(Connection::into_exchange);
-        if let Some(exchange) = exchange {
-            let tag = exchange.request.tag;
-            sink(context, UpstreamEvent::Failed { tag, error });
+        let Some(connection) = self.close(context, token) else {
+            return;
+        };
+        if let Some(tag) = connection.exchange().map(|exchange| exchange.request.tag) {
+            let unanswered = connection.into_unanswered(&error);
+            let event = UpstreamEvent::Failed {
+                tag,
+                error,
+                unanswered,
+            };
+            sink(context, event);
         }
     }
 

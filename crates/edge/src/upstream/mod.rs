@@ -13,11 +13,15 @@ mod connection;
 mod encode;
 mod error;
 mod exchanging;
+mod group;
+mod health;
 
 pub use answer::Answer;
 pub use client::Upstream;
 pub use encode::{ForwardedFor, Sharing, Wants, encode_request};
 pub use error::UpstreamError;
+pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup};
+pub use health::HealthCheck;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +39,7 @@ pub struct UpstreamOptions {
     pub address: SocketAddr,
     /// One attempt to connect. Default: 2 s.
     pub connect_timeout: Duration,
-    /// From the request sent to the answer's head; also the wait in the queue. Default: 30 s.
+    /// From the request sent to the answer's head. Default: 30 s.
     pub header_timeout: Duration,
     /// From [`Upstream::send`] to the end of the answer, however many attempts. Default: 60 s.
     pub total_timeout: Duration,
@@ -47,6 +51,8 @@ pub struct UpstreamOptions {
     pub idle_max: usize,
     /// Requests that wait for a connection. Default: 1024.
     pub queue_max: usize,
+    /// How long one may wait for a connection. Default: 10 s.
+    pub queue_timeout: Duration,
     /// Body of one answer, decoded. Units: bytes. Default: 8 MiB.
     pub answer_bytes_max: u64,
     /// Head of one answer. Default: 64 KiB and 100 fields.
@@ -65,6 +71,7 @@ impl UpstreamOptions {
             connections_max: 256,
             idle_max: 64,
             queue_max: 1024,
+            queue_timeout: Duration::from_secs(10),
             answer_bytes_max: 8 << 20,
             answer_head: HeadLimits {
                 head_bytes_max: 64 << 10,
@@ -103,8 +110,25 @@ pub enum UpstreamEvent {
         tag: u64,
         /// Why.
         error: UpstreamError,
+        /// The request, where another server may be asked instead.
+        unanswered: Option<Box<Unanswered>>,
     },
 }
+
+impl UpstreamEvent {
+    /// A failure after which no other server is asked.
+    pub(crate) fn failed(tag: u64, error: UpstreamError) -> Self {
+        Self::Failed {
+            tag,
+            error,
+            unanswered: None,
+        }
+    }
+}
+
+/// A request that no server has acted upon, or that may be sent twice.
+#[derive(Clone, Debug)]
+pub struct Unanswered(connection::Exchange);
 
 #[cfg(test)]
 mod tests;

@@ -102,7 +102,7 @@ impl Edge {
             UpstreamEvent::Answer { tag, answer } => {
                 (tag, Ok((answer.status, answer.body.clone())))
             }
-            UpstreamEvent::Failed { tag, error } => (tag, Err(error)),
+            UpstreamEvent::Failed { tag, error, .. } => (tag, Err(error)),
         }
     }
 
@@ -635,7 +635,7 @@ fn whoever_waits_too_long_is_told_so() {
     let timeout = Duration::from_millis(50);
     let options = UpstreamOptions {
         connections_max: 1,
-        header_timeout: timeout,
+        queue_timeout: timeout,
         ..app.options
     };
     let mut edge = Edge::new(options);

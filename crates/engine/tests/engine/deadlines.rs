@@ -272,5 +272,8 @@ fn a_body_that_is_granted_later_has_its_deadline() {
         fixture.reply(1, |reply| reply.grant(2));
     }
     assert_eq!(fixture.end(&mut client), End::InOrder);
-    assert!(client.received.is_empty(), "no time passed that 408 is said");
+    assert!(
+        client.received.is_empty(),
+        "no time passed that 408 is said"
+    );
 }

@@ -73,7 +73,7 @@ fn every_kind_of_value_is_read() {
         r#"["a:1", { address = "b:2", weight = 3 }, { address = "[::1]:3", weight = 2 }]"#;
     assert_eq!(shown, expected);
     assert!(!config.uses_embedded_store());
-    let url = config.upstream.url.as_ref().expect("an upstream is named");
+    let url = config.upstream.url.first().expect("an upstream is named");
     assert_eq!(url.to_string(), "http://app.internal:80");
     assert_eq!(config.log.level, LogLevel::Debug);
     assert_eq!(config.log.format, LogFormat::Json);

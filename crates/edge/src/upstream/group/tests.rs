@@ -1,0 +1,328 @@
+//! Several servers, as one that forwards sees them.
+
+use super::*;
+use dwell_evloop::{Driver, EventLoop};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+const KIND: u8 = 100;
+const PATIENCE: Duration = Duration::from_secs(20);
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+struct Loop {
+    event_loop: EventLoop<()>,
+    driver: Alone,
+}
+
+/// A loop's driver with nothing but a group.
+struct Alone {
+    group: UpstreamGroup,
+    events: Vec<(u64, Result<u16, UpstreamError>)>,
+}
+
+impl Alone {
+    fn record(events: &mut Vec<(u64, Result<u16, UpstreamError>)>, event: UpstreamEvent) {
+        events.push(match event {
+            UpstreamEvent::Answer { tag, answer } => (tag, Ok(answer.status)),
+            UpstreamEvent::Failed { tag, error, .. } => (tag, Err(error)),
+        });
+    }
+}
+
+impl Driver for Alone {
+    type Message = ();
+
+    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        let Self { group, events } = self;
+        let mut sink = |_: &mut Context, event| Self::record(events, event);
+        group.ready(context, token, readiness, &mut sink);
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token) {
+        let Self { group, events } = self;
+        let mut sink = |_: &mut Context, event| Self::record(events, event);
+        group.expired(context, token, &mut sink);
+    }
+
+    fn message(&mut self, _: &mut Context, (): ()) {}
+
+    fn turn_end(&mut self, context: &mut Context) {
+        self.group.start(context);
+    }
+}
+
+impl Loop {
+    fn new(servers: &[SocketAddr], change: impl FnOnce(&mut GroupOptions)) -> Self {
+        let servers: Vec<_> = servers.iter().map(|at| UpstreamOptions::new(*at)).collect();
+        let mut options = GroupOptions {
+            failures_max: 3,
+            health: None,
+            seed: 7,
+        };
+        change(&mut options);
+        Self {
+            event_loop: EventLoop::new().unwrap(),
+            driver: Alone {
+                group: UpstreamGroup::new(KIND, &servers, options),
+                events: Vec::new(),
+            },
+        }
+    }
+
+    fn turn(&mut self, timeout: Duration) {
+        let Self { event_loop, driver } = self;
+        event_loop.turn(driver, Some(timeout)).unwrap();
+    }
+
+    #[track_caller]
+    fn turn_until(&mut self, mut is_so: impl FnMut(&mut Alone) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_so(&mut self.driver) {
+            assert!(Instant::now() < end, "nothing came of it");
+            self.turn(Duration::from_millis(10));
+        }
+    }
+
+    fn send(&mut self, tag: u64, method: &str) -> Result<(), UpstreamError> {
+        self.turn(Duration::ZERO);
+        let bytes = format!("{method} /{tag} HTTP/1.1\r\nHost: a\r\n\r\n").into();
+        let request = UpstreamRequest {
+            bytes,
+            is_head: false,
+            is_idempotent: method != "POST",
+            tag,
+        };
+        self.driver.group.send(self.event_loop.context(), request)
+    }
+
+    #[track_caller]
+    fn ask(&mut self, tag: u64, method: &str) -> Result<u16, UpstreamError> {
+        self.send(tag, method)?;
+        self.turn_until(|driver| !driver.events.is_empty());
+        let (seen, result) = self.driver.events.remove(0);
+        assert_eq!(seen, tag);
+        result
+    }
+
+    fn ups(&self) -> Vec<bool> {
+        self.driver
+            .group
+            .statuses()
+            .map(|status| status.is_up)
+            .collect()
+    }
+}
+
+/// A server that does as told with each connection; it counts its requests.
+struct App {
+    address: SocketAddr,
+    requests: Arc<AtomicUsize>,
+}
+
+impl App {
+    fn new(answer: impl Fn(&str, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let (counter, answer) = (Arc::clone(&requests), Arc::new(answer));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (counter, answer) = (Arc::clone(&counter), Arc::clone(&answer));
+                thread::spawn(move || {
+                    let mut stream = stream.unwrap();
+                    while let Some(head) = read_head(&mut stream) {
+                        counter.fetch_add(1, SeqCst);
+                        if !answer(&head, &mut stream) {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        Self { address, requests }
+    }
+
+    fn answering(bytes: &'static [u8]) -> Self {
+        Self::new(move |_, stream| stream.write_all(bytes).is_ok())
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(SeqCst)
+    }
+}
+
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if stream.read(&mut byte).unwrap_or(0) == 0 {
+            return None;
+        }
+        text.push(byte[0]);
+    }
+    String::from_utf8(text).ok()
+}
+
+/// An address that refuses connections.
+fn nobody() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+#[test]
+fn the_one_with_the_fewest_under_way_is_asked() {
+    let silent = || {
+        App::new(|_, stream| {
+            let _ = stream.read(&mut [0]);
+            false
+        })
+    };
+    let apps = [silent(), silent(), silent()];
+    let mut edge = Loop::new(&apps.each_ref().map(|app| app.address), |_| {});
+    for tag in 0..9 {
+        edge.send(tag, "GET").unwrap();
+    }
+    let outstanding = edge
+        .driver
+        .group
+        .statuses()
+        .map(|status| status.outstanding);
+    assert_eq!(outstanding.collect::<Vec<_>>(), [3, 3, 3]);
+}
+
+#[test]
+fn equal_ones_take_turns() {
+    let apps = [App::answering(OK), App::answering(OK)];
+    let mut edge = Loop::new(&apps.each_ref().map(|app| app.address), |_| {});
+    for tag in 0..64 {
+        assert_eq!(edge.ask(tag, "GET"), Ok(200));
+    }
+    let requests = apps.each_ref().map(App::requests);
+    assert!(requests.iter().all(|count| *count > 8), "{requests:?}");
+    assert_eq!(requests.iter().sum::<usize>(), 64);
+}
+
+#[test]
+fn a_server_that_refuses_connections_costs_nobody_an_answer_and_is_left_alone() {
+    let app = App::answering(OK);
+    let mut edge = Loop::new(&[nobody(), app.address], |_| {});
+    for tag in 0..32 {
+        let method = if tag % 2 == 0 { "GET" } else { "POST" };
+        assert_eq!(edge.ask(tag, method), Ok(200));
+    }
+    assert_eq!(edge.ups(), [false, true]);
+    assert!(edge.driver.group.take_moved() >= 3);
+    assert_eq!(app.requests(), 32);
+}
+
+#[test]
+fn a_request_that_may_be_repeated_goes_to_another_when_its_connection_ends() {
+    let cutting = App::new(|_, _| false);
+    let app = App::answering(OK);
+    let mut edge = Loop::new(&[cutting.address, app.address], |_| {});
+    for tag in 0..16 {
+        assert_eq!(edge.ask(tag, "GET"), Ok(200));
+    }
+    assert_eq!(edge.ups(), [false, true]);
+}
+
+#[test]
+fn a_request_that_may_not_be_repeated_fails_where_it_was_sent() {
+    let cutting = [App::new(|_, _| false), App::new(|_, _| false)];
+    let mut edge = Loop::new(&cutting.each_ref().map(|app| app.address), |_| {});
+    assert_eq!(edge.ask(1, "POST"), Err(UpstreamError::Closed));
+    assert_eq!(cutting.iter().map(App::requests).sum::<usize>(), 1);
+}
+
+#[test]
+fn half_an_answer_is_not_asked_for_again() {
+    let half = || {
+        App::new(|_, stream| {
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+                .unwrap();
+            false
+        })
+    };
+    let apps = [half(), half()];
+    let mut edge = Loop::new(&apps.each_ref().map(|app| app.address), |_| {});
+    assert_eq!(edge.ask(1, "GET"), Err(UpstreamError::Closed));
+    assert_eq!(apps.iter().map(App::requests).sum::<usize>(), 1);
+}
+
+#[test]
+fn each_server_is_asked_once_and_then_the_last_failure_is_told() {
+    let mut edge = Loop::new(&[nobody(), nobody(), nobody()], |_| {});
+    let refused = Err(UpstreamError::Connect(
+        std::io::ErrorKind::ConnectionRefused,
+    ));
+    assert_eq!(edge.ask(1, "GET"), refused);
+    assert_eq!(edge.driver.group.take_moved(), 2);
+}
+
+#[test]
+fn when_no_server_is_left_requests_fail_at_once_until_a_trial() {
+    let mut edge = Loop::new(&[nobody()], |_| {});
+    for tag in 0..3 {
+        assert!(matches!(
+            edge.ask(tag, "GET"),
+            Err(UpstreamError::Connect(_))
+        ));
+    }
+    let opened = Instant::now();
+    assert_eq!(edge.ask(3, "GET"), Err(UpstreamError::Unavailable));
+    let mut outcomes = Vec::new();
+    edge.turn_until(|_| opened.elapsed() > Duration::from_secs(1));
+    for tag in 4..8 {
+        outcomes.push(edge.ask(tag, "GET"));
+    }
+    assert!(
+        matches!(outcomes[0], Err(UpstreamError::Connect(_))),
+        "{outcomes:?}"
+    );
+    assert_eq!(outcomes[1], Err(UpstreamError::Unavailable));
+}
+
+#[test]
+fn servers_that_are_looked_after_come_and_go_by_what_they_say() {
+    let status = Arc::new(AtomicUsize::new(500));
+    let shown = Arc::clone(&status);
+    let app = App::new(move |head, stream| {
+        let looks = head.starts_with("GET /health ");
+        let status = if looks { shown.load(SeqCst) } else { 200 };
+        let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
+        stream.write_all(answer.as_bytes()).is_ok()
+    });
+    let mut edge = Loop::new(&[app.address], |options| {
+        options.failures_max = 2;
+        options.health = Some(HealthCheck {
+            path: "/health".to_owned(),
+            interval: Duration::from_millis(20),
+        });
+    });
+    edge.turn_until(|driver| driver.group.statuses().all(|status| !status.is_up));
+    assert_eq!(edge.ask(1, "GET"), Err(UpstreamError::Unavailable));
+    status.store(204, SeqCst);
+    edge.turn_until(|driver| driver.group.statuses().all(|status| status.is_up));
+    assert_eq!(edge.ask(2, "GET"), Ok(200));
+}
+
+#[test]
+fn a_server_that_does_not_answer_a_look_is_left_alone() {
+    let app = App::new(|_, stream| {
+        let _ = stream.read(&mut [0]);
+        false
+    });
+    let mut edge = Loop::new(&[app.address], |options| {
+        options.failures_max = 1;
+        options.health = Some(HealthCheck {
+            path: "/health".to_owned(),
+            interval: Duration::from_millis(20),
+        });
+    });
+    edge.turn_until(|driver| driver.group.statuses().all(|status| !status.is_up));
+    assert!(edge.driver.group.connections() <= 2);
+}
