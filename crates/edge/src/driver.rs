@@ -202,6 +202,7 @@ impl EdgeLoop {
                 self.send_forward(context, forward);
             }
         }
+        self.polls.answer_ripe(context, &mut self.http);
     }
 
     fn send_lookups(&mut self, context: &mut Context) {

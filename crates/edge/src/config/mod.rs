@@ -401,6 +401,7 @@ impl Default for RouteConfig {
                 get: true,
                 head: true,
                 post: true,
+                query: true,
             },
             wait_default: Duration::ZERO,
             wait_max: Duration::from_secs(55),
@@ -413,6 +414,10 @@ impl Default for RouteConfig {
 
 /// The methods a route answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a set of methods, one flag for each"
+)]
 pub struct Methods {
     /// GET polls.
     pub get: bool,
@@ -420,6 +425,8 @@ pub struct Methods {
     pub head: bool,
     /// POST polls.
     pub post: bool,
+    /// QUERY polls.
+    pub query: bool,
 }
 
 impl Methods {
@@ -429,13 +436,19 @@ impl Methods {
             "GET" => self.get,
             "HEAD" => self.head,
             "POST" => self.post,
+            "QUERY" => self.query,
             _ => false,
         }
     }
 
     /// Value of the `Allow` field of a 405 answer.
     pub fn allow_field(self) -> String {
-        let all = [(self.get, "GET"), (self.head, "HEAD"), (self.post, "POST")];
+        let all = [
+            (self.get, "GET"),
+            (self.head, "HEAD"),
+            (self.post, "POST"),
+            (self.query, "QUERY"),
+        ];
         let names: Vec<&str> = all
             .iter()
             .filter(|(on, _)| *on)

@@ -155,7 +155,7 @@ mod tests {
             "log",
         ];
         // Fields of values, not of the configuration.
-        let inner = ["parts", "get", "head", "post"];
+        let inner = ["parts", "get", "head", "post", "query"];
         let known: HashSet<&str> = OPTIONS
             .iter()
             .map(|spec| spec.name)

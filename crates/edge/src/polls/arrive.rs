@@ -1,13 +1,13 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
-use super::accept::wants_events;
 use super::answers::{self, Found};
 use super::ask::{Ask, AskError, Condition, Method, Waits};
 use super::decide::{Decision, Stage, decide};
 use super::events::DELETE;
 use super::feeds::{Known, Opening, feed_of};
-use super::follow::KEYS_MAX;
+use super::follow::{Asked, KEYS_MAX};
 use super::hold::Arrival;
+use super::several::several_of;
 use super::tables::NO_ROUTE;
 use super::to::To;
 use super::{Polls, Source, seconds};
@@ -65,6 +65,9 @@ impl App for Polls {
         if let Some(feed) = feed_of(tag) {
             return self.feed_expired(context, feed, reply);
         }
+        if let Some(several) = several_of(tag) {
+            return self.several_expired(context, several, reply);
+        }
         if let Some(poll) = self.records.get(Token::from_bits(tag)) {
             let Some(key) = poll.waits_for() else {
                 return Outcome::Held { tag, timeout: None };
@@ -97,6 +100,9 @@ impl App for Polls {
 
     fn peer_closed(&mut self, _exchange: ExchangeId, tag: u64) -> bool {
         // Someone who ends their side and only then reads still gets an answer that is on its way.
+        if let Some(several) = several_of(tag) {
+            return !self.is_asking(several);
+        }
         let poll = self.records.get(Token::from_bits(tag));
         poll.is_none_or(|poll| poll.waits_for().is_some())
     }
@@ -104,6 +110,9 @@ impl App for Polls {
     fn abandoned(&mut self, _context: &mut Context, _exchange: ExchangeId, tag: u64) {
         if let Some(feed) = feed_of(tag) {
             return self.feed_abandoned(feed);
+        }
+        if let Some(several) = several_of(tag) {
+            return self.several_abandoned(several);
         }
         if let Some(poll) = self.remove(Token::from_bits(tag))
             && poll.route != NO_ROUTE
@@ -144,11 +153,10 @@ impl Polls {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let mut to = To::now(reply, request, &self.journal, context);
-        let has_query = request.head.query.is_some();
-        if has_query && request.head.method == "GET" && wants_events(request.head) {
+        if request.head.query.is_some_and(names_keys) {
             match self.asked(route, request.head) {
                 Ok(asked) if asked.is_empty() => {}
-                Ok(asked) => return self.open_set(context, route, request, asked, &mut to),
+                Ok(asked) => return self.several(context, route, request, asked, &mut to),
                 Err(senseless) => {
                     senseless.refuse(context, &mut to);
                     return Outcome::Answered;
@@ -175,13 +183,27 @@ impl Polls {
         outcome
     }
 
-    /// What a poll asks, and for which key.
-    fn read<'k>(
-        &self,
+    /// A request that names several keys.
+    fn several(
+        &mut self,
+        context: &mut Context,
         route: u16,
-        head: &RequestHead<'k, '_>,
-        scratch: &'k mut Vec<u8>,
-    ) -> Result<(Ask, &'k [u8]), Senseless> {
+        request: &Request<'_>,
+        asked: Vec<Asked>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        match self.read_ask(route, request.head) {
+            Ok(ask) if ask.is_stream => self.open_set(context, route, request, asked, to),
+            Ok(ask) => self.poll_several(context, route, request, ask, asked, to),
+            Err(senseless) => {
+                senseless.refuse(context, to);
+                Outcome::Answered
+            }
+        }
+    }
+
+    /// What a poll asks.
+    fn read_ask(&self, route: u16, head: &RequestHead<'_, '_>) -> Result<Ask, Senseless> {
         let rules = &self.config.routes[usize::from(route)];
         if !rules.methods.allows(head.method) {
             return Err(Senseless::Method(rules.methods));
@@ -190,7 +212,21 @@ impl Polls {
             default: rules.wait_default,
             max: rules.wait_max,
         };
-        let ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
+        let mut ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
+        // What a QUERY asks for is in its content, and its answer may differ for another.
+        ask.anybodys &= ask.method != Method::Query || rules.coalesce_post || !has_content(head);
+        Ok(ask)
+    }
+
+    /// What a poll asks, and for which key.
+    fn read<'k>(
+        &self,
+        route: u16,
+        head: &RequestHead<'k, '_>,
+        scratch: &'k mut Vec<u8>,
+    ) -> Result<(Ask, &'k [u8]), Senseless> {
+        let ask = self.read_ask(route, head)?;
+        let rules = &self.config.routes[usize::from(route)];
         let find = |name: &str| head.fields.find(name);
         let name = rules.key.render(head.path, head.query, find, scratch);
         Ok((ask, name.map_err(Senseless::Key)?))
@@ -337,12 +373,14 @@ pub(super) enum Senseless {
     Method(Methods),
     Ask(AskError),
     Key(KeyError),
-    /// More keys than one stream may follow, or one that cannot be told from a deletion.
+    /// More keys than one request may name.
     Keys,
+    /// A stream has a key that cannot be told from a deletion.
+    Label,
 }
 
 impl Senseless {
-    fn refuse(&self, context: &mut Context, to: &mut To<'_, '_>) {
+    pub(super) fn refuse(&self, context: &mut Context, to: &mut To<'_, '_>) {
         match self {
             Self::Method(methods) => {
                 let allow = methods.allow_field();
@@ -352,8 +390,15 @@ impl Senseless {
             Self::Ask(error) => to.text(context, 400, &error.to_string()),
             Self::Keys => {
                 to.ends(PollOutcome::BadKey);
-                let text = format!("more than {KEYS_MAX} keys, or one named {DELETE}");
-                to.text(context, 400, &text);
+                to.text(context, 400, &format!("more than {KEYS_MAX} keys"));
+            }
+            Self::Label => {
+                to.ends(PollOutcome::BadKey);
+                to.text(
+                    context,
+                    400,
+                    &format!("a stream of keys has none named {DELETE}"),
+                );
             }
             Self::Key(error) => {
                 to.ends(PollOutcome::BadKey);
@@ -361,6 +406,17 @@ impl Senseless {
             }
         }
     }
+}
+
+/// Whether a query has a field `k`; a first look that costs nothing.
+fn names_keys(query: &str) -> bool {
+    query.starts_with("k=") || query.contains("&k=")
+}
+
+/// Whether a request comes with content.
+fn has_content(head: &RequestHead<'_, '_>) -> bool {
+    let length = head.fields.find("content-length");
+    head.fields.find("transfer-encoding").is_some() || length.is_some_and(|length| length != b"0")
 }
 
 /// The question of a request that is no poll: what its framing needs to know.

@@ -29,6 +29,8 @@ pub(crate) enum Method {
     Get,
     Head,
     Post,
+    /// RFC 10008.
+    Query,
 }
 
 /// What the client says it has.
@@ -70,8 +72,8 @@ pub(crate) struct Waits {
 impl Ask {
     /// Reads the question of one request.
     ///
-    /// Shape: `If-None-Match` counts for GET and HEAD only, as a POST that matches it would have
-    /// to fail (RFC 9110 section 13.1.2). Of a list of tags the first that is a cursor counts; a
+    /// Shape: `If-None-Match` does not count for POST, which would have to fail where it matches
+    /// (RFC 9110 section 13.1.2). Of a list of tags the first that is a cursor counts; a
     /// value that another of them names is sent once more than needed. A wait longer than the
     /// route's is cut to it. For a stream of events the id of the last one counts, by its field or
     /// `?last_event_id=`, and then `?since=`.
@@ -83,6 +85,7 @@ impl Ask {
         let method = match head.method {
             "HEAD" => Method::Head,
             "POST" => Method::Post,
+            "QUERY" => Method::Query,
             _ => Method::Get,
         };
         let mut wait = waits.default;
@@ -260,10 +263,10 @@ mod tests {
         let text = String::from_utf8(cursor.text().bare().to_vec()).unwrap();
         let field = format!("If-None-Match: \"{text}\"\r\n");
         assert_eq!(ask("POST /p", &field).unwrap().condition, Condition::None);
-        assert_eq!(
-            ask("GET /p", &field).unwrap().condition,
-            Condition::IfNoneMatch(cursor)
-        );
+        for method in ["GET", "HEAD", "QUERY"] {
+            let asked = ask(&format!("{method} /p"), &field).unwrap();
+            assert_eq!(asked.condition, Condition::IfNoneMatch(cursor), "{method}");
+        }
         let field = format!("If-None-Match: \"something-else\" , W/\"{text}\"\r\n");
         let among_others = ask("GET /p", &field).unwrap().condition;
         assert_eq!(among_others, Condition::IfNoneMatch(cursor));

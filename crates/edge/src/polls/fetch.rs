@@ -276,7 +276,7 @@ impl Polls {
     fn is_shared(&self, ask: &Ask, route: u16) -> bool {
         match ask.method {
             _ if !ask.anybodys => false,
-            Method::Get => true,
+            Method::Get | Method::Query => true,
             Method::Head => false,
             Method::Post => self.route(route).is_some_and(|route| route.coalesce_post),
         }
@@ -440,11 +440,11 @@ enum UnderWay {
     AnothersMethod,
 }
 
-/// Methods that may be sent twice (RFC 9110 section 9.2.2).
+/// Methods that may be sent twice (RFC 9110 section 9.2.2, RFC 10008).
 fn is_idempotent(method: &str) -> bool {
     matches!(
         method,
-        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
+        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE" | "QUERY"
     )
 }
 

@@ -6,7 +6,7 @@
 use super::answers::Found;
 use super::arrive::Senseless;
 use super::ask::Condition;
-use super::cursor::Cursor;
+use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
 use super::tables::{Feed, FeedSet, Link, Member};
@@ -19,39 +19,35 @@ use dwell_proto::http1::RequestHead;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Keys that one stream may follow.
+/// Keys that one poll or stream may name.
 pub(super) const KEYS_MAX: usize = 64;
 /// Bytes of events after which a stream waits for its client, and for its turn.
 const BYTES_AT_ONCE: usize = 64 * 1024;
 /// When a stream that has not told all goes on, if its client has taken everything.
 const SOON: Duration = Duration::from_millis(10);
-/// What stands between the cursors of an id; no cursor has it.
-const SEPARATOR: char = '.';
 
 /// One key that a client asks for beside others.
 pub(super) struct Asked {
-    label: Box<str>,
-    name: Box<[u8]>,
+    pub(super) label: Box<str>,
+    pub(super) name: Box<[u8]>,
 }
 
 impl Polls {
-    /// The keys of a request that asks for a stream of several; nothing where it names none.
+    /// The keys of a request that names several; nothing where it names none.
     pub(super) fn asked(
         &self,
         route: u16,
         head: &RequestHead<'_, '_>,
     ) -> Result<Vec<Asked>, Senseless> {
         let mut asked: Vec<Asked> = Vec::new();
-        let rules = &self.config.routes[usize::from(route)];
-        let template = &rules.key;
-        let takes_several = rules.methods.get && template.takes_path();
-        let query = head.query.filter(|_| takes_several);
+        let template = &self.config.routes[usize::from(route)].key;
+        let query = head.query.filter(|_| template.takes_path());
         let mut scratch = Vec::new();
         for (_, label) in parameters(query.unwrap_or("")).filter(|(name, _)| name == "k") {
             if asked.iter().any(|other| *other.label == *label) {
                 continue;
             }
-            if asked.len() == KEYS_MAX || label == DELETE {
+            if asked.len() == KEYS_MAX {
                 return Err(Senseless::Keys);
             }
             let path = [head.path, &label].concat();
@@ -74,6 +70,10 @@ impl Polls {
         asked: Vec<Asked>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
+        if asked.iter().any(|asked| *asked.label == *DELETE) {
+            Senseless::Label.refuse(context, to);
+            return Outcome::Answered;
+        }
         if !self.has_room(context, asked.len(), to) {
             return Outcome::Answered;
         }
@@ -82,7 +82,7 @@ impl Polls {
         };
         let lifetime = self.config.limits.stream_lifetime;
         let ends = context.now() + self.spread(lifetime, 3, 4);
-        let has = conditions(request.head, asked.len());
+        let has = cursors::of_stream(request.head, asked.len());
         let mut members = Vec::with_capacity(asked.len());
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {
             let Some(key) = self.watch(context, &name) else {
@@ -118,7 +118,7 @@ impl Polls {
     }
 
     /// Enters a key that is going to be waited for, and has the store tell of its changes.
-    fn watch(&mut self, context: &Context, name: &[u8]) -> Option<Token> {
+    pub(super) fn watch(&mut self, context: &Context, name: &[u8]) -> Option<Token> {
         let key = self.keys.enter(name)?;
         let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
         if let (Source::Embedded(store, watcher), true) = (&self.source, is_first) {
@@ -218,7 +218,7 @@ impl Polls {
             return;
         };
         let has = |member: &Member| self.feeds.get(member.feed).map(|feed| feed.has);
-        let id = id_of(set.members.iter().filter_map(has));
+        let id = cursors::join(set.members.iter().filter_map(has));
         let Some(member) = set.members.iter().find(|member| member.feed == token) else {
             return;
         };
@@ -232,70 +232,4 @@ impl Polls {
 
 fn parameters(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     form_urlencoded::parse(query.as_bytes())
-}
-
-/// The cursors of several keys as one id: in order, and nothing for a key without a value.
-fn id_of(cursors: impl Iterator<Item = Condition>) -> String {
-    let mut id = String::new();
-    for (place, has) in cursors.enumerate() {
-        if place > 0 {
-            id.push(SEPARATOR);
-        }
-        if let Condition::Since(cursor) = has {
-            id.push_str(&String::from_utf8_lossy(cursor.text().bare()));
-        }
-    }
-    id
-}
-
-/// What a client says it has of so many keys.
-fn conditions(head: &RequestHead<'_, '_>, count: usize) -> Vec<Condition> {
-    let asked = |wanted: &str| {
-        let mut all = parameters(head.query.unwrap_or(""));
-        all.find(|(name, _)| name == wanted).map(|(_, id)| id)
-    };
-    let id = sse::last_event_id(head.fields).map(Cow::Borrowed);
-    let is_said = |id: &Cow<'_, str>| !id.is_empty();
-    let id = id
-        .filter(is_said)
-        .or_else(|| asked("last_event_id").filter(is_said))
-        .or_else(|| asked("since").filter(is_said));
-    read_id(id.as_deref().unwrap_or(""), count)
-}
-
-fn read_id(id: &str, count: usize) -> Vec<Condition> {
-    let has = |part: &str| match Cursor::parse(part.as_bytes()) {
-        _ if part.is_empty() => Condition::None,
-        Some(cursor) => Condition::Since(cursor),
-        None => Condition::Foreign,
-    };
-    let parts: Vec<_> = id.split(SEPARATOR).map(has).collect();
-    match parts.len() {
-        length if length == count => parts,
-        // Of other keys than these, so it says nothing.
-        _ => vec![Condition::None; count],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_says_what_the_client_has_of_each_key() {
-        let [a, b] = [&b"a"[..], b"b"].map(|value| Condition::Since(Cursor::of(value, 0)));
-        for has in [
-            vec![a, Condition::None, b],
-            vec![a],
-            vec![Condition::None; 3],
-            vec![a; KEYS_MAX],
-        ] {
-            let id = id_of(has.iter().copied());
-            assert_eq!(read_id(&id, has.len()), has, "{id}");
-        }
-        assert_eq!(read_id("", 2), [Condition::None; 2]);
-        assert_eq!(read_id("x.", 2), [Condition::Foreign, Condition::None]);
-        let id = id_of([a, b].into_iter());
-        assert_eq!(read_id(&id, 3), [Condition::None; 3]);
-    }
 }

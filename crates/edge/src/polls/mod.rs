@@ -11,13 +11,16 @@ mod answers;
 mod arrive;
 mod ask;
 mod cursor;
+mod cursors;
 mod decide;
 mod events;
 mod feeds;
 mod fetch;
 mod follow;
 mod hold;
+mod json;
 mod pace;
+mod several;
 mod sharing;
 mod tables;
 mod to;
@@ -33,6 +36,7 @@ use decide::Rules;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
 use pace::Pace;
+use several::Several;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +62,8 @@ pub(crate) struct Outbox {
     pub(crate) versions: Vec<Token>,
     /// Requests for the upstream.
     pub(crate) forwards: Vec<Forward>,
+    /// Polls of several keys that have news; what else the turn brings of their keys goes along.
+    ripe: Vec<Token>,
 }
 
 /// One request for the upstream, by the token of its fetch.
@@ -83,6 +89,7 @@ pub(crate) struct Polls {
     fetches: Slab<Fetch>,
     feeds: Slab<Feed>,
     sets: Slab<FeedSet>,
+    several: Slab<Several>,
     streams: usize,
     waiting: usize,
     waiting_max: usize,
@@ -118,6 +125,7 @@ impl Polls {
             fetches: Slab::new(kind::FETCH, held_max),
             feeds: Slab::new(kind::FEED, waiting_max),
             sets: Slab::new(kind::SET, held_max),
+            several: Slab::new(kind::SEVERAL, held_max),
             streams: 0,
             waiting: 0,
             waiting_max,
@@ -152,7 +160,7 @@ impl Polls {
 
     /// Whether any exchange is still owed its answer.
     pub(crate) fn is_idle(&self) -> bool {
-        self.records.is_empty() && self.feeds.is_empty()
+        self.records.is_empty() && self.feeds.is_empty() && self.several.is_empty()
     }
 
     /// Whether there is an application behind the edge.
@@ -198,7 +206,7 @@ impl Polls {
             self.lookups.len(),
             self.fetches.len(),
             self.feeds.len(),
-            self.sets.len() + self.streams,
+            self.sets.len() + self.streams + self.several.len(),
         ];
         is_sent
             && tables == [0; 5]
@@ -218,9 +226,13 @@ impl Polls {
     /// A poll or a stream that waited for `key` is gone.
     fn leave_waiting(&mut self, key: Token) {
         self.waiting = self.waiting.saturating_sub(1);
-        let (polls, feeds) = (&self.records, &self.feeds);
+        let (polls, feeds, several) = (&self.records, &self.feeds, &self.several);
         if let Some(record) = self.keys.get_mut(key) {
-            let is_member = |token| polls.get(token).is_some() || feeds.get(token).is_some();
+            let is_member = |token: Token| match token.kind() {
+                kind::POLL => polls.get(token).is_some(),
+                kind::SEVERAL => several.get(token).is_some(),
+                _ => feeds.get(token).is_some(),
+            };
             record.waiting.leave(is_member);
             if record.waiting.is_empty() {
                 self.stop_waiting_for(key);

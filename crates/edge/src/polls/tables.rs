@@ -18,6 +18,7 @@ pub(crate) mod kind {
     pub(crate) const FETCH: u8 = 4;
     pub(crate) const FEED: u8 = 5;
     pub(crate) const SET: u8 = 6;
+    pub(crate) const SEVERAL: u8 = 7;
 }
 
 /// One exchange that is owed its answer.

@@ -2,6 +2,7 @@
 
 mod feeds;
 mod harness;
+mod several;
 
 use dwell_testkit::{Memcached, Script, ScriptedServer};
 use harness::{App, Client, Edge, cursor};

@@ -1,6 +1,7 @@
 //! Where an answer goes, and what is written down of it on the way.
 
-use super::tables::Poll;
+use super::several::Several;
+use super::tables::{KeptRequest, Poll};
 use crate::log::{AccessLine, AccessWriter};
 use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
 use dwell_engine::{Body, ExchangeId, Http, Reply, Request, Response};
@@ -62,12 +63,40 @@ impl<'a, 'r> To<'a, 'r> {
     }
 
     fn of_poll(target: Target<'a, 'r>, poll: &'a Poll, journal: &Arc<Journal>) -> Self {
+        Self::later(target, poll.request.as_deref(), poll.arrived, journal)
+    }
+
+    /// To the request at hand, which was held and is a poll of several keys.
+    pub(crate) fn ended_several(
+        reply: &'a mut Reply<'r>,
+        poll: &'a Several,
+        journal: &Arc<Journal>,
+    ) -> Self {
         let kept = poll.request.as_deref();
+        Self::later(Target::Now(reply), kept, poll.arrived, journal)
+    }
+
+    /// To a held request that is a poll of several keys.
+    pub(crate) fn held_several(
+        http: &'a mut Http,
+        poll: &'a Several,
+        journal: &Arc<Journal>,
+    ) -> Self {
+        let target = Target::Held(http, poll.exchange);
+        Self::later(target, poll.request.as_deref(), poll.arrived, journal)
+    }
+
+    fn later(
+        target: Target<'a, 'r>,
+        kept: Option<&'a KeptRequest>,
+        arrived: Instant,
+        journal: &Arc<Journal>,
+    ) -> Self {
         Self {
             target,
             journal: Arc::clone(journal),
             line: kept.and_then(|kept| request_line(kept.head())),
-            arrived: poll.arrived,
+            arrived,
             outcome: FORWARDED,
         }
     }

@@ -84,10 +84,15 @@ impl Polls {
         }
         let current = found.as_ref().map(|found| found.content);
         let mut group = std::mem::take(&mut record.waiting);
-        let (mut woken, mut told) = (Vec::new(), Vec::new());
+        let (mut woken, mut told, mut count) = (Vec::new(), Vec::new(), 0);
         group.retain(|token| {
-            if token.kind() == kind::FEED {
-                return self.keeps_feed(token, current, &mut told);
+            match token.kind() {
+                kind::FEED => return self.keeps_feed(token, current, &mut told),
+                kind::SEVERAL => {
+                    count += usize::from(self.note_several(token, key, found.as_ref()));
+                    return self.several.get(token).is_some();
+                }
+                _ => {}
             }
             let Some(poll) = self.records.get(token) else {
                 return false;
@@ -105,7 +110,7 @@ impl Polls {
         if let (Some(found), true) = (&mut found, woken.len() > 1) {
             found.share();
         }
-        let count = woken.len() + told.len();
+        count += woken.len() + told.len();
         for (token, decision) in woken {
             self.waiting = self.waiting.saturating_sub(1);
             if let Some(poll) = self.records.remove(token) {
@@ -209,6 +214,7 @@ impl Polls {
             let mut to = To::held(http, &poll, &self.journal);
             self.end_wait(context, &poll, item.as_ref(), &mut to);
         }
+        self.drain_several(context, http, count);
         self.waiting > 0
     }
 
@@ -261,6 +267,10 @@ impl Polls {
         let has_failed = matches!(completion.outcome, Outcome::Failed(_));
         let is_of_sweep = lookup.polls.is_empty();
         for poll in lookup.polls {
+            if poll.kind() == kind::SEVERAL {
+                self.several_looked_up(context, http, lookup.key, poll, found.as_ref(), has_failed);
+                continue;
+            }
             self.looked_up(context, http, lookup.key, poll, found.as_ref(), has_failed);
         }
         // A failure says nothing of the key, so those who wait for it go on waiting.

@@ -90,19 +90,21 @@ impl Codec<Methods> for MethodList {
     const SHAPE: Shape = Shape::List;
 
     fn read(&self, value: &Value<'_>) -> Result<Methods, Fault> {
-        let help = "write a list of \"GET\", \"HEAD\" and \"POST\"";
+        let help = "write a list of \"GET\", \"HEAD\", \"POST\" and \"QUERY\"";
         let list = value.get_ref().as_array();
         let list = list.ok_or_else(|| wrong_type(value, "a list of methods").help(help))?;
         let mut methods = Methods {
             get: false,
             head: false,
             post: false,
+            query: false,
         };
         for method in list {
             match text(method, "a method")? {
                 "GET" => methods.get = true,
                 "HEAD" => methods.head = true,
                 "POST" => methods.post = true,
+                "QUERY" => methods.query = true,
                 other => {
                     let message = format!("not a method of polls: `{other}`");
                     return Err(Fault::new(method, message).help(help));
@@ -122,7 +124,7 @@ impl Codec<Methods> for MethodList {
     }
 
     fn describe(&self) -> String {
-        "list of `\"GET\"`, `\"HEAD\"`, `\"POST\"`".to_owned()
+        "list of `\"GET\"`, `\"HEAD\"`, `\"POST\"`, `\"QUERY\"`".to_owned()
     }
 }
 

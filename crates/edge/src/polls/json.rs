@@ -1,0 +1,44 @@
+//! Values as JSON, for polls of several keys and for WebSocket.
+
+use super::cursor::Cursor;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// Appends a string.
+pub(super) fn string(out: &mut Vec<u8>, text: &str) {
+    // Neither a string nor memory has a way to fail.
+    let _ = serde_json::to_writer(out, text);
+}
+
+/// Appends the members that tell of a value: `"v"`, or `"b64"` where it is not UTF-8, and `"c"`.
+pub(super) fn value(out: &mut Vec<u8>, value: &[u8], cursor: Cursor) {
+    if let Ok(text) = std::str::from_utf8(value) {
+        out.extend_from_slice(b"\"v\":");
+        string(out, text);
+    } else {
+        out.extend_from_slice(b"\"b64\":\"");
+        out.extend_from_slice(STANDARD.encode(value).as_bytes());
+        out.push(b'"');
+    }
+    out.extend_from_slice(b",\"c\":\"");
+    out.extend_from_slice(cursor.text().bare());
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        value(&mut out, bytes, Cursor::of(b"hello", 0));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_is_a_string_and_bytes_are_base64() {
+        assert_eq!(text(b"a\"\n"), r#""v":"a\"\n","c":"lVXoVVxi3P0""#);
+        assert_eq!(text(b""), r#""v":"","c":"lVXoVVxi3P0""#);
+        assert_eq!(text(b"\xff\x00"), r#""b64":"/wA=","c":"lVXoVVxi3P0""#);
+    }
+}

@@ -1,0 +1,561 @@
+//! Polls of several keys: one answer for all that is new, as JSON.
+//!
+//! Such a poll is one record that waits for each of its keys. The first change makes it ripe, and
+//! it is answered when the turn ends, with everything that the turn has brought of its keys.
+
+use super::answers::{EXPOSED, Found, HIT};
+use super::ask::{Ask, Condition, Method};
+use super::cursors;
+use super::follow::Asked;
+use super::json;
+use super::tables::{KeptRequest, kind};
+use super::to::To;
+use super::{Polls, Source};
+use crate::config::OnDelete;
+use crate::metrics::PollOutcome;
+use dwell_engine::{Body, ExchangeId, Http, Outcome, Reply, Request, Response};
+use dwell_evloop::{Context, Token};
+use std::time::Instant;
+
+/// Bytes of values beyond which an answer leaves the rest to the next one.
+const BYTES_AT_ONCE: usize = 256 * 1024;
+
+/// One poll of several keys.
+#[derive(Debug)]
+pub(super) struct Several {
+    pub(super) exchange: ExchangeId,
+    pub(super) arrived: Instant,
+    /// What the access log asks for.
+    pub(super) request: Option<Box<KeptRequest>>,
+    ask: Ask,
+    /// In the order in which the client has named the keys.
+    wanted: Vec<Wanted>,
+    /// Lookups under way for it.
+    asking: usize,
+    route: u16,
+    /// The client has said what it has by `If-None-Match`.
+    is_by_tag: bool,
+    /// A lookup has failed.
+    has_failed: bool,
+    /// It waits for a change.
+    is_held: bool,
+}
+
+/// One key of such a poll.
+#[derive(Debug)]
+struct Wanted {
+    label: Box<str>,
+    /// The record of its key; nobody's while the poll needs none.
+    key: Token,
+    /// What the client says it has.
+    said: Condition,
+    /// What there is, as far as it is known.
+    current: Condition,
+    /// What the client is to be told.
+    news: Option<Vec<u8>>,
+    is_joined: bool,
+}
+
+impl Several {
+    /// Takes in what there is under one of the keys; whether that is news to tell.
+    fn note(&mut self, place: usize, found: Option<&Found<'_>>, on_delete: OnDelete) -> bool {
+        let others = self.wanted.iter().enumerate();
+        let bytes = others.filter(|(other, _)| *other != place);
+        let bytes: usize = bytes.map(|(_, wanted)| wanted.news_bytes()).sum();
+        let has_room = bytes < BYTES_AT_ONCE;
+        let Some(wanted) = self.wanted.get_mut(place) else {
+            return false;
+        };
+        wanted.news = None;
+        wanted.current = match found {
+            Some(found) => Condition::Since(found.content.cursor),
+            // For whoever keeps waiting it is as if nothing had happened.
+            None if on_delete == OnDelete::KeepWaiting => return false,
+            None => Condition::None,
+        };
+        let is_news = match (found, wanted.said) {
+            (_, said) if said == wanted.current => false,
+            (_, Condition::Any) => false,
+            _ => has_room,
+        };
+        if is_news {
+            wanted.news = Some(entry(&wanted.label, found));
+        }
+        is_news
+    }
+
+    fn has_news(&self) -> bool {
+        self.wanted.iter().any(|wanted| wanted.news.is_some())
+    }
+
+    /// Whether it is held where there is no news.
+    fn waits(&self) -> bool {
+        let is_any = |wanted: &Wanted| wanted.said == Condition::Any;
+        self.ask.waits() && !self.wanted.iter().any(is_any)
+    }
+
+    /// The cursors of what the client has when it has read the answer.
+    fn cursor(&self) -> String {
+        let told = |wanted: &Wanted| match (&wanted.news, wanted.said) {
+            (Some(_), _) | (None, Condition::Any) => wanted.current,
+            (None, said) => said,
+        };
+        cursors::join(self.wanted.iter().map(told))
+    }
+
+    /// The body of an answer.
+    fn json(&self, cursor: &str) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend_from_slice(b"{\"cursor\":");
+        json::string(&mut body, cursor);
+        body.extend_from_slice(b",\"values\":{");
+        let news = self.wanted.iter().filter_map(|wanted| wanted.news.as_ref());
+        for (place, entry) in news.enumerate() {
+            if place > 0 {
+                body.push(b',');
+            }
+            body.extend_from_slice(entry);
+        }
+        body.extend_from_slice(b"}}\n");
+        body
+    }
+
+    fn places_of(&self, key: Token) -> Vec<usize> {
+        let all = self.wanted.iter().enumerate();
+        let of_key = all.filter(|(_, wanted)| wanted.key == key);
+        of_key.map(|(place, _)| place).collect()
+    }
+}
+
+impl Wanted {
+    fn news_bytes(&self) -> usize {
+        self.news.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// One key of the answer.
+fn entry(label: &str, found: Option<&Found<'_>>) -> Vec<u8> {
+    let mut entry = Vec::new();
+    json::string(&mut entry, label);
+    entry.push(b':');
+    match found {
+        Some(found) => {
+            entry.push(b'{');
+            json::value(&mut entry, found.bytes(), found.content.cursor);
+            entry.push(b'}');
+        }
+        None => entry.extend_from_slice(b"null"),
+    }
+    entry
+}
+
+impl Polls {
+    /// Answers a poll of several keys, holds it, or asks memcached.
+    pub(super) fn poll_several(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        ask: Ask,
+        asked: Vec<Asked>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        let (said, is_by_tag) = cursors::of_poll(request.head, ask.method, asked.len());
+        let (labels, names): (Vec<_>, Vec<_>) = asked
+            .into_iter()
+            .map(|asked| (asked.label, asked.name))
+            .unzip();
+        let wanted = labels.into_iter().zip(said).map(|(label, said)| Wanted {
+            label,
+            key: NOBODYS,
+            said,
+            current: Condition::None,
+            news: None,
+            is_joined: false,
+        });
+        let is_logged = self.journal.access.is_some();
+        let mut poll = Several {
+            exchange: request.exchange,
+            arrived: context.now(),
+            request: is_logged.then(|| Box::new(KeptRequest::request_line(request.head_bytes))),
+            ask,
+            wanted: wanted.collect(),
+            asking: 0,
+            route,
+            is_by_tag,
+            has_failed: false,
+            is_held: false,
+        };
+        if matches!(self.source, Source::Memcached) {
+            return self.ask_for_several(context, poll, &names, to);
+        }
+        let on_delete = self.rules(route).on_delete;
+        for (place, name) in names.iter().enumerate() {
+            let item = self.stored(context, name);
+            poll.note(place, item.as_ref().map(Found::stored).as_ref(), on_delete);
+        }
+        if poll.has_news() || !poll.waits() {
+            answer(context, &poll, Moment::Arrived, to);
+            return Outcome::Answered;
+        }
+        self.hold_several(context, poll, &names, to)
+    }
+
+    /// Registers the waits in the embedded store and then looks again.
+    fn hold_several(
+        &mut self,
+        context: &mut Context,
+        poll: Several,
+        names: &[Box<[u8]>],
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        if !self.has_room(context, names.len(), to) {
+            return Outcome::Answered;
+        }
+        let (route, wait) = (poll.route, poll.ask.wait());
+        let Ok(token) = self.several.insert(poll) else {
+            return self.refuse_busy(context, route, to);
+        };
+        for (place, name) in names.iter().enumerate() {
+            if let Some(key) = self.watch(context, name) {
+                self.join_several(token, place, key);
+            }
+        }
+        self.look_at_several(context, token);
+        if self.several.get(token).is_some_and(Several::has_news) {
+            if let Some(poll) = self.remove_several(token) {
+                answer(context, &poll, Moment::Arrived, to);
+            }
+            return Outcome::Answered;
+        }
+        if let Some(poll) = self.several.get_mut(token) {
+            poll.is_held = true;
+        }
+        Outcome::Held {
+            tag: token.to_bits(),
+            timeout: Some(self.jittered(wait)),
+        }
+    }
+
+    /// Puts one key of a poll among those it waits for.
+    fn join_several(&mut self, token: Token, place: usize, key: Token) {
+        let wanted = self.several.get_mut(token);
+        if let Some(wanted) = wanted.and_then(|poll| poll.wanted.get_mut(place)) {
+            wanted.key = key;
+            wanted.is_joined = true;
+            self.join_waiting(key, token);
+        }
+    }
+
+    /// Takes in what the embedded store has under every key of a poll.
+    fn look_at_several(&mut self, context: &Context, token: Token) {
+        let Some(poll) = self.several.get(token) else {
+            return;
+        };
+        let on_delete = self.rules(poll.route).on_delete;
+        for place in 0..poll.wanted.len() {
+            let wanted = |polls: &Self| Some(polls.several.get(token)?.wanted.get(place)?.key);
+            let Some(key) = wanted(self) else { return };
+            let item = self.last_look(context, key);
+            let found = item.as_ref().map(Found::stored);
+            if let Some(poll) = self.several.get_mut(token) {
+                poll.note(place, found.as_ref(), on_delete);
+            }
+        }
+    }
+
+    /// Puts every key among the lookups of this turn.
+    fn ask_for_several(
+        &mut self,
+        context: &mut Context,
+        poll: Several,
+        names: &[Box<[u8]>],
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        let route = poll.route;
+        let Ok(token) = self.several.insert(poll) else {
+            return self.refuse_busy(context, route, to);
+        };
+        for (place, name) in names.iter().enumerate() {
+            let lookup = self.keys.enter(name).and_then(|key| {
+                let lookup = self.lookup_of(key);
+                if lookup.is_none() {
+                    self.keys.release(key);
+                }
+                Some((key, lookup?))
+            });
+            let Some((key, lookup)) = lookup else {
+                // What was asked for already finds nobody.
+                self.several.remove(token);
+                return self.refuse_busy(context, route, to);
+            };
+            if let Some(poll) = self.several.get_mut(token) {
+                poll.wanted[place].key = key;
+                poll.asking += 1;
+            }
+            if let Some(lookup) = self.lookups.get_mut(lookup) {
+                lookup.polls.push(token);
+            }
+        }
+        Outcome::Held {
+            tag: token.to_bits(),
+            timeout: None,
+        }
+    }
+
+    /// memcached has answered for one key of a poll, or failed to.
+    pub(super) fn several_looked_up(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Token,
+        token: Token,
+        found: Option<&Found<'_>>,
+        has_failed: bool,
+    ) {
+        let Some(poll) = self.several.get_mut(token) else {
+            return;
+        };
+        poll.asking = poll.asking.saturating_sub(1);
+        poll.has_failed |= has_failed;
+        let waits = poll.waits();
+        let places = poll.places_of(key);
+        if !has_failed {
+            self.note_several(token, key, found);
+        }
+        for place in places {
+            let poll = self.several.get(token);
+            let is_joined = poll.is_none_or(|poll| poll.wanted[place].is_joined);
+            // It has to be told of every change from here on.
+            if waits && !is_joined {
+                self.join_several(token, place, key);
+            }
+        }
+        let poll = self.several.get(token);
+        if poll.is_some_and(|poll| poll.asking == 0) {
+            self.several_asked(context, http, token);
+        }
+    }
+
+    /// Every lookup of a poll has ended.
+    fn several_asked(&mut self, context: &mut Context, http: &mut Http, token: Token) {
+        let Some(poll) = self.several.get_mut(token) else {
+            return;
+        };
+        if poll.has_news() {
+            return self.outbox.ripe.push(token);
+        }
+        let reason = if poll.has_failed && !poll.waits() {
+            Some((PollOutcome::Failed, "memcached does not answer"))
+        } else if poll.waits() && self.draining {
+            Some((PollOutcome::Refused, "shutting down"))
+        } else if poll.waits() && self.waiting > self.waiting_max {
+            Some((PollOutcome::Refused, "too many polls are waiting"))
+        } else {
+            None
+        };
+        if reason.is_none() && poll.waits() {
+            poll.is_held = true;
+            let (exchange, wait) = (poll.exchange, poll.ask.wait());
+            let timeout = Some(self.jittered(wait));
+            http.hold(context, exchange, token.to_bits(), timeout);
+            return;
+        }
+        let Some(poll) = self.remove_several(token) else {
+            return;
+        };
+        let mut to = To::held_several(http, &poll, &self.journal);
+        if let Some((outcome, reason)) = reason {
+            to.ends(outcome);
+            return self.refuse(context, &mut to, reason);
+        }
+        answer(context, &poll, Moment::Arrived, &mut to);
+    }
+
+    /// Takes in what a key of a poll has now; whether that is news to it.
+    pub(super) fn note_several(
+        &mut self,
+        token: Token,
+        key: Token,
+        found: Option<&Found<'_>>,
+    ) -> bool {
+        let Some(route) = self.several.get(token).map(|poll| poll.route) else {
+            return false;
+        };
+        let on_delete = self.rules(route).on_delete;
+        let Some(poll) = self.several.get_mut(token) else {
+            return false;
+        };
+        let mut is_news = false;
+        for place in poll.places_of(key) {
+            is_news |= poll.note(place, found, on_delete);
+        }
+        if is_news && poll.is_held {
+            self.outbox.ripe.push(token);
+        }
+        is_news
+    }
+
+    /// Answers the polls of several keys for which the turn has brought news.
+    pub(crate) fn answer_ripe(&mut self, context: &mut Context, http: &mut Http) {
+        for token in std::mem::take(&mut self.outbox.ripe) {
+            if matches!(self.source, Source::Embedded(..)) {
+                self.look_at_several(context, token);
+            }
+            // What changed and changed back is none.
+            if !self.several.get(token).is_some_and(Several::has_news) {
+                continue;
+            }
+            let Some(poll) = self.remove_several(token) else {
+                continue;
+            };
+            if !poll.is_held {
+                let duration = context.now().saturating_duration_since(poll.arrived);
+                self.metrics.request_duration.observe(duration);
+            }
+            let moment = if poll.is_held {
+                Moment::Woken
+            } else {
+                Moment::Arrived
+            };
+            answer(
+                context,
+                &poll,
+                moment,
+                &mut To::held_several(http, &poll, &self.journal),
+            );
+        }
+    }
+
+    /// The wait of a poll has ended.
+    pub(super) fn several_expired(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        if self.is_asking(token) {
+            let tag = token.to_bits();
+            return Outcome::Held { tag, timeout: None };
+        }
+        self.look_at_held(context, token);
+        let Some(poll) = self.remove_several(token) else {
+            return Outcome::Close;
+        };
+        let mut to = To::ended_several(reply, &poll, &self.journal);
+        answer(context, &poll, Moment::Ended, &mut to);
+        Outcome::Answered
+    }
+
+    /// Whether lookups of a poll are under way.
+    pub(super) fn is_asking(&self, token: Token) -> bool {
+        self.several.get(token).is_some_and(|poll| !poll.is_held)
+    }
+
+    /// The client of a poll has left.
+    pub(super) fn several_abandoned(&mut self, token: Token) {
+        if self.remove_several(token).is_some() {
+            self.metrics.polls.increment(PollOutcome::Abandoned);
+        }
+    }
+
+    /// The server ends: at most `count` polls that wait end now.
+    pub(super) fn drain_several(&mut self, context: &mut Context, http: &mut Http, count: usize) {
+        let is_held = |token: &Token| !self.is_asking(*token);
+        let tokens: Vec<_> = self.several.tokens().filter(is_held).take(count).collect();
+        for token in tokens {
+            self.look_at_held(context, token);
+            if let Some(poll) = self.remove_several(token) {
+                let mut to = To::held_several(http, &poll, &self.journal);
+                answer(context, &poll, Moment::Ended, &mut to);
+            }
+        }
+    }
+
+    /// The last look at the keys of a poll, which makes sure that nothing was overlooked.
+    fn look_at_held(&mut self, context: &Context, token: Token) {
+        if matches!(self.source, Source::Embedded(..)) {
+            self.look_at_several(context, token);
+        }
+    }
+
+    /// Takes a poll out of the table and of all places where it waits.
+    fn remove_several(&mut self, token: Token) -> Option<Several> {
+        let poll = self.several.remove(token)?;
+        for wanted in poll.wanted.iter().filter(|wanted| wanted.is_joined) {
+            self.leave_waiting(wanted.key);
+        }
+        Some(poll)
+    }
+}
+
+/// When a poll is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Arrived,
+    Woken,
+    Ended,
+}
+
+/// Answers with the news there is, or that there is none.
+fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut To<'_, '_>) {
+    let (has_news, ask) = (poll.has_news(), &poll.ask);
+    let knows_nothing = poll
+        .wanted
+        .iter()
+        .all(|wanted| wanted.said == Condition::None);
+    let (outcome, status) = match moment {
+        Moment::Woken if has_news => (PollOutcome::Woken, 200),
+        _ if has_news => (PollOutcome::Hit, 200),
+        Moment::Ended if poll.is_by_tag => (PollOutcome::WaitEnded, 304),
+        Moment::Ended => (PollOutcome::WaitEnded, 204),
+        _ if knows_nothing => (PollOutcome::Empty, 200),
+        _ if ask.method == Method::Post => (PollOutcome::NotModified, 204),
+        _ => (PollOutcome::NotModified, 304),
+    };
+    let cursor = poll.cursor();
+    let tag = format!("\"{cursor}\"");
+    let preference = format!("wait={}", ask.wait().as_secs());
+    let control: &[u8] = if ask.waits() {
+        b"no-store"
+    } else {
+        b"private, no-cache"
+    };
+    let mut fields: Vec<(&str, &[u8])> = vec![
+        ("ETag", tag.as_bytes()),
+        ("Poll-Cursor", cursor.as_bytes()),
+        EXPOSED,
+        ("Cache-Control", control),
+    ];
+    if ask.preferred {
+        fields.push(("Preference-Applied", preference.as_bytes()));
+    }
+    let mut body = Vec::new();
+    if status == 200 {
+        fields.push(("Content-Type", b"application/json"));
+        body = poll.json(&cursor);
+    }
+    fields.push(("Cache-Status", HIT));
+    to.ends(outcome);
+    to.send(
+        context,
+        &Response {
+            status,
+            fields: &fields,
+            body: if status == 200 {
+                Body::Slice(&body)
+            } else {
+                Body::Empty
+            },
+        },
+    );
+}
+
+/// Whether a tag is that of a poll of several keys.
+pub(super) fn several_of(tag: u64) -> Option<Token> {
+    let token = Token::from_bits(tag);
+    (token.kind() == kind::SEVERAL).then_some(token)
+}
+
+/// The key of a poll that is answered before it needs a record of one.
+const NOBODYS: Token = Token::new(0, 0, 0);
