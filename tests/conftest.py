@@ -5,6 +5,7 @@ import resource
 
 import pytest
 
+from support.browser import Browser
 from support.dwell import BINARY, Dwell
 from support.memcached import Memcached
 from support.upstream import Upstream
@@ -38,6 +39,14 @@ def start_dwell(cleanup, tmp_path):
         return dwell.start_ready()
 
     return start
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """Headless Chromium; what a page keeps is kept by its profile."""
+    started = Browser(tmp_path_factory.mktemp("browser"))
+    yield started
+    started.stop()
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-//! The admin listener: health and metrics.
+//! The admin listener: health, metrics and the dashboard.
 
+use crate::dashboard::{self, Dashboard, Setting};
 use crate::driver::ADMIN_KINDS;
-use crate::metrics::{self, Health, Metrics, StoreFigures};
+use crate::metrics::{self, Health, Metrics};
 use crate::store_server::StoreService;
 use dwell_engine::{
     App, Body, BodyPlan, ExchangeId, Http, Limits, Outcome, Reply, Request, Response,
@@ -23,6 +24,7 @@ pub(crate) struct Admin {
 struct AdminApp {
     metrics: Arc<Metrics>,
     service: Option<Arc<StoreService>>,
+    dashboard: Dashboard,
     started: Instant,
     draining: bool,
 }
@@ -34,6 +36,7 @@ impl Admin {
     pub(crate) fn new(
         metrics: Arc<Metrics>,
         service: Option<Arc<StoreService>>,
+        setting: Setting,
         started: Instant,
     ) -> Self {
         let limits = Limits {
@@ -41,6 +44,7 @@ impl Admin {
             ..Limits::default()
         };
         let app = AdminApp {
+            dashboard: Dashboard::new(Arc::clone(&metrics), service.clone(), setting, started),
             metrics,
             service,
             started,
@@ -59,6 +63,7 @@ impl Admin {
     /// Says from now on that the process is ending.
     pub(crate) fn drain(&mut self) {
         self.app.draining = true;
+        self.app.dashboard.drain();
     }
 
     pub(crate) fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
@@ -74,22 +79,6 @@ impl AdminApp {
     fn health(&self, context: &Context) -> Health {
         self.metrics
             .health(context.now().duration_since(self.started), self.draining)
-    }
-
-    fn figures(&self) -> Option<StoreFigures> {
-        let service = self.service.as_ref()?;
-        let statistics = service.store().statistics();
-        Some(StoreFigures {
-            items: statistics.curr_items,
-            bytes: statistics.bytes,
-            bytes_max: statistics.limit_maxbytes,
-            hits: statistics.get_hits,
-            misses: statistics.get_misses,
-            sets: statistics.cmd_set,
-            evictions: statistics.evictions,
-            expired: statistics.reclaimed,
-            connections_open: service.connections(),
-        })
     }
 }
 
@@ -121,26 +110,40 @@ impl App for AdminApp {
                 });
             }
             ("GET" | "HEAD", "/-/metrics") => {
-                let text = self.metrics.render(self.figures());
+                let text = self
+                    .metrics
+                    .render(self.service.as_deref().map(StoreService::figures));
                 reply.send(&Response {
                     status: 200,
                     fields: &[("Content-Type", metrics::CONTENT_TYPE.as_bytes()), NO_STORE],
                     body: Body::Slice(text.as_bytes()),
                 });
             }
+            (_, dashboard::PAGE_PATH | dashboard::EVENTS_PATH) => {
+                return self.dashboard.request(context, request, reply);
+            }
             (_, "/-/health" | "/-/metrics") => reply.send(&Response {
                 status: 405,
                 fields: &[("Allow", b"GET, HEAD")],
                 body: Body::Empty,
             }),
-            _ => reply.text(404, "here are /-/health and /-/metrics"),
+            _ => reply.text(404, "here are /-/, /-/health and /-/metrics"),
         }
         Outcome::Answered
     }
 
-    fn expired(&mut self, _: &mut Context, _: ExchangeId, _: u64, _: &mut Reply<'_>) -> Outcome {
-        Outcome::Close
+    // Only the streams of the dashboard are held.
+    fn expired(
+        &mut self,
+        context: &mut Context,
+        _: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.dashboard.expired(context, tag, reply)
     }
 
-    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
+    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {
+        self.dashboard.abandoned();
+    }
 }

@@ -286,6 +286,7 @@ impl EdgeLoop {
             .connections_open
             .set(figure(self.http.connections()));
         self.metrics.waits_held.set(figure(self.polls.waiting()));
+        self.metrics.polls_held.set(figure(self.polls.held()));
         self.metrics.streams_open.set(figure(self.polls.streams()));
         if let Some(client) = &self.memcached {
             for (cell, status) in self.metrics.servers.iter().zip(client.statuses()) {

@@ -9,6 +9,7 @@ mod admin;
 pub mod cli;
 pub mod config;
 pub mod daemon;
+mod dashboard;
 pub mod demo;
 mod descriptors;
 mod driver;

@@ -125,6 +125,7 @@ impl Page<'_, '_> {
         self.counters("polls", "Polls by how they ended", |of| &of.polls)?;
         let help = "Polls held now, and keys of streams";
         self.gauge("waits_held", help, |of| &of.waits_held)?;
+        self.gauge("polls_held", "Polls held now", |of| &of.polls_held)?;
         let help = "Polls that were held, and keys of streams";
         self.counter("waits", help, |of| &of.waits)?;
         self.streams()?;

@@ -18,7 +18,8 @@ pub use labels::{
     StreamEnd, UpstreamOutcome, WakeOutcome,
 };
 
-pub(crate) use process::cpu_times;
+pub(crate) use process::{ProcessFigures, cpu_times};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// `Content-Type` of [`Metrics::render`].
@@ -88,6 +89,11 @@ impl Metrics {
         Arc::clone(&self.process)
     }
 
+    /// When the process started.
+    pub fn started_unix_seconds(&self) -> u64 {
+        self.started_unix_seconds
+    }
+
     /// The memcached servers with what the loops know of them.
     ///
     /// One loop that reaches a server makes it `Up`; a server nobody asked is `Unknown`.
@@ -138,6 +144,8 @@ pub struct LoopMetrics {
     pub polls: CounterSet<PollOutcome>,
     /// Polls held now, and keys of streams.
     pub waits_held: Gauge,
+    /// Polls held now.
+    pub polls_held: Gauge,
     /// Polls that were held, and keys of streams.
     pub waits: Counter,
     /// Streams of events open now.
@@ -230,7 +238,7 @@ impl ServerState {
 }
 
 /// What the embedded store says of itself at one scrape.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StoreFigures {
     /// Items now.
     pub items: u64,

@@ -3,17 +3,17 @@
 use std::fs;
 
 /// Figures of the process, as far as the system has `/proc`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct ProcessFigures {
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub(crate) struct ProcessFigures {
     /// Units: seconds.
-    pub(super) cpu_seconds: f64,
+    pub(crate) cpu_seconds: f64,
     /// Units: bytes.
-    pub(super) resident_bytes: u64,
-    pub(super) open_fds: Option<u64>,
+    pub(crate) resident_bytes: u64,
+    pub(crate) open_fds: Option<u64>,
 }
 
 impl ProcessFigures {
-    pub(super) fn read() -> Option<Self> {
+    pub(crate) fn read() -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         let status = fs::read_to_string("/proc/self/status").ok()?;
         Some(Self {

@@ -148,6 +148,11 @@ impl Polls {
         self.waiting
     }
 
+    /// Polls that are held now.
+    pub(crate) fn held(&self) -> usize {
+        self.waiting.saturating_sub(self.feeds.len())
+    }
+
     /// Streams of events that are open now.
     pub(crate) fn streams(&self) -> usize {
         self.streams

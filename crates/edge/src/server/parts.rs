@@ -4,6 +4,7 @@ use super::RunError;
 use super::bound::Bound;
 use crate::admin::Admin;
 use crate::config::{Config, PeerAddress, share};
+use crate::dashboard::Setting;
 use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
 use crate::fleet::Fleet;
 use crate::log::AccessLog;
@@ -79,7 +80,7 @@ impl Parts {
         let mut admin = None;
         if let (0, Some(listener)) = (index, bound.admin.take()) {
             let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
-            let mut server = Admin::new(metrics, service, context.now());
+            let mut server = Admin::new(metrics, service, self.setting(), context.now());
             server.listen(context, listener).map_err(RunError::Loop)?;
             admin = Some(server);
         }
@@ -101,6 +102,14 @@ impl Parts {
             drain_timeout: self.config.limits.drain_timeout,
             draining: None,
         })
+    }
+
+    /// What the dashboard shows of the configuration.
+    fn setting(&self) -> Setting {
+        Setting {
+            waiters_max: self.config.limits.waiters_max,
+            connections_max: self.config.limits.connections_max,
+        }
     }
 
     fn journal(&self, index: usize) -> Journal {

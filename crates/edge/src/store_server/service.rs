@@ -11,7 +11,7 @@ use dwell_proto::memcache::RequestLimits;
 use dwell_store::{Expiry, Seconds, Store};
 
 use super::credentials::Credentials;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, StoreFigures};
 
 /// Bounds of the store server, and what its operator allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,6 +167,22 @@ impl StoreService {
     /// Open connections over all loops.
     pub fn connections(&self) -> u64 {
         self.counters.curr_connections.load(Relaxed)
+    }
+
+    /// What the store says of itself now.
+    pub fn figures(&self) -> StoreFigures {
+        let statistics = self.store().statistics();
+        StoreFigures {
+            items: statistics.curr_items,
+            bytes: statistics.bytes,
+            bytes_max: statistics.limit_maxbytes,
+            hits: statistics.get_hits,
+            misses: statistics.get_misses,
+            sets: statistics.cmd_set,
+            evictions: statistics.evictions,
+            expired: statistics.reclaimed,
+            connections_open: self.connections(),
+        }
     }
 
     /// Removes everything at a moment on the wire, as [`Store::flush_all`] does, and remembers it

@@ -1,0 +1,196 @@
+//! The dashboard: a page that shows what the process does, and the stream of events it lives on.
+//!
+//! Once a second the figures are read and encoded, once for all viewers, and only while there are
+//! any: the timeouts of the viewers' own streams are the clock. What was read in the last minutes
+//! is kept for as long as somebody looks, so that a second viewer begins with a past.
+
+mod page;
+mod sample;
+
+pub(crate) use sample::Setting;
+
+use crate::metrics::Metrics;
+use crate::store_server::StoreService;
+use dwell_engine::{Body, Outcome, Reply, Request, Response, SharedPiece, WriteError, sse};
+use dwell_evloop::Context;
+use page::Page;
+use sample::{Now, Sample};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where the page is.
+pub(crate) const PAGE_PATH: &str = "/-/";
+/// Where its events are.
+pub(crate) const EVENTS_PATH: &str = "/-/dashboard/events";
+
+/// Between two readings of the figures.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Readings that are kept: what the curves of the page show.
+const HISTORY_MAX: usize = 120;
+/// Streams at once.
+const VIEWERS_MAX: usize = 32;
+
+/// The page, its viewers and the figures they were shown lately.
+#[derive(Debug)]
+pub(crate) struct Dashboard {
+    page: Page,
+    metrics: Arc<Metrics>,
+    service: Option<Arc<StoreService>>,
+    setting: Setting,
+    started: Instant,
+    draining: bool,
+    viewers: usize,
+    /// The next reading is due then.
+    due: Instant,
+    /// Counts readings; the tag of a viewer's stream is that of the last one it was sent.
+    number: u64,
+    latest: SharedPiece,
+    history: VecDeque<String>,
+}
+
+impl Dashboard {
+    /// Shape: `service` is absent when values come from memcached servers.
+    pub(crate) fn new(
+        metrics: Arc<Metrics>,
+        service: Option<Arc<StoreService>>,
+        setting: Setting,
+        started: Instant,
+    ) -> Self {
+        Self {
+            page: Page::new(),
+            metrics,
+            service,
+            setting,
+            started,
+            draining: false,
+            viewers: 0,
+            due: started,
+            number: 0,
+            latest: SharedPiece::new(b""),
+            history: VecDeque::new(),
+        }
+    }
+
+    /// Says from now on that the process is ending.
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Answers a request for one of the two paths.
+    pub(crate) fn request(
+        &mut self,
+        context: &Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        if !matches!(request.head.method, "GET" | "HEAD") {
+            reply.send(&Response {
+                status: 405,
+                fields: &[("Allow", b"GET, HEAD")],
+                body: Body::Empty,
+            });
+        } else if request.head.path == PAGE_PATH {
+            self.page.send(reply);
+        } else if self.viewers >= VIEWERS_MAX {
+            reply.send(&Response {
+                status: 503,
+                fields: &[("Retry-After", b"10"), ("Cache-Control", b"no-store")],
+                body: Body::Slice(b"too many look at the dashboard\n"),
+            });
+        } else {
+            return self.begin(context, request, reply);
+        }
+        Outcome::Answered
+    }
+
+    /// Begins the stream of one viewer: with the past, and the figures of now.
+    fn begin(
+        &mut self,
+        context: &Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        sse::begin(reply, &[]);
+        if request.head.method == "HEAD" {
+            return Outcome::Answered;
+        }
+        if self.viewers == 0 {
+            self.history.clear();
+            self.due = context.now();
+        }
+        let past: Vec<&str> = self.history.iter().map(String::as_str).collect();
+        let past = format!("[{}]", past.join(","));
+        let event = sse::Event {
+            event: Some("history"),
+            retry: Some(RETRY),
+            ..sse::Event::new(&past)
+        };
+        self.read_if_due(context);
+        let is_begun = sse::send(reply, &event).is_ok() && reply.write_piece(&self.latest).is_ok();
+        if !is_begun {
+            return Outcome::Close;
+        }
+        self.viewers += 1;
+        self.hold(context)
+    }
+
+    /// The timeout of a viewer's stream: it is sent the newest figures, unless it is slow and has
+    /// not taken those before.
+    pub(crate) fn expired(
+        &mut self,
+        context: &Context,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.read_if_due(context);
+        if tag != self.number {
+            match reply.write_piece(&self.latest) {
+                Ok(()) | Err(WriteError::Full { .. }) => {}
+                Err(_) => {
+                    self.abandoned();
+                    return Outcome::Close;
+                }
+            }
+        }
+        self.hold(context)
+    }
+
+    /// A viewer has left.
+    pub(crate) fn abandoned(&mut self) {
+        self.viewers = self.viewers.saturating_sub(1);
+    }
+
+    fn hold(&self, context: &Context) -> Outcome {
+        Outcome::Held {
+            tag: self.number,
+            timeout: Some(self.due.saturating_duration_since(context.now())),
+        }
+    }
+
+    fn read_if_due(&mut self, context: &Context) {
+        if context.now() < self.due {
+            return;
+        }
+        self.due = context.now() + INTERVAL;
+        self.number += 1;
+        let uptime = context.now().duration_since(self.started);
+        let now = Now {
+            store: self.service.as_deref().map(StoreService::figures),
+            draining: self.draining,
+            uptime,
+        };
+        let sample = Sample::read(&self.metrics, &self.setting, now);
+        let (numbers, everything) = sample.encode();
+        // Text without a line end in it is an event for sure.
+        self.latest = sse::SharedEvent::new(&sse::Event::new(&everything))
+            .map_or_else(|_| SharedPiece::new(b""), |event| event.piece().clone());
+        if self.history.len() == HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back(numbers);
+    }
+}
+
+/// When a page whose stream broke comes back. Units: milliseconds.
+const RETRY: u64 = 1000;

@@ -1,0 +1,395 @@
+"use strict";
+const at = (id) => document.getElementById(id);
+const POINTS_MAX = 121, WINDOW = 60, LATENCY_WINDOW = 15, SILENCE_MS = 5000;
+
+// What the outcomes of polls are to whoever looks; what is not named is "other".
+const GROUPS = [
+  { name: "from the cache", color: "cached", of: ["hit", "empty", "not_modified"] },
+  { name: "woken by a change", color: "woken", of: ["woken"] },
+  { name: "wait ended", color: "ended", of: ["wait_ended"] },
+  { name: "from the upstream", color: "missed", of: ["miss"] },
+  { name: "refused or failed", color: "failed", of: ["refused", "failed", "bad_key", "not_found"] },
+  { name: "other", color: "other", of: null },
+];
+const NAMED = new Set(GROUPS.flatMap((group) => group.of ?? []));
+const CACHED = ["hit", "empty", "not_modified", "woken", "wait_ended"];
+const UNCACHED = ["miss", "failed", "not_found"];
+const FINE = ["answered", "coalesced"];
+
+// Numbers as people read them.
+const few = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const many = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const count = (n) => (Math.abs(n) < 10000 ? few.format(Math.round(n)) : many.format(n));
+const some = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
+const rate = (n) => (n > 0 && n < 10 ? few.format(n) : count(n));
+const perSecond = (n) => `${rate(n)}/s`;
+const percent = (part) => (part === null ? "–" : `${part === 1 ? 100 : (Math.floor(part * 1000) / 10).toFixed(1)} %`);
+function bytes(n) {
+  for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+    if (n >= size) return `${few.format(n / size)} ${unit}`;
+  }
+  return `${n} B`;
+}
+function latency(seconds) {
+  if (seconds === null) return "–";
+  if (seconds === Infinity) return "> 10 s";
+  return seconds < 1 ? `${few.format(seconds * 1000)} ms` : `${few.format(seconds)} s`;
+}
+function span(seconds) {
+  const [days, hours, minutes] = [86400, 3600, 60].map((unit) => Math.floor(seconds / unit));
+  if (days > 0) return `${days} d ${hours % 24} h`;
+  if (hours > 0) return `${hours} h ${minutes % 60} min`;
+  return minutes > 0 ? `${minutes} min` : `${Math.floor(seconds)} s`;
+}
+
+// The readings of the last two minutes, and what lies between two of them.
+let points = [];
+const sum = (counts, names) => names.reduce((total, name) => total + (counts[name] ?? 0), 0);
+const total = (counts) => Object.values(counts).reduce((all, one) => all + one, 0);
+function grown(of, end = points.length - 1, back = 1) {
+  const before = points[Math.max(0, end - back)], after = points[end];
+  return Math.max(0, of(after) - of(before));
+}
+function rateOf(of, end = points.length - 1, back = 1) {
+  const seconds = (points[end].at - points[Math.max(0, end - back)].at) / 1000;
+  return seconds > 0 ? grown(of, end, back) / seconds : 0;
+}
+const smooth = (of) => rateOf(of, points.length - 1, 5);
+const curve = (of) => points.map((_, index) => (index === 0 ? null : of(index)));
+function quantile(of, part, end = points.length - 1, back = WINDOW) {
+  const before = of(points[Math.max(0, end - back)]).counts, after = of(points[end]);
+  const counts = after.counts.map((value, index) => value - before[index]);
+  let rank = Math.ceil(counts.reduce((a, b) => a + b, 0) * part);
+  if (rank <= 0) return null;
+  const place = counts.findIndex((value) => (rank -= value) <= 0);
+  return after.bounds[place] ?? Infinity;
+}
+function hitRatio(end = points.length - 1, back = WINDOW) {
+  const cached = grown((p) => sum(p.polls, CACHED), end, back);
+  const uncached = grown((p) => sum(p.polls, UNCACHED), end, back);
+  return cached + uncached > 0 ? cached / (cached + uncached) : null;
+}
+const ofGroup = (group) => (p) => (group.of
+  ? sum(p.polls, group.of)
+  : Object.entries(p.polls).reduce((all, [name, n]) => all + (NAMED.has(name) ? 0 : n), 0));
+
+// Drawing.
+const SVG = "http://www.w3.org/2000/svg";
+function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  Object.assign(made, properties);
+  made.append(...children);
+  return made;
+}
+function path(kind, line) {
+  const made = document.createElementNS(SVG, "path");
+  made.setAttribute("class", kind);
+  made.setAttribute("d", line);
+  return made;
+}
+/** A most that is easy to read and does not move with every value. */
+function roundUp(value) {
+  if (value <= 1) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 1.5, 2, 3, 4, 5, 7.5, 10].map((step) => step * power).find((step) => step >= value);
+}
+const across = (index, width) =>
+  (width * (POINTS_MAX - points.length + index) / (POINTS_MAX - 1)).toFixed(1);
+function drawStack(svg, series) {
+  const stacked = points.map(() => 0);
+  const layers = series.map(({ color, values }) => {
+    const low = [...stacked];
+    values.forEach((value, index) => { stacked[index] += value ?? 0; });
+    return { color, low, high: [...stacked] };
+  });
+  const most = roundUp(Math.max(0, ...stacked));
+  const y = (value) => (138 - (value / most) * 134).toFixed(1);
+  const shapes = layers.map(({ color, low, high }) => {
+    const there = high.map((value, index) => `${across(index, 600)},${y(value)}`).slice(1);
+    const back = low.map((value, index) => `${across(index, 600)},${y(value)}`).slice(1).reverse();
+    const shape = path("", there.length ? `M${there.join("L")}L${back.join("L")}Z` : "");
+    shape.style.fill = `var(--${color})`;
+    return shape;
+  });
+  svg.replaceChildren(...shapes);
+  return most;
+}
+function drawSpark(svg, values, most) {
+  const top = most ?? roundUp(Math.max(0, ...values.filter((value) => value !== null)));
+  const runs = [[]];
+  values.forEach((value, index) => {
+    if (value === null) runs.push([]);
+    else runs.at(-1).push([across(index, 200), (42 - (Math.min(value, top) / top) * 38).toFixed(1)]);
+  });
+  svg.replaceChildren(...runs.filter((run) => run.length > 1).flatMap((run) => {
+    const line = run.join("L");
+    return [path("area", `M${line}L${run.at(-1)[0]},44L${run[0][0]},44Z`), path("curve", `M${line}`)];
+  }));
+}
+
+// The figures beside one another.
+const FIGURES = [
+  {
+    name: "Waiters", curve: (i) => points[i].waits_held,
+    show: (now) => [count(now.waits_held), `${some(now.watched_keys, "key")} watched`],
+  },
+  {
+    name: "Hit ratio", most: 1, curve: (i) => hitRatio(i, 5),
+    show: () => [percent(hitRatio()), hitRatio() === null ? "no polls lately" : "last minute"],
+  },
+  {
+    name: "Feed lag", curve: (i) => finite(quantile((p) => p.wake_latency, .99, i, LATENCY_WINDOW)),
+    show: () => [
+      latency(quantile((p) => p.wake_latency, .99)),
+      quantile((p) => p.wake_latency, .99) === null
+        ? "nobody was woken" : "99 % of wake-ups",
+    ],
+  },
+  {
+    name: "Upstream", curve: (i) => (i === 0 ? null : rateOf(ofUpstream, i)),
+    show: (now, sample) => (sample.upstreams.length === 0 ? ["–", "no application behind"] : [
+      perSecond(smooth(ofUpstream)), some(now.upstream_connections_open, "connection"),
+    ]),
+  },
+  {
+    name: "Connections", curve: (i) => points[i].connections_open,
+    show: (now) => [count(now.connections_open), `${perSecond(smooth((p) => p.connections))} new`],
+  },
+  {
+    name: "Memory", curve: (i) => points[i].process?.resident_bytes ?? null,
+    show: (now) => [bytes(now.process?.resident_bytes ?? 0), "resident"],
+  },
+];
+// What was shared was not asked for.
+const ofUpstream = (p) => total(p.upstream) - (p.upstream.coalesced ?? 0);
+const finite = (value) => (value === Infinity ? 10 : value);
+for (const figure of FIGURES) {
+  figure.number = element("p", { className: "number", textContent: "–" });
+  figure.detail = element("p", { className: "detail" });
+  figure.spark = document.createElementNS(SVG, "svg");
+  for (const [name, value] of Object.entries({
+    class: "spark", viewBox: "0 0 200 44", preserveAspectRatio: "none", "aria-hidden": "true",
+  })) figure.spark.setAttribute(name, value);
+  at("figures").append(element("article", { className: "figure" },
+    element("h2", { textContent: figure.name }), figure.number, figure.detail, figure.spark));
+}
+for (const group of GROUPS) {
+  group.value = element("b");
+  const swatch = element("span", { className: "swatch" });
+  swatch.style.background = `var(--${group.color})`;
+  group.item = element("li", {}, swatch, group.name, group.value);
+  at("legend").append(group.item);
+}
+function number(place, text) {
+  const [, value, unit] = /^([^ /]+)(.*)$/.exec(text);
+  place.replaceChildren(value, element("small", { textContent: unit }));
+}
+
+/** Fills a table: `[name, value, part of a bar or null, class]` in each row. */
+function fill(id, rows) {
+  at(id).replaceChildren(...rows.filter(Boolean).map(([name, value, part = null, kind = ""]) => {
+    const row = element("tr", { className: kind },
+      element("th", { scope: "row", textContent: name, title: name, colSpan: part === null ? 2 : 1 }));
+    if (part !== null) {
+      const bar = element("td", { className: "bar" });
+      bar.style.setProperty("--part", Math.min(1, Math.max(0, part)));
+      row.append(bar);
+    }
+    row.append(element("td", { textContent: value }));
+    return row;
+  }));
+}
+const share = (part, whole) => (whole > 0 ? part / whole : 0);
+
+function showCache(sample, now) {
+  const store = now.store;
+  if (store) {
+    const used = share(store.bytes, store.bytes_max);
+    fill("cache", [
+      ["values", bytes(store.bytes), used, used > .95 ? "full" : ""],
+      ["items", count(store.items)],
+      ["reads", perSecond(smooth((p) => p.store.hits + p.store.misses))],
+      ["writes", perSecond(smooth((p) => p.store.sets))],
+      ["evicted", perSecond(smooth((p) => p.store.evictions))],
+      ["memcached clients", count(store.connections_open)],
+    ]);
+    at("cache-note").textContent = `Embedded store of ${bytes(store.bytes_max)}; changes are told at once.`;
+    return;
+  }
+  fill("cache", [
+    ...sample.servers.map(({ name, state }) => [name, state, null, state === "down" ? "trouble" : ""]),
+    ["lookups", perSecond(smooth((p) => total(p.lookups)))],
+    ...["timeout", "error", "skipped"].map((kind) => {
+      const failing = smooth((p) => p.lookups[kind] ?? 0);
+      return failing > 0 ? [`lookups: ${kind}`, perSecond(failing), null, "trouble"] : null;
+    }),
+    ["sweeps of watched keys", perSecond(smooth((p) => p.sweeps))],
+  ]);
+  at("cache-note").textContent = sample.servers.every(({ state }) => state === "down")
+    ? "No memcached server answers: polls go to the upstream, and held ones go on waiting."
+    : "memcached servers; changes are found by sweeps.";
+}
+function showUpstream(sample, now) {
+  const rates = Object.keys(now.upstream).map((name) => [name, smooth((p) => p.upstream[name] ?? 0)]);
+  const most = Math.max(...rates.map(([, n]) => n));
+  const shown = rates.filter(([name]) => name === "answered" || now.upstream[name] > 0);
+  const hasNone = sample.upstreams.length === 0;
+  fill("upstream", hasNone ? [] : [
+    ...sample.upstreams.map(({ name, state }) => [name, state, null, state === "down" ? "trouble" : ""]),
+    ...shown.map(([name, n]) =>
+      [name.replaceAll("_", " "), perSecond(n), share(n, most), n > 0 && !FINE.includes(name) ? "trouble full" : ""]),
+    ["under way", count(now.upstream_outstanding)],
+    ["connections open", count(now.upstream_connections_open)],
+  ]);
+  at("upstream-note").textContent = !hasNone ? ""
+    : "No application is behind this edge: what the cache does not have waits, or gets 404.";
+}
+function showWaiters(sample, now) {
+  const sockets = now.websockets_open ?? 0;
+  const rows = [["long-polls", now.polls_held], ["event streams", now.streams_open], ["WebSockets", sockets]];
+  const most = Math.max(1, ...rows.map(([, n]) => n));
+  fill("waiters", [
+    ...rows.map(([name, n]) => [name, count(n), n / most]),
+    ["polls woken by changes", perSecond(smooth((p) => p.polls.woken ?? 0))],
+    ["events sent", perSecond(smooth((p) => p.stream_events))],
+  ]);
+  at("waiters-note").textContent = `At most ${count(sample.setting.waiters_max)}; ` +
+    `${percent(share(now.waits_held, sample.setting.waiters_max))} in use.`;
+}
+function showConnections(sample, now) {
+  const open = now.connections_open, sockets = now.websockets_open ?? 0;
+  const rest = Math.max(0, open - now.polls_held - now.streams_open - sockets);
+  const row = (name, n) => [name, count(n), share(n, open)];
+  const slowest = quantile((p) => p.request_duration, .99);
+  const refused = smooth((p) => p.connections_refused);
+  fill("connections", [
+    row("hold a poll", now.polls_held), row("take a stream", now.streams_open + sockets),
+    row("idle or busy", rest),
+    ["answers", perSecond(smooth((p) => total(p.requests)))],
+    refused > 0 ? ["closed at the limit", perSecond(refused), null, "trouble"] : null,
+  ]);
+  at("connections-note").textContent = `At most ${count(sample.setting.connections_max)}` + (slowest === null ? "." :
+    `; 99 % of the answers within ${latency(slowest)}.`);
+}
+function showHot(sample) {
+  const all = sample.hot.reduce((sum, { samples }) => sum + samples, 0);
+  fill("hot", sample.hot.map(({ key, samples }) =>
+    [key, percent(share(samples, all)), share(samples, sample.hot[0].samples)]));
+  at("hot-note").textContent = all === 0 ? "No key was read often enough to be noticed." : "Sampled: one read in 64.";
+}
+function showProcess(sample, now) {
+  const cpu = smooth((p) => p.process?.cpu_seconds ?? 0);
+  const trouble = (name, of) => {
+    const n = rateOf(of, points.length - 1, WINDOW);
+    return n > 0 ? [name, perSecond(n), null, "trouble"] : null;
+  };
+  fill("process", [
+    ["CPU", percent(cpu), share(cpu, sample.loops), cpu > .9 * sample.loops ? "full" : ""],
+    now.process?.open_fds ? ["open files", count(now.process.open_fds)] : null,
+    ["answers of 5xx", perSecond(smooth((p) => p.requests["5xx"] ?? 0))],
+    trouble("requests refused", (p) => total(p.bad_requests)),
+    trouble("clients too slow", (p) => total(p.timeouts)),
+    trouble("events put off", (p) => p.stream_postponed),
+  ]);
+  at("process-note").textContent = `100 % is one core; ${some(sample.loops, "loop")}.`;
+}
+
+let latest = null;
+function show() {
+  const sample = latest, now = points.at(-1);
+  const seconds = now.at / 1000, rateNow = smooth((p) => total(p.polls));
+  at("facts").textContent = `version ${sample.version} · up ${span(seconds)} · ` +
+    (now.store ? "embedded store" : some(sample.servers.length, "memcached server"));
+  number(at("polls-number"), rate(rateNow));
+  const most = drawStack(at("polls-chart"), GROUPS.map((group) => ({
+    color: group.color, values: curve((index) => rateOf(ofGroup(group), index)),
+  })));
+  at("polls-chart").setAttribute("aria-label", `Polls in each of the last ${points.length - 1} seconds; now ${rate(rateNow)}`);
+  at("polls-most").textContent = `${few.format(most)}/s`;
+  for (const group of GROUPS) {
+    const current = smooth(ofGroup(group));
+    group.value.textContent = perSecond(current);
+    group.item.hidden = group.of === null && current === 0;
+  }
+  for (const figure of FIGURES) {
+    const [value, detail] = figure.show(now, sample);
+    number(figure.number, value);
+    figure.detail.textContent = figure.detail.title = detail;
+    drawSpark(figure.spark, curve(figure.curve), figure.most);
+  }
+  showWaiters(sample, now);
+  showConnections(sample, now);
+  showCache(sample, now);
+  showHot(sample);
+  showUpstream(sample, now);
+  showProcess(sample, now);
+  const down = (servers) => servers.filter((server) => server.state === "down").length;
+  const [caches, upstreams] = [down(sample.servers), down(sample.upstreams)];
+  if (sample.draining) state("warned", "draining: the server is about to end");
+  else if (caches > 0) state("warned", `${caches} of ${some(sample.servers.length, "memcached server")} down`);
+  else if (upstreams > 0) state("warned", `${upstreams} of ${some(sample.upstreams.length, "upstream")} down`);
+  else state("live", "live");
+}
+function take(sample) {
+  const isOther = latest !== null && latest.started !== sample.started;
+  if (isOther || (points.length > 0 && sample.numbers.at < points.at(-1).at)) points = [];
+  if (points.at(-1)?.at !== sample.numbers.at) points.push(sample.numbers);
+  points = points.slice(-POINTS_MAX);
+  latest = sample;
+  show();
+}
+
+// The stream: while somebody looks, and again after it broke.
+let stream = null, silence = 0, retry = 0, failures = 0, paused = false;
+function state(kind, text) {
+  if (at("state-text").textContent !== text) at("state-text").textContent = text;
+  at("state").className = `state ${kind}`;
+  at("main").classList.toggle("stale", kind === "lost" || kind === "paused");
+}
+function close() {
+  stream?.close();
+  stream = null;
+  clearTimeout(silence);
+  clearTimeout(retry);
+}
+function heard() {
+  failures = 0;
+  clearTimeout(silence);
+  silence = setTimeout(lost, SILENCE_MS);
+}
+function lost() {
+  close();
+  failures += 1;
+  const delay = Math.min(8000, 500 * 2 ** failures) * (.75 + Math.random() / 2);
+  state("lost", "no answer from the server; trying again");
+  retry = setTimeout(open, delay);
+}
+function open() {
+  close();
+  if (paused || document.hidden) return;
+  stream = new EventSource("/-/dashboard/events");
+  silence = setTimeout(lost, SILENCE_MS);
+  stream.addEventListener("history", (event) => {
+    heard();
+    points = JSON.parse(event.data);
+  });
+  stream.addEventListener("message", (event) => {
+    heard();
+    take(JSON.parse(event.data));
+  });
+  stream.addEventListener("error", lost);
+}
+at("pause").addEventListener("click", () => {
+  paused = !paused;
+  at("pause").textContent = paused ? "Resume" : "Pause";
+  at("pause").setAttribute("aria-pressed", String(paused));
+  if (paused) {
+    close();
+    state("paused", "paused");
+  } else {
+    open();
+  }
+});
+document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+addEventListener("online", open);
+open();

@@ -1,0 +1,284 @@
+//! One reading of the figures, as the page gets it.
+//!
+//! What only grows is sent as it stands, and the page takes the differences: so it does not matter
+//! to a viewer when another one began to look, nor which readings it missed.
+
+use crate::metrics::{
+    Counter, CounterSet, Gauge, Histogram, HistogramSum, HotKey, Label, LoopMetrics, Metrics,
+    ProcessFigures, ServerState, StoreFigures, hottest,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Keys in the list of the hottest.
+const HOT_KEYS: usize = 10;
+/// Characters of a key that are shown.
+const KEY_CHARACTERS_MAX: usize = 120;
+
+/// What of the configuration the page shows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Setting {
+    /// `limits.waiters_max`.
+    pub(crate) waiters_max: usize,
+    /// `limits.connections_max`.
+    pub(crate) connections_max: usize,
+}
+
+/// What a reading needs beside the metrics.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    /// Absent when values come from memcached servers.
+    pub(super) store: Option<StoreFigures>,
+    /// Whether the process is ending.
+    pub(super) draining: bool,
+    pub(super) uptime: Duration,
+}
+
+/// Everything the page shows at one moment.
+#[derive(Debug, Serialize)]
+pub(super) struct Sample<'a> {
+    numbers: Numbers,
+    version: &'static str,
+    /// Tells one process from the next at the same address.
+    started: u64,
+    loops: usize,
+    draining: bool,
+    setting: &'a Setting,
+    servers: Vec<Server<'a>>,
+    upstreams: Vec<Server<'a>>,
+    hot: Vec<Hot>,
+}
+
+/// What the curves are made of.
+#[derive(Debug, Serialize)]
+struct Numbers {
+    /// Units: milliseconds since the start.
+    at: u64,
+    connections_open: i64,
+    connections: u64,
+    connections_refused: u64,
+    polls_held: i64,
+    waits_held: i64,
+    streams_open: i64,
+    watched_keys: i64,
+    polls: Counts,
+    requests: Counts,
+    bad_requests: Counts,
+    timeouts: Counts,
+    wakeups: Counts,
+    stream_events: u64,
+    stream_postponed: u64,
+    wake_latency: Durations,
+    request_duration: Durations,
+    lookups: Counts,
+    sweeps: u64,
+    upstream: Counts,
+    upstream_connections_open: i64,
+    upstream_outstanding: i64,
+    store: Option<StoreFigures>,
+    process: Option<ProcessFigures>,
+}
+
+type Counts = BTreeMap<&'static str, u64>;
+
+/// A histogram: the upper bounds of its buckets in seconds, but for the last, and all counts.
+#[derive(Debug, Serialize)]
+struct Durations {
+    bounds: Vec<f64>,
+    counts: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Server<'a> {
+    name: &'a str,
+    state: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Hot {
+    key: String,
+    samples: u32,
+}
+
+impl<'a> Sample<'a> {
+    /// Reads everything once.
+    pub(super) fn read(metrics: &'a Metrics, setting: &'a Setting, now: Now) -> Self {
+        let hot = metrics.loops().iter().map(|cells| cells.store_hot.keys());
+        Self {
+            numbers: Numbers::read(metrics, now),
+            version: env!("CARGO_PKG_VERSION"),
+            started: metrics.started_unix_seconds(),
+            loops: metrics.loops().len(),
+            draining: now.draining,
+            setting,
+            servers: metrics.servers().map(Server::from).collect(),
+            upstreams: metrics.upstreams().map(Server::from).collect(),
+            hot: hottest(hot, HOT_KEYS).into_iter().map(Hot::from).collect(),
+        }
+    }
+
+    /// The numbers alone, and everything, as JSON without a line end.
+    pub(super) fn encode(&self) -> (String, String) {
+        // Only maps with other keys than strings, or a failing writer, make this fail.
+        let numbers = serde_json::to_string(&self.numbers).unwrap_or_default();
+        let everything = serde_json::to_string(self).unwrap_or_default();
+        (numbers, everything)
+    }
+}
+
+impl Numbers {
+    fn read(metrics: &Metrics, now: Now) -> Self {
+        let all = Sums(metrics);
+        Self {
+            at: u64::try_from(now.uptime.as_millis()).unwrap_or(u64::MAX),
+            connections_open: all.gauge(|of| &of.connections_open),
+            connections: all.counter(|of| &of.connections),
+            connections_refused: all.counter(|of| &of.connections_refused),
+            polls_held: all.gauge(|of| &of.polls_held),
+            waits_held: all.gauge(|of| &of.waits_held),
+            streams_open: all.gauge(|of| &of.streams_open),
+            watched_keys: all.gauge(|of| &of.watched_keys),
+            polls: all.counts(|of| &of.polls),
+            requests: all.counts(|of| &of.http_requests),
+            bad_requests: all.counts(|of| &of.bad_requests),
+            timeouts: all.counts(|of| &of.client_timeouts),
+            wakeups: all.counts(|of| &of.wakeups),
+            stream_events: all.counter(|of| &of.stream_events),
+            stream_postponed: all.counter(|of| &of.stream_postponed),
+            wake_latency: all.durations(|of| &of.wake_latency),
+            request_duration: all.durations(|of| &of.request_duration),
+            lookups: all.counts(|of| &of.memcached_lookups),
+            sweeps: all.counter(|of| &of.memcached_sweeps),
+            upstream: all.counts(|of| &of.upstream_requests),
+            upstream_connections_open: all.gauge(|of| &of.upstream_connections_open),
+            upstream_outstanding: all.gauge(|of| &of.upstream_outstanding),
+            store: now.store,
+            process: ProcessFigures::read(),
+        }
+    }
+}
+
+/// The cells of all loops, added up.
+struct Sums<'a>(&'a Metrics);
+
+impl Sums<'_> {
+    fn counter(&self, of: fn(&LoopMetrics) -> &Counter) -> u64 {
+        self.0.loops().iter().map(|cells| of(cells).value()).sum()
+    }
+
+    fn gauge(&self, of: fn(&LoopMetrics) -> &Gauge) -> i64 {
+        self.0.loops().iter().map(|cells| of(cells).value()).sum()
+    }
+
+    fn counts<L: Label>(&self, of: fn(&LoopMetrics) -> &CounterSet<L>) -> Counts {
+        let sum = |label: L| {
+            let loops = self.0.loops().iter();
+            loops.map(|cells| of(cells).of(label).value()).sum()
+        };
+        let labels = L::ALL.iter();
+        labels.map(|label| (label.as_str(), sum(*label))).collect()
+    }
+
+    fn durations(&self, of: fn(&LoopMetrics) -> &Histogram) -> Durations {
+        let mut total = HistogramSum::default();
+        for cells in self.0.loops() {
+            of(cells).add_to(&mut total);
+        }
+        let buckets = total.buckets();
+        let bounds = buckets.iter().map(|(bound, _)| *bound);
+        Durations {
+            bounds: bounds.filter(|bound| bound.is_finite()).collect(),
+            counts: buckets.iter().map(|(_, count)| *count).collect(),
+        }
+    }
+}
+
+impl<'a> From<(&'a str, ServerState)> for Server<'a> {
+    fn from((name, state): (&'a str, ServerState)) -> Self {
+        let state = state.as_str();
+        Self { name, state }
+    }
+}
+
+impl From<HotKey> for Hot {
+    fn from(hot: HotKey) -> Self {
+        // Keys have no control characters; other bytes than UTF-8 are shown as such.
+        let key = String::from_utf8_lossy(&hot.key);
+        Self {
+            key: key.chars().take(KEY_CHARACTERS_MAX).collect(),
+            samples: hot.samples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::PollOutcome;
+
+    fn setting() -> Setting {
+        Setting {
+            waiters_max: 1,
+            connections_max: 2,
+        }
+    }
+
+    #[test]
+    fn loops_are_added_up_and_nothing_that_is_missing_is_made_up() {
+        let metrics = Metrics::new(2, vec!["a:1".to_owned()], 7);
+        for index in 0..2 {
+            metrics.of_loop(index).polls.increment(PollOutcome::Woken);
+            metrics.of_loop(index).polls_held.set(3);
+            let latency = &metrics.of_loop(index).wake_latency;
+            latency.observe(Duration::from_secs(20));
+        }
+        let now = Now {
+            store: None,
+            draining: true,
+            uptime: Duration::from_millis(1500),
+        };
+        let setting = setting();
+        let (numbers, everything) = Sample::read(&metrics, &setting, now).encode();
+        let json: serde_json::Value = serde_json::from_str(&everything).unwrap();
+        assert_eq!(json["numbers"]["polls"]["woken"], 2);
+        assert_eq!(json["numbers"]["polls_held"], 6);
+        assert_eq!(json["numbers"]["at"], 1500);
+        assert_eq!(json["numbers"]["store"], serde_json::Value::Null);
+        let latency = &json["numbers"]["wake_latency"];
+        let counts = latency["counts"].as_array().unwrap();
+        assert_eq!(
+            counts.len(),
+            latency["bounds"].as_array().unwrap().len() + 1
+        );
+        assert_eq!(counts.last().unwrap(), 2);
+        assert_eq!(
+            (&json["started"], &json["draining"]),
+            (&7.into(), &true.into())
+        );
+        assert_eq!(json["servers"][0]["state"], "unknown");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&numbers).unwrap(),
+            json["numbers"]
+        );
+    }
+
+    #[test]
+    fn whatever_a_key_is_it_is_one_line_of_json() {
+        let metrics = Metrics::new(1, Vec::new(), 0);
+        let key = [b"/poll/\xff\"\n".as_slice(), &[b'x'; 300]].concat();
+        metrics.of_loop(0).store_hot.read(&key);
+        let now = Now {
+            store: Some(StoreFigures::default()),
+            draining: false,
+            uptime: Duration::ZERO,
+        };
+        let setting = setting();
+        let (_, text) = Sample::read(&metrics, &setting, now).encode();
+        assert!(!text.contains('\n'));
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let shown = json["hot"][0]["key"].as_str().unwrap();
+        assert!(shown.starts_with("/poll/\u{fffd}\"\n"), "{shown}");
+        assert_eq!(shown.chars().count(), KEY_CHARACTERS_MAX);
+    }
+}

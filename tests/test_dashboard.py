@@ -1,0 +1,225 @@
+"""The dashboard on the admin listener: its stream of figures, and its page in a real browser."""
+
+import json
+import re
+
+import pytest
+
+from support import ports
+from support.events import EventStream
+from support.http import Connection
+from support.wait import until
+
+PAGE, EVENTS = "/-/", "/-/dashboard/events"
+KEY = "/poll/alice"
+VIEWERS_MAX = 32
+
+# Whatever the policy of the page forbids, and every error in it, is remembered.
+WATCH = """
+addEventListener("securitypolicyviolation", (event) => {
+  (window.faults ??= []).push(`${event.violatedDirective}: ${event.blockedURI}`);
+});
+addEventListener("error", (event) => (window.faults ??= []).push(event.message));
+addEventListener("unhandledrejection", (event) => (window.faults ??= []).push(`${event.reason}`));
+"""
+STATE = "document.getElementById('state-text').textContent"
+
+
+def viewer(dwell):
+    return EventStream(dwell.admin_address, EVENTS).begin()
+
+
+def history(stream):
+    event = stream.event()
+    assert event.type == "history"
+    return json.loads(event.data)
+
+
+def figures(stream):
+    event = stream.event()
+    assert event.type == "message"
+    return json.loads(event.data)
+
+
+def open_page(browser, dwell, **options):
+    url = f"http://{ports.text(dwell.admin_address)}{PAGE}"
+    page = browser.page(url, before=WATCH, **options)
+    page.wait_for(f"{STATE} !== 'connecting'")
+    return page
+
+
+def row(page, table, name):
+    """The value in the row of this name."""
+    rows = dict(
+        page.run(
+            f"[...document.querySelectorAll('#{table} tr')]"
+            ".map((row) => [row.querySelector('th').innerText, row.lastChild.innerText])"
+        )
+    )
+    return rows[name]
+
+
+def await_row(page, table, name, value):
+    until(lambda: row(page, table, name) == value, f"{name} is {value}")
+
+
+def test_the_page_may_run_nothing_but_its_own(lone_edge):
+    response = lone_edge.admin(PAGE)
+    assert response.status == 200
+    assert response.field("Content-Type") == "text/html; charset=utf-8"
+    policy = response.field("Content-Security-Policy")
+    assert "default-src 'none'" in policy
+    assert len(re.findall(r"'sha256-[A-Za-z0-9+/]{43}='", policy)) == 2
+    assert "unsafe" not in policy
+    with Connection(lone_edge.admin_address) as connection:
+        assert connection.get(PAGE, "HEAD").body == b""
+        assert connection.get(PAGE, "POST", body=b"").status == 405
+        assert connection.get(EVENTS, "POST", body=b"").status == 405
+
+
+def test_the_figures_come_every_second(lone_edge):
+    with viewer(lone_edge) as stream:
+        assert history(stream) == []
+        first = figures(stream)
+        lone_edge.store().set(KEY, b"value")
+        lone_edge.get(KEY)
+        second = figures(stream)
+    assert 1000 <= second["numbers"]["at"] - first["numbers"]["at"] < 10_000
+    assert second["numbers"]["polls"]["hit"] - first["numbers"]["polls"]["hit"] == 1
+    assert second["numbers"]["store"]["items"] == 1
+    assert second["upstreams"] == []
+
+
+def test_a_second_viewer_begins_with_the_past_of_the_first(lone_edge):
+    with viewer(lone_edge) as first:
+        history(first)
+        seen = [figures(first)["numbers"]["at"] for _ in range(3)]
+        with viewer(lone_edge) as second:
+            past = [numbers["at"] for numbers in history(second)]
+            assert past[:3] == seen
+            now = figures(second)["numbers"]["at"]
+            assert now in (past[-1], figures(first)["numbers"]["at"])
+            # From here on both are sent the same.
+            ours = {figures(first)["numbers"]["at"] for _ in range(2)}
+            theirs = {figures(second)["numbers"]["at"] for _ in range(3)}
+            assert ours & theirs
+
+
+def test_the_past_is_forgotten_when_nobody_looks(lone_edge):
+    with viewer(lone_edge) as stream:
+        history(stream)
+        figures(stream)
+
+    def is_forgotten():
+        with viewer(lone_edge) as stream:
+            return history(stream) == []
+
+    until(is_forgotten, "the first viewer has left")
+
+
+def test_viewers_are_bounded(lone_edge, cleanup):
+    streams = [cleanup.enter_context(viewer(lone_edge)) for _ in range(VIEWERS_MAX)]
+    assert all(history(stream) is not None for stream in streams)
+    refused = cleanup.enter_context(viewer(lone_edge)).response
+    assert (refused.status, refused.field("Retry-After")) == (503, "10")
+    assert lone_edge.admin("/-/health").status == 200
+    streams[0].close()
+
+    def is_let_in():
+        with viewer(lone_edge) as stream:
+            return stream.response.status == 200
+
+    until(is_let_in, "the place of who has left is free")
+
+
+def test_who_drains_says_so(lone_edge, cleanup):
+    lone_edge.store().set(KEY, b"value")
+    fields = {"If-None-Match": lone_edge.get(KEY).etag}
+    stream = cleanup.enter_context(viewer(lone_edge))
+    history(stream)
+    assert figures(stream)["draining"] is False
+    # A request that is not complete keeps the server for as long as it may drain.
+    slow = cleanup.enter_context(lone_edge.connect())
+    slow.send(b"GET / HTTP/1.1\r\n")
+    cleanup.enter_context(lone_edge.connect()).ask(f"{KEY}?wait=30", fields=fields)
+    lone_edge.await_waiters(1)
+    lone_edge.signal(15)
+    assert any(figures(stream)["draining"] for _ in range(2))
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_shows_what_happens(edge, app, browser, cleanup, tmp_path, width, height, dark):
+    page = open_page(browser, edge, width=width, height=height, dark=dark)
+    cleanup.callback(page.close)
+    store = edge.store()
+    store.set(KEY, b"value")
+    fields = {"If-None-Match": edge.get(KEY).etag}
+    edge.get("/poll/nobody")
+    for _ in range(3):
+        cleanup.enter_context(edge.connect()).ask(f"{KEY}?wait=30", fields=fields)
+    cleanup.enter_context(EventStream(edge.address, KEY).begin())
+    await_row(page, "waiters", "long-polls", "3")
+    await_row(page, "waiters", "event streams", "1")
+    await_row(page, "connections", "hold a poll", "3")
+    assert row(page, "cache", "items") == "1"
+    assert row(page, "upstream", app.url) in ("unknown", "up")
+    assert page.text("#state-text") == "live"
+    assert page.run("document.querySelectorAll('#polls-chart path').length") > 0
+    # Nothing is wider than the screen, and nothing was forbidden or failed.
+    assert page.run("document.documentElement.scrollWidth") <= width
+    assert page.run("window.faults ?? []") == []
+    page.screenshot(tmp_path / "dashboard.png")
+
+
+def test_a_reader_of_screens_finds_names(lone_edge, browser, cleanup):
+    page = open_page(browser, lone_edge)
+    cleanup.callback(page.close)
+    page.wait_for(f"{STATE} === 'live'")
+    tree = page.call("Accessibility.getFullAXTree")["nodes"]
+    found = {}
+    for node in tree:
+        if not node["ignored"]:
+            name = node.get("name", {}).get("value", "")
+            found.setdefault(node["role"]["value"], []).append(name)
+    assert "Pause" in found["button"]
+    assert all(found["image"])
+    assert all(found["table"])
+    assert {"Polls a second", "Hottest keys", "Upstream"} <= set(found["heading"])
+    assert "status" in found
+
+
+def test_a_server_that_has_gone_and_come_back(start_dwell, browser, cleanup):
+    dwell = start_dwell()
+    page = open_page(browser, dwell)
+    cleanup.callback(page.close)
+    page.wait_for(f"{STATE} === 'live'")
+    dwell.kill()
+    page.wait_for("document.querySelector('main.stale') !== null")
+    assert "no answer" in page.text("#state")
+    dwell.start_ready()
+    page.wait_for(f"{STATE} === 'live' && document.querySelector('main.stale') === null")
+
+
+def test_it_is_paused_by_the_keyboard(lone_edge, browser, cleanup):
+    page = open_page(browser, lone_edge)
+    cleanup.callback(page.close)
+    page.wait_for(f"{STATE} === 'live'")
+    page.run("document.getElementById('pause').focus()")
+    page.press("Enter")
+    page.wait_for(f"{STATE} === 'paused'")
+    assert page.run("stream") is None
+    page.press("Enter")
+    page.wait_for(f"{STATE} === 'live'")
+
+
+def test_a_cache_that_is_down_is_told(start_dwell, browser, cleanup):
+    nobody = ports.text(ports.free_address())
+    dwell = start_dwell(memcached={"servers": [nobody]})
+    dwell.get(KEY)
+    page = open_page(browser, dwell)
+    cleanup.callback(page.close)
+    await_row(page, "cache", nobody, "down")
+    page.wait_for(f"{STATE} === '1 of 1 memcached server down'")
+    assert page.text("#upstream-note").startswith("No application")
+    assert "No memcached server answers" in page.text("#cache-note")
