@@ -1,8 +1,10 @@
-//! The admin listener: health, metrics and the dashboard.
+//! The admin listener: health, metrics, the dashboard, and the values of keys.
 
 use crate::dashboard::{self, Dashboard, Setting};
 use crate::driver::ADMIN_KINDS;
-use crate::metrics::{self, Health, Metrics};
+use crate::metrics::{self, Health, Metrics, PublishOutcome};
+use crate::polls::{Cursor, seconds};
+use crate::publish::{self, Bearer, Finished, Order, Tokens};
 use crate::store_server::StoreService;
 use dwell_engine::{
     App, Body, BodyPlan, ExchangeId, Http, Limits, Outcome, Reply, Request, Response,
@@ -27,7 +29,20 @@ struct AdminApp {
     dashboard: Dashboard,
     started: Instant,
     draining: bool,
+    /// Those who may publish.
+    tokens: Arc<Tokens>,
+    value_bytes_max: u64,
+    /// Orders for memcached.
+    orders: Vec<AdminOrder>,
 }
+
+/// An order that memcached is to carry out: who is owed the answer, what, its key and its value.
+pub(crate) type AdminOrder = (ExchangeId, Order, Vec<u8>, Vec<u8>);
+
+/// Where keys are, each percent-encoded behind it.
+const KEYS: &str = "/-/keys/";
+/// The tag of whoever waits for memcached; the dashboard's streams have others.
+const ORDER: u64 = u64::MAX;
 
 /// Connections of scrapers and health checks.
 const CONNECTIONS_MAX: usize = 256;
@@ -38,6 +53,8 @@ impl Admin {
         service: Option<Arc<StoreService>>,
         setting: Setting,
         started: Instant,
+        tokens: Arc<Tokens>,
+        value_bytes_max: u64,
     ) -> Self {
         let limits = Limits {
             connections_max: CONNECTIONS_MAX,
@@ -49,6 +66,9 @@ impl Admin {
             service,
             started,
             draining: false,
+            tokens,
+            value_bytes_max,
+            orders: Vec::new(),
         };
         Self {
             http: Http::new(ADMIN_KINDS, limits),
@@ -64,6 +84,23 @@ impl Admin {
     pub(crate) fn drain(&mut self) {
         self.app.draining = true;
         self.app.dashboard.drain();
+    }
+
+    /// What memcached is to do, since this was asked last.
+    pub(crate) fn orders(&mut self) -> Vec<AdminOrder> {
+        std::mem::take(&mut self.app.orders)
+    }
+
+    /// Answers whoever has given an order that has ended.
+    pub(crate) fn ordered(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        finished: &Finished<()>,
+    ) {
+        publish::send(&finished.published, finished.cursor, |answer| {
+            self.http.answer(context, exchange, answer);
+        });
     }
 
     pub(crate) fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
@@ -82,15 +119,94 @@ impl AdminApp {
     }
 }
 
+impl AdminApp {
+    /// A request for the value of a key.
+    fn keys(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        path: &str,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let counts = &self.metrics.loops()[0].publishes;
+        let send = |answer: &Response<'_>| reply.send(answer);
+        let bearer = self.tokens.bearer(request.head.fields);
+        if self.tokens.is_empty() {
+            let why = "there is no publish.token, so nobody may";
+            publish::refuse(403, why, send);
+        } else if bearer != Bearer::Known {
+            counts.increment(PublishOutcome::Denied);
+            publish::denied(bearer == Bearer::Unknown, send);
+        } else {
+            return self.carry_out(context, request, path, reply);
+        }
+        Outcome::Answered
+    }
+
+    fn carry_out(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        path: &str,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let counts = &self.metrics.loops()[0].publishes;
+        let order = match Order::of(request.head) {
+            Ok(Some(order)) => order,
+            Ok(None) => {
+                reply.send(&Response {
+                    status: 405,
+                    fields: &[("Allow", b"GET, HEAD, PUT, POST, DELETE")],
+                    body: Body::Empty,
+                });
+                return Outcome::Answered;
+            }
+            Err(error) => {
+                counts.increment(PublishOutcome::Invalid);
+                publish::refuse(error.status(), &error.to_string(), |to| reply.send(to));
+                return Outcome::Answered;
+            }
+        };
+        let key = match publish::decoded_key(path) {
+            Ok(key) => key,
+            Err(error) => {
+                counts.increment(PublishOutcome::Invalid);
+                publish::refuse(error.status(), &error.to_string(), |to| reply.send(to));
+                return Outcome::Answered;
+            }
+        };
+        let Some(service) = &self.service else {
+            let value = request.body.to_vec();
+            self.orders.push((request.exchange, order, key, value));
+            return Outcome::Held {
+                tag: ORDER,
+                timeout: None,
+            };
+        };
+        let (store, now) = (service.store(), seconds(context));
+        let published = publish::carry_out(store, order, &key, request.body, now);
+        counts.increment(published.outcome());
+        let cursor = Cursor::of(request.body, 0);
+        publish::send(&published, cursor, |answer| reply.send(answer));
+        Outcome::Answered
+    }
+}
+
 impl App for AdminApp {
     fn body(
         &mut self,
         _: &mut Context,
         _: ExchangeId,
-        _: &RequestHead<'_, '_>,
+        head: &RequestHead<'_, '_>,
         _: &Stream,
     ) -> BodyPlan {
-        BodyPlan::Collect { bytes_max: 0 }
+        let is_value = head.path.starts_with(KEYS);
+        let bytes_max = if is_value && self.tokens.bearer(head.fields) == Bearer::Known {
+            self.value_bytes_max
+        } else {
+            0
+        };
+        BodyPlan::Collect { bytes_max }
     }
 
     fn request(
@@ -100,6 +216,9 @@ impl App for AdminApp {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
+        if let Some(path) = request.head.path.strip_prefix(KEYS) {
+            return self.keys(context, request, path, reply);
+        }
         match (request.head.method, request.head.path) {
             ("GET" | "HEAD", "/-/health") => {
                 let health = self.health(context);
@@ -127,12 +246,12 @@ impl App for AdminApp {
                 fields: &[("Allow", b"GET, HEAD")],
                 body: Body::Empty,
             }),
-            _ => reply.text(404, "here are /-/, /-/health and /-/metrics"),
+            _ => reply.text(404, "here are /-/, /-/health, /-/metrics and /-/keys/KEY"),
         }
         Outcome::Answered
     }
 
-    // Only the streams of the dashboard are held.
+    // Only the streams of the dashboard have a time.
     fn expired(
         &mut self,
         context: &mut Context,
@@ -143,7 +262,9 @@ impl App for AdminApp {
         self.dashboard.expired(context, tag, reply)
     }
 
-    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {
-        self.dashboard.abandoned();
+    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, tag: u64) {
+        if tag != ORDER {
+            self.dashboard.abandoned();
+        }
     }
 }

@@ -192,6 +192,7 @@ impl EdgeLoop {
     /// Sends what the turn has collected: lookups first, as their failures may cause forwards.
     fn send_outbox(&mut self, context: &mut Context) {
         self.send_versions(context);
+        self.send_orders(context);
         loop {
             self.send_lookups(context);
             let forwards = std::mem::take(&mut self.polls.outbox.forwards);
@@ -203,6 +204,31 @@ impl EdgeLoop {
             }
         }
         self.polls.answer_ripe(context, &mut self.http);
+    }
+
+    /// Sends what publishers have ordered, and answers those whose orders have ended.
+    fn send_orders(&mut self, context: &mut Context) {
+        if let Some(admin) = &mut self.admin {
+            for (exchange, order, key, value) in admin.orders() {
+                self.polls.order(context, exchange, order, &key, &value);
+            }
+        }
+        if let (Some(client), true) = (&mut self.memcached, self.polls.publisher.has_questions()) {
+            self.polls.publisher.ask(client);
+            let (polls, http) = (&mut self.polls, &mut self.http);
+            client.flush(
+                context,
+                &mut |context: &mut Context, completion: Completion<'_>| {
+                    polls.completed(context, http, &completion);
+                },
+            );
+        }
+        let of_admin = self.polls.answer_publishers(context, &mut self.http);
+        if let Some(admin) = &mut self.admin {
+            for (exchange, finished) in of_admin {
+                admin.ordered(context, exchange, &finished);
+            }
+        }
     }
 
     fn send_lookups(&mut self, context: &mut Context) {

@@ -19,6 +19,7 @@ pub mod mc;
 pub mod metrics;
 mod polls;
 pub mod privileges;
+mod publish;
 pub mod server;
 pub mod snapshot;
 pub mod store_command;

@@ -14,6 +14,7 @@ use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::privileges;
+use crate::publish::Tokens;
 use crate::store_server::StoreService;
 use bound::Bound;
 use dwell_evloop::{EventLoop, Sender};
@@ -71,6 +72,8 @@ impl Server {
         let mut bound = Bound::bind(&config, loops, demo)?;
         // What only root can read is read, and nothing else is: no thread runs yet.
         let limits = store::limits(&config)?;
+        let tokens =
+            Tokens::load(&config.publish).map_err(|error| RunError::Tokens(error.to_string()))?;
         if let Some(user) = &config.server.user {
             become_user(user, &bound)?;
         }
@@ -114,6 +117,7 @@ impl Server {
             service,
             fleet: Fleet::new(everyone),
             access,
+            tokens: Arc::new(tokens),
             loops,
             demo,
         };

@@ -199,6 +199,13 @@ fn routes(draft: &mut Draft, config: &Config) {
                 "keep one of them",
             );
         }
+        if route.access.publish && !config.publish.is_on() {
+            draft.conflict(
+                &[option("publish").as_str()],
+                format!("nobody may publish under `{}`", route.prefix),
+                "set publish.token_file or publish.token",
+            );
+        }
         if let Some(message) = longer("wait_default", route.wait_default, route.wait_max) {
             let options = [option("wait_default"), option("wait_max")];
             draft.conflict(

@@ -1,8 +1,10 @@
 //! Reading one value of the configuration, and writing it as TOML.
 
+mod access;
 mod network;
 mod request;
 
+pub(super) use access::BearerToken;
 pub(super) use network::{Listen, Server, Url};
 pub(super) use request::{
     Access, FilePath, Key, MediaType, MethodList, Permissions, Prefix, UserName,

@@ -3,6 +3,7 @@
 //! [`Config`] is plain data; it is made from a TOML file and flags, and every mistake in them is
 //! reported with its line.
 
+mod access;
 mod address;
 mod check;
 mod codec;
@@ -13,10 +14,12 @@ mod report;
 mod template;
 mod units;
 
+pub use access::{PublishConfig, RouteAccess};
 pub use address::{AddressError, PeerAddress, UpstreamUrl};
 pub use load::{FlagValue, load, parse};
 pub use reference::{example_file, reference_page};
 pub use report::ConfigError;
+pub(crate) use template::check_key;
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub use units::{UnitError, duration, show_duration, show_size, size};
 
@@ -39,6 +42,8 @@ pub struct Config {
     pub memcached: MemcachedConfig,
     /// The application behind the edge.
     pub upstream: UpstreamConfig,
+    /// Values stored and removed over HTTP.
+    pub publish: PublishConfig,
     /// Poll routes, the longest prefix first; never empty.
     pub routes: Vec<RouteConfig>,
     /// Diagnostics and the access log.
@@ -53,6 +58,7 @@ impl Default for Config {
             store: StoreConfig::default(),
             memcached: MemcachedConfig::default(),
             upstream: UpstreamConfig::default(),
+            publish: PublishConfig::default(),
             routes: vec![RouteConfig::default()],
             log: LogConfig::default(),
         }
@@ -379,6 +385,8 @@ pub struct RouteConfig {
     pub coalesce_post: bool,
     /// What a held poll gets when its key goes away.
     pub on_delete: OnDelete,
+    /// Who may do what.
+    pub access: RouteAccess,
 }
 
 impl RouteConfig {
@@ -408,6 +416,7 @@ impl Default for RouteConfig {
             empty: EmptyAnswer::Ok,
             coalesce_post: false,
             on_delete: OnDelete::Origin,
+            access: RouteAccess::default(),
         }
     }
 }

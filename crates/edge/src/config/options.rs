@@ -3,8 +3,9 @@
 //! The loader, the `--set` flag, the example file and the reference page are made from it.
 
 use super::codec::{
-    Access, Choice, Codec, Count, Fault, FilePath, Key, Listen, ManyOrOff, MediaType, MethodList,
-    OneOrMany, OrOff, Permissions, Prefix, Server, Shape, Size, Time, Truth, Url, UserName, Value,
+    Access, BearerToken, Choice, Codec, Count, Fault, FilePath, Key, Listen, ManyOrOff, MediaType,
+    MethodList, OneOrMany, OrOff, Permissions, Prefix, Server, Shape, Size, Time, Truth, Url,
+    UserName, Value,
 };
 use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
 use crate::store_server::Protocols;
@@ -107,6 +108,11 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "upstream",
         about: "The application that answers misses and everything that is not a poll. Maxima \
                 are for the whole process and divided among the loops.",
+    },
+    Section {
+        name: "publish",
+        about: "Values stored and removed over HTTP: under `/-/keys/` on the admin listener, and \
+                on routes with `publish = true`. Off until there is a token.",
     },
     Section {
         name: "limits",
@@ -219,6 +225,14 @@ options! {
     "upstream".upstream.answer_bytes_max = Size(KIB, 1024 * GIB);
     "Bytes of one answer's body. Beyond it: 502."
 
+    "publish".publish.token = OneOrMany(BearerToken, 0);
+    "What publishers show as `Authorization: Bearer TOKEN`. Several are all good, so that one can \
+     follow another."
+    "publish".publish.token_file = OrOff(FilePath);
+    "File with more of them, one a line, so that they need not stand here."
+    "publish".publish.value_bytes_max = Size(1, GIB);
+    "Bytes of one published value. Beyond it: 413."
+
     "limits".limits.head_bytes_max = Size(256, MIB);
     "Bytes of the request line and the header section. Beyond it: 431."
     "limits".limits.target_bytes_max = Size(64, MIB);
@@ -283,6 +297,9 @@ options! {
     "route".on_delete = Choice(ON_DELETE);
     "What a held poll gets when its key is deleted or expires: the upstream's answer, 404, or \
      nothing until the next value."
+    "route".access.publish = Truth;
+    "Whether PUT, POST and DELETE store and remove the values of the route's keys, by whoever \
+     has a `publish.token`. POST does not poll then."
 }
 
 const PROTOCOLS: &[(&str, Protocols)] = &[

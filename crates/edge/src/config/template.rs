@@ -228,8 +228,10 @@ fn forbidden_literal(part: &Part) -> Option<char> {
     text.chars().find(|c| c.is_ascii_control() || *c == ' ')
 }
 
+/// The key, if memcached takes it.
+///
 /// Source: memcached `doc/protocol.txt`, "Keys".
-fn check_key(key: &[u8]) -> Result<&[u8], KeyError> {
+pub(crate) fn check_key(key: &[u8]) -> Result<&[u8], KeyError> {
     if key.is_empty() {
         return Err(KeyError::Missing);
     }

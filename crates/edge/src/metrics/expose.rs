@@ -129,6 +129,8 @@ impl Page<'_, '_> {
         let help = "Polls that were held, and keys of streams";
         self.counter("waits", help, |of| &of.waits)?;
         self.streams()?;
+        let help = "Requests of publishers over HTTP by what came of them";
+        self.counters("publishes", help, |of| &of.publishes)?;
         let help = "Distinct keys that polls wait for now";
         self.gauge("watched_keys", help, |of| &of.watched_keys)?;
         let help = "Changes of watched keys by what came of them";

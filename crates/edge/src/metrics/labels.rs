@@ -115,6 +115,29 @@ labels! {
 }
 
 labels! {
+    /// What came of a request of a publisher.
+    PublishOutcome, "outcome":
+    /// A value was stored.
+    Stored = "stored",
+    /// A value was removed.
+    Deleted = "deleted",
+    /// A value was read.
+    Read = "read",
+    /// The key had no value: 404.
+    Missing = "missing",
+    /// A condition was not met: 412.
+    Unmet = "unmet",
+    /// The store has no room for it: 413, 503 or 507.
+    Refused = "refused",
+    /// No token, or a wrong one: 401.
+    Denied = "denied",
+    /// It makes no sense: 400, 414 or 415.
+    Invalid = "invalid",
+    /// memcached has not answered: 502.
+    Failed = "failed",
+}
+
+labels! {
     /// Why a stream of events ended.
     StreamEnd, "reason":
     /// The client left, or took nothing for too long.

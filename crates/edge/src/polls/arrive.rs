@@ -7,6 +7,7 @@ use super::events::DELETE;
 use super::feeds::{Known, Opening, feed_of};
 use super::follow::{Asked, KEYS_MAX};
 use super::hold::Arrival;
+use super::publishing::{is_publishing, publishes};
 use super::several::several_of;
 use super::tables::NO_ROUTE;
 use super::to::To;
@@ -28,6 +29,7 @@ impl App for Polls {
         _stream: &Stream,
     ) -> BodyPlan {
         let bytes_max = match self.config.route(head.path) {
+            Some(route) if self.may_publish(route, head) => self.config.publish.value_bytes_max,
             Some(_) => self.config.limits.poll_body_bytes_max,
             None => self.config.limits.body_bytes_max,
         };
@@ -50,6 +52,9 @@ impl App for Polls {
             .iter()
             .position(|route| path.starts_with(&route.prefix));
         match route {
+            Some(index) if publishes(&self.config.routes[index], request.head.method) => {
+                self.publish(context, index as u16, request, reply)
+            }
             Some(index) => self.poll(context, index as u16, request, reply),
             None => self.forward(context, request, reply),
         }
@@ -67,6 +72,9 @@ impl App for Polls {
         }
         if let Some(several) = several_of(tag) {
             return self.several_expired(context, several, reply);
+        }
+        if is_publishing(tag) {
+            return Outcome::Held { tag, timeout: None };
         }
         if let Some(poll) = self.records.get(Token::from_bits(tag)) {
             let Some(key) = poll.waits_for() else {
@@ -99,6 +107,9 @@ impl App for Polls {
     }
 
     fn peer_closed(&mut self, _exchange: ExchangeId, tag: u64) -> bool {
+        if is_publishing(tag) {
+            return false;
+        }
         // Someone who ends their side and only then reads still gets an answer that is on its way.
         if let Some(several) = several_of(tag) {
             return !self.is_asking(several);
@@ -113,6 +124,9 @@ impl App for Polls {
         }
         if let Some(several) = several_of(tag) {
             return self.several_abandoned(several);
+        }
+        if is_publishing(tag) {
+            return;
         }
         if let Some(poll) = self.remove(Token::from_bits(tag))
             && poll.route != NO_ROUTE

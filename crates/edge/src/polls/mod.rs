@@ -20,17 +20,21 @@ mod follow;
 mod hold;
 mod json;
 mod pace;
+mod publishing;
 mod several;
 mod sharing;
 mod tables;
 mod to;
 mod wake;
 
+pub(crate) use cursor::Cursor;
+pub(crate) use publishing::Asker;
 pub(crate) use tables::kind;
 
 use crate::config::{Config, RouteConfig, share};
 use crate::demo::Demo;
 use crate::metrics::{LookupOutcome, LoopMetrics};
+use crate::publish::{Publisher, Tokens};
 use bytes::Bytes;
 use decide::Rules;
 use dwell_evloop::{Context, Slab, Token};
@@ -96,6 +100,9 @@ pub(crate) struct Polls {
     /// The last request to the upstream got no answer; only the change is worth a line.
     upstream_fails: bool,
     draining: bool,
+    /// Those who may publish.
+    tokens: Arc<Tokens>,
+    pub(crate) publisher: Publisher<Asker>,
     demo: Option<Demo>,
     random: u64,
     pace: Pace,
@@ -108,6 +115,7 @@ impl Polls {
         config: Arc<Config>,
         journal: Journal,
         source: Source,
+        tokens: Arc<Tokens>,
         loops: usize,
         seed: u64,
     ) -> Self {
@@ -131,6 +139,8 @@ impl Polls {
             waiting_max,
             upstream_fails: false,
             draining: false,
+            tokens,
+            publisher: Publisher::new(kind::PUBLISH),
             demo: None,
             random: seed | 1,
             pace: Pace::default(),

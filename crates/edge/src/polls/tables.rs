@@ -19,6 +19,7 @@ pub(crate) mod kind {
     pub(crate) const FEED: u8 = 5;
     pub(crate) const SET: u8 = 6;
     pub(crate) const SEVERAL: u8 = 7;
+    pub(crate) const PUBLISH: u8 = 16;
 }
 
 /// One exchange that is owed its answer.

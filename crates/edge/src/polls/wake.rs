@@ -239,6 +239,9 @@ impl Polls {
         http: &mut Http,
         completion: &Completion<'_>,
     ) {
+        if self.ordered_completed(completion) {
+            return;
+        }
         let token = Token::from_bits(completion.tag);
         if token.kind() == kind::KEY {
             return self.version_came(context, http, token, completion);

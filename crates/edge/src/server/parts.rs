@@ -10,6 +10,7 @@ use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::{Journal, Polls, Source};
+use crate::publish::Tokens;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use crate::upstream::{GroupOptions, HealthCheck, UpstreamGroup, UpstreamOptions};
 use dwell_engine::{Http, Limits};
@@ -33,6 +34,7 @@ pub(super) struct Parts {
     pub(super) service: Option<Arc<StoreService>>,
     pub(super) fleet: Arc<Fleet>,
     pub(super) access: Option<AccessLog>,
+    pub(super) tokens: Arc<Tokens>,
     pub(super) loops: usize,
     pub(super) demo: bool,
 }
@@ -57,6 +59,7 @@ impl Parts {
             Arc::clone(&self.config),
             self.journal(index),
             source.clone(),
+            Arc::clone(&self.tokens),
             self.loops,
             seed,
         );
@@ -80,7 +83,10 @@ impl Parts {
         let mut admin = None;
         if let (0, Some(listener)) = (index, bound.admin.take()) {
             let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
-            let mut server = Admin::new(metrics, service, self.setting(), context.now());
+            let tokens = Arc::clone(&self.tokens);
+            let bytes_max = self.config.publish.value_bytes_max;
+            let (setting, now) = (self.setting(), context.now());
+            let mut server = Admin::new(metrics, service, setting, now, tokens, bytes_max);
             server.listen(context, listener).map_err(RunError::Loop)?;
             admin = Some(server);
         }
@@ -161,6 +167,7 @@ impl Parts {
             connect_timeout: memcached.connect_timeout,
             failures_max: memcached.failures_max,
             value_bytes_max: memcached.value_bytes_max,
+            request_bytes_max: self.request_bytes_max(),
             ..ClientOptions::default()
         };
         let mut client =
@@ -168,6 +175,13 @@ impl Parts {
         // Connects, so that the first poll does not wait for it.
         client.flush(context, &mut |_: &mut Context, _: Completion<'_>| {});
         Ok(Some(client))
+    }
+
+    /// Room for a few values of publishers beside what is asked for.
+    fn request_bytes_max(&self) -> usize {
+        let default = ClientOptions::default().request_bytes_max;
+        let values = self.config.publish.value_bytes_max.saturating_mul(4);
+        default.max(usize::try_from(values).unwrap_or(usize::MAX))
     }
 
     fn upstream(&self, index: usize) -> Result<Option<UpstreamGroup>, RunError> {

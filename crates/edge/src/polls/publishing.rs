@@ -1,0 +1,179 @@
+//! Routes on which values are stored and removed.
+
+use super::arrive::plain_ask;
+use super::hold::{Arrival, Keep};
+use super::tables::{Poll, kind};
+use super::to::To;
+use super::{Polls, Source, seconds};
+use crate::config::RouteConfig;
+use crate::metrics::PublishOutcome;
+use crate::publish::{self, Bearer, Finished, Order, OrderError, Published};
+use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request};
+use dwell_evloop::{Context, Token};
+use dwell_memcache::on_loop::Completion;
+use dwell_proto::http1::RequestHead;
+
+/// Who is owed the answer to an order.
+#[derive(Debug)]
+pub(crate) enum Asker {
+    /// A client of a route.
+    Client(Poll),
+    /// One of the admin listener.
+    Admin(ExchangeId),
+}
+
+impl Polls {
+    /// Whether a request may bring a value.
+    pub(super) fn may_publish(&self, route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
+        publishes(route, head.method) && self.tokens.bearer(head.fields) == Bearer::Known
+    }
+
+    /// A request that stores or removes a value.
+    pub(super) fn publish(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let mut to = To::now(reply, request, &self.journal, context);
+        let bearer = self.tokens.bearer(request.head.fields);
+        if bearer != Bearer::Known {
+            self.metrics.publishes.increment(PublishOutcome::Denied);
+            publish::denied(bearer == Bearer::Unknown, |answer| to.send(context, answer));
+            return Outcome::Answered;
+        }
+        let mut scratch = std::mem::take(&mut self.key_scratch);
+        let outcome = match self.ordered(route, request.head, &mut scratch) {
+            Ok((order, name)) => self.carry_out(context, route, request, order, name, &mut to),
+            Err(error) => {
+                self.metrics.publishes.increment(PublishOutcome::Invalid);
+                let (status, why) = (error.status(), error.to_string());
+                publish::refuse(status, &why, |answer| to.send(context, answer));
+                Outcome::Answered
+            }
+        };
+        self.key_scratch = scratch;
+        outcome
+    }
+
+    /// What a request asks for, and for which key.
+    fn ordered<'k>(
+        &self,
+        route: u16,
+        head: &RequestHead<'k, '_>,
+        scratch: &'k mut Vec<u8>,
+    ) -> Result<(Order, &'k [u8]), OrderError> {
+        let order = Order::of(head)?.ok_or(OrderError::Condition)?;
+        let find = |name: &str| head.fields.find(name);
+        let template = &self.config.routes[usize::from(route)].key;
+        let name = template.render(head.path, head.query, find, scratch);
+        Ok((order, name.map_err(OrderError::Key)?))
+    }
+
+    fn carry_out(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        order: Order,
+        name: &[u8],
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        if let Source::Embedded(store, _) = &self.source {
+            let now = seconds(context);
+            let published = publish::carry_out(store, order, name, request.body, now);
+            let cursor = super::Cursor::of(request.body, 0);
+            self.metrics.publishes.increment(published.outcome());
+            publish::send(&published, cursor, |answer| to.send(context, answer));
+            return Outcome::Answered;
+        }
+        let arrival = Arrival {
+            ask: plain_ask(request.head),
+            route,
+            name,
+            request,
+        };
+        // Its place is the order's own token, which is not known before.
+        let poll = self.record(context, &arrival, Token::from_bits(0), Keep::Line);
+        let asker = |place| Asker::Client(Poll { place, ..poll });
+        let token = self
+            .publisher
+            .take(context, asker, order, name, request.body);
+        Outcome::Held {
+            tag: token.to_bits(),
+            timeout: None,
+        }
+    }
+
+    /// Takes an order of the admin listener.
+    pub(crate) fn order(
+        &mut self,
+        context: &Context,
+        exchange: ExchangeId,
+        order: Order,
+        name: &[u8],
+        value: &[u8],
+    ) {
+        let asker = |_| Asker::Admin(exchange);
+        self.publisher.take(context, asker, order, name, value);
+    }
+
+    /// memcached has answered an order; whether it was one.
+    pub(super) fn ordered_completed(&mut self, completion: &Completion<'_>) -> bool {
+        let is_order = is_publishing(completion.tag);
+        if is_order {
+            self.publisher.completed(completion);
+        }
+        is_order
+    }
+
+    /// Answers the clients whose orders have ended; returns those of the admin listener.
+    pub(crate) fn answer_publishers(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+    ) -> Vec<(ExchangeId, Finished<()>)> {
+        let mut of_admin = Vec::new();
+        for finished in self.publisher.finished() {
+            let (asker, finished) = finished.parts();
+            self.metrics
+                .publishes
+                .increment(finished.published.outcome());
+            self.look_at_published(&finished);
+            match asker {
+                Asker::Admin(exchange) => of_admin.push((exchange, finished)),
+                Asker::Client(poll) => {
+                    let mut to = To::held(http, &poll, &self.journal);
+                    publish::send(&finished.published, finished.cursor, |answer| {
+                        to.send(context, answer);
+                    });
+                }
+            }
+        }
+        of_admin
+    }
+
+    /// Those who wait on this loop for what was published need not wait for the sweep.
+    fn look_at_published(&mut self, finished: &Finished<()>) {
+        let has_changed = matches!(
+            finished.published,
+            Published::Created | Published::Replaced | Published::Deleted
+        );
+        let key = self.keys.find(&finished.key).filter(|_| has_changed);
+        let is_waited = |key: &Token| self.keys.get(*key).is_some_and(|k| !k.waiting.is_empty());
+        if let Some(key) = key.filter(is_waited) {
+            self.lookup_of(key);
+        }
+    }
+}
+
+/// Whether requests of this method publish on a route.
+pub(super) fn publishes(route: &RouteConfig, method: &str) -> bool {
+    route.access.publish && matches!(method, "PUT" | "POST" | "DELETE")
+}
+
+/// Whether a tag is that of an order.
+pub(super) fn is_publishing(tag: u64) -> bool {
+    Token::from_bits(tag).kind() == kind::PUBLISH
+}

@@ -1,0 +1,114 @@
+//! The answers a publisher can get.
+
+use super::Published;
+use crate::metrics::PublishOutcome;
+use crate::polls::Cursor;
+use dwell_engine::{Body, Response};
+
+/// What a client without a token is asked for (RFC 6750 section 3).
+const CHALLENGE: (&str, &[u8]) = ("WWW-Authenticate", b"Bearer realm=\"dwell publish\"");
+/// What one with a wrong token is told.
+const WRONG: (&str, &[u8]) = (
+    "WWW-Authenticate",
+    b"Bearer realm=\"dwell publish\", error=\"invalid_token\"",
+);
+const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
+const TEXT: (&str, &[u8]) = ("Content-Type", b"text/plain; charset=utf-8");
+
+/// Answers what came of an order; `cursor` is that of the value that was to be stored.
+pub(crate) fn send(published: &Published, cursor: Cursor, mut send: impl FnMut(&Response<'_>)) {
+    let (status, text) = match published {
+        Published::Created => (201, ""),
+        Published::Replaced | Published::Deleted => (204, ""),
+        Published::Value(bytes, flags) => {
+            return value(bytes, Cursor::of(bytes, *flags), send);
+        }
+        Published::Missing => (404, "no such key"),
+        Published::Unmet => (412, "the value is not what the condition asks for"),
+        Published::TooLarge => (413, "the value is too large for the store"),
+        Published::NoRoom(why) => (507, *why),
+        Published::Unanswered(why) => (502, *why),
+        Published::Busy => (503, "too many values wait to be stored"),
+    };
+    let text = line(text);
+    let cursor = cursor.text();
+    let mut fields = vec![NO_STORE];
+    match published {
+        Published::Created | Published::Replaced => {
+            fields.push(("ETag", cursor.entity_tag()));
+            fields.push(("Poll-Cursor", cursor.bare()));
+        }
+        Published::Busy => fields.push(("Retry-After", b"1")),
+        _ => {}
+    }
+    if !text.is_empty() {
+        fields.push(TEXT);
+    }
+    send(&Response {
+        status,
+        fields: &fields,
+        body: Body::Slice(text.as_bytes()),
+    });
+}
+
+/// Answers a value as it is stored.
+pub(crate) fn value(bytes: &bytes::Bytes, cursor: Cursor, mut send: impl FnMut(&Response<'_>)) {
+    let cursor = cursor.text();
+    send(&Response {
+        status: 200,
+        fields: &[
+            NO_STORE,
+            ("ETag", cursor.entity_tag()),
+            ("Poll-Cursor", cursor.bare()),
+            ("Content-Type", b"application/octet-stream"),
+        ],
+        body: Body::Shared(bytes.clone()),
+    });
+}
+
+/// Refuses a client without a good token.
+pub(crate) fn denied(is_wrong: bool, mut send: impl FnMut(&Response<'_>)) {
+    let (challenge, text) = if is_wrong {
+        (WRONG, "the token is not one that may publish\n")
+    } else {
+        (CHALLENGE, "publishing takes Authorization: Bearer TOKEN\n")
+    };
+    send(&Response {
+        status: 401,
+        fields: &[NO_STORE, challenge, TEXT],
+        body: Body::Slice(text.as_bytes()),
+    });
+}
+
+/// Refuses an order that makes no sense.
+pub(crate) fn refuse(status: u16, why: &str, mut send: impl FnMut(&Response<'_>)) {
+    let text = line(why);
+    send(&Response {
+        status,
+        fields: &[NO_STORE, TEXT],
+        body: Body::Slice(text.as_bytes()),
+    });
+}
+
+fn line(text: &str) -> String {
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!("{text}\n")
+    }
+}
+
+impl Published {
+    /// What it counts as.
+    pub(crate) fn outcome(&self) -> PublishOutcome {
+        match self {
+            Self::Created | Self::Replaced => PublishOutcome::Stored,
+            Self::Deleted => PublishOutcome::Deleted,
+            Self::Value(..) => PublishOutcome::Read,
+            Self::Missing => PublishOutcome::Missing,
+            Self::Unmet => PublishOutcome::Unmet,
+            Self::TooLarge | Self::NoRoom(_) | Self::Busy => PublishOutcome::Refused,
+            Self::Unanswered(_) => PublishOutcome::Failed,
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! What a publisher asks for.
+
+use crate::config::{KeyError, check_key};
+use crate::polls::Cursor;
+use dwell_proto::http1::{RequestHead, list_tokens};
+use std::fmt;
+
+/// One request of a publisher, for one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Order {
+    pub(crate) act: Act,
+    pub(crate) condition: Condition,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Act {
+    /// Store the body, for so many seconds if a number is given.
+    Put { ttl: Option<u32> },
+    /// Remove the value.
+    Delete,
+    /// Read it.
+    Read,
+}
+
+/// What has to be so (RFC 9110 section 13.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Condition {
+    /// Nothing.
+    None,
+    /// `If-None-Match: *`: the key has no value.
+    Missing,
+    /// `If-Match: *`: it has one.
+    Present,
+    /// `If-Match` with a cursor: it has this one.
+    Is(Cursor),
+    /// `If-Match` with entity tags that no value has.
+    Never,
+}
+
+/// Why an order makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum OrderError {
+    /// The lifetime is no number of seconds.
+    Ttl(String),
+    /// `If-None-Match` with anything but `*`, which a store cannot check at once.
+    Condition,
+    /// The body is only a part (RFC 9110 section 14.5).
+    Range,
+    /// The body is in a coding that no answer would name.
+    Coding,
+    /// The path is not percent-encoded right.
+    Encoding,
+    /// The key is none.
+    Key(KeyError),
+}
+
+impl OrderError {
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Self::Coding => 415,
+            Self::Key(error) => error.status(),
+            _ => 400,
+        }
+    }
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ttl(text) => write!(
+                f,
+                "ttl is not a number of seconds from 1 to {TTL_MAX}: {text}"
+            ),
+            Self::Condition => f.write_str("If-None-Match takes * alone here"),
+            Self::Range => f.write_str("a part of a value cannot be stored"),
+            Self::Coding => f.write_str("values are stored without a content coding"),
+            Self::Encoding => f.write_str("a % in the path is not followed by two hex digits"),
+            Self::Key(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Order {
+    /// Reads a request of one of the methods that publish, or `None` for another method.
+    ///
+    /// # Errors
+    /// [`OrderError`] for what would be stored otherwise than the client thinks.
+    pub(crate) fn of(head: &RequestHead<'_, '_>) -> Result<Option<Self>, OrderError> {
+        let act = match head.method {
+            "PUT" | "POST" => Act::Put { ttl: ttl(head)? },
+            "DELETE" => Act::Delete,
+            "GET" | "HEAD" => {
+                let condition = Condition::None;
+                let act = Act::Read;
+                return Ok(Some(Self { act, condition }));
+            }
+            _ => return Ok(None),
+        };
+        if head.fields.find("content-range").is_some() {
+            return Err(OrderError::Range);
+        }
+        if matches!(act, Act::Put { .. }) && is_coded(head) {
+            return Err(OrderError::Coding);
+        }
+        let condition = condition(head)?;
+        Ok(Some(Self { act, condition }))
+    }
+}
+
+impl Condition {
+    /// Whether it is so of a value with this cursor, or of none.
+    pub(crate) fn is_met(self, current: Option<Cursor>) -> bool {
+        match self {
+            Self::None => true,
+            Self::Missing => current.is_none(),
+            Self::Present => current.is_some(),
+            Self::Is(cursor) => current == Some(cursor),
+            Self::Never => false,
+        }
+    }
+}
+
+/// How long an item of memcached may last, so that no lifetime is taken for a time of day.
+const TTL_MAX: u32 = 10 * 365 * 24 * 3600;
+
+fn ttl(head: &RequestHead<'_, '_>) -> Result<Option<u32>, OrderError> {
+    let query = head.query.unwrap_or("").as_bytes();
+    let Some((_, text)) = form_urlencoded::parse(query).find(|(name, _)| name == "ttl") else {
+        return Ok(None);
+    };
+    let digits = text.strip_suffix('s').unwrap_or(&text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds = is_number.then(|| digits.parse::<u32>().ok()).flatten();
+    let seconds = seconds.filter(|seconds| (1..=TTL_MAX).contains(seconds));
+    seconds
+        .map(Some)
+        .ok_or_else(|| OrderError::Ttl(text.into_owned()))
+}
+
+/// The exptime that memcached takes for a lifetime: above 30 days it would be a time of day.
+pub(crate) fn exptime(ttl: Option<u32>, now: u64) -> i64 {
+    let Some(ttl) = ttl else { return 0 };
+    let ttl = i64::from(ttl);
+    if ttl <= EXPTIME_RELATIVE_MAX {
+        ttl
+    } else {
+        ttl + i64::try_from(now).unwrap_or(i64::MAX / 2)
+    }
+}
+
+const EXPTIME_RELATIVE_MAX: i64 = 30 * 24 * 3600;
+
+fn is_coded(head: &RequestHead<'_, '_>) -> bool {
+    let codings = head.fields.all("content-encoding").flat_map(list_tokens);
+    codings
+        .into_iter()
+        .any(|coding| !coding.trim_ascii().eq_ignore_ascii_case(b"identity"))
+}
+
+fn condition(head: &RequestHead<'_, '_>) -> Result<Condition, OrderError> {
+    if let Some(tags) = head.fields.find("if-match") {
+        if tags.trim_ascii() == b"*" {
+            return Ok(Condition::Present);
+        }
+        // `If-Match` compares strongly, and a cursor is strong.
+        let mut strong = list_tokens(tags).filter(|tag| !tag.starts_with(b"W/"));
+        let cursor = strong.find_map(Cursor::parse);
+        return Ok(cursor.map_or(Condition::Never, Condition::Is));
+    }
+    match head.fields.find("if-none-match").map(<[u8]>::trim_ascii) {
+        None => Ok(Condition::None),
+        Some(b"*") => Ok(Condition::Missing),
+        Some(_) => Err(OrderError::Condition),
+    }
+}
+
+/// The key that a path under `/-/keys/` names: percent-decoded once, and nothing else.
+///
+/// # Errors
+/// [`OrderError`] for a `%` without its digits, and for what is no key of memcached.
+pub(crate) fn decoded_key(path: &str) -> Result<Vec<u8>, OrderError> {
+    let mut key = Vec::with_capacity(path.len());
+    let mut bytes = path.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            key.push(byte);
+            continue;
+        }
+        let mut digit = || {
+            let digit = char::from(bytes.next()?).to_digit(16)?;
+            u8::try_from(digit).ok()
+        };
+        let (high, low) = (digit(), digit());
+        let (Some(high), Some(low)) = (high, low) else {
+            return Err(OrderError::Encoding);
+        };
+        key.push(high << 4 | low);
+    }
+    check_key(&key).map_err(OrderError::Key)?;
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+    use proptest::prelude::*;
+
+    fn order(line: &str, fields: &str) -> Result<Option<Order>, OrderError> {
+        let text = format!("{line} HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
+        let mut storage = FieldStorage::new();
+        let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
+        Order::of(&head)
+    }
+
+    fn act(line: &str) -> Act {
+        order(line, "").unwrap().unwrap().act
+    }
+
+    #[test]
+    fn the_method_says_what_is_to_be_done() {
+        assert_eq!(act("PUT /k"), Act::Put { ttl: None });
+        assert_eq!(act("POST /k?ttl=60"), Act::Put { ttl: Some(60) });
+        assert_eq!(act("PUT /k?a=b&ttl=60s&ttl=1"), Act::Put { ttl: Some(60) });
+        assert_eq!(act("DELETE /k"), Act::Delete);
+        assert_eq!(act("GET /k"), Act::Read);
+        assert_eq!(order("PATCH /k", ""), Ok(None));
+    }
+
+    #[test]
+    fn a_lifetime_is_a_number_of_seconds() {
+        for ttl in [
+            "0",
+            "",
+            "-1",
+            "+1",
+            "1.5",
+            "soon",
+            "315360001",
+            "99999999999",
+        ] {
+            let error = order(&format!("PUT /k?ttl={ttl}"), "").unwrap_err();
+            assert!(matches!(error, OrderError::Ttl(_)), "{ttl}");
+        }
+        let now = 1_700_000_000;
+        assert_eq!(exptime(None, now), 0);
+        assert_eq!(exptime(Some(2_592_000), now), 2_592_000);
+        assert_eq!(exptime(Some(2_592_001), now), 1_702_592_001);
+    }
+
+    #[test]
+    fn what_would_be_stored_otherwise_than_meant_is_refused() {
+        let error = |fields: &str| order("PUT /k", fields).unwrap_err();
+        assert_eq!(error("Content-Range: bytes 0-1/2\r\n"), OrderError::Range);
+        assert_eq!(error("Content-Encoding: gzip\r\n"), OrderError::Coding);
+        assert_eq!(error("If-None-Match: \"x\"\r\n"), OrderError::Condition);
+        assert!(order("PUT /k", "Content-Encoding: identity\r\n").is_ok());
+        assert_eq!(OrderError::Coding.status(), 415);
+    }
+
+    #[test]
+    fn conditions_are_those_of_http() {
+        let cursor = Cursor::of(b"v", 0);
+        let text = String::from_utf8(cursor.text().bare().to_vec()).unwrap();
+        let of = |fields: &str| order("PUT /k", fields).unwrap().unwrap().condition;
+        assert_eq!(of("If-None-Match: *\r\n"), Condition::Missing);
+        assert_eq!(of("If-Match: *\r\n"), Condition::Present);
+        assert_eq!(
+            of(&format!("If-Match: \"{text}\"\r\n")),
+            Condition::Is(cursor)
+        );
+        assert_eq!(
+            of(&format!("If-Match: \"a\", \"{text}\"\r\n")),
+            Condition::Is(cursor)
+        );
+        assert_eq!(of(&format!("If-Match: W/\"{text}\"\r\n")), Condition::Never);
+        assert!(Condition::Is(cursor).is_met(Some(cursor)));
+        assert!(!Condition::Is(cursor).is_met(None));
+        assert!(Condition::Missing.is_met(None) && !Condition::Never.is_met(None));
+    }
+
+    #[test]
+    fn a_key_is_decoded_once() {
+        let key = |path: &str| decoded_key(path).map(|key| String::from_utf8(key).unwrap());
+        assert_eq!(key("/poll/alice").as_deref(), Ok("/poll/alice"));
+        assert_eq!(key("%2Fpoll%2falice").as_deref(), Ok("/poll/alice"));
+        assert_eq!(key("a%252Fb+c").as_deref(), Ok("a%2Fb+c"));
+        assert_eq!(key("%c3%a9").as_deref(), Ok("\u{e9}"));
+        for wrong in ["%", "a%2", "%zz", "%+1", "%%20"] {
+            assert_eq!(key(wrong), Err(OrderError::Encoding), "{wrong}");
+        }
+        for (wrong, byte) in [("a%20b", b' '), ("a%0d%0aflush_all", b'\r'), ("%00", 0)] {
+            assert_eq!(key(wrong), Err(OrderError::Key(KeyError::Forbidden(byte))));
+        }
+        assert_eq!(key(""), Err(OrderError::Key(KeyError::Missing)));
+        let long = decoded_key(&"a".repeat(251)).unwrap_err();
+        assert_eq!(long.status(), 414);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_read_back(key in prop::collection::vec(0x21..0x7f_u8, 1..80)) {
+            let encode = |text: String, byte: &u8| text + &format!("%{byte:02X}");
+            let encoded = key.iter().fold(String::new(), encode);
+            prop_assert_eq!(decoded_key(&encoded), Ok(key));
+        }
+
+        #[test]
+        fn no_path_panics(path in ".*") {
+            let _ = decoded_key(&path);
+        }
+    }
+}

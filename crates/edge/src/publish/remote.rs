@@ -1,0 +1,281 @@
+//! Orders that wait for memcached.
+
+use super::order::exptime;
+use super::{Act, Condition, Order, Published};
+use crate::polls::Cursor;
+use bytes::Bytes;
+use dwell_evloop::{Context, Slab, Token};
+use dwell_memcache::StoreOutcome;
+use dwell_memcache::on_loop::{Answer, Client, Completion, Error, Failure, MetaCommand, Outcome};
+use dwell_proto::memcache::encode::request::StoreOptions;
+use dwell_proto::memcache::{MetaStatus, StoreVerb};
+
+/// The orders of one loop that memcached has still to answer.
+#[derive(Debug)]
+pub(crate) struct Publisher<A> {
+    pending: Slab<Pending<A>>,
+    /// Bytes of the values in the table.
+    bytes: usize,
+    /// Orders with a question that goes out when the turn ends.
+    outbox: Vec<Token>,
+    finished: Vec<Finished<A>>,
+}
+
+/// An order that has ended, and whom to tell.
+#[derive(Debug)]
+pub(crate) struct Finished<A> {
+    pub(crate) asker: A,
+    pub(crate) key: Box<[u8]>,
+    /// That of the value that was to be stored.
+    pub(crate) cursor: Cursor,
+    pub(crate) published: Published,
+}
+
+impl<A> Finished<A> {
+    /// Whom to tell, and the rest.
+    pub(crate) fn parts(self) -> (A, Finished<()>) {
+        let rest = Finished {
+            asker: (),
+            key: self.key,
+            cursor: self.cursor,
+            published: self.published,
+        };
+        (self.asker, rest)
+    }
+}
+
+#[derive(Debug)]
+struct Pending<A> {
+    asker: A,
+    order: Order,
+    key: Box<[u8]>,
+    value: Box<[u8]>,
+    exptime: i64,
+    cursor: Cursor,
+    question: Question,
+}
+
+/// What memcached is asked next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Question {
+    Get,
+    Store(StoreVerb),
+    Delete,
+    /// Delete it if its cas unique is still this one.
+    DeleteVersion(u64),
+}
+
+/// What an answer leads to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Step {
+    Ask(Question),
+    End(Published),
+}
+
+impl<A> Publisher<A> {
+    /// A table whose tokens are of `kind`.
+    pub(crate) fn new(kind: u8) -> Self {
+        Self {
+            pending: Slab::new(kind, ORDERS_MAX),
+            bytes: 0,
+            outbox: Vec::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// Takes an order, which ends in exactly one [`Finished`].
+    pub(crate) fn take(
+        &mut self,
+        context: &Context,
+        asker: impl FnOnce(Token) -> A,
+        order: Order,
+        key: &[u8],
+        value: &[u8],
+    ) -> Token {
+        let ttl = match order.act {
+            Act::Put { ttl } => ttl,
+            Act::Delete | Act::Read => None,
+        };
+        let token = self.pending.next_token();
+        let cursor = Cursor::of(value, 0);
+        let asker = asker(token);
+        let has_room = !self.pending.is_full() && self.bytes + value.len() <= BYTES_MAX;
+        if !has_room || order.condition == Condition::Never {
+            let published = if has_room {
+                Published::Unmet
+            } else {
+                Published::Busy
+            };
+            self.finished.push(Finished {
+                asker,
+                key: key.into(),
+                cursor,
+                published,
+            });
+            return token;
+        }
+        let pending = Pending {
+            asker,
+            order,
+            key: key.into(),
+            value: value.into(),
+            exptime: exptime(ttl, context.unix_seconds()),
+            cursor,
+            question: first_question(order),
+        };
+        // There is room, as was made sure of.
+        if let Ok(token) = self.pending.insert(pending) {
+            self.bytes += value.len();
+            self.outbox.push(token);
+        }
+        token
+    }
+
+    /// Whether an order has a question that has not gone out.
+    pub(crate) fn has_questions(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Asks memcached what there is to ask; the client has still to be flushed.
+    pub(crate) fn ask(&mut self, client: &mut Client) {
+        for token in std::mem::take(&mut self.outbox) {
+            let Some(pending) = self.pending.get(token) else {
+                continue;
+            };
+            if pending.ask(client, token.to_bits()).is_err() {
+                self.end(token, Published::Busy);
+            }
+        }
+    }
+
+    /// memcached has answered, or failed to.
+    pub(crate) fn completed(&mut self, completion: &Completion<'_>) {
+        let token = Token::from_bits(completion.tag);
+        let Some(pending) = self.pending.get_mut(token) else {
+            return;
+        };
+        match step(pending.order, pending.question, &completion.outcome) {
+            Step::Ask(question) => {
+                pending.question = question;
+                self.outbox.push(token);
+            }
+            Step::End(published) => self.end(token, published),
+        }
+    }
+
+    /// The orders that have ended since this was asked last.
+    pub(crate) fn finished(&mut self) -> Vec<Finished<A>> {
+        std::mem::take(&mut self.finished)
+    }
+
+    fn end(&mut self, token: Token, published: Published) {
+        let Some(pending) = self.pending.remove(token) else {
+            return;
+        };
+        self.bytes -= pending.value.len();
+        self.finished.push(Finished {
+            asker: pending.asker,
+            key: pending.key,
+            cursor: pending.cursor,
+            published,
+        });
+    }
+}
+
+impl<A> Pending<A> {
+    fn ask(&self, client: &mut Client, tag: u64) -> Result<(), Error> {
+        match self.question {
+            Question::Get => client.get(&self.key, tag),
+            Question::Store(verb) => {
+                let options = StoreOptions {
+                    exptime: self.exptime,
+                    ..StoreOptions::default()
+                };
+                client.store(verb, &self.key, &self.value, options, tag)
+            }
+            Question::Delete => client.delete(&self.key, tag),
+            Question::DeleteVersion(cas) => {
+                client.meta(MetaCommand::Delete, &self.key, tag, |line| {
+                    line.number(b'C', cas)
+                })
+            }
+        }
+    }
+}
+
+fn first_question(order: Order) -> Question {
+    match (order.act, order.condition) {
+        (Act::Read, _) | (_, Condition::Is(_)) => Question::Get,
+        (Act::Delete, _) => Question::Delete,
+        (Act::Put { .. }, Condition::Present) => Question::Store(StoreVerb::Replace),
+        // Whether there was a value is known by trying as if there were none.
+        (Act::Put { .. }, _) => Question::Store(StoreVerb::Add),
+    }
+}
+
+/// What to do with the answer to one question of an order.
+fn step(order: Order, question: Question, outcome: &Outcome<'_>) -> Step {
+    if let Outcome::Failed(failure) = outcome {
+        return Step::End(failed(*failure));
+    }
+    let is_conditional = order.condition != Condition::None;
+    let end = match (question, outcome) {
+        (Question::Get, Outcome::Hit { value, flags, .. }) if order.act == Act::Read => {
+            Published::Value(Bytes::copy_from_slice(value), *flags)
+        }
+        (
+            Question::Get,
+            Outcome::Hit {
+                value,
+                flags,
+                cas_unique,
+            },
+        ) => {
+            if !order.condition.is_met(Some(Cursor::of(value, *flags))) {
+                return Step::End(Published::Unmet);
+            }
+            return match (order.act, cas_unique) {
+                (_, 0) => Step::End(Published::Unanswered("memcached keeps no versions (-C)")),
+                (Act::Delete, cas) => Step::Ask(Question::DeleteVersion(*cas)),
+                (_, cas) => Step::Ask(Question::Store(StoreVerb::Cas(*cas))),
+            };
+        }
+        (Question::Get, Outcome::Miss) if order.act == Act::Read => Published::Missing,
+        (Question::Store(StoreVerb::Add), Outcome::Answer(Answer::Stored(stored))) => {
+            match (stored, is_conditional) {
+                (StoreOutcome::Stored, _) => Published::Created,
+                (_, false) => return Step::Ask(Question::Store(StoreVerb::Set)),
+                (_, true) => Published::Unmet,
+            }
+        }
+        (Question::Store(_), Outcome::Answer(Answer::Stored(StoreOutcome::Stored))) => {
+            Published::Replaced
+        }
+        (Question::Delete, Outcome::Answer(Answer::Deleted)) => Published::Deleted,
+        (Question::DeleteVersion(_), Outcome::Answer(Answer::Meta { status, .. }))
+            if *status == MetaStatus::Header =>
+        {
+            Published::Deleted
+        }
+        (Question::Delete, Outcome::Miss) if !is_conditional => Published::Missing,
+        _ => Published::Unmet,
+    };
+    Step::End(end)
+}
+
+/// What a failure of memcached says of an order.
+fn failed(failure: Failure) -> Published {
+    match failure {
+        Failure::ErrorLine => Published::NoRoom("memcached refuses the value"),
+        Failure::Unsupported => Published::Unanswered("memcached knows no meta commands"),
+        Failure::Timeout | Failure::Closed | Failure::Protocol => {
+            Published::Unanswered("memcached has not answered; it may have done it all the same")
+        }
+        _ => Published::Unanswered("memcached cannot be reached"),
+    }
+}
+
+/// Orders that may wait for memcached on one loop.
+const ORDERS_MAX: usize = 1024;
+/// Bytes of their values.
+const BYTES_MAX: usize = 64 << 20;
