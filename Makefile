@@ -148,6 +148,12 @@ book: ## the documentation as a book under book/; installs mdbook (5 minutes)
 		--no-default-features --features search
 	mdbook build
 
+.PHONY: soak
+soak: install ## everything fails in turn, 15 minutes on each kind of store: nothing is lost, nothing grows
+	$(CARGO) build --locked --release --bin dwell
+	DWELL_BIN="$(abspath $(TARGET_DIR))/release/dwell" DWELL_SOAK_SECONDS=900 \
+		$(PYTHON) -m pytest tests/test_chaos.py $(ARGS)
+
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies; installs cargo-deny (5 minutes)
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked --version 0.20.2
