@@ -3,18 +3,11 @@
 //! `cargo run --release -p dwell-engine --example files -- . 127.0.0.1:8000`
 
 use dwell_engine::files::{DirectoryOptions, serve_dir};
-use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request};
-use dwell_evloop::{
-    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
-};
+use dwell_engine::{App, BodyPlan, ExchangeId, HttpDriver, Limits, Outcome, Reply, Request};
+use dwell_evloop::{Context, EventLoop, Stream};
 use dwell_proto::http1::RequestHead;
 use std::error::Error;
 use std::path::PathBuf;
-
-const KINDS: Kinds = Kinds {
-    listener: 0,
-    connection: 1,
-};
 
 struct Files {
     root: PathBuf,
@@ -49,25 +42,6 @@ impl App for Files {
     fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
 }
 
-struct Server {
-    http: Http,
-    app: Files,
-}
-
-impl Driver for Server {
-    type Message = ();
-
-    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        self.http.ready(context, token, readiness, &mut self.app);
-    }
-
-    fn expired(&mut self, context: &mut Context, token: Token) {
-        self.http.expired(context, token, &mut self.app);
-    }
-
-    fn message(&mut self, _: &mut Context, (): ()) {}
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let root = arguments.next().unwrap_or_else(|| ".".into());
@@ -76,16 +50,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     options.listing = true;
     options.file.precompressed = true;
     let mut event_loop = EventLoop::new()?;
-    let mut server = Server {
-        http: Http::new(KINDS, Limits::default()),
-        app: Files {
-            root: root.into(),
-            options,
-        },
+    let files = Files {
+        root: root.into(),
+        options,
     };
-    for listener in bind_group(address.parse()?, 1, ListenOptions::default())? {
-        server.http.listen(event_loop.context(), listener)?;
-    }
-    event_loop.run(&mut server)?;
+    let mut driver = HttpDriver::new(Limits::default(), files);
+    driver.listen(event_loop.context(), address.parse()?)?;
+    event_loop.run(&mut driver)?;
     Ok(())
 }

@@ -28,6 +28,31 @@ use std::time::Duration;
 ///     }
 ///     answered
 /// }
+/// #
+/// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request, Body};
+/// # use dwell_evloop::EventLoop;
+/// # use std::io::Write;
+/// # let held = std::cell::Cell::new(None);
+/// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
+/// #     held.set(Some(request.exchange));
+/// #     Outcome::Held { tag: 0, timeout: None }
+/// # };
+/// # let mut event_loop = EventLoop::new()?;
+/// # let mut driver = HttpDriver::new(Limits::default(), app);
+/// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+/// # let mut client = std::net::TcpStream::connect(address)?;
+/// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+/// # while held.get().is_none() {
+/// #     event_loop.turn(&mut driver, None)?;
+/// # }
+/// # let exchange = held.get().expect("it has come");
+/// # let (http, context) = (&mut driver.http, event_loop.context());
+/// # let news = Response { status: 200, fields: &[], body: Body::Slice(b"news") };
+/// # assert_eq!(publish(http, context, vec![exchange], &news), 1);
+/// # drop(driver);
+/// # let answer = std::io::read_to_string(client)?;
+/// # assert!(answer.ends_with("\r\n\r\nnews"), "{answer}");
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExchangeId {
@@ -73,6 +98,13 @@ pub struct Request<'a> {
 ///         _ => BodyPlan::Refuse(413),
 ///     }
 /// }
+/// #
+/// # use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+/// # let mut storage = FieldStorage::new();
+/// # let input = b"POST /form HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+/// # let head = parse_request(input, &mut storage, &HeadLimits::default())?;
+/// # assert_eq!(plan(&head), BodyPlan::Collect { bytes_max: 64 * 1024 });
+/// # Ok::<(), dwell_proto::http1::HeadError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyPlan {
@@ -104,6 +136,30 @@ pub enum BodyPlan {
 /// fn take(streams: &mut Streams, context: &mut Context, detached: Detached) -> io::Result<Token> {
 ///     streams.adopt(context, detached.stream, detached.input, 0)
 /// }
+/// #
+/// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+/// # use dwell_evloop::EventLoop;
+/// # use std::io::Write;
+/// # let held = std::cell::Cell::new(None);
+/// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
+/// #     held.set(Some(request.exchange));
+/// #     Outcome::Held { tag: 0, timeout: None }
+/// # };
+/// # let mut event_loop = EventLoop::new()?;
+/// # let mut driver = HttpDriver::new(Limits::default(), app);
+/// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+/// # let mut client = std::net::TcpStream::connect(address)?;
+/// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+/// # while held.get().is_none() {
+/// #     event_loop.turn(&mut driver, None)?;
+/// # }
+/// # let exchange = held.get().expect("it has come");
+/// # let (http, context) = (&mut driver.http, event_loop.context());
+/// # let detached = http.detach(context, exchange).expect("it waits");
+/// # let mut streams = Streams::new(2, 3, dwell_engine::StreamLimits::default());
+/// # let stream = take(&mut streams, context, detached)?;
+/// # assert!(streams.with_stream(context, stream, |_| ()).is_some());
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Detached {
@@ -166,8 +222,10 @@ pub enum Event {
 /// what their handlers throw before that.
 ///
 /// ```
-/// use dwell_engine::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Reply, Request};
-/// use dwell_evloop::{Context, Stream, Token};
+/// use dwell_engine::{
+///     App, BodyPlan, Detached, Event, ExchangeId, HttpDriver, Limits, Outcome, Reply, Request,
+/// };
+/// use dwell_evloop::{Context, EventLoop, Stream, Token};
 /// use dwell_proto::http1::{RequestHead, Trailers};
 /// use std::time::Duration;
 ///
@@ -294,6 +352,19 @@ pub enum Event {
 ///         self.rejected += usize::from(matches!(event, Event::Rejected(_)));
 ///     }
 /// }
+/// # let mut event_loop = EventLoop::new()?;
+/// let mut driver = HttpDriver::new(Limits::default(), Counter::default());
+/// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+/// # let request = "PUT / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello";
+/// # let answer = dwell_testkit::beside(|| dwell_testkit::ask(address, request), || {
+/// #     event_loop.turn(&mut driver, Some(Duration::from_millis(10))).expect("it turns");
+/// # });
+/// # assert!(answer.ends_with("\r\n\r\n5 bytes\n"), "{answer}");
+/// # while driver.app.clients > 0 {
+/// #     event_loop.turn(&mut driver, None)?;
+/// # }
+/// assert_eq!((driver.app.uploads, driver.app.rejected), (vec![5], 0));
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait App {
     /// The head of a request that has a body is here, on `stream`: decides how the body is taken.
@@ -442,3 +513,51 @@ pub trait App {
         let _ = event;
     }
 }
+
+/// A closure is an app: bodies up to 1 MiB are gathered, and what it holds for longer than it has
+/// said gets 503.
+impl<F> App for F
+where
+    F: FnMut(&mut Context, &Request<'_>, &mut Reply<'_>) -> Outcome,
+{
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
+        BodyPlan::Collect {
+            bytes_max: CLOSURE_BODY_BYTES_MAX,
+        }
+    }
+
+    fn request(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self(context, request, reply)
+    }
+
+    fn expired(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        if reply.is_open() {
+            // A streaming answer has its status already.
+            return Outcome::Close;
+        }
+        reply.text(503, "not answered in time");
+        Outcome::Answered
+    }
+
+    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
+}
+
+/// A closure cannot say how much it takes.
+const CLOSURE_BODY_BYTES_MAX: u64 = 1 << 20;

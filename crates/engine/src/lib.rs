@@ -22,6 +22,8 @@
 //!         exchange.text(200, request.head.path);
 //!     })?;
 //! println!("http://{}", running.addresses()[0]);
+//! # let answer = dwell_testkit::ask(running.addresses()[0], "GET /here HTTP/1.0\r\n\r\n");
+//! # assert!(answer.ends_with("\r\n\r\n/here\n"), "{answer}");
 //! running.shutdown(Duration::from_secs(10));
 //! # Ok::<(), dwell_engine::ServerError>(())
 //! ```
@@ -46,7 +48,7 @@ mod streams;
 pub mod websocket;
 
 pub use app::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Request};
-pub use http::{Http, Kinds};
+pub use http::{Http, HttpDriver, Kinds};
 pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedPiece, WriteError};
 pub use server::{Running, Server, ServerBuilder, ServerError, Shutdown, Statistics};

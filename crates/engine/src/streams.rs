@@ -1,9 +1,11 @@
 //! Raw byte streams as a component of a driver: any protocol can live on the loop.
 
+mod app;
 mod connection;
 mod visit;
 
 use crate::Detached;
+pub use app::StreamApp;
 use connection::{Connection, State};
 pub use connection::{StreamEnd, StreamRef};
 use dwell_evloop::{
@@ -56,107 +58,6 @@ impl Default for StreamLimits {
             write_timeout: Duration::from_secs(30),
             idle_timeout: None,
         }
-    }
-}
-
-/// A program on raw streams: it is told what happens on each of them.
-///
-/// Shape: every stream that was [`opened`](Self::opened), adopted or begun by
-/// [`Streams::connect`] ends in exactly one [`closed`](Self::closed).
-///
-/// # Panics
-/// A callback must not panic, as one of an [`App`](crate::App).
-///
-/// ```
-/// use dwell_engine::{StreamApp, StreamEnd, StreamRef};
-/// use dwell_evloop::{Context, Token};
-///
-/// /// Asks a question wherever it is connected to, and keeps the first line of the answer.
-/// #[derive(Default)]
-/// struct Asker {
-///     answers: Vec<String>,
-///     failures: usize,
-/// }
-///
-/// impl StreamApp for Asker {
-///     fn opened(&mut self, _: &mut Context, stream: &mut StreamRef<'_>, _: u64) {
-///         // Nobody is expected.
-///         stream.abort();
-///     }
-///
-///     fn connected(&mut self, _: &mut Context, stream: &mut StreamRef<'_>) {
-///         assert!(!stream.is_connecting());
-///         stream.set_tag(self.answers.len() as u64);
-///         self.answers.push(String::new());
-///         stream.write(b"version\r\n");
-///     }
-///
-///     fn data(
-///         &mut self,
-///         _: &mut Context,
-///         stream: &mut StreamRef<'_>,
-///         input: &[u8],
-///         _: usize,
-///     ) -> usize {
-///         let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
-///             // Handed out again, with what comes next.
-///             return 0;
-///         };
-///         let answer = String::from_utf8_lossy(&input[..end]);
-///         self.answers[stream.tag() as usize] = answer.trim_end().into();
-///         stream.close();
-///         end + 1
-///     }
-///
-///     fn closed(&mut self, _: &mut Context, _: Token, _: u64, end: StreamEnd) {
-///         self.failures += usize::from(!end.is_orderly());
-///     }
-/// }
-/// ```
-pub trait StreamApp {
-    /// A client came on the listener that was given `listener_tag`.
-    fn opened(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, listener_tag: u64);
-
-    /// An outbound connection is established.
-    fn connected(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
-        let _ = (context, stream);
-    }
-
-    /// Bytes came; returns how many of `input` were used.
-    ///
-    /// Shape: `input` begins with what earlier calls left over, and its last `fresh` bytes were
-    /// just read; what this one leaves is kept, up to [`StreamLimits::input_bytes_max`], beyond
-    /// which the stream ends.
-    fn data(
-        &mut self,
-        context: &mut Context,
-        stream: &mut StreamRef<'_>,
-        input: &[u8],
-        fresh: usize,
-    ) -> usize;
-
-    /// The peer sends no more. By default the stream is closed after what is queued for it.
-    fn peer_closed(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
-        let _ = context;
-        stream.close();
-    }
-
-    /// The socket took output: `taken` bytes since the last call.
-    fn written(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, taken: usize) {
-        let _ = (context, stream, taken);
-    }
-
-    /// All that was queued is out, after a time in which something was.
-    fn drained(&mut self, context: &mut Context, stream: &mut StreamRef<'_>) {
-        let _ = (context, stream);
-    }
-
-    /// The stream is gone; `token` names nothing from now on.
-    fn closed(&mut self, context: &mut Context, token: Token, tag: u64, end: StreamEnd);
-
-    /// A client was turned away, because there are too many or no descriptor is left.
-    fn refused(&mut self, context: &mut Context) {
-        let _ = context;
     }
 }
 
@@ -318,6 +219,17 @@ impl Streams {
     /// fn connect(streams: &mut Streams, context: &mut Context, path: &Path) -> io::Result<Token> {
     ///     streams.adopt_connecting(context, Stream::connect_unix(path)?, 0)
     /// }
+    /// #
+    /// # use dwell_engine::StreamLimits;
+    /// # let mut event_loop = dwell_evloop::EventLoop::<()>::new()?;
+    /// # let mut streams = Streams::new(0, 1, StreamLimits::default());
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("program.socket");
+    /// # let listener = std::os::unix::net::UnixListener::bind(&path)?;
+    /// # let token = connect(&mut streams, event_loop.context(), &path)?;
+    /// # assert_eq!(token.kind(), 1);
+    /// # listener.accept()?;
+    /// # Ok::<(), io::Error>(())
     /// ```
     pub fn adopt_connecting(
         &mut self,
@@ -417,6 +329,14 @@ impl Streams {
     ///     });
     ///     is_held.unwrap_or(false)
     /// }
+    /// #
+    /// # use dwell_engine::StreamLimits;
+    /// # let mut event_loop = dwell_evloop::EventLoop::<()>::new()?;
+    /// # let mut streams = Streams::new(0, 1, StreamLimits::default());
+    /// # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// # let token = streams.connect(event_loop.context(), listener.local_addr()?, 0)?;
+    /// # assert!(!throttle(&mut streams, event_loop.context(), token), "nothing is queued");
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn with_stream<T>(
         &mut self,

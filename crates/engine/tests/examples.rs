@@ -1,4 +1,5 @@
-//! Everything that is public is shown in an example that compiles; those that need no client run.
+//! Everything that is public is shown in an example that runs: what an example defines it also
+//! calls, and where it listens somebody connects.
 //!
 //! A type is shown by an example of its own or by being named in another one, a function by being
 //! named as one. The examples are the doc comments of both crates, and the pages that are compiled.
@@ -32,8 +33,63 @@ struct Item {
 #[test]
 fn whatever_is_public_is_shown_in_an_example() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut examples = String::new();
-    let mut items = Vec::new();
+    let (mut items, examples) = items_and_examples();
+    let mut code = String::new();
+    for example in &examples {
+        code.push_str(&example.code);
+    }
+    for page in PAGES {
+        let text = fs::read_to_string(crates.join(page)).unwrap();
+        for example in fenced(text.lines()) {
+            code.push_str(&example);
+        }
+    }
+    let words = Words::of(&code);
+    items.retain(|item| !item.place.starts_with(NOT_FOR_PEOPLE) && !words.show(item));
+    let mut missing = String::new();
+    for item in items {
+        writeln!(missing, "{}: {}", item.place, item.name).unwrap();
+    }
+    assert_eq!(missing, "", "public, and in no example");
+}
+
+#[test]
+fn whatever_an_example_defines_runs() {
+    let mut idle = String::new();
+    for example in items_and_examples().1 {
+        for name in never_called(&example.code) {
+            writeln!(idle, "{}: {name} is never called", example.place).unwrap();
+        }
+        if listens_in_vain(&example.code) {
+            writeln!(idle, "{}: nobody connects\n{}", example.place, example.code).unwrap();
+        }
+    }
+    assert_eq!(idle, "", "in examples, and never run");
+}
+
+#[test]
+fn what_is_never_called_is_found() {
+    let called = "fn greet() {}\nstruct Hello;\nimpl App for Hello {\n    fn body() {}\n}\n\
+                  greet();\nserve(Hello);\nfn main() {}\n";
+    assert_eq!(never_called(called), Vec::<String>::new());
+    let idle = "fn greet() {}\nstruct Hello;\nimpl App for Hello {\n    fn body() {}\n}\n\
+                // greet();\nprintln!(\"greet(Hello)\");\n";
+    assert_eq!(never_called(idle), ["greet", "Hello"]);
+    assert!(listens_in_vain("builder().serve(handler)"));
+    assert!(!listens_in_vain(
+        "let running = builder().serve(handler); ask(address);"
+    ));
+}
+
+/// An example of a doc comment.
+struct Example {
+    place: String,
+    code: String,
+}
+
+fn items_and_examples() -> (Vec<Item>, Vec<Example>) {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let (mut items, mut examples) = (Vec::new(), Vec::new());
     for source in SOURCES {
         for file in rust_files(&crates.join(source)) {
             let place = file.strip_prefix(crates).unwrap().display().to_string();
@@ -41,17 +97,68 @@ fn whatever_is_public_is_shown_in_an_example() {
             read(&place, &text, &mut items, &mut examples);
         }
     }
-    for page in PAGES {
-        let text = fs::read_to_string(crates.join(page)).unwrap();
-        examples.push_str(&fenced(text.lines()));
+    (items, examples)
+}
+
+/// The functions and implementations of an example that it does not use itself.
+///
+/// Shape: a function is used where its name stands once more; an implementation of a trait where
+/// the name of its type does, other than in an implementation or definition.
+fn never_called(example: &str) -> Vec<String> {
+    let mut defined = Vec::new();
+    let mut used = HashSet::new();
+    let mut is_in_trait = false;
+    for line in without_texts(example).lines() {
+        let mut before = "";
+        let is_head = line.starts_with("impl");
+        is_in_trait = (is_in_trait && line != "}") || (is_head && line.contains(" for "));
+        let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        for word in words.filter(|word| !word.is_empty()) {
+            let is_defined = match before {
+                "fn" => !is_in_trait && word != "main",
+                "for" => is_head,
+                _ => false,
+            };
+            let is_named = is_head || matches!(before, "fn" | "struct" | "enum" | "type");
+            if is_defined && !defined.contains(&word.to_owned()) {
+                defined.push(word.to_owned());
+            } else if !is_named {
+                used.insert(word.to_owned());
+            }
+            before = word;
+        }
     }
-    let words = Words::of(&examples);
-    items.retain(|item| !item.place.starts_with(NOT_FOR_PEOPLE) && !words.show(item));
-    let mut missing = String::new();
-    for item in items {
-        writeln!(missing, "{}: {}", item.place, item.name).unwrap();
+    defined.retain(|name| !used.contains(name));
+    defined
+}
+
+/// Whether an example has a server that nobody asks.
+fn listens_in_vain(example: &str) -> bool {
+    let code = without_texts(example);
+    code.contains(".serve(")
+        && !["connect", "ask(", "ask_and_finish("]
+            .iter()
+            .any(|call| code.contains(call))
+}
+
+/// Code without its comments, and with nothing in its strings.
+fn without_texts(code: &str) -> String {
+    let mut left = String::new();
+    for line in code.lines() {
+        let mut is_text = false;
+        let mut before = ' ';
+        for letter in line.chars() {
+            match letter {
+                '"' if before != '\\' && before != '\'' => is_text = !is_text,
+                '/' if before == '/' && !is_text => break,
+                _ if is_text => {}
+                _ => left.push(letter),
+            }
+            before = letter;
+        }
+        left.push('\n');
     }
-    assert_eq!(missing, "", "public, and in no example");
+    left
 }
 
 /// What the examples name.
@@ -96,7 +203,7 @@ impl Words {
 }
 
 /// Adds the public items of a file, and its examples.
-fn read(place: &str, text: &str, items: &mut Vec<Item>, examples: &mut String) {
+fn read(place: &str, text: &str, items: &mut Vec<Item>, examples: &mut Vec<Example>) {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let mut comment: Vec<&str> = Vec::new();
     let mut is_within_comment = false;
@@ -111,8 +218,12 @@ fn read(place: &str, text: &str, items: &mut Vec<Item>, examples: &mut String) {
             continue;
         }
         let own = fenced(comment.iter().copied());
+        let has_example = !own.is_empty();
         if std::mem::take(&mut is_within_comment) {
-            examples.push_str(&own);
+            examples.extend(own.into_iter().map(|code| Example {
+                place: place.to_owned(),
+                code,
+            }));
         }
         is_in_trait &= line != "}";
         if let Some((name, is_function)) = public_item(line, is_in_trait) {
@@ -121,7 +232,7 @@ fn read(place: &str, text: &str, items: &mut Vec<Item>, examples: &mut String) {
                 place: place.to_owned(),
                 name: name.to_owned(),
                 is_function,
-                has_example: !own.is_empty(),
+                has_example,
             });
             comment.clear();
         }
@@ -147,24 +258,28 @@ fn public_item(line: &str, is_in_trait: bool) -> Option<(&str, bool)> {
     }
 }
 
-/// What stands between fences that say it is Rust, or nothing.
-fn fenced<'t>(lines: impl Iterator<Item = &'t str>) -> String {
-    let mut code = String::new();
-    let mut is_rust = None;
+/// What stands between fences that say it is Rust and is run.
+fn fenced<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<String> {
+    let mut examples = Vec::new();
+    let mut is_run = None;
     for line in lines {
-        match (line.trim_start().strip_prefix("```"), is_rust) {
+        match (line.trim_start().strip_prefix("```"), is_run) {
             (Some(language), None) => {
-                is_rust = Some(language.is_empty() || language.starts_with("rust"));
+                is_run = Some(matches!(language, "" | "rust"));
+                examples.extend(matches!(language, "" | "rust").then(String::new));
             }
-            (Some(_), Some(_)) => is_rust = None,
+            (Some(_), Some(_)) => is_run = None,
             (None, Some(true)) => {
-                code.push_str(line);
-                code.push('\n');
+                let code = line.strip_prefix("# ").unwrap_or(line);
+                if let Some(example) = examples.last_mut() {
+                    example.push_str(code);
+                    example.push('\n');
+                }
             }
             (None, _) => {}
         }
     }
-    code
+    examples
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {

@@ -4,6 +4,7 @@
 //! that is skipped in silence is worse than one that fails.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod memcached;
 mod scripted;
 
@@ -11,6 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub use beside::{ask, ask_and_finish, beside};
 pub use memcached::Memcached;
 pub use scripted::{Script, ScriptedServer};
 

@@ -20,8 +20,7 @@ pub struct Blocking<F> {
 /// use dwell_engine::Server;
 /// use dwell_engine::handler::{Answer, OwnedRequest, Responder, blocking};
 ///
-/// # let running =
-/// Server::builder()
+/// let running = Server::builder()
 ///     .listen(([127, 0, 0, 1], 0).into())
 ///     .workers(4)
 ///     .serve(blocking(|mut request: OwnedRequest, responder: Responder| {
@@ -32,6 +31,9 @@ pub struct Blocking<F> {
 ///         // The client may have left meanwhile, which is no error of ours.
 ///         let _ = responder.send(answer);
 ///     }))?;
+/// # let request = "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello";
+/// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+/// # assert!(answer.ends_with("\r\n\r\n5 bytes\n"), "{answer}");
 /// # Ok::<(), dwell_engine::ServerError>(())
 /// ```
 pub fn blocking<F>(handler: F) -> Blocking<F>

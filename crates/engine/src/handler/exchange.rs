@@ -27,7 +27,6 @@ use std::time::SystemTime;
 /// ```
 /// use dwell_engine::handler::{Answer, Exchange};
 /// use dwell_engine::{Request, Server};
-/// use std::time::Duration;
 ///
 /// fn handle(request: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
 ///     match request.head.path {
@@ -52,7 +51,8 @@ use std::time::SystemTime;
 /// }
 ///
 /// let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(handle)?;
-/// running.shutdown(Duration::from_secs(1));
+/// # let answer = dwell_testkit::ask(running.addresses()[0], "GET /later?b HTTP/1.0\r\n\r\n");
+/// # assert!(answer.ends_with("\r\n\r\n/later with Some(\"b\")\n"), "{answer}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Exchange<'e, 'r> {
@@ -182,6 +182,12 @@ impl<'e, 'r> Exchange<'e, 'r> {
     ///         if stream.write(input) { input.len() } else { 0 }
     ///     });
     /// }
+    /// # use dwell_engine::Server;
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(handle)?;
+    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\nhello";
+    /// # let answer = dwell_testkit::ask_and_finish(running.addresses()[0], request);
+    /// # assert!(answer.starts_with("HTTP/1.1 101 ") && answer.ends_with("hello"), "{answer}");
+    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn take_over(&mut self, answer: Answer, handler: impl StreamHandler) {
         // A client that has left needs neither.

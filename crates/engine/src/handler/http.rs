@@ -11,7 +11,9 @@
 //!     .serve(inline(|request: http::Request<Bytes>| {
 //!         http::Response::new(format!("{} {}\n", request.method(), request.uri()))
 //!     }))?;
-//! # Ok::<(), dwell_engine::ServerError>(())
+//! # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
+//! # assert!(answer.ends_with("GET /\n"), "{answer}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use super::{
@@ -44,6 +46,12 @@ use std::task::{Context, Poll};
 ///         None => "you are on this machine\n".into(),
 ///     })
 /// }
+/// #
+/// # use dwell_engine::{Server, handler::http::inline};
+/// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(inline(who))?;
+/// # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
+/// # assert!(answer.contains("\r\n\r\nyou are 127.0.0.1:"), "{answer}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerAddress(pub SocketAddr);
@@ -74,6 +82,9 @@ pub struct PeerAddress(pub SocketAddr);
 ///         }
 ///         response
 ///     }))?;
+/// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhi";
+/// # let answer = dwell_testkit::ask_and_finish(running.addresses()[0], request);
+/// # assert!(answer.starts_with("HTTP/1.1 101 ") && answer.ends_with("hi"), "{answer}");
 /// # Ok::<(), dwell_engine::ServerError>(())
 /// ```
 #[derive(Clone)]
@@ -107,6 +118,15 @@ impl Upgrade {
     ///     }
     ///     response
     /// }
+    /// #
+    /// # use dwell_engine::{Server, handler::http::inline};
+    /// # let running = Server::builder()
+    /// #     .listen(([127, 0, 0, 1], 0).into())
+    /// #     .serve(inline(classic))?;
+    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhi";
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # assert!(answer.starts_with("HTTP/1.1 101 ") && answer.ends_with("hi"), "{answer}");
+    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn take_over_blocking(&self, run: impl FnOnce(BlockingStream, Vec<u8>) + Send + 'static) {
         self.set(Takeover::Thread(Box::new(run)));
@@ -156,6 +176,9 @@ where
 ///             Err(error) => http::Response::new(format!("{error}\n")),
 ///         }
 ///     }))?;
+/// # let request = "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello";
+/// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+/// # assert!(answer.ends_with("\r\n\r\n5 bytes of text\n"), "{answer}");
 /// # Ok::<(), dwell_engine::ServerError>(())
 /// ```
 pub fn pooled<F, B>(handler: F) -> Pooled<F>

@@ -46,7 +46,9 @@ impl std::error::Error for Gone {}
 ///         let responder = exchange.responder();
 ///         std::thread::spawn(move || responder.send(Answer::text(200, "from afar")));
 ///     })?;
-/// # Ok::<(), dwell_engine::ServerError>(())
+/// # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
+/// # assert!(answer.ends_with("from afar"), "{answer}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Responder {
@@ -82,6 +84,21 @@ impl Responder {
     ///     responder.informational(103, vec![("Link".into(), link.into())])?;
     ///     responder.send(Answer::text(200, make()))
     /// }
+    /// #
+    /// # use dwell_engine::{Request, Server, handler::Exchange};
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
+    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    /// #         let responder = exchange.responder();
+    /// #         std::thread::spawn(move || {
+    /// #             page(responder, || "hello".into()).expect("its client waits");
+    /// #         });
+    /// #     },
+    /// # )?;
+    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # assert!(answer.starts_with("HTTP/1.1 103 Early Hints\r\n"), "{answer}");
+    /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn informational(&self, status: u16, fields: Vec<Field>) -> Result<(), Gone> {
         let order = Order::Informational(status, fields);
@@ -110,6 +127,20 @@ impl Responder {
     ///     }
     ///     writer.finish(Vec::new()).map_err(|_| TryWriteError::Gone)
     /// }
+    /// #
+    /// # use dwell_engine::{Request, Server, handler::Exchange};
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
+    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    /// #         let responder = exchange.responder();
+    /// #         std::thread::spawn(move || {
+    /// #             report(responder).expect("its client waits");
+    /// #         });
+    /// #     },
+    /// # )?;
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # assert!(answer.ends_with("\n999,998001\n"), "{answer}");
+    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn stream(mut self, head: Answer, length: Option<u64>) -> Result<BodyWriter, Gone> {
         match self.channel.take() {
@@ -152,6 +183,20 @@ impl Responder {
     ///         let _ = socket.write_all(&early);
     ///     })
     /// }
+    /// #
+    /// # use dwell_engine::{Request, Server, handler::Exchange};
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
+    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    /// #         let responder = exchange.responder();
+    /// #         std::thread::spawn(move || {
+    /// #             classic(responder).expect("its client waits");
+    /// #         });
+    /// #     },
+    /// # )?;
+    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\nhello";
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn take_over_blocking(
         self,
@@ -182,6 +227,20 @@ impl Responder {
     ///     }
     ///     responder.send(Answer::text(200, "done\n"))
     /// }
+    /// #
+    /// # use dwell_engine::{Request, Server, handler::Exchange};
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
+    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    /// #         let responder = exchange.responder();
+    /// #         std::thread::spawn(move || {
+    /// #             work(responder, 3).expect("its client waits");
+    /// #         });
+    /// #     },
+    /// # )?;
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # assert!(answer.ends_with("\r\n\r\ndone\n"), "{answer}");
+    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn is_cancelled(&self) -> bool {
         self.channel
@@ -189,18 +248,32 @@ impl Responder {
             .is_none_or(|channel| channel.is_over())
     }
 
-    /// Comes to its end when nobody waits any more.
+    /// Comes to its end when nobody waits any more; for tasks of another runtime, as a future of
+    /// [`Exchange::spawn`](super::Exchange::spawn) is dropped then.
     ///
     /// ```
-    /// use dwell_engine::Request;
     /// use dwell_engine::handler::Exchange;
+    /// use dwell_engine::{Request, Server};
+    /// use std::net::TcpStream;
+    /// use std::sync::mpsc;
     ///
-    /// fn handle(_: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
-    ///     exchange.spawn(|responder| async move {
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
+    /// let tasks = runtime.handle().clone();
+    /// let (tell, told) = mpsc::channel();
+    /// let handle = move |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    ///     let (responder, tell) = (exchange.responder(), tell.clone());
+    ///     tasks.spawn(async move {
     ///         responder.cancelled().await;
-    ///         println!("its client has left");
+    ///         let _ = tell.send("its client has left");
     ///     });
-    /// }
+    /// };
+    /// let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(handle)?;
+    /// # use std::io::Write;
+    /// let mut client = TcpStream::connect(running.addresses()[0])?;
+    /// client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    /// drop(client);
+    /// assert_eq!(told.recv()?, "its client has left");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn cancelled(&self) {
         poll_fn(|task| match &self.channel {

@@ -32,6 +32,9 @@ pub struct Streamed<F> {
 ///             let _ = responder.send(Answer::text(200, format!("{bytes} bytes\n")));
 ///         });
 ///     }))?;
+/// # let request = "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello";
+/// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+/// # assert!(answer.ends_with("\r\n\r\n5 bytes\n"), "{answer}");
 /// # Ok::<(), dwell_engine::ServerError>(())
 /// ```
 pub fn streamed<F>(handler: F) -> Streamed<F>

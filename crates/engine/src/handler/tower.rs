@@ -29,6 +29,8 @@
 //!         let _guard = handle.enter();
 //!         poll();
 //!     }))?;
+//! # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
+//! # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

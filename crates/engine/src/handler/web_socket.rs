@@ -29,7 +29,11 @@ use std::sync::Arc;
 ///         };
 ///         exchange.web_socket(request, &UpgradeOptions::default(), echo);
 ///     })?;
-/// # Ok::<(), dwell_engine::ServerError>(())
+/// # let url = format!("ws://{}/", running.addresses()[0]);
+/// # let (mut client, _) = tungstenite::connect(url)?;
+/// # client.send("hello".into())?;
+/// # assert_eq!(client.read()?.into_text()?, "hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait WebSocketHandler: Send + 'static {
     /// The connection was upgraded; `sender` sends on it from any thread.
@@ -136,11 +140,17 @@ pub(crate) enum WebSocketOrder {
 ///     .serve(move |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
 ///         exchange.web_socket(request, &UpgradeOptions::default(), Member(Arc::clone(&room)));
 ///     })?;
+/// # let url = format!("ws://{}/", running.addresses()[0]);
+/// # let (mut client, _) = tungstenite::connect(url)?;
+/// # client.send(tungstenite::Message::Ping("a".into()))?;
+/// # assert!(client.read()?.is_pong(), "it is a member by now");
 /// publish(&members, "hello, all");
+/// # assert_eq!(client.read()?.into_text()?, "hello, all");
 /// for member in members.lock().expect("nobody panics with it").drain(..) {
 ///     let closed = member.close(CloseCode::GOING_AWAY, "until tomorrow");
 ///     let _ = closed.or_else(|Gone| member.abort());
 /// }
+/// # assert!(client.read()?.is_close());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]

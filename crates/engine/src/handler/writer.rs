@@ -182,7 +182,7 @@ impl BodyWriter {
     /// fn handle(_: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
     ///     exchange.spawn(|responder| async move {
     ///         let Ok(mut writer) = responder.stream(Answer::new(200), None) else { return };
-    ///         for number in 0..1_000_000_u32 {
+    ///         for number in 0..10_000_u32 {
     ///             if writer.write_async(format!("{number}\n")).await.is_err() {
     ///                 return;
     ///             }
@@ -193,6 +193,12 @@ impl BodyWriter {
     ///         }
     ///     });
     /// }
+    /// #
+    /// # use dwell_engine::Server;
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(handle)?;
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
+    /// # assert!(answer.ends_with("\n9999\n"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn write_async(&mut self, piece: impl Into<Bytes>) -> Result<(), TryWriteError> {
         let mut piece = piece.into();
@@ -249,6 +255,30 @@ impl BodyWriter {
     ///     going_on.retain_mut(|writer| writer.try_write(":\n\n").is_ok());
     ///     going_on
     /// }
+    /// #
+    /// # use dwell_engine::handler::{Answer, Exchange};
+    /// # use dwell_engine::{Request, Server};
+    /// # let (tell, told) = std::sync::mpsc::channel();
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
+    /// #     move |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    /// #         let writer = exchange.responder().stream(Answer::new(200), None);
+    /// #         let _ = tell.send(writer.expect("its client waits"));
+    /// #     },
+    /// # )?;
+    /// # let address = running.addresses()[0];
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let client = std::thread::spawn(move || dwell_testkit::ask(address, request));
+    /// # let mut writers = beat(vec![told.recv()?]);
+    /// # assert_eq!(writers.len(), 1);
+    /// # let patience = std::time::Duration::from_secs(20);
+    /// # let end = std::thread::spawn(move || running.shutdown(patience));
+    /// # while !writers.is_empty() {
+    /// #     writers = beat(writers);
+    /// #     std::thread::yield_now();
+    /// # }
+    /// # assert_eq!(end.join().expect("it does not panic").cut_requests, 0);
+    /// # assert!(client.join().expect("it does not panic").contains(":\n\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_draining(&self) -> bool {
         let channel = self.channel.as_ref();
@@ -272,6 +302,17 @@ impl BodyWriter {
     ///         }
     ///     });
     /// }
+    /// #
+    /// # use dwell_engine::Server;
+    /// # use std::io::{Read, Write};
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(events)?;
+    /// # let mut client = std::net::TcpStream::connect(running.addresses()[0])?;
+    /// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    /// # client.read_exact(&mut [0])?;
+    /// # let shutdown = running.shutdown(std::time::Duration::from_secs(20));
+    /// # assert_eq!(shutdown.cut_requests, 0);
+    /// # assert!(std::io::read_to_string(client)?.ends_with("\r\n\r\ndata: hello\n\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn draining(&self) {
         poll_fn(|task| match &self.channel {

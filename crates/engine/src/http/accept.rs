@@ -36,19 +36,34 @@ impl Http {
     /// As [`listen`](Self::listen).
     ///
     /// ```
-    /// use dwell_engine::{App, Http};
-    /// use dwell_evloop::{Context, ListenOptions, bind_group};
+    /// use dwell_engine::{Http, Kinds, Limits};
+    /// use dwell_evloop::{Context, EventLoop, ListenOptions, Token, bind_group};
     /// use std::io;
+    /// use std::net::SocketAddr;
     ///
     /// /// Moves to another port: who has come by the old one is served to the end.
-    /// fn move_to<A: App>(http: &mut Http, context: &mut Context, port: u16) -> io::Result<()> {
-    ///     let options = ListenOptions::default();
-    ///     for listener in bind_group(([127, 0, 0, 1], port).into(), 1, options)? {
-    ///         let listener = http.listen_as(context, listener)?;
-    ///         assert!(http.unlisten(context, listener));
+    /// fn move_to(
+    ///     http: &mut Http,
+    ///     context: &mut Context,
+    ///     old: Token,
+    ///     address: SocketAddr,
+    /// ) -> io::Result<Token> {
+    ///     let mut new = old;
+    ///     for listener in bind_group(address, 1, ListenOptions::default())? {
+    ///         new = http.listen_as(context, listener)?;
     ///     }
-    ///     Ok(())
+    ///     assert!(http.unlisten(context, old));
+    ///     Ok(new)
     /// }
+    ///
+    /// let mut event_loop = EventLoop::<()>::new()?;
+    /// let mut http = Http::new(Kinds { listener: 0, connection: 1 }, Limits::default());
+    /// let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+    /// let first = bind_group(any, 1, ListenOptions::default())?.remove(0);
+    /// let first = http.listen_as(event_loop.context(), first)?;
+    /// let second = move_to(&mut http, event_loop.context(), first, any)?;
+    /// assert_ne!(first, second);
+    /// # Ok::<(), io::Error>(())
     /// ```
     pub fn listen_as(&mut self, context: &mut Context, listener: Listener) -> io::Result<Token> {
         let (head, input) = (self.limits.head.head_bytes_max, context.input_bytes());
@@ -103,6 +118,22 @@ impl Http {
     ///         context.stop();
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+    /// # use dwell_evloop::EventLoop;
+    /// # let app = |_: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>| {
+    /// #     reply.text(200, "hello");
+    /// #     Outcome::Answered
+    /// # };
+    /// # let mut event_loop = EventLoop::<()>::new()?;
+    /// # let mut driver = HttpDriver::new(Limits::default(), app);
+    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let client = std::net::TcpStream::connect(address)?;
+    /// # end(&mut driver.http, event_loop.context(), &mut driver.app, false);
+    /// # assert_eq!(driver.http.connections(), 1, "it has come in time, and may ask");
+    /// # end(&mut driver.http, event_loop.context(), &mut driver.app, true);
+    /// # assert!(event_loop.context().is_stopped());
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn drain<A: App>(&mut self, context: &mut Context, app: &mut A) {
         let listeners: Vec<_> = self.listeners.tokens().collect();
@@ -165,6 +196,31 @@ impl Http {
     /// fn message<A: App>(http: &mut Http, context: &mut Context, client: Stream, app: &mut A) {
     ///     http.adopt(context, client, app);
     /// }
+    /// #
+    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+    /// # use dwell_evloop::EventLoop;
+    /// # let app = |_: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>| {
+    /// #     reply.text(200, "hello");
+    /// #     Outcome::Answered
+    /// # };
+    /// # let mut event_loop = EventLoop::<()>::new()?;
+    /// # let mut driver = HttpDriver::new(Limits::default(), app);
+    /// # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// # let address = listener.local_addr()?;
+    /// # let ask = || dwell_testkit::ask(address, "GET / HTTP/1.0\r\n\r\n");
+    /// # let mut listener = Some(listener);
+    /// # let answer = dwell_testkit::beside(ask, || {
+    /// #     if let Some(listener) = listener.take() {
+    /// #         let (client, _) = listener.accept().expect("somebody connects");
+    /// #         client.set_nonblocking(true).expect("it is a socket");
+    /// #         let client = Stream::from_tcp(mio::net::TcpStream::from_std(client));
+    /// #         message(&mut driver.http, event_loop.context(), client, &mut driver.app);
+    /// #     }
+    /// #     let patience = std::time::Duration::from_millis(10);
+    /// #     event_loop.turn(&mut driver, Some(patience)).expect("it turns");
+    /// # });
+    /// # assert!(answer.ends_with("hello\n"), "{answer}");
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn adopt<A: App>(&mut self, context: &mut Context, stream: Stream, app: &mut A) {
         let timeout = if self.draining {

@@ -16,19 +16,41 @@ impl Http {
     /// use dwell_evloop::{Context, Token};
     ///
     /// /// Ends a connection that an operator has named; in order, if it can be.
-    /// fn end(http: &mut Http, context: &mut Context, connection: Token) -> bool {
+    /// fn end(http: &mut Http, context: &mut Context, connection: Token) {
     ///     if !http.contains(connection) {
-    ///         return false;
+    ///         return;
     ///     }
     ///     let peer = http.peer_address_of(connection);
     ///     let own = http.local_address_of(connection);
     ///     println!("{peer:?} to {own:?}: {} bytes queued", http.queued_bytes(connection));
     ///     if http.exchange_on(connection).is_some() || http.queued_bytes(connection) > 0 {
-    ///         http.close_connection(context, connection)
+    ///         http.close_connection(context, connection);
     ///     } else {
-    ///         http.abort_connection(context, connection)
+    ///         http.abort_connection(context, connection);
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+    /// # use dwell_evloop::EventLoop;
+    /// # use std::io::Write;
+    /// # let held = std::cell::Cell::new(None);
+    /// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
+    /// #     held.set(Some(request.exchange));
+    /// #     Outcome::Held { tag: 0, timeout: None }
+    /// # };
+    /// # let mut event_loop = EventLoop::new()?;
+    /// # let mut driver = HttpDriver::new(Limits::default(), app);
+    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let mut client = std::net::TcpStream::connect(address)?;
+    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    /// # while held.get().is_none() {
+    /// #     event_loop.turn(&mut driver, None)?;
+    /// # }
+    /// # let exchange = held.get().expect("it has come");
+    /// # let (http, context) = (&mut driver.http, event_loop.context());
+    /// # end(http, context, exchange.connection());
+    /// # assert!(!http.contains(exchange.connection()));
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn contains(&self, connection: Token) -> bool {
         self.connections.get(connection).is_some()
@@ -70,6 +92,32 @@ impl Http {
     ///             .with_reply(context, exchange, |reply| reply.write(piece))
     ///             .is_some_and(|written| written.is_ok())
     /// }
+    /// #
+    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request, Body, Response};
+    /// # use dwell_evloop::EventLoop;
+    /// # use std::io::Write;
+    /// # let held = std::cell::Cell::new(None);
+    /// # let app = |_: &mut Context, request: &Request<'_>, reply: &mut Reply<'_>| {
+    /// #     let body = Body::Stream(None);
+    /// #     reply.send(&Response { status: 200, fields: &[], body });
+    /// #     held.set(Some(request.exchange));
+    /// #     Outcome::Held { tag: 0, timeout: None }
+    /// # };
+    /// # let mut event_loop = EventLoop::new()?;
+    /// # let mut driver = HttpDriver::new(Limits::default(), app);
+    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let mut client = std::net::TcpStream::connect(address)?;
+    /// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    /// # while held.get().is_none() {
+    /// #     event_loop.turn(&mut driver, None)?;
+    /// # }
+    /// # let exchange = held.get().expect("it has come");
+    /// # let (http, context) = (&mut driver.http, event_loop.context());
+    /// # assert!(next(http, context, exchange, b"a piece"));
+    /// # drop(driver);
+    /// # let answer = std::io::read_to_string(client)?;
+    /// # assert!(answer.ends_with("\r\n\r\na piece"), "{answer}");
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn is_flushed(&self, exchange: ExchangeId) -> bool {
         self.held(exchange)

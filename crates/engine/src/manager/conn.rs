@@ -1,7 +1,10 @@
 //! One connection in the hands of a handler.
 
+mod access;
 mod content;
+mod exchange;
 mod facts;
+mod fields;
 mod http;
 mod raw;
 mod websocket;
@@ -10,72 +13,11 @@ use super::error::ConnError;
 use super::event::Event;
 use super::state::{Act, Extra, Record};
 use super::{Handler, Scope, kind};
-use crate::reply::Reply;
-use crate::streams::StreamRef;
-use crate::websocket::{CloseCode, WebSocketRef};
-use dwell_evloop::{Stream, Token};
+use crate::websocket::CloseCode;
+pub(super) use access::Access;
+use dwell_evloop::Token;
 use std::any::Any;
 use std::fmt;
-
-/// What a callback can reach of its own connection while the component is busy.
-pub(super) enum Access<'a> {
-    /// Nothing, or everything, where the components are free.
-    None,
-    /// The socket, to ask of.
-    Socket(&'a Stream),
-    /// The place of the answer.
-    Reply(&'a mut dyn ReplyAccess),
-    /// The raw stream.
-    Stream(&'a mut dyn StreamAccess),
-    /// The WebSocket.
-    WebSocket(&'a mut dyn WebSocketAccess),
-}
-
-impl Access<'_> {
-    /// The same for a shorter time.
-    pub(super) fn reborrow(&mut self) -> Access<'_> {
-        match self {
-            Self::None => Access::None,
-            Self::Socket(stream) => Access::Socket(stream),
-            Self::Reply(access) => Access::Reply(&mut **access),
-            Self::Stream(access) => Access::Stream(&mut **access),
-            Self::WebSocket(access) => Access::WebSocket(&mut **access),
-        }
-    }
-}
-
-/// Hides the second lifetime of a [`Reply`].
-pub(super) trait ReplyAccess {
-    fn with(&mut self, act: &mut dyn FnMut(&mut Reply<'_>));
-}
-
-impl ReplyAccess for Reply<'_> {
-    fn with(&mut self, act: &mut dyn FnMut(&mut Reply<'_>)) {
-        act(self);
-    }
-}
-
-/// Hides the second lifetime of a [`StreamRef`].
-pub(super) trait StreamAccess {
-    fn with(&mut self, act: &mut dyn FnMut(&mut StreamRef<'_>));
-}
-
-impl StreamAccess for StreamRef<'_> {
-    fn with(&mut self, act: &mut dyn FnMut(&mut StreamRef<'_>)) {
-        act(self);
-    }
-}
-
-/// Hides the second lifetime of a [`WebSocketRef`].
-pub(super) trait WebSocketAccess {
-    fn with(&mut self, act: &mut dyn FnMut(&mut WebSocketRef<'_>));
-}
-
-impl WebSocketAccess for WebSocketRef<'_> {
-    fn with(&mut self, act: &mut dyn FnMut(&mut WebSocketRef<'_>)) {
-        act(self);
-    }
-}
 
 /// A connection or listener, for as long as a handler or a borrow of the manager lasts.
 ///
@@ -102,6 +44,25 @@ impl WebSocketAccess for WebSocketRef<'_> {
 ///         }
 ///     }
 /// }
+/// #
+/// # use dwell_engine::manager::Manager;
+/// # use std::io::{Read, Write};
+/// # use std::net::TcpStream;
+/// # use std::time::Duration;
+/// # let mut manager = Manager::new(chat)?;
+/// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+/// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+/// # let address = address.expect("it listens");
+/// # let (mut one, mut other) = (TcpStream::connect(address)?, TcpStream::connect(address)?);
+/// # while manager.connection_count() < 3 {
+/// #     manager.poll(None)?;
+/// # }
+/// # one.write_all(b"hello")?;
+/// # let mut heard = [0; 5];
+/// # let hear = || other.read_exact(&mut heard);
+/// # dwell_testkit::beside(hear, || manager.poll(Duration::from_millis(10)).expect("it polls"))?;
+/// # assert_eq!(&heard, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Conn<'a> {
     pub(super) scope: Scope<'a>,
@@ -124,14 +85,31 @@ impl Conn<'_> {
     /// What [`set_user_data`](Self::set_user_data) attached, where it is a `T`.
     ///
     /// ```
-    /// # use dwell_engine::manager::{Conn, Event};
+    /// use dwell_engine::manager::{Conn, Event, Manager};
+    ///
+    /// /// Answers with how often something came.
     /// fn count(conn: &mut Conn<'_>, event: Event<'_>) {
     ///     match event {
     ///         Event::Accept => conn.set_user_data(0_u32),
-    ///         Event::Read { .. } => *conn.user_data::<u32>().expect("set when it came") += 1,
+    ///         Event::Read { .. } => {
+    ///             let count = conn.user_data::<u32>().expect("set when it came");
+    ///             *count += 1;
+    ///             let answer = format!("{count}\n");
+    ///             let _ = conn.send(answer.as_bytes());
+    ///         }
     ///         _ => {}
     ///     }
     /// }
+    ///
+    /// # use dwell_testkit::{ask_and_finish, beside};
+    /// let mut manager = Manager::new(count)?;
+    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let answer = beside(|| ask_and_finish(address, "hello"), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert_eq!(answer, "1\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn user_data<T: Any>(&mut self) -> Option<&mut T> {
         let record = self.scope.state.records.get_mut(self.token)?;
@@ -164,6 +142,23 @@ impl Conn<'_> {
     ///         let _ = conn.send(data);
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use std::io::{Read, Write};
+    /// # let mut manager = Manager::new(choose)?;
+    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let mut client = std::net::TcpStream::connect(address.expect("it listens"))?;
+    /// # client.write_all(b"e")?;
+    /// # client.set_nonblocking(true)?;
+    /// # let (mut sent, mut echo) = (0, [0]);
+    /// # // The first byte has chosen; every other one comes back.
+    /// # while client.read(&mut echo).is_err() {
+    /// #     manager.poll(std::time::Duration::from_millis(10))?;
+    /// #     sent += client.write(b"!")?;
+    /// # }
+    /// # assert!(sent > 0 && echo == *b"!");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_handler(&mut self, handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static) {
         let handler: Handler = Box::new(handler);
@@ -217,6 +212,18 @@ impl Conn<'_> {
     ///         }
     ///     }
     /// }
+    /// #
+    /// # let mut manager = Manager::new(|_, _| {})?;
+    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let client = std::net::TcpStream::connect(address.expect("it listens"))?;
+    /// # while manager.connection_count() < 2 {
+    /// #     manager.poll(None)?;
+    /// # }
+    /// # retire(&mut manager);
+    /// # manager.poll(std::time::Duration::ZERO)?;
+    /// # assert_eq!(std::io::read_to_string(client)?, "");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn drain(&mut self) {
         if self.is_deferred() {
@@ -258,6 +265,17 @@ impl Conn<'_> {
     ///         assert!(conn.is_closing());
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask_and_finish, beside};
+    /// # let mut manager = Manager::new(daytime)?;
+    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let answer = beside(|| ask_and_finish(address, ""), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert_eq!(answer, "Sun Nov 22 03:24:00 2026\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn close(&mut self) {
         let Ok(record) = self.scope.state.open_record(self.token) else {
@@ -281,6 +299,19 @@ impl Conn<'_> {
     ///         conn.abort();
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use std::io::{ErrorKind, Write};
+    /// # let mut manager = Manager::new(strict)?;
+    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let mut client = std::net::TcpStream::connect(address.expect("it listens"))?;
+    /// # client.write_all(b"\xff")?;
+    /// # let end = dwell_testkit::beside(|| std::io::read_to_string(client), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert_eq!(end.expect_err("it is reset").kind(), ErrorKind::ConnectionReset);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn abort(&mut self) {
         let Some(record) = self.scope.state.records.get_mut(self.token) else {
@@ -324,6 +355,17 @@ impl Conn<'_> {
     ///         _ => {}
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask_and_finish, beside};
+    /// # let mut manager = Manager::new(echo)?;
+    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let answer = beside(|| ask_and_finish(address, "hello"), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert_eq!(answer, "hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pause(&mut self) {
         self.set_paused(true);

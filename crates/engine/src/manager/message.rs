@@ -15,6 +15,23 @@ use std::borrow::Cow;
 ///     let agent = message.header("User-Agent").unwrap_or_default();
 ///     format!("{} {} for {name} by {}", message.method(), message.path(), agent.escape_ascii())
 /// }
+/// #
+/// # use dwell_engine::manager::{Event, Manager};
+/// # use dwell_testkit::{ask, beside};
+/// # let mut manager = Manager::new(|conn, event| {
+/// #     if let Event::HttpMessage(message) = event {
+/// #         let text = describe(&message);
+/// #         conn.reply(200, &[], text.as_bytes()).expect("it is the first answer");
+/// #     }
+/// # })?;
+/// # let listener = manager.listen("http://127.0.0.1:0")?;
+/// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+/// # let request = "GET /a?name=Ann HTTP/1.0\r\nUser-Agent: me\r\n\r\n";
+/// # let answer = beside(|| ask(address, request), || {
+/// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+/// # });
+/// # assert!(answer.ends_with("GET /a for Ann by me"), "{answer}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HttpMessage<'a> {
@@ -70,6 +87,23 @@ impl<'a> HttpMessage<'a> {
     ///     let (target, query) = (message.target(), message.query());
     ///     format!("{target} ({} bytes of query) {} {fields}", query.len(), message.version())
     /// }
+    /// #
+    /// # use dwell_engine::manager::{Event, Manager};
+    /// # use dwell_testkit::{ask, beside};
+    /// # let mut manager = Manager::new(|conn, event| {
+    /// #     if let Event::HttpMessage(message) = event {
+    /// #         let text = line(&message);
+    /// #         conn.reply(200, &[], text.as_bytes()).expect("it is the first answer");
+    /// #     }
+    /// # })?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET /a?b=c HTTP/1.0\r\nUser-Agent: me\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("/a?b=c (3 bytes of query) HTTP/1.0 1"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn query(&self) -> &'a str {
         match self.head {
@@ -146,6 +180,23 @@ impl<'a> HttpMessage<'a> {
     /// fn wants_websocket(message: &HttpMessage<'_>) -> bool {
     ///     message.request_head().is_some_and(is_upgrade)
     /// }
+    /// #
+    /// # use dwell_engine::manager::{Event, Manager};
+    /// # use dwell_testkit::{ask, beside};
+    /// # let mut manager = Manager::new(|conn, event| {
+    /// #     if let Event::HttpMessage(message) = event {
+    /// #         let text = wants_websocket(&message).to_string();
+    /// #         conn.reply(200, &[], text.as_bytes()).expect("it is the first answer");
+    /// #     }
+    /// # })?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("false"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn request_head(&self) -> Option<&'a RequestHead<'a, 'a>> {
         match self.head {

@@ -102,10 +102,14 @@ impl<'a> Scope<'a> {
     /// use dwell_engine::manager::{Conn, Event, ManagerError};
     ///
     /// /// Asks another server, and answers with what that says.
-    /// fn proxy(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ManagerError> {
+    /// fn proxy(
+    ///     conn: &mut Conn<'_>,
+    ///     event: Event<'_>,
+    ///     upstream: &str,
+    /// ) -> Result<(), ManagerError> {
     ///     let Event::HttpMessage(_) = event else { return Ok(()) };
     ///     let client = conn.id();
-    ///     conn.scope().connect_with("http://127.0.0.1:3000", move |server, event| match event {
+    ///     conn.scope().connect_with(upstream, move |server, event| match event {
     ///         Event::Connect => drop(server.request("GET", "/", &[], b"")),
     ///         Event::HttpMessage(answer) => {
     ///             if let Some(mut client) = server.scope().conn(client) {
@@ -117,6 +121,26 @@ impl<'a> Scope<'a> {
     ///     })?;
     ///     Ok(())
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask, beside};
+    /// # let mut manager = Manager::new(|conn, event| {
+    /// #     if let Event::HttpMessage(_) = event {
+    /// #         conn.reply(200, &[], b"from afar").expect("it is the first answer");
+    /// #     }
+    /// # })?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let upstream = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let upstream = format!("http://{}", upstream.expect("it listens"));
+    /// # let listener = manager.listen_with("http://127.0.0.1:0", move |conn, event| {
+    /// #     proxy(conn, event, &upstream).expect("there is a descriptor left");
+    /// # })?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let answer = beside(|| ask(address, "GET / HTTP/1.0\r\n\r\n"), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("\r\n\r\nfrom afar"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn connect_with(
         &mut self,

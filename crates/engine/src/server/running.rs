@@ -21,7 +21,9 @@ use std::time::Duration;
 ///     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| exchange.text(200, "hello"))?;
 /// assert_ne!(running.addresses()[0].port(), 0);
 /// assert_eq!(running.paths().next(), None);
-/// assert_eq!(running.statistics().requests, 0);
+/// # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
+/// # assert!(answer.ends_with("hello\n"), "{answer}");
+/// assert_eq!(running.statistics().requests, 1);
 /// running.shutdown(Duration::from_secs(5));
 /// # Ok::<(), dwell_engine::ServerError>(())
 /// ```

@@ -4,6 +4,7 @@
 
 mod answers;
 mod backpressure;
+mod closures;
 mod deadlines;
 mod endings;
 mod holds;

@@ -122,6 +122,15 @@ impl<'f, 'b> UpgradeRequest<'f, 'b> {
     ///     }
     ///     Ok(fields)
     /// }
+    /// #
+    /// # use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+    /// # let mut storage = FieldStorage::new();
+    /// # let input = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+    /// #     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    /// # let head = parse_request(input, &mut storage, &HeadLimits::default())?;
+    /// # let accept = ("Sec-WebSocket-Accept".into(), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_vec());
+    /// # assert!(answer(&head)?.contains(&accept));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn origin(&self) -> Option<&'b [u8]> {
         self.fields.find("origin")

@@ -1,7 +1,7 @@
 //! Answers of a known kind: event streams and files.
 
 use super::Conn;
-use super::http::{borrowed, check_fields, owned};
+use super::fields::{borrowed, check_fields, owned};
 use crate::files::{DirectoryOptions, FileAnswer, FileOptions, serve_dir, serve_file};
 use crate::manager::error::ConnError;
 use crate::manager::message::HttpMessage;
@@ -68,9 +68,22 @@ impl Conn<'_> {
     ///         let seen = String::from_utf8_lossy(seen).into_owned();
     ///         conn.sse()?;
     ///         conn.sse_event(&sse::Event { id: Some("7"), ..sse::Event::new(&seen) })?;
+    ///         conn.finish(&[])?;
     ///     }
     ///     Ok(())
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask, beside};
+    /// # let mut manager = Manager::new(|conn, event| hello(conn, event).expect("it is taken"))?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET / HTTP/1.0\r\nLast-Event-ID: 6\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("id: 7\ndata: 6\n\n"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sse_event(&mut self, event: &sse::Event<'_>) -> Result<(), ConnError> {
         let mut bytes = Vec::with_capacity(event.data.len() + 64);
@@ -97,6 +110,27 @@ impl Conn<'_> {
     ///     }
     ///     Ok(())
     /// }
+    /// #
+    /// # use dwell_engine::manager;
+    /// # use std::io::Write;
+    /// # let mut manager = Manager::new(|conn, event| {
+    /// #     if let manager::Event::HttpMessage(_) = event {
+    /// #         conn.sse().expect("it is the first answer");
+    /// #     }
+    /// # })?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let mut client = std::net::TcpStream::connect(address.expect("it listens"))?;
+    /// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    /// # client.set_nonblocking(true)?;
+    /// # while client.peek(&mut [0]).is_err() {
+    /// #     manager.poll(std::time::Duration::from_millis(10))?;
+    /// # }
+    /// # publish(&mut manager, "hello")?;
+    /// # client.set_nonblocking(false)?;
+    /// # manager.close();
+    /// # assert!(std::io::read_to_string(client)?.ends_with("\r\n\r\ndata: hello\n\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sse_shared(&mut self, event: &SharedEvent) -> Result<(), ConnError> {
         self.http_place()?;
@@ -129,18 +163,35 @@ impl Conn<'_> {
     /// [`reply`](Self::reply). A file that is not there is answered, with 404.
     ///
     /// ```
-    /// use dwell_engine::manager::{Conn, ConnError, Event};
     /// use dwell_engine::files::FileOptions;
+    /// use dwell_engine::manager::{Conn, ConnError, Event, Manager};
+    /// use std::path::Path;
     ///
-    /// fn icon(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    /// fn icon(conn: &mut Conn<'_>, event: Event<'_>, site: &Path) -> Result<(), ConnError> {
     ///     match event {
     ///         Event::HttpMessage(message) if message.path() == "/favicon.ico" => {
-    ///             conn.serve_file(&message, "/srv/site/icon.ico", &FileOptions::default())
+    ///             conn.serve_file(&message, site.join("icon.ico"), &FileOptions::default())
     ///         }
     ///         Event::HttpMessage(_) => conn.reply(404, &[], b""),
     ///         _ => Ok(()),
     ///     }
     /// }
+    ///
+    /// # use dwell_testkit::{ask, beside};
+    /// # let folder = tempfile::tempdir()?;
+    /// # std::fs::write(folder.path().join("icon.ico"), "a picture")?;
+    /// let site = folder.path().to_owned();
+    /// let mut manager = Manager::new(move |conn, event| {
+    ///     icon(conn, event, &site).expect("it is the first answer");
+    /// })?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET /favicon.ico HTTP/1.0\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("\r\n\r\na picture"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn serve_file(
         &mut self,
@@ -158,14 +209,30 @@ impl Conn<'_> {
     ///
     /// ```
     /// use dwell_engine::files::DirectoryOptions;
-    /// use dwell_engine::manager::{Conn, ConnError, Event};
+    /// use dwell_engine::manager::{Conn, ConnError, Event, Manager};
+    /// use std::path::Path;
     ///
-    /// fn site(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
+    /// fn site(conn: &mut Conn<'_>, event: Event<'_>, root: &Path) -> Result<(), ConnError> {
     ///     if let Event::HttpMessage(message) = event {
-    ///         conn.serve_dir(&message, "/srv/site", &DirectoryOptions::default())?;
+    ///         conn.serve_dir(&message, root, &DirectoryOptions::default())?;
     ///     }
     ///     Ok(())
     /// }
+    ///
+    /// # use dwell_testkit::{ask, beside};
+    /// # let folder = tempfile::tempdir()?;
+    /// # std::fs::write(folder.path().join("a.txt"), "a text")?;
+    /// let root = folder.path().to_owned();
+    /// let mut manager = Manager::new(move |conn, event| {
+    ///     site(conn, event, &root).expect("it is the first answer");
+    /// })?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let answer = beside(|| ask(address, "GET /a.txt HTTP/1.0\r\n\r\n"), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("\r\n\r\na text"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
@@ -202,6 +269,18 @@ impl Conn<'_> {
     ///     }
     ///     conn.send_file(answer)
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask, beside};
+    /// # let mut manager = Manager::new(|conn, event| report(conn, event).expect("it is taken"))?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("the report is not made yet"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn send_file(&mut self, answer: FileAnswer) -> Result<(), ConnError> {
         self.send_file_with(answer, &[])
@@ -213,13 +292,33 @@ impl Conn<'_> {
     /// As [`reply`](Self::reply).
     ///
     /// ```
-    /// use dwell_engine::files::FileAnswer;
-    /// use dwell_engine::manager::{Conn, ConnError};
+    /// use dwell_engine::files::{FileOptions, serve_file};
+    /// use dwell_engine::manager::{Conn, ConnError, Event, Manager};
+    /// use std::path::Path;
+    /// use std::time::SystemTime;
     ///
     /// /// A file to keep, not to look at.
-    /// fn download(conn: &mut Conn<'_>, answer: FileAnswer) -> Result<(), ConnError> {
+    /// fn download(conn: &mut Conn<'_>, event: Event<'_>, file: &Path) -> Result<(), ConnError> {
+    ///     let Event::HttpMessage(message) = event else { return Ok(()) };
+    ///     let Some(head) = message.request_head() else { return Ok(()) };
+    ///     let answer = serve_file(head, file, &FileOptions::default(), SystemTime::now());
     ///     conn.send_file_with(answer, &[("Content-Disposition", b"attachment")])
     /// }
+    ///
+    /// # use dwell_testkit::{ask, beside};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let file = folder.path().join("all.csv");
+    /// # std::fs::write(&file, "1,2")?;
+    /// let mut manager = Manager::new(move |conn, event| {
+    ///     download(conn, event, &file).expect("it is the first answer");
+    /// })?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let answer = beside(|| ask(address, "GET / HTTP/1.0\r\n\r\n"), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.contains("\r\nContent-Disposition: attachment\r\n"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn send_file_with(
         &mut self,

@@ -1,17 +1,11 @@
-//! Answers, and the requests of a client.
+//! Answers.
 
-use super::{Access, Conn, expect_kind, kind};
+use super::Conn;
+use super::fields::{Fields, borrowed, check_fields, owned};
 use crate::manager::error::ConnError;
-use crate::manager::state::{Leaves, Role};
 use crate::reply::{Body, Reply, Response, WriteError};
 use bytes::Bytes;
-use dwell_evloop::Token;
-use dwell_proto::http1::{Version, encode, is_token};
-
-/// Fields of an answer, as (name, value).
-type Fields<'f> = &'f [(&'f str, &'f [u8])];
-/// The same, owned.
-type OwnedFields = Vec<(String, Vec<u8>)>;
+use dwell_proto::http1::encode;
 
 /// What a body is taken for that says nothing of itself.
 const TEXT: (&str, &[u8]) = ("Content-Type", b"text/plain; charset=utf-8");
@@ -40,6 +34,18 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask, beside};
+    /// # let mut manager = Manager::new(|conn, event| page(conn, event).expect("it is taken"))?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("\r\n\r\n<p>hello"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reply(
         &mut self,
@@ -90,6 +96,18 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask, beside};
+    /// # let mut manager = Manager::new(|conn, event| health(conn, event).expect("it is taken"))?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("{\"status\": \"ok\"}"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reply_json(&mut self, status: u16, json: &str) -> Result<(), ConnError> {
         let fields: Fields<'_> = &[("Content-Type", b"application/json")];
@@ -116,6 +134,18 @@ impl Conn<'_> {
     ///     }
     ///     Ok(())
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask, beside};
+    /// # let mut manager = Manager::new(|conn, event| report(conn, event).expect("it is taken"))?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.contains("\n99,9801\n"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn begin(
         &mut self,
@@ -166,6 +196,26 @@ impl Conn<'_> {
     ///         }
     ///     }
     /// }
+    /// #
+    /// # use std::io::{Read, Write};
+    /// # let mut manager = Manager::new(|conn, event| {
+    /// #     if let dwell_engine::manager::Event::HttpMessage(_) = event {
+    /// #         conn.begin(200, &[], Some(4)).expect("it is the first answer");
+    /// #     }
+    /// # })?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let mut client = std::net::TcpStream::connect(address.expect("it listens"))?;
+    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    /// # client.set_nonblocking(true)?;
+    /// # while client.peek(&mut [0]).is_err() {
+    /// #     manager.poll(std::time::Duration::from_millis(10))?;
+    /// # }
+    /// # publish(&mut manager, &Bytes::from_static(b"news"));
+    /// # client.set_nonblocking(false)?;
+    /// # manager.close();
+    /// # assert!(std::io::read_to_string(client)?.ends_with("\r\n\r\nnews"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn chunk_shared(&mut self, data: &Bytes) -> Result<(), ConnError> {
         self.http_place()?;
@@ -216,6 +266,19 @@ impl Conn<'_> {
     ///     }
     ///     Ok(())
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask, beside};
+    /// # let mut manager = Manager::new(|conn, event| page(conn, event).expect("it is taken"))?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.starts_with("HTTP/1.1 103 Early Hints\r\n"), "{answer}");
+    /// # assert!(answer.ends_with("\r\n\r\n<p>at last"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn informational(
         &mut self,
@@ -235,160 +298,6 @@ impl Conn<'_> {
             return Ok(());
         }
         self.with_reply(|reply| reply.informational(status, fields))
-    }
-
-    /// In [`HttpHeaders`](crate::manager::Event::HttpHeaders) of a request with a body: has the
-    /// body handed over in pieces, by [`HttpBody`](crate::manager::Event::HttpBody), instead of
-    /// whole. While reading is [paused](Self::pause) the client is held back.
-    ///
-    /// ```
-    /// use dwell_engine::manager::{Conn, ConnError, Event};
-    ///
-    /// fn upload(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
-    ///     match event {
-    ///         Event::HttpHeaders(message) if message.method() == "PUT" => {
-    ///             conn.set_user_data(0_usize);
-    ///             conn.stream_body(1 << 30);
-    ///             Ok(())
-    ///         }
-    ///         Event::HttpBody { data, is_last } => {
-    ///             let total = conn.user_data::<usize>().map_or(0, |total| {
-    ///                 *total += data.len();
-    ///                 *total
-    ///             });
-    ///             if is_last {
-    ///                 conn.reply(200, &[], format!("{total} bytes").as_bytes())?;
-    ///             }
-    ///             Ok(())
-    ///         }
-    ///         _ => Ok(()),
-    ///     }
-    /// }
-    /// ```
-    pub fn stream_body(&mut self, bytes_max: u64) {
-        self.scope.state.streamed_bytes_max = Some(bytes_max);
-    }
-
-    /// Takes the connection out of HTTP, without an answer or after a 101 that was sent: what
-    /// comes now is told by [`Read`](crate::manager::Event::Read), and
-    /// [`send`](Self::send) sends bytes.
-    ///
-    /// Shape: in the handler of a request it happens when the handler has returned. What is left of
-    /// a streamed body comes first, as it came.
-    ///
-    /// # Errors
-    /// [`ConnError::NoRequest`] where no request waits for an answer.
-    ///
-    /// ```
-    /// use dwell_engine::manager::{Conn, ConnError, Event};
-    ///
-    /// /// Speaks lines instead of HTTP from the 101 on.
-    /// fn lines(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
-    ///     match event {
-    ///         Event::HttpMessage(message) if message.header("Upgrade") == Some(b"lines") => {
-    ///             conn.reply(101, &[("Connection", b"upgrade"), ("Upgrade", b"lines")], b"")?;
-    ///             conn.hijack()
-    ///         }
-    ///         Event::HttpMessage(_) => conn.reply(426, &[("Upgrade", b"lines")], b""),
-    ///         Event::Read { data, .. } if !data.is_empty() => conn.send(data),
-    ///         _ => Ok(()),
-    ///     }
-    /// }
-    /// ```
-    pub fn hijack(&mut self) -> Result<(), ConnError> {
-        let place = self.http_place()?;
-        match &self.access {
-            Access::Reply(_) => {
-                if let Some(record) = self.scope.state.records.get_mut(self.token) {
-                    record.leaves = Some(Leaves::Raw);
-                }
-                Ok(())
-            }
-            _ if self.is_deferred() => {
-                self.answer_later(|conn| {
-                    let _ = conn.hijack();
-                });
-                Ok(())
-            }
-            _ => {
-                let (state, context) = (&mut *self.scope.state, &mut *self.scope.context);
-                let components = self.scope.components.as_deref_mut();
-                let http = &mut components.ok_or(ConnError::NoRequest)?.http;
-                let exchange = http.exchange_on(place).ok_or(ConnError::NoRequest)?;
-                let detached = http.detach(context, exchange).ok_or(ConnError::Closed)?;
-                state.leave(self.token, Leaves::Raw, detached);
-                Ok(())
-            }
-        }
-    }
-
-    /// On an outbound HTTP connection: sends a request, with `Host` and `Content-Length` unless
-    /// given.
-    ///
-    /// Shape: its answer is told by [`HttpMessage`](crate::manager::Event::HttpMessage), in the
-    /// order of the requests.
-    ///
-    /// ```
-    /// use dwell_engine::manager::{Conn, ConnError, Event};
-    ///
-    /// fn fetch(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
-    ///     match event {
-    ///         Event::Connect => conn.request("GET", "/status", &[], b"")?,
-    ///         Event::HttpMessage(message) => {
-    ///             println!("{:?}: {}", message.status(), message.text());
-    ///             conn.close();
-    ///         }
-    ///         _ => {}
-    ///     }
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// [`ConnError::RequestLine`] and those of fields for what cannot be sent; otherwise as
-    /// [`send`](Self::send).
-    pub fn request(
-        &mut self,
-        method: &str,
-        target: &str,
-        fields: &[(&str, &[u8])],
-        body: &[u8],
-    ) -> Result<(), ConnError> {
-        let is_clean = target.bytes().all(|byte| byte > b' ' && byte != 0x7f);
-        if !is_token(method.as_bytes()) || target.is_empty() || !is_clean {
-            return Err(ConnError::RequestLine);
-        }
-        check_fields(fields)?;
-        self.open_place()?;
-        let client = self.extra().and_then(|extra| extra.client.as_mut());
-        let client = client.ok_or(ConnError::Protocol)?;
-        let given = |name: &str| {
-            fields
-                .iter()
-                .any(|(field, _)| field.eq_ignore_ascii_case(name))
-        };
-        let mut output = Vec::with_capacity(256 + body.len());
-        encode::request_line(&mut output, method, target, Version::Http11);
-        if !given("Host") {
-            encode::field(&mut output, "Host", client.authority().as_bytes());
-        }
-        for (name, value) in fields {
-            encode::field(&mut output, name, value);
-        }
-        let has_body = !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
-        if has_body && !given("Content-Length") && !given("Transfer-Encoding") {
-            encode::field_u64(&mut output, "Content-Length", body.len() as u64);
-        }
-        encode::end_of_head(&mut output);
-        output.extend_from_slice(body);
-        client.expect(method);
-        let sent = self.send_bytes(&output);
-        if sent.is_err()
-            && let Some(client) = self.extra().and_then(|extra| extra.client.as_mut())
-        {
-            client.expect_not();
-        }
-        sent
     }
 
     fn answer(&mut self, status: u16, fields: Fields<'_>, body: Body<'_>) -> Result<(), ConnError> {
@@ -425,81 +334,6 @@ impl Conn<'_> {
             }
             send(reply, status, &kept, body)
         })?
-    }
-
-    /// As [`later`](Self::later), for what answers the request.
-    pub(super) fn answer_later(&mut self, answer: impl FnOnce(&mut Conn<'_>) + Send + 'static) {
-        if let Some(record) = self.scope.state.records.get_mut(self.token) {
-            record.answers_early = true;
-        }
-        self.later_unclosed(answer);
-    }
-
-    /// Lets so many more bytes of a streamed body come.
-    pub(super) fn grant(&mut self, bytes: u64) {
-        if self.is_deferred() {
-            return self.later(move |conn| conn.grant(bytes));
-        }
-        if let Access::Reply(access) = &mut self.access {
-            return access.with(&mut |reply| reply.grant(bytes));
-        }
-        let components = self.scope.components.as_deref_mut();
-        if let Some(components) = components
-            && let Some(place) = self
-                .scope
-                .state
-                .records
-                .get(self.token)
-                .map(|record| record.place)
-            && let Some(exchange) = components.http.exchange_on(place)
-        {
-            components.http.grant(self.scope.context, exchange, bytes);
-        }
-    }
-
-    /// Whether an answer is owed and its place within reach.
-    pub(super) fn owes_answer(&mut self) -> bool {
-        self.with_reply(|reply| !reply.is_sent() || reply.is_open())
-            .unwrap_or(false)
-    }
-
-    /// Lets `make` write to the place of the answer, which has to be within reach.
-    pub(super) fn with_reply<T>(
-        &mut self,
-        make: impl FnOnce(&mut Reply<'_>) -> T,
-    ) -> Result<T, ConnError> {
-        let place = expect_kind(self.place(), kind::HTTP)?;
-        if let Access::Reply(access) = &mut self.access {
-            let (mut make, mut result) = (Some(make), None);
-            access.with(&mut |reply| result = make.take().map(|make| make(reply)));
-            return result.ok_or(ConnError::NoRequest);
-        }
-        let components = self.scope.components.as_deref_mut();
-        let http = &mut components.ok_or(ConnError::NoRequest)?.http;
-        let exchange = http.exchange_on(place).ok_or(ConnError::NoRequest)?;
-        let result = http.with_reply(self.scope.context, exchange, make);
-        if !http.contains(place) {
-            // It failed, or that was its last answer; the component tells nobody.
-            self.scope.state.end_later(self.id);
-        }
-        result.ok_or(ConnError::NoRequest)
-    }
-
-    /// Its name in the HTTP component, which has to have it.
-    pub(super) fn http_place(&self) -> Result<Token, ConnError> {
-        expect_kind(Some(self.open_place()?), kind::HTTP)
-    }
-
-    /// Its name in the component that has its socket, unless it is closing.
-    pub(super) fn open_place(&self) -> Result<Token, ConnError> {
-        let record = self.record().ok_or(ConnError::Closed)?;
-        if record.role == Role::Listener {
-            return Err(ConnError::Protocol);
-        }
-        if record.closing {
-            return Err(ConnError::Closed);
-        }
-        Ok(record.place)
     }
 }
 
@@ -556,32 +390,6 @@ fn has(fields: Fields<'_>, name: &str) -> bool {
     fields
         .iter()
         .any(|(field, _)| field.eq_ignore_ascii_case(name))
-}
-
-pub(super) fn check_fields(fields: Fields<'_>) -> Result<(), ConnError> {
-    for (name, value) in fields {
-        if !is_token(name.as_bytes()) {
-            return Err(ConnError::FieldName((*name).into()));
-        }
-        if value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            return Err(ConnError::FieldValue((*name).into()));
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn owned(fields: Fields<'_>) -> OwnedFields {
-    let pairs = fields.iter();
-    pairs
-        .map(|(name, value)| ((*name).to_owned(), value.to_vec()))
-        .collect()
-}
-
-pub(super) fn borrowed(fields: &OwnedFields) -> Vec<(&str, &[u8])> {
-    let pairs = fields.iter();
-    pairs
-        .map(|(name, value)| (name.as_str(), value.as_slice()))
-        .collect()
 }
 
 /// A body that lasts.

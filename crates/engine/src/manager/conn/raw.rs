@@ -26,6 +26,17 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask_and_finish, beside};
+    /// # let mut manager = Manager::new(|conn, event| greet(conn, event).expect("it is taken"))?;
+    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let answer = beside(|| ask_and_finish(address, "QUIT\r\n"), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert_eq!(answer, "220 ready\r\n250 noted\r\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ConnError> {
         self.note_request(bytes);
@@ -49,6 +60,18 @@ impl Conn<'_> {
     ///         }
     ///     }
     /// }
+    /// #
+    /// # let mut manager = Manager::new(|_, _| {})?;
+    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let client = std::net::TcpStream::connect(address.expect("it listens"))?;
+    /// # while manager.connection_count() < 2 {
+    /// #     manager.poll(None)?;
+    /// # }
+    /// # say(&mut manager, &Bytes::from_static(b"hello"));
+    /// # manager.close();
+    /// # assert_eq!(std::io::read_to_string(client)?, "hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn send_shared(&mut self, bytes: Bytes) -> Result<(), ConnError> {
         self.note_request(&bytes);
@@ -65,12 +88,22 @@ impl Conn<'_> {
     /// fn lines(conn: &mut Conn<'_>, event: Event<'_>) {
     ///     if let Event::Read { data, .. } = event {
     ///         let whole = data.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    ///         for line in data[..whole].split_inclusive(|byte| *byte == b'\n') {
-    ///             println!("{}", line.escape_ascii());
-    ///         }
+    ///         // What is left comes again, with what follows it.
+    ///         let _ = conn.send(&data[..whole]);
     ///         conn.keep(data.len() - whole);
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask_and_finish, beside};
+    /// # let mut manager = Manager::new(lines)?;
+    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let answer = beside(|| ask_and_finish(address, "whole\nunfinished"), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert_eq!(answer, "whole\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn keep(&mut self, bytes: usize) {
         self.scope.state.kept = bytes;

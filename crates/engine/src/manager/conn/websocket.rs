@@ -1,6 +1,6 @@
 //! WebSocket: the handshake, messages, control frames.
 
-use super::http::check_fields;
+use super::fields::check_fields;
 use super::{Access, Conn, expect_kind, kind};
 use crate::manager::error::ConnError;
 use crate::manager::message::HttpMessage;
@@ -33,6 +33,24 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # let mut manager = Manager::new(|conn, event| echo(conn, event).expect("it is taken"))?;
+    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let address = address.expect("it listens");
+    /// # let client = || -> tungstenite::Result<_> {
+    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
+    /// #     assert_eq!(socket.read()?.into_text()?, "welcome");
+    /// #     socket.send("hello".into())?;
+    /// #     assert_eq!(answer.status(), 101);
+    /// #     socket.read()?.into_text()
+    /// # };
+    /// # let answer = dwell_testkit::beside(client, || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # })?;
+    /// # assert_eq!(answer, "hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
@@ -64,6 +82,22 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # let mut manager = Manager::new(|conn, event| chat(conn, event).expect("it is taken"))?;
+    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let address = address.expect("it listens");
+    /// # let client = || -> tungstenite::Result<_> {
+    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
+    /// #     socket.close(None)?;
+    /// #     Ok(answer)
+    /// # };
+    /// # let answer = dwell_testkit::beside(client, || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # })?;
+    /// # assert_eq!(answer.headers()["Set-Cookie"], "room=7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_upgrade_with(
         &mut self,
@@ -115,6 +149,26 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # let mut manager = Manager::new(|conn, event| match event {
+    /// #     Event::HttpMessage(message) => conn.ws_upgrade(&message, &Default::default()),
+    /// #     event => shout(conn, event),
+    /// # }.expect("it is taken"))?;
+    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let address = address.expect("it listens");
+    /// # let client = || -> tungstenite::Result<_> {
+    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
+    /// #     assert_eq!(answer.status(), 101);
+    /// #     socket.send("hello".into())?;
+    /// #     socket.read()?.into_text()
+    /// # };
+    /// # let answer = dwell_testkit::beside(client, || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # })?;
+    /// # assert_eq!(answer, "HELLO");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_text(&mut self, text: &str) -> Result<(), ConnError> {
         self.ws_send(MessageKind::Text, text.as_bytes())
@@ -158,6 +212,26 @@ impl Conn<'_> {
     ///         }
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Event;
+    /// # let mut manager = Manager::new(|conn, event| {
+    /// #     if let Event::HttpMessage(message) = event {
+    /// #         conn.ws_upgrade(&message, &Default::default()).expect("it is the first answer");
+    /// #     }
+    /// # })?;
+    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let address = address.expect("it listens");
+    /// # let client = || -> tungstenite::Result<_> {
+    /// #     let (mut socket, _) = tungstenite::connect(format!("ws://{address}/"))?;
+    /// #     socket.read()?.into_text()
+    /// # };
+    /// # let heard = dwell_testkit::beside(client, || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// #     publish(&mut manager, "news");
+    /// # })?;
+    /// # assert_eq!(heard, "news");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_send_shared(&mut self, message: &Arc<Broadcast>) -> Result<(), ConnError> {
         self.websocket_place()?;
@@ -192,6 +266,26 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # let mut manager = Manager::new(|conn, event| match event {
+    /// #     Event::HttpMessage(message) => conn.ws_upgrade(&message, &Default::default()),
+    /// #     event => ask(conn, event),
+    /// # }.expect("it is taken"))?;
+    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let address = address.expect("it listens");
+    /// # let client = || -> tungstenite::Result<_> {
+    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
+    /// #     assert_eq!(answer.status(), 101);
+    /// #     // Answered with the next read.
+    /// #     socket.read()
+    /// # };
+    /// # let answer = dwell_testkit::beside(client, || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # })?;
+    /// # assert!(answer.is_ping());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_ping(&mut self, payload: &[u8]) -> Result<(), ConnError> {
         self.websocket_place()?;
@@ -221,6 +315,25 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # let mut manager = Manager::new(|conn, event| match event {
+    /// #     Event::HttpMessage(message) => conn.ws_upgrade(&message, &Default::default()),
+    /// #     event => alive(conn, event),
+    /// # }.expect("it is taken"))?;
+    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let address = address.expect("it listens");
+    /// # let client = || -> tungstenite::Result<_> {
+    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
+    /// #     assert_eq!(answer.status(), 101);
+    /// #     socket.read()
+    /// # };
+    /// # let answer = dwell_testkit::beside(client, || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # })?;
+    /// # assert!(answer.is_pong());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_pong(&mut self, payload: &[u8]) -> Result<(), ConnError> {
         self.websocket_place()?;
@@ -254,6 +367,26 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # let mut manager = Manager::new(|conn, event| match event {
+    /// #     Event::HttpMessage(message) => conn.ws_upgrade(&message, &Default::default()),
+    /// #     event => text_only(conn, event),
+    /// # }.expect("it is taken"))?;
+    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let address = address.expect("it listens");
+    /// # let client = || -> tungstenite::Result<_> {
+    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
+    /// #     assert_eq!(answer.status(), 101);
+    /// #     socket.send(vec![0].into())?;
+    /// #     socket.read()
+    /// # };
+    /// # let answer = dwell_testkit::beside(client, || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # })?;
+    /// # assert!(answer.is_close());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_close(&mut self, code: CloseCode, reason: &str) -> Result<(), ConnError> {
         self.websocket_place()?;

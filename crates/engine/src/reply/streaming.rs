@@ -1,0 +1,285 @@
+//! Writing an answer in pieces, or byte for byte.
+
+use super::raw::{RawAnswer, RawProgress};
+use super::{Outgoing, Reply, SharedPiece, WriteError};
+use crate::connection::Unread;
+use bytes::Bytes;
+use dwell_evloop::FileSlice;
+
+impl Reply<'_> {
+    /// Writes a piece of the open streaming answer; nothing for no bytes.
+    ///
+    /// # Errors
+    /// [`WriteError`]: a piece is taken whole or not at all. What an answer to HEAD, or one of
+    /// status 204 or 304, would have brought is taken and dropped.
+    pub fn write(&mut self, data: &[u8]) -> Result<(), WriteError> {
+        self.open_piece(data.len())?;
+        if data.is_empty() || matches!(self.outgoing, Outgoing::Bodiless) {
+            return Ok(());
+        }
+        self.outgoing.before(data.len(), self.output);
+        self.output.extend_from_slice(data);
+        self.outgoing.after(self.output);
+        self.spill();
+        Ok(())
+    }
+
+    /// As [`write`](Self::write); a large piece is not copied, not even for a slow reader.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_shared(&mut self, data: &Bytes) -> Result<(), WriteError> {
+        self.open_piece(data.len())?;
+        if data.is_empty() || matches!(self.outgoing, Outgoing::Bodiless) {
+            return Ok(());
+        }
+        self.outgoing.before(data.len(), self.output);
+        self.append_shared(data);
+        self.outgoing.after(self.output);
+        self.spill();
+        Ok(())
+    }
+
+    /// As [`write`](Self::write); a part of a file, which is sent as the reader takes it and
+    /// counts nothing in [`queued_bytes`](Self::queued_bytes).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// ```
+    /// use dwell_engine::{Body, Reply, Response, WriteError};
+    /// use dwell_evloop::FileSlice;
+    ///
+    /// /// A file between two lines of text.
+    /// fn framed(reply: &mut Reply<'_>, file: FileSlice) -> Result<(), WriteError> {
+    ///     reply.send(&Response { status: 200, fields: &[], body: Body::Stream(None) });
+    ///     reply.write(b"begin\n")?;
+    ///     reply.write_file(file)?;
+    ///     reply.write(b"end\n")?;
+    ///     reply.finish(&[])
+    /// }
+    /// #
+    /// # use dwell_engine::{Request, Server, handler::Exchange};
+    /// # let mut file = tempfile::tempfile()?;
+    /// # std::io::Write::write_all(&mut file, b"a text\n")?;
+    /// # let file = FileSlice { file: file.into(), offset: 0, length: 7 };
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
+    /// #     move |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    /// #         framed(exchange, file.clone()).expect("it takes it");
+    /// #     },
+    /// # )?;
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
+    /// # assert!(answer.ends_with("\r\n\r\nbegin\na text\nend\n"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_file(&mut self, slice: FileSlice) -> Result<(), WriteError> {
+        let length = slice.length as usize;
+        self.open_piece(length)?;
+        if length == 0 || matches!(self.outgoing, Outgoing::Bodiless) {
+            return Ok(());
+        }
+        self.outgoing.before(length, self.output);
+        self.append_file(slice);
+        self.outgoing.after(self.output);
+        Ok(())
+    }
+
+    /// As [`write`](Self::write), of a piece that goes to many: it is framed already, and what the
+    /// socket refuses of it is kept by reference, however small it is.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// ```
+    /// use dwell_engine::{ExchangeId, Http, SharedPiece};
+    /// use dwell_evloop::Context;
+    ///
+    /// /// A piece for many answers: framed once, kept once.
+    /// fn publish(http: &mut Http, context: &mut Context, streams: &[ExchangeId], news: &[u8]) {
+    ///     let piece = SharedPiece::new(news);
+    ///     for exchange in streams {
+    ///         // Who has left, or does not keep up, misses it.
+    ///         let _ = http.with_reply(context, *exchange, |reply| reply.write_piece(&piece));
+    ///     }
+    /// }
+    /// #
+    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request, Body, Response};
+    /// # use dwell_evloop::EventLoop;
+    /// # use std::io::Write;
+    /// # let held = std::cell::Cell::new(None);
+    /// # let app = |_: &mut Context, request: &Request<'_>, reply: &mut Reply<'_>| {
+    /// #     let body = Body::Stream(None);
+    /// #     reply.send(&Response { status: 200, fields: &[], body });
+    /// #     held.set(Some(request.exchange));
+    /// #     Outcome::Held { tag: 0, timeout: None }
+    /// # };
+    /// # let mut event_loop = EventLoop::new()?;
+    /// # let mut driver = HttpDriver::new(Limits::default(), app);
+    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let mut client = std::net::TcpStream::connect(address)?;
+    /// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    /// # while held.get().is_none() {
+    /// #     event_loop.turn(&mut driver, None)?;
+    /// # }
+    /// # let exchange = held.get().expect("it has come");
+    /// # let (http, context) = (&mut driver.http, event_loop.context());
+    /// # publish(http, context, &[exchange], b"news");
+    /// # drop(driver);
+    /// # let answer = std::io::read_to_string(client)?;
+    /// # assert!(answer.ends_with("\r\n\r\nnews"), "{answer}");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn write_piece(&mut self, piece: &SharedPiece) -> Result<(), WriteError> {
+        let is_chunked = matches!(self.outgoing, Outgoing::Chunked);
+        if !is_chunked || piece.data().is_empty() {
+            return self.write_shared(piece.data());
+        }
+        self.open_piece(piece.data().len())?;
+        if self.output.is_empty() {
+            let result = self.stream.write_shared(&[], piece.chunk().clone());
+            self.given(piece.chunk().len() as u64, &result);
+        } else {
+            self.append_shared(piece.chunk());
+            self.spill();
+        }
+        Ok(())
+    }
+
+    /// Ends the open streaming answer; trailer fields go out where it is chunked, and nowhere
+    /// else.
+    ///
+    /// Shape: an answer that is shorter than was announced is cut off by closing the connection,
+    /// so that the client does not take it for whole (RFC 9112 section 8).
+    ///
+    /// # Errors
+    /// [`WriteError::NotOpen`].
+    pub fn finish(&mut self, trailers: &[(&str, &[u8])]) -> Result<(), WriteError> {
+        if !self.outgoing.is_open() {
+            return Err(WriteError::NotOpen);
+        }
+        self.framing.keep_alive &= self.outgoing.end(trailers, self.output);
+        Ok(())
+    }
+
+    /// Writes bytes of an answer just as they are, status line and all.
+    ///
+    /// Shape: for those who have a whole answer in their hands, in any pieces. The engine follows
+    /// it: where its own framing says that it ends, the exchange ends, and what is written beyond
+    /// that closes the connection after it. One whose end cannot be told ends with
+    /// [`finish`](Self::finish) and the connection.
+    ///
+    /// # Errors
+    /// [`WriteError::NotOpen`] after an answer of any other sort was begun;
+    /// [`WriteError::Full`].
+    ///
+    /// ```
+    /// use dwell_engine::{Reply, WriteError};
+    ///
+    /// /// An answer that another server has made.
+    /// fn pass_on(reply: &mut Reply<'_>) -> Result<(), WriteError> {
+    ///     reply.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")?;
+    ///     assert!(reply.is_raw());
+    ///     // With its last byte the exchange ends by itself.
+    ///     reply.raw(b"hello")
+    /// }
+    /// #
+    /// # use dwell_engine::{Request, Server, handler::Exchange};
+    /// # let running = Server::builder()
+    /// #     .listen(([127, 0, 0, 1], 0).into())
+    /// #     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    /// #         pass_on(exchange).expect("it takes it");
+    /// #     })?;
+    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+    /// # Ok::<(), dwell_engine::ServerError>(())
+    /// ```
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        if !self.sent {
+            self.sent = true;
+            self.framing.keep_alive &= self.unread != Unread::InTheWay;
+            *self.outgoing = Outgoing::Raw(Box::new(RawAnswer::new(self.framing.is_head)));
+        }
+        self.has_room()?;
+        let Outgoing::Raw(answer) = &mut *self.outgoing else {
+            return Err(WriteError::NotOpen);
+        };
+        match answer.follow(bytes) {
+            RawProgress::Open => {}
+            RawProgress::Done { keep_alive } => {
+                self.framing.keep_alive &= keep_alive;
+                *self.outgoing = Outgoing::None;
+            }
+        }
+        self.output.extend_from_slice(bytes);
+        self.spill();
+        Ok(())
+    }
+
+    /// Begins an answer whose bytes the app writes just as they are, status line and all, and whose
+    /// end it knows: with [`write`](Self::write) and its likes, up to [`finish`](Self::finish).
+    ///
+    /// Shape: unlike [`raw`](Self::raw) the engine does not look at them. If the connection is to
+    /// close after it, the app says so in its head and by [`close_after`](Self::close_after). Does
+    /// nothing where an answer was begun.
+    ///
+    /// ```
+    /// use dwell_engine::{Reply, WriteError};
+    ///
+    /// /// An answer whose framing a gateway has written already.
+    /// fn pass_on(reply: &mut Reply<'_>) -> Result<(), WriteError> {
+    ///     reply.verbatim();
+    ///     reply.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")?;
+    ///     reply.finish(&[])
+    /// }
+    /// #
+    /// # use dwell_engine::{Request, Server, handler::Exchange};
+    /// # let running = Server::builder()
+    /// #     .listen(([127, 0, 0, 1], 0).into())
+    /// #     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    /// #         pass_on(exchange).expect("it takes it");
+    /// #     })?;
+    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+    /// # Ok::<(), dwell_engine::ServerError>(())
+    /// ```
+    pub fn verbatim(&mut self) {
+        if !self.sent {
+            self.sent = true;
+            self.framing.keep_alive &= self.unread != Unread::InTheWay;
+            *self.outgoing = Outgoing::Verbatim;
+        }
+    }
+
+    /// Whether the open answer takes a piece of this size.
+    fn open_piece(&mut self, length: usize) -> Result<(), WriteError> {
+        let length = length as u64;
+        match &mut *self.outgoing {
+            Outgoing::None | Outgoing::Raw(_) => return Err(WriteError::NotOpen),
+            Outgoing::Length(left) if length > *left => {
+                return Err(WriteError::TooLong {
+                    limit: *left,
+                    length,
+                });
+            }
+            _ => {}
+        }
+        self.has_room()
+    }
+
+    pub(super) fn has_room(&mut self) -> Result<(), WriteError> {
+        if self.queued_bytes() > self.output_bytes_max {
+            // Only what the socket has refused is told of when it is gone.
+            self.write_gathered();
+        }
+        let queued = self.queued_bytes();
+        if queued > self.output_bytes_max {
+            return Err(WriteError::Full {
+                limit: self.output_bytes_max,
+                queued,
+            });
+        }
+        Ok(())
+    }
+}
