@@ -52,6 +52,12 @@ class Process:
     def pid(self):
         return self.child.pid
 
+    def memory_bytes(self):
+        """Memory that is in use now, as the kernel counts it."""
+        status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
     def is_alive(self):
         return self.child is not None and self.child.poll() is None
 

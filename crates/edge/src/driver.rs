@@ -2,10 +2,11 @@
 
 use crate::admin::Admin;
 use crate::fleet::{Fleet, Order};
+use crate::forward::{self, Tunnels};
 use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome};
 use crate::polls::{Polls, Source, seconds};
 use crate::store_server::StoreServer;
-use crate::upstream::{UpstreamEvent, UpstreamGroup, UpstreamRequest};
+use crate::upstream::{Taking, UpstreamEvent, UpstreamGroup, UpstreamRequest};
 use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome, ServerStatus, State};
@@ -24,6 +25,7 @@ pub(crate) mod kind {
     pub(crate) const TIMER: u8 = 9;
     /// That of the first server; each has its own.
     pub(crate) const UPSTREAM: u8 = 128;
+    pub(crate) const TUNNEL: u8 = 21;
 }
 
 pub(crate) const CLIENT_KINDS: Kinds = Kinds {
@@ -85,6 +87,7 @@ pub(crate) struct EdgeLoop {
     pub(crate) store_server: Option<StoreServer>,
     pub(crate) memcached: Option<Client>,
     pub(crate) upstream: Option<UpstreamGroup>,
+    pub(crate) tunnels: Tunnels,
     pub(crate) source: Source,
     pub(crate) metrics: Arc<LoopMetrics>,
     pub(crate) fleet: Arc<Fleet>,
@@ -161,6 +164,7 @@ impl EdgeLoop {
         if left.is_zero() {
             tracing::warn!(connections = self.http.connections(), "drain time is over");
             self.http.close_all(context, &mut self.polls);
+            self.tunnels.close_all(context);
         } else {
             context.arm(DRAIN, left.min(DRAIN_INTERVAL));
         }
@@ -183,7 +187,8 @@ impl EdgeLoop {
     /// Ends a loop that drains and has nothing left to do. The first one stays until the others
     /// have ended, so that a second signal is heard.
     fn end_when_done(&self, context: &mut Context) {
-        let is_done = self.http.connections() == 0 && self.polls.is_idle();
+        let is_done =
+            self.http.connections() == 0 && self.polls.is_idle() && self.tunnels.len() == 0;
         if self.draining.is_some() && is_done && (!self.is_first || self.fleet.is_last()) {
             context.stop();
         }
@@ -202,6 +207,10 @@ impl EdgeLoop {
             for forward in forwards {
                 self.send_forward(context, forward);
             }
+        }
+        if let Some(upstream) = &mut self.upstream {
+            let (polls, http) = (&mut self.polls, &mut self.http);
+            forward::carry_out(context, upstream, polls, http, &mut self.tunnels);
         }
         self.polls.answer_ripe(context, &mut self.http);
     }
@@ -298,11 +307,14 @@ impl EdgeLoop {
             bytes: forward.bytes,
             is_head: forward.is_head,
             is_idempotent: forward.is_idempotent,
+            body_follows: false,
+            is_upgrade: false,
+            taking: Taking::Whole,
             tag,
         };
         if let Err(error) = upstream.send(context, request) {
             let event = UpstreamEvent::failed(tag, error);
-            self.polls.fetched(context, &mut self.http, event);
+            self.polls.told(context, &mut self.http, event);
         }
     }
 
@@ -344,6 +356,10 @@ impl EdgeLoop {
                 }
             }
             kind::MEMCACHED => self.tell_memcached(context, token, what),
+            kind::TUNNEL => match what {
+                Occurrence::Ready(readiness) => self.tunnels.ready(context, token, readiness),
+                Occurrence::Expired => self.tunnels.expired(context, token),
+            },
             kind::STORE | kind::STORE_LISTENER => {
                 let Some(server) = &mut self.store_server else {
                     return;
@@ -388,7 +404,7 @@ impl EdgeLoop {
             return;
         };
         let (polls, http) = (&mut self.polls, &mut self.http);
-        let mut sink = |context: &mut Context, event| polls.fetched(context, http, event);
+        let mut sink = |context: &mut Context, event| polls.told(context, http, event);
         match what {
             Occurrence::Ready(readiness) => upstream.ready(context, token, readiness, &mut sink),
             Occurrence::Expired => upstream.expired(context, token, &mut sink),

@@ -14,6 +14,7 @@ pub mod demo;
 mod descriptors;
 mod driver;
 mod fleet;
+mod forward;
 pub mod log;
 pub mod mc;
 pub mod metrics;

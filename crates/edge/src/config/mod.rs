@@ -186,7 +186,7 @@ impl Default for LimitsConfig {
             head_bytes_max: 16 * KIB,
             target_bytes_max: 8 * KIB,
             header_count_max: 100,
-            body_bytes_max: MIB as u64,
+            body_bytes_max: 1 << 40,
             poll_body_bytes_max: 64 * KIB as u64,
             connections_max: 100_000,
             requests_per_connection_max: 100_000,
@@ -340,7 +340,13 @@ pub struct UpstreamConfig {
     pub health_path: Option<String>,
     /// How often they are asked.
     pub health_interval: Duration,
-    /// Body of one answer. Units: bytes. Beyond it: 502.
+    /// For which an answer that has begun may bring nothing, or a request body be taken by nobody.
+    pub stall_timeout: Duration,
+    /// For which nothing may pass a connection that was upgraded.
+    pub tunnel_timeout: Duration,
+    /// Body bytes of one message that may be on their way. Units: bytes.
+    pub window_bytes: u64,
+    /// Body of an answer that polls share. Units: bytes. A larger one is for one of them.
     pub answer_bytes_max: u64,
 }
 
@@ -359,6 +365,9 @@ impl Default for UpstreamConfig {
             failures_max: 5,
             health_path: None,
             health_interval: Duration::from_secs(5),
+            stall_timeout: Duration::from_secs(300),
+            tunnel_timeout: Duration::from_secs(3600),
+            window_bytes: 64 * KIB as u64,
             answer_bytes_max: 8 * MIB as u64,
         }
     }

@@ -202,7 +202,16 @@ options! {
     "upstream".upstream.header_timeout = Time(TICK, HOUR);
     "From the request sent to the header section of the answer. Beyond it: 504."
     "upstream".upstream.total_timeout = Time(TICK, DAY);
-    "From the request sent to the end of the answer. Beyond it: 504."
+    "From the request sent to the end of a poll's answer, and to the header section of any other. \
+     Beyond it: 504."
+    "upstream".upstream.stall_timeout = Time(TICK, DAY);
+    "How long an answer that is passed on may bring nothing, and a request body not be taken. \
+     Beyond it: 504, or the client's connection is cut."
+    "upstream".upstream.tunnel_timeout = Time(TICK, DAY);
+    "How long nothing may pass a connection that was upgraded. Beyond it: closed."
+    "upstream".upstream.window_bytes = Size(4 * KIB, 512 * KIB);
+    "Body bytes of one message, in each direction, that are read before the other side has taken \
+     them."
     "upstream".upstream.connections_max = Count(1, MILLION);
     "Open connections to one server. Beyond it requests wait for one to become free."
     "upstream".upstream.queue_max = Count(0, MILLION);
@@ -223,7 +232,7 @@ options! {
     "upstream".upstream.health_interval = Time(TICK, HOUR);
     "How often `health_path` is asked, and how long its answer may take."
     "upstream".upstream.answer_bytes_max = Size(KIB, 1024 * GIB);
-    "Bytes of one answer's body. Beyond it: 502."
+    "Bytes of an answer that polls share. A larger one is passed on to one of them."
 
     "publish".publish.token = OneOrMany(BearerToken, 0);
     "What publishers show as `Authorization: Bearer TOKEN`. Several are all good, so that one can \
@@ -240,7 +249,7 @@ options! {
     "limits".limits.header_count_max = Count(1, 128);
     "Header fields of one request. Beyond it: 431."
     "limits".limits.body_bytes_max = Size(0, 1024 * GIB);
-    "Bytes of the body of a forwarded request. Beyond it: 413."
+    "Bytes of the body of a forwarded request. Beyond it: 413, or the connection is cut."
     "limits".limits.poll_body_bytes_max = Size(0, GIB);
     "Bytes of the body of a poll, kept so that a miss can be forwarded. Beyond it: 413."
     "limits".limits.connections_max = Count(1, 100 * MILLION);

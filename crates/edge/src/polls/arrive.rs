@@ -9,15 +9,15 @@ use super::follow::{Asked, KEYS_MAX};
 use super::hold::Arrival;
 use super::publishing::{is_publishing, publishes};
 use super::several::several_of;
-use super::tables::NO_ROUTE;
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::{KeyError, Methods};
 use crate::demo;
+use crate::forward::{Forwards, forward_of};
 use crate::metrics::{ClientTimeout, PollOutcome, RefusedStatus, StatusClass};
 use dwell_engine::{App, Body, BodyPlan, Event, ExchangeId, Outcome, Reply, Request, Response};
 use dwell_evloop::{Context, Stream, Token};
-use dwell_proto::http1::RequestHead;
+use dwell_proto::http1::{RequestHead, Trailers};
 use dwell_store::Expiry;
 
 impl App for Polls {
@@ -28,12 +28,37 @@ impl App for Polls {
         head: &RequestHead<'_, '_>,
         _stream: &Stream,
     ) -> BodyPlan {
-        let bytes_max = match self.config.route(head.path) {
-            Some(route) if self.may_publish(route, head) => self.config.publish.value_bytes_max,
-            Some(_) => self.config.limits.poll_body_bytes_max,
-            None => self.config.limits.body_bytes_max,
-        };
-        BodyPlan::Collect { bytes_max }
+        match self.config.route(head.path) {
+            Some(route) if self.may_publish(route, head) => BodyPlan::Collect {
+                bytes_max: self.config.publish.value_bytes_max,
+            },
+            Some(_) => BodyPlan::Collect {
+                bytes_max: self.config.limits.poll_body_bytes_max,
+            },
+            None => Forwards::plan(&self.config, head),
+        }
+    }
+
+    fn body_data(
+        &mut self,
+        _context: &mut Context,
+        _exchange: ExchangeId,
+        tag: u64,
+        data: &[u8],
+        _reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.forwards.body_data(Token::from_bits(tag), data)
+    }
+
+    fn body_end(
+        &mut self,
+        _context: &mut Context,
+        _exchange: ExchangeId,
+        tag: u64,
+        trailers: Trailers<'_>,
+        _reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.forwards.body_end(Token::from_bits(tag), trailers)
     }
 
     fn request(
@@ -56,7 +81,7 @@ impl App for Polls {
                 self.publish(context, index as u16, request, reply)
             }
             Some(index) => self.poll(context, index as u16, request, reply),
-            None => self.forward(context, request, reply),
+            None => self.forwards.request(context, request, reply),
         }
     }
 
@@ -75,6 +100,9 @@ impl App for Polls {
         }
         if is_publishing(tag) {
             return Outcome::Held { tag, timeout: None };
+        }
+        if let Some(forward) = forward_of(tag) {
+            return self.forwards.expired(forward, reply);
         }
         if let Some(poll) = self.records.get(Token::from_bits(tag)) {
             let Some(key) = poll.waits_for() else {
@@ -100,15 +128,19 @@ impl App for Polls {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        match feed_of(tag) {
-            Some(feed) => self.feed_drained(context, feed, reply),
-            None => Outcome::Held { tag, timeout: None },
+        match (feed_of(tag), forward_of(tag)) {
+            (Some(feed), _) => self.feed_drained(context, feed, reply),
+            (_, Some(forward)) => self.forwards.drained(forward),
+            (None, None) => Outcome::Held { tag, timeout: None },
         }
     }
 
     fn peer_closed(&mut self, _exchange: ExchangeId, tag: u64) -> bool {
         if is_publishing(tag) {
             return false;
+        }
+        if let Some(forward) = forward_of(tag) {
+            return self.forwards.peer_closed(forward);
         }
         // Someone who ends their side and only then reads still gets an answer that is on its way.
         if let Some(several) = several_of(tag) {
@@ -118,7 +150,7 @@ impl App for Polls {
         poll.is_none_or(|poll| poll.waits_for().is_some())
     }
 
-    fn abandoned(&mut self, _context: &mut Context, _exchange: ExchangeId, tag: u64) {
+    fn abandoned(&mut self, context: &mut Context, _exchange: ExchangeId, tag: u64) {
         if let Some(feed) = feed_of(tag) {
             return self.feed_abandoned(feed);
         }
@@ -128,9 +160,10 @@ impl App for Polls {
         if is_publishing(tag) {
             return;
         }
-        if let Some(poll) = self.remove(Token::from_bits(tag))
-            && poll.route != NO_ROUTE
-        {
+        if let Some(forward) = forward_of(tag) {
+            return self.forwards.abandoned(context, forward);
+        }
+        if self.remove(Token::from_bits(tag)).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
     }

@@ -1,18 +1,18 @@
-//! Misses and requests that are no polls: what goes to the upstream, and who gets its answer.
+//! Misses: what goes to the upstream, and who gets its answer.
 
 use super::answers::{self, FETCHED};
-use super::arrive::plain_ask;
 use super::ask::{Ask, Method};
 use super::cursor::{Cursor, CursorText};
 use super::feeds::Known;
 use super::hold::{Arrival, Keep};
 use super::sharing::may_be_shared;
-use super::tables::{Fetch, KeptRequest, Link, NO_ROUTE, Poll};
-use super::to::To;
+use super::tables::{Fetch, KeptRequest, Link, Poll};
+use super::to::{To, request_line};
 use super::{Forward, Polls};
+use crate::forward::{self, Adopted};
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use crate::upstream::{
-    Answer, ForwardedFor, Sharing, UpstreamError, UpstreamEvent, Wants, encode_request,
+    Answer, AnswerPart, ForwardedFor, Sharing, UpstreamError, UpstreamEvent, Wants, encode_request,
 };
 use dwell_engine::{Body, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
@@ -21,30 +21,8 @@ use std::net::SocketAddr;
 
 /// How further answers of a fetch tell where they come from.
 const COLLAPSED: &[u8] = b"dwell; fwd=miss; collapsed";
-const BYPASSED: &[u8] = b"dwell; fwd=bypass";
 
 impl Polls {
-    /// A request that is no poll.
-    pub(super) fn forward(
-        &mut self,
-        context: &mut Context,
-        request: &Request<'_>,
-        reply: &mut dwell_engine::Reply<'_>,
-    ) -> Outcome {
-        let mut to = To::now(reply, request, &self.journal, context);
-        if !self.has_upstream() {
-            to.text(context, 404, "no route and no upstream");
-            return Outcome::Answered;
-        }
-        let arrival = Arrival {
-            ask: plain_ask(request.head),
-            route: NO_ROUTE,
-            name: &[],
-            request,
-        };
-        self.start_fetch(context, arrival, None, &mut to)
-    }
-
     /// A poll whose key has no value, as it arrives.
     pub(super) fn miss(
         &mut self,
@@ -268,7 +246,7 @@ impl Polls {
             fetch: Token::from_bits(0),
             bytes: encode_request(head, body, &host, forwarded, sharing, wants),
             is_head: head.method == "HEAD",
-            is_idempotent: is_idempotent(head.method),
+            is_idempotent: forward::is_idempotent(head.method),
         }
     }
 
@@ -282,8 +260,23 @@ impl Polls {
         }
     }
 
-    /// The upstream has answered, or failed to.
-    pub(crate) fn fetched(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
+    /// Something happened to a request to the upstream.
+    pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
+        if let UpstreamEvent::Failed { error, .. } = &event {
+            if !std::mem::replace(&mut self.upstream_fails, true) {
+                tracing::warn!(%error, "upstream does not answer");
+            }
+        } else if std::mem::take(&mut self.upstream_fails) {
+            tracing::info!("upstream answers");
+        }
+        match forward::forward_of(event.tag()) {
+            Some(_) => self.forwards.told(context, http, event),
+            None => self.fetched(context, http, event),
+        }
+    }
+
+    /// The upstream has answered a miss, or failed to.
+    fn fetched(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
         match event {
             UpstreamEvent::Answer { tag, answer } => {
                 let outcome = match answer.status {
@@ -291,17 +284,21 @@ impl Polls {
                     _ => UpstreamOutcome::Answered,
                 };
                 self.metrics.upstream_requests.increment(outcome);
-                if std::mem::take(&mut self.upstream_fails) {
-                    tracing::info!("upstream answers");
-                }
                 self.answer_came(context, http, Token::from_bits(tag), &answer);
             }
             UpstreamEvent::Failed { tag, error, .. } => {
-                if !std::mem::replace(&mut self.upstream_fails, true) {
-                    tracing::warn!(%error, "upstream does not answer");
-                }
                 self.fetch_failed(context, http, Token::from_bits(tag), &error);
             }
+            UpstreamEvent::Large {
+                tag,
+                connection,
+                parts,
+            } => self.answer_is_large(context, http, Token::from_bits(tag), connection, &parts),
+            // Of forwards only.
+            UpstreamEvent::Started { .. }
+            | UpstreamEvent::BodyTaken { .. }
+            | UpstreamEvent::Parts { .. }
+            | UpstreamEvent::Switched { .. } => {}
         }
     }
 
@@ -327,11 +324,7 @@ impl Polls {
                 self.send_kept(context, http, None, poll);
                 continue;
             }
-            let status = match (poll.route, place) {
-                (NO_ROUTE, _) => BYPASSED,
-                (_, 0) => FETCHED,
-                _ => COLLAPSED,
-            };
+            let status = if place == 0 { FETCHED } else { COLLAPSED };
             self.metrics
                 .request_duration
                 .observe(context.now().duration_since(poll.arrived));
@@ -344,6 +337,54 @@ impl Polls {
                 continue;
             }
             self.pass_on(context, http, &poll, answer, cursor.as_ref(), status);
+        }
+        if let Some(key) = key {
+            self.keys.release(key);
+        }
+    }
+
+    /// An answer is too large to be shared: it goes on to the client whose request was sent, and
+    /// the others ask for themselves.
+    fn answer_is_large(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: Token,
+        connection: Token,
+        parts: &[AnswerPart],
+    ) {
+        let Some((key, polls)) = self.close_fetch(fetch) else {
+            return;
+        };
+        let mut is_taken = false;
+        for (place, token) in polls.into_iter().enumerate() {
+            let Some(poll) = self.records.remove(token) else {
+                continue;
+            };
+            if place > 0 {
+                self.send_kept(context, http, None, poll);
+                continue;
+            }
+            self.metrics.polls.increment(PollOutcome::Miss);
+            let kept = poll.request.as_deref();
+            let adopted = Adopted {
+                exchange: poll.exchange,
+                arrived: poll.arrived,
+                line: kept.and_then(|kept| request_line(kept.head())),
+                is_head: poll.ask.method == Method::Head,
+            };
+            if let Some(forward) = self.forwards.adopt(http, &adopted, connection, fetch) {
+                is_taken = true;
+                http.hold(context, poll.exchange, forward.to_bits(), None);
+                self.forwards
+                    .parts(context, http, forward, connection, parts);
+            } else {
+                let mut to = To::held(http, &poll, &self.journal);
+                self.refuse_busy(context, poll.route, &mut to);
+            }
+        }
+        if !is_taken {
+            self.forwards.cancel(connection, fetch);
         }
         if let Some(key) = key {
             self.keys.release(key);
@@ -367,7 +408,7 @@ impl Polls {
             .collect();
         fields.push(("Cache-Status", cache_status));
         // A HEAD brought no body to take the cursor of.
-        let has_cursor = poll.route != NO_ROUTE && poll.ask.method != Method::Head;
+        let has_cursor = poll.ask.method != Method::Head;
         if let (true, Some(cursor)) = (has_cursor, cursor) {
             fields.push(("Poll-Cursor", cursor.bare()));
             fields.push(answers::EXPOSED);
@@ -377,9 +418,7 @@ impl Polls {
             _ => Body::Shared(answer.body.clone()),
         };
         let mut to = To::held(http, poll, &self.journal);
-        if poll.route != NO_ROUTE {
-            to.ends(PollOutcome::Miss);
-        }
+        to.ends(PollOutcome::Miss);
         to.send(
             context,
             &Response {
@@ -407,9 +446,7 @@ impl Polls {
                 continue;
             };
             let mut to = To::held(http, &poll, &self.journal);
-            if poll.route != NO_ROUTE {
-                to.ends(PollOutcome::Failed);
-            }
+            to.ends(PollOutcome::Failed);
             let text = format!("upstream: {error}");
             if status == 503 {
                 self.refuse(context, &mut to, &text);
@@ -440,14 +477,6 @@ enum UnderWay {
     AnothersMethod,
 }
 
-/// Methods that may be sent twice (RFC 9110 section 9.2.2, RFC 10008).
-fn is_idempotent(method: &str) -> bool {
-    matches!(
-        method,
-        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE" | "QUERY"
-    )
-}
-
 /// A fetch that has a key is shared by those who miss on it.
 fn sharing(key: Option<Token>) -> Sharing {
     match key {
@@ -466,7 +495,7 @@ fn wants(ask: &Ask) -> Wants {
 }
 
 /// What one failed request to the upstream counts as.
-fn outcome_of(error: &UpstreamError) -> UpstreamOutcome {
+pub(crate) fn outcome_of(error: &UpstreamError) -> UpstreamOutcome {
     match error {
         UpstreamError::Connect(_) | UpstreamError::ConnectTimeout(_) => {
             UpstreamOutcome::ConnectFailed
@@ -475,9 +504,9 @@ fn outcome_of(error: &UpstreamError) -> UpstreamOutcome {
         UpstreamError::QueueFull { .. } | UpstreamError::QueueTimeout(_) => {
             UpstreamOutcome::Refused
         }
-        UpstreamError::HeaderTimeout(_) | UpstreamError::TotalTimeout(_) => {
-            UpstreamOutcome::Timeout
-        }
+        UpstreamError::HeaderTimeout(_)
+        | UpstreamError::TotalTimeout(_)
+        | UpstreamError::Stalled(_) => UpstreamOutcome::Timeout,
         _ => UpstreamOutcome::BadAnswer,
     }
 }

@@ -28,11 +28,13 @@ mod to;
 mod wake;
 
 pub(crate) use cursor::Cursor;
+pub(crate) use fetch::outcome_of;
 pub(crate) use publishing::Asker;
 pub(crate) use tables::kind;
 
 use crate::config::{Config, RouteConfig, share};
 use crate::demo::Demo;
+use crate::forward::Forwards;
 use crate::metrics::{LookupOutcome, LoopMetrics};
 use crate::publish::{Publisher, Tokens};
 use bytes::Bytes;
@@ -87,6 +89,8 @@ pub(crate) struct Polls {
     journal: Arc<Journal>,
     source: Source,
     pub(crate) outbox: Outbox,
+    /// What is no poll.
+    pub(crate) forwards: Forwards,
     keys: Keys,
     records: Slab<Poll>,
     lookups: Slab<Lookup>,
@@ -121,10 +125,17 @@ impl Polls {
     ) -> Self {
         let held_max = share(config.limits.connections_max, loops);
         let waiting_max = share(config.limits.waiters_max, loops);
+        let journal = Arc::new(journal);
         Self {
+            forwards: Forwards::new(
+                Arc::clone(&config),
+                Arc::clone(&journal),
+                held_max,
+                seed.rotate_left(32),
+            ),
             config,
             metrics: Arc::clone(&journal.metrics),
-            journal: Arc::new(journal),
+            journal,
             source,
             outbox: Outbox::default(),
             keys: Keys::new(),
@@ -175,7 +186,10 @@ impl Polls {
 
     /// Whether any exchange is still owed its answer.
     pub(crate) fn is_idle(&self) -> bool {
-        self.records.is_empty() && self.feeds.is_empty() && self.several.is_empty()
+        self.records.is_empty()
+            && self.feeds.is_empty()
+            && self.several.is_empty()
+            && self.forwards.is_idle()
     }
 
     /// Whether there is an application behind the edge.
@@ -215,7 +229,8 @@ impl Polls {
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         let outbox = &self.outbox;
-        let is_sent = outbox.lookups.is_empty() && outbox.forwards.is_empty();
+        let is_sent =
+            outbox.lookups.is_empty() && outbox.forwards.is_empty() && self.forwards.is_idle();
         let tables = [
             self.records.len(),
             self.lookups.len(),

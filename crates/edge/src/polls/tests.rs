@@ -183,7 +183,7 @@ fn a_cookie_is_for_one_and_the_others_ask_again() {
 fn a_fetch_outlives_its_clients_and_no_longer() {
     let app = App::start();
     let mut edge = Edge::before(&app, "");
-    let clients = [edge.ask("GET /poll/a"), edge.ask("GET /other")];
+    let clients = [edge.ask("GET /poll/a"), edge.ask("GET /poll/b")];
     let (mut one, _) = app.accept(&mut edge);
     let (mut other, _) = app.accept(&mut edge);
     for client in clients {

@@ -195,7 +195,7 @@ impl<'a, 'r> To<'a, 'r> {
 }
 
 /// Method and target of a head that was parsed once already.
-fn request_line(head: &[u8]) -> Option<(&str, &str)> {
+pub(super) fn request_line(head: &[u8]) -> Option<(&str, &str)> {
     let line = head.split(|byte| *byte == b'\r').next()?;
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
     Some((words.next()?, words.next()?))

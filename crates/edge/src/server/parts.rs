@@ -7,6 +7,7 @@ use crate::config::{Config, PeerAddress, share};
 use crate::dashboard::Setting;
 use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
 use crate::fleet::Fleet;
+use crate::forward::Tunnels;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::{Journal, Polls, Source};
@@ -97,6 +98,11 @@ impl Parts {
             store_server,
             memcached: self.memcached(context)?,
             upstream: self.upstream(index)?,
+            tunnels: Tunnels::new(
+                kind::TUNNEL,
+                share(self.config.limits.connections_max, self.loops),
+                self.config.upstream.tunnel_timeout,
+            ),
             recheck_interval: EdgeLoop::recheck_interval(
                 &source,
                 self.config.memcached.sweep_interval,
@@ -199,6 +205,8 @@ impl Parts {
                     idle_max: share(upstream.idle_max, self.loops),
                     queue_max: share(upstream.queue_max, self.loops),
                     queue_timeout: upstream.queue_timeout,
+                    stall_timeout: upstream.stall_timeout,
+                    window_bytes: upstream.window_bytes as usize,
                     answer_bytes_max: upstream.answer_bytes_max,
                     ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
                 })

@@ -1,12 +1,12 @@
-//! From the bytes of a connection to a whole answer.
+//! From the bytes of a connection to an answer: whole, or in parts as it comes.
 
 use bytes::Bytes;
 use dwell_proto::http1::{
-    BodyError, BodyFraming, FieldStorage, Fields, ResponseDecoder, ResponseError, ResponseHead,
+    BodyFraming, FieldStorage, Fields, ResponseDecoder, ResponseError, ResponseHead,
     ResponseLimits, ResponsePart, is_hop_by_hop,
 };
 
-use super::{UpstreamError, UpstreamOptions};
+use super::{Taking, UpstreamError, UpstreamOptions};
 
 /// A whole answer, ready to be sent to any number of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,33 +22,67 @@ pub struct Answer {
     pub body: Bytes,
 }
 
+/// The head of an answer that comes in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerHead {
+    /// The status.
+    pub status: u16,
+    /// As [`Answer::fields`]; with `Trailer` where the body is chunked.
+    pub fields: Vec<(String, Bytes)>,
+    /// As [`Answer::content_length`].
+    pub content_length: Option<u64>,
+    /// Where the body ends.
+    pub framing: BodyFraming,
+    /// What `Upgrade` says; of a 101 the protocol that follows.
+    pub upgrade: Option<Bytes>,
+}
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnswerPart {
+    /// A head with a status below 200, after which another comes.
+    Interim(AnswerHead),
+    /// The head of the answer.
+    Head(AnswerHead),
+    /// The next bytes of the body, its transfer coding removed; never empty.
+    Body(Bytes),
+    /// The answer is complete, with these trailer fields.
+    End(Vec<(String, Bytes)>),
+}
+
 /// Reads one answer.
 #[derive(Debug)]
 pub(super) struct AnswerReader {
     decoder: ResponseDecoder,
-    /// What has come of it: nothing before its head.
-    answer: Option<Answer>,
+    taking: Taking,
+    /// Body bytes that may still be read.
+    pub(super) credit: usize,
+    /// What is gathered: nothing before the head.
+    head: Option<AnswerHead>,
     data: Vec<u8>,
 }
 
 /// How far an answer has come.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// More bytes are needed.
     Partial,
     /// It is complete.
     Complete {
-        answer: Answer,
         /// Whether the connection can take another request.
         reusable: bool,
     },
+    /// The head of a 101 has come, which took so many bytes of the input.
+    Switched(usize),
 }
 
 impl AnswerReader {
-    pub(super) fn new(is_head: bool) -> Self {
+    pub(super) fn new(is_head: bool, taking: Taking, credit: usize) -> Self {
         Self {
             decoder: ResponseDecoder::new(if is_head { "HEAD" } else { "GET" }),
-            answer: None,
+            taking,
+            credit,
+            head: None,
             data: Vec::new(),
         }
     }
@@ -63,18 +97,28 @@ impl AnswerReader {
         self.decoder.has_head()
     }
 
-    /// Takes in what was read. Interim answers are skipped.
+    /// Whether the answer goes on in parts.
+    pub(super) fn is_in_parts(&self) -> bool {
+        self.taking == Taking::Parts
+    }
+
+    /// Whether nothing may be read until somebody grants more.
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_in_parts() && self.credit == 0
+    }
+
+    /// Takes in what was read; the parts that are to be handed on are appended to `parts`.
     pub(super) fn feed(
         &mut self,
         input: &[u8],
         options: &UpstreamOptions,
+        parts: &mut Vec<AnswerPart>,
     ) -> Result<Progress, UpstreamError> {
         let limits = ResponseLimits {
             head: options.answer_head,
-            body_bytes_max: options.answer_bytes_max,
             ..ResponseLimits::default()
         };
-        let mut rest = input;
+        let (mut rest, mut copy) = (input, None);
         loop {
             let mut storage = FieldStorage::new();
             let step = self.decoder.decode(rest, &mut storage, &limits);
@@ -82,19 +126,37 @@ impl AnswerReader {
             rest = &rest[step.consumed..];
             let (is_done, is_stuck) = (step.done, step.consumed == 0);
             match step.part {
+                ResponsePart::Interim(head) if self.taking == Taking::Parts => {
+                    parts.push(AnswerPart::Interim(AnswerHead::new(&head)));
+                }
                 ResponsePart::Nothing | ResponsePart::Interim(_) => {}
                 ResponsePart::Head(head) if head.is_switching => {
-                    return Err(UpstreamError::SwitchedProtocols);
+                    parts.push(AnswerPart::Head(AnswerHead::new(&head)));
+                    return Ok(Progress::Switched(input.len() - rest.len()));
                 }
                 ResponsePart::Head(head) => {
-                    self.data = Vec::with_capacity(expected_bytes(&head, options));
-                    self.answer = Some(Answer::new(&head));
+                    let kept = AnswerHead::new(&head);
+                    if self.taking == Taking::Whole && kept.may_be_gathered(options) {
+                        self.data = Vec::with_capacity(kept.expected_bytes());
+                        self.head = Some(kept);
+                    } else {
+                        self.begin_parts();
+                        parts.push(AnswerPart::Head(kept));
+                    }
                 }
-                ResponsePart::Body(piece) => self.data.extend_from_slice(piece),
+                ResponsePart::Body(piece) => {
+                    let gathered = self.data.len() + piece.len();
+                    if self.taking == Taking::Whole && gathered as u64 <= options.answer_bytes_max {
+                        self.data.extend_from_slice(piece);
+                    } else {
+                        let piece = slice_of(input, piece, &mut copy);
+                        self.pass_on(piece, parts);
+                    }
+                }
             }
             if is_done {
                 // Bytes that nobody asked for: what they belong to is anybody's guess.
-                return Ok(self.complete(rest.is_empty()));
+                return Ok(self.complete(rest.is_empty(), parts));
             }
             if is_stuck {
                 return Ok(Progress::Partial);
@@ -103,73 +165,152 @@ impl AnswerReader {
     }
 
     /// The application has ended its side of the connection.
-    pub(super) fn end(&mut self) -> Result<Progress, UpstreamError> {
+    pub(super) fn end(&mut self, parts: &mut Vec<AnswerPart>) -> Result<Progress, UpstreamError> {
         self.decoder.eof().map_err(|_| UpstreamError::Closed)?;
-        Ok(self.complete(false))
+        Ok(self.complete(false, parts))
     }
 
-    fn complete(&mut self, nothing_follows: bool) -> Progress {
-        let Some(mut answer) = self.answer.take() else {
-            return Progress::Partial;
-        };
-        answer.body = Bytes::from(std::mem::take(&mut self.data));
+    /// The whole answer, once it is complete.
+    pub(super) fn take_whole(&mut self) -> Option<Answer> {
+        let AnswerHead {
+            status,
+            fields,
+            content_length,
+            ..
+        } = self.head.take()?;
+        Some(Answer {
+            status,
+            fields,
+            content_length,
+            body: Bytes::from(std::mem::take(&mut self.data)),
+        })
+    }
+
+    /// From now on it goes on in parts; where it was to be gathered, nobody has granted any yet.
+    fn begin_parts(&mut self) {
+        if self.taking == Taking::Whole {
+            self.taking = Taking::Parts;
+            self.credit = 0;
+        }
+    }
+
+    /// Hands on a piece of the body, behind what was gathered for nothing.
+    fn pass_on(&mut self, piece: Bytes, parts: &mut Vec<AnswerPart>) {
+        self.begin_parts();
+        if let Some(head) = self.head.take() {
+            parts.push(AnswerPart::Head(head));
+            let data = std::mem::take(&mut self.data);
+            if !data.is_empty() {
+                parts.push(AnswerPart::Body(Bytes::from(data)));
+            }
+        }
+        self.credit = self.credit.saturating_sub(piece.len());
+        parts.push(AnswerPart::Body(piece));
+    }
+
+    fn complete(&mut self, nothing_follows: bool, parts: &mut Vec<AnswerPart>) -> Progress {
+        if self.is_in_parts() {
+            let trailers = self.decoder.trailers().iter();
+            let owned = trailers.map(|(name, value)| (name.into(), Bytes::copy_from_slice(value)));
+            parts.push(AnswerPart::End(owned.collect()));
+        }
         Progress::Complete {
-            answer,
             reusable: self.decoder.keep_alive() && nothing_follows,
         }
     }
 }
 
-impl Answer {
+impl AnswerHead {
     fn new(head: &ResponseHead<'_, '_>) -> Self {
+        let is_chunked = head.framing == BodyFraming::Chunked;
+        let upgrade = head.fields.find("upgrade");
         Self {
             status: head.status,
-            fields: end_to_end_fields(head.fields, head.bytes),
+            fields: end_to_end_fields(head.fields, head.bytes, is_chunked),
             content_length: head.content_length,
-            body: Bytes::new(),
+            framing: head.framing,
+            upgrade: upgrade.map(Bytes::copy_from_slice),
+        }
+    }
+
+    /// Whether the body is a stream of server-sent events.
+    pub fn is_event_stream(&self) -> bool {
+        let mut fields = self.fields.iter();
+        fields.any(|(name, value)| {
+            name.eq_ignore_ascii_case("content-type") && is_event_stream(value)
+        })
+    }
+
+    /// Whether the body fits into memory for everybody who waits for it, as far as it is known. A
+    /// stream of events has no end to wait for.
+    fn may_be_gathered(&self, options: &UpstreamOptions) -> bool {
+        match self.framing {
+            BodyFraming::None => true,
+            BodyFraming::Length(length) => length <= options.answer_bytes_max,
+            BodyFraming::Chunked | BodyFraming::UntilClose => !self.is_event_stream(),
+        }
+    }
+
+    /// Memory to set aside for the body.
+    fn expected_bytes(&self) -> usize {
+        match self.framing {
+            BodyFraming::Length(length) => {
+                usize::try_from(length.min(RESERVED_BYTES_MAX)).unwrap_or(0)
+            }
+            _ => 0,
         }
     }
 }
 
-/// Memory to set aside for the body; one that is too long is refused next.
-fn expected_bytes(head: &ResponseHead<'_, '_>, options: &UpstreamOptions) -> usize {
-    match head.framing {
-        BodyFraming::Length(length) if length <= options.answer_bytes_max => {
-            usize::try_from(length.min(RESERVED_BYTES_MAX)).unwrap_or(0)
-        }
-        _ => 0,
-    }
+fn is_event_stream(content_type: &[u8]) -> bool {
+    let essence = content_type.split(|byte| *byte == b';').next();
+    essence.is_some_and(|essence| {
+        essence
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"text/event-stream")
+    })
 }
 
-/// The fields that go on to a client, as slices of one copy of the head.
+/// The fields that go on to a client, as slices of one copy of the head. What a trailer section
+/// announces goes on where there may be one.
 ///
-/// Source: RFC 9110 section 7.6.1.
-fn end_to_end_fields(fields: Fields<'_, '_>, text: &[u8]) -> Vec<(String, Bytes)> {
-    let copy = Bytes::copy_from_slice(text);
+/// Source: RFC 9110 sections 6.6.2 and 7.6.1.
+fn end_to_end_fields(
+    fields: Fields<'_, '_>,
+    text: &[u8],
+    has_trailers: bool,
+) -> Vec<(String, Bytes)> {
+    let mut copy = None;
     let has_nominated = fields.find("connection").is_some();
     let mut kept = Vec::with_capacity(fields.len());
     for (name, value) in fields.iter() {
-        if is_hop_by_hop(name)
+        let is_announcement = has_trailers && name.eq_ignore_ascii_case("trailer");
+        if (is_hop_by_hop(name) && !is_announcement)
             || name.eq_ignore_ascii_case("content-length")
             || name.eq_ignore_ascii_case("date")
             || (has_nominated && fields.has_token("connection", name))
         {
             continue;
         }
-        let start = value.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
-        let value = match copy.get(start..start + value.len()) {
-            Some(_) => copy.slice(start..start + value.len()),
-            None => Bytes::copy_from_slice(value),
-        };
-        kept.push((name.to_owned(), value));
+        kept.push((name.to_owned(), slice_of(text, value, &mut copy)));
     }
     kept
+}
+
+/// A part of `text` as a slice of its one copy, which is made for the first of them.
+fn slice_of(text: &[u8], part: &[u8], copy: &mut Option<Bytes>) -> Bytes {
+    let copy = copy.get_or_insert_with(|| Bytes::copy_from_slice(text));
+    let start = part.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
+    match start.checked_add(part.len()) {
+        Some(end) if end <= copy.len() => copy.slice(start..end),
+        // It is no part of it: a body piece is always one, and so is a value, but an empty one.
+        _ => Bytes::copy_from_slice(part),
+    }
 }
 
 fn refusal(error: ResponseError) -> UpstreamError {
     match error {
         ResponseError::Head(error) => UpstreamError::BadHead(error),
-        ResponseError::Body(BodyError::TooLarge { limit }) => UpstreamError::TooLarge { limit },
         ResponseError::Body(error) => UpstreamError::BadBody(error),
         ResponseError::TooManyInterim { limit } => UpstreamError::TooManyInterim { limit },
         _ => UpstreamError::Closed,

@@ -82,6 +82,9 @@ impl Upstream {
     /// A request that begins now.
     pub(super) fn exchange(&self, context: &Context, request: UpstreamRequest) -> Exchange {
         Exchange {
+            unannounced: request.body_follows,
+            committed: false,
+            switched: None,
             request,
             deadline: context.now() + self.options.total_timeout,
             queue_deadline: context.now() + self.queue_timeout(),
@@ -126,10 +129,14 @@ impl Upstream {
             if self.connections.get(token).is_some_and(is_it) {
                 // Half an exchange: what comes on it next would be taken for another's answer.
                 self.close(context, token);
-                // Whoever waits in the queue gets the place in the next turn.
-                context.again(self.queue_token, Readiness::READABLE);
+                self.look_again(context);
             }
         }
+    }
+
+    /// Whoever waits in the queue gets a place that has come free in the next turn.
+    pub(super) fn look_again(&self, context: &mut Context) {
+        context.again(self.queue_token, Readiness::READABLE);
     }
 
     /// A socket of this component is ready.
@@ -168,22 +175,12 @@ impl Upstream {
             self.expire_queue(context, sink);
             return self.dispatch(context, sink);
         };
-        let options = &self.options;
-        let now = context.now();
-        let error = match &connection.work {
-            Work::Idle => {
-                self.close(context, token);
-                self.idle.retain(|idle| *idle != token);
-                return;
-            }
-            Work::Connecting(exchange) | Work::Exchanging(exchange, _)
-                if exchange.deadline <= now =>
-            {
-                UpstreamError::TotalTimeout(options.total_timeout)
-            }
-            Work::Connecting(_) => UpstreamError::ConnectTimeout(options.connect_timeout),
-            Work::Exchanging(..) => UpstreamError::HeaderTimeout(options.header_timeout),
-        };
+        if matches!(connection.work, Work::Idle) {
+            self.close(context, token);
+            self.idle.retain(|idle| *idle != token);
+            return;
+        }
+        let error = connection.lateness(&self.options, context.now());
         self.fail(context, token, error, sink);
         self.dispatch(context, sink);
     }

@@ -1,11 +1,12 @@
 //! One connection to the application, and the request it works on.
 
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use dwell_evloop::{ReadOutcome, Stream};
 
-use super::answer::AnswerReader;
-use super::{Unanswered, UpstreamError, UpstreamRequest};
+use super::answer::{AnswerHead, AnswerReader};
+use super::{Unanswered, UpstreamError, UpstreamOptions, UpstreamRequest};
 
 /// A request on its way.
 #[derive(Clone, Debug)]
@@ -19,6 +20,12 @@ pub(super) struct Exchange {
     pub(super) retried: bool,
     /// The servers that were asked, a bit for each.
     pub(super) asked: u64,
+    /// Whoever brings its body is to be told of its connection.
+    pub(super) unannounced: bool,
+    /// Some of its body was written that nobody has any more.
+    pub(super) committed: bool,
+    /// The head of the 101, until the connection is given away.
+    pub(super) switched: Option<Box<AnswerHead>>,
 }
 
 /// One connection.
@@ -32,6 +39,12 @@ pub(super) struct Connection {
     pub(super) armed: Option<Instant>,
     /// Whether it has brought an answer before.
     pub(super) is_reused: bool,
+    /// The application has ended its side; there may be bytes before the end.
+    pub(super) is_read_closed: bool,
+    /// There may be something to read that nobody has granted.
+    pub(super) is_unread: bool,
+    /// Why a body could not be written. It is no failure before its answer was looked for.
+    pub(super) write_error: Option<ErrorKind>,
 }
 
 /// What a connection is doing.
@@ -42,7 +55,7 @@ pub(super) enum Work {
     /// It is being made for this request.
     Connecting(Exchange),
     /// The request is sent, or being sent, and its answer read.
-    Exchanging(Exchange, AnswerReader),
+    Exchanging(Exchange, Box<AnswerReader>),
 }
 
 impl Connection {
@@ -52,6 +65,9 @@ impl Connection {
             work: Work::Connecting(exchange),
             armed: None,
             is_reused: false,
+            is_read_closed: false,
+            is_unread: false,
+            write_error: None,
         }
     }
 
@@ -69,6 +85,50 @@ impl Connection {
         }
     }
 
+    /// When what the exchange waits for is late; `None` where it waits for its client.
+    pub(super) fn stage_deadline(
+        &self,
+        options: &UpstreamOptions,
+        now: Instant,
+    ) -> Option<Instant> {
+        match &self.work {
+            Work::Idle => None,
+            Work::Connecting(exchange) => {
+                Some(exchange.deadline.min(now + options.connect_timeout))
+            }
+            Work::Exchanging(_, reader) if reader.has_head() && reader.is_in_parts() => {
+                (!reader.is_paused()).then(|| now + options.stall_timeout)
+            }
+            Work::Exchanging(exchange, reader) if reader.has_head() => Some(exchange.deadline),
+            Work::Exchanging(exchange, _) if exchange.request.body_follows => {
+                (self.stream.queued_bytes() > 0).then(|| now + options.stall_timeout)
+            }
+            Work::Exchanging(exchange, _) => {
+                Some(exchange.deadline.min(now + options.header_timeout))
+            }
+        }
+    }
+
+    /// What its deadline means, now that it has passed.
+    pub(super) fn lateness(&self, options: &UpstreamOptions, now: Instant) -> UpstreamError {
+        match &self.work {
+            Work::Exchanging(exchange, reader)
+                if exchange.request.body_follows || (reader.has_head() && reader.is_in_parts()) =>
+            {
+                UpstreamError::Stalled(options.stall_timeout)
+            }
+            Work::Connecting(exchange) | Work::Exchanging(exchange, _)
+                if exchange.deadline <= now =>
+            {
+                UpstreamError::TotalTimeout(options.total_timeout)
+            }
+            Work::Exchanging(..) => UpstreamError::HeaderTimeout(options.header_timeout),
+            Work::Connecting(_) | Work::Idle => {
+                UpstreamError::ConnectTimeout(options.connect_timeout)
+            }
+        }
+    }
+
     /// Whether an idle connection is still open and silent.
     pub(super) fn is_usable(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(ReadOutcome::WouldBlock))
@@ -82,6 +142,7 @@ impl Connection {
             Work::Connecting(exchange) => exchange,
             Work::Exchanging(exchange, reader)
                 if exchange.request.is_idempotent
+                    && !exchange.committed
                     && !reader.has_begun()
                     && matches!(error, UpstreamError::Closed | UpstreamError::Broken(_)) =>
             {
@@ -103,6 +164,7 @@ impl Connection {
         let nothing_sent = self.stream.queued_bytes() == exchange.request.bytes.len();
         self.is_reused
             && !exchange.retried
+            && !exchange.committed
             && !reader.has_begun()
             && (exchange.request.is_idempotent || nothing_sent)
     }
@@ -115,7 +177,7 @@ mod tests {
     #[test]
     fn a_connection_is_small() {
         assert!(
-            size_of::<Connection>() <= 344,
+            size_of::<Connection>() <= 384,
             "{}",
             size_of::<Connection>()
         );

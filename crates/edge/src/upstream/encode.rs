@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use dwell_proto::http1::{BodyFraming, Fields, RequestHead, Version, encode, is_hop_by_hop};
+use dwell_proto::http1::{
+    BodyFraming, Fields, RequestHead, Version, encode, is_hop_by_hop, list_tokens,
+};
 
 /// Who a request came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,20 +37,42 @@ pub enum Wants {
     OneValue,
 }
 
-/// Makes the request that the application gets from the one that a client sent.
+/// The body of a request that is forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestBody<'b> {
+    /// It is all there.
+    Whole(&'b [u8]),
+    /// It follows, framed as it comes: with a length, or as chunks.
+    Follows,
+}
+
+/// What of a request goes on beside its end-to-end fields.
+#[derive(Clone, Copy, Debug, Default)]
+struct Passing<'b> {
+    /// The protocol that is asked for.
+    upgrade: Option<&'b [u8]>,
+    /// The client waits before it sends its body.
+    expects: bool,
+    /// The client takes trailer fields.
+    takes_trailers: bool,
+    /// The body is chunked, and may have trailer fields.
+    is_chunked: bool,
+}
+
+/// Makes the request that the application gets from a poll of a client.
 ///
 /// Shape: method, target, `Host` and all end-to-end fields stay as they are; `host` stands in
 /// where the client named none. A target in absolute form is sent as its path, with its authority
 /// as `Host`. The body goes with a `Content-Length`, whatever its framing was.
-/// `X-Forwarded-For` gets the peer appended. `X-Forwarded-Proto` and `X-Forwarded-Host` are ours,
-/// except that those of a peer on a loopback or private address are kept: there it is a proxy of
-/// one's own that knows better.
+/// `X-Forwarded-For` gets the peer appended, and `Via` the edge. `X-Forwarded-Proto` and
+/// `X-Forwarded-Host` are ours, except that those of a peer on a loopback or private address are
+/// kept: there it is a proxy of one's own that knows better.
 ///
 /// Left out, besides the fields of the connection and those it nominates: `Expect`, whose promise
 /// was kept already, and names with an underscore, which CGI and WSGI cannot tell from the same
 /// name with a hyphen.
 ///
-/// Source: RFC 9110 sections 7.6.1 and 7.8; RFC 9112 section 3.2.
+/// Source: RFC 9110 sections 7.6.1, 7.6.3 and 7.8; RFC 9112 section 3.2.
 pub fn encode_request(
     head: &RequestHead<'_, '_>,
     body: &[u8],
@@ -57,7 +81,63 @@ pub fn encode_request(
     sharing: Sharing,
     wants: Wants,
 ) -> Bytes {
-    let mut out = Vec::with_capacity(head.length + body.len() + ADDED_BYTES);
+    let is_left_out = |name: &str| {
+        (sharing == Sharing::Shared && is_ones_own(name))
+            || (wants == Wants::OneValue && is_of_streams(name))
+    };
+    let body = RequestBody::Whole(body);
+    encode(head, body, host, forwarded, Passing::default(), is_left_out)
+}
+
+/// As [`encode_request`], of a request that is no poll: its body may follow, and go on as chunks
+/// or with its length, as it comes. `Upgrade` goes on (but not to HTTP/2, which is not spoken
+/// here), and so do `Expect: 100-continue`, `TE: trailers` and `Trailer`.
+///
+/// Source: RFC 9110 sections 6.6.2, 7.8, 10.1.1 and 10.1.4.
+pub fn encode_forward(
+    head: &RequestHead<'_, '_>,
+    body: RequestBody<'_>,
+    host: &str,
+    forwarded: ForwardedFor,
+) -> Bytes {
+    let fields = head.fields;
+    let follows = body == RequestBody::Follows;
+    let passing = Passing {
+        upgrade: upgrade_of(head),
+        expects: follows && head.expect_continue,
+        takes_trailers: fields.has_token("connection", "te") && fields.has_token("te", "trailers"),
+        is_chunked: follows && head.framing == BodyFraming::Chunked,
+    };
+    encode(head, body, host, forwarded, passing, |_| false)
+}
+
+/// The protocol that a request asks for, if that is passed on: of a request without a body, as the
+/// protocol changes behind it, and any but HTTP/2.
+///
+/// Source: RFC 9110 section 7.8; RFC 9113 section 3.1.
+pub fn upgrade_of<'b>(head: &RequestHead<'_, 'b>) -> Option<&'b [u8]> {
+    let has_body = !matches!(head.framing, BodyFraming::None | BodyFraming::Length(0));
+    let upgrade = head.upgrade.filter(|_| !has_body)?;
+    let is_http2 = |protocol: &[u8]| {
+        protocol.len() >= 2 && protocol[..2].eq_ignore_ascii_case(b"h2")
+            || protocol.len() >= 4 && protocol[..4].eq_ignore_ascii_case(b"http")
+    };
+    (!list_tokens(upgrade).any(is_http2)).then_some(upgrade)
+}
+
+fn encode(
+    head: &RequestHead<'_, '_>,
+    body: RequestBody<'_>,
+    host: &str,
+    forwarded: ForwardedFor,
+    passing: Passing<'_>,
+    is_left_out: impl Fn(&str) -> bool,
+) -> Bytes {
+    let whole = match body {
+        RequestBody::Whole(body) => body,
+        RequestBody::Follows => &[],
+    };
+    let mut out = Vec::with_capacity(head.length + whole.len() + ADDED_BYTES);
     request_line(&mut out, head);
     let named = head.host.filter(|host| !host.is_empty());
     let host = named.unwrap_or(host.as_bytes());
@@ -66,20 +146,66 @@ pub fn encode_request(
     let has_nominated = head.fields.find("connection").is_some();
     for (name, value) in head.fields.iter() {
         let nominated = || has_nominated && head.fields.has_token("connection", name);
-        let is_left_out = (sharing == Sharing::Shared && is_ones_own(name))
-            || (wants == Wants::OneValue && is_of_streams(name));
-        if !is_left_out && !is_written_anew(name, peer_is_proxy) && !nominated() {
+        let is_announcement = passing.is_chunked && name.eq_ignore_ascii_case("trailer");
+        let is_kept = is_announcement || !is_written_anew(name, peer_is_proxy);
+        if is_kept && !is_left_out(name) && !nominated() {
             encode::field(&mut out, name, value);
         }
     }
     forwarded_fields(&mut out, head.fields, host, forwarded, peer_is_proxy);
-    if !body.is_empty() || head.framing != BodyFraming::None {
-        encode::field_u64(&mut out, "Content-Length", body.len() as u64);
+    via(&mut out, head);
+    match (body, head.framing) {
+        (RequestBody::Follows, BodyFraming::Length(length)) => {
+            encode::field_u64(&mut out, "Content-Length", length);
+        }
+        (RequestBody::Follows, _) => encode::field(&mut out, "Transfer-Encoding", b"chunked"),
+        (RequestBody::Whole([]), BodyFraming::None) => {}
+        (RequestBody::Whole(body), _) => {
+            encode::field_u64(&mut out, "Content-Length", body.len() as u64);
+        }
     }
-    encode::field(&mut out, "Connection", b"keep-alive");
+    connection_fields(&mut out, passing);
     encode::end_of_head(&mut out);
-    out.extend_from_slice(body);
+    out.extend_from_slice(whole);
     Bytes::from(out)
+}
+
+/// What concerns the connection to the application.
+fn connection_fields(out: &mut Vec<u8>, passing: Passing<'_>) {
+    if passing.expects {
+        encode::field(out, "Expect", b"100-continue");
+    }
+    if passing.takes_trailers {
+        encode::field(out, "TE", b"trailers");
+    }
+    let options: &[u8] = match (passing.upgrade.is_some(), passing.takes_trailers) {
+        (true, true) => b"Upgrade, TE",
+        (true, false) => b"Upgrade",
+        (false, true) => b"keep-alive, TE",
+        (false, false) => b"keep-alive",
+    };
+    encode::field(out, "Connection", options);
+    if let Some(protocols) = passing.upgrade {
+        encode::field(out, "Upgrade", protocols);
+    }
+}
+
+/// Adds the edge to those who have passed the request on.
+///
+/// Source: RFC 9110 section 7.6.3.
+fn via(out: &mut Vec<u8>, head: &RequestHead<'_, '_>) {
+    let mut chain = Vec::new();
+    for earlier in head.fields.all(VIA) {
+        append_member(&mut chain, earlier);
+    }
+    append_member(
+        &mut chain,
+        match head.version {
+            Version::Http10 => b"1.0 dwell",
+            Version::Http11 => b"1.1 dwell",
+        },
+    );
+    encode::field(out, VIA, &chain);
 }
 
 fn request_line(out: &mut Vec<u8>, head: &RequestHead<'_, '_>) {
@@ -138,6 +264,7 @@ fn is_written_anew(name: &str, peer_is_proxy: bool) -> bool {
         || is("content-length")
         || is("expect")
         || is(FOR)
+        || is(VIA)
         || (!peer_is_proxy && (is(PROTO) || is(HOST)))
         || name.contains('_')
 }
@@ -177,6 +304,7 @@ fn is_private(address: IpAddr) -> bool {
 const FOR: &str = "X-Forwarded-For";
 const PROTO: &str = "X-Forwarded-Proto";
 const HOST: &str = "X-Forwarded-Host";
+const VIA: &str = "Via";
 /// Room for what is added to a client's head.
 const ADDED_BYTES: usize = 256;
 

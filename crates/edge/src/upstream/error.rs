@@ -17,6 +17,8 @@ pub enum UpstreamError {
     HeaderTimeout(Duration),
     /// The answer did not end in time.
     TotalTimeout(Duration),
+    /// The answer, or the taking of the request's body, came to a halt.
+    Stalled(Duration),
     /// All connections are busy, and so many requests wait that no more may.
     QueueFull {
         /// The most requests that may wait.
@@ -34,11 +36,6 @@ pub enum UpstreamError {
     BadHead(HeadError),
     /// The body of the answer is not valid.
     BadBody(BodyError),
-    /// The body of the answer is too long.
-    TooLarge {
-        /// The most bytes allowed.
-        limit: u64,
-    },
     /// There are too many interim answers before the final one.
     TooManyInterim {
         /// The most interim answers allowed.
@@ -54,7 +51,7 @@ impl UpstreamError {
     /// Source: RFC 9110 sections 15.6.3 to 15.6.5.
     pub fn status(&self) -> u16 {
         match self {
-            Self::HeaderTimeout(_) | Self::TotalTimeout(_) => 504,
+            Self::HeaderTimeout(_) | Self::TotalTimeout(_) | Self::Stalled(_) => 504,
             Self::QueueFull { .. } | Self::QueueTimeout(_) | Self::Unavailable => 503,
             _ => 502,
         }
@@ -68,6 +65,7 @@ impl fmt::Display for UpstreamError {
             Self::ConnectTimeout(after) => write!(out, "no connection within {after:?}"),
             Self::HeaderTimeout(after) => write!(out, "no answer within {after:?}"),
             Self::TotalTimeout(after) => write!(out, "no whole answer within {after:?}"),
+            Self::Stalled(after) => write!(out, "nothing came or went for {after:?}"),
             Self::QueueFull { limit } => write!(out, "requests waiting exceed {limit}"),
             Self::Unavailable => out.write_str("no server answers"),
             Self::QueueTimeout(after) => write!(out, "no connection became free within {after:?}"),
@@ -75,7 +73,6 @@ impl fmt::Display for UpstreamError {
             Self::Broken(kind) => write!(out, "connection failed: {kind}"),
             Self::BadHead(_) => out.write_str("malformed head of the answer"),
             Self::BadBody(_) => out.write_str("malformed body of the answer"),
-            Self::TooLarge { limit } => write!(out, "body of the answer exceeds {limit} bytes"),
             Self::TooManyInterim { limit } => write!(out, "interim answers exceed {limit}"),
             Self::SwitchedProtocols => out.write_str("unexpected switch of protocols"),
         }

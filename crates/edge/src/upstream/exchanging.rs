@@ -2,14 +2,14 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::Duration;
 
+use dwell_engine::Detached;
 use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
 
-use super::answer::{Answer, AnswerReader, Progress};
+use super::answer::{AnswerPart, AnswerReader, Progress};
 use super::client::Upstream;
 use super::connection::{Connection, Exchange, Work};
-use super::{UpstreamError, UpstreamEvent};
+use super::{Taking, UpstreamError, UpstreamEvent};
 
 /// What came of reading a connection.
 enum Reading {
@@ -18,9 +18,10 @@ enum Reading {
     /// There may be more to read in the next turn.
     Unfinished,
     Complete {
-        answer: Answer,
         reusable: bool,
     },
+    /// The application has switched protocols, and sent this behind it.
+    Switched(Vec<u8>),
     Failed(UpstreamError),
 }
 
@@ -37,7 +38,9 @@ impl Upstream {
             };
             // What may be sent twice need not ask: should the connection turn out to be closed,
             // it is sent on another.
-            if exchange.request.is_idempotent || connection.is_usable() {
+            // A body that is passed on as it comes is there only once.
+            let is_repeatable = exchange.request.is_idempotent && !exchange.request.body_follows;
+            if is_repeatable || connection.is_usable() {
                 return self.exchange_on(context, token, exchange);
             }
             self.close(context, token);
@@ -59,7 +62,7 @@ impl Upstream {
             self.connections.remove(token);
             return Err(failed(&error));
         }
-        self.arm(context, token, self.options.connect_timeout);
+        self.arm(context, token);
         Ok(())
     }
 
@@ -76,9 +79,14 @@ impl Upstream {
         let bytes = exchange.request.bytes.clone();
         match connection.stream.write_shared(&[], bytes) {
             Ok(()) => {
-                let reader = AnswerReader::new(exchange.request.is_head);
-                connection.work = Work::Exchanging(exchange, reader);
-                self.arm(context, token, self.options.header_timeout);
+                let request = &exchange.request;
+                let window = self.options.window_bytes;
+                let reader = AnswerReader::new(request.is_head, request.taking, window);
+                if exchange.unannounced {
+                    context.again(token, Readiness::default());
+                }
+                connection.work = Work::Exchanging(exchange, Box::new(reader));
+                self.arm(context, token);
                 Ok(())
             }
             Err(error) => {
@@ -138,33 +146,36 @@ impl Upstream {
         readiness: Readiness,
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
+        self.announce(context, token, sink);
+        self.flush(context, token, readiness, sink);
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
-        let mut write_error = None;
-        if readiness.is_writable() && connection.stream.queued_bytes() > 0 {
-            // An application that refuses a body may answer, close, and leave the rest unread: so
-            // a failed write is no failure before its answer was looked for.
-            write_error = connection.stream.flush().err();
-            if write_error.is_none() {
-                self.arm(context, token, self.options.header_timeout);
-            }
-        }
-        let reading = if readiness.is_readable() || write_error.is_some() {
-            self.read(context, token, readiness)
+        connection.is_read_closed |= readiness.is_read_closed();
+        connection.is_unread |= readiness.is_readable();
+        let write_error = connection.write_error;
+        let mut parts = Vec::new();
+        let reading = if connection.is_unread || write_error.is_some() {
+            self.read(context, token, &mut parts)
         } else {
             Reading::Waiting
         };
+        if !parts.is_empty() {
+            self.hand_on(context, token, parts, sink);
+        }
         let reading = match (reading, write_error) {
-            (Reading::Waiting, Some(error)) => Reading::Failed(UpstreamError::Broken(error.kind())),
+            (Reading::Waiting, Some(error)) => Reading::Failed(UpstreamError::Broken(error)),
             (reading, _) => reading,
         };
         match reading {
             Reading::Waiting => {}
             Reading::Unfinished => context.again(token, readiness),
-            Reading::Complete { answer, reusable } => {
-                let reusable = reusable && !readiness.is_read_closed();
-                self.complete(context, token, answer, reusable, sink);
+            Reading::Complete { reusable } => {
+                self.complete(context, token, reusable, sink);
+                self.dispatch(context, sink);
+            }
+            Reading::Switched(input) => {
+                self.switch(context, token, input, sink);
                 self.dispatch(context, sink);
             }
             Reading::Failed(error) => {
@@ -174,27 +185,66 @@ impl Upstream {
         }
     }
 
-    fn read(&mut self, context: &mut Context, token: Token, readiness: Readiness) -> Reading {
+    /// Sends what the socket has refused, as far as it takes it now.
+    fn flush(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        if !readiness.is_writable() || connection.stream.queued_bytes() == 0 {
+            return;
+        }
+        // An application that refuses a body may answer, close, and leave the rest unread: so a
+        // failed write is no failure before its answer was looked for.
+        connection.write_error = connection.stream.flush().err().map(|error| error.kind());
+        if connection.write_error.is_some() {
+            return;
+        }
+        let is_taken = connection.stream.queued_bytes() == 0;
+        let request = connection.exchange().map(|exchange| &exchange.request);
+        if let Some(request) = request.filter(|request| is_taken && request.body_follows) {
+            let tag = request.tag;
+            sink(context, UpstreamEvent::BodyTaken { tag });
+        }
+        self.arm(context, token);
+    }
+
+    fn read(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        parts: &mut Vec<AnswerPart>,
+    ) -> Reading {
         let Some(connection) = self.connections.get_mut(token) else {
             return Reading::Waiting;
         };
-        let Work::Exchanging(_, reader) = &mut connection.work else {
+        let Work::Exchanging(exchange, reader) = &mut connection.work else {
             return Reading::Waiting;
         };
         let had_head = reader.has_head();
         let mut input = context.take_input();
         let mut reading = Reading::Unfinished;
         for _ in 0..READS_PER_TURN {
+            if reader.is_paused() {
+                reading = Reading::Waiting;
+                break;
+            }
             let (length, is_all) = match connection.stream.read(&mut input) {
                 Ok(ReadOutcome::More(length)) => (length, false),
                 // Where the end of the stream has been told, it is behind these bytes.
-                Ok(ReadOutcome::Drained(length)) => (length, !readiness.is_read_closed()),
+                Ok(ReadOutcome::Drained(length)) => (length, !connection.is_read_closed),
                 Ok(ReadOutcome::WouldBlock) => {
+                    connection.is_unread = false;
                     reading = Reading::Waiting;
                     break;
                 }
                 Ok(ReadOutcome::Closed) => {
-                    reading = Reading::of(reader.end());
+                    reading = Reading::of(reader.end(parts), &[]);
                     break;
                 }
                 Err(error) => {
@@ -202,8 +252,15 @@ impl Upstream {
                     break;
                 }
             };
-            match Reading::of(reader.feed(&input[..length], &self.options)) {
+            connection.is_unread = !is_all;
+            let progress = reader.feed(&input[..length], &self.options, parts);
+            match Reading::of(progress, &input[..length]) {
                 Reading::Waiting if !is_all => {}
+                Reading::Switched(_) if !exchange.request.is_upgrade => {
+                    parts.clear();
+                    reading = Reading::Failed(UpstreamError::SwitchedProtocols);
+                    break;
+                }
                 other => {
                     reading = other;
                     break;
@@ -211,8 +268,8 @@ impl Upstream {
             }
         }
         context.return_input(input);
-        if !had_head && reader.has_head() {
-            self.arm(context, token, self.options.total_timeout);
+        if !parts.is_empty() || had_head != reader.has_head() {
+            self.arm(context, token);
         }
         reading
     }
@@ -221,7 +278,6 @@ impl Upstream {
         &mut self,
         context: &mut Context,
         token: Token,
-        answer: Answer,
         reusable: bool,
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
@@ -229,9 +285,16 @@ impl Upstream {
             return;
         };
         let work = std::mem::replace(&mut connection.work, Work::Idle);
+        let Work::Exchanging(exchange, mut reader) = work else {
+            return;
+        };
         connection.is_reused = true;
         // A request that is answered before it is all sent leaves its rest in the way.
-        let is_clean = connection.stream.queued_bytes() == 0;
+        let is_clean = connection.stream.queued_bytes() == 0
+            && !exchange.request.body_follows
+            && !connection.is_read_closed
+            && connection.write_error.is_none()
+            && (!connection.is_unread || connection.is_usable());
         let is_wanted = self.idle.len() < self.options.idle_max || !self.queue.is_empty();
         if reusable && is_clean && is_wanted {
             self.idle.push(token);
@@ -240,10 +303,78 @@ impl Upstream {
         } else {
             self.close(context, token);
         }
-        if let Work::Exchanging(exchange, _) = work {
+        if let Some(answer) = reader.take_whole() {
             let (tag, answer) = (exchange.request.tag, Arc::new(answer));
             sink(context, UpstreamEvent::Answer { tag, answer });
         }
+    }
+
+    /// Hands the parts of an answer on.
+    fn hand_on(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        mut parts: Vec<AnswerPart>,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        let Some(found) = self.connections.get_mut(token) else {
+            return;
+        };
+        let Work::Exchanging(exchange, _) = &mut found.work else {
+            return;
+        };
+        let (tag, connection) = (exchange.request.tag, token);
+        let is_switched =
+            |part: &AnswerPart| matches!(part, AnswerPart::Head(head) if head.status == 101);
+        let switched = parts.pop_if(|part| is_switched(part));
+        if exchange.request.taking == Taking::Whole {
+            exchange.request.taking = Taking::Parts;
+            let event = UpstreamEvent::Large {
+                tag,
+                connection,
+                parts,
+            };
+            sink(context, event);
+        } else if !parts.is_empty() {
+            let event = UpstreamEvent::Parts {
+                tag,
+                connection,
+                parts,
+            };
+            sink(context, event);
+        }
+        if let Some(AnswerPart::Head(head)) = switched {
+            exchange.switched = Some(Box::new(head));
+        }
+    }
+
+    /// The connection speaks another protocol from now on, and is somebody else's.
+    fn switch(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        input: Vec<u8>,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        let Some(mut connection) = self.close(context, token) else {
+            return;
+        };
+        let Work::Exchanging(exchange, _) = &mut connection.work else {
+            return;
+        };
+        let tag = exchange.request.tag;
+        let Some(head) = exchange.switched.take() else {
+            return;
+        };
+        let stream = connection.stream;
+        sink(
+            context,
+            UpstreamEvent::Switched {
+                tag,
+                head: *head,
+                detached: Box::new(Detached { stream, input }),
+            },
+        );
     }
 
     /// A connection ended or broke during an exchange.
@@ -307,28 +438,32 @@ impl Upstream {
         Some(connection)
     }
 
-    /// Gives the stage that begins now its deadline, within that of the whole exchange.
-    fn arm(&mut self, context: &mut Context, token: Token, timeout: Duration) {
+    /// Gives the stage that begins now its deadline.
+    pub(super) fn arm(&mut self, context: &mut Context, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
-        let Some(exchange) = connection.exchange() else {
-            return;
-        };
         let now = context.now();
-        let deadline = exchange.deadline.min(now + timeout);
-        if connection.armed != Some(deadline) {
-            connection.armed = Some(deadline);
-            context.arm(token, deadline.saturating_duration_since(now));
+        let deadline = connection.stage_deadline(&self.options, now);
+        // An unused connection has a deadline of its own.
+        if deadline.is_some() && connection.armed == deadline {
+            return;
+        }
+        connection.armed = deadline;
+        match deadline {
+            Some(deadline) => context.arm(token, deadline.saturating_duration_since(now)),
+            None => context.disarm(token),
         }
     }
 }
 
 impl Reading {
-    fn of(progress: Result<Progress, UpstreamError>) -> Self {
+    /// What follows from a step on `input`.
+    fn of(progress: Result<Progress, UpstreamError>, input: &[u8]) -> Self {
         match progress {
             Ok(Progress::Partial) => Self::Waiting,
-            Ok(Progress::Complete { answer, reusable }) => Self::Complete { answer, reusable },
+            Ok(Progress::Complete { reusable }) => Self::Complete { reusable },
+            Ok(Progress::Switched(used)) => Self::Switched(input[used..].to_vec()),
             Err(error) => Self::Failed(error),
         }
     }

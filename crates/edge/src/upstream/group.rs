@@ -9,7 +9,7 @@ use dwell_evloop::{Context, Readiness, Token};
 use super::client::Upstream;
 use super::connection::Exchange;
 use super::health::{Breaker, HealthCheck, Permit};
-use super::{Unanswered, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
+use super::{Taking, Unanswered, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 
 /// The most servers of one group.
 pub const UPSTREAMS_MAX: usize = 64;
@@ -88,7 +88,11 @@ impl Seen {
                 error,
                 unanswered,
             } => self.failures.push((tag, error, unanswered)),
-            answer @ UpstreamEvent::Answer { .. } => {
+            // A request that was sent, and no answer yet.
+            event @ (UpstreamEvent::Started { .. } | UpstreamEvent::BodyTaken { .. }) => {
+                sink(context, event);
+            }
+            answer => {
                 self.has_answered = true;
                 sink(context, answer);
             }
@@ -216,6 +220,17 @@ impl UpstreamGroup {
             member.client.expired(context, token, &mut notice);
         }
         self.conclude(context, index, seen, sink);
+    }
+
+    /// The client of the server whose connection this is.
+    pub(super) fn client_of(&mut self, connection: Token) -> Option<&mut Upstream> {
+        let index = self.index_of(connection);
+        Some(&mut self.members.get_mut(index)?.client)
+    }
+
+    /// The clients of all servers.
+    pub(super) fn clients(&mut self) -> impl Iterator<Item = &mut Upstream> {
+        self.members.iter_mut().map(|member| &mut member.client)
     }
 
     fn index_of(&self, token: Token) -> usize {
@@ -384,6 +399,9 @@ impl UpstreamGroup {
             bytes,
             is_head: false,
             is_idempotent: true,
+            body_follows: false,
+            is_upgrade: false,
+            taking: Taking::Whole,
             tag: LOOK,
         };
         match member.client.send(context, request) {

@@ -4,8 +4,10 @@
 //! all of them busy waits in a bounded queue. Every request that [`Upstream::send`] takes ends in
 //! exactly one [`UpstreamEvent`], unless it is cancelled, and every stage of it has a deadline.
 //!
-//! An answer is gathered whole before it is handed on, so that everybody who waits for it shares
-//! one copy, and so that half an answer is never taken for one.
+//! An answer is taken in one of two ways. [`Taking::Whole`] gathers it before it is handed on, so
+//! that everybody who waits for it shares one copy; one that is too large for that goes on in
+//! parts. [`Taking::Parts`] hands it on as it comes, and reads no more of it than was granted, so
+//! that whoever is slow to take it slows the application down and nobody holds it meanwhile.
 
 mod answer;
 mod client;
@@ -15,19 +17,25 @@ mod error;
 mod exchanging;
 mod group;
 mod health;
+mod streaming;
 
-pub use answer::Answer;
+pub use answer::{Answer, AnswerHead, AnswerPart};
 pub use client::Upstream;
-pub use encode::{ForwardedFor, Sharing, Wants, encode_request};
+pub use encode::{
+    ForwardedFor, RequestBody, Sharing, Wants, encode_forward, encode_request, upgrade_of,
+};
 pub use error::UpstreamError;
 pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup};
 pub use health::HealthCheck;
+pub use streaming::Written;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dwell_engine::Detached;
+use dwell_evloop::Token;
 use dwell_proto::http1::HeadLimits;
 
 /// Where the application is, and what it is allowed.
@@ -53,7 +61,12 @@ pub struct UpstreamOptions {
     pub queue_max: usize,
     /// How long one may wait for a connection. Default: 10 s.
     pub queue_timeout: Duration,
-    /// Body of one answer, decoded. Units: bytes. Default: 8 MiB.
+    /// For which an answer that has begun may bring nothing, and the application take nothing of
+    /// a request body. Default: 5 min.
+    pub stall_timeout: Duration,
+    /// Body bytes of a message that may be on their way through here. Default: 64 KiB.
+    pub window_bytes: usize,
+    /// Body of an answer that is gathered, decoded. Units: bytes. Default: 8 MiB.
     pub answer_bytes_max: u64,
     /// Head of one answer. Default: 64 KiB and 100 fields.
     pub answer_head: HeadLimits,
@@ -72,6 +85,8 @@ impl UpstreamOptions {
             idle_max: 64,
             queue_max: 1024,
             queue_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(300),
+            window_bytes: 64 << 10,
             answer_bytes_max: 8 << 20,
             answer_head: HeadLimits {
                 head_bytes_max: 64 << 10,
@@ -81,22 +96,51 @@ impl UpstreamOptions {
     }
 }
 
-/// A request as [`encode_request`] made it.
+/// How the answer to a request is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// As one [`UpstreamEvent::Answer`]. One that is too large for it, or that does not mean to
+    /// end, begins with [`UpstreamEvent::Large`] instead.
+    Whole,
+    /// As [`UpstreamEvent::Parts`].
+    Parts,
+}
+
+/// A request as [`encode_request`] or [`encode_forward`] made it.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct UpstreamRequest {
-    /// Head and body.
+    /// Head and body, or as much of it as is there.
     pub bytes: Bytes,
     /// Whether the method is `HEAD`, whose answer has no body.
     pub is_head: bool,
     /// Whether it may be sent twice (RFC 9110 section 9.2.2).
     pub is_idempotent: bool,
+    /// Whether the rest of the body follows by [`Upstream::write_body`].
+    pub body_follows: bool,
+    /// Whether it asks for another protocol.
+    pub is_upgrade: bool,
+    /// How the answer is handed over.
+    pub taking: Taking,
     /// Comes back with the answer.
     pub tag: u64,
 }
 
 /// What became of a request.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum UpstreamEvent {
+    /// A request whose body follows has its connection: [`Upstream::write_body`] may begin.
+    Started {
+        /// That of the request.
+        tag: u64,
+        /// Names the exchange from now on.
+        connection: Token,
+    },
+    /// The socket has taken all of the body that was written to it.
+    BodyTaken {
+        /// That of the request.
+        tag: u64,
+    },
     /// The application answered.
     Answer {
         /// That of the request.
@@ -104,7 +148,36 @@ pub enum UpstreamEvent {
         /// The answer, to be shared.
         answer: Arc<Answer>,
     },
-    /// It did not.
+    /// The next parts of an answer; the exchange ends with [`AnswerPart::End`].
+    Parts {
+        /// That of the request.
+        tag: u64,
+        /// Names the exchange while it lasts.
+        connection: Token,
+        /// Never empty.
+        parts: Vec<AnswerPart>,
+    },
+    /// The beginning of an answer that was to be gathered and is too large: it goes on in parts,
+    /// when somebody has taken it by [`Upstream::take_over`].
+    Large {
+        /// That of the request.
+        tag: u64,
+        /// Names the exchange while it lasts.
+        connection: Token,
+        /// Never empty.
+        parts: Vec<AnswerPart>,
+    },
+    /// The application has switched to the protocol that it was asked for; the connection is
+    /// yours.
+    Switched {
+        /// That of the request.
+        tag: u64,
+        /// The head of the 101.
+        head: AnswerHead,
+        /// The socket, and what came behind the head.
+        detached: Box<Detached>,
+    },
+    /// There is no answer, or no more of it.
     Failed {
         /// That of the request.
         tag: u64,
@@ -122,6 +195,19 @@ impl UpstreamEvent {
             tag,
             error,
             unanswered: None,
+        }
+    }
+
+    /// That of the request.
+    pub fn tag(&self) -> u64 {
+        match self {
+            Self::Started { tag, .. }
+            | Self::BodyTaken { tag }
+            | Self::Answer { tag, .. }
+            | Self::Parts { tag, .. }
+            | Self::Large { tag, .. }
+            | Self::Switched { tag, .. }
+            | Self::Failed { tag, .. } => *tag,
         }
     }
 }

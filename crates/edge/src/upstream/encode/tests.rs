@@ -30,7 +30,7 @@ fn a_plain_request_keeps_everything_that_is_its_own() {
         "GET /a%20b/../c?d=e HTTP/1.1\r\nHost: example\r\nAccept: */*\r\ncookie: a=b\r\n\r\n";
     let expected = "GET /a%20b/../c?d=e HTTP/1.1\r\nHost: example\r\nAccept: */*\r\ncookie: a=b\r\n\
         X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: example\r\n\
-        Connection: keep-alive\r\n\r\n";
+        Via: 1.1 dwell\r\nConnection: keep-alive\r\n\r\n";
     assert_eq!(encode_from(Some(CLIENT), head, b""), expected);
 }
 
@@ -42,7 +42,7 @@ fn fields_of_the_connection_stay_behind() {
         Proxy-Authorization: x\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nExpect: 100-continue\r\n\
         Content_Length: 3\r\nX-Kept: 1\r\n\r\n";
     let expected = "POST / HTTP/1.1\r\nHost: a\r\nX-Kept: 1\r\nX-Forwarded-For: 203.0.113.7\r\n\
-        X-Forwarded-Proto: http\r\nX-Forwarded-Host: a\r\nContent-Length: 5\r\n\
+        X-Forwarded-Proto: http\r\nX-Forwarded-Host: a\r\nVia: 1.1 dwell\r\nContent-Length: 5\r\n\
         Connection: keep-alive\r\n\r\nhello";
     assert_eq!(encode_from(Some(CLIENT), head, b"hello"), expected);
 }

@@ -28,6 +28,7 @@ impl Alone {
         events.push(match event {
             UpstreamEvent::Answer { tag, answer } => (tag, Ok(answer.status)),
             UpstreamEvent::Failed { tag, error, .. } => (tag, Err(error)),
+            other => panic!("{other:?}"),
         });
     }
 }
@@ -93,6 +94,9 @@ impl Loop {
             bytes,
             is_head: false,
             is_idempotent: method != "POST",
+            body_follows: false,
+            is_upgrade: false,
+            taking: Taking::Whole,
             tag,
         };
         self.driver.group.send(self.event_loop.context(), request)

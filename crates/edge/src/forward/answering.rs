@@ -1,0 +1,358 @@
+//! The application's side of forwards: answers and failures, passed on.
+
+use super::{Forward, Forwards, Order, Tunnel, Upload, text};
+use crate::metrics::{StatusClass, UpstreamOutcome};
+use crate::polls::outcome_of;
+use crate::upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
+use dwell_engine::{Body, Detached, ExchangeId, Http, Reply, Response};
+use dwell_evloop::{Context, Token};
+use dwell_proto::http1::{BodyFraming, Version, encode};
+use std::time::Instant;
+
+/// How a request came to be forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// It is no poll.
+    Bypass,
+    /// It is a poll whose key has no value, and the answer is too large to be shared.
+    Miss,
+}
+
+impl Source {
+    /// As `Cache-Status` says it (RFC 9211).
+    fn cache_status(self) -> &'static [u8] {
+        match self {
+            Self::Bypass => b"dwell; fwd=bypass",
+            Self::Miss => b"dwell; fwd=miss",
+        }
+    }
+
+    /// As the access log says it.
+    pub(super) fn outcome(self) -> &'static str {
+        match self {
+            Self::Bypass => "forward",
+            Self::Miss => "miss",
+        }
+    }
+}
+
+/// A poll that becomes a forward.
+#[derive(Debug)]
+pub(crate) struct Adopted<'a> {
+    pub(crate) exchange: ExchangeId,
+    pub(crate) arrived: Instant,
+    pub(crate) line: Option<(&'a str, &'a str)>,
+    pub(crate) is_head: bool,
+}
+
+/// What came of passing parts of an answer on.
+struct Passed {
+    /// Body bytes among them.
+    bytes: usize,
+    is_ended: bool,
+    /// The client cannot be given what it was promised.
+    is_broken: bool,
+}
+
+impl Forwards {
+    /// Something happened to the request of a forward.
+    pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
+        match event {
+            UpstreamEvent::Started { tag, connection } => {
+                self.started(context, http, Token::from_bits(tag), connection);
+            }
+            UpstreamEvent::BodyTaken { tag } => {
+                self.body_taken(context, http, Token::from_bits(tag));
+            }
+            UpstreamEvent::Parts {
+                tag,
+                connection,
+                parts,
+            } => self.parts(context, http, Token::from_bits(tag), connection, &parts),
+            UpstreamEvent::Switched {
+                tag,
+                head,
+                detached,
+            } => self.switched(context, http, Token::from_bits(tag), &head, *detached),
+            UpstreamEvent::Failed { tag, error, .. } => {
+                self.failed(context, http, Token::from_bits(tag), &error);
+            }
+            // Of requests that others share only.
+            UpstreamEvent::Answer { .. } | UpstreamEvent::Large { .. } => {}
+        }
+    }
+
+    /// A request whose body follows has its connection.
+    fn started(&mut self, context: &mut Context, http: &mut Http, forward: Token, on: Token) {
+        let window = self.config.upstream.window_bytes;
+        let Some(record) = self.records.get_mut(forward) else {
+            return;
+        };
+        record.connection = Some(on);
+        match record.upload {
+            Upload::Waiting { expects: false } => {
+                record.upload = Upload::Granted;
+                http.grant(context, record.exchange, window);
+            }
+            Upload::Waiting { expects: true } => {
+                let timeout = Some(super::arriving::CONTINUE_TIMEOUT);
+                http.hold(context, record.exchange, forward.to_bits(), timeout);
+            }
+            Upload::Granted | Upload::Complete => {}
+        }
+    }
+
+    /// The application has taken what there was of a body: as much more may come.
+    pub(super) fn body_taken(&mut self, context: &mut Context, http: &mut Http, forward: Token) {
+        if let Some(record) = self.records.get_mut(forward) {
+            let taken = std::mem::take(&mut record.up);
+            if record.upload == Upload::Granted && taken > 0 {
+                http.grant(context, record.exchange, taken);
+            }
+        }
+    }
+
+    /// The next parts of an answer.
+    pub(crate) fn parts(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        forward: Token,
+        connection: Token,
+        parts: &[AnswerPart],
+    ) {
+        let window = self.config.upstream.window_bytes;
+        let Some(record) = self.records.get_mut(forward) else {
+            return;
+        };
+        record.connection = Some(connection);
+        let was_answered = record.status > 0;
+        let exchange = record.exchange;
+        let passed = http.with_reply(context, exchange, |reply| {
+            record.pass_on(parts, window, reply)
+        });
+        let (status, arrived) = (record.status, record.arrived);
+        if status > 0 && !was_answered {
+            let metrics = self.metrics();
+            metrics.http_requests.increment(StatusClass::of(status));
+            metrics.upstream_requests.increment(match status {
+                500.. => UpstreamOutcome::ServerError,
+                _ => UpstreamOutcome::Answered,
+            });
+            let waited = context.now().duration_since(arrived);
+            metrics.request_duration.observe(waited);
+        }
+        match passed {
+            Some(passed) if passed.is_broken => {
+                http.abort(context, exchange);
+                self.abandoned(context, forward);
+            }
+            Some(passed) if passed.is_ended => self.end(context, forward),
+            Some(passed) => self.go_on(context, http, forward, passed.bytes),
+            // Its end is told by the clients' server, in this turn or the next.
+            None => {}
+        }
+    }
+
+    /// What was passed on is granted again at once where the client has taken it; else when it has.
+    fn go_on(&mut self, context: &mut Context, http: &mut Http, forward: Token, bytes: usize) {
+        let Some(record) = self.records.get_mut(forward).filter(|_| bytes > 0) else {
+            return;
+        };
+        record.down += bytes;
+        let queued = http.with_reply(context, record.exchange, |reply| reply.queued_bytes());
+        if let (Some(0), Some(connection)) = (queued, record.connection) {
+            let bytes = std::mem::take(&mut record.down);
+            self.orders.push(Order::Grant {
+                forward,
+                connection,
+                bytes,
+            });
+        }
+    }
+
+    /// There is no answer, or no more of it.
+    pub(super) fn failed(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        forward: Token,
+        error: &UpstreamError,
+    ) {
+        let retry_after = self.retry_after();
+        let outcome = outcome_of(error);
+        let Some(record) = self.records.get_mut(forward) else {
+            return;
+        };
+        let exchange = record.exchange;
+        if record.status > 0 {
+            // The client must not take half an answer for a whole one.
+            http.abort(context, exchange);
+        } else {
+            record.status = error.status();
+            let (status, reason) = (record.status, format!("upstream: {error}"));
+            let metrics = &self.journal.metrics;
+            http.with_reply(context, exchange, |reply| {
+                text(reply, metrics, status, &reason, &retry_after);
+            });
+        }
+        self.metrics().upstream_requests.increment(outcome);
+        self.end(context, forward);
+    }
+
+    /// The application has changed the protocol, and so does the connection of the client.
+    fn switched(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        forward: Token,
+        head: &AnswerHead,
+        upstream: Detached,
+    ) {
+        let Some(record) = self.records.get_mut(forward) else {
+            return;
+        };
+        record.status = head.status;
+        let exchange = record.exchange;
+        self.end(context, forward);
+        let Some(client) = http.detach(context, exchange) else {
+            return;
+        };
+        let metrics = self.metrics();
+        metrics
+            .http_requests
+            .increment(StatusClass::of(head.status));
+        metrics
+            .upstream_requests
+            .increment(UpstreamOutcome::Answered);
+        let mut opening = Vec::new();
+        encode::status_line(&mut opening, Version::Http11, head.status);
+        for (name, value) in &head.fields {
+            encode::field(&mut opening, name, value);
+        }
+        encode::field(&mut opening, "Connection", b"upgrade");
+        if let Some(protocol) = &head.upgrade {
+            encode::field(&mut opening, "Upgrade", protocol);
+        }
+        encode::end_of_head(&mut opening);
+        self.orders.push(Order::Tunnel(Box::new(Tunnel {
+            client,
+            upstream,
+            opening,
+        })));
+    }
+
+    /// Nobody is left to take an answer that was too large to be shared.
+    pub(crate) fn cancel(&mut self, connection: Token, fetch: Token) {
+        self.orders.push(Order::Cancel {
+            connection: Some(connection),
+            tag: fetch.to_bits(),
+        });
+    }
+
+    /// Takes over a poll whose answer is too large to be shared.
+    pub(crate) fn adopt(
+        &mut self,
+        http: &Http,
+        poll: &Adopted<'_>,
+        connection: Token,
+        fetch: Token,
+    ) -> Option<Token> {
+        let is_logged = self.journal.access.is_some();
+        let line = poll.line.filter(|_| is_logged);
+        let record = Forward {
+            exchange: poll.exchange,
+            connection: Some(connection),
+            arrived: poll.arrived,
+            line: line.map(|(method, target)| {
+                let remote = http.peer_address(poll.exchange);
+                Box::new(super::Line::new(method, target, remote))
+            }),
+            upload: Upload::Complete,
+            up: 0,
+            down: 0,
+            sent: 0,
+            status: 0,
+            source: Source::Miss,
+            is_head: poll.is_head,
+            is_chunked: false,
+            is_half_closed: false,
+            is_stream: false,
+        };
+        let forward = self.records.insert(record).ok()?;
+        self.orders.push(Order::TakeOver {
+            connection,
+            fetch,
+            forward,
+        });
+        Some(forward)
+    }
+}
+
+impl Forward {
+    /// Passes parts of an answer on.
+    fn pass_on(&mut self, parts: &[AnswerPart], window: u64, reply: &mut Reply<'_>) -> Passed {
+        let mut passed = Passed {
+            bytes: 0,
+            is_ended: false,
+            is_broken: false,
+        };
+        for part in parts {
+            match part {
+                AnswerPart::Interim(head) => self.interim(head, window, reply),
+                AnswerPart::Head(head) => self.head(head, reply),
+                AnswerPart::Body(piece) => {
+                    passed.bytes += piece.len();
+                    passed.is_broken |= reply.write_shared(piece).is_err();
+                }
+                AnswerPart::End(trailers) => {
+                    let fields: Vec<(&str, &[u8])> = trailers
+                        .iter()
+                        .map(|(name, value)| (name.as_str(), value.as_ref()))
+                        .collect();
+                    // One without a body has ended with its head.
+                    let _ = reply.finish(&fields);
+                    passed.is_ended = true;
+                }
+            }
+        }
+        self.sent += passed.bytes as u64;
+        passed
+    }
+
+    fn interim(&mut self, head: &AnswerHead, window: u64, reply: &mut Reply<'_>) {
+        if head.status == 100 && self.upload == (Upload::Waiting { expects: true }) {
+            self.upload = Upload::Granted;
+            // Tells the client to go on.
+            reply.grant(window);
+            return;
+        }
+        if head.status != 100 || self.upload == Upload::Complete {
+            let fields: Vec<(&str, &[u8])> = fields_of(head).collect();
+            reply.informational(head.status, &fields);
+        }
+    }
+
+    fn head(&mut self, head: &AnswerHead, reply: &mut Reply<'_>) {
+        self.status = head.status;
+        self.is_stream = head.is_event_stream();
+        let mut fields: Vec<(&str, &[u8])> = fields_of(head).collect();
+        fields.push(("Cache-Status", self.source.cache_status()));
+        let body = match head.framing {
+            _ if self.is_head => Body::Absent(head.content_length),
+            BodyFraming::None => Body::Empty,
+            BodyFraming::Length(length) => Body::Stream(Some(length)),
+            BodyFraming::Chunked | BodyFraming::UntilClose => Body::Stream(None),
+        };
+        reply.send(&Response {
+            status: head.status,
+            fields: &fields,
+            body,
+        });
+    }
+}
+
+fn fields_of(head: &AnswerHead) -> impl Iterator<Item = (&str, &[u8])> {
+    let fields = head.fields.iter();
+    fields.map(|(name, value)| (name.as_str(), value.as_ref()))
+}

@@ -1,0 +1,267 @@
+//! The client's side of forwards: requests and their bodies, and clients that leave.
+
+use super::answering::Source;
+use super::{Forward, Forwards, Line, Order, Upload, text};
+use crate::config::Config;
+use crate::upstream::{
+    ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, upgrade_of,
+};
+use dwell_engine::{BodyPlan, Outcome, Reply, Request};
+use dwell_evloop::{Context, Token};
+use dwell_proto::http1::{BodyFraming, RequestHead, Trailers, encode};
+use std::time::Duration;
+
+/// How long the application may take to ask for a body that its client holds back. Many never do,
+/// and wait for it.
+///
+/// Source: RFC 9110 section 10.1.1.
+pub(super) const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// After which a client that has ended its side while it waits is asked whether it is there.
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Bytes that a body with this announced length may have to be gathered: it then goes out with its
+/// head, and can be sent again.
+const GATHERED_BYTES_MAX: u64 = 64 << 10;
+
+impl Forwards {
+    /// How the body of a request is taken.
+    pub(crate) fn plan(config: &Config, head: &RequestHead<'_, '_>) -> BodyPlan {
+        let bytes_max = config.limits.body_bytes_max;
+        match head.framing {
+            BodyFraming::Length(length)
+                if length <= GATHERED_BYTES_MAX && !head.expect_continue =>
+            {
+                BodyPlan::Collect { bytes_max }
+            }
+            _ => BodyPlan::Stream { bytes_max },
+        }
+    }
+
+    /// A request that is no poll.
+    pub(crate) fn request(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let head = request.head;
+        let Some(url) = self.config.upstream.url.first() else {
+            return self.refuse(context, request, reply, 404, "no route and no upstream");
+        };
+        if self.records.is_full() {
+            let reason = "too many requests are under way";
+            return self.refuse(context, request, reply, 503, reason);
+        }
+        let peer = reply.peer_address();
+        let forwarded = ForwardedFor {
+            peer: peer.map(|peer| peer.ip()),
+            proto: "http",
+        };
+        let host = url.address.to_string();
+        let body = if request.body_follows {
+            RequestBody::Follows
+        } else {
+            RequestBody::Whole(request.body)
+        };
+        let bytes = encode_forward(head, body, &host, forwarded);
+        let is_logged = self.journal.access.is_some();
+        let record = Forward {
+            exchange: request.exchange,
+            connection: None,
+            arrived: context.now(),
+            line: is_logged.then(|| Box::new(Line::new(head.method, head.target, peer))),
+            upload: if request.body_follows {
+                let expects = head.expect_continue;
+                Upload::Waiting { expects }
+            } else {
+                Upload::Complete
+            },
+            up: 0,
+            down: 0,
+            sent: 0,
+            status: 0,
+            source: Source::Bypass,
+            is_head: head.method == "HEAD",
+            is_chunked: head.framing == BodyFraming::Chunked,
+            is_half_closed: false,
+            is_stream: false,
+        };
+        let Ok(forward) = self.records.insert(record) else {
+            return Outcome::Close;
+        };
+        let tag = forward.to_bits();
+        self.orders.push(Order::Send(Box::new(UpstreamRequest {
+            bytes,
+            is_head: head.method == "HEAD",
+            is_idempotent: is_idempotent(head.method),
+            body_follows: request.body_follows,
+            is_upgrade: upgrade_of(head).is_some(),
+            taking: Taking::Parts,
+            tag,
+        })));
+        Outcome::Held { tag, timeout: None }
+    }
+
+    /// Answers a request that is not forwarded.
+    fn refuse(
+        &mut self,
+        context: &Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+        status: u16,
+        reason: &str,
+    ) -> Outcome {
+        let retry_after = self.retry_after();
+        text(reply, self.metrics(), status, reason, &retry_after);
+        if self.journal.access.is_some() {
+            let (method, target) = (request.head.method, request.head.target);
+            let record = Forward {
+                exchange: request.exchange,
+                connection: None,
+                arrived: context.now(),
+                line: Some(Box::new(Line::new(method, target, reply.peer_address()))),
+                upload: Upload::Complete,
+                up: 0,
+                down: 0,
+                sent: reason.len() as u64 + 1,
+                status,
+                source: Source::Bypass,
+                is_head: method == "HEAD",
+                is_chunked: false,
+                is_half_closed: false,
+                is_stream: false,
+            };
+            self.write_line(context, &record);
+        }
+        Outcome::Answered
+    }
+
+    /// A piece of the body of a request.
+    pub(crate) fn body_data(&mut self, forward: Token, data: &[u8]) -> Outcome {
+        if let Some(record) = self.records.get_mut(forward) {
+            record.up += data.len() as u64;
+            let is_chunked = record.is_chunked;
+            let piece = self.piece_of(forward, false);
+            if is_chunked {
+                encode::chunk(piece, data);
+            } else {
+                piece.extend_from_slice(data);
+            }
+        }
+        held(forward)
+    }
+
+    /// The body of a request is complete.
+    pub(crate) fn body_end(&mut self, forward: Token, trailers: Trailers<'_>) -> Outcome {
+        if let Some(record) = self.records.get_mut(forward) {
+            record.upload = Upload::Complete;
+            let is_chunked = record.is_chunked;
+            let piece = self.piece_of(forward, true);
+            if is_chunked {
+                let fields: Vec<_> = trailers.iter().collect();
+                encode::last_chunk_with(piece, &fields);
+            }
+        }
+        held(forward)
+    }
+
+    /// The piece of a body that is written next, to which more can be added.
+    fn piece_of(&mut self, of: Token, ends: bool) -> &mut Vec<u8> {
+        let is_same = matches!(
+            self.orders.last(),
+            Some(Order::Write { forward, is_last: false, .. }) if *forward == of
+        );
+        if !is_same {
+            self.orders.push(Order::Write {
+                forward: of,
+                piece: Vec::new(),
+                is_last: false,
+            });
+        }
+        match self.orders.last_mut() {
+            Some(Order::Write { piece, is_last, .. }) => {
+                *is_last = ends;
+                piece
+            }
+            // One was put there if there was none.
+            _ => unreachable!("the last order is to write"),
+        }
+    }
+
+    /// The client has taken all that it was sent of an answer.
+    pub(crate) fn drained(&mut self, forward: Token) -> Outcome {
+        if let Some(record) = self.records.get_mut(forward)
+            && let Some(connection) = record.connection
+        {
+            let bytes = std::mem::take(&mut record.down);
+            self.orders.push(Order::Grant {
+                forward,
+                connection,
+                bytes,
+            });
+        }
+        held(forward)
+    }
+
+    /// The application has not asked for a body that its client holds back: it gets it unasked.
+    pub(crate) fn expired(&mut self, forward: Token, reply: &mut Reply<'_>) -> Outcome {
+        if let Some(record) = self.records.get_mut(forward)
+            && record.upload == (Upload::Waiting { expects: true })
+        {
+            record.upload = Upload::Granted;
+            reply.grant(self.config.upstream.window_bytes);
+            // From now on it may be lost with its connection, so it is not sent on another.
+            self.piece_of(forward, false);
+        } else if let Some(record) = self.records.get(forward)
+            && record.is_half_closed
+            && record.status == 0
+        {
+            // Whoever reads on reads over it; the system of who does not answers with a reset.
+            reply.informational(100, &[]);
+        }
+        held(forward)
+    }
+
+    /// The client sends no more; true where that means that it has left.
+    ///
+    /// Shape: it may have ended only its side, to read on. While it waits for an answer it is sent
+    /// an interim one after a while, which tells (RFC 9110 section 15.2: every client has to read
+    /// over them). Writing what comes of an answer tells as well; but a stream of events may be
+    /// quiet for long, and those who read one keep their side open.
+    pub(crate) fn peer_closed(&mut self, forward: Token) -> bool {
+        let Some(record) = self.records.get_mut(forward) else {
+            return true;
+        };
+        let is_news = !std::mem::replace(&mut record.is_half_closed, true);
+        if is_news && record.status == 0 {
+            let exchange = record.exchange;
+            self.orders.push(Order::Probe { forward, exchange });
+        }
+        record.is_stream
+    }
+
+    /// The client has left.
+    pub(crate) fn abandoned(&mut self, context: &Context, forward: Token) {
+        let connection = self.connection(forward);
+        self.end(context, forward);
+        let tag = forward.to_bits();
+        self.orders.push(Order::Cancel { connection, tag });
+    }
+}
+
+/// The exchange is held on.
+fn held(forward: Token) -> Outcome {
+    Outcome::Held {
+        tag: forward.to_bits(),
+        timeout: None,
+    }
+}
+
+/// Methods that may be sent twice (RFC 9110 section 9.2.2, RFC 10008).
+pub(crate) fn is_idempotent(method: &str) -> bool {
+    matches!(
+        method,
+        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE" | "QUERY"
+    )
+}

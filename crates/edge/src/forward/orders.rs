@@ -1,0 +1,102 @@
+//! What forwards have left to do is done when the turn ends.
+
+use super::arriving::PROBE_TIMEOUT;
+use super::{Order, Tunnels};
+use crate::polls::Polls;
+use crate::upstream::{UpstreamError, UpstreamEvent, UpstreamGroup, Written};
+use bytes::Bytes;
+use dwell_engine::Http;
+use dwell_evloop::{Context, Token};
+
+/// Does what the forwards of a loop have ordered in this turn.
+pub(crate) fn carry_out(
+    context: &mut Context,
+    upstream: &mut UpstreamGroup,
+    polls: &mut Polls,
+    http: &mut Http,
+    tunnels: &mut Tunnels,
+) {
+    loop {
+        let orders = polls.forwards.take_orders();
+        if orders.is_empty() {
+            return;
+        }
+        for order in orders {
+            match order {
+                Order::Send(request) => {
+                    let tag = request.tag;
+                    if let Err(error) = upstream.send(context, *request) {
+                        polls.told(context, http, UpstreamEvent::failed(tag, error));
+                    }
+                }
+                Order::Write {
+                    forward,
+                    piece,
+                    is_last,
+                } => {
+                    let written = write(context, upstream, polls, forward, piece, is_last);
+                    match written {
+                        Written::Taken => polls.forwards.body_taken(context, http, forward),
+                        Written::Queued => {}
+                        Written::Gone => lose(context, upstream, polls, http, forward),
+                    }
+                }
+                Order::Grant {
+                    forward,
+                    connection,
+                    bytes,
+                } => upstream.grant(context, connection, forward.to_bits(), bytes),
+                Order::TakeOver {
+                    connection,
+                    fetch,
+                    forward,
+                } => {
+                    upstream.take_over(context, connection, fetch.to_bits(), forward.to_bits());
+                }
+                Order::Probe { forward, exchange } => {
+                    let timeout = Some(PROBE_TIMEOUT);
+                    http.hold(context, exchange, forward.to_bits(), timeout);
+                }
+                Order::Cancel {
+                    connection: Some(connection),
+                    tag,
+                } => upstream.abort(context, connection, tag),
+                Order::Cancel {
+                    connection: None,
+                    tag,
+                } => upstream.cancel(context, tag),
+                Order::Tunnel(tunnel) => tunnels.open(context, *tunnel),
+            }
+        }
+    }
+}
+
+fn write(
+    context: &mut Context,
+    upstream: &mut UpstreamGroup,
+    polls: &Polls,
+    forward: Token,
+    piece: Vec<u8>,
+    is_last: bool,
+) -> Written {
+    let (piece, tag) = (Bytes::from(piece), forward.to_bits());
+    match polls.forwards.connection(forward) {
+        Some(connection) if is_last => upstream.finish_body(context, connection, tag, piece),
+        Some(connection) => upstream.write_body(context, connection, tag, piece),
+        None => Written::Gone,
+    }
+}
+
+/// A piece of a body has no connection to go to any more: the request cannot become whole.
+fn lose(
+    context: &mut Context,
+    upstream: &mut UpstreamGroup,
+    polls: &mut Polls,
+    http: &mut Http,
+    forward: Token,
+) {
+    let tag = forward.to_bits();
+    upstream.cancel(context, tag);
+    let error = UpstreamError::Closed;
+    polls.told(context, http, UpstreamEvent::failed(tag, error));
+}

@@ -1,0 +1,265 @@
+//! Connections that have changed their protocol: bytes, both ways, until both sides have ended.
+//!
+//! Neither side is read while the other refuses what was read before, so a tunnel holds at most one
+//! read in each direction. A side that ends its sending is passed on as such; the other direction
+//! goes on.
+
+use dwell_engine::Detached;
+use dwell_evloop::{Context, ReadOutcome, Readiness, Slab, Stream, Token};
+use std::time::{Duration, Instant};
+
+/// Both ends of a connection that has changed its protocol.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    /// Towards the client, with what it has sent already.
+    pub(crate) client: Detached,
+    /// Towards the application, with what it has sent already.
+    pub(crate) upstream: Detached,
+    /// What the client is sent first: the head of the 101.
+    pub(crate) opening: Vec<u8>,
+}
+
+/// The tunnels of one loop.
+#[derive(Debug)]
+pub(crate) struct Tunnels {
+    ends: Slab<End>,
+    idle_timeout: Duration,
+}
+
+/// One end of a tunnel.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+struct End {
+    stream: Stream,
+    /// The other end.
+    other: Token,
+    /// There may be something to read.
+    is_unread: bool,
+    /// It has ended its sending, after what may be unread.
+    is_read_closed: bool,
+    /// All that it has sent was read, and its end.
+    is_finished: bool,
+    /// It was told that the other end sends no more.
+    is_shut: bool,
+    /// When something last came from here.
+    active: Instant,
+}
+
+/// Reads of one end in one turn; a busy tunnel lets the others have theirs.
+const READS_PER_TURN: usize = 4;
+
+impl Tunnels {
+    /// Without any; `kind` is the kind of their tokens.
+    pub(crate) fn new(kind: u8, tunnels_max: usize, idle_timeout: Duration) -> Self {
+        Self {
+            ends: Slab::new(kind, tunnels_max.saturating_mul(2)),
+            idle_timeout,
+        }
+    }
+
+    /// Tunnels that are open.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len() / 2
+    }
+
+    /// Begins a tunnel; one that fails at once, or is too many, is closed.
+    pub(crate) fn open(&mut self, context: &mut Context, tunnel: Tunnel) {
+        let Tunnel {
+            mut client,
+            mut upstream,
+            opening,
+        } = tunnel;
+        let is_written = client.stream.write(&opening).is_ok()
+            && client.stream.write(&upstream.input).is_ok()
+            && upstream.stream.write(&client.input).is_ok();
+        if !is_written {
+            return;
+        }
+        let now = context.now();
+        let nobody = Token::from_bits(0);
+        let Ok(first) = self.ends.insert(End::new(client.stream, nobody, now)) else {
+            return;
+        };
+        let Ok(second) = self.ends.insert(End::new(upstream.stream, first, now)) else {
+            self.ends.remove(first);
+            return;
+        };
+        let mut is_registered = true;
+        for (token, other) in [(first, second), (second, first)] {
+            if let Some(end) = self.ends.get_mut(token) {
+                end.other = other;
+                is_registered &= context.register(&mut end.stream, token).is_ok();
+            }
+        }
+        if is_registered {
+            context.arm(first, self.idle_timeout);
+        } else {
+            self.close(context, first);
+        }
+    }
+
+    /// A socket of this component is ready.
+    pub(crate) fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        let Some(end) = self.ends.get_mut(token) else {
+            return;
+        };
+        end.is_unread |= readiness.is_readable();
+        end.is_read_closed |= readiness.is_read_closed();
+        let other = end.other;
+        if readiness.is_writable() && !end.stream.is_flushed() && end.stream.flush().is_err() {
+            return self.fail(context, token);
+        }
+        // What this end has sent goes to the other; and where this one takes output again, what
+        // the other has sent comes here.
+        let lives = self.pump(context, token) && self.pump(context, other);
+        if !lives {
+            self.fail(context, token);
+        } else if self.is_over(token) {
+            self.close(context, token);
+        }
+    }
+
+    /// The deadline of a tunnel has passed.
+    pub(crate) fn expired(&mut self, context: &mut Context, token: Token) {
+        let other = self.ends.get(token).map(|end| end.other);
+        let active = [Some(token), other].into_iter().flatten();
+        let last = active
+            .filter_map(|token| self.ends.get(token))
+            .map(|end| end.active);
+        let Some(last) = last.max() else { return };
+        let idle = context.now().saturating_duration_since(last);
+        match self.idle_timeout.checked_sub(idle) {
+            Some(left) if !left.is_zero() => context.arm(token, left),
+            _ => self.close(context, token),
+        }
+    }
+
+    /// Closes all of them.
+    pub(crate) fn close_all(&mut self, context: &mut Context) {
+        let tokens: Vec<Token> = self.ends.tokens().collect();
+        for token in tokens {
+            self.close(context, token);
+        }
+    }
+
+    /// Moves what `from` has sent to the other end, as far as that takes it; false when the
+    /// tunnel has failed.
+    fn pump(&mut self, context: &mut Context, from: Token) -> bool {
+        let Some(other) = self.ends.get(from).map(|end| end.other) else {
+            return false;
+        };
+        let mut input = context.take_input();
+        let mut lives = true;
+        for turn in 0.. {
+            let Some(is_flushed) = self.ends.get(other).map(|end| end.stream.is_flushed()) else {
+                break;
+            };
+            let Some(end) = self.ends.get_mut(from) else {
+                break;
+            };
+            if !end.is_unread || end.is_finished || !is_flushed {
+                break;
+            }
+            if turn == READS_PER_TURN {
+                context.again(from, Readiness::READABLE);
+                break;
+            }
+            let read = end.read(&mut input, context.now());
+            let written = match read {
+                Ok(0) => continue,
+                Ok(length) => self
+                    .ends
+                    .get_mut(other)
+                    .map_or(Ok(()), |end| end.stream.write(&input[..length])),
+                Err(error) => Err(error),
+            };
+            if written.is_err() {
+                lives = false;
+                break;
+            }
+        }
+        context.return_input(input);
+        lives && self.pass_end_on(from, other)
+    }
+
+    /// Tells `to` that `from` sends no more, once it has taken all of it.
+    fn pass_end_on(&mut self, from: Token, to: Token) -> bool {
+        let is_finished = self.ends.get(from).is_some_and(|end| end.is_finished);
+        let Some(end) = self.ends.get_mut(to) else {
+            return false;
+        };
+        if !is_finished || end.is_shut || !end.stream.is_flushed() {
+            return true;
+        }
+        end.is_shut = true;
+        end.stream.shutdown_write().is_ok()
+    }
+
+    /// Whether both directions have ended.
+    fn is_over(&self, token: Token) -> bool {
+        let is_shut = |token| self.ends.get(token).is_none_or(|end: &End| end.is_shut);
+        let other = self.ends.get(token).map(|end| end.other);
+        is_shut(token) && other.is_none_or(is_shut)
+    }
+
+    /// Closes a tunnel that broke, in such a way that neither end takes it for complete.
+    fn fail(&mut self, context: &mut Context, token: Token) {
+        let other = self.ends.get(token).map(|end| end.other);
+        for token in [Some(token), other].into_iter().flatten() {
+            if let Some(end) = self.ends.get(token) {
+                end.stream.reset_on_drop();
+            }
+        }
+        self.close(context, token);
+    }
+
+    fn close(&mut self, context: &mut Context, token: Token) {
+        let other = self.ends.get(token).map(|end| end.other);
+        for token in [Some(token), other].into_iter().flatten() {
+            context.disarm(token);
+            if let Some(mut end) = self.ends.remove(token) {
+                // The socket is closed next, which takes it out of the poller in any case.
+                let _ = context.deregister(&mut end.stream);
+            }
+        }
+    }
+}
+
+impl End {
+    fn new(stream: Stream, other: Token, now: Instant) -> Self {
+        Self {
+            stream,
+            other,
+            is_unread: false,
+            is_read_closed: false,
+            is_finished: false,
+            is_shut: false,
+            active: now,
+        }
+    }
+
+    /// Reads once; nothing where there is nothing, or nothing more.
+    fn read(&mut self, input: &mut [u8], now: Instant) -> std::io::Result<usize> {
+        let read = match self.stream.read(input)? {
+            ReadOutcome::More(read) => read,
+            ReadOutcome::Drained(read) => {
+                // Where the end was told already, it is behind these bytes.
+                self.is_unread = self.is_read_closed;
+                read
+            }
+            ReadOutcome::WouldBlock => {
+                self.is_unread = false;
+                0
+            }
+            ReadOutcome::Closed => {
+                self.is_unread = false;
+                self.is_finished = true;
+                0
+            }
+        };
+        if read > 0 {
+            self.active = now;
+        }
+        Ok(read)
+    }
+}

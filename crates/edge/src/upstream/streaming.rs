@@ -1,0 +1,190 @@
+//! Exchanges whose messages are passed on as they come: what their clients' side asks for.
+
+use bytes::Bytes;
+use dwell_evloop::{Context, Readiness, Token};
+
+use super::UpstreamEvent;
+use super::client::Upstream;
+use super::connection::{Exchange, Work};
+use super::group::UpstreamGroup;
+
+/// What became of a piece of a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The socket has taken it.
+    Taken,
+    /// Some of it waits; [`UpstreamEvent::BodyTaken`] follows.
+    Queued,
+    /// The exchange is over.
+    Gone,
+}
+
+impl Upstream {
+    /// Writes a piece of the body of a request, framed already. Whoever writes bounds what is
+    /// queued: by waiting until it is taken.
+    pub fn write_body(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        tag: u64,
+        piece: Bytes,
+    ) -> Written {
+        let Some(exchange) = self.exchange_mut(token, tag) else {
+            return Written::Gone;
+        };
+        exchange.committed = true;
+        let Some(connection) = self.connections.get_mut(token) else {
+            return Written::Gone;
+        };
+        if let Err(error) = connection.stream.write_shared(&[], piece) {
+            // It may have answered before it closed.
+            connection.write_error = Some(error.kind());
+            context.again(token, Readiness::READABLE);
+            return Written::Queued;
+        }
+        let is_taken = connection.stream.queued_bytes() == 0;
+        self.arm(context, token);
+        if is_taken {
+            Written::Taken
+        } else {
+            Written::Queued
+        }
+    }
+
+    /// The body of a request is complete: its last bytes are these.
+    pub fn finish_body(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        tag: u64,
+        last: Bytes,
+    ) -> Written {
+        let written = self.write_body(context, token, tag, last);
+        let total_timeout = self.options.total_timeout;
+        if let Some(exchange) = self.exchange_mut(token, tag) {
+            exchange.request.body_follows = false;
+            exchange.deadline = context.now() + total_timeout;
+            self.arm(context, token);
+        }
+        written
+    }
+
+    /// Lets `bytes` more of an answer be read.
+    pub fn grant(&mut self, context: &mut Context, token: Token, tag: u64, bytes: usize) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        let Work::Exchanging(exchange, reader) = &mut connection.work else {
+            return;
+        };
+        if exchange.request.tag != tag {
+            return;
+        }
+        let was_paused = reader.is_paused();
+        reader.credit = reader.credit.saturating_add(bytes);
+        if was_paused {
+            self.arm(context, token);
+            context.again(token, Readiness::default());
+        }
+    }
+
+    /// An answer that began with [`UpstreamEvent::Large`] goes on under another tag.
+    pub fn take_over(&mut self, context: &mut Context, token: Token, tag: u64, new_tag: u64) {
+        if let Some(exchange) = self.exchange_mut(token, tag) {
+            exchange.request.tag = new_tag;
+            self.grant(context, token, new_tag, self.options.window_bytes);
+        }
+    }
+
+    /// As [`cancel`](Self::cancel), of an exchange whose connection is known.
+    pub fn abort(&mut self, context: &mut Context, token: Token, tag: u64) {
+        if self.exchange_mut(token, tag).is_some() {
+            // Half an exchange: what comes on it next would be taken for another's answer.
+            self.close(context, token);
+            self.look_again(context);
+        }
+    }
+
+    /// Tells whoever brings the body of a request that it has a connection.
+    pub(super) fn announce(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        if let Some(connection) = self.connections.get_mut(token)
+            && let Work::Exchanging(exchange, _) = &mut connection.work
+            && std::mem::take(&mut exchange.unannounced)
+        {
+            let (tag, connection) = (exchange.request.tag, token);
+            sink(context, UpstreamEvent::Started { tag, connection });
+        }
+    }
+
+    /// The exchange with this tag, if `token` still has it.
+    fn exchange_mut(&mut self, token: Token, tag: u64) -> Option<&mut Exchange> {
+        match &mut self.connections.get_mut(token)?.work {
+            Work::Exchanging(exchange, _) if exchange.request.tag == tag => Some(exchange),
+            _ => None,
+        }
+    }
+}
+
+/// Each of these goes to the server whose connection it is about.
+impl UpstreamGroup {
+    /// As [`Upstream::write_body`].
+    pub fn write_body(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        tag: u64,
+        piece: Bytes,
+    ) -> Written {
+        let client = self.client_of(token);
+        client.map_or(Written::Gone, |client| {
+            client.write_body(context, token, tag, piece)
+        })
+    }
+
+    /// As [`Upstream::finish_body`].
+    pub fn finish_body(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        tag: u64,
+        last: Bytes,
+    ) -> Written {
+        let client = self.client_of(token);
+        client.map_or(Written::Gone, |client| {
+            client.finish_body(context, token, tag, last)
+        })
+    }
+
+    /// As [`Upstream::grant`].
+    pub fn grant(&mut self, context: &mut Context, token: Token, tag: u64, bytes: usize) {
+        if let Some(client) = self.client_of(token) {
+            client.grant(context, token, tag, bytes);
+        }
+    }
+
+    /// As [`Upstream::take_over`].
+    pub fn take_over(&mut self, context: &mut Context, token: Token, tag: u64, new_tag: u64) {
+        if let Some(client) = self.client_of(token) {
+            client.take_over(context, token, tag, new_tag);
+        }
+    }
+
+    /// As [`Upstream::abort`].
+    pub fn abort(&mut self, context: &mut Context, token: Token, tag: u64) {
+        if let Some(client) = self.client_of(token) {
+            client.abort(context, token, tag);
+        }
+    }
+
+    /// As [`Upstream::cancel`], with whichever server it is.
+    pub fn cancel(&mut self, context: &mut Context, tag: u64) {
+        for client in self.clients() {
+            client.cancel(context, tag);
+        }
+    }
+}
