@@ -77,7 +77,16 @@ class Terminal:
         self.cleanup = cleanup
         self.servers = {}
         self.ports = {}
-        path = [str(BINARY.parent), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
+        path = [str(folder), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
+        # As the program, but `dwell mc` asks the store that stands for the one at 11211.
+        store = ports.text(self.address(STORE))
+        program = folder / "dwell"
+        program.write_text(
+            "#!/bin/sh\n"
+            f'[ "$1" = mc ] && shift && exec {BINARY} mc --server {store} "$@"\n'
+            f'exec {BINARY} "$@"\n'
+        )
+        program.chmod(0o755)
         # To a person's terminal curl writes no progress, so it writes none here.
         (folder / ".curlrc").write_text("silent\nshow-error\n")
         self.shell = subprocess.Popen(
