@@ -40,6 +40,7 @@ class Dwell(Process):
         for name, default in defaults.items():
             sections[name] = {**default, **sections.get(name, {})}
         self.config = folder / f"dwell-{self.address[1]}.toml"
+        self.sections = sections
         self.config.write_text(toml(sections))
         self.has_store = "memcached" not in sections
         arguments = [BINARY, "serve", "--config", self.config]
@@ -48,6 +49,17 @@ class Dwell(Process):
     def start_ready(self):
         store = [self.store_address] if self.has_store else []
         return self.start_listening(self.address, self.admin_address, *store)
+
+    def rewrite(self, **sections):
+        """Changes the file that the process was started with."""
+        for name, section in sections.items():
+            is_list = isinstance(section, list)
+            known = {} if is_list else self.sections.get(name, {})
+            self.sections[name] = section if is_list else {**known, **section}
+        # In one step: a file that is read while it is written says half of what is meant.
+        draft = self.config.with_suffix(".new")
+        draft.write_text(toml(self.sections))
+        draft.replace(self.config)
 
     def connect(self, **options):
         return Connection(self.address, **options)

@@ -80,6 +80,12 @@ impl Admin {
         self.http.listen(context, listener).map(drop)
     }
 
+    /// Lets those publish who have one of these tokens, and nobody else.
+    pub(crate) fn admit_publishers(&mut self, tokens: &Arc<Tokens>, value_bytes_max: u64) {
+        self.app.tokens = Arc::clone(tokens);
+        self.app.value_bytes_max = value_bytes_max;
+    }
+
     /// Says from now on that the process is ending.
     pub(crate) fn drain(&mut self) {
         self.app.draining = true;

@@ -3,13 +3,16 @@
 use crate::admin::Admin;
 use crate::fleet::{Fleet, Order};
 use crate::forward::{self, Tunnels};
-use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome};
+use crate::metrics::{LoopMetrics, ServerState, figure};
 use crate::polls::{Polls, Source, seconds};
+use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
-use crate::upstream::{Taking, UpstreamEvent, UpstreamGroup, UpstreamRequest};
+use crate::supervisor::Supervisor;
+use crate::upstream::{Taking, UPSTREAMS_MAX, UpstreamEvent, UpstreamRequest};
 use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome, ServerStatus, State};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,10 +26,14 @@ pub(crate) mod kind {
     pub(crate) const STORE: u8 = 6;
     pub(crate) const MEMCACHED: u8 = 7;
     pub(crate) const TIMER: u8 = 9;
-    /// That of the first server; each has its own.
-    pub(crate) const UPSTREAM: u8 = 128;
     pub(crate) const TUNNEL: u8 = 21;
+    /// From here on those of the servers of the application; each has its own.
+    pub(crate) const UPSTREAM: u8 = 127;
 }
+
+/// The kinds of the two clients of the application that a loop can have at a time: one that ends,
+/// and the one after it.
+pub(crate) const UPSTREAM_KINDS: [u8; 2] = [kind::UPSTREAM, kind::UPSTREAM + UPSTREAMS_MAX as u8];
 
 pub(crate) const CLIENT_KINDS: Kinds = Kinds {
     listener: kind::CLIENT_LISTENER,
@@ -86,13 +93,20 @@ pub(crate) struct EdgeLoop {
     pub(crate) admin: Option<Admin>,
     pub(crate) store_server: Option<StoreServer>,
     pub(crate) memcached: Option<Client>,
-    pub(crate) upstream: Option<UpstreamGroup>,
+    pub(crate) upstreams: Upstreams,
     pub(crate) tunnels: Tunnels,
     pub(crate) source: Source,
     pub(crate) metrics: Arc<LoopMetrics>,
     pub(crate) fleet: Arc<Fleet>,
-    /// Whether this is the loop that hears the signals, which ends last.
-    pub(crate) is_first: bool,
+    /// Which loop it is; the first hears the signals, and ends last.
+    pub(crate) index: usize,
+    pub(crate) loops: usize,
+    /// That of the settings it goes by.
+    pub(crate) generation: u64,
+    /// The clients' listeners, by their addresses as they were configured.
+    pub(crate) listening: Vec<(SocketAddr, Token)>,
+    /// What the first loop does beside serving.
+    pub(crate) supervisor: Option<Supervisor>,
     pub(crate) recheck_interval: Duration,
     pub(crate) drain_timeout: Duration,
     pub(crate) draining: Option<Drain>,
@@ -189,7 +203,7 @@ impl EdgeLoop {
     fn end_when_done(&self, context: &mut Context) {
         let is_done =
             self.http.connections() == 0 && self.polls.is_idle() && self.tunnels.len() == 0;
-        if self.draining.is_some() && is_done && (!self.is_first || self.fleet.is_last()) {
+        if self.draining.is_some() && is_done && (self.index > 0 || self.fleet.is_last()) {
             context.stop();
         }
     }
@@ -208,10 +222,8 @@ impl EdgeLoop {
                 self.send_forward(context, forward);
             }
         }
-        if let Some(upstream) = &mut self.upstream {
-            let (polls, http) = (&mut self.polls, &mut self.http);
-            forward::carry_out(context, upstream, polls, http, &mut self.tunnels);
-        }
+        let (polls, http) = (&mut self.polls, &mut self.http);
+        forward::carry_out(context, &mut self.upstreams, polls, http, &mut self.tunnels);
         self.polls.answer_ripe(context, &mut self.http);
     }
 
@@ -299,9 +311,6 @@ impl EdgeLoop {
     }
 
     fn send_forward(&mut self, context: &mut Context, forward: crate::polls::Forward) {
-        let Some(upstream) = &mut self.upstream else {
-            return;
-        };
         let tag = forward.fetch.to_bits();
         let request = UpstreamRequest {
             bytes: forward.bytes,
@@ -312,7 +321,7 @@ impl EdgeLoop {
             taking: Taking::Whole,
             tag,
         };
-        if let Err(error) = upstream.send(context, request) {
+        if let Err(error) = self.upstreams.send(context, request) {
             let event = UpstreamEvent::failed(tag, error);
             self.polls.told(context, &mut self.http, event);
         }
@@ -335,9 +344,7 @@ impl EdgeLoop {
                 }
             }
         }
-        if let Some(upstream) = &mut self.upstream {
-            keep_upstream_counts(&self.metrics, upstream);
-        }
+        self.upstreams.keep_counts(&self.metrics);
         self.metrics
             .watched_keys
             .set(figure(self.polls.watched_keys()));
@@ -400,7 +407,7 @@ impl EdgeLoop {
     }
 
     fn tell_upstream(&mut self, context: &mut Context, token: Token, what: Occurrence) {
-        let Some(upstream) = &mut self.upstream else {
+        let Some(upstream) = self.upstreams.of_kind(token.kind()) else {
             return;
         };
         let (polls, http) = (&mut self.polls, &mut self.http);
@@ -429,6 +436,11 @@ impl Driver for EdgeLoop {
     }
 
     fn signal(&mut self, _: &mut Context, signal: i32) {
+        if let Some(supervisor) = &self.supervisor
+            && supervisor.heard(signal)
+        {
+            return;
+        }
         tracing::info!(signal, "ending");
         self.fleet.give(match self.fleet.order() {
             Order::Serve => Order::Drain,
@@ -442,34 +454,14 @@ impl Driver for EdgeLoop {
         if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
             context.arm(RECHECK, self.recheck_interval);
         }
-        if let Some(upstream) = &mut self.upstream {
+        if let Some(upstream) = &mut self.upstreams.current {
             upstream.start(context);
         }
+        // Last: what this turn has decided goes out by the settings it was decided by.
+        self.follow_settings(context);
         self.end_when_done(context);
         self.keep_counts();
     }
-}
-
-fn keep_upstream_counts(metrics: &LoopMetrics, upstream: &mut UpstreamGroup) {
-    let open = figure(upstream.connections());
-    metrics.upstream_connections_open.set(open);
-    let moved = metrics.upstream_requests.of(UpstreamOutcome::Moved);
-    moved.add(upstream.take_moved());
-    let mut outstanding = 0;
-    for (cell, status) in metrics.upstreams.iter().zip(upstream.statuses()) {
-        outstanding += status.outstanding;
-        cell.set(if status.is_up {
-            ServerState::Up
-        } else {
-            ServerState::Down
-        });
-    }
-    metrics.upstream_outstanding.set(figure(outstanding));
-}
-
-/// A count as a gauge shows it.
-fn figure(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Whether a server answers, as health and metrics show it.

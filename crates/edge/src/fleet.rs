@@ -1,9 +1,10 @@
 //! The loops of one process, as they end together.
 
 use crate::driver::Message;
+use crate::reload::Settings;
 use dwell_evloop::Sender;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the loops are told to do; each is stronger than those before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -18,14 +19,20 @@ pub(crate) enum Order {
 
 /// What the loops of a process know of one another.
 ///
-/// An order is a word that all of them read at the end of each turn, not a message: an inbox that
-/// is full of changes cannot lose it.
+/// Orders and settings are words that all of them read at the end of each turn, not messages: an
+/// inbox that is full of changes cannot lose them.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     inboxes: Vec<Sender<Message>>,
     order: AtomicU8,
     running: AtomicUsize,
+    /// Counts the settings, so that a loop sees without the lock that there are new ones.
+    generation: AtomicU64,
+    settings: Mutex<Arc<Settings>>,
 }
+
+/// That of the settings which the process was started with.
+pub(crate) const FIRST_GENERATION: u64 = 1;
 
 /// One loop's part in its fleet. Dropped before it has [`ended`](Self::ended), as by an error or a
 /// panic, it stops all others: a process that serves with some of its loops looks alive and is not.
@@ -38,12 +45,45 @@ pub(crate) struct Member {
 impl Fleet {
     /// The fleet of the loops with these inboxes, all of which count as running. The first one
     /// hears the signals.
-    pub(crate) fn new(inboxes: Vec<Sender<Message>>) -> Arc<Self> {
+    pub(crate) fn new(inboxes: Vec<Sender<Message>>, settings: Settings) -> Arc<Self> {
         Arc::new(Self {
             order: AtomicU8::new(Order::Serve as u8),
             running: AtomicUsize::new(inboxes.len()),
             inboxes,
+            generation: AtomicU64::new(FIRST_GENERATION),
+            settings: Mutex::new(Arc::new(settings)),
         })
+    }
+
+    /// How many settings there have been; the first are those of the start.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The newest settings.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.lock_settings())
+    }
+
+    /// Gives all loops new settings, and wakes them; returns their generation.
+    pub(crate) fn publish(&self, settings: Settings) -> u64 {
+        *self.lock_settings() = Arc::new(settings);
+        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        self.wake();
+        generation
+    }
+
+    fn lock_settings(&self) -> MutexGuard<'_, Arc<Settings>> {
+        // Replaced in one step, so what a panicking thread leaves is whole.
+        let settings = self.settings.lock();
+        settings.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the wait of every loop.
+    pub(crate) fn wake(&self) {
+        for inbox in &self.inboxes {
+            inbox.wake();
+        }
     }
 
     /// The strongest order given so far.
@@ -58,9 +98,7 @@ impl Fleet {
     /// Gives an order to all loops, and wakes them.
     pub(crate) fn give(&self, order: Order) {
         self.order.fetch_max(order as u8, Ordering::AcqRel);
-        for inbox in &self.inboxes {
-            inbox.wake();
-        }
+        self.wake();
     }
 
     /// Whether this loop is the last that runs.
@@ -104,7 +142,7 @@ mod tests {
 
     #[test]
     fn an_order_is_never_taken_back() {
-        let fleet = Fleet::new(Vec::new());
+        let fleet = Fleet::new(Vec::new(), Settings::default());
         fleet.give(Order::Stop);
         fleet.give(Order::Drain);
         assert_eq!(fleet.order(), Order::Stop);
@@ -113,7 +151,10 @@ mod tests {
     #[test]
     fn a_loop_that_ends_as_told_lets_the_others_go_on() {
         let event_loops = [(); 2].map(|()| EventLoop::new().unwrap());
-        let fleet = Fleet::new(event_loops.iter().map(EventLoop::sender).collect());
+        let fleet = Fleet::new(
+            event_loops.iter().map(EventLoop::sender).collect(),
+            Settings::default(),
+        );
         assert!(!fleet.is_last());
         fleet.member().ended();
         assert!(fleet.is_last());
@@ -122,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_panics_stops_the_others() {
-        let fleet = Fleet::new(Vec::new());
+        let fleet = Fleet::new(Vec::new(), Settings::default());
         let panics = || {
             let _member = fleet.member();
             std::panic::resume_unwind(Box::new("a bug"));

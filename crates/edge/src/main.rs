@@ -5,6 +5,7 @@ use clap::Parser;
 use dwell_edge::cli::{CheckArguments, Command, CommandLine};
 use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
 use dwell_edge::daemon::{self, PidFile};
+use dwell_edge::reload::ConfigSource;
 use dwell_edge::store_command::{StoreArguments, StoreRequest};
 use dwell_edge::{log, mc, server, top};
 use std::io::{self, IsTerminal, Write};
@@ -63,7 +64,7 @@ fn store(arguments: &StoreArguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let status = ended(server::run(plan.config, false));
+    let status = ended(server::run(plan.config, None, false));
     drop(pid_file);
     status
 }
@@ -84,7 +85,11 @@ fn serve(file: Option<&Path>, flags: &[FlagValue], demo: bool) -> ExitCode {
         Err(error) => return wrong(&error),
     };
     log::start(&config.log);
-    ended(server::run(config, demo))
+    let source = file.map(|file| ConfigSource {
+        file: file.to_owned(),
+        flags: flags.to_vec(),
+    });
+    ended(server::run(config, source, demo))
 }
 
 fn check(arguments: &CheckArguments) -> ExitCode {

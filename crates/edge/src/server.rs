@@ -5,7 +5,9 @@ mod error;
 mod parts;
 mod store;
 
+pub(crate) use bound::listen_at;
 pub use error::RunError;
+pub(crate) use parts::{http_limits, upstream_plan};
 
 use crate::config::Config;
 use crate::descriptors;
@@ -15,12 +17,13 @@ use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::privileges;
 use crate::publish::Tokens;
+use crate::reload::{ConfigSource, Settings};
 use crate::store_server::StoreService;
+use crate::supervisor::{self, Supervisor};
 use bound::Bound;
 use dwell_evloop::{EventLoop, Sender};
 use dwell_store::{Notify, Seconds, WatcherId};
 use parts::Parts;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -31,11 +34,12 @@ use std::{io, thread};
 /// Shape: SIGTERM or SIGINT drains: listeners close, held polls end spread over half of
 /// `limits.drain_timeout`, requests under way finish; a second signal ends at once. With `demo`
 /// the demonstration page and its app are served too, and taken ports give way to the next free.
+/// SIGHUP reads the configuration anew where it has a `source`, and is left alone otherwise.
 ///
 /// # Errors
 /// [`RunError`] when something of the configuration cannot be had; nothing was served then.
-pub fn run(config: Config, demo: bool) -> Result<(), RunError> {
-    Server::start(config, demo)?.run()
+pub fn run(config: Config, source: Option<ConfigSource>, demo: bool) -> Result<(), RunError> {
+    Server::start(config, source, demo)?.run()
 }
 
 /// The loops with everything on them, ready to turn.
@@ -44,7 +48,6 @@ struct Server {
     access: Option<AccessLog>,
     loops: Vec<(EventLoop<Message>, EdgeLoop)>,
     fleet: Arc<Fleet>,
-    config: Arc<Config>,
     service: Option<Arc<StoreService>>,
 }
 
@@ -64,10 +67,18 @@ impl Notify for Inboxes {
 }
 
 impl Server {
-    fn start(config: Config, demo: bool) -> Result<Self, RunError> {
+    fn start(config: Config, source: Option<ConfigSource>, demo: bool) -> Result<Self, RunError> {
         let loops = loops_of(&config);
         if let Some(descriptors) = descriptors::raise_limit() {
             tracing::debug!(descriptors, "descriptor limit");
+        }
+        let mut event_loops = (0..loops)
+            .map(|_| EventLoop::new())
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(RunError::Loop)?;
+        // Before the first client can know of us: a signal that comes early is heard later.
+        if let Some(first) = event_loops.first_mut() {
+            supervisor::watch_signals(first, source.is_some()).map_err(RunError::Loop)?;
         }
         let mut bound = Bound::bind(&config, loops, demo)?;
         // What only root can read is read, and nothing else is: no thread runs yet.
@@ -78,27 +89,9 @@ impl Server {
             become_user(user, &bound)?;
         }
         let config = Arc::new(config);
-        let event_loops = (0..loops)
-            .map(|_| EventLoop::new())
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(RunError::Loop)?;
         let everyone: Vec<_> = event_loops.iter().map(EventLoop::sender).collect();
-        let names = config
-            .memcached
-            .servers
-            .iter()
-            .map(|s| s.address.to_string())
-            .collect();
         let now = unix_seconds();
-        let upstreams: Vec<_> = config
-            .upstream
-            .url
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        let started = u64::from(now);
-        let metrics = Metrics::with_upstreams(loops, names, &upstreams, started);
-        let metrics = Arc::new(metrics);
+        let metrics = metrics_of(&config, loops, now);
         let service = store::service(
             &config,
             limits,
@@ -111,11 +104,16 @@ impl Server {
         }
         let access = AccessLog::open(&config.log.access, loops, metrics.of_process())
             .map_err(RunError::AccessLog)?;
+        let settings = Settings {
+            config: Arc::clone(&config),
+            upstream: upstream_plan(&config, loops)?,
+            ..Settings::default()
+        };
         let parts = Parts {
             config,
             metrics,
             service,
-            fleet: Fleet::new(everyone),
+            fleet: Fleet::new(everyone, settings),
             access,
             tokens: Arc::new(tokens),
             loops,
@@ -126,11 +124,16 @@ impl Server {
             let edge = parts.edge_loop(index, &mut event_loop, &mut bound)?;
             ready.push((event_loop, edge));
         }
+        if let Some((_, edge)) = ready.first_mut() {
+            let supervisor = Supervisor {
+                reloader: source.map(|source| Arc::new(parts.reloader(source))),
+            };
+            edge.supervisor = Some(supervisor);
+        }
         Ok(Self {
             access: parts.access,
             loops: ready,
             fleet: parts.fleet,
-            config: parts.config,
             service: parts.service,
         })
     }
@@ -139,14 +142,11 @@ impl Server {
     /// fails stops the others.
     fn run(self) -> Result<(), RunError> {
         let (_access, fleet) = (self.access, self.fleet);
-        let (config, service) = (self.config, self.service);
+        let service = self.service;
         let mut loops = self.loops.into_iter();
-        let Some((mut first, edge)) = loops.next() else {
+        let Some((first, edge)) = loops.next() else {
             return Ok(());
         };
-        for signal in [SIGTERM, SIGINT] {
-            first.watch_signal(signal).map_err(RunError::Loop)?;
-        }
         let threads = loops
             .enumerate()
             .map(|(index, (event_loop, edge))| {
@@ -165,13 +165,23 @@ impl Server {
         let result = result.map_err(RunError::Loop);
         // What a failed loop leaves is still worth keeping.
         let saved = service.map_or(Ok(()), |service| {
-            store::save(&config, &service, unix_seconds())
+            store::save(&fleet.settings().config, &service, unix_seconds())
         });
         result.and(saved)
     }
 }
 
-fn unix_seconds() -> Seconds {
+/// Zeroed metrics for these loops and peers.
+fn metrics_of(config: &Config, loops: usize, now: Seconds) -> Arc<Metrics> {
+    let servers = config.memcached.servers.iter();
+    let servers = servers.map(|server| server.address.to_string()).collect();
+    let upstreams = config.upstream.url.iter().map(ToString::to_string);
+    let upstreams: Vec<_> = upstreams.collect();
+    let now = u64::from(now);
+    Arc::new(Metrics::with_upstreams(loops, servers, &upstreams, now))
+}
+
+pub(crate) fn unix_seconds() -> Seconds {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| {
         Seconds::try_from(now.as_secs()).unwrap_or(Seconds::MAX)
@@ -181,7 +191,7 @@ fn unix_seconds() -> Seconds {
 /// The only loop of a server, to be turned by a test.
 #[cfg(test)]
 pub(crate) fn single_loop(config: Config) -> Result<(EventLoop<Message>, EdgeLoop), RunError> {
-    let mut server = Server::start(config, false)?;
+    let mut server = Server::start(config, None, false)?;
     server
         .loops
         .pop()

@@ -143,6 +143,25 @@ impl Http {
         }
     }
 
+    /// Goes by other limits from now on, but for those of heads, which stay.
+    ///
+    /// Shape: a deadline that runs is not moved, and nobody is closed who is beyond a limit now.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    /// use std::time::Duration;
+    ///
+    /// let kinds = Kinds { listener: 0, connection: 1 };
+    /// let mut http = Http::new(kinds, Limits::default());
+    /// let idle_timeout = Duration::from_secs(5);
+    /// http.set_limits(Limits { idle_timeout, ..Limits::default() });
+    /// ```
+    pub fn set_limits(&mut self, limits: Limits) {
+        let head = self.limits.head;
+        self.limits = Limits { head, ..limits };
+        self.connections.set_capacity_max(limits.connections_max);
+    }
+
     /// Connections open now.
     pub fn connections(&self) -> usize {
         self.connections.len()

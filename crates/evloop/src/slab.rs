@@ -67,6 +67,11 @@ impl<T> Slab<T> {
         Ok(token)
     }
 
+    /// Holds at most so many values from now on; those that are there stay, however many.
+    pub fn set_capacity_max(&mut self, capacity_max: usize) {
+        self.capacity_max = capacity_max.min(NONE as usize);
+    }
+
     /// The token that the next value will have, if there is room for it; for values that know
     /// their own name.
     pub fn next_token(&self) -> Token {
@@ -130,6 +135,16 @@ impl<T> Slab<T> {
             .enumerate()
             .filter_map(|(index, slot)| match slot.entry {
                 Entry::Occupied(_) => Some(Token::new(self.kind, slot.generation, index as u32)),
+                Entry::Vacant { .. } => None,
+            })
+    }
+
+    /// All values, in order of place, to change them.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> + '_ {
+        self.slots
+            .iter_mut()
+            .filter_map(|slot| match &mut slot.entry {
+                Entry::Occupied(value) => Some(value),
                 Entry::Vacant { .. } => None,
             })
     }

@@ -7,6 +7,7 @@ mod access;
 mod address;
 mod check;
 mod codec;
+mod live;
 mod load;
 mod options;
 mod reference;

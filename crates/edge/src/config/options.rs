@@ -29,6 +29,10 @@ pub(super) struct OptionSpec<T> {
     pub(super) show: fn(&T) -> String,
     /// What may be written.
     pub(super) describe: fn() -> String,
+    /// Whether both have the same value there.
+    pub(super) is_same: fn(&T, &T) -> bool,
+    /// Takes the value from the second.
+    pub(super) keep: fn(&mut T, &T),
 }
 
 impl<T> OptionSpec<T> {
@@ -64,6 +68,8 @@ macro_rules! options {
                 },
                 show: |target| $codec.show(&target.$($field).+),
                 describe: || describe(&$codec, |target: &$target| &target.$($field).+),
+                is_same: |one, other| one.$($field).+ == other.$($field).+,
+                keep: |target, from| target.$($field).+.clone_from(&from.$($field).+),
             },
         )+];
     };

@@ -1,5 +1,6 @@
 //! Documents made from the table of options: the example file and the reference page.
 
+use super::live::NEEDS_RESTART;
 use super::options::{OPTIONS, OptionSpec, ROUTE_OPTIONS, SECTIONS, Section};
 use super::{Config, RouteConfig};
 
@@ -33,8 +34,13 @@ pub fn reference_page() -> String {
                 .flag
                 .map(|flag| format!(" Flag: `{flag}`."))
                 .unwrap_or_default();
+            let restart = if NEEDS_RESTART.contains(&line.full_name.as_str()) {
+                " Needs a restart."
+            } else {
+                ""
+            };
             let (name, default, values, about) = (line.name, line.default, line.values, line.about);
-            format!("| `{name}` | `{default}` | {values} | {about}{flag} |\n")
+            format!("| `{name}` | `{default}` | {values} | {about}{flag}{restart} |\n")
         }));
     }
     parts.concat()
@@ -49,6 +55,7 @@ fn header(section: &Section) -> String {
 
 /// What the documents say of one option.
 struct Line {
+    full_name: String,
     name: &'static str,
     about: &'static str,
     flag: Option<&'static str>,
@@ -71,6 +78,7 @@ fn lines(section: &Section) -> Vec<Line> {
 
 fn line<T>(spec: &OptionSpec<T>, defaults: &T) -> Line {
     Line {
+        full_name: spec.full_name(),
         name: spec.name,
         about: spec.about,
         flag: spec.flag,

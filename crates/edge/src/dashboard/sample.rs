@@ -8,6 +8,7 @@ use crate::metrics::{
     ProcessFigures, ServerState, StoreFigures, hottest,
 };
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -91,7 +92,7 @@ struct Durations {
 
 #[derive(Debug, Serialize)]
 struct Server<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     state: &'static str,
 }
 
@@ -113,7 +114,7 @@ impl<'a> Sample<'a> {
             draining: now.draining,
             setting,
             servers: metrics.servers().map(Server::from).collect(),
-            upstreams: metrics.upstreams().map(Server::from).collect(),
+            upstreams: metrics.upstreams().into_iter().map(Server::from).collect(),
             hot: hottest(hot, HOT_KEYS).into_iter().map(Hot::from).collect(),
         }
     }
@@ -196,8 +197,19 @@ impl Sums<'_> {
 
 impl<'a> From<(&'a str, ServerState)> for Server<'a> {
     fn from((name, state): (&'a str, ServerState)) -> Self {
-        let state = state.as_str();
-        Self { name, state }
+        Self {
+            name: Cow::Borrowed(name),
+            state: state.as_str(),
+        }
+    }
+}
+
+impl From<(String, ServerState)> for Server<'_> {
+    fn from((name, state): (String, ServerState)) -> Self {
+        Self {
+            name: Cow::Owned(name),
+            state: state.as_str(),
+        }
     }
 }
 

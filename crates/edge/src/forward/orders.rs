@@ -3,7 +3,8 @@
 use super::arriving::PROBE_TIMEOUT;
 use super::{Order, Tunnels};
 use crate::polls::Polls;
-use crate::upstream::{UpstreamError, UpstreamEvent, UpstreamGroup, Written};
+use crate::settings::Upstreams;
+use crate::upstream::{UpstreamError, UpstreamEvent, Written};
 use bytes::Bytes;
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
@@ -11,7 +12,7 @@ use dwell_evloop::{Context, Token};
 /// Does what the forwards of a loop have ordered in this turn.
 pub(crate) fn carry_out(
     context: &mut Context,
-    upstream: &mut UpstreamGroup,
+    upstreams: &mut Upstreams,
     polls: &mut Polls,
     http: &mut Http,
     tunnels: &mut Tunnels,
@@ -25,7 +26,7 @@ pub(crate) fn carry_out(
             match order {
                 Order::Send(request) => {
                     let tag = request.tag;
-                    if let Err(error) = upstream.send(context, *request) {
+                    if let Err(error) = upstreams.send(context, *request) {
                         polls.told(context, http, UpstreamEvent::failed(tag, error));
                     }
                 }
@@ -34,24 +35,31 @@ pub(crate) fn carry_out(
                     piece,
                     is_last,
                 } => {
-                    let written = write(context, upstream, polls, forward, piece, is_last);
+                    let written = write(context, upstreams, polls, forward, piece, is_last);
                     match written {
                         Written::Taken => polls.forwards.body_taken(context, http, forward),
                         Written::Queued => {}
-                        Written::Gone => lose(context, upstream, polls, http, forward),
+                        Written::Gone => lose(context, upstreams, polls, http, forward),
                     }
                 }
                 Order::Grant {
                     forward,
                     connection,
                     bytes,
-                } => upstream.grant(context, connection, forward.to_bits(), bytes),
+                } => {
+                    if let Some(upstream) = upstreams.of_kind(connection.kind()) {
+                        upstream.grant(context, connection, forward.to_bits(), bytes);
+                    }
+                }
                 Order::TakeOver {
                     connection,
                     fetch,
                     forward,
                 } => {
-                    upstream.take_over(context, connection, fetch.to_bits(), forward.to_bits());
+                    if let Some(upstream) = upstreams.of_kind(connection.kind()) {
+                        let (fetch, forward) = (fetch.to_bits(), forward.to_bits());
+                        upstream.take_over(context, connection, fetch, forward);
+                    }
                 }
                 Order::Probe { forward, exchange } => {
                     let timeout = Some(PROBE_TIMEOUT);
@@ -60,11 +68,15 @@ pub(crate) fn carry_out(
                 Order::Cancel {
                     connection: Some(connection),
                     tag,
-                } => upstream.abort(context, connection, tag),
+                } => {
+                    if let Some(upstream) = upstreams.of_kind(connection.kind()) {
+                        upstream.abort(context, connection, tag);
+                    }
+                }
                 Order::Cancel {
                     connection: None,
                     tag,
-                } => upstream.cancel(context, tag),
+                } => upstreams.cancel(context, tag),
                 Order::Tunnel(tunnel) => tunnels.open(context, *tunnel),
             }
         }
@@ -73,16 +85,19 @@ pub(crate) fn carry_out(
 
 fn write(
     context: &mut Context,
-    upstream: &mut UpstreamGroup,
+    upstreams: &mut Upstreams,
     polls: &Polls,
     forward: Token,
     piece: Vec<u8>,
     is_last: bool,
 ) -> Written {
     let (piece, tag) = (Bytes::from(piece), forward.to_bits());
-    match polls.forwards.connection(forward) {
-        Some(connection) if is_last => upstream.finish_body(context, connection, tag, piece),
-        Some(connection) => upstream.write_body(context, connection, tag, piece),
+    let Some(connection) = polls.forwards.connection(forward) else {
+        return Written::Gone;
+    };
+    match upstreams.of_kind(connection.kind()) {
+        Some(upstream) if is_last => upstream.finish_body(context, connection, tag, piece),
+        Some(upstream) => upstream.write_body(context, connection, tag, piece),
         None => Written::Gone,
     }
 }
@@ -90,13 +105,13 @@ fn write(
 /// A piece of a body has no connection to go to any more: the request cannot become whole.
 fn lose(
     context: &mut Context,
-    upstream: &mut UpstreamGroup,
+    upstreams: &mut Upstreams,
     polls: &mut Polls,
     http: &mut Http,
     forward: Token,
 ) {
     let tag = forward.to_bits();
-    upstream.cancel(context, tag);
+    upstreams.cancel(context, tag);
     let error = UpstreamError::Closed;
     polls.told(context, http, UpstreamEvent::failed(tag, error));
 }

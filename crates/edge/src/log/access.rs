@@ -6,6 +6,7 @@
 use super::time::write_rfc3339;
 use crate::config::AccessTarget;
 use crate::metrics::ProcessMetrics;
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::mem;
@@ -52,14 +53,15 @@ impl AccessLog {
         loops: usize,
         metrics: Arc<ProcessMetrics>,
     ) -> io::Result<Option<Self>> {
-        match target {
-            AccessTarget::Off => Ok(None),
-            AccessTarget::Stdout => Self::start(io::stdout(), loops, metrics).map(Some),
-            AccessTarget::File(path) => {
-                let file = OpenOptions::new().append(true).create(true).open(path)?;
-                Self::start(file, loops, metrics).map(Some)
-            }
-        }
+        let output = open(target)?;
+        output
+            .map(|output| Self::start(output, loops, metrics))
+            .transpose()
+    }
+
+    /// What tells it to write elsewhere.
+    pub fn switch(&self) -> AccessSwitch {
+        AccessSwitch(Arc::clone(&self.shared))
     }
 
     /// Starts the thread that writes to `output`.
@@ -80,7 +82,7 @@ impl AccessLog {
         let of_writer = Arc::clone(&shared);
         let writer = thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || of_writer.write_until_stopped(output))?;
+            .spawn(move || of_writer.write_until_stopped(Box::new(output)))?;
         Ok(Self {
             shared,
             writer: Some(writer),
@@ -97,6 +99,37 @@ impl AccessLog {
             shared: Arc::clone(&self.shared),
             index,
         }
+    }
+}
+
+/// What an access log writes to; `None` when it is off.
+fn open(target: &AccessTarget) -> io::Result<Option<Box<dyn Write + Send>>> {
+    Ok(match target {
+        AccessTarget::Off => None,
+        AccessTarget::Stdout => Some(Box::new(io::stdout())),
+        AccessTarget::File(path) => {
+            let file = OpenOptions::new().append(true).create(true).open(path)?;
+            Some(Box::new(file))
+        }
+    })
+}
+
+/// Tells a running access log where to write.
+#[derive(Clone, Debug)]
+pub struct AccessSwitch(Arc<Shared>);
+
+impl AccessSwitch {
+    /// Writes to `target` from now on, which is opened anew even if it is the same: whoever moves
+    /// log files away asks for that. Off changes nothing.
+    ///
+    /// # Errors
+    /// What opening the file failed with; the lines go where they went before.
+    pub fn switch_to(&self, target: &AccessTarget) -> io::Result<()> {
+        if let Some(output) = open(target)? {
+            lock(&self.0.state).next_output = Some(NextOutput(output));
+            self.0.changed.notify_one();
+        }
+        Ok(())
     }
 }
 
@@ -173,14 +206,27 @@ struct Shared {
 struct State {
     pending: bool,
     stop: bool,
+    /// Where the next lines go, if not where the last ones went.
+    next_output: Option<NextOutput>,
+}
+
+struct NextOutput(Box<dyn Write + Send>);
+
+impl fmt::Debug for NextOutput {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("NextOutput")
+    }
 }
 
 impl Shared {
-    fn write_until_stopped(&self, mut output: impl Write) {
+    fn write_until_stopped(&self, mut output: Box<dyn Write + Send>) {
         let mut failing = false;
         let mut taken = Vec::new();
         loop {
             let stop = self.wait();
+            if let Some(NextOutput(next)) = lock(&self.state).next_output.take() {
+                output = next;
+            }
             for buffer in &self.buffers {
                 mem::swap(&mut *lock(buffer), &mut taken);
                 if !taken.is_empty() {
@@ -199,9 +245,9 @@ impl Shared {
     /// Sleeps until there are lines, then a moment for more of them; tells whether to stop.
     fn wait(&self) -> bool {
         let state = lock(&self.state);
-        let waited = self
-            .changed
-            .wait_while(state, |state| !state.pending && !state.stop);
+        let waited = self.changed.wait_while(state, |state| {
+            !state.pending && !state.stop && state.next_output.is_none()
+        });
         let state = waited.unwrap_or_else(PoisonError::into_inner);
         let gathered = self
             .changed

@@ -3,40 +3,60 @@
 mod access;
 mod time;
 
-pub use access::{AccessLine, AccessLog, AccessWriter};
+pub use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
 pub use time::write_rfc3339;
 
 use crate::config::{LogConfig, LogFormat, LogLevel};
 use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, reload};
 
 /// Sends the events of the whole process to standard error.
 ///
 /// Shape: the first call counts; a later one changes nothing.
 pub fn start(config: &LogConfig) {
-    let level = match config.level {
+    let (level, handle) = reload::Layer::new(filter(config.level));
+    let registry = tracing_subscriber::registry().with(level);
+    // Loops say the same things, each of its own clients and peers.
+    let events = fmt::layer().with_thread_names(true).with_writer(io::stderr);
+    // Whoever set a subscriber first keeps it: the process has one.
+    let started = match config.format {
+        LogFormat::Text => {
+            let is_terminal = io::stderr().is_terminal();
+            let events = events.with_target(false).with_ansi(is_terminal);
+            registry.with(events).try_init()
+        }
+        LogFormat::Json => {
+            let events = events.json().flatten_event(true).with_current_span(false);
+            registry.with(events).try_init()
+        }
+    };
+    if started.is_ok() {
+        // Fails only if the subscriber is gone.
+        let _ = CHANGE_LEVEL.set(Box::new(move |level| drop(handle.reload(level))));
+    }
+}
+
+/// Writes events of another severity from now on; nothing where [`start`] was not called.
+pub fn change_level(level: LogLevel) {
+    if let Some(change) = CHANGE_LEVEL.get() {
+        change(filter(level));
+    }
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
-    };
-    let events = tracing_subscriber::fmt()
-        .with_max_level(level)
-        // Loops say the same things, each of its own clients and peers.
-        .with_thread_names(true)
-        .with_writer(io::stderr);
-    // Whoever set a subscriber first keeps it: the process has one.
-    let _ = match config.format {
-        LogFormat::Text => events
-            .with_target(false)
-            .with_ansi(io::stderr().is_terminal())
-            .try_init(),
-        LogFormat::Json => events
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .try_init(),
-    };
+    }
 }
+
+/// Set with the subscriber, of which the process has one.
+static CHANGE_LEVEL: OnceLock<Box<dyn Fn(LevelFilter) + Send + Sync>> = OnceLock::new();

@@ -12,6 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 impl Metrics {
     /// Adds up the loops and writes everything as [`CONTENT_TYPE`](super::CONTENT_TYPE).
@@ -44,6 +45,7 @@ impl Collector for Scrape {
             loops: &self.metrics,
         };
         page.process(self.metrics.started_unix_seconds)?;
+        page.config()?;
         page.connections()?;
         page.requests()?;
         page.polls()?;
@@ -98,6 +100,34 @@ impl Page<'_, '_> {
         let loops = self.loops.loops.len() as u64;
         self.level("loops", "Loops", loops)?;
         self.counter("loop_turns", "Turns of the loops", |of| &of.turns)
+    }
+
+    fn config(&mut self) -> fmt::Result {
+        let of_loops = self.loops.loops.iter();
+        let oldest = of_loops.map(|of| of.config_generation.value().max(1)).min();
+        let help = "Configuration that all loops go by; 1 is that of the start";
+        let oldest = oldest.and_then(|oldest| u64::try_from(oldest).ok());
+        self.level("config_generation", help, oldest.unwrap_or(1))?;
+        let reloads = &self.loops.process.reloads;
+        let help = "Configurations read anew by what became of them";
+        let mut family = self.encoder.encode_descriptor(
+            "dwell_config_reloads",
+            help,
+            None,
+            MetricType::Counter,
+        )?;
+        for (outcome, count) in [("taken", &reloads.taken), ("refused", &reloads.refused)] {
+            family
+                .encode_family(&[("outcome", outcome)])?
+                .encode_counter::<NoLabelSet, _, f64>(&count.value(), NO_EXEMPLAR)?;
+        }
+        let is_good = u64::from(!reloads.last_refused.load(Ordering::Relaxed));
+        let help = "Whether the last configuration read anew was taken";
+        self.level("config_last_reload_successful", help, is_good)?;
+        let help = "Unix time at which a configuration read anew was taken; 0 while none was";
+        let at = reloads.last_taken.load(Ordering::Relaxed);
+        let name = "dwell_config_last_reload_success_timestamp";
+        self.process_gauge(name, help, &Unit::Seconds, at)
     }
 
     fn connections(&mut self) -> fmt::Result {
@@ -170,6 +200,9 @@ impl Page<'_, '_> {
         self.gauge("upstream_outstanding", help, |of| &of.upstream_outstanding)?;
         let help = "Whether the server is asked: 1 yes, 0 left alone for its failures";
         let upstreams = self.loops.upstreams();
+        let upstreams = upstreams
+            .iter()
+            .map(|(name, state)| (name.as_str(), *state));
         self.server_states("dwell_upstream_server_up", help, upstreams)
     }
 

@@ -18,9 +18,13 @@ pub use labels::{
     StoreCommand, StreamEnd, UpstreamOutcome, WakeOutcome,
 };
 
+use crate::config::UpstreamUrl;
+use crate::upstream::UPSTREAMS_MAX;
 pub(crate) use process::{ProcessFigures, cpu_times};
 use serde::Serialize;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// `Content-Type` of [`Metrics::render`].
 ///
@@ -35,7 +39,8 @@ pub struct Metrics {
     loops: Vec<Arc<LoopMetrics>>,
     process: Arc<ProcessMetrics>,
     servers: Arc<[String]>,
-    upstreams: Arc<[String]>,
+    /// The application's servers change with the configuration.
+    upstreams: Arc<Mutex<Arc<[String]>>>,
     started_unix_seconds: u64,
 }
 
@@ -54,11 +59,11 @@ impl Metrics {
         upstreams: &[String],
         started_unix_seconds: u64,
     ) -> Self {
-        let cells = |names: &[String]| names.iter().map(|_| ServerCell::default()).collect();
+        let cells = |count| (0..count).map(|_| ServerCell::default()).collect();
         let one = || {
             Arc::new(LoopMetrics {
-                servers: cells(&servers),
-                upstreams: cells(upstreams),
+                servers: cells(servers.len()),
+                upstreams: cells(UPSTREAMS_MAX),
                 ..LoopMetrics::default()
             })
         };
@@ -66,7 +71,7 @@ impl Metrics {
             loops: (0..loops).map(|_| one()).collect(),
             process: Arc::default(),
             servers: servers.into(),
-            upstreams: upstreams.into(),
+            upstreams: Arc::new(Mutex::new(upstreams.into())),
             started_unix_seconds,
         }
     }
@@ -102,8 +107,26 @@ impl Metrics {
     }
 
     /// The application's servers in the same way.
-    pub fn upstreams(&self) -> impl Iterator<Item = (&str, ServerState)> {
-        self.best_of(&self.upstreams, |of_loop| &of_loop.upstreams)
+    pub fn upstreams(&self) -> Vec<(String, ServerState)> {
+        let names = Arc::clone(&self.lock_upstreams());
+        let best = self.best_of(&names, |of_loop| &of_loop.upstreams);
+        best.map(|(name, state)| (name.to_owned(), state)).collect()
+    }
+
+    /// The application has other servers from now on.
+    pub fn name_upstreams(&self, urls: &[UpstreamUrl]) {
+        *self.lock_upstreams() = urls.iter().map(ToString::to_string).collect();
+    }
+
+    /// What became of the configurations that were read anew.
+    pub(crate) fn reloads(&self) -> &Reloads {
+        &self.process.reloads
+    }
+
+    fn lock_upstreams(&self) -> MutexGuard<'_, Arc<[String]>> {
+        // Replaced in one step, so what a panicking thread leaves is whole.
+        let names = self.upstreams.lock();
+        names.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn best_of<'m>(
@@ -126,6 +149,8 @@ impl Metrics {
 pub struct LoopMetrics {
     /// Turns of the loop.
     pub turns: Counter,
+    /// Which configuration the loop goes by; 1 is that of the start, and so is 0, before it turns.
+    pub config_generation: Gauge,
     /// Client connections open now.
     pub connections_open: Gauge,
     /// Client connections accepted.
@@ -196,6 +221,41 @@ pub struct LoopMetrics {
 pub struct ProcessMetrics {
     /// Lines the access log had no room for.
     pub access_log_dropped: SharedCounter,
+    /// Configurations read anew.
+    pub reloads: Reloads,
+}
+
+/// What became of the configurations that were read anew.
+#[derive(Debug, Default)]
+pub struct Reloads {
+    /// Those that were taken.
+    pub taken: SharedCounter,
+    /// Those that were refused.
+    pub refused: SharedCounter,
+    /// When the last one was taken. Unix time, seconds; 0 while none was.
+    pub last_taken: AtomicU64,
+    /// Whether the last one was refused.
+    pub last_refused: AtomicBool,
+}
+
+impl Reloads {
+    /// Counts one that was taken, or refused.
+    pub fn count(&self, is_taken: bool) {
+        if is_taken {
+            self.taken.add(1);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.map_or(0, |now| now.as_secs());
+            self.last_taken.store(now, Ordering::Relaxed);
+        } else {
+            self.refused.add(1);
+        }
+        self.last_refused.store(!is_taken, Ordering::Relaxed);
+    }
+}
+
+/// A count as a gauge shows it.
+pub(crate) fn figure(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 /// What one loop knows of one server.

@@ -21,6 +21,7 @@ mod hold;
 mod json;
 mod pace;
 mod publishing;
+mod reconfigure;
 mod several;
 mod sharing;
 mod tables;
@@ -85,6 +86,10 @@ pub(crate) struct Forward {
 #[derive(Debug)]
 pub(crate) struct Polls {
     config: Arc<Config>,
+    /// Routes that the configuration had before, for those who still wait by them; their indices
+    /// follow those of the routes it has.
+    retired_routes: Vec<RouteConfig>,
+    loops: usize,
     metrics: Arc<LoopMetrics>,
     journal: Arc<Journal>,
     source: Source,
@@ -134,6 +139,8 @@ impl Polls {
                 seed.rotate_left(32),
             ),
             config,
+            retired_routes: Vec::new(),
+            loops,
             metrics: Arc::clone(&journal.metrics),
             journal,
             source,
@@ -208,10 +215,10 @@ impl Polls {
 
     fn route(&self, index: u16) -> Option<&RouteConfig> {
         if index == NO_ROUTE {
-            None
-        } else {
-            self.config.routes.get(usize::from(index))
+            return None;
         }
+        let mut routes = self.config.routes.iter().chain(&self.retired_routes);
+        routes.nth(usize::from(index))
     }
 
     /// The embedded store's item under `name`.

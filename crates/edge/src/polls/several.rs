@@ -32,7 +32,7 @@ pub(super) struct Several {
     wanted: Vec<Wanted>,
     /// Lookups under way for it.
     asking: usize,
-    route: u16,
+    pub(super) route: u16,
     /// The client has said what it has by `If-None-Match`.
     is_by_tag: bool,
     /// A lookup has failed.

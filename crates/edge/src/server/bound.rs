@@ -2,26 +2,27 @@
 
 use super::{RunError, store};
 use crate::config::Config;
-use crate::store_server::Listening;
+use crate::reload::Listening;
+use crate::store_server::Listening as StoreListening;
 use dwell_evloop::{ListenOptions, Listener, bind_group};
 use std::io;
 use std::net::SocketAddr;
 
 /// The listeners of all loops, bound before anything runs.
 pub(super) struct Bound {
-    pub(super) clients: Vec<Vec<Listener>>,
+    pub(super) clients: Vec<Listening>,
     pub(super) store: Vec<Vec<Listener>>,
-    pub(super) store_at: Listening,
+    pub(super) store_at: StoreListening,
     pub(super) admin: Option<Listener>,
 }
 
 impl Bound {
     pub(super) fn bind(config: &Config, loops: usize, demo: bool) -> Result<Self, RunError> {
-        let mut clients: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
+        let mut clients: Vec<Listening> = (0..loops).map(|_| Vec::new()).collect();
         for &address in &config.server.listen {
             let group = listen(address, loops, ListenOptions::default(), "--listen", demo)?;
             for (of_loop, listener) in clients.iter_mut().zip(group) {
-                of_loop.push(listener);
+                of_loop.push((address, listener));
             }
         }
         let (store, store_at) = store::bind(config, loops, demo)?;
@@ -30,6 +31,7 @@ impl Bound {
             None => None,
         };
         let first = clients.first().and_then(|of_loop| of_loop.first());
+        let first = first.map(|(_, listener)| listener);
         if let (true, Some(address)) = (demo, first.and_then(Listener::address)) {
             tracing::info!("open http://{address}/ in a browser");
         }
@@ -84,4 +86,18 @@ pub(super) fn listen(
             }
         }
     }
+}
+
+/// Binds one more address of the configuration.
+///
+/// # Errors
+/// [`RunError::Listen`].
+pub(crate) fn listen_at(address: SocketAddr, count: usize) -> Result<Vec<Listener>, RunError> {
+    listen(
+        address,
+        count,
+        ListenOptions::default(),
+        "server.listen",
+        false,
+    )
 }

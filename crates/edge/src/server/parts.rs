@@ -3,25 +3,28 @@
 use super::RunError;
 use super::bound::Bound;
 use crate::admin::Admin;
-use crate::config::{Config, PeerAddress, share};
+use crate::config::{Config, PeerAddress, UpstreamUrl, share};
 use crate::dashboard::Setting;
 use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
-use crate::fleet::Fleet;
+use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::forward::Tunnels;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::{Journal, Polls, Source};
 use crate::publish::Tokens;
+use crate::reload::{ConfigSource, Listening, Reloader};
+use crate::settings::Upstreams;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
-use crate::upstream::{GroupOptions, HealthCheck, UpstreamGroup, UpstreamOptions};
+use crate::upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
 use dwell_engine::{Http, Limits};
-use dwell_evloop::{Context, EventLoop};
+use dwell_evloop::{Context, EventLoop, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_proto::http1::HeadLimits;
 use dwell_store::WatcherId;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 const STORE_KINDS: StoreKinds = StoreKinds {
     listener: kind::STORE_LISTENER,
@@ -64,10 +67,8 @@ impl Parts {
             self.loops,
             seed,
         );
-        let mut http = Http::new(CLIENT_KINDS, self.http_limits());
-        for listener in std::mem::take(&mut bound.clients[index]) {
-            http.listen(context, listener).map_err(RunError::Loop)?;
-        }
+        let clients = std::mem::take(&mut bound.clients[index]);
+        let (http, listening) = self.clients(context, clients)?;
         let mut store_server = None;
         let listeners = std::mem::take(&mut bound.store[index]);
         if let (Some(service), false) = (&self.service, listeners.is_empty()) {
@@ -97,7 +98,7 @@ impl Parts {
             admin,
             store_server,
             memcached: self.memcached(context)?,
-            upstream: self.upstream(index)?,
+            upstreams: Upstreams::new(self.fleet.settings().upstream.as_ref()),
             tunnels: Tunnels::new(
                 kind::TUNNEL,
                 share(self.config.limits.connections_max, self.loops),
@@ -110,7 +111,11 @@ impl Parts {
             source,
             metrics,
             fleet: Arc::clone(&self.fleet),
-            is_first: index == 0,
+            index,
+            loops: self.loops,
+            generation: FIRST_GENERATION,
+            listening,
+            supervisor: None,
             drain_timeout: self.config.limits.drain_timeout,
             draining: None,
         })
@@ -124,29 +129,38 @@ impl Parts {
         }
     }
 
+    /// The server of the clients, and its listeners by their addresses as they were configured.
+    fn clients(
+        &self,
+        context: &mut Context,
+        listeners: Listening,
+    ) -> Result<(Http, Vec<(SocketAddr, Token)>), RunError> {
+        let mut http = Http::new(CLIENT_KINDS, http_limits(&self.config, self.loops));
+        let mut listening = Vec::with_capacity(listeners.len());
+        for (address, listener) in listeners {
+            let token = http.listen_as(context, listener);
+            listening.push((address, token.map_err(RunError::Loop)?));
+        }
+        Ok((http, listening))
+    }
+
+    /// What reads the configuration anew.
+    pub(super) fn reloader(&self, source: ConfigSource) -> Reloader {
+        Reloader {
+            source,
+            fleet: Arc::clone(&self.fleet),
+            loops: self.loops,
+            metrics: Arc::clone(&self.metrics),
+            access: self.access.as_ref().map(AccessLog::switch),
+            service: self.service.clone(),
+            asked: AtomicU64::new(0),
+        }
+    }
+
     fn journal(&self, index: usize) -> Journal {
         Journal {
             metrics: self.metrics.of_loop(index),
             access: self.access.as_ref().map(|access| access.of_loop(index)),
-        }
-    }
-
-    fn http_limits(&self) -> Limits {
-        let limits = &self.config.limits;
-        Limits {
-            head: HeadLimits {
-                head_bytes_max: limits.head_bytes_max,
-                target_bytes_max: limits.target_bytes_max,
-                field_count_max: limits.header_count_max,
-            },
-            connections_max: share(limits.connections_max, self.loops),
-            requests_per_connection_max: u32::try_from(limits.requests_per_connection_max)
-                .unwrap_or(u32::MAX),
-            header_timeout: limits.header_timeout,
-            body_timeout: limits.body_timeout,
-            idle_timeout: limits.idle_timeout,
-            write_timeout: limits.write_timeout,
-            ..Limits::default()
         }
     }
 
@@ -189,43 +203,66 @@ impl Parts {
         let values = self.config.publish.value_bytes_max.saturating_mul(4);
         default.max(usize::try_from(values).unwrap_or(usize::MAX))
     }
+}
 
-    fn upstream(&self, index: usize) -> Result<Option<UpstreamGroup>, RunError> {
-        let upstream = &self.config.upstream;
-        let servers = upstream
-            .url
-            .iter()
-            .map(|url| {
-                Ok(UpstreamOptions {
-                    connect_timeout: upstream.connect_timeout,
-                    header_timeout: upstream.header_timeout,
-                    total_timeout: upstream.total_timeout,
-                    idle_timeout: upstream.idle_timeout,
-                    connections_max: share(upstream.connections_max, self.loops),
-                    idle_max: share(upstream.idle_max, self.loops),
-                    queue_max: share(upstream.queue_max, self.loops),
-                    queue_timeout: upstream.queue_timeout,
-                    stall_timeout: upstream.stall_timeout,
-                    window_bytes: upstream.window_bytes as usize,
-                    answer_bytes_max: upstream.answer_bytes_max,
-                    ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
-                })
-            })
-            .collect::<Result<Vec<_>, RunError>>()?;
-        if servers.is_empty() {
-            return Ok(None);
-        }
-        let health = upstream.health_path.clone().map(|path| HealthCheck {
-            path,
-            interval: upstream.health_interval,
-        });
-        let options = GroupOptions {
-            failures_max: upstream.failures_max,
-            health,
-            seed: RandomState::new().hash_one(index),
-        };
-        Ok(Some(UpstreamGroup::new(kind::UPSTREAM, &servers, options)))
+/// What one of `loops` loops lets its clients do.
+pub(crate) fn http_limits(config: &Config, loops: usize) -> Limits {
+    let limits = &config.limits;
+    Limits {
+        head: HeadLimits {
+            head_bytes_max: limits.head_bytes_max,
+            target_bytes_max: limits.target_bytes_max,
+            field_count_max: limits.header_count_max,
+        },
+        connections_max: share(limits.connections_max, loops),
+        requests_per_connection_max: u32::try_from(limits.requests_per_connection_max)
+            .unwrap_or(u32::MAX),
+        header_timeout: limits.header_timeout,
+        body_timeout: limits.body_timeout,
+        idle_timeout: limits.idle_timeout,
+        write_timeout: limits.write_timeout,
+        ..Limits::default()
     }
+}
+
+/// Where the application is and what one of `loops` loops may ask of it.
+///
+/// # Errors
+/// [`RunError::Resolve`].
+pub(crate) fn upstream_plan(
+    config: &Config,
+    loops: usize,
+) -> Result<Option<UpstreamPlan>, RunError> {
+    let upstream = &config.upstream;
+    let server = |url: &UpstreamUrl| {
+        Ok(UpstreamOptions {
+            connect_timeout: upstream.connect_timeout,
+            header_timeout: upstream.header_timeout,
+            total_timeout: upstream.total_timeout,
+            idle_timeout: upstream.idle_timeout,
+            connections_max: share(upstream.connections_max, loops),
+            idle_max: share(upstream.idle_max, loops),
+            queue_max: share(upstream.queue_max, loops),
+            queue_timeout: upstream.queue_timeout,
+            stall_timeout: upstream.stall_timeout,
+            window_bytes: upstream.window_bytes as usize,
+            answer_bytes_max: upstream.answer_bytes_max,
+            ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
+        })
+    };
+    let servers = upstream.url.iter().map(server);
+    let servers = servers.collect::<Result<Vec<_>, RunError>>()?;
+    let health = upstream.health_path.clone().map(|path| HealthCheck {
+        path,
+        interval: upstream.health_interval,
+    });
+    let options = GroupOptions {
+        failures_max: upstream.failures_max,
+        health,
+        seed: 0,
+    };
+    let is_there = !servers.is_empty();
+    Ok(is_there.then_some(UpstreamPlan { servers, options }))
 }
 
 fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {

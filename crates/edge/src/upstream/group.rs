@@ -25,6 +25,15 @@ pub struct GroupOptions {
     pub seed: u64,
 }
 
+/// The servers of the application with what may be asked of them.
+#[derive(Clone, Debug)]
+pub struct UpstreamPlan {
+    /// Where each is, and its bounds.
+    pub servers: Vec<UpstreamOptions>,
+    /// What concerns all.
+    pub options: GroupOptions,
+}
+
 /// The servers of the application, as one loop sees them.
 ///
 /// A request goes to the server with the fewest under way, of those that answer. If it fails there
@@ -125,6 +134,11 @@ impl UpstreamGroup {
             moved: 0,
             is_started: false,
         }
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_done(&self) -> bool {
+        self.statuses().all(|status| status.outstanding == 0)
     }
 
     /// Open connections, to all servers.

@@ -25,7 +25,7 @@ pub use encode::{
     ForwardedFor, RequestBody, Sharing, Wants, encode_forward, encode_request, upgrade_of,
 };
 pub use error::UpstreamError;
-pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup};
+pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan};
 pub use health::HealthCheck;
 pub use streaming::Written;
 

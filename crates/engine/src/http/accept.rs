@@ -97,6 +97,27 @@ impl Http {
         }
     }
 
+    /// As [`unlisten`](Self::unlisten), but who has connected by the time is accepted first.
+    ///
+    /// ```
+    /// use dwell_engine::{App, Http};
+    /// use dwell_evloop::{Context, Token};
+    ///
+    /// /// This address is not listened on any more.
+    /// fn leave<A: App>(http: &mut Http, context: &mut Context, listener: Token, app: &mut A) {
+    ///     assert!(http.retire(context, listener, app));
+    ///     assert!(!http.retire(context, listener, app), "there is none any more");
+    /// }
+    /// ```
+    pub fn retire<A: App>(&mut self, context: &mut Context, listener: Token, app: &mut A) -> bool {
+        for _ in 0..LAST_BATCHES_MAX {
+            if self.accept(context, listener, app) {
+                break;
+            }
+        }
+        self.unlisten(context, listener)
+    }
+
     /// Stops listening and lets every connection end with its next answer.
     ///
     /// Shape: clients the kernel has connected already are still accepted. Who is between two

@@ -1,0 +1,148 @@
+//! Which options a running process takes from a file that is read anew.
+
+use super::options::OPTIONS;
+use super::{AccessTarget, Config};
+
+/// The options that only a start takes, by their full names. All others are taken by a reload.
+pub(super) const NEEDS_RESTART: &[&str] = &[
+    "server.admin",
+    "server.pollers",
+    "server.user",
+    "store.listen",
+    "store.listen_also",
+    "store.allow_remote",
+    "store.unix_socket",
+    "store.unix_permissions",
+    "store.auth_file",
+    "store.protocols",
+    "store.item_bytes_max",
+    "store.evictions",
+    "store.cas",
+    "store.flush_all",
+    "store.shutdown",
+    "store.connections_max",
+    "store.idle_timeout",
+    "store.commands_per_turn",
+    "store.backlog",
+    "memcached.servers",
+    "memcached.timeout",
+    "memcached.connect_timeout",
+    "memcached.failures_max",
+    "memcached.value_bytes_max",
+    "upstream.tunnel_timeout",
+    "limits.head_bytes_max",
+    "limits.target_bytes_max",
+    "limits.header_count_max",
+    "log.format",
+];
+
+impl Config {
+    /// Puts what only a start can change back to what `running` has; returns the names of what
+    /// would have changed.
+    pub fn keep_what_needs_a_restart(&mut self, running: &Self) -> Vec<String> {
+        let mut kept = Vec::new();
+        for spec in OPTIONS {
+            let name = spec.full_name();
+            let stays = NEEDS_RESTART.contains(&name.as_str())
+                || (name == ACCESS_LOG && is_off(self) != is_off(running));
+            if stays && !(spec.is_same)(self, running) {
+                (spec.keep)(self, running);
+                kept.push(name);
+            }
+        }
+        kept
+    }
+}
+
+/// The access log may go to another place, but its writers are there from the start or not at all.
+const ACCESS_LOG: &str = "log.access";
+
+fn is_off(config: &Config) -> bool {
+    config.log.access == AccessTarget::Off
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::{OptionSpec, ROUTE_OPTIONS};
+    use super::*;
+    use crate::config::parse;
+    use std::collections::BTreeSet;
+
+    /// The options that a reload takes. Whoever adds an option says here or in [`NEEDS_RESTART`]
+    /// which it is; what is read from `Polls::config` when it is needed is live by itself, what is
+    /// copied elsewhere has to be copied again by `Polls::reconfigure` or `EdgeLoop::apply`.
+    const LIVE: &[&str] = &[
+        "server.listen",
+        "publish.token",
+        "publish.token_file",
+        "publish.value_bytes_max",
+        "route.publish",
+        "store.bytes_max",
+        "store.snapshot",
+        "memcached.sweep_interval",
+        "upstream.url",
+        "upstream.connect_timeout",
+        "upstream.header_timeout",
+        "upstream.total_timeout",
+        "upstream.connections_max",
+        "upstream.idle_max",
+        "upstream.idle_timeout",
+        "upstream.answer_bytes_max",
+        "upstream.stall_timeout",
+        "upstream.window_bytes",
+        "upstream.queue_max",
+        "upstream.queue_timeout",
+        "upstream.failures_max",
+        "upstream.health_path",
+        "upstream.health_interval",
+        "limits.body_bytes_max",
+        "limits.poll_body_bytes_max",
+        "limits.connections_max",
+        "limits.requests_per_connection_max",
+        "limits.waiters_max",
+        "limits.stream_heartbeat",
+        "limits.stream_lifetime",
+        "limits.header_timeout",
+        "limits.body_timeout",
+        "limits.idle_timeout",
+        "limits.write_timeout",
+        "limits.drain_timeout",
+        "log.level",
+        "log.access",
+        "route.prefix",
+        "route.key",
+        "route.content_type",
+        "route.methods",
+        "route.wait_default",
+        "route.wait_max",
+        "route.empty",
+        "route.coalesce_post",
+        "route.on_delete",
+    ];
+
+    #[test]
+    fn every_option_is_live_or_needs_a_restart() {
+        let once = OPTIONS.iter().map(OptionSpec::full_name);
+        let of_routes = ROUTE_OPTIONS.iter().map(OptionSpec::full_name);
+        let options: BTreeSet<String> = once.chain(of_routes).collect();
+        let named = LIVE.iter().chain(NEEDS_RESTART);
+        let named: BTreeSet<String> = named.map(|name| (*name).to_owned()).collect();
+        let unnamed: Vec<_> = options.difference(&named).collect();
+        assert_eq!(unnamed, Vec::<&String>::new(), "live, or not?");
+        let unknown: Vec<_> = named.difference(&options).collect();
+        assert_eq!(unknown, Vec::<&String>::new(), "no such option");
+        assert_eq!(named.len(), LIVE.len() + NEEDS_RESTART.len(), "named twice");
+    }
+
+    #[test]
+    fn what_needs_a_restart_stays_and_is_named() {
+        let running = parse("a", "[server]\npollers = 3\n", &[]).unwrap();
+        let text = "[server]\npollers = 4\n[limits]\nwaiters_max = 7\n[log]\naccess = \"-\"\n";
+        let mut config = parse("a", text, &[]).unwrap();
+        let kept = config.keep_what_needs_a_restart(&running);
+        assert_eq!(kept, ["server.pollers", "log.access"]);
+        assert_eq!(config.server.pollers, 3);
+        assert_eq!(config.limits.waiters_max, 7);
+        assert_eq!(config.keep_what_needs_a_restart(&running), [""; 0]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Another configuration, while polls are held.
+//!
+//! What is read from `Polls::config` when it is needed changes by itself. What was copied out of
+//! it, such as the size of a table, is copied again here.
+
+use super::Polls;
+use super::tables::NO_ROUTE;
+use crate::config::{Config, RouteConfig, share};
+use crate::publish::Tokens;
+use std::sync::Arc;
+
+impl Polls {
+    /// Goes by `config` from now on; returns the configuration before.
+    ///
+    /// Shape: held polls and open streams stay. Each goes by the route of its prefix as that is
+    /// now, or as it was where there is none any more. Smaller limits end nothing that is there.
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) -> Arc<Config> {
+        let before = std::mem::replace(&mut self.config, Arc::clone(config));
+        self.move_routes(&before.routes);
+        let limits = &self.config.limits;
+        let held_max = share(limits.connections_max, self.loops);
+        self.waiting_max = share(limits.waiters_max, self.loops);
+        self.records.set_capacity_max(held_max);
+        self.lookups.set_capacity_max(held_max);
+        self.fetches.set_capacity_max(held_max);
+        self.sets.set_capacity_max(held_max);
+        self.several.set_capacity_max(held_max);
+        self.feeds.set_capacity_max(self.waiting_max);
+        before
+    }
+
+    /// Lets those publish who have one of these tokens, and nobody else.
+    pub(crate) fn admit_publishers(&mut self, tokens: &Arc<Tokens>) {
+        self.tokens = Arc::clone(tokens);
+    }
+
+    /// Gives everybody who waits the index that their route has now.
+    fn move_routes(&mut self, before: &[RouteConfig]) {
+        let mut moves = Moves::new(before, &self.retired_routes, &self.config.routes);
+        for poll in self.records.values_mut() {
+            poll.route = moves.index(poll.route);
+        }
+        for feed in self.feeds.values_mut() {
+            feed.route = moves.index(feed.route);
+        }
+        for poll in self.several.values_mut() {
+            poll.route = moves.index(poll.route);
+        }
+        self.retired_routes = moves.retired;
+    }
+}
+
+/// Where routes were, and where they are.
+struct Moves<'a> {
+    before: &'a [RouteConfig],
+    /// Those that had gone before.
+    gone: &'a [RouteConfig],
+    now: &'a [RouteConfig],
+    /// By the old index.
+    known: Vec<Option<u16>>,
+    /// Those that have gone and are still needed; their indices follow those of `now`.
+    retired: Vec<RouteConfig>,
+}
+
+impl<'a> Moves<'a> {
+    fn new(before: &'a [RouteConfig], gone: &'a [RouteConfig], now: &'a [RouteConfig]) -> Self {
+        Self {
+            before,
+            gone,
+            now,
+            known: vec![None; before.len() + gone.len()],
+            retired: Vec::new(),
+        }
+    }
+
+    fn index(&mut self, old: u16) -> u16 {
+        let place = usize::from(old);
+        if old == NO_ROUTE || place >= self.known.len() {
+            return NO_ROUTE;
+        }
+        if let Some(known) = self.known[place] {
+            return known;
+        }
+        let route =
+            (self.before.get(place)).unwrap_or_else(|| &self.gone[place - self.before.len()]);
+        let is_it = |other: &RouteConfig| other.prefix == route.prefix;
+        let index = self.now.iter().position(is_it).unwrap_or_else(|| {
+            self.retired.push(route.clone());
+            self.now.len() + self.retired.len() - 1
+        });
+        // The number of routes is that of tables in a file, far below 2^16.
+        let index = u16::try_from(index).unwrap_or(NO_ROUTE);
+        self.known[place] = Some(index);
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(prefixes: &[&str]) -> Vec<RouteConfig> {
+        prefixes
+            .iter()
+            .map(|prefix| RouteConfig::new(prefix))
+            .collect()
+    }
+
+    #[test]
+    fn a_route_is_followed_by_its_prefix_and_kept_while_needed() {
+        let (before, now) = (
+            routes(&["/long/", "/a/", "/b/"]),
+            routes(&["/other/", "/b/"]),
+        );
+        let mut moves = Moves::new(&before, &[], &now);
+        assert_eq!(moves.index(2), 1);
+        assert_eq!(moves.index(1), 2, "gone, and behind those that are there");
+        assert_eq!(moves.index(1), 2);
+        assert_eq!(moves.index(NO_ROUTE), NO_ROUTE);
+        let retired = moves.retired;
+        assert_eq!(retired, routes(&["/a/"]), "nobody needs /long/");
+        let later = routes(&["/a/"]);
+        let mut moves = Moves::new(&now, &retired, &later);
+        assert_eq!(moves.index(2), 0, "it is back");
+        assert_eq!(moves.index(1), 1);
+        assert_eq!(moves.retired, routes(&["/b/"]));
+    }
+}

@@ -1,0 +1,186 @@
+//! Reading the configuration anew while the process serves.
+//!
+//! On SIGHUP a thread of its own reads the file, looks names up and binds listeners, so that no
+//! loop waits for any of it. Only what is right as a whole is published: as [`Settings`], which
+//! every loop takes over between two turns ([`EdgeLoop::follow_settings`]).
+//!
+//! [`EdgeLoop::follow_settings`]: crate::driver::EdgeLoop
+
+use crate::config::{self, Config, FlagValue};
+use crate::fleet::Fleet;
+use crate::log::{self, AccessSwitch};
+use crate::metrics::Metrics;
+use crate::publish::Tokens;
+use crate::server::{RunError, listen_at};
+use crate::snapshot;
+use crate::store_server::StoreService;
+use crate::upstream::UpstreamPlan;
+use dwell_evloop::Listener;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, thread};
+
+/// Where the configuration of a process comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigSource {
+    /// The file.
+    pub file: PathBuf,
+    /// The flags, which win over it.
+    pub flags: Vec<FlagValue>,
+}
+
+/// What the loops run by.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) config: Arc<Config>,
+    /// Where the application is, its name looked up.
+    pub(crate) upstream: Option<UpstreamPlan>,
+    /// Who may publish; absent only at the start, when the loops have them already.
+    pub(crate) tokens: Option<Arc<Tokens>>,
+    /// For each loop the listeners that are new.
+    pub(crate) listeners: Mutex<Vec<Listening>>,
+}
+
+/// One loop's listeners, with the addresses as they were configured.
+pub(crate) type Listening = Vec<(SocketAddr, Listener)>;
+
+impl Settings {
+    /// Takes the new listeners of one loop.
+    pub(crate) fn take_listeners(&self, index: usize) -> Listening {
+        let mut all = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.get_mut(index).map(std::mem::take).unwrap_or_default()
+    }
+}
+
+/// Reads the configuration anew when it is asked to.
+#[derive(Debug)]
+pub(crate) struct Reloader {
+    pub(crate) source: ConfigSource,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) loops: usize,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) access: Option<AccessSwitch>,
+    pub(crate) service: Option<Arc<StoreService>>,
+    /// Requests that no reload has answered yet.
+    pub(crate) asked: AtomicU64,
+}
+
+/// Why a reload changed nothing.
+#[derive(Debug)]
+enum ReloadError {
+    /// The file or the flags are wrong.
+    Config(config::ConfigError),
+    /// What they say cannot be had.
+    Run(RunError),
+}
+
+impl fmt::Display for ReloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Run(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<RunError> for ReloadError {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl Reloader {
+    /// Reads the configuration in a thread of its own; one that runs already looks once more.
+    pub(crate) fn ask(self: &Arc<Self>, ended: impl Fn() + Send + 'static) {
+        if self.asked.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
+        }
+        let reloader = Arc::clone(self);
+        let work = move || {
+            loop {
+                let asked = reloader.asked.load(Ordering::Acquire);
+                reloader.reload();
+                let answered =
+                    reloader
+                        .asked
+                        .compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire);
+                if answered.is_ok() {
+                    break;
+                }
+            }
+            ended();
+        };
+        if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
+            self.asked.store(0, Ordering::Release);
+            self.metrics.reloads().count(false);
+            tracing::error!(%error, "the configuration is not read: no thread is left");
+        }
+    }
+
+    fn reload(&self) {
+        let file = self.source.file.display();
+        match self.try_reload() {
+            Ok(generation) => {
+                self.metrics.reloads().count(true);
+                tracing::info!(%file, generation, "configuration read");
+            }
+            Err(error) => {
+                self.metrics.reloads().count(false);
+                tracing::error!("{file} is not taken, the configuration before it stays:\n{error}");
+            }
+        }
+    }
+
+    /// Everything that can fail comes first; the generation of what was published.
+    fn try_reload(&self) -> Result<u64, ReloadError> {
+        let source = &self.source;
+        let mut config =
+            config::load(Some(&source.file), &source.flags).map_err(ReloadError::Config)?;
+        let before = self.fleet.settings();
+        let running = &before.config;
+        for option in config.keep_what_needs_a_restart(running) {
+            tracing::warn!(%option, "needs a restart: the value before stays");
+        }
+        let upstream = if config.upstream == running.upstream {
+            before.upstream.clone()
+        } else {
+            crate::server::upstream_plan(&config, self.loops)?
+        };
+        let tokens =
+            Tokens::load(&config.publish).map_err(|error| RunError::Tokens(error.to_string()))?;
+        let mut listeners: Vec<Listening> = (0..self.loops).map(|_| Vec::new()).collect();
+        let is_new = |address: &&SocketAddr| !running.server.listen.contains(address);
+        for address in config.server.listen.iter().filter(is_new) {
+            let group = listen_at(*address, self.loops)?;
+            for (of_loop, listener) in listeners.iter_mut().zip(group) {
+                of_loop.push((*address, listener));
+            }
+        }
+        if let (Some(path), Some(_)) = (&config.store.snapshot, &self.service) {
+            snapshot::check_writable(path).map_err(RunError::Snapshot)?;
+        }
+        if let Some(access) = &self.access {
+            let target = &config.log.access;
+            access.switch_to(target).map_err(RunError::AccessLog)?;
+        }
+        log::change_level(config.log.level);
+        if let Some(service) = &self.service
+            && config.store.bytes_max != running.store.bytes_max
+        {
+            let now = crate::server::unix_seconds();
+            service.store().set_bytes_max(config.store.bytes_max, now);
+        }
+        self.metrics.name_upstreams(&config.upstream.url);
+        Ok(self.fleet.publish(Settings {
+            config: Arc::new(config),
+            upstream,
+            tokens: Some(Arc::new(tokens)),
+            listeners: Mutex::new(listeners),
+        }))
+    }
+}
