@@ -273,6 +273,34 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+var tooMuch = 1 << 20
+
+func TestMaxHeaderBytes(t *testing.T) {
+	noLeaks(t)
+	for _, asked := range []int{0, 1000} {
+		for _, size := range []int{900, 4900, 5300, 60000} {
+			request := "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX: " +
+				strings.Repeat("x", size) + "\r\n\r\n"
+			std := start(t, true, Options{}, &http.Server{Handler: http.HandlerFunc(hello), MaxHeaderBytes: asked})
+			ours := start(t, false, Options{}, &http.Server{Handler: http.HandlerFunc(hello), MaxHeaderBytes: asked})
+			want, got := status(std.exchange(request)), status(ours.exchange(request))
+			if got != want {
+				t.Errorf("field of %d bytes, MaxHeaderBytes %d: %s, net/http %s", size, asked, got, want)
+			}
+			if log := ours.log.String(); log != "" {
+				t.Errorf("MaxHeaderBytes %d: logged %q", asked, log)
+			}
+		}
+	}
+	// It is said once in a process, however often this test is run.
+	tooMuch++
+	larger := start(t, false, Options{}, &http.Server{Handler: http.HandlerFunc(hello), MaxHeaderBytes: tooMuch})
+	larger.exchange(get11)
+	if log := larger.log.String(); !strings.Contains(log, "more than 65535 bytes are refused") {
+		t.Errorf("logged %q", log)
+	}
+}
+
 func status(answer string) string {
 	line := firstLine(answer)
 	if len(line) < 12 {

@@ -65,10 +65,6 @@ func flagOf(srv *http.Server, name string) *atomic.Bool {
 }
 
 func (c *core) limits(pollers int) limits {
-	head := c.MaxHeaderBytes
-	if head <= 0 || head > headBytesMax {
-		head = headBytesMax
-	}
 	conns := c.MaxConns
 	if conns <= 0 {
 		conns = 1_000_000 * pollers
@@ -78,14 +74,38 @@ func (c *core) limits(pollers int) limits {
 		credit = 16 << 10
 	}
 	return limits{
-		headBytes:          head,
+		headBytes:          c.headBytes(),
 		connections:        (conns + pollers - 1) / pollers,
 		bodyCredit:         credit,
 		headerMillis:       millis(firstOf(c.ReadHeaderTimeout, c.ReadTimeout)),
 		idleMillis:         millis(firstOf(c.IdleTimeout, c.ReadTimeout)),
 		writeMillis:        forever,
+		outputBytes:        max(4<<20, 2*c.sendBuffer()),
 		reportsConnections: c.connState != nil || c.connContext != nil,
 	}
+}
+
+// sendBuffer is how much may be on its way to a client before messages for it wait.
+func (c *core) sendBuffer() int {
+	if c.SendBuffer <= 0 {
+		return windowBytes
+	}
+	return min(c.SendBuffer, sendBufferMax)
+}
+
+const sendBufferMax = 512 << 20
+
+// headBytes is the longest head that is taken: as in net/http, what MaxHeaderBytes says and a
+// little more, as far as the library goes.
+func (c *core) headBytes() int {
+	asked := c.MaxHeaderBytes
+	if asked <= 0 {
+		asked = http.DefaultMaxHeaderBytes
+	} else if asked > headBytesMax {
+		say(c.Server, "dwell: MaxHeaderBytes is %d, but heads of more than %d bytes are refused",
+			asked, headBytesMax)
+	}
+	return min(asked+4096, headBytesMax)
 }
 
 // headBytesMax is the longest head that the library parses.

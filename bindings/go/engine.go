@@ -85,9 +85,9 @@ const (
 
 // limits are what an engine is made with.
 type limits struct {
-	headBytes, connections, bodyCredit    int
-	headerMillis, idleMillis, writeMillis uint64
-	reportsConnections                    bool
+	headBytes, connections, bodyCredit, outputBytes int
+	headerMillis, idleMillis, writeMillis           uint64
+	reportsConnections                              bool
 }
 
 func newEngine(l limits) (*engine, error) {
@@ -101,7 +101,7 @@ func newEngine(l limits) (*engine, error) {
 	options.connections_max = C.uint64_t(l.connections)
 	options.requests_per_connection_max = C.uint64_t(1<<32 - 1)
 	options.body_credit = C.uint64_t(l.bodyCredit)
-	options.output_bytes_max = 4 << 20
+	options.output_bytes_max = C.uint64_t(l.outputBytes)
 	options.header_timeout_ms = C.uint64_t(l.headerMillis)
 	options.body_timeout_ms = forever
 	options.idle_timeout_ms = C.uint64_t(l.idleMillis)
@@ -141,13 +141,16 @@ func (e *engine) fileno() int {
 	return int(C.dwell_engine_fileno(e.ptr))
 }
 
-// turn carries out orders and tells how many things have happened.
-func (e *engine) turn(commands []byte) int {
+// turn carries out orders and tells how many things have happened. After an error the engine is of
+// no use any more.
+func (e *engine) turn(commands []byte) (int, error) {
 	start := (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(commands)))
-	if C.dwell_engine_turn(e.ptr, start, C.size_t(len(commands)), 0, e.batch) != C.DWELL_OK {
-		return 0
+	status := C.dwell_engine_turn(e.ptr, start, C.size_t(len(commands)), 0, e.batch)
+	if status != C.DWELL_OK {
+		text := C.GoString(C.dwell_status_text(C.int(status)))
+		return 0, fmt.Errorf("dwell: event loop has failed: %s", text)
 	}
-	return int(e.batch.count)
+	return int(e.batch.count), nil
 }
 
 // submit carries out orders and returns for how many milliseconds the next turn may wait; -1 for

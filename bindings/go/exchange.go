@@ -213,14 +213,9 @@ func (e *exchange) waitLocked(deadline time.Time) error {
 // send queues an order; on a loop that runs the handler it is given to the turn that follows.
 func (e *exchange) send(o order, fields string, parts ...[]byte) {
 	o.handle = e.handle
-	l := e.loop
-	l.mu.Lock()
-	if !l.closed {
-		l.queue = appendOrder(l.queue, o, fields, parts...)
-	}
-	l.mu.Unlock()
+	e.loop.enqueue(o, fields, parts...)
 	if e.inline.Load() == nil {
-		l.kick()
+		e.loop.kick()
 	}
 }
 

@@ -26,6 +26,9 @@ type WebSocket struct {
 // Send fails.
 func (s *WebSocket) Send(isText bool, message []byte) error { return errors.ErrUnsupported }
 
+// TrySend fails.
+func (s *WebSocket) TrySend(isText bool, message []byte) error { return errors.ErrUnsupported }
+
 // Ping fails.
 func (s *WebSocket) Ping(payload []byte) error { return errors.ErrUnsupported }
 

@@ -1,5 +1,10 @@
 package dwell
 
+import "errors"
+
+// ErrBehind is the error of what is sent to a client that does not take what was sent before.
+var ErrBehind = errors.New("dwell: client is behind")
+
 // WebSocketHandler is told what happens on WebSockets. One serves for any number of them; its
 // functions, any of which may be nil, are called one at a time for each connection, on a goroutine
 // that there is only while they run, or on the loop where [Options].Inline is set.

@@ -225,11 +225,57 @@ func (l *loop) gather() {
 			return
 		}
 	}
-	l.count = l.engine.turn(queue)
+	count, err := l.engine.turn(queue)
 	if queue != nil {
 		l.put(queue)
 	}
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	l.count = count
 }
+
+// fail ends a loop whose engine is of no use any more: all who wait for it are told, and so is
+// Serve.
+func (l *loop) fail(err error) {
+	l.engine.free()
+	l.mu.Lock()
+	l.closed = true
+	l.queue = nil
+	calls := l.calls
+	l.calls = nil
+	l.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+	for _, e := range l.exchanges {
+		if e != nil {
+			e.tell(&event{kind: kindGone})
+		}
+	}
+	for _, s := range l.sockets {
+		if s != nil {
+			s.tell(&event{kind: kindWebSocketClosed, detail: closedAbnormally})
+		}
+	}
+	for _, s := range l.streams {
+		if s != nil {
+			s.tell(&event{kind: kindStreamClosed, detail: 1})
+		}
+	}
+	for _, c := range l.conns {
+		c.closed()
+	}
+	clear(l.conns)
+	logTo(l.Server, "%v", err)
+	if l.bridge != nil {
+		l.bridge.fail(err)
+	}
+}
+
+// closedAbnormally is the close code of a WebSocket that has ended without a close frame.
+const closedAbnormally = 1006
 
 // kick makes sure that what is queued is given to the engine soon.
 func (l *loop) kick() {
@@ -259,14 +305,19 @@ func (l *loop) kick() {
 	go l.run()
 }
 
-// send queues an order.
+// send queues an order, and has it given to the engine.
 func (l *loop) send(o order, fields string, parts ...[]byte) {
+	l.enqueue(o, fields, parts...)
+	l.kick()
+}
+
+// enqueue queues an order.
+func (l *loop) enqueue(o order, fields string, parts ...[]byte) {
 	l.mu.Lock()
 	if !l.closed {
 		l.queue = appendOrder(l.queue, o, fields, parts...)
 	}
 	l.mu.Unlock()
-	l.kick()
 }
 
 // call has f run by the owner, after what was queued before; false when the loop has ended.

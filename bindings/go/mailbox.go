@@ -3,10 +3,10 @@
 package dwell
 
 import (
-	"fmt"
 	"net/http"
 	"runtime"
 	"sync"
+	"time"
 )
 
 // mailbox has events of one connection handled in order, on a goroutine that there is only while
@@ -18,11 +18,9 @@ type mailbox struct {
 	mu sync.Mutex
 	// busy is nil while nothing is to be handled and nobody waits.
 	busy *busy
-	// inFlight is what was written since the engine last told that all is out.
-	inFlight int32
-	runs     bool
-	paused   bool
-	gone     bool
+	// sent counts the bytes that were written, out those of them that are known to have gone out;
+	// both begin anew at their end.
+	sent, out uint32
 }
 
 // busy is what a mailbox needs only at times.
@@ -31,6 +29,10 @@ type busy struct {
 	bytes   int
 	// changed is closed when those who wait to write are to look again.
 	changed chan struct{}
+	// runs tells that a goroutine handles letters, paused that no more are read meanwhile.
+	runs, paused bool
+	// gone is set for good when the connection is.
+	gone bool
 }
 
 // letter is something that has happened.
@@ -48,21 +50,23 @@ func (m *mailbox) post(ev *event, handle func(letter)) {
 	m.mu.Lock()
 	switch l.kind {
 	case kindWritable:
-		m.inFlight = 0
-		m.broadcastLocked()
+		if l.detail != 0 {
+			m.out = l.detail
+			m.broadcastLocked()
+		}
 		m.mu.Unlock()
 		return
 	case kindWebSocketClosed, kindStreamClosed:
-		m.gone = true
+		m.busyLocked().gone = true
 		m.broadcastLocked()
 	}
 	b := m.busyLocked()
 	b.letters = append(b.letters, l)
 	b.bytes += len(l.data)
-	starts := !m.runs
-	m.runs = true
-	pauses := b.bytes > unhandledBytes && !m.paused && !m.gone
-	m.paused = m.paused || pauses
+	starts := !b.runs
+	b.runs = true
+	pauses := b.bytes > unhandledBytes && !b.paused && !b.gone
+	b.paused = b.paused || pauses
 	m.mu.Unlock()
 	if pauses {
 		m.loop.send(order{op: opPause, handle: m.handle}, "")
@@ -87,7 +91,7 @@ func (m *mailbox) busyLocked() *busy {
 
 // restLocked lets go of what is not needed any more.
 func (m *mailbox) restLocked() {
-	if !m.runs && m.busy != nil && m.busy.changed == nil {
+	if b := m.busy; b != nil && !b.runs && !b.gone && b.changed == nil {
 		m.busy = nil
 	}
 }
@@ -107,12 +111,12 @@ func (m *mailbox) run(handle func(letter)) {
 		b := m.busyLocked()
 		letters := b.letters
 		b.letters, b.bytes = nil, 0
-		resumes := m.paused && len(letters) == 0
+		resumes := b.paused && len(letters) == 0
 		if resumes {
-			m.paused = false
+			b.paused = false
 		}
 		if len(letters) == 0 {
-			m.runs = false
+			b.runs = false
 			m.restLocked()
 			m.mu.Unlock()
 			if resumes {
@@ -145,34 +149,80 @@ func (m *mailbox) guarded(handle func(letter), l letter) {
 	returned = true
 }
 
-// wroteMost is as much as a mailbox counts.
-const wroteMost = 1 << 30
+// takeTimeout is how long a client is given to take what is on its way before whoever writes to it
+// gives up, where the server has no WriteTimeout.
+const takeTimeout = 30 * time.Second
 
-// write sends an order with bytes, and waits while too many are on their way. It does not wait on
-// a loop, which has to be free for the news that they have gone out.
-func (m *mailbox) write(o order, data []byte) error {
+// frameBytes is what a message takes besides its bytes.
+const frameBytes = 10
+
+// write sends an order with bytes. While too many are on their way it waits, or fails with
+// [ErrBehind] where it may not: a loop has to be free for the news that they have gone out.
+func (m *mailbox) write(o order, data []byte, mayWait bool) error {
 	m.mu.Lock()
-	for m.inFlight > windowBytes && !m.gone && !m.loop.Inline {
-		b := m.busyLocked()
-		if b.changed == nil {
-			b.changed = make(chan struct{})
+	window := uint32(m.loop.sendBuffer())
+	for m.sent-m.out >= window && !m.goneLocked() {
+		if !mayWait || m.loop.Inline {
+			m.mu.Unlock()
+			return ErrBehind
 		}
-		changed := b.changed
-		m.mu.Unlock()
-		<-changed
-		m.mu.Lock()
+		if !m.waitLocked() {
+			m.mu.Unlock()
+			m.loop.send(order{op: opAbort, handle: m.handle}, "")
+			return ErrBehind
+		}
 	}
-	if m.gone {
+	if m.goneLocked() {
 		m.mu.Unlock()
-		return fmt.Errorf("dwell: %w", errClientGone)
+		return errClientGone
 	}
-	m.mu.Unlock()
+	m.sent += uint32(min(len(data), sendBufferMax)) + frameBytes
+	if m.sent == 0 {
+		// That is no mark.
+		m.sent = 1
+	}
+	// Whoever has to wait later waits for the last mark, so that all beyond the half is marked.
+	if m.sent-m.out > window/2 {
+		o.flags |= writeNotify
+		o.argument = uint64(m.sent)
+	}
 	o.handle = m.handle
-	m.loop.send(o, "", data)
+	m.loop.enqueue(o, "", data)
+	m.mu.Unlock()
+	m.loop.kick()
 	return nil
 }
 
-// countLocked counts bytes that are about to be written.
-func (m *mailbox) countLocked(bytes int) {
-	m.inFlight = int32(min(int(m.inFlight)+bytes, wroteMost))
+// waitLocked waits until something has gone out; false when the client does not take it.
+func (m *mailbox) waitLocked() bool {
+	b := m.busyLocked()
+	if b.changed == nil {
+		b.changed = make(chan struct{})
+	}
+	changed := b.changed
+	m.mu.Unlock()
+	defer m.mu.Lock()
+	timer := time.NewTimer(firstOf(m.loop.WriteTimeout, takeTimeout))
+	defer timer.Stop()
+	select {
+	case <-changed:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (m *mailbox) goneLocked() bool { return m.busy != nil && m.busy.gone }
+
+// order sends an order without waiting.
+func (m *mailbox) order(o order, data []byte) error {
+	m.mu.Lock()
+	gone := m.goneLocked()
+	m.mu.Unlock()
+	if gone {
+		return errClientGone
+	}
+	o.handle = m.handle
+	m.loop.send(o, "", data)
+	return nil
 }

@@ -1,6 +1,7 @@
 package dwell
 
 import (
+	"fmt"
 	"log"
 	"net"
 	"net/http"
@@ -24,6 +25,11 @@ type Options struct {
 	// BufferSize is how many bytes of a request's body are read before the handler asks for them,
 	// and behind what it has asked for; 16 KiB if it is 0.
 	BufferSize int
+
+	// SendBuffer is how many bytes of messages may be on their way to the client of a [WebSocket]
+	// before Send waits, and TrySend fails; one message may go beyond it. 256 KiB if it is 0, and
+	// 512 MiB at most.
+	SendBuffer int
 }
 
 // Server is an [http.Server] that serves on event loops. Its Shutdown, Close, RegisterOnShutdown
@@ -71,14 +77,18 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	return s.Server.ServeTLS(l, certFile, keyFile)
 }
 
+// fallBack says why net/http serves.
+func (s *Server) fallBack(reason string) {
+	say(s.Server, "dwell: net/http serves, with a goroutine for each connection: %s", reason)
+}
+
 var saidOnce sync.Map
 
-// fallBack says, once for each reason, why net/http serves.
-func (s *Server) fallBack(reason string) {
-	if _, said := saidOnce.LoadOrStore(reason, true); said {
-		return
+// say logs what is worth to be known once.
+func say(srv *http.Server, format string, args ...any) {
+	if _, said := saidOnce.LoadOrStore(fmt.Sprintf(format, args...), true); !said {
+		logTo(srv, format, args...)
 	}
-	logTo(s.Server, "dwell: net/http serves, with a goroutine for each connection: %s", reason)
 }
 
 func logTo(srv *http.Server, format string, args ...any) {

@@ -105,16 +105,10 @@ func (s *Stream) handle(l letter) {
 	}
 }
 
-// Write sends bytes, which are copied.
+// Write sends bytes, which are copied. While 256 KiB are on their way to the peer it waits; a peer
+// that does not take them within 30 seconds is cut off, and the error is [ErrBehind].
 func (s *Stream) Write(p []byte) (int, error) {
-	s.mailbox.mu.Lock()
-	s.mailbox.countLocked(len(p))
-	flags := uint32(0)
-	if s.mailbox.inFlight > windowBytes/2 {
-		flags = writeNotify
-	}
-	s.mailbox.mu.Unlock()
-	if err := s.mailbox.write(order{op: opWrite, flags: flags}, p); err != nil {
+	if err := s.mailbox.write(order{op: opWrite}, p, true); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -122,7 +116,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 
 // Close closes the stream when what was written is out.
 func (s *Stream) Close() error {
-	return s.mailbox.write(order{op: opClose}, nil)
+	return s.mailbox.order(order{op: opClose}, nil)
 }
 
 // LocalAddr is our address.

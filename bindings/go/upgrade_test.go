@@ -65,25 +65,6 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-func TestWebSocketClientThatIsBehindIsCutOff(t *testing.T) {
-	noLeaks(t)
-	closed := make(chan int, 1)
-	handler := &WebSocketHandler{
-		Plain: true,
-		OnMessage: func(s *WebSocket, isText bool, message []byte) {
-			for s.Send(false, make([]byte, 64<<10)) == nil {
-			}
-		},
-		OnClose: func(s *WebSocket, code int, reason string) { closed <- code },
-	}
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) { Upgrade(w, r, handler) })
-	c := s.dial()
-	io.WriteString(c, handshake+"\x81\x82\x00\x00\x00\x00hi")
-	if code := <-closed; code != 1006 {
-		t.Error(code)
-	}
-}
-
 func TestSetReadHandler(t *testing.T) {
 	// The loops of streams stay.
 	streams()

@@ -146,9 +146,21 @@ func (s *WebSocket) handle(l letter) {
 	}
 }
 
-// Send sends a message; text must be UTF-8. It does not wait: a peer that is a megabyte behind is
-// cut off, so that what is sent to many cannot be held up, or held in memory, by one.
+// Send sends a message; text must be UTF-8. While [Options].SendBuffer is on its way to the client
+// it waits. A client that does not take that within the server's WriteTimeout, or 30 seconds where
+// there is none, is cut off, and the error is [ErrBehind]. It cannot wait with [Options].Inline, and
+// is TrySend there.
 func (s *WebSocket) Send(isText bool, message []byte) error {
+	return s.send(isText, message, true)
+}
+
+// TrySend is [WebSocket.Send] for what goes to many, and must not be held up by one: while too much
+// is on its way it sends nothing, and the error is [ErrBehind].
+func (s *WebSocket) TrySend(isText bool, message []byte) error {
+	return s.send(isText, message, false)
+}
+
+func (s *WebSocket) send(isText bool, message []byte, mayWait bool) error {
 	flags := uint32(0)
 	if isText {
 		if !utf8.Valid(message) {
@@ -156,15 +168,15 @@ func (s *WebSocket) Send(isText bool, message []byte) error {
 		}
 		flags = 1
 	}
-	return s.mailbox.write(order{op: opSend, flags: flags}, message)
+	return s.mailbox.write(order{op: opSend, flags: flags}, message, mayWait)
 }
 
-// Ping sends a ping of at most 125 bytes.
+// Ping sends a ping of at most 125 bytes, unless the client is behind.
 func (s *WebSocket) Ping(payload []byte) error {
-	return s.mailbox.write(order{op: opPing}, payload)
+	return s.mailbox.order(order{op: opPing}, payload)
 }
 
 // Close closes the connection in order, with a code (0 for none) and a reason.
 func (s *WebSocket) Close(code int, reason string) error {
-	return s.mailbox.write(order{op: opClose, status: uint16(code)}, []byte(reason))
+	return s.mailbox.order(order{op: opClose, status: uint16(code)}, []byte(reason))
 }

@@ -42,10 +42,10 @@
 //     uint16_t operation, status; uint32_t flags; uint64_t handle, argument;
 //     uint32_t fields_length, length (of fields and bytes together);
 //
-// Operations: 1 write (flags), 2 answer (status, flags, fields), 3 begin (status, flags, argument:
+// Operations: 1 write (flags; argument: mark of a raw stream), 2 answer (status, flags, fields), 3 begin (status, flags, argument:
 // length or UINT64_MAX, fields), 4 informational (status, fields), 5 grant (argument: bytes),
 // 6 abort, 7 close (status: code; bytes: reason), 8 detach, 9 upgrade (flags, fields, bytes: head),
-// 10 send (flags: 1 for text), 11 ping, 12 pause, 13 resume. A connection whose order cannot be
+// 10 send (flags: 1 for text; argument: mark), 11 ping, 12 pause, 13 resume. A connection whose order cannot be
 // carried out, for another reason than that it is gone, is closed; but a ping without room is left
 // out.
 //
@@ -94,7 +94,8 @@ typedef enum dwell_event_kind {
   // feed each. That of a chunked one is told only while some of it is granted.
   DWELL_BODY_END = 3,
   // All that was written is out, after a write with DWELL_NOTIFY; or, of WebSocket and raw
-  // streams, after a time in which something was not.
+  // streams, after a time in which something was not. Of those, `detail` is the last mark that
+  // they were given with what is out; 0 if there was none.
   DWELL_WRITABLE = 4,
   // The client of a request has ended its sending side. It may still read an answer.
   DWELL_PEER_CLOSED = 5,
@@ -560,7 +561,8 @@ enum dwell_status dwell_upgrade(struct dwell_engine *engine,
                                 const uint8_t *head,
                                 size_t head_length);
 
-// Sends a WebSocket message, which is copied; text must be UTF-8.
+// Sends a WebSocket message, which is copied; text must be UTF-8. A `mark` other than 0 has
+// DWELL_WRITABLE say it when the message, and all before it, is out, even where that is at once.
 //
 // # Safety
 // `engine` must be null, or come from `dwell_engine_new` and not be freed;
@@ -568,6 +570,7 @@ enum dwell_status dwell_upgrade(struct dwell_engine *engine,
 enum dwell_status dwell_send(struct dwell_engine *engine,
                              uint64_t handle,
                              bool is_text,
+                             uint32_t mark,
                              const uint8_t *payload,
                              size_t payload_length);
 

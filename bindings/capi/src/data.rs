@@ -24,7 +24,8 @@ pub enum dwell_event_kind {
     /// feed each. That of a chunked one is told only while some of it is granted.
     DWELL_BODY_END = 3,
     /// All that was written is out, after a write with DWELL_NOTIFY; or, of WebSocket and raw
-    /// streams, after a time in which something was not.
+    /// streams, after a time in which something was not. Of those, `detail` is the last mark that
+    /// they were given with what is out; 0 if there was none.
     DWELL_WRITABLE = 4,
     /// The client of a request has ended its sending side. It may still read an answer.
     DWELL_PEER_CLOSED = 5,

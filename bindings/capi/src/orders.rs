@@ -104,6 +104,7 @@ pub unsafe extern "C" fn dwell_write(
             Ok(Command::Write {
                 handle,
                 flags,
+                mark: 0,
                 bytes: data,
             }),
         )
@@ -243,7 +244,8 @@ pub unsafe extern "C" fn dwell_upgrade(
     }
 }
 
-/// Sends a WebSocket message, which is copied; text must be UTF-8.
+/// Sends a WebSocket message, which is copied; text must be UTF-8. A `mark` other than 0 has
+/// DWELL_WRITABLE say it when the message, and all before it, is out, even where that is at once.
 ///
 /// # Safety
 /// `engine` must be null, or come from `dwell_engine_new` and not be freed;
@@ -253,6 +255,7 @@ pub unsafe extern "C" fn dwell_send(
     engine: *mut dwell_engine,
     handle: u64,
     is_text: bool,
+    mark: u32,
     payload: *const u8,
     payload_length: usize,
 ) -> dwell_status {
@@ -265,6 +268,7 @@ pub unsafe extern "C" fn dwell_send(
             Ok(Command::Send {
                 handle,
                 is_text,
+                mark,
                 payload,
             }),
         )

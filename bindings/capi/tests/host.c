@@ -257,7 +257,7 @@ static void web_sockets(void) {
     CHECK(send(client, "\x81\x82\0\0\0\0hi", 8, MSG_NOSIGNAL) == 8);
     event = wait_for(DWELL_WEBSOCKET_MESSAGE);
     CHECK(event->handle == socket && event->detail == 1 && bytes_are(event, "hi"));
-    CHECK_OK(dwell_send(engine, socket, true, TEXT("ho")));
+    CHECK_OK(dwell_send(engine, socket, true, 7, TEXT("ho")));
     expect(client, "\x81\x02ho");
     CHECK_OK(dwell_ping(engine, socket, TEXT("p")));
     expect(client, "\x89\x01p");

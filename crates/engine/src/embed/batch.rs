@@ -21,7 +21,8 @@ pub enum EventKind {
     /// of a chunked one is told only while some of it is granted.
     BodyEnd = 3,
     /// All that was written is out, after a write that asked to be told; or, of WebSocket and raw
-    /// streams, after a time in which something was not.
+    /// streams, after a time in which something was not. Of those, `detail` is the last mark that
+    /// they were given with what is out; 0 if there was none.
     Writable = 4,
     /// The client of a request has ended its sending side. It may still read an answer.
     PeerClosed = 5,

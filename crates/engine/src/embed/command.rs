@@ -16,6 +16,8 @@ pub enum Command<'a> {
         handle: u64,
         /// Bits of [`write_flags`].
         flags: u32,
+        /// What [`Writable`](super::EventKind::Writable) of a raw stream says; 0 otherwise.
+        mark: u32,
         /// The bytes.
         bytes: &'a [u8],
     },
@@ -100,6 +102,9 @@ pub enum Command<'a> {
         handle: u64,
         /// Whether it is text, which must be UTF-8.
         is_text: bool,
+        /// What [`Writable`](super::EventKind::Writable) says when this message, and all before
+        /// it, is out, even where that is at once; 0 to hear nothing of it.
+        mark: u32,
         /// The message.
         payload: &'a [u8],
     },
@@ -222,7 +227,7 @@ impl<'a> FieldLines<'a> {
 ///
 /// let mut commands = Commands::new();
 /// commands.push(&Command::Grant { handle: 7, bytes: 4096 });
-/// commands.push(&Command::Send { handle: 9, is_text: true, payload: b"hello" });
+/// commands.push(&Command::Send { handle: 9, is_text: true, mark: 0, payload: b"hello" });
 /// let read: Result<Vec<_>, _> = Commands::iter(commands.as_bytes()).collect();
 /// assert_eq!(read.map(|orders| orders.len()), Ok(2));
 /// ```
@@ -342,9 +347,11 @@ impl<'a> Record<'a> {
             Command::Write {
                 handle,
                 flags,
+                mark,
                 bytes,
             } => Self {
                 flags,
+                argument: u64::from(mark),
                 bytes,
                 ..plain(operation::WRITE, handle)
             },
@@ -410,9 +417,11 @@ impl<'a> Record<'a> {
             Command::Send {
                 handle,
                 is_text,
+                mark,
                 payload,
             } => Self {
                 flags: u32::from(is_text),
+                argument: u64::from(mark),
                 bytes: payload,
                 ..plain(operation::SEND, handle)
             },
@@ -440,6 +449,7 @@ impl<'a> Record<'a> {
             operation::WRITE => Command::Write {
                 handle,
                 flags,
+                mark: self.argument as u32,
                 bytes,
             },
             operation::ANSWER => Command::Answer {
@@ -481,6 +491,7 @@ impl<'a> Record<'a> {
             operation::SEND => Command::Send {
                 handle,
                 is_text: flags & 1 != 0,
+                mark: self.argument as u32,
                 payload: bytes,
             },
             operation::PING => Command::Ping {
@@ -532,6 +543,7 @@ mod tests {
             Command::Write {
                 handle,
                 flags,
+                mark: number as u32,
                 bytes,
             },
             Command::Answer {
@@ -580,6 +592,7 @@ mod tests {
             Command::Send {
                 handle,
                 is_text: number & 1 == 0,
+                mark: number as u32,
                 payload: bytes,
             },
             Command::Ping {

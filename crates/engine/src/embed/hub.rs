@@ -141,8 +141,9 @@ impl Hub {
             Command::Write {
                 handle,
                 flags,
+                mark,
                 bytes,
-            } => self.write_bytes(context, Token::from_bits(handle), flags, bytes),
+            } => self.write_bytes(context, Token::from_bits(handle), (flags, mark), bytes),
             Command::Answer {
                 handle,
                 status,
@@ -183,16 +184,9 @@ impl Hub {
             Command::Send {
                 handle,
                 is_text,
+                mark,
                 payload,
-            } => {
-                let kind = if is_text {
-                    MessageKind::Text
-                } else {
-                    MessageKind::Binary
-                };
-                self.socket(context, handle, |socket| socket.send(kind, payload))
-                    .and_then(|sent| sent.map_err(refused_message))
-            }
+            } => self.send(context, handle, is_text, mark, payload),
             Command::Ping { handle, payload } => self
                 .socket(context, handle, |socket| socket.ping(payload))
                 .and_then(|sent| sent.map_err(refused_message)),
@@ -281,7 +275,7 @@ impl Hub {
         &mut self,
         context: &mut Context,
         token: Token,
-        flags: u32,
+        (flags, mark): (u32, u32),
         bytes: &[u8],
     ) -> Result<(), CommandError> {
         if token.kind() != kind::STREAM {
@@ -297,8 +291,31 @@ impl Hub {
             Some(stream.queued_bytes() > 0)
         })?;
         let is_blocked = is_written.ok_or(CommandError::Full)?;
-        if flags & write_flags::NOTIFY != 0 && !is_blocked {
-            self.state.push(EventKind::Writable, token, 0, &[]);
+        if flags & write_flags::NOTIFY != 0 {
+            self.state.mark(token, mark, is_blocked);
+        }
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        context: &mut Context,
+        handle: u64,
+        is_text: bool,
+        mark: u32,
+        payload: &[u8],
+    ) -> Result<(), CommandError> {
+        let kind = if is_text {
+            MessageKind::Text
+        } else {
+            MessageKind::Binary
+        };
+        self.socket(context, handle, |socket| socket.send(kind, payload))?
+            .map_err(refused_message)?;
+        if mark != 0 {
+            // Only now has what was gathered been offered to the socket.
+            let is_blocked = self.socket(context, handle, |socket| socket.queued_bytes() > 0)?;
+            self.state.mark(Token::from_bits(handle), mark, is_blocked);
         }
         Ok(())
     }

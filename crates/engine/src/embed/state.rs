@@ -10,6 +10,7 @@ use crate::streams::{StreamApp, StreamEnd, StreamRef};
 use crate::websocket::{Control, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef};
 use dwell_evloop::{Context, Slab, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
+use std::collections::HashMap;
 
 /// Bytes of one batch beyond which those who send without being asked wait for the next turn.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -35,6 +36,8 @@ pub(super) struct State {
     pub(super) departed: Vec<(u64, Detached)>,
     /// WebSocket connections and raw streams that are not read until the next turn.
     pub(super) held_back: Vec<Token>,
+    /// What is to be said of WebSocket connections and raw streams when all is out.
+    marks: HashMap<Token, u32>,
     /// The connection that was opened last.
     pub(super) opened: Option<Token>,
     peers: Peers,
@@ -50,6 +53,7 @@ impl State {
             batch_bytes_max: BATCH_BYTES_MAX,
             departed: Vec::new(),
             held_back: Vec::new(),
+            marks: HashMap::new(),
             opened: None,
             peers: Peers::default(),
             statistics: Statistics::default(),
@@ -59,6 +63,26 @@ impl State {
 
     pub(super) fn push(&mut self, kind: EventKind, handle: Token, detail: u32, bytes: &[u8]) {
         self.batch.push(kind, handle.to_bits(), detail, bytes);
+    }
+
+    /// Tells that all is out, which was marked, now or when it is.
+    pub(super) fn mark(&mut self, token: Token, mark: u32, is_blocked: bool) {
+        if is_blocked {
+            self.marks.insert(token, mark);
+        } else {
+            self.push(EventKind::Writable, token, mark, &[]);
+        }
+    }
+
+    /// All is out, after a time in which something was not.
+    fn all_is_out(&mut self, token: Token) {
+        let mark = self.marks.remove(&token).unwrap_or(0);
+        self.push(EventKind::Writable, token, mark, &[]);
+    }
+
+    #[cfg(test)]
+    pub(super) fn marks_anything(&self) -> bool {
+        !self.marks.is_empty()
     }
 
     fn is_full(&self) -> bool {
@@ -240,10 +264,11 @@ impl WebSocketApp for State {
     }
 
     fn drained(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>) {
-        self.push(EventKind::Writable, socket.token(), 0, &[]);
+        self.all_is_out(socket.token());
     }
 
     fn closed(&mut self, _: &mut Context, token: Token, _: u64, end: WebSocketEnd<'_>) {
+        self.marks.remove(&token);
         let code = u32::from(end.code);
         self.push(
             EventKind::WebSocketClosed,
@@ -281,10 +306,11 @@ impl StreamApp for State {
     }
 
     fn drained(&mut self, _: &mut Context, stream: &mut StreamRef<'_>) {
-        self.push(EventKind::Writable, stream.token(), 0, &[]);
+        self.all_is_out(stream.token());
     }
 
     fn closed(&mut self, _: &mut Context, token: Token, _: u64, end: StreamEnd) {
+        self.marks.remove(&token);
         let is_orderly = matches!(end, StreamEnd::Closed);
         self.push(EventKind::StreamClosed, token, u32::from(!is_orderly), &[]);
     }

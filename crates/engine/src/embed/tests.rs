@@ -73,6 +73,7 @@ impl Pair {
         self.order(&Command::Write {
             handle,
             flags,
+            mark: 0,
             bytes,
         });
     }
@@ -234,6 +235,7 @@ fn orders_for_those_who_are_gone_say_so_and_do_nothing() {
         Command::Write {
             handle,
             flags: 0,
+            mark: 0,
             bytes: b"x",
         },
         Command::Grant { handle, bytes: 1 },
@@ -251,6 +253,7 @@ fn orders_for_those_who_are_gone_say_so_and_do_nothing() {
         Command::Send {
             handle: 4 << 56,
             is_text: true,
+            mark: 0,
             payload: b"",
         },
     ];
@@ -329,6 +332,7 @@ fn a_request_becomes_a_web_socket() {
     pair.order(&Command::Send {
         handle,
         is_text: true,
+        mark: 0,
         payload: b"ho",
     });
     assert!(pair.read_until("\x02ho").ends_with("\x02ho"));
@@ -364,6 +368,7 @@ fn other_threads_order_and_end_the_wait() {
         commands.push(&Command::Write {
             handle,
             flags: write_flags::NOTIFY,
+            mark: 0,
             bytes: b"HTTP/1.1 200 OK\r\n",
         });
         remote.submit(commands).unwrap();
@@ -386,6 +391,7 @@ fn a_write_that_cannot_be_carried_out_ends_the_connection() {
     commands.push(&Command::Write {
         handle,
         flags: 0,
+        mark: 0,
         bytes: b"two",
     });
     assert_eq!(pair.engine.submit(commands.as_bytes()), Ok(0));

@@ -134,6 +134,7 @@ fn a_stream_that_takes_no_more_is_not_closed_by_the_piece_it_refuses() {
     let last = Command::Write {
         handle,
         flags: write_flags::FINISH,
+        mark: 0,
         bytes: b"last",
     };
     assert_eq!(pair.engine.execute(&last), Err(CommandError::Full));
@@ -146,6 +147,52 @@ fn a_stream_that_takes_no_more_is_not_closed_by_the_piece_it_refuses() {
     taken.join().unwrap();
     pair.order(&last);
     assert_eq!(pair.read_until(""), "last");
+}
+
+#[test]
+fn a_mark_is_told_when_the_message_is_out_that_bears_it() {
+    let (mut pair, handle) = web_socket();
+    let message = |mark, payload| Command::Send {
+        handle,
+        is_text: false,
+        mark,
+        payload,
+    };
+    // The socket takes it at once.
+    pair.order(&message(7, b"short"));
+    assert_eq!(pair.wait_for(EventKind::Writable).detail, 7);
+    // What nobody asked about is told without a mark, or not at all.
+    pair.order(&message(0, b"short"));
+    let long = vec![0; 8 << 20];
+    pair.order(&message(8, &long));
+    pair.turn(Duration::from_millis(1));
+    assert!(pair.seen.is_empty(), "{:?}", pair.seen);
+    let mut reader = pair.client.try_clone().unwrap();
+    let taken = std::thread::spawn(move || {
+        // Two frames of 7 bytes, and one whose header has 10.
+        let mut taken = vec![0; 24 + (8 << 20)];
+        reader.read_exact(&mut taken).unwrap();
+    });
+    let told = pair.wait_for(EventKind::Writable);
+    assert_eq!((told.handle, told.detail), (handle, 8));
+    taken.join().unwrap();
+}
+
+#[test]
+fn nothing_is_kept_of_a_mark_whose_connection_ends() {
+    let (mut pair, handle) = web_socket();
+    let long = vec![0; 8 << 20];
+    pair.order(&Command::Send {
+        handle,
+        is_text: false,
+        mark: 9,
+        payload: &long,
+    });
+    assert!(pair.engine.hub.state.marks_anything());
+    pair.order(&Command::Abort { handle });
+    pair.wait_for(EventKind::WebSocketClosed);
+    assert!(!pair.engine.hub.state.marks_anything());
+    assert!(pair.seen.is_empty(), "{:?}", pair.seen);
 }
 
 #[test]

@@ -150,10 +150,8 @@ impl World {
     fn the_host_orders(&mut self) {
         // Mostly something recent, as the rest is gone.
         let recent = self.names.len().min(6);
-        let place = self.names.len() - 1 - self.dice.below(recent);
-        let handle = self.names[place];
-        let flags = self.dice.below(8) as u32;
-        let fields = FieldLines(b"X-One: 1\n");
+        let handle = self.names[self.names.len() - 1 - self.dice.below(recent)];
+        let (flags, fields) = (self.dice.below(8) as u32, FieldLines(b"X-One: 1\n"));
         let big = vec![b'x'; 100_000];
         let bytes = self.dice.one_of(&[b"".as_slice(), b"some", &big]);
         let length = self.dice.one_of(&[None, Some(0), Some(4)]);
@@ -162,6 +160,7 @@ impl World {
             Command::Write {
                 handle,
                 flags,
+                mark: flags,
                 bytes,
             },
             Command::Answer {
@@ -200,6 +199,7 @@ impl World {
             Command::Send {
                 handle,
                 is_text: true,
+                mark: flags,
                 payload: b"text",
             },
             Command::Ping {
