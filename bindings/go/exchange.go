@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime"
 	"sync"
@@ -25,6 +26,9 @@ type exchange struct {
 	table  int
 	flags  uint32
 	inline atomic.Pointer[poller]
+	// answer and url are here so that one piece of memory is enough.
+	answer response
+	url    url.URL
 
 	mu      sync.Mutex
 	changed chan struct{}
@@ -318,7 +322,8 @@ func (e *exchange) abort() {
 func (e *exchange) serve() {
 	defer e.loop.active.Add(-1)
 	e.conn.set(http.StateActive)
-	w := newResponse(e)
+	w := &e.answer
+	w.open(e)
 	hasReturned := false
 	defer func() {
 		err := recover()

@@ -22,9 +22,14 @@ func (e *exchange) newRequest() (*http.Request, error) {
 	if e.flags&flagHTTP10 != 0 {
 		req.Proto, req.ProtoMinor = "HTTP/1.0", 0
 	}
-	var err error
-	if req.URL, err = parseTarget(req.RequestURI); err != nil {
-		return nil, err
+	if isPlainTarget(req.RequestURI) {
+		e.url.Path, e.url.RawQuery, _ = strings.Cut(req.RequestURI, "?")
+		req.URL = &e.url
+	} else {
+		var err error
+		if req.URL, err = url.ParseRequestURI(req.RequestURI); err != nil {
+			return nil, err
+		}
 	}
 	e.fillHeader(req)
 	if req.URL.Host != "" {
@@ -111,33 +116,24 @@ func takeTrailerNames(req *http.Request) {
 	delete(req.Header, "Trailer")
 }
 
-// parseTarget is url.ParseRequestURI, quicker for the usual.
-func parseTarget(target string) (*url.URL, error) {
-	path, query, hasQuery := target, "", false
+// isPlainTarget tells whether a target is a path of the usual bytes, perhaps with a query, of which
+// url.ParseRequestURI would make no more than that.
+func isPlainTarget(target string) bool {
+	if target == "" || target[0] != '/' {
+		return false
+	}
 	for i := range len(target) {
 		switch c := target[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case c == '/' && (i == 0 || i > 1), c == '.', c == '-', c == '_', c == '~':
-		case c == '?' && i > 0:
-			path, query, hasQuery = target[:i], target[i+1:], true
-			if query == "" || strings.IndexByte(query, '#') >= 0 || !isPlain(query) {
-				return url.ParseRequestURI(target)
-			}
-			i = len(target)
+		case c == '/' && i != 1, c == '.', c == '-', c == '_', c == '~':
+		case c == '?':
+			query := target[i+1:]
+			return query != "" && strings.IndexByte(query, '#') < 0 && isPlain(query)
 		default:
-			return url.ParseRequestURI(target)
-		}
-		if i == 0 && target[0] != '/' {
-			return url.ParseRequestURI(target)
-		}
-		if hasQuery {
-			break
+			return false
 		}
 	}
-	if target == "" {
-		return url.ParseRequestURI(target)
-	}
-	return &url.URL{Path: path, RawQuery: query}, nil
+	return true
 }
 
 // isPlain tells whether there is nothing in s that a URL may not have.
