@@ -2,8 +2,10 @@ package interop
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,21 @@ import (
 
 	gorilla "github.com/gorilla/websocket"
 )
+
+// The page is a copy, as a module embeds no files of others.
+func TestPlaygroundPageIsTheEngines(t *testing.T) {
+	copied, err := os.ReadFile("../examples/playground/page.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	original, err := os.ReadFile("../../../crates/engine/examples/playground/page.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(copied, original) {
+		t.Error("copy crates/engine/examples/playground/page.html to examples/playground")
+	}
+}
 
 // The playground serves the same, whoever serves it.
 func TestPlayground(t *testing.T) {
@@ -29,6 +46,9 @@ func TestPlayground(t *testing.T) {
 				if !strings.Contains(whole, link+`"`) && !strings.Contains(whole, link+"<") {
 					t.Errorf("the page does not have %s", link)
 				}
+			}
+			if strings.Count(whole, "data-socket=") != 4 {
+				t.Errorf("the page has other WebSockets: %s", whole)
 			}
 			if got := fetch(t, url+"file", "bytes=0-14"); got != "<!doctype html>" {
 				t.Errorf("/file: %q", got)

@@ -23,6 +23,8 @@ import (
 	"dwell"
 )
 
+// page is the one of the engine's example of this name, a test sees to that.
+//
 //go:embed page.html
 var page string
 
@@ -49,17 +51,10 @@ func main() {
 
 func routes(kind, file string) http.Handler {
 	server := "dwell: event loops"
-	styles := map[string]http.HandlerFunc{
-		"/ws":           messages,
-		"/ws-frames":    frames,
-		"/ws-goroutine": goroutine,
-		"/ws-gorilla":   inHandler,
-	}
 	if kind == "std" {
 		server = "net/http: a goroutine a connection"
-		styles["/ws"], styles["/ws-frames"] = goroutine, goroutine
 	}
-	overview := strings.ReplaceAll(page, "{{server}}", server)
+	overview := strings.ReplaceAll(withCards(page), "{{server}}", server)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -70,10 +65,26 @@ func routes(kind, file string) http.Handler {
 		http.ServeFile(w, r, file)
 	})
 	mux.HandleFunc("/-/runtime", held)
-	for path, style := range styles {
-		mux.HandleFunc(path, style)
+	for _, s := range styles {
+		if kind == "std" {
+			mux.HandleFunc(s.path, s.std)
+		} else {
+			mux.HandleFunc(s.path, s.handler)
+		}
 	}
 	return mux
+}
+
+// withCards puts the styles of this package where the page has those of the engine.
+func withCards(page string) string {
+	before, rest, _ := strings.Cut(page, `  <section class="card" data-socket=`)
+	_, after, _ := strings.Cut(rest, `  <section class="card">`)
+	var cards strings.Builder
+	for _, s := range styles {
+		fmt.Fprintf(&cards, "  <section class=\"card\" data-socket=\"%s\">\n    <h2>WebSocket, %s</h2>\n"+
+			"    <p><code>%s</code> %s</p>\n  </section>\n", s.path, s.title, s.path, s.text)
+	}
+	return before + cards.String() + `  <section class="card">` + after
 }
 
 // source is the page where it was built.

@@ -14,7 +14,24 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Four styles of a WebSocket that sends everything back.
+// style is a way to have a WebSocket that sends everything back.
+type style struct {
+	path, title, text string
+	handler           http.HandlerFunc
+	// std is the handler that net/http runs.
+	std http.HandlerFunc
+}
+
+var styles = []style{
+	{"/ws", "message by message", "is echoed by callbacks of <code>dwell.Upgrade</code>: no goroutine while idle.",
+		messages, goroutine},
+	{"/ws-frames", "frame by frame", "speaks the protocol itself, by callbacks of <code>dwell.SetReadHandler</code>.",
+		frames, goroutine},
+	{"/ws-goroutine", "a goroutine a connection", "is the classic shape: Hijack, and gobwas/ws on a goroutine.",
+		goroutine, goroutine},
+	{"/ws-gorilla", "inside its handler", "is an ordinary net/http handler of gorilla/websocket, unchanged.",
+		inHandler, inHandler},
+}
 
 // messages is driven by events, a message at a time: no goroutine while nothing comes. Where
 // net/http serves it is that of goroutine.
