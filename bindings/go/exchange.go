@@ -233,7 +233,7 @@ func (e *exchange) write(flags uint32, parts ...[]byte) error {
 		size += len(part)
 	}
 	e.mu.Lock()
-	for {
+	for asked := false; ; asked = !asked {
 		if e.gone || e.finished {
 			e.mu.Unlock()
 			return errClientGone
@@ -245,7 +245,9 @@ func (e *exchange) write(flags uint32, parts ...[]byte) error {
 		if e.inFlight == 0 || e.inFlight+size <= windowBytes {
 			break
 		}
-		if err := e.waitLocked(e.writeDeadline); err != nil {
+		if !asked {
+			e.notifyLocked()
+		} else if err := e.waitLocked(e.writeDeadline); err != nil {
 			e.mu.Unlock()
 			return err
 		}
@@ -253,9 +255,6 @@ func (e *exchange) write(flags uint32, parts ...[]byte) error {
 	if flags&writeFinish != 0 {
 		e.finished = true
 	} else {
-		if e.inFlight+size > windowBytes/2 {
-			flags |= writeNotify
-		}
 		e.inFlight += size
 	}
 	e.mu.Unlock()
@@ -266,9 +265,10 @@ func (e *exchange) write(flags uint32, parts ...[]byte) error {
 // sendFile sends a part of a file as it is; the descriptor is taken over.
 func (e *exchange) sendFile(fd int, offset, length int64) error {
 	e.mu.Lock()
-	for e.inFlight > 0 && !e.gone {
-		e.notifyLocked()
-		if err := e.waitLocked(e.writeDeadline); err != nil {
+	for asked := false; e.inFlight > 0 && !e.gone; asked = !asked {
+		if !asked {
+			e.notifyLocked()
+		} else if err := e.waitLocked(e.writeDeadline); err != nil {
 			e.mu.Unlock()
 			return err
 		}
@@ -299,7 +299,8 @@ func (e *exchange) sendFile(fd int, offset, length int64) error {
 	return nil
 }
 
-// notifyLocked asks to be told when all is out.
+// notifyLocked asks to be told when all is out. It unlocks meanwhile, so that whoever is about to
+// wait looks again first: the news may be there.
 func (e *exchange) notifyLocked() {
 	e.mu.Unlock()
 	e.send(order{op: opWrite, flags: writeNotify}, "")

@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -368,5 +370,48 @@ func TestListenerThatFails(t *testing.T) {
 	l.Close()
 	if err := <-done; err == nil || err == http.ErrServerClosed {
 		t.Error(err)
+	}
+}
+
+// A file that follows a body that is on its way is not waited for twice.
+func TestFileBehindBody(t *testing.T) {
+	noLeaks(t)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		f, err := os.Open("testdata/page.txt")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain")
+		w.Header().Set("Content-Length", strconv.FormatInt(3000+info.Size(), 10))
+		w.Write(make([]byte, 3000))
+		io.Copy(w, f)
+	})
+	c := s.dial()
+	r := bufio.NewReader(c)
+	for range 500 {
+		if _, body := get(t, c, r, "/"); len(body) <= 3000 {
+			t.Fatalf("%d bytes", len(body))
+		}
+	}
+}
+
+// What is too long to be written at once, and comes behind something, is waited for.
+func TestTrailerThatFillsTheWindow(t *testing.T) {
+	noLeaks(t)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Write(make([]byte, 100<<10))
+		w.(http.Flusher).Flush()
+		w.Header().Set(http.TrailerPrefix+"Long", strings.Repeat("x", 300<<10))
+	})
+	answer := s.exchange(get11)
+	if !strings.HasSuffix(answer, "x\r\n\r\n<open>") {
+		t.Errorf("%d bytes, ending in %q", len(answer), answer[max(0, len(answer)-20):])
 	}
 }

@@ -126,7 +126,10 @@ def main() -> int:
         count += 1
         passed += ok
         what = expected.get(test, "unlisted")
-        is_expected = ok == (what == "pass")
+        # What depends on how fast a client is may go either way, and does not count as passed.
+        may_pass = what.startswith("sometimes: ")
+        passed -= ok and may_pass
+        is_expected = may_pass or ok == (what == "pass")
         surprises += not is_expected
         mark = "" if is_expected else "   <-- not as expected"
         print(f"{test} {'pass' if ok else 'fail'}{mark}" + ("" if ok else f" ({what})"))
