@@ -4,6 +4,7 @@ import contextlib
 import socket
 
 import pytest
+
 from support.http import request
 from support.raw_app import RawApp, field
 from support.wait import until
