@@ -187,7 +187,7 @@ http {{
 
 def test_nginx_behind_the_edge(start_dwell, nginx):
     dwell = start_dwell(upstream={"url": nginx.url})
-    body = os.urandom(20 << 20)
+    body = os.urandom(4 << 20)
     (nginx.files / "large").write_bytes(body)
     (nginx.files / "small").write_bytes(b"small")
     with dwell.connect() as client:
