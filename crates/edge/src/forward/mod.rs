@@ -149,6 +149,12 @@ impl Forwards {
         }
     }
 
+    /// Goes by another configuration from now on; what is under way ends by the one before.
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, forwards_max: usize) {
+        self.config = Arc::clone(config);
+        self.records.set_capacity_max(forwards_max);
+    }
+
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.records.is_empty() && self.orders.is_empty()

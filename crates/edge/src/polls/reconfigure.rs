@@ -24,6 +24,7 @@ impl Polls {
         self.lookups.set_capacity_max(held_max);
         self.fetches.set_capacity_max(held_max);
         self.sets.set_capacity_max(held_max);
+        self.forwards.reconfigure(&self.config, held_max);
         self.several.set_capacity_max(held_max);
         self.feeds.set_capacity_max(self.waiting_max);
         before
