@@ -4,6 +4,7 @@ Everything a contender starts belongs to a `Stage`; leaving the stage ends every
 process id, whatever happened in between.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -30,6 +31,16 @@ class ContenderError(Exception):
     """A contender did not start, or does not answer as it should; the message says how."""
 
 
+def favour(pid: int) -> None:
+    """Prefers the session of a process to all others of the machine, where the system lets us.
+
+    A server that waits for its core while somebody compiles is measured as slow otherwise, and wrk
+    counts every request that it would have sent meanwhile as one that waited.
+    """
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text("-19")
+
+
 class Program:
     """A running program, pinned to one core."""
 
@@ -43,7 +54,9 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
+        favour(self._process.pid)
 
     @property
     def pid(self) -> int:

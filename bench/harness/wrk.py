@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import dataclass
 
 from harness.paths import LUA
-from harness.stage import LOAD_CORE, ContenderError
+from harness.stage import LOAD_CORE, ContenderError, favour
 
 CONNECTIONS = 100
 REPORT_MARK = "dwell-bench "
@@ -75,10 +75,19 @@ def run(url: str, seconds: float, keys: KeySpace | None) -> LoadReport:
     command += [f"-d{whole_seconds}s", "--timeout", "5s", "-s", str(LUA / "load.lua"), url]
     if keys is not None:
         command += ["--", keys.prefix, str(keys.count)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=whole_seconds + 30, check=False
-    )
-    report = parse_report(done.stdout + done.stderr)
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as load:
+        favour(load.pid)
+        try:
+            output, _ = load.communicate(timeout=whole_seconds + 30)
+        finally:
+            load.kill()
+    report = parse_report(output)
     if report.requests == 0:
         raise ContenderError(f"no request was answered: {report.errors}")
     return report
