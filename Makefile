@@ -131,7 +131,8 @@ test-go: go ## the Go package under the race detector, and with other people's f
 
 .PHONY: go-conformance
 go-conformance: go ## the server tests of Go's own net/http against the Go package, 3 minutes
-	python3 bindings/go/conformance/run.py --place $(abspath $(TARGET_DIR))/go-conformance
+	python3 bindings/go/conformance/run.py --place $(abspath $(TARGET_DIR))/go-conformance \
+		--results bench/results
 
 .PHONY: bench-go
 bench-go: go ## the Go package beside net/http and nbio: CPU, memory and goroutines
