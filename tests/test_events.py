@@ -346,3 +346,16 @@ def test_an_idle_stream_takes_little_memory(start_dwell):
         each = (dwell.resident_bytes() - before) / count
         print(f"{each:.0f} bytes of each of {count} streams")
         assert each <= 384
+
+
+def test_a_stream_that_leaves_takes_nobody_along(lone_edge, cleanup):
+    # The first stream and the first of several keys have the same place in their tables.
+    store = lone_edge.store()
+    one = cleanup.enter_context(EventStream(lone_edge.address, "/poll/a")).begin()
+    several = EventStream(lone_edge.address, "/poll/?k=a&k=b").begin()
+    cleanup.enter_context(several)
+    lone_edge.await_waiters(3)
+    one.close()
+    lone_edge.await_waiters(2)
+    store.set("/poll/b", b"still told")
+    assert several.event().data == "still told"

@@ -81,8 +81,11 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value that `token` names, if it still lives.
+    /// The value that `token` names, if it still lives; nothing for a token of another kind.
     pub fn get(&self, token: Token) -> Option<&T> {
+        if token.kind() != self.kind {
+            return None;
+        }
         let slot = self.slots.get(token.index() as usize)?;
         match &slot.entry {
             Entry::Occupied(value) if slot.generation == token.generation() => Some(value),
@@ -92,6 +95,9 @@ impl<T> Slab<T> {
 
     /// The value that `token` names, to change it.
     pub fn get_mut(&mut self, token: Token) -> Option<&mut T> {
+        if token.kind() != self.kind {
+            return None;
+        }
         let slot = self.slots.get_mut(token.index() as usize)?;
         match &mut slot.entry {
             Entry::Occupied(value) if slot.generation == token.generation() => Some(value),
@@ -209,6 +215,17 @@ mod tests {
         assert_eq!(slab.remove(first), None);
         assert_eq!(slab.get(second), Some(&"second"));
         assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn a_token_of_another_kind_names_nothing() {
+        let mut slab = Slab::new(1, 10);
+        let token = slab.insert("one").unwrap();
+        let other = Token::new(2, token.generation(), token.index());
+        assert_eq!(slab.get(other), None);
+        assert_eq!(slab.get_mut(other), None);
+        assert_eq!(slab.remove(other), None);
+        assert_eq!(slab.get(token), Some(&"one"));
     }
 
     #[test]
