@@ -27,7 +27,7 @@ run: ## build Dwell and start it on its embedded store, with the page at http://
 
 .PHONY: test
 test: ## everything that must pass: format, lints, unit, property, doc, fuzz and integration tests
-test: install fmt-check clippy test-rust test-loom test-docs fuzz-smoke test-bench test-python test-integration test-go
+test: install fmt-check clippy test-rust test-loom test-docs fuzz-smoke test-bench test-python test-javascript test-integration test-go
 
 .PHONY: lint
 lint: ## only the checks that run no code: format, clippy, Python, documentation
@@ -66,6 +66,12 @@ test-python: install-debian install-rust install-python install-autobahn ## the 
 		--manifest-path bindings/python/Cargo.toml
 	cd bindings/python && DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" \
 		$(abspath $(PYTHON)) -m pytest -q $(ARGS)
+
+.PHONY: test-javascript
+test-javascript: install-rust install-clients ## dwell.js: its types, and Node against the server
+	$(CARGO) build --locked --bin dwell
+	cd clients/javascript && npm run --silent types
+	cd clients/javascript && DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" npm run --silent test
 
 .PHONY: bench-python
 bench-python: python ## measure the Python package beside its peers, 6 minutes

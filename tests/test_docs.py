@@ -77,6 +77,7 @@ class Terminal:
         self.cleanup = cleanup
         self.servers = {}
         self.ports = {}
+        (folder / "examples").symlink_to(ROOT / "examples")
         path = [str(folder), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
         # As the program, but `dwell mc` asks the store that stands for the one at 11211.
         store = ports.text(self.address(STORE))

@@ -158,13 +158,13 @@ class Page:
         return self.run(
             f"""new Promise((done, failed) => {{
               const ends = performance.now() + {TIMEOUT_S * 900};
-              const look = () => {{
-                const value = {expression};
+              const look = async () => {{
+                const value = await ({expression});
                 if (value) done(value);
                 else if (performance.now() > ends) failed(new Error("in vain"));
-                else setTimeout(look, 10);
+                else setTimeout(() => look().catch(failed), 10);
               }};
-              look();
+              look().catch(failed);
             }})"""
         )
 
@@ -184,7 +184,9 @@ class Page:
         path.write_bytes(base64.b64decode(data))
 
     def close(self):
-        self.browser.call("Target.closeTarget", targetId=self.target)
+        if self.target:
+            self.browser.call("Target.closeTarget", targetId=self.target)
+        self.target = None
 
 
 def _raised(descriptor):
