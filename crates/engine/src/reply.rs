@@ -152,6 +152,11 @@ impl Reply<'_> {
         self.outgoing.is_open()
     }
 
+    /// Whether the open answer is one of which nothing but the head is sent.
+    pub(crate) fn is_bodiless(&self) -> bool {
+        matches!(self.outgoing, Outgoing::Bodiless)
+    }
+
     /// Whether the open answer is one of [`raw`](Self::raw).
     pub fn is_raw(&self) -> bool {
         matches!(self.outgoing, Outgoing::Raw(_))

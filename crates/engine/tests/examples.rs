@@ -102,34 +102,70 @@ fn items_and_examples() -> (Vec<Item>, Vec<Example>) {
 
 /// The functions and implementations of an example that it does not use itself.
 ///
-/// Shape: a function is used where its name stands once more; an implementation of a trait where
-/// the name of its type does, other than in an implementation or definition.
+/// Shape: a function is used where it is called or handed over; an implementation of a trait where
+/// the name of its type stands once more, other than in an implementation or definition.
 fn never_called(example: &str) -> Vec<String> {
-    let mut defined = Vec::new();
-    let mut used = HashSet::new();
+    let code = without_texts(example);
+    let mut idle = Vec::new();
     let mut is_in_trait = false;
-    for line in without_texts(example).lines() {
-        let mut before = "";
+    for line in code.lines() {
         let is_head = line.starts_with("impl");
         is_in_trait = (is_in_trait && line != "}") || (is_head && line.contains(" for "));
-        let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-        for word in words.filter(|word| !word.is_empty()) {
-            let is_defined = match before {
-                "fn" => !is_in_trait && word != "main",
-                "for" => is_head,
-                _ => false,
-            };
-            let is_named = is_head || matches!(before, "fn" | "struct" | "enum" | "type");
-            if is_defined && !defined.contains(&word.to_owned()) {
-                defined.push(word.to_owned());
-            } else if !is_named {
-                used.insert(word.to_owned());
-            }
-            before = word;
+        let defined = if is_head {
+            line.split_once(" for ").map(|(_, name)| name)
+        } else if is_in_trait {
+            None
+        } else {
+            line.split_once("fn ").map(|(_, name)| name)
+        };
+        let name = defined.map_or("", first_word);
+        let is_used = match is_head {
+            true => names_type(&code, name),
+            false => calls(&code, name),
+        };
+        if !matches!(name, "" | "main") && !is_used && !idle.contains(&name.to_owned()) {
+            idle.push(name.to_owned());
         }
     }
-    defined.retain(|name| !used.contains(name));
-    defined
+    idle
+}
+
+fn is_of_word(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+fn first_word(code: &str) -> &str {
+    let end = code.find(|letter| !is_of_word(letter));
+    &code[..end.unwrap_or(code.len())]
+}
+
+/// What stands before and behind each place of a word.
+fn places<'c>(code: &'c str, name: &str) -> impl Iterator<Item = (&'c str, &'c str)> {
+    code.match_indices(name).filter_map(|(start, found)| {
+        let (before, behind) = (&code[..start], &code[start + found.len()..]);
+        (!before.ends_with(is_of_word) && !behind.starts_with(is_of_word))
+            .then_some((before, behind))
+    })
+}
+
+/// Whether a function is called, or given to another one.
+fn calls(code: &str, name: &str) -> bool {
+    places(code, name).any(|(before, behind)| {
+        let is_defined = before.ends_with("fn ");
+        let is_given = before.trim_end().ends_with(['(', ',']) && behind.starts_with([')', ',']);
+        !is_defined && (behind.starts_with('(') || is_given)
+    })
+}
+
+/// Whether a type is made, or given to another one.
+fn names_type(code: &str, name: &str) -> bool {
+    places(code, name).any(|(before, _)| {
+        let line = &before[before.rfind('\n').map_or(0, |end| end + 1)..];
+        let is_defined = ["struct ", "enum ", "type "]
+            .iter()
+            .any(|word| before.ends_with(word));
+        !line.starts_with("impl") && !is_defined
+    })
 }
 
 /// Whether an example has a server that nobody asks.

@@ -127,17 +127,40 @@ pub(crate) enum RawOrder {
 /// of the connection refuses is lost, and with it the connection.
 ///
 /// ```
-/// use dwell_engine::handler::{Gone, StreamSender};
-/// use std::time::Duration;
+/// use dwell_engine::handler::{Answer, Exchange, Gone, StreamHandler, StreamSender};
+/// use dwell_engine::{Request, Server, StreamRef};
 ///
-/// /// Ticks until the loop ends; a peer that has left is not noticed here.
-/// fn tick(sender: &StreamSender, times: u32) -> Result<(), Gone> {
-///     for tick in 0..times {
-///         sender.write(format!("tick {tick}\n"))?;
-///         std::thread::sleep(Duration::from_secs(1));
+/// /// Counts down; a peer that has left is not noticed here.
+/// fn count_down(sender: &StreamSender, from: u32) -> Result<(), Gone> {
+///     if from == 0 {
+///         return sender.abort();
 ///     }
-///     if times == 0 { sender.abort() } else { sender.close() }
+///     for number in (1..=from).rev() {
+///         sender.write(format!("{number}\n"))?;
+///     }
+///     sender.close()
 /// }
+///
+/// struct Count;
+///
+/// impl StreamHandler for Count {
+///     fn opened(&mut self, _: &mut StreamRef<'_>, sender: StreamSender) {
+///         std::thread::spawn(move || count_down(&sender, 3));
+///     }
+///
+///     fn data(&mut self, _: &mut StreamRef<'_>, input: &[u8]) -> usize {
+///         input.len()
+///     }
+/// }
+///
+/// let handler = |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+///     exchange.take_over(Answer::new(101), Count);
+/// };
+/// let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(handler)?;
+/// # let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+/// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+/// # assert!(answer.ends_with("\r\n\r\n3\n2\n1\n"), "{answer}");
+/// # Ok::<(), dwell_engine::ServerError>(())
 /// ```
 #[derive(Clone)]
 pub struct StreamSender {

@@ -12,6 +12,9 @@ use std::io;
 /// exactly one [`closed`](Self::closed). Nothing is handed over while output is full, so an answer
 /// to what was handed over always finds room.
 ///
+/// # Panics
+/// A callback must not panic, as one of an [`App`](crate::App).
+///
 /// ```
 /// use dwell_engine::websocket::{Message, WebSocketApp, WebSocketEnd, WebSocketRef};
 /// use dwell_evloop::{Context, Token};

@@ -281,6 +281,18 @@ impl WebSocketRef<'_> {
         Ok(())
     }
 
+    /// Answers a ping, behind a close frame of our own, too. There is room while the connection is
+    /// open: it was looked for before the ping was decoded. A peer that is waited for only to close
+    /// gets no answer beyond the bound.
+    ///
+    /// Source: RFC 6455 section 5.5.2.
+    pub(super) fn answer_ping(&mut self, payload: &[u8]) {
+        if !self.is_full() {
+            let mask = self.mask();
+            encode::pong(self.output, payload, mask);
+        }
+    }
+
     /// Closes it in order: a close frame goes out behind what is queued, and the peer's is waited
     /// for. Messages that come meanwhile are dropped. Does nothing where it is closing already.
     ///

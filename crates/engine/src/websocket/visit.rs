@@ -218,7 +218,9 @@ impl<A: WebSocketApp> Visit<'_, A> {
         }
         match incoming {
             Incoming::Close(close) => self.closed_by_peer(close),
-            // We have closed, and wait for nothing but the peer's close frame.
+            // We have closed, but until the peer has a ping of its is answered.
+            Incoming::Ping(payload) if !is_open => self.socket().answer_ping(payload),
+            // Nothing else is waited for but the peer's close frame.
             _ if !is_open => {}
             Incoming::Message(message) => {
                 self.connection.active = self.context.now();
@@ -230,8 +232,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
                 self.call(|app, context, socket| app.frame(context, socket, part));
             }
             Incoming::Ping(payload) => {
-                // There is room: it was looked for before this was decoded.
-                let _ = self.socket().pong(payload);
+                self.socket().answer_ping(payload);
                 let control = Control::Ping(payload);
                 self.call(|app, context, socket| app.control(context, socket, control));
             }

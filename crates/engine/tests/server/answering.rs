@@ -45,6 +45,35 @@ fn a_spare_responder_that_is_dropped_leaves_a_stream_alone() {
 }
 
 #[test]
+fn a_stream_that_has_no_body_is_over_with_its_head() {
+    let (tell, told) = channel();
+    let handler = move |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let status = if request.head.path == "/nothing" {
+            204
+        } else {
+            200
+        };
+        let (responder, tell) = (exchange.responder(), tell.clone());
+        let produce = move || {
+            let mut writer = responder.stream(Answer::new(status), None).unwrap();
+            // As much as there is: only an end that is told stops it.
+            while writer.write_blocking("a piece").is_ok() {}
+            tell.send(()).unwrap();
+        };
+        exchange.offload(produce).unwrap();
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    for (method, target) in [("HEAD", "/"), ("GET", "/nothing"), ("HEAD", "/nothing")] {
+        client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let answer = client.answer_to(method);
+        assert!(matches!(answer.status, 200 | 204));
+        assert_eq!(answer.text(), "");
+        told.recv().unwrap();
+    }
+}
+
+#[test]
 fn the_first_of_several_responders_answers() {
     let (to, responders) = channel();
     let running = serve(|options| options, pairs(to));

@@ -63,15 +63,15 @@ fn what_we_close_ends_when_the_peer_agrees() {
             .unwrap()
             .is_err()
     );
-    // The peer may not have seen it yet; what it says is dropped, and a ping is not answered.
+    // The peer may not have seen it yet: what it says is dropped, and a ping of its is answered.
     let stream = [
         text("two"),
-        frame(Opcode::Ping, true, b""),
+        frame(Opcode::Ping, true, b"a"),
         close(1000, "me too"),
     ]
     .concat();
     peer.write_all(&stream).unwrap();
-    assert_eq!(fixture.receive_all(&mut peer), b"");
+    assert_eq!(fixture.receive_all(&mut peer), b"\x8a\x01a");
     assert_eq!(
         fixture.until_end(),
         end(1000, "me too", true, EndCause::Closed)

@@ -72,6 +72,21 @@ impl Conn<'_> {
     ///     }
     ///     Ok(())
     /// }
+    /// #
+    /// # use dwell_engine::manager::Manager;
+    /// # use dwell_testkit::{ask, beside};
+    /// # let hello = Bytes::from_static(b"<p>hello");
+    /// # let mut manager = Manager::new(move |conn, event| {
+    /// #     page(&hello, conn, event).expect("it is taken");
+    /// # })?;
+    /// # let listener = manager.listen("http://127.0.0.1:0")?;
+    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let answer = beside(|| ask(address, request), || {
+    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # });
+    /// # assert!(answer.ends_with("\r\n\r\n<p>hello"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reply_shared(
         &mut self,
