@@ -38,7 +38,7 @@ pub enum HeadError {
     Target,
     /// The protocol version is not written as `HTTP/digit.digit`.
     VersionSyntax,
-    /// The protocol version is well formed, but neither 1.0 nor 1.1.
+    /// The protocol version is well formed, but of another major version than 1.
     VersionUnsupported,
     /// The status code is not three digits from 100.
     StatusCode,
@@ -103,7 +103,7 @@ impl fmt::Display for HeadError {
             Self::RequestLine => "malformed method or request target",
             Self::Target => "request target in a form this method may not use",
             Self::VersionSyntax => "malformed protocol version",
-            Self::VersionUnsupported => "protocol version is neither HTTP/1.0 nor HTTP/1.1",
+            Self::VersionUnsupported => "protocol version is not HTTP/1",
             Self::StatusCode => "malformed status code",
             Self::FieldName => "malformed field name",
             Self::FieldValue => "control byte in a field value",

@@ -37,6 +37,8 @@ impl Default for HeadLimits {
 /// Shape: 4 KiB that are not cleared, so making one costs nothing; make it where it is used.
 pub struct FieldStorage<'b> {
     slots: [MaybeUninit<Header<'b>>; FIELD_COUNT_CEILING],
+    /// Of heads whose first line the grammar does not take: made when one comes.
+    apart: Vec<Header<'b>>,
 }
 
 impl<'b> FieldStorage<'b> {
@@ -45,11 +47,20 @@ impl<'b> FieldStorage<'b> {
     pub fn new() -> Self {
         Self {
             slots: [const { MaybeUninit::uninit() }; FIELD_COUNT_CEILING],
+            apart: Vec::new(),
         }
     }
 
     pub(super) fn slots(&mut self, limits: &HeadLimits) -> &mut [MaybeUninit<Header<'b>>] {
-        &mut self.slots[..limits.field_count_max.min(FIELD_COUNT_CEILING)]
+        self.both(limits).0
+    }
+
+    /// The slots, and the room apart, which is empty.
+    pub(super) fn both(
+        &mut self,
+        limits: &HeadLimits,
+    ) -> (&mut [MaybeUninit<Header<'b>>], &mut Vec<Header<'b>>) {
+        (&mut self.slots[..field_count_max(limits)], &mut self.apart)
     }
 }
 
@@ -57,6 +68,10 @@ impl Default for FieldStorage<'_> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+pub(super) fn field_count_max(limits: &HeadLimits) -> usize {
+    limits.field_count_max.min(FIELD_COUNT_CEILING)
 }
 
 /// Finds the end of the first head in `input`: the length up to and with its empty line.
@@ -125,7 +140,7 @@ pub(super) fn grammar_error(error: httparse::Error, head: &[u8], limits: &HeadLi
         httparse::Error::Status => HeadError::StatusCode,
         httparse::Error::Token => HeadError::RequestLine,
         httparse::Error::TooManyHeaders => HeadError::TooManyFields {
-            limit: limits.field_count_max.min(FIELD_COUNT_CEILING),
+            limit: field_count_max(limits),
         },
         httparse::Error::Version if names_another_version(head) => HeadError::VersionUnsupported,
         httparse::Error::Version => HeadError::VersionSyntax,
@@ -176,7 +191,7 @@ pub(super) fn offset_of_end(head: &[u8], part: &[u8]) -> usize {
         .wrapping_add(part.len())
 }
 
-/// Whether the first line has a well-formed version in it that is neither 1.0 nor 1.1.
+/// Whether the first line has a well-formed version in it that is not one of HTTP/1.
 fn names_another_version(head: &[u8]) -> bool {
     let line = head.trim_ascii_start();
     let line = memchr(b'\n', line)
@@ -184,7 +199,7 @@ fn names_another_version(head: &[u8]) -> bool {
         .trim_ascii_end();
     line.split(|byte| *byte == b' ')
         .any(|word| match word.strip_prefix(b"HTTP/") {
-            Some(b"1.0" | b"1.1") => false,
+            Some([b'1', b'.', _]) => false,
             Some([major, b'.', minor]) => major.is_ascii_digit() && minor.is_ascii_digit(),
             _ => false,
         })

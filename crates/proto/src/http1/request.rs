@@ -1,5 +1,7 @@
 //! Request heads.
 
+mod later;
+
 use memchr::memchr;
 
 use super::error::HeadError;
@@ -86,14 +88,21 @@ pub fn next_request<'f, 'b>(
             None => Ok(None),
         };
     }
+    let (slots, apart) = storage.both(limits);
     let mut raw = httparse::Request::new(&mut []);
-    match raw.parse_with_uninit_headers(input, storage.slots(limits)) {
+    match raw.parse_with_uninit_headers(input, slots) {
         Ok(httparse::Status::Complete(end)) => {
-            return check_request(raw, &input[..end], limits).map(Some);
+            return check_request(RequestLine::of(&raw)?, raw.headers, &input[..end], limits)
+                .map(Some);
         }
         Ok(httparse::Status::Partial) => {}
         // Which version it is shows only when all of its line is there.
         Err(httparse::Error::Version) if !first_line_ended(input) => {}
+        Err(httparse::Error::Version) if later::is_named(input) => {
+            if let Some(end) = head_end(input, scanned) {
+                return later::parse_request(&input[..end], apart, limits).map(Some);
+            }
+        }
         Err(error) => return Err(grammar_error(error, input, limits)),
     }
     if head_end(input, scanned).is_some() {
@@ -117,31 +126,57 @@ pub fn parse_request<'f, 'b>(
     storage: &'f mut FieldStorage<'b>,
     limits: &HeadLimits,
 ) -> Result<RequestHead<'f, 'b>, HeadError> {
+    let (slots, apart) = storage.both(limits);
     let mut raw = httparse::Request::new(&mut []);
-    match raw.parse_with_uninit_headers(head, storage.slots(limits)) {
+    match raw.parse_with_uninit_headers(head, slots) {
         Ok(httparse::Status::Complete(end)) if end == head.len() => {
-            check_request(raw, head, limits)
+            check_request(RequestLine::of(&raw)?, raw.headers, head, limits)
         }
         Ok(_) => Err(HeadError::NotOneHead),
+        Err(httparse::Error::Version) if later::is_named(head) => {
+            later::parse_request(head, apart, limits)
+        }
         Err(error) => Err(grammar_error(error, head, limits)),
+    }
+}
+
+/// The parts of a request line, as the grammar found them.
+#[derive(Clone, Copy)]
+struct RequestLine<'b> {
+    method: &'b str,
+    target: &'b str,
+    version: Version,
+}
+
+impl<'b> RequestLine<'b> {
+    fn of(raw: &httparse::Request<'_, 'b>) -> Result<Self, HeadError> {
+        let (Some(method), Some(target), Some(minor)) = (raw.method, raw.path, raw.version) else {
+            return Err(HeadError::NotOneHead);
+        };
+        Ok(Self {
+            method,
+            target,
+            version: if minor == 0 {
+                Version::Http10
+            } else {
+                Version::Http11
+            },
+        })
     }
 }
 
 /// Checks what the grammar leaves open. `head` is what it took the head to be.
 fn check_request<'f, 'b>(
-    raw: httparse::Request<'f, 'b>,
+    line: RequestLine<'b>,
+    headers: &'f [httparse::Header<'b>],
     head: &'b [u8],
     limits: &HeadLimits,
 ) -> Result<RequestHead<'f, 'b>, HeadError> {
-    let httparse::Request {
+    let RequestLine {
         method,
-        path,
+        target,
         version,
-        headers,
-    } = raw;
-    let (Some(method), Some(target), Some(minor)) = (method, path, version) else {
-        return Err(HeadError::NotOneHead);
-    };
+    } = line;
     check_lengths(target, head, limits)?;
     check_edges(head, method.as_bytes())?;
     let line_end = offset_of_end(head, target.as_bytes()) + " HTTP/1.1".len();
@@ -152,11 +187,6 @@ fn check_request<'f, 'b>(
         return Err(HeadError::Connect);
     }
     let parts = parse_target(method, target)?;
-    let version = if minor == 0 {
-        Version::Http10
-    } else {
-        Version::Http11
-    };
     let fields = Fields::new(headers);
     let mut framing = FramingFields::default();
     let mut own = RequestFields::default();

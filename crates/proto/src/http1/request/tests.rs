@@ -27,6 +27,38 @@ fn accept<R>(input: &str, look: impl FnOnce(&RequestHead<'_, '_>) -> R) -> R {
 }
 
 #[test]
+fn a_later_minor_version_is_read_as_the_one_that_is_known() {
+    for input in [
+        "GET /a?b HTTP/1.2\r\nHost: a\r\n\r\n",
+        "\r\nPUT / HTTP/1.9\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\n",
+    ] {
+        let known = input
+            .replace("HTTP/1.2", "HTTP/1.1")
+            .replace("HTTP/1.9", "HTTP/1.1");
+        let limits = HeadLimits::default();
+        let (mut storage, mut expected) = (FieldStorage::new(), FieldStorage::new());
+        let head = parse_request(input.as_bytes(), &mut storage, &limits).unwrap();
+        let twin = parse_request(known.as_bytes(), &mut expected, &limits).unwrap();
+        assert_eq!(format!("{head:?}"), format!("{twin:?}"));
+        // In two pieces, as it may come.
+        for split in 0..input.len() {
+            let mut scanned = 0;
+            let mut storage = FieldStorage::new();
+            let first = next_request(
+                &input.as_bytes()[..split],
+                &mut scanned,
+                &mut storage,
+                &limits,
+            );
+            assert!(first.unwrap().is_none(), "{split}");
+            let mut storage = FieldStorage::new();
+            let head = next_request(input.as_bytes(), &mut scanned, &mut storage, &limits);
+            assert_eq!(format!("{:?}", head.unwrap().unwrap()), format!("{twin:?}"));
+        }
+    }
+}
+
+#[test]
 fn lines_that_parsers_disagree_about_are_refused() {
     check_refused(&[
         ("GET / HTTP/1.1\nHost: a\n\n", 400),
@@ -173,7 +205,13 @@ fn malformed_request_lines_are_refused() {
         ("G\u{e9}T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", 501),
         ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
-        ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", 505),
+        ("GET / HTTP/1.2 \r\nHost: a\r\n\r\n", 400),
+        ("GET / HTTP/1.2\nHost: a\r\n\r\n", 400),
+        (
+            "GET / HTTP/1.2\r\nHost: a\r\nContent-Length: 1, 2\r\n\r\n",
+            400,
+        ),
+        ("GET / HTTP/1.9\r\n\r\n", 400),
         ("GET / HTTP/0.9\r\nHost: a\r\n\r\n", 505),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
         ("GET / http/1.1\r\nHost: a\r\n\r\n", 400),
