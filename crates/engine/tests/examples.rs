@@ -119,9 +119,10 @@ fn never_called(example: &str) -> Vec<String> {
             line.split_once("fn ").map(|(_, name)| name)
         };
         let name = defined.map_or("", first_word);
-        let is_used = match is_head {
-            true => names_type(&code, name),
-            false => calls(&code, name),
+        let is_used = if is_head {
+            names_type(&code, name)
+        } else {
+            calls(&code, name)
         };
         if !matches!(name, "" | "main") && !is_used && !idle.contains(&name.to_owned()) {
             idle.push(name.to_owned());
