@@ -108,6 +108,21 @@ impl Http {
     ///     assert!(http.retire(context, listener, app));
     ///     assert!(!http.retire(context, listener, app), "there is none any more");
     /// }
+    /// #
+    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+    /// # use dwell_evloop::{EventLoop, ListenOptions, bind_group};
+    /// # let app = |_: &mut Context, _: &Request<'_>, _: &mut Reply<'_>| Outcome::Close;
+    /// # let mut event_loop = EventLoop::<()>::new()?;
+    /// # let mut driver = HttpDriver::new(Limits::default(), app);
+    /// # let any = ([127, 0, 0, 1], 0).into();
+    /// # let listener = bind_group(any, 1, ListenOptions::default())?.remove(0);
+    /// # let address = listener.address().expect("it is no unix socket");
+    /// # let listener = driver.http.listen_as(event_loop.context(), listener)?;
+    /// # let client = std::net::TcpStream::connect(address)?;
+    /// # leave(&mut driver.http, event_loop.context(), listener, &mut driver.app);
+    /// # assert_eq!(driver.http.connections(), 1, "it has come in time");
+    /// # drop(client);
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn retire<A: App>(&mut self, context: &mut Context, listener: Token, app: &mut A) -> bool {
         for _ in 0..LAST_BATCHES_MAX {
