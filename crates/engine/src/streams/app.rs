@@ -6,7 +6,7 @@ use dwell_evloop::{Context, Token};
 /// A program on raw streams: it is told what happens on each of them.
 ///
 /// Shape: every stream that was [`opened`](Self::opened), adopted or begun by
-/// [`Streams::connect`] ends in exactly one [`closed`](Self::closed).
+/// [`Streams::connect`](super::Streams::connect) ends in exactly one [`closed`](Self::closed).
 ///
 /// # Panics
 /// A callback must not panic, as one of an [`App`](crate::App).
@@ -99,7 +99,8 @@ pub trait StreamApp {
     /// Bytes came; returns how many of `input` were used.
     ///
     /// Shape: `input` begins with what earlier calls left over, and its last `fresh` bytes were
-    /// just read; what this one leaves is kept, up to [`StreamLimits::input_bytes_max`], beyond
+    /// just read; what this one leaves is kept, up to
+    /// [`StreamLimits::input_bytes_max`](super::StreamLimits::input_bytes_max), beyond
     /// which the stream ends.
     fn data(
         &mut self,
