@@ -1,5 +1,5 @@
-//! Request heads of a minor version that came after 1.1: there is none so far, and whoever sends one
-//! counts on being understood as if it were 1.1.
+//! Request heads of a minor version that came after 1.1: there is none so far, and whoever sends
+//! one counts on being understood as if it were 1.1.
 //!
 //! Source: RFC 9110 section 2.5.
 
