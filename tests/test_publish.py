@@ -172,7 +172,7 @@ def test_memcached_does_not_answer(start_dwell, start_memcached):
 def test_a_poll_route_without_publish_is_as_it_was(start_dwell):
     edge = start_dwell(publish={"token": TOKEN})
     answer = edge.get("/poll/alice", "PUT", KNOWN, b"x")
-    assert (answer.status, answer.field("Allow")) == (405, "GET, HEAD, POST")
+    assert (answer.status, answer.field("Allow")) == (405, "GET, HEAD, POST, QUERY")
 
 
 def test_without_a_token_there_is_no_publishing(start_dwell):

@@ -5,6 +5,7 @@
 //! behind; they share the store and nothing else.
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 pub mod cli;
 pub mod config;

@@ -6,11 +6,11 @@
 //!
 //! [`EdgeLoop::follow_settings`]: crate::driver::EdgeLoop
 
+use crate::access::Access;
 use crate::config::{self, Config, FlagValue};
 use crate::fleet::Fleet;
 use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
-use crate::publish::Tokens;
 use crate::server::{RunError, listen_at};
 use crate::snapshot;
 use crate::store_server::StoreService;
@@ -37,8 +37,8 @@ pub(crate) struct Settings {
     pub(crate) config: Arc<Config>,
     /// Where the application is, its name looked up.
     pub(crate) upstream: Option<UpstreamPlan>,
-    /// Who may publish; absent only at the start, when the loops have them already.
-    pub(crate) tokens: Option<Arc<Tokens>>,
+    /// Who may do what; absent only at the start, when the loops have it already.
+    pub(crate) access: Option<Arc<Access>>,
     /// For each loop the listeners that are new.
     pub(crate) listeners: Mutex<Vec<Listening>>,
 }
@@ -151,8 +151,7 @@ impl Reloader {
         } else {
             crate::server::upstream_plan(&config, self.loops)?
         };
-        let tokens =
-            Tokens::load(&config.publish).map_err(|error| RunError::Tokens(error.to_string()))?;
+        let access = Access::load(&config).map_err(RunError::Access)?;
         let mut listeners: Vec<Listening> = (0..self.loops).map(|_| Vec::new()).collect();
         let is_new = |address: &&SocketAddr| !running.server.listen.contains(address);
         for address in config.server.listen.iter().filter(is_new) {
@@ -164,9 +163,9 @@ impl Reloader {
         if let (Some(path), Some(_)) = (&config.store.snapshot, &self.service) {
             snapshot::check_writable(path).map_err(RunError::Snapshot)?;
         }
-        if let Some(access) = &self.access {
+        if let Some(log) = &self.access {
             let target = &config.log.access;
-            access.switch_to(target).map_err(RunError::AccessLog)?;
+            log.switch_to(target).map_err(RunError::AccessLog)?;
         }
         log::change_level(config.log.level);
         if let Some(service) = &self.service
@@ -179,7 +178,7 @@ impl Reloader {
         Ok(self.fleet.publish(Settings {
             config: Arc::new(config),
             upstream,
-            tokens: Some(Arc::new(tokens)),
+            access: Some(Arc::new(access)),
             listeners: Mutex::new(listeners),
         }))
     }

@@ -9,6 +9,7 @@ pub(crate) use bound::listen_at;
 pub use error::RunError;
 pub(crate) use parts::{http_limits, upstream_plan};
 
+use crate::access::Access;
 use crate::config::Config;
 use crate::descriptors;
 use crate::driver::{EdgeLoop, Message};
@@ -16,7 +17,6 @@ use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::privileges;
-use crate::publish::Tokens;
 use crate::reload::{ConfigSource, Settings};
 use crate::store_server::StoreService;
 use crate::supervisor::{self, Supervisor};
@@ -83,8 +83,7 @@ impl Server {
         let mut bound = Bound::bind(&config, loops, demo)?;
         // What only root can read is read, and nothing else is: no thread runs yet.
         let limits = store::limits(&config)?;
-        let tokens =
-            Tokens::load(&config.publish).map_err(|error| RunError::Tokens(error.to_string()))?;
+        let gate = Access::load(&config).map_err(RunError::Access)?;
         if let Some(user) = &config.server.user {
             become_user(user, &bound)?;
         }
@@ -115,7 +114,7 @@ impl Server {
             service,
             fleet: Fleet::new(everyone, settings),
             access,
-            tokens: Arc::new(tokens),
+            gate: Arc::new(gate),
             loops,
             demo,
         };

@@ -151,10 +151,10 @@ impl EdgeLoop {
         if config.upstream != before.upstream {
             self.upstreams.change(settings.upstream.clone());
         }
-        if let Some(tokens) = &settings.tokens {
-            self.polls.admit_publishers(tokens);
+        if let Some(access) = &settings.access {
+            self.polls.change_access(access);
             if let Some(admin) = &mut self.admin {
-                admin.admit_publishers(tokens, config.publish.value_bytes_max);
+                admin.admit_publishers(&access.tokens, config.publish.value_bytes_max);
             }
         }
         self.recheck_interval =

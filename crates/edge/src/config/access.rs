@@ -1,6 +1,10 @@
 //! Who may publish, and who may see what.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
 /// `[publish]`: values stored and removed over HTTP.
 #[derive(Clone, PartialEq)]
@@ -20,8 +24,8 @@ impl PublishConfig {
     }
 }
 
-impl std::fmt::Debug for PublishConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for PublishConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PublishConfig")
             .field("token", &format_args!("{} tokens", self.token.len()))
             .field("token_file", &self.token_file)
@@ -40,9 +44,222 @@ impl Default for PublishConfig {
     }
 }
 
-/// What a route asks of its clients, and grants them.
+/// `[jwt]`: the tokens that routes with `jwt = true` ask for.
 #[derive(Clone, Debug, Default, PartialEq)]
+pub struct JwtConfig {
+    /// The secret of HS256, HS384 and HS512.
+    pub secret_file: Option<PathBuf>,
+    /// Public keys as PEM.
+    pub public_key_file: Option<PathBuf>,
+    /// A JWK set.
+    pub jwks_file: Option<PathBuf>,
+    /// Good issuers; none means any.
+    pub issuer: Vec<String>,
+    /// Good audiences; none means any.
+    pub audience: Vec<String>,
+    /// How far clocks may be apart.
+    pub leeway: Duration,
+    /// Where in the query a token may be.
+    pub query_parameter: Option<String>,
+    /// In which cookie a token may be.
+    pub cookie: Option<String>,
+}
+
+impl JwtConfig {
+    /// Whether there are keys.
+    pub fn is_on(&self) -> bool {
+        let files = [&self.secret_file, &self.public_key_file, &self.jwks_file];
+        files.iter().any(|file| file.is_some())
+    }
+}
+
+/// What a route asks of its clients, and grants them.
+#[derive(Clone, Debug, PartialEq)]
 pub struct RouteAccess {
     /// Whether values of the route's keys are stored and removed over HTTP.
     pub publish: bool,
+    /// Origins whose pages may read the answers; `*` is any.
+    pub cors_origins: Vec<String>,
+    /// Whether those pages may send cookies.
+    pub cors_credentials: bool,
+    /// How long a browser may remember what a preflight was told.
+    pub cors_max_age: Duration,
+    /// Requests of one client address.
+    pub rate_per_address: Option<Rate>,
+    /// Requests for one key.
+    pub rate_per_key: Option<Rate>,
+    /// Whether a token is needed.
+    pub jwt: bool,
+}
+
+impl Default for RouteAccess {
+    fn default() -> Self {
+        Self {
+            publish: false,
+            cors_origins: Vec::new(),
+            cors_credentials: false,
+            cors_max_age: Duration::from_secs(600),
+            rate_per_address: None,
+            rate_per_key: None,
+            jwt: false,
+        }
+    }
+}
+
+impl RouteAccess {
+    /// Whether requests are counted.
+    pub fn is_limited(&self) -> bool {
+        self.rate_per_address.is_some() || self.rate_per_key.is_some()
+    }
+
+    /// Whether anything is asked or granted before a request is looked at.
+    pub fn is_guarded(&self) -> bool {
+        self.jwt || self.is_limited() || !self.cors_origins.is_empty()
+    }
+}
+
+/// So many requests in a time: `20/s`, `100/10s`, `600/m`.
+///
+/// Shape: as many may come at once after a pause; they come back evenly over the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests; at least 1.
+    pub count: u32,
+    /// The time.
+    pub per: Duration,
+}
+
+/// Requests a second above which they cannot be told apart.
+const PER_SECOND_MAX: f64 = 10_000.0;
+
+impl FromStr for Rate {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (count, per) = text.split_once('/').ok_or("a rate is NUMBER/TIME")?;
+        let count = count.parse().ok().filter(|count| *count > 0);
+        let count: u32 = count.ok_or("a rate begins with a whole number above 0")?;
+        let with_one = format!("1{per}");
+        let per = if per.starts_with(|first: char| first.is_ascii_digit()) {
+            per
+        } else {
+            &with_one
+        };
+        let per = super::duration(per).map_err(|_| "a rate ends with a time")?;
+        if per.is_zero() || per > Duration::from_secs(86_400) {
+            return Err("the time of a rate is at most a day");
+        }
+        if f64::from(count) / per.as_secs_f64() > PER_SECOND_MAX {
+            return Err("a rate is at most 10000/s");
+        }
+        Ok(Self { count, per })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.count, super::show_duration(self.per))
+    }
+}
+
+/// An address, or all those that begin like it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    /// Whether an address is one of it.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => same_bits(
+                u32::from(own).into(),
+                u32::from(other).into(),
+                32,
+                self.bits,
+            ),
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                same_bits(own.into(), other.into(), 128, self.bits)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn same_bits(one: u128, other: u128, width: u32, bits: u8) -> bool {
+    let ignored = width - u32::from(bits);
+    (one ^ other).checked_shr(ignored).unwrap_or(0) == 0
+}
+
+impl FromStr for Network {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "not an address or ADDRESS/BITS";
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| WRONG)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| WRONG))?;
+        if bits > most {
+            return Err(WRONG);
+        }
+        Ok(Self { address, bits })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_number_in_a_time() {
+        let rate = |text: &str| text.parse::<Rate>();
+        let of = |count, seconds| {
+            let per = Duration::from_secs(seconds);
+            Ok(Rate { count, per })
+        };
+        assert_eq!(rate("20/s"), of(20, 1));
+        assert_eq!(rate("100/10s"), of(100, 10));
+        assert_eq!(rate("600/m"), of(600, 60));
+        for wrong in [
+            "", "20", "0/s", "-1/s", "20/", "20/x", "1/0s", "20000/s", "1/2d",
+        ] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(rate("600/m").unwrap().to_string(), "600/1m");
+    }
+
+    #[test]
+    fn a_network_has_addresses() {
+        let has = |network: &str, address: &str| {
+            let network: Network = network.parse().unwrap();
+            network.contains(address.parse().unwrap())
+        };
+        assert!(has("10.0.0.0/8", "10.255.0.1") && !has("10.0.0.0/8", "11.0.0.1"));
+        assert!(has("127.0.0.1", "127.0.0.1") && !has("127.0.0.1", "127.0.0.2"));
+        assert!(has("10.0.0.0/8", "::ffff:10.1.2.3"));
+        assert!(has("fd00::/8", "fd12::1") && !has("fd00::/8", "fe80::1"));
+        assert!(has("0.0.0.0/0", "1.2.3.4") && !has("0.0.0.0/0", "::1"));
+        assert!(has("::/0", "2001:db8::1"));
+        for wrong in [
+            "",
+            "10.0.0.0/33",
+            "::/129",
+            "a/8",
+            "10.0.0/8",
+            "10.0.0.0/-1",
+        ] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+    }
 }

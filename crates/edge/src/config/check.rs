@@ -1,7 +1,7 @@
 //! What must hold between options.
 
 use super::load::{Draft, route_option};
-use super::{Config, PeerAddress, UpstreamUrl, show_duration, show_size};
+use super::{Config, PeerAddress, RouteConfig, UpstreamUrl, show_duration, show_size};
 use crate::store_server::Protocols;
 use crate::upstream::UPSTREAMS_MAX;
 use std::net::{IpAddr, SocketAddr};
@@ -206,6 +206,7 @@ fn routes(draft: &mut Draft, config: &Config) {
                 "set publish.token_file or publish.token",
             );
         }
+        guards(draft, config, index, route);
         if let Some(message) = longer("wait_default", route.wait_default, route.wait_max) {
             let options = [option("wait_default"), option("wait_max")];
             draft.conflict(
@@ -214,6 +215,40 @@ fn routes(draft: &mut Draft, config: &Config) {
                 "wait_max bounds every wait of the route",
             );
         }
+    }
+}
+
+fn guards(draft: &mut Draft, config: &Config, index: usize, route: &RouteConfig) {
+    let access = &route.access;
+    let option = |name| route_option(index, name);
+    if access.cors_credentials && access.cors_origins.iter().any(|origin| origin == "*") {
+        draft.conflict(
+            &[
+                option("cors_credentials").as_str(),
+                option("cors_origins").as_str(),
+            ],
+            "every page of the web could read what a client's cookies show".to_owned(),
+            "name the origins whose pages may",
+        );
+    }
+    if access.jwt && !config.jwt.is_on() {
+        draft.conflict(
+            &[option("jwt").as_str()],
+            format!("no token for `{}` could be verified", route.prefix),
+            "set jwt.secret_file, jwt.public_key_file or jwt.jwks_file",
+        );
+    }
+    if route.key.takes_claims() && (!access.jwt || access.publish) {
+        let message = if access.publish {
+            "publishers have no claims to make a key of"
+        } else {
+            "without tokens there are no claims to make a key of"
+        };
+        draft.conflict(
+            &[option("key").as_str(), option("jwt").as_str()],
+            message.to_owned(),
+            "set jwt = true, and publish on a route or by a key of its own",
+        );
     }
 }
 

@@ -4,7 +4,7 @@ mod access;
 mod network;
 mod request;
 
-pub(super) use access::BearerToken;
+pub(super) use access::{BearerToken, Name, Text, WebOrigin, Written};
 pub(super) use network::{Listen, Server, Url};
 pub(super) use request::{
     Access, FilePath, Key, MediaType, MethodList, Permissions, Prefix, UserName,

@@ -15,13 +15,13 @@ mod report;
 mod template;
 mod units;
 
-pub use access::{PublishConfig, RouteAccess};
+pub use access::{JwtConfig, Network, PublishConfig, Rate, RouteAccess};
 pub use address::{AddressError, PeerAddress, UpstreamUrl};
 pub use load::{FlagValue, load, parse};
 pub use reference::{example_file, reference_page};
 pub use report::ConfigError;
-pub(crate) use template::check_key;
 pub use template::{KeyError, KeyTemplate, TemplateError};
+pub(crate) use template::{Requested, check_key, cookie_value, query_value};
 pub use units::{UnitError, duration, show_duration, show_size, size};
 
 use crate::store_server::Protocols;
@@ -45,6 +45,8 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// Values stored and removed over HTTP.
     pub publish: PublishConfig,
+    /// The tokens that routes may ask for.
+    pub jwt: JwtConfig,
     /// Poll routes, the longest prefix first; never empty.
     pub routes: Vec<RouteConfig>,
     /// Diagnostics and the access log.
@@ -60,6 +62,7 @@ impl Default for Config {
             memcached: MemcachedConfig::default(),
             upstream: UpstreamConfig::default(),
             publish: PublishConfig::default(),
+            jwt: JwtConfig::default(),
             routes: vec![RouteConfig::default()],
             log: LogConfig::default(),
         }
@@ -121,6 +124,8 @@ pub struct ServerConfig {
     pub pollers: usize,
     /// Who to become when started as root, once every listener is there.
     pub user: Option<String>,
+    /// Proxies whose `X-Forwarded-For` says who a client is.
+    pub trusted_proxies: Vec<Network>,
 }
 
 impl ServerConfig {
@@ -140,6 +145,7 @@ impl Default for ServerConfig {
             admin: Some(loopback(9090)),
             pollers: 0,
             user: None,
+            trusted_proxies: Vec::new(),
         }
     }
 }
@@ -165,6 +171,8 @@ pub struct LimitsConfig {
     pub requests_per_connection_max: u64,
     /// Held polls. Beyond it: 503 with Retry-After.
     pub waiters_max: usize,
+    /// Clients and keys whose requests are counted at the same time.
+    pub rate_buckets: usize,
     /// About how often a quiet stream of events shows that it is alive.
     pub stream_heartbeat: Duration,
     /// How long a stream of events lasts at most.
@@ -192,6 +200,7 @@ impl Default for LimitsConfig {
             connections_max: 100_000,
             requests_per_connection_max: 100_000,
             waiters_max: 100_000,
+            rate_buckets: 65_536,
             stream_heartbeat: Duration::from_secs(20),
             stream_lifetime: Duration::from_secs(3600),
             header_timeout: Duration::from_secs(10),

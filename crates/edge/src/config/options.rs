@@ -4,8 +4,8 @@
 
 use super::codec::{
     Access, BearerToken, Choice, Codec, Count, Fault, FilePath, Key, Listen, ManyOrOff, MediaType,
-    MethodList, OneOrMany, OrOff, Permissions, Prefix, Server, Shape, Size, Time, Truth, Url,
-    UserName, Value,
+    MethodList, Name, OneOrMany, OrOff, Permissions, Prefix, Server, Shape, Size, Text, Time,
+    Truth, Url, UserName, Value, WebOrigin, Written,
 };
 use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
 use crate::store_server::Protocols;
@@ -121,6 +121,13 @@ pub(super) const SECTIONS: &[Section] = &[
                 on routes with `publish = true`. Off until there is a token.",
     },
     Section {
+        name: "jwt",
+        about: "JSON Web Tokens, for routes with `jwt = true`. Each key is good for the algorithms \
+                of its kind only: a secret for HS256, HS384 and HS512; an RSA key for RS and PS; \
+                an EC key for ES256, ES384 or ES512 by its curve; an Ed25519 key for `EdDSA`. \
+                Files are read anew within seconds when they change.",
+    },
+    Section {
         name: "limits",
         about: "Bounds on what a client may send, hold and wait for. Maxima of connections and \
                 waiters are for the whole process and divided among the loops.",
@@ -143,6 +150,9 @@ options! {
     "server".server.user = OrOff(UserName);
     "User to become when started as root, as soon as every listener is there. Snapshot and logs \
      are written as that user."
+    "server".server.trusted_proxies = OneOrMany(Written("address or `ADDRESS/BITS`"), 0);
+    "Proxies in front of the edge. In the `X-Forwarded-For` of a connection from one of them, the \
+     last address that is none of them is the client's, for rate limits."
 
     "store".store.listen ["--store"] = OrOff(Listen);
     "Where the memcached protocol is spoken. An address that other machines can reach is refused \
@@ -248,6 +258,24 @@ options! {
     "publish".publish.value_bytes_max = Size(1, GIB);
     "Bytes of one published value. Beyond it: 413."
 
+    "jwt".jwt.secret_file = OrOff(FilePath);
+    "File with the secret of whoever signs, at least 32 bytes; a last line end does not count."
+    "jwt".jwt.public_key_file = OrOff(FilePath);
+    "File with public keys as PEM: RSA of 2048 bits or more, EC or Ed25519."
+    "jwt".jwt.jwks_file = OrOff(FilePath);
+    "File with a JWK set. A token's `kid` picks among its keys."
+    "jwt".jwt.issuer = OneOrMany(Text, 0);
+    "Good values of `iss`. None means any."
+    "jwt".jwt.audience = OneOrMany(Text, 0);
+    "Good values of `aud`. None means any."
+    "jwt".jwt.leeway = Time(Duration::ZERO, HOUR);
+    "How long after `exp`, and before `nbf`, a token is good."
+    "jwt".jwt.query_parameter = OrOff(Name);
+    "Part of the query in which a token may be, for clients that cannot set fields. It is then in \
+     every log on the way."
+    "jwt".jwt.cookie = OrOff(Name);
+    "Cookie in which a token may be."
+
     "limits".limits.head_bytes_max = Size(256, MIB);
     "Bytes of the request line and the header section. Beyond it: 431."
     "limits".limits.target_bytes_max = Size(64, MIB);
@@ -265,6 +293,9 @@ options! {
     "limits".limits.waiters_max = Count(0, 100 * MILLION);
     "Held polls, and keys of open event streams. Beyond it: 503 with `Retry-After`; polls that do \
      not wait are still answered."
+    "limits".limits.rate_buckets = Count(64, 16 * MILLION);
+    "Client addresses and keys whose requests are counted at the same time, eight bytes each. \
+     Where more are active, those that have asked least are forgotten."
     "limits".limits.stream_heartbeat = Time(TICK, HOUR);
     "About how often a quiet event stream is sent a comment, so that nothing on the way takes it \
      for dead: at random from three fourths of this to five fourths."
@@ -315,6 +346,21 @@ options! {
     "route".access.publish = Truth;
     "Whether PUT, POST and DELETE store and remove the values of the route's keys, by whoever \
      has a `publish.token`. POST does not poll then."
+    "route".access.cors_origins = OneOrMany(WebOrigin, 0);
+    "Origins whose pages may read the answers. With any, OPTIONS is answered to browsers that ask \
+     for permission."
+    "route".access.cors_credentials = Truth;
+    "Whether those pages may send cookies; not with `\"*\"`."
+    "route".access.cors_max_age = Time(Duration::ZERO, DAY);
+    "How long a browser may remember what it was permitted."
+    "route".access.rate_per_address = OrOff(Written("rate such as `\"20/s\"` or `\"100/10s\"`"));
+    "Requests of one client address, an IPv6 network of 64 bits counting as one. Beyond it: 429 \
+     with `Retry-After`."
+    "route".access.rate_per_key = OrOff(Written("rate such as `\"20/s\"` or `\"100/10s\"`"));
+    "Requests for one key. Beyond it: 429 with `Retry-After`."
+    "route".access.jwt = Truth;
+    "Whether a request needs a token (see [jwt](#jwt)), whose claims keys can be made of: \
+     `{claim.NAME}`. Without a good one: 401."
 }
 
 const PROTOCOLS: &[(&str, Protocols)] = &[

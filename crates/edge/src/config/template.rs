@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// A key made of the request's path, query, header and cookie values and literal text.
 ///
 /// Written as text with the parts in braces: `{path}`, `{query.NAME}`, `{header.NAME}`,
-/// `{cookie.NAME}`.
+/// `{cookie.NAME}`, `{claim.NAME}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
     parts: Vec<Part>,
@@ -20,6 +20,25 @@ enum Part {
     Query(String),
     Header(String),
     Cookie(String),
+    Claim(String),
+}
+
+/// What a key may be made of besides the target.
+pub(crate) trait Requested<'h> {
+    /// The first field of a name, in any case.
+    fn header(&self, name: &str) -> Option<&'h [u8]>;
+
+    /// A claim of the client's token.
+    fn claim(&self, name: &str) -> Option<&str> {
+        let _ = name;
+        None
+    }
+}
+
+impl<'h, F: Fn(&str) -> Option<&'h [u8]>> Requested<'h> for F {
+    fn header(&self, name: &str) -> Option<&'h [u8]> {
+        self(name)
+    }
 }
 
 impl KeyTemplate {
@@ -35,20 +54,25 @@ impl KeyTemplate {
         self.parts.contains(&Part::Path)
     }
 
+    /// Whether claims of a token are a part of the key.
+    pub fn takes_claims(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Claim(_)))
+    }
+
     /// Makes the key of one request.
     ///
-    /// Shape: `path` and `query` are the two sides of the target's first `?`; `header` finds a
-    /// field's value by its name in any case. The key is `path` itself for the template `{path}`
-    /// and is otherwise written to `scratch`, which is cleared first. A key has 1 to 250 bytes,
-    /// none of them a space or a control character.
+    /// Shape: `path` and `query` are the two sides of the target's first `?`; `requested` finds
+    /// the rest, of which a function from a field's name to its value has the fields. The key is
+    /// `path` itself for the template `{path}` and is otherwise written to `scratch`, which is
+    /// cleared first. A key has 1 to 250 bytes, none of them a space or a control character.
     ///
     /// # Errors
     /// [`KeyError`] when a part is missing or the key is not one memcached takes.
-    pub fn render<'k, 'h>(
+    pub(crate) fn render<'k, 'h>(
         &self,
         path: &'k str,
         query: Option<&str>,
-        header: impl Fn(&str) -> Option<&'h [u8]>,
+        requested: &impl Requested<'h>,
         scratch: &'k mut Vec<u8>,
     ) -> Result<&'k [u8], KeyError> {
         if let [Part::Path] = self.parts.as_slice() {
@@ -56,7 +80,7 @@ impl KeyTemplate {
         }
         scratch.clear();
         for part in &self.parts {
-            part.render(path, query, &header, scratch)?;
+            part.render(path, query, requested, scratch)?;
         }
         check_key(scratch)
     }
@@ -67,7 +91,7 @@ impl Part {
         &self,
         path: &str,
         query: Option<&str>,
-        header: &impl Fn(&str) -> Option<&'h [u8]>,
+        requested: &impl Requested<'h>,
         key: &mut Vec<u8>,
     ) -> Result<(), KeyError> {
         match self {
@@ -77,10 +101,17 @@ impl Part {
                 let value = query.and_then(|query| query_value(query, name));
                 key.extend_from_slice(value.ok_or(KeyError::Missing)?.as_bytes());
             }
-            Self::Header(name) => key.extend_from_slice(header(name).ok_or(KeyError::Missing)?),
+            Self::Header(name) => {
+                key.extend_from_slice(requested.header(name).ok_or(KeyError::Missing)?);
+            }
             Self::Cookie(name) => {
-                let value = header("cookie").and_then(|field| cookie_value(field, name));
+                let cookies = requested.header("cookie");
+                let value = cookies.and_then(|field| cookie_value(field, name));
                 key.extend_from_slice(value.ok_or(KeyError::Missing)?);
+            }
+            Self::Claim(name) => {
+                let value = requested.claim(name).ok_or(KeyError::Missing)?;
+                key.extend_from_slice(value.as_bytes());
             }
         }
         Ok(())
@@ -122,6 +153,7 @@ impl fmt::Display for KeyTemplate {
                 Part::Query(name) => write!(f, "{{query.{name}}}")?,
                 Part::Header(name) => write!(f, "{{header.{name}}}")?,
                 Part::Cookie(name) => write!(f, "{{cookie.{name}}}")?,
+                Part::Claim(name) => write!(f, "{{claim.{name}}}")?,
             }
         }
         Ok(())
@@ -212,6 +244,7 @@ fn part(text: &str) -> Result<Part, TemplateError> {
         "query" => Part::Query,
         "header" => Part::Header,
         "cookie" => Part::Cookie,
+        "claim" => Part::Claim,
         _ => return Err(TemplateError::Part(text.to_owned())),
     };
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~[]".contains(&byte);
@@ -248,14 +281,14 @@ pub(crate) fn check_key(key: &[u8]) -> Result<&[u8], KeyError> {
 }
 
 /// The first value of `name`, percent-decoded.
-fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
+pub(crate) fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
     form_urlencoded::parse(query.as_bytes())
         .find(|(candidate, _)| candidate == name)
         .map(|(_, value)| value)
 }
 
 /// The first value of `name` in a `Cookie` field. Source: RFC 6265 section 4.2.
-fn cookie_value<'h>(field: &'h [u8], name: &str) -> Option<&'h [u8]> {
+pub(crate) fn cookie_value<'h>(field: &'h [u8], name: &str) -> Option<&'h [u8]> {
     field.split(|byte| *byte == b';').find_map(|pair| {
         let pair = pair.trim_ascii();
         pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
@@ -283,7 +316,7 @@ mod tests {
         };
         let query = Some("user=x%2By&user=z&empty=&space=x+y");
         let mut scratch = b"left over".to_vec();
-        let key = template(text).render("/poll/a", query, header, &mut scratch)?;
+        let key = template(text).render("/poll/a", query, &header, &mut scratch)?;
         Ok(String::from_utf8(key.to_vec()).expect("the parts are text"))
     }
 
@@ -310,7 +343,7 @@ mod tests {
             assert_eq!(key(text), Err(KeyError::Missing), "{text}");
         }
         let no_query = template("{query.user}")
-            .render("/", None, |_| None, &mut Vec::new())
+            .render("/", None, &|_: &str| None, &mut Vec::new())
             .err();
         assert_eq!(no_query, Some(KeyError::Missing));
     }
@@ -320,7 +353,12 @@ mod tests {
         assert_eq!(key("{query.space}"), Err(KeyError::Forbidden(b' ')));
         assert_eq!(key("{header.x-space}"), Err(KeyError::Forbidden(b' ')));
         let split = template("{query.a}")
-            .render("/", Some("a=x%0D%0Aflush_all"), |_| None, &mut Vec::new())
+            .render(
+                "/",
+                Some("a=x%0D%0Aflush_all"),
+                &|_: &str| None,
+                &mut Vec::new(),
+            )
             .err();
         assert_eq!(split, Some(KeyError::Forbidden(b'\r')));
         assert_eq!(KeyError::Forbidden(b' ').status(), 400);
@@ -331,7 +369,7 @@ mod tests {
         let long = "/".repeat(251);
         let render = |path| {
             KeyTemplate::path()
-                .render(path, None, |_| None, &mut Vec::new())
+                .render(path, None, &|_: &str| None, &mut Vec::new())
                 .err()
         };
         assert_eq!(render(&long[..250]), None);
@@ -382,7 +420,7 @@ mod tests {
         fn no_text_panics(text in ".*", path in ".*", query in ".*", field in ".*") {
             if let Ok(template) = text.parse::<KeyTemplate>() {
                 let header = |_: &str| Some(field.as_bytes());
-                let _ = template.render(&path, Some(&query), header, &mut Vec::new());
+                let _ = template.render(&path, Some(&query), &header, &mut Vec::new());
             }
         }
 
@@ -394,7 +432,7 @@ mod tests {
             let header = |_: &str| Some(field.as_bytes());
             let mut scratch = Vec::new();
             let template = template("{query.a}{header.b}");
-            let key = template.render("/", Some(&query), header, &mut scratch);
+            let key = template.render("/", Some(&query), &header, &mut scratch);
             let breaks = |byte: &u8| *byte <= b' ' || *byte == 0x7f;
             let is_one_word = key.map_or(true, |key| !key.is_empty() && !key.iter().any(breaks));
             prop_assert!(is_one_word);

@@ -112,6 +112,10 @@ labels! {
     Abandoned = "abandoned",
     /// It became a stream of events.
     Streamed = "streamed",
+    /// Over the route's rate: 429.
+    Limited = "limited",
+    /// No token, or one that is not good: 401.
+    Denied = "denied",
 }
 
 labels! {

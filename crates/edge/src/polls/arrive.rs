@@ -200,18 +200,35 @@ impl Polls {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let mut to = To::now(reply, request, &self.journal, context);
+        if let Some(outcome) = self.admit(context, route, request, &mut to) {
+            return outcome;
+        }
+        self.admitted(context, route, request, &mut to)
+    }
+
+    /// A poll of somebody who may ask it.
+    pub(super) fn admitted(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
         if request.head.query.is_some_and(names_keys) {
             match self.asked(route, request.head) {
                 Ok(asked) if asked.is_empty() => {}
-                Ok(asked) => return self.several(context, route, request, asked, &mut to),
+                Ok(asked) => return self.several(context, route, request, asked, to),
                 Err(senseless) => {
-                    senseless.refuse(context, &mut to);
+                    senseless.refuse(context, to);
                     return Outcome::Answered;
                 }
             }
         }
         let mut scratch = std::mem::take(&mut self.key_scratch);
-        let outcome = match self.read(route, request.head, &mut scratch) {
+        let outcome = match self.read(context, route, request.head, &mut scratch) {
+            Ok((_, name)) if !self.is_within_key_rate(context, route, name, to) => {
+                Outcome::Answered
+            }
             Ok((ask, name)) => {
                 let arrival = Arrival {
                     ask,
@@ -219,10 +236,10 @@ impl Polls {
                     name,
                     request,
                 };
-                self.look_up(context, arrival, &mut to)
+                self.look_up(context, arrival, to)
             }
             Err(senseless) => {
-                senseless.refuse(context, &mut to);
+                senseless.refuse(context, to);
                 Outcome::Answered
             }
         };
@@ -239,7 +256,12 @@ impl Polls {
         asked: Vec<Asked>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        match self.read_ask(route, request.head) {
+        for one in &asked {
+            if !self.is_within_key_rate(context, route, &one.name, to) {
+                return Outcome::Answered;
+            }
+        }
+        match self.read_ask(context, route, request.head) {
             Ok(ask) if ask.is_stream => self.open_set(context, route, request, asked, to),
             Ok(ask) => self.poll_several(context, route, request, ask, asked, to),
             Err(senseless) => {
@@ -250,7 +272,12 @@ impl Polls {
     }
 
     /// What a poll asks.
-    fn read_ask(&self, route: u16, head: &RequestHead<'_, '_>) -> Result<Ask, Senseless> {
+    fn read_ask(
+        &self,
+        context: &Context,
+        route: u16,
+        head: &RequestHead<'_, '_>,
+    ) -> Result<Ask, Senseless> {
         let rules = &self.config.routes[usize::from(route)];
         if !rules.methods.allows(head.method) {
             return Err(Senseless::Method(rules.methods));
@@ -262,20 +289,22 @@ impl Polls {
         let mut ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
         // What a QUERY asks for is in its content, and its answer may differ for another.
         ask.anybodys &= ask.method != Method::Query || rules.coalesce_post || !has_content(head);
+        self.cut_to_token(context, &mut ask);
         Ok(ask)
     }
 
     /// What a poll asks, and for which key.
     fn read<'k>(
         &self,
+        context: &Context,
         route: u16,
         head: &RequestHead<'k, '_>,
         scratch: &'k mut Vec<u8>,
     ) -> Result<(Ask, &'k [u8]), Senseless> {
-        let ask = self.read_ask(route, head)?;
+        let ask = self.read_ask(context, route, head)?;
         let rules = &self.config.routes[usize::from(route)];
-        let find = |name: &str| head.fields.find(name);
-        let name = rules.key.render(head.path, head.query, find, scratch);
+        let visit = self.visit(head);
+        let name = rules.key.render(head.path, head.query, &visit, scratch);
         Ok((ask, name.map_err(Senseless::Key)?))
     }
 

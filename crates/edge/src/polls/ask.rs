@@ -13,7 +13,8 @@ use std::time::Duration;
 pub(crate) struct Ask {
     pub(crate) method: Method,
     pub(crate) condition: Condition,
-    /// How long it may be held; zero answers at once. A number, because each held poll has one.
+    /// How long it may be held; zero answers at once. For a stream, how long it may last at most.
+    /// A number, because each held poll has one.
     pub(crate) wait_ms: u32,
     /// The wait was asked with `Prefer`, so the answer says that it was applied.
     pub(crate) preferred: bool,

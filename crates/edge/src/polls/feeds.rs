@@ -84,7 +84,7 @@ impl Polls {
             key,
             has: opening.ask.condition,
             is_cached: found.is_some(),
-            ends: context.now() + self.spread(lifetime, 3, 4),
+            ends: context.now() + self.spread(lifetime, 3, 4).min(opening.ask.wait()),
             set: Link::default(),
             route: opening.route,
         };

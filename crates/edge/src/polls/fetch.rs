@@ -204,17 +204,6 @@ impl Polls {
         }
     }
 
-    /// The key of a request that was kept.
-    fn kept_name(&self, poll: &Poll) -> Option<Vec<u8>> {
-        let kept = poll.request.as_deref()?;
-        let mut storage = FieldStorage::new();
-        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
-        let find = |name: &str| head.fields.find(name);
-        let (key, mut scratch) = (&self.route(poll.route)?.key, Vec::new());
-        let name = key.render(head.path, head.query, find, &mut scratch);
-        name.ok().map(<[u8]>::to_vec)
-    }
-
     fn encode_kept(
         &self,
         kept: &KeptRequest,
@@ -330,10 +319,10 @@ impl Polls {
                 .observe(context.now().duration_since(poll.arrived));
             if poll.ask.is_stream
                 && answer.status == 200
-                && let Some(name) = self.kept_name(&poll)
+                && let Some(kept) = poll.request.as_deref()
             {
                 let known = Known::Answered(&answer.body);
-                self.stream_later(context, http, &poll, &name, known);
+                self.stream_later(context, http, &poll, kept.name(), known);
                 continue;
             }
             self.pass_on(context, http, &poll, answer, cursor.as_ref(), status);

@@ -51,8 +51,7 @@ impl Polls {
                 return Err(Senseless::Keys);
             }
             let path = [head.path, &label].concat();
-            let find = |name: &str| head.fields.find(name);
-            let name = template.render(&path, head.query, find, &mut scratch);
+            let name = template.render(&path, head.query, &self.visit(head), &mut scratch);
             asked.push(Asked {
                 name: name.map_err(Senseless::Key)?.into(),
                 label: label.into(),
@@ -81,7 +80,7 @@ impl Polls {
             return self.refuse_busy(context, route, to);
         };
         let lifetime = self.config.limits.stream_lifetime;
-        let ends = context.now() + self.spread(lifetime, 3, 4);
+        let ends = context.now() + self.spread(lifetime, 3, 4).min(self.time_left(context));
         let has = cursors::of_stream(request.head, asked.len());
         let mut members = Vec::with_capacity(asked.len());
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {

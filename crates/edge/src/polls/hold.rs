@@ -223,7 +223,13 @@ impl Polls {
             head_bytes, body, ..
         } = *arrival.request;
         let kept = if keep == Keep::Request && self.has_upstream() {
-            Some(KeptRequest::new(head_bytes, body))
+            // A stream takes its key from it once more.
+            let name = if arrival.ask.is_stream {
+                arrival.name
+            } else {
+                &[]
+            };
+            Some(KeptRequest::new(head_bytes, body, name))
         } else if self.journal.access.is_some() {
             Some(KeptRequest::request_line(head_bytes))
         } else {
@@ -236,6 +242,7 @@ impl Polls {
             arrived: context.now(),
             request: kept.map(Box::new),
             route: arrival.route,
+            origin: self.visitor.origin,
         }
     }
 }

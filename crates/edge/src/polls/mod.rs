@@ -7,6 +7,7 @@
 //! that the lookups of a turn share one request.
 
 mod accept;
+mod admit;
 mod answers;
 mod arrive;
 mod ask;
@@ -33,11 +34,13 @@ pub(crate) use fetch::outcome_of;
 pub(crate) use publishing::Asker;
 pub(crate) use tables::kind;
 
+use crate::access::{Access, Verifier};
 use crate::config::{Config, RouteConfig, share};
 use crate::demo::Demo;
 use crate::forward::Forwards;
 use crate::metrics::{LookupOutcome, LoopMetrics};
-use crate::publish::{Publisher, Tokens};
+use crate::publish::Publisher;
+use admit::Visitor;
 use bytes::Bytes;
 use decide::Rules;
 use dwell_evloop::{Context, Slab, Token};
@@ -109,8 +112,10 @@ pub(crate) struct Polls {
     /// The last request to the upstream got no answer; only the change is worth a line.
     upstream_fails: bool,
     draining: bool,
-    /// Those who may publish.
-    tokens: Arc<Tokens>,
+    access: Arc<Access>,
+    verifier: Verifier,
+    /// Who asks the request at hand.
+    visitor: Visitor,
     pub(crate) publisher: Publisher<Asker>,
     demo: Option<Demo>,
     random: u64,
@@ -124,11 +129,12 @@ impl Polls {
         config: Arc<Config>,
         journal: Journal,
         source: Source,
-        tokens: Arc<Tokens>,
+        access: Arc<Access>,
         loops: usize,
         seed: u64,
     ) -> Self {
         let held_max = share(config.limits.connections_max, loops);
+        let verifier = access.verifier(&config);
         let waiting_max = share(config.limits.waiters_max, loops);
         let journal = Arc::new(journal);
         Self {
@@ -157,7 +163,9 @@ impl Polls {
             waiting_max,
             upstream_fails: false,
             draining: false,
-            tokens,
+            verifier,
+            access,
+            visitor: Visitor::default(),
             publisher: Publisher::new(kind::PUBLISH),
             demo: None,
             random: seed | 1,

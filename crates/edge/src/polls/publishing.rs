@@ -1,5 +1,6 @@
 //! Routes on which values are stored and removed.
 
+use super::admit::Visitor;
 use super::arrive::plain_ask;
 use super::hold::{Arrival, Keep};
 use super::tables::{Poll, kind};
@@ -25,7 +26,7 @@ pub(crate) enum Asker {
 impl Polls {
     /// Whether a request may bring a value.
     pub(super) fn may_publish(&self, route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
-        publishes(route, head.method) && self.tokens.bearer(head.fields) == Bearer::Known
+        publishes(route, head.method) && self.access.tokens.bearer(head.fields) == Bearer::Known
     }
 
     /// A request that stores or removes a value.
@@ -37,7 +38,10 @@ impl Polls {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let mut to = To::now(reply, request, &self.journal, context);
-        let bearer = self.tokens.bearer(request.head.fields);
+        self.visitor = Visitor::default();
+        self.visitor.origin = self.journal.cors.origin(route, request.head);
+        to.tell_origin(route, self.visitor.origin);
+        let bearer = self.access.tokens.bearer(request.head.fields);
         if bearer != Bearer::Known {
             self.metrics.publishes.increment(PublishOutcome::Denied);
             publish::denied(bearer == Bearer::Unknown, |answer| to.send(context, answer));
@@ -67,7 +71,7 @@ impl Polls {
         let order = Order::of(head)?.ok_or(OrderError::Condition)?;
         let find = |name: &str| head.fields.find(name);
         let template = &self.config.routes[usize::from(route)].key;
-        let name = template.render(head.path, head.query, find, scratch);
+        let name = template.render(head.path, head.query, &find, scratch);
         Ok((order, name.map_err(OrderError::Key)?))
     }
 

@@ -3,10 +3,10 @@
 //! What is read from `Polls::config` when it is needed changes by itself. What was copied out of
 //! it, such as the size of a table, is copied again here.
 
-use super::Polls;
 use super::tables::NO_ROUTE;
+use super::{Journal, Polls};
+use crate::access::{Access, CorsTable};
 use crate::config::{Config, RouteConfig, share};
-use crate::publish::Tokens;
 use std::sync::Arc;
 
 impl Polls {
@@ -17,6 +17,11 @@ impl Polls {
     pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) -> Arc<Config> {
         let before = std::mem::replace(&mut self.config, Arc::clone(config));
         self.move_routes(&before.routes);
+        self.journal = Arc::new(Journal {
+            metrics: Arc::clone(&self.journal.metrics),
+            access: self.journal.access.clone(),
+            cors: CorsTable::of(config),
+        });
         let limits = &self.config.limits;
         let held_max = share(limits.connections_max, self.loops);
         self.waiting_max = share(limits.waiters_max, self.loops);
@@ -30,9 +35,10 @@ impl Polls {
         before
     }
 
-    /// Lets those publish who have one of these tokens, and nobody else.
-    pub(crate) fn admit_publishers(&mut self, tokens: &Arc<Tokens>) {
-        self.tokens = Arc::clone(tokens);
+    /// Goes by other tokens, keys and rates from now on.
+    pub(crate) fn change_access(&mut self, access: &Arc<Access>) {
+        self.access = Arc::clone(access);
+        self.verifier = access.verifier(&self.config);
     }
 
     /// Gives everybody who waits the index that their route has now.

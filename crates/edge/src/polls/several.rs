@@ -11,6 +11,7 @@ use super::json;
 use super::tables::{KeptRequest, kind};
 use super::to::To;
 use super::{Polls, Source};
+use crate::access::Origin;
 use crate::config::OnDelete;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, ExchangeId, Http, Outcome, Reply, Request, Response};
@@ -33,6 +34,8 @@ pub(super) struct Several {
     /// Lookups under way for it.
     asking: usize,
     pub(super) route: u16,
+    /// Of the page that asks.
+    pub(super) origin: Origin,
     /// The client has said what it has by `If-None-Match`.
     is_by_tag: bool,
     /// A lookup has failed.
@@ -82,6 +85,11 @@ impl Several {
             wanted.news = Some(entry(&wanted.label, found));
         }
         is_news
+    }
+
+    /// Its route, and the origin of the page that asks.
+    pub(super) fn origin(&self) -> (u16, Origin) {
+        (self.route, self.origin)
     }
 
     fn has_news(&self) -> bool {
@@ -182,6 +190,7 @@ impl Polls {
             wanted: wanted.collect(),
             asking: 0,
             route,
+            origin: self.visitor.origin,
             is_by_tag,
             has_failed: false,
             is_held: false,

@@ -3,6 +3,7 @@
 use super::ask::{Ask, Condition, Method};
 use super::cursor::Cursor;
 use super::decide::Content;
+use crate::access::Origin;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
 use hashbrown::HashTable;
@@ -35,6 +36,8 @@ pub(crate) struct Poll {
     pub(crate) request: Option<Box<KeptRequest>>,
     /// Index of its route; [`NO_ROUTE`] for a request that is no poll.
     pub(crate) route: u16,
+    /// Of the page that asks.
+    pub(crate) origin: Origin,
 }
 
 /// The route of a request that is no poll.
@@ -94,23 +97,27 @@ impl Feed {
 /// A request as it came, in memory of just its size.
 #[derive(Debug)]
 pub(crate) struct KeptRequest {
+    /// Head, body and the key.
     bytes: Box<[u8]>,
     head_bytes: u32,
+    name_bytes: u32,
 }
 
 impl KeptRequest {
-    pub(crate) fn new(head: &[u8], body: &[u8]) -> Self {
-        let bytes = [head, body].concat().into_boxed_slice();
+    /// A request, and its key where that is asked for later.
+    pub(crate) fn new(head: &[u8], body: &[u8], name: &[u8]) -> Self {
+        let bytes = [head, body, name].concat().into_boxed_slice();
         Self {
             bytes,
             head_bytes: head.len() as u32,
+            name_bytes: name.len() as u32,
         }
     }
 
     /// Only what the access log tells of it.
     pub(crate) fn request_line(head: &[u8]) -> Self {
         let end = head.iter().position(|byte| *byte == b'\r');
-        Self::new(&head[..end.unwrap_or(head.len())], &[])
+        Self::new(&head[..end.unwrap_or(head.len())], &[], &[])
     }
 
     pub(crate) fn head(&self) -> &[u8] {
@@ -118,7 +125,11 @@ impl KeptRequest {
     }
 
     pub(crate) fn body(&self) -> &[u8] {
-        &self.bytes[self.head_bytes as usize..]
+        &self.bytes[self.head_bytes as usize..self.bytes.len() - self.name_bytes as usize]
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.bytes[self.bytes.len() - self.name_bytes as usize..]
     }
 }
 

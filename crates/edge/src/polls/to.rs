@@ -1,7 +1,9 @@
 //! Where an answer goes, and what is written down of it on the way.
 
 use super::several::Several;
+use super::tables::NO_ROUTE;
 use super::tables::{KeptRequest, Poll};
+use crate::access::{CorsTable, Origin};
 use crate::log::{AccessLine, AccessWriter};
 use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
 use dwell_engine::{Body, ExchangeId, Http, Reply, Request, Response};
@@ -15,6 +17,7 @@ use std::time::Instant;
 pub(crate) struct Journal {
     pub(crate) metrics: Arc<LoopMetrics>,
     pub(crate) access: Option<AccessWriter>,
+    pub(crate) cors: CorsTable,
 }
 
 /// The one answer to one request: at hand, or held.
@@ -25,6 +28,8 @@ pub(crate) struct To<'a, 'r> {
     line: Option<(&'a str, &'a str)>,
     arrived: Instant,
     outcome: &'static str,
+    /// Its route, and the origin of the page that asked.
+    origin: (u16, Origin),
 }
 
 enum Target<'a, 'r> {
@@ -49,6 +54,7 @@ impl<'a, 'r> To<'a, 'r> {
             line: Some((request.head.method, request.head.target)),
             arrived: context.now(),
             outcome: FORWARDED,
+            origin: (NO_ROUTE, Origin::default()),
         }
     }
 
@@ -63,7 +69,9 @@ impl<'a, 'r> To<'a, 'r> {
     }
 
     fn of_poll(target: Target<'a, 'r>, poll: &'a Poll, journal: &Arc<Journal>) -> Self {
-        Self::later(target, poll.request.as_deref(), poll.arrived, journal)
+        let origin = (poll.route, poll.origin);
+        let kept = poll.request.as_deref();
+        Self::later(target, kept, poll.arrived, origin, journal)
     }
 
     /// To the request at hand, which was held and is a poll of several keys.
@@ -73,7 +81,13 @@ impl<'a, 'r> To<'a, 'r> {
         journal: &Arc<Journal>,
     ) -> Self {
         let kept = poll.request.as_deref();
-        Self::later(Target::Now(reply), kept, poll.arrived, journal)
+        Self::later(
+            Target::Now(reply),
+            kept,
+            poll.arrived,
+            poll.origin(),
+            journal,
+        )
     }
 
     /// To a held request that is a poll of several keys.
@@ -83,13 +97,15 @@ impl<'a, 'r> To<'a, 'r> {
         journal: &Arc<Journal>,
     ) -> Self {
         let target = Target::Held(http, poll.exchange);
-        Self::later(target, poll.request.as_deref(), poll.arrived, journal)
+        let kept = poll.request.as_deref();
+        Self::later(target, kept, poll.arrived, poll.origin(), journal)
     }
 
     fn later(
         target: Target<'a, 'r>,
         kept: Option<&'a KeptRequest>,
         arrived: Instant,
+        origin: (u16, Origin),
         journal: &Arc<Journal>,
     ) -> Self {
         Self {
@@ -98,6 +114,7 @@ impl<'a, 'r> To<'a, 'r> {
             line: kept.and_then(|kept| request_line(kept.head())),
             arrived,
             outcome: FORWARDED,
+            origin,
         }
     }
 
@@ -119,8 +136,31 @@ impl<'a, 'r> To<'a, 'r> {
         self.stream(context, response, &[]);
     }
 
+    /// Says which page asks, by its origin among those of a route.
+    pub(crate) fn tell_origin(&mut self, route: u16, origin: Origin) {
+        self.origin = (route, origin);
+    }
+
     /// Sends an answer and, where it is a streaming one, its first piece.
     pub(crate) fn stream(&mut self, context: &mut Context, response: &Response<'_>, piece: &[u8]) {
+        let (route, origin) = self.origin;
+        if !origin.is_said() {
+            return self.stream_as(context, response, piece);
+        }
+        let journal = Arc::clone(&self.journal);
+        let mut fields = response.fields.to_vec();
+        journal
+            .cors
+            .fields(route, origin, response.status, &mut fields);
+        let response = Response {
+            status: response.status,
+            fields: &fields,
+            body: same(&response.body),
+        };
+        self.stream_as(context, &response, piece);
+    }
+
+    fn stream_as(&mut self, context: &mut Context, response: &Response<'_>, piece: &[u8]) {
         self.journal
             .metrics
             .http_requests
@@ -191,6 +231,18 @@ impl<'a, 'r> To<'a, 'r> {
             duration: context.now().saturating_duration_since(self.arrived),
             outcome: self.outcome,
         });
+    }
+}
+
+/// The same body once more; nothing is copied.
+fn same<'b>(body: &Body<'b>) -> Body<'b> {
+    match body {
+        Body::Empty => Body::Empty,
+        Body::Absent(length) => Body::Absent(*length),
+        Body::Slice(bytes) => Body::Slice(bytes),
+        Body::Shared(bytes) => Body::Shared(bytes.clone()),
+        Body::File(slice) => Body::File(slice.clone()),
+        Body::Stream(length) => Body::Stream(*length),
     }
 }
 

@@ -372,8 +372,15 @@ impl Polls {
         name: &[u8],
         known: Known<'_>,
     ) {
+        let mut ask = poll.ask;
+        // The time in which it is known who asks has gone on.
+        if ask.wait_ms != u32::MAX {
+            let gone = context.now().saturating_duration_since(poll.arrived);
+            let gone = u32::try_from(gone.as_millis()).unwrap_or(u32::MAX);
+            ask.wait_ms = ask.wait_ms.saturating_sub(gone);
+        }
         let opening = Opening {
-            ask: poll.ask,
+            ask,
             route: poll.route,
             name,
             exchange: poll.exchange,

@@ -46,8 +46,8 @@ pub enum RunError {
     },
     /// The memcached servers make no ring.
     Memcached(dwell_memcache::on_loop::Error),
-    /// The tokens of publishers cannot be had.
-    Tokens(String),
+    /// What clients show cannot be verified.
+    Access(String),
     /// The process cannot become `server.user`.
     Privileges(PrivilegesError),
     /// The access log cannot be opened.
@@ -98,7 +98,7 @@ impl fmt::Display for RunError {
                 source,
             } => write!(f, "cannot resolve {name} ({option}): {source}"),
             Self::Memcached(error) => write!(f, "memcached servers: {error}"),
-            Self::Tokens(reason) => write!(f, "{reason} (publish.token_file)"),
+            Self::Access(reason) => f.write_str(reason),
             Self::Privileges(error) => write!(f, "{error} (server.user)"),
             Self::AccessLog(source) => write!(f, "cannot open the access log: {source}"),
             Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
@@ -117,7 +117,7 @@ impl std::error::Error for RunError {
             Self::Memcached(error) => Some(error),
             Self::Privileges(error) => error.source(),
             Self::Snapshot(error) => error.source(),
-            Self::AuthFile { .. } | Self::Tokens(_) => None,
+            Self::AuthFile { .. } | Self::Access(_) => None,
         }
     }
 }

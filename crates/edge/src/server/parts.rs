@@ -2,6 +2,7 @@
 
 use super::RunError;
 use super::bound::Bound;
+use crate::access::{Access, CorsTable};
 use crate::admin::Admin;
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
 use crate::dashboard::Setting;
@@ -11,7 +12,6 @@ use crate::forward::Tunnels;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::{Journal, Polls, Source};
-use crate::publish::Tokens;
 use crate::reload::{ConfigSource, Listening, Reloader};
 use crate::settings::Upstreams;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
@@ -38,7 +38,7 @@ pub(super) struct Parts {
     pub(super) service: Option<Arc<StoreService>>,
     pub(super) fleet: Arc<Fleet>,
     pub(super) access: Option<AccessLog>,
-    pub(super) tokens: Arc<Tokens>,
+    pub(super) gate: Arc<Access>,
     pub(super) loops: usize,
     pub(super) demo: bool,
 }
@@ -63,7 +63,7 @@ impl Parts {
             Arc::clone(&self.config),
             self.journal(index),
             source.clone(),
-            Arc::clone(&self.tokens),
+            Arc::clone(&self.gate),
             self.loops,
             seed,
         );
@@ -85,7 +85,7 @@ impl Parts {
         let mut admin = None;
         if let (0, Some(listener)) = (index, bound.admin.take()) {
             let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
-            let tokens = Arc::clone(&self.tokens);
+            let tokens = Arc::clone(&self.gate.tokens);
             let bytes_max = self.config.publish.value_bytes_max;
             let (setting, now) = (self.setting(), context.now());
             let mut server = Admin::new(metrics, service, setting, now, tokens, bytes_max);
@@ -161,6 +161,7 @@ impl Parts {
         Journal {
             metrics: self.metrics.of_loop(index),
             access: self.access.as_ref().map(|access| access.of_loop(index)),
+            cors: CorsTable::of(&self.config),
         }
     }
 

@@ -1,0 +1,280 @@
+//! Which web pages may read the answers of a route (WHATWG Fetch, "HTTP extensions").
+//!
+//! What is asked for by a page of another origin is answered as everything else is; the fields
+//! added here tell the browser whether that page may read it. A preflight asks before.
+
+use crate::config::{Config, RouteAccess};
+use dwell_proto::http1::{RequestHead, list_tokens};
+
+/// The origins of every route, by the route's index.
+#[derive(Debug, Default)]
+pub(crate) struct CorsTable(Vec<Option<Rules>>);
+
+/// What one route grants.
+#[derive(Debug)]
+struct Rules {
+    /// Each as browsers write it.
+    origins: Vec<String>,
+    any: bool,
+    credentials: bool,
+    max_age: String,
+}
+
+/// What the fields of an answer say of the page that asked.
+///
+/// Shape: 0 nothing, 1 that it may not, 2 that any may, from 3 on the origins of the route.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Origin(u16);
+
+impl Origin {
+    /// The route grants nothing to anybody, and says nothing.
+    const UNASKED: Self = Self(0);
+    const OTHER: Self = Self(1);
+    const ANY: Self = Self(2);
+    const LISTED: u16 = 3;
+
+    /// Whether answers say anything of it.
+    pub(crate) fn is_said(self) -> bool {
+        self != Self::UNASKED
+    }
+}
+
+/// Fields of one answer.
+pub(crate) type FieldList<'a> = Vec<(&'a str, &'a [u8])>;
+
+impl CorsTable {
+    /// The rules of the routes.
+    pub(crate) fn of(config: &Config) -> Self {
+        let rules = |access: &RouteAccess| {
+            let is_on = !access.cors_origins.is_empty();
+            is_on.then(|| Rules {
+                any: access.cors_origins.iter().any(|origin| origin == "*"),
+                origins: access.cors_origins.clone(),
+                credentials: access.cors_credentials,
+                max_age: access.cors_max_age.as_secs().to_string(),
+            })
+        };
+        Self(
+            config
+                .routes
+                .iter()
+                .map(|route| rules(&route.access))
+                .collect(),
+        )
+    }
+
+    fn rules(&self, route: u16) -> Option<&Rules> {
+        self.0.get(usize::from(route))?.as_ref()
+    }
+
+    /// Which of the route's origins a request comes from.
+    pub(crate) fn origin(&self, route: u16, head: &RequestHead<'_, '_>) -> Origin {
+        let Some(rules) = self.rules(route) else {
+            return Origin::UNASKED;
+        };
+        if rules.any {
+            return Origin::ANY;
+        }
+        let asked = head.fields.find("origin");
+        let is_it = |origin: &String| asked == Some(origin.as_bytes());
+        rules
+            .origins
+            .iter()
+            .position(is_it)
+            .and_then(|index| u16::try_from(index).ok())
+            .map_or(Origin::OTHER, |index| Origin(Origin::LISTED + index))
+    }
+
+    /// Adds the fields of an answer of `status`.
+    ///
+    /// Shape: `Vary: Origin` wherever the answer would be another for another origin, so that no
+    /// cache gives one page what another was granted.
+    pub(crate) fn fields<'a>(
+        &'a self,
+        route: u16,
+        origin: Origin,
+        status: u16,
+        fields: &mut FieldList<'a>,
+    ) {
+        let Some(rules) = self.rules(route).filter(|_| origin.is_said()) else {
+            return;
+        };
+        // The application's own would contradict them, and two are as good as none.
+        fields.retain(|(name, _)| {
+            !name.eq_ignore_ascii_case(ALLOW_ORIGIN)
+                && !name.eq_ignore_ascii_case(ALLOW_CREDENTIALS)
+        });
+        if origin == Origin::ANY {
+            fields.push((ALLOW_ORIGIN, b"*"));
+        } else {
+            fields.push(("Vary", b"Origin"));
+        }
+        let listed = origin.0.checked_sub(Origin::LISTED);
+        if let Some(text) = listed.and_then(|index| rules.origins.get(usize::from(index))) {
+            fields.push((ALLOW_ORIGIN, text.as_bytes()));
+            if rules.credentials {
+                fields.push((ALLOW_CREDENTIALS, b"true"));
+            }
+        }
+        if matches!(status, 401 | 429 | 503) {
+            fields.push((
+                "Access-Control-Expose-Headers",
+                b"Retry-After, WWW-Authenticate",
+            ));
+        }
+    }
+
+    /// What a preflight is granted besides; `None` for a request that is none.
+    ///
+    /// Shape: every field that is asked for, as whoever may read the answers may ask in any way.
+    pub(crate) fn preflight<'a>(
+        &'a self,
+        route: u16,
+        origin: Origin,
+        head: &RequestHead<'_, 'a>,
+        methods: &'a str,
+    ) -> Option<FieldList<'a>> {
+        let rules = self.rules(route)?;
+        let fields = head.fields;
+        let is_preflight = head.method == "OPTIONS"
+            && fields.find("origin").is_some()
+            && fields.find("access-control-request-method").is_some();
+        if !is_preflight {
+            return None;
+        }
+        let mut granted: FieldList<'a> = vec![("Cache-Control", b"no-store")];
+        if origin == Origin::OTHER {
+            return Some(granted);
+        }
+        granted.push(("Access-Control-Allow-Methods", methods.as_bytes()));
+        if let Some(asked) = fields.find("access-control-request-headers")
+            && list_tokens(asked).all(is_token)
+        {
+            granted.push(("Access-Control-Allow-Headers", asked));
+        }
+        granted.push(("Access-Control-Max-Age", rules.max_age.as_bytes()));
+        Some(granted)
+    }
+}
+
+/// Source: RFC 9110 section 5.6.2.
+fn is_token(text: &[u8]) -> bool {
+    let is_of_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !text.is_empty() && text.iter().all(is_of_token)
+}
+
+const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
+const ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+
+    fn table(options: &str) -> CorsTable {
+        let text = format!("[[route]]\nprefix = \"/p/\"\n{options}\n");
+        CorsTable::of(&config::parse("test.toml", &text, &[]).unwrap())
+    }
+
+    fn with_head<T>(line: &str, fields: &str, with: impl FnOnce(&RequestHead<'_, '_>) -> T) -> T {
+        let text = format!("{line} HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
+        let mut storage = FieldStorage::new();
+        with(&parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap())
+    }
+
+    /// The added fields, a line each.
+    fn said(table: &CorsTable, fields: &str, status: u16) -> String {
+        let origin = with_head("GET /p/a", fields, |head| table.origin(0, head));
+        let mut all: FieldList<'_> = vec![("access-control-allow-origin", b"app")];
+        table.fields(0, origin, status, &mut all);
+        lines(&all)
+    }
+
+    fn lines(fields: &FieldList<'_>) -> String {
+        let line =
+            |(name, value): &(&str, &[u8])| format!("{name}: {}\n", String::from_utf8_lossy(value));
+        fields.iter().map(line).collect()
+    }
+
+    #[test]
+    fn without_rules_nothing_is_said() {
+        let table = table("");
+        let origin = "Origin: https://a.example\r\n";
+        assert_eq!(
+            said(&table, origin, 200),
+            "access-control-allow-origin: app\n"
+        );
+        with_head("GET /p/a", origin, |head| {
+            assert!(!table.origin(0, head).is_said());
+        });
+    }
+
+    #[test]
+    fn any_origin_is_told_so_whoever_asks() {
+        let table = table("cors_origins = \"*\"");
+        assert_eq!(said(&table, "", 200), "Access-Control-Allow-Origin: *\n");
+        let origin = "Origin: https://a.example\r\n";
+        assert_eq!(
+            said(&table, origin, 404),
+            "Access-Control-Allow-Origin: *\n"
+        );
+    }
+
+    #[test]
+    fn a_listed_origin_is_told_its_own_name_and_every_answer_varies() {
+        let table = table(
+            "cors_origins = [\"https://a.example\", \"http://b.example:81\"]\n\
+             cors_credentials = true",
+        );
+        assert_eq!(
+            said(&table, "Origin: http://b.example:81\r\n", 200),
+            "Vary: Origin\nAccess-Control-Allow-Origin: http://b.example:81\n\
+             Access-Control-Allow-Credentials: true\n"
+        );
+        for fields in [
+            "",
+            "Origin: null\r\n",
+            "Origin: https://a.example.evil.example\r\n",
+            "Origin: https://a.example:444\r\n",
+            "Origin: http://a.example\r\n",
+        ] {
+            assert_eq!(said(&table, fields, 200), "Vary: Origin\n", "{fields}");
+        }
+        let refused = said(&table, "Origin: https://a.example\r\n", 503);
+        assert!(refused.contains("Access-Control-Expose-Headers: Retry-After"));
+    }
+
+    #[test]
+    fn a_preflight_is_granted_what_it_asks_for() {
+        let table = table("cors_origins = \"https://a.example\"");
+        let preflight = |line: &str, fields: &str| {
+            with_head(line, fields, |head| {
+                let origin = table.origin(0, head);
+                let granted = table.preflight(0, origin, head, "GET, HEAD");
+                granted.map(|granted| lines(&granted))
+            })
+        };
+        let asks = "Origin: https://a.example\r\nAccess-Control-Request-Method: GET\r\n\
+                    Access-Control-Request-Headers: prefer, if-none-match\r\n";
+        assert_eq!(
+            preflight("OPTIONS /p/a", asks).as_deref(),
+            Some(
+                "Cache-Control: no-store\nAccess-Control-Allow-Methods: GET, HEAD\n\
+                 Access-Control-Allow-Headers: prefer, if-none-match\n\
+                 Access-Control-Max-Age: 600\n"
+            )
+        );
+        let other = asks.replace("a.example", "b.example");
+        let refused = preflight("OPTIONS /p/a", &other);
+        assert_eq!(refused.as_deref(), Some("Cache-Control: no-store\n"));
+        let odd = asks.replace("prefer, ", "a b, ");
+        let granted = preflight("OPTIONS /p/a", &odd).unwrap();
+        assert!(!granted.contains("Allow-Headers"));
+        assert_eq!(preflight("GET /p/a", asks), None);
+        assert_eq!(
+            preflight("OPTIONS /p/a", "Origin: https://a.example\r\n"),
+            None
+        );
+    }
+}

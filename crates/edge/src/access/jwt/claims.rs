@@ -1,0 +1,96 @@
+//! What a token says.
+
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The claims of a good token, as far as they are of use here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claims {
+    /// Those with a value that a key can have, by their names.
+    texts: BTreeMap<String, String>,
+    audiences: Vec<String>,
+    expires: Option<u64>,
+    not_before: Option<u64>,
+    has_senseless_time: bool,
+}
+
+impl Claims {
+    pub(super) fn of(all: Map<String, Value>) -> Self {
+        let mut claims = Self::default();
+        for (name, value) in all {
+            match (name.as_str(), &value) {
+                ("exp" | "nbf", _) => claims.take_time(&name, &value),
+                ("aud", Value::Array(audiences)) => {
+                    let texts = audiences.iter().filter_map(Value::as_str);
+                    claims.audiences.extend(texts.map(str::to_owned));
+                }
+                ("aud", Value::String(audience)) => claims.audiences.push(audience.clone()),
+                _ => {}
+            }
+            let text = match value {
+                Value::String(text) => text,
+                Value::Number(number) => number.to_string(),
+                Value::Bool(truth) => truth.to_string(),
+                Value::Null | Value::Array(_) | Value::Object(_) => continue,
+            };
+            claims.texts.insert(name, text);
+        }
+        claims
+    }
+
+    fn take_time(&mut self, name: &str, value: &Value) {
+        let Some(seconds) = numeric_date(value) else {
+            self.has_senseless_time = true;
+            return;
+        };
+        if name == "exp" {
+            self.expires = Some(seconds);
+        } else {
+            self.not_before = Some(seconds);
+        }
+    }
+
+    /// A claim that is a text, a number or a truth.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.texts.get(name).map(String::as_str)
+    }
+
+    /// From when on it is no longer good. Units: seconds of Unix time.
+    pub(crate) fn expires(&self) -> Option<u64> {
+        self.expires
+    }
+
+    pub(super) fn not_before(&self) -> Option<u64> {
+        self.not_before
+    }
+
+    pub(super) fn has_senseless_time(&self) -> bool {
+        self.has_senseless_time
+    }
+
+    pub(super) fn issuer(&self) -> Option<&str> {
+        self.text("iss")
+    }
+
+    pub(super) fn is_for(&self, audience: &str) -> bool {
+        self.audiences.iter().any(|one| one == audience)
+    }
+}
+
+/// A time of RFC 7519 section 2: seconds, which may have a fraction. A part of a second is cut off,
+/// so that a token ends too early rather than too late.
+fn numeric_date(value: &Value) -> Option<u64> {
+    if let Some(seconds) = value.as_u64() {
+        return Some(seconds);
+    }
+    let seconds = value.as_f64()?;
+    if !seconds.is_finite() || seconds >= TIME_MAX {
+        return None;
+    }
+    // What was before 1970 is over.
+    #[expect(clippy::cast_sign_loss, reason = "it is not negative")]
+    Some(seconds.max(0.0) as u64)
+}
+
+/// Beyond it a number of seconds has no exact neighbours.
+const TIME_MAX: f64 = 9_007_199_254_740_992.0;

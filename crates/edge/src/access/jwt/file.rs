@@ -1,0 +1,153 @@
+//! The files keys come from.
+
+use super::Keys;
+use super::key::Key;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Where the keys are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyFiles {
+    /// A shared secret, as it is but for a last line end.
+    pub(crate) secret: Option<PathBuf>,
+    /// Public keys, as PEM.
+    pub(crate) public: Option<PathBuf>,
+    /// A JWK set.
+    pub(crate) jwks: Option<PathBuf>,
+}
+
+/// Why there are no keys.
+#[derive(Debug)]
+pub(crate) enum KeysError {
+    /// A file cannot be read.
+    Unreadable(io::Error),
+    /// A secret that can be guessed.
+    ShortSecret(usize),
+    /// A key of no form that is known, or a weak one.
+    UnknownKey,
+    /// Not PEM, or not of public keys.
+    Pem,
+    /// Not a JWK set.
+    Jwks,
+    /// No key is in it.
+    Empty,
+    /// More keys than are kept.
+    TooMany(usize),
+}
+
+impl fmt::Display for KeysError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(error) => error.fmt(f),
+            Self::ShortSecret(bytes) => write!(f, "a secret has at least 32 bytes: {bytes}"),
+            Self::UnknownKey => {
+                f.write_str("not an RSA key of 2048 bits or more, an EC or an Ed25519 key")
+            }
+            Self::Pem => f.write_str("not PEM with a PUBLIC KEY"),
+            Self::Jwks => f.write_str("not a JWK set"),
+            Self::Empty => f.write_str("there is no key in it"),
+            Self::TooMany(keys) => write!(f, "keys exceed {KEYS_MAX}: {keys}"),
+        }
+    }
+}
+
+impl std::error::Error for KeysError {}
+
+impl KeyFiles {
+    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.secret, &self.public, &self.jwks]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// What is wrong with which.
+    pub(crate) fn read(&self) -> Result<Keys, (PathBuf, KeysError)> {
+        let mut keys = Vec::new();
+        if let Some(path) = &self.secret {
+            let key = read(path).and_then(|text| Key::secret(without_line_end(&text)));
+            keys.push(key.map_err(|error| (path.clone(), error))?);
+        }
+        if let Some(path) = &self.public {
+            let public = read(path).and_then(|text| pem(&text));
+            keys.extend(public.map_err(|error| (path.clone(), error))?);
+        }
+        if let Some(path) = &self.jwks {
+            let of_set = read(path).and_then(|text| jwks(&text));
+            keys.extend(of_set.map_err(|error| (path.clone(), error))?);
+        }
+        Ok(Keys(keys))
+    }
+
+    /// When each was changed last; what cannot be asked has not changed.
+    pub(crate) fn changed_at(&self) -> Vec<Option<SystemTime>> {
+        let changed = |path: &PathBuf| fs::metadata(path).and_then(|of| of.modified()).ok();
+        self.all().map(changed).collect()
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, KeysError> {
+    fs::read(path).map_err(KeysError::Unreadable)
+}
+
+fn without_line_end(text: &[u8]) -> &[u8] {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    text.strip_suffix(b"\r").unwrap_or(text)
+}
+
+/// Source: RFC 7468 section 2; what stands around the parts is read over.
+fn pem(text: &[u8]) -> Result<Vec<Key>, KeysError> {
+    let text = std::str::from_utf8(text).map_err(|_| KeysError::Pem)?;
+    let mut keys = Vec::new();
+    let mut lines = text.lines().map(str::trim);
+    while let Some(line) = lines.next() {
+        let Some(label) = line.strip_prefix("-----BEGIN ") else {
+            continue;
+        };
+        if !matches!(label, "PUBLIC KEY-----" | "RSA PUBLIC KEY-----") {
+            return Err(KeysError::Pem);
+        }
+        let mut base64 = String::new();
+        let is_ended = lines.by_ref().any(|line| {
+            let is_end = line.strip_prefix("-----END ") == Some(label);
+            if !is_end {
+                base64.push_str(line);
+            }
+            is_end
+        });
+        let der = STANDARD.decode(&base64).map_err(|_| KeysError::Pem)?;
+        if !is_ended {
+            return Err(KeysError::Pem);
+        }
+        keys.push(Key::public(&der)?);
+    }
+    bounded(keys)
+}
+
+fn jwks(text: &[u8]) -> Result<Vec<Key>, KeysError> {
+    let set: Map<String, Value> = serde_json::from_slice(text).map_err(|_| KeysError::Jwks)?;
+    let all = set.get("keys").and_then(Value::as_array);
+    let mut keys = Vec::new();
+    for jwk in all.ok_or(KeysError::Jwks)? {
+        keys.extend(Key::jwk(jwk.as_object().ok_or(KeysError::Jwks)?)?);
+    }
+    bounded(keys)
+}
+
+fn bounded(keys: Vec<Key>) -> Result<Vec<Key>, KeysError> {
+    match keys.len() {
+        0 => Err(KeysError::Empty),
+        many if many > KEYS_MAX => Err(KeysError::TooMany(many)),
+        _ => Ok(keys),
+    }
+}
+
+const KEYS_MAX: usize = 64;

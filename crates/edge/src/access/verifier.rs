@@ -1,0 +1,205 @@
+//! The tokens of clients, as one loop verifies them.
+
+use super::jwt::{Claims, Expected, KeyFiles, Keys, TokenError};
+use super::remembered::{Digester, Remembered};
+use crate::config::{JwtConfig, cookie_value, query_value};
+use crate::publish::bearer_token;
+use dwell_proto::http1::RequestHead;
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+/// The keys of the process, read anew when their files change.
+#[derive(Debug)]
+pub(crate) struct KeyRing {
+    files: KeyFiles,
+    /// Counts the readings, so that a loop sees without a lock that there was one.
+    readings: AtomicU64,
+    /// When the files are looked at next, in seconds of Unix time.
+    next_look: AtomicU64,
+    current: Mutex<Reading>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    keys: Arc<Keys>,
+    changed_at: Vec<Option<SystemTime>>,
+}
+
+/// How often the files are looked at, while there are requests.
+const LOOK_INTERVAL_SECONDS: u64 = 5;
+
+impl KeyRing {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// What is wrong with which file.
+    pub(super) fn load(config: &JwtConfig) -> Result<Self, String> {
+        let files = KeyFiles {
+            secret: config.secret_file.clone(),
+            public: config.public_key_file.clone(),
+            jwks: config.jwks_file.clone(),
+        };
+        let changed_at = files.changed_at();
+        let keys = files
+            .read()
+            .map_err(|(path, error)| format!("{}: {error} (jwt)", path.display()))?;
+        let keys = Arc::new(keys);
+        Ok(Self {
+            files,
+            readings: AtomicU64::new(1),
+            next_look: AtomicU64::new(0),
+            current: Mutex::new(Reading { keys, changed_at }),
+        })
+    }
+
+    /// Looks whether the files have changed, if that is due and nobody else does.
+    fn look(&self, now: u64) {
+        // Relaxed: the lock orders what is read.
+        let due = self.next_look.load(Ordering::Relaxed);
+        let next = now + LOOK_INTERVAL_SECONDS;
+        let order = Ordering::Relaxed;
+        if now < due
+            || self
+                .next_look
+                .compare_exchange(due, next, order, order)
+                .is_err()
+        {
+            return;
+        }
+        let changed_at = self.files.changed_at();
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.changed_at == changed_at {
+            return;
+        }
+        current.changed_at = changed_at;
+        match self.files.read() {
+            Ok(keys) => {
+                tracing::info!(keys = keys.len(), "jwt keys read anew");
+                current.keys = Arc::new(keys);
+                self.readings.fetch_add(1, Ordering::Release);
+            }
+            Err((path, error)) => {
+                tracing::error!(path = %path.display(), %error, "jwt keys stay as they were");
+            }
+        }
+    }
+
+    fn keys(&self) -> Arc<Keys> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&current.keys)
+    }
+}
+
+/// Verifies the tokens of the requests of one loop.
+#[derive(Debug)]
+pub(crate) struct Verifier {
+    ring: Option<Arc<KeyRing>>,
+    keys: Arc<Keys>,
+    reading: u64,
+    expected: Expected,
+    query_parameter: Option<String>,
+    cookie: Option<String>,
+    digester: Digester,
+    known: Remembered<Arc<Claims>>,
+}
+
+/// Why a request does not say who it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It shows no token.
+    NoToken,
+    /// It shows one that is not good.
+    Token(TokenError),
+}
+
+/// Tokens of a loop that need not be verified again.
+const KNOWN_MAX: usize = 2048;
+/// Larger ones are verified each time.
+const KNOWN_BYTES_MAX: usize = 2048;
+
+impl Verifier {
+    pub(super) fn new(ring: Option<Arc<KeyRing>>, config: &JwtConfig) -> Self {
+        Self {
+            ring,
+            keys: Arc::default(),
+            reading: 0,
+            expected: Expected {
+                issuers: config.issuer.clone(),
+                audiences: config.audience.clone(),
+                leeway: config.leeway,
+            },
+            query_parameter: config.query_parameter.clone(),
+            cookie: config.cookie.clone(),
+            digester: Digester::new(),
+            known: Remembered::new(KNOWN_MAX),
+        }
+    }
+
+    /// What the token of a request says.
+    ///
+    /// Shape: the token is that of `Authorization`, or else of the query or a cookie, as far as the
+    /// configuration names them. Units: `now` is seconds of Unix time.
+    ///
+    /// # Errors
+    /// Why nothing is known of who asks.
+    pub(crate) fn claims(
+        &mut self,
+        head: &RequestHead<'_, '_>,
+        now: u64,
+    ) -> Result<Arc<Claims>, Refusal> {
+        let Some(token) = self.token(head) else {
+            return Err(Refusal::NoToken);
+        };
+        self.follow_ring(now);
+        let digest = (token.len() <= KNOWN_BYTES_MAX).then(|| self.digester.digest(&[&token]));
+        if let Some(claims) = digest
+            .as_ref()
+            .and_then(|digest| self.known.get(digest, now))
+        {
+            return Ok(Arc::clone(claims));
+        }
+        let claims = self
+            .keys
+            .verify(&token, &self.expected, now)
+            .map_err(Refusal::Token)?;
+        let claims = Arc::new(claims);
+        if let Some(digest) = digest {
+            let until = self.ends(&claims).unwrap_or(u64::MAX);
+            self.known.put(digest, until, Arc::clone(&claims), now);
+        }
+        Ok(claims)
+    }
+
+    /// When a token is no longer good. Units: seconds of Unix time.
+    pub(crate) fn ends(&self, claims: &Claims) -> Option<u64> {
+        let leeway = self.expected.leeway.as_secs();
+        claims.expires().map(|at| at.saturating_add(leeway))
+    }
+
+    fn follow_ring(&mut self, now: u64) {
+        let Some(ring) = &self.ring else { return };
+        ring.look(now);
+        let reading = ring.readings.load(Ordering::Acquire);
+        if reading != self.reading {
+            self.reading = reading;
+            self.keys = ring.keys();
+            // Who had signed them may be trusted no more.
+            self.known.clear();
+        }
+    }
+
+    fn token<'h>(&self, head: &RequestHead<'h, 'h>) -> Option<Cow<'h, [u8]>> {
+        if let Some(token) = bearer_token(head.fields) {
+            return Some(Cow::Borrowed(token));
+        }
+        if let (Some(name), Some(query)) = (&self.query_parameter, head.query)
+            && let Some(token) = query_value(query, name)
+        {
+            return Some(Cow::Owned(token.into_owned().into_bytes()));
+        }
+        let cookies = head.fields.find("cookie")?;
+        cookie_value(cookies, self.cookie.as_ref()?).map(Cow::Borrowed)
+    }
+}

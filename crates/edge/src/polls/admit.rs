@@ -1,0 +1,204 @@
+//! Whether a request is looked at at all, and who asks it.
+
+use super::Polls;
+use super::ask::Ask;
+use super::to::To;
+use crate::access::{Claims, Origin, Refusal, client_address, counted_as};
+use crate::config::{Rate, Requested};
+use crate::metrics::PollOutcome;
+use dwell_engine::{Body, Outcome, Request, Response};
+use dwell_evloop::Context;
+use dwell_proto::http1::{Fields, RequestHead};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who asks, as far as the route wants to know; of the request at hand.
+#[derive(Debug, Default)]
+pub(super) struct Visitor {
+    pub(super) origin: Origin,
+    claims: Option<Arc<Claims>>,
+    /// When the claims are no longer good. Units: seconds of Unix time.
+    ends: Option<u64>,
+}
+
+/// What a key is made of: a request, and who asks it.
+pub(super) struct Visit<'v, 'h> {
+    fields: Fields<'h, 'h>,
+    visitor: &'v Visitor,
+}
+
+impl<'h> Requested<'h> for Visit<'_, 'h> {
+    fn header(&self, name: &str) -> Option<&'h [u8]> {
+        self.fields.find(name)
+    }
+
+    fn claim(&self, name: &str) -> Option<&str> {
+        self.visitor.claims.as_ref()?.text(name)
+    }
+}
+
+impl Polls {
+    /// What the key of the request at hand is made of.
+    pub(super) fn visit<'v, 'h>(&'v self, head: &RequestHead<'h, 'h>) -> Visit<'v, 'h> {
+        Visit {
+            fields: head.fields,
+            visitor: &self.visitor,
+        }
+    }
+
+    /// Finds out who asks, as far as the route wants to know; `Some` where that has ended it.
+    pub(super) fn admit(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        to: &mut To<'_, '_>,
+    ) -> Option<Outcome> {
+        self.visitor = Visitor::default();
+        let access = &self.config.routes[usize::from(route)].access;
+        if !access.is_guarded() {
+            return None;
+        }
+        let (per_address, needs_token) = (access.rate_per_address, access.jwt);
+        self.visitor.origin = self.journal.cors.origin(route, request.head);
+        to.tell_origin(route, self.visitor.origin);
+        if self.preflight(context, route, request, to) {
+            return Some(Outcome::Answered);
+        }
+        if let Some(rate) = per_address {
+            let trusted = &self.config.server.trusted_proxies;
+            let address = client_address(to.peer_address(), request.head.fields, trusted);
+            let client = (route, address.map(counted_as));
+            if !self.is_within(context, client, rate, to) {
+                return Some(Outcome::Answered);
+            }
+        }
+        if needs_token && !self.identify(context, request, to) {
+            return Some(Outcome::Answered);
+        }
+        None
+    }
+
+    /// Answers a browser that asks whether it may ask; false where it does not.
+    fn preflight(
+        &self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        to: &mut To<'_, '_>,
+    ) -> bool {
+        let rules = &self.config.routes[usize::from(route)];
+        let mut methods = rules.methods.allow_field();
+        if rules.access.publish {
+            methods.push_str(", PUT, DELETE");
+        }
+        let (journal, head) = (Arc::clone(&self.journal), request.head);
+        let granted = journal
+            .cors
+            .preflight(route, self.visitor.origin, head, &methods);
+        let Some(fields) = granted else { return false };
+        to.send(
+            context,
+            &Response {
+                status: 204,
+                fields: &fields,
+                body: Body::Empty,
+            },
+        );
+        true
+    }
+
+    /// Whether a key may be asked for once more; answers 429 if not.
+    pub(super) fn is_within_key_rate(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        name: &[u8],
+        to: &mut To<'_, '_>,
+    ) -> bool {
+        match self.config.routes[usize::from(route)].access.rate_per_key {
+            Some(rate) => self.is_within(context, (route, name), rate, to),
+            None => true,
+        }
+    }
+
+    fn is_within(
+        &self,
+        context: &mut Context,
+        who: impl std::hash::Hash,
+        rate: Rate,
+        to: &mut To<'_, '_>,
+    ) -> bool {
+        let Err(wait) = self.access.limiter.take(who, rate, context.now()) else {
+            return true;
+        };
+        to.ends(PollOutcome::Limited);
+        let seconds = (wait + ALMOST_A_SECOND).as_secs().max(1).to_string();
+        let text = format!("more than {rate}");
+        to.text_with(context, 429, &text, &[("Retry-After", seconds.as_bytes())]);
+        false
+    }
+
+    /// Finds out who asks by a token; answers 401 where it is none.
+    fn identify(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        to: &mut To<'_, '_>,
+    ) -> bool {
+        let now = context.unix_seconds();
+        match self.verifier.claims(request.head, now) {
+            Ok(claims) => {
+                self.visitor.ends = self.verifier.ends(&claims);
+                self.visitor.claims = Some(claims);
+                true
+            }
+            Err(refusal) => {
+                to.ends(PollOutcome::Denied);
+                let (challenge, text) = challenge(refusal);
+                let fields = [("WWW-Authenticate", challenge.as_bytes())];
+                to.text_with(context, 401, &text, &fields);
+                false
+            }
+        }
+    }
+
+    /// How long it is known who asks.
+    pub(super) fn time_left(&self, context: &Context) -> Duration {
+        let left = |ends: u64| Duration::from_secs(ends.saturating_sub(context.unix_seconds()));
+        self.visitor.ends.map_or(Duration::MAX, left)
+    }
+
+    /// Cuts a wait, or the life of a stream, to the time in which it is known who asks.
+    pub(super) fn cut_to_token(&self, context: &Context, ask: &mut Ask) {
+        if ask.is_stream {
+            ask.wait_ms = u32::MAX;
+        }
+        if self.visitor.ends.is_none() {
+            return;
+        }
+        let left = self.time_left(context).as_millis();
+        let left = u32::try_from(left).unwrap_or(u32::MAX - 1);
+        // A wait may last a sixteenth longer than asked for.
+        let wait = if ask.is_stream { left } else { left / 17 * 16 };
+        ask.wait_ms = ask.wait_ms.min(wait);
+    }
+}
+
+/// Source: RFC 6750 section 3.
+fn challenge(refusal: Refusal) -> (String, String) {
+    match refusal {
+        Refusal::NoToken => (
+            "Bearer realm=\"dwell\"".to_owned(),
+            "this takes a token".to_owned(),
+        ),
+        Refusal::Token(error) => (
+            format!(
+                "Bearer realm=\"dwell\", error=\"invalid_token\", error_description=\"{error}\""
+            ),
+            error.to_string(),
+        ),
+    }
+}
+
+const ALMOST_A_SECOND: Duration = Duration::from_nanos(999_999_999);
