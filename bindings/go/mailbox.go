@@ -50,7 +50,8 @@ func (m *mailbox) post(ev *event, handle func(letter)) {
 	m.mu.Lock()
 	switch l.kind {
 	case kindWritable:
-		if l.detail != 0 {
+		// A mark that comes behind a later one says nothing new.
+		if l.detail != 0 && int32(l.detail-m.out) > 0 {
 			m.out = l.detail
 			m.broadcastLocked()
 		}

@@ -42,12 +42,12 @@
 //     uint16_t operation, status; uint32_t flags; uint64_t handle, argument;
 //     uint32_t fields_length, length (of fields and bytes together);
 //
-// Operations: 1 write (flags; argument: mark of a raw stream), 2 answer (status, flags, fields), 3 begin (status, flags, argument:
-// length or UINT64_MAX, fields), 4 informational (status, fields), 5 grant (argument: bytes),
-// 6 abort, 7 close (status: code; bytes: reason), 8 detach, 9 upgrade (flags, fields, bytes: head),
-// 10 send (flags: 1 for text; argument: mark), 11 ping, 12 pause, 13 resume. A connection whose order cannot be
-// carried out, for another reason than that it is gone, is closed; but a ping without room is left
-// out.
+// Operations: 1 write (flags, argument: mark of a raw stream), 2 answer (status, flags, fields), 3
+// begin (status, flags, argument: length or UINT64_MAX, fields), 4 informational (status, fields),
+// 5 grant (argument: bytes), 6 abort, 7 close (status: code; bytes: reason), 8 detach, 9 upgrade
+// (flags, fields, bytes: head), 10 send (flags: 1 for text; argument: mark), 11 ping, 12 pause, 13
+// resume. A connection whose order cannot be carried out, for another reason than that it is gone,
+// is closed; but a ping without room is left out.
 //
 // A request in a batch: the bytes of its event are the head, the peer's address as text and, from
 // `detail` on and not aligned, a table of uint32_t: flags, bytes of the head, start and length of

@@ -70,6 +70,8 @@ impl State {
         if is_blocked {
             self.marks.insert(token, mark);
         } else {
+            // An earlier one is told with it, not behind it.
+            self.marks.remove(&token);
             self.push(EventKind::Writable, token, mark, &[]);
         }
     }
