@@ -1,6 +1,8 @@
 """What is no poll passes through as it comes, in both directions."""
 
 import contextlib
+import random
+import signal
 import socket
 
 import pytest
@@ -452,6 +454,15 @@ def test_a_repeatable_request_is_sent_again_and_a_body_under_way_is_not(proxy, r
         assert third.read(5) == b"small"
 
 
+def test_an_application_that_a_reload_brings_gets_requests(start_dwell, app):
+    dwell = start_dwell()
+    assert dwell.get("/page").status == 404
+    text = dwell.config.read_text()
+    dwell.config.write_text(f'{text}\n[upstream]\nurl = "{app.url}"\n')
+    dwell.signal(signal.SIGHUP)
+    until(lambda: dwell.get("/page").body == b"from the app", "it is forwarded")
+
+
 class TestMisses:
     def test_others_ask_for_a_large_answer_themselves(self, proxy, raw, cleanup):
         dwell = proxy(answer_bytes_max="64kb")
@@ -486,3 +497,44 @@ class TestMisses:
         assert client._line() == "9"
         client.close()
         assert app.is_cut()
+
+
+ANSWERS = {
+    "length": b"HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 26\r\n\r\nabcdefghijklmnopqrstuvwxyz",
+    "chunks": CHUNKED + b"3;x=y\r\nabc\r\n17\r\ndefghijklmnopqrstuvwxyz\r\n0\r\nX-T: 1\r\n\r\n",
+    "end": b"HTTP/1.1 200 OK\r\nX-A: b\r\n\r\nabcdefghijklmnopqrstuvwxyz",
+    "interim": b"HTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "none": b"HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 26\r\n\r\n",
+    "nonsense": b"HTTP/1.1 200 OK\r\nX-A : b\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_any_split_of_an_answer_gives_its_client_the_same(proxy, raw, name):
+    dwell, answer = proxy(failures_max=1000), ANSWERS[name]
+    chance = random.Random(name)
+
+    def what_comes_of(pieces):
+        with dwell.connect() as client:
+            client.send(request("/"))
+            app = raw.accept()
+            app.read_head()
+            for piece in pieces:
+                app.send(piece)
+            if name == "end":
+                app.end_sending()
+            seen = [client.answer()]
+            while seen[-1].status < 200:
+                seen.append(client.answer())
+            app.close()
+            return [(one.status, without_date(one.fields), one.body) for one in seen]
+
+    whole = what_comes_of([answer])
+    for count in (*range(1, 15), len(answer) - 1):
+        cuts = sorted(chance.sample(range(1, len(answer)), count))
+        pieces = [answer[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
+        assert what_comes_of(pieces) == whole
+
+
+def without_date(fields):
+    return [(name, value) for name, value in fields if name != "Date"]

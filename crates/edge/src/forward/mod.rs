@@ -169,6 +169,11 @@ impl Forwards {
         &self.journal.metrics
     }
 
+    /// Whether this one is under way.
+    fn contains(&self, forward: Token) -> bool {
+        self.records.get(forward).is_some()
+    }
+
     /// The connection that brings the answer to a forward.
     fn connection(&self, forward: Token) -> Option<Token> {
         self.records.get(forward)?.connection

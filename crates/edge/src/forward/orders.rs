@@ -39,6 +39,8 @@ pub(crate) fn carry_out(
                     match written {
                         Written::Taken => polls.forwards.body_taken(context, http, forward),
                         Written::Queued => {}
+                        // Its answer has ended, or its client has left.
+                        Written::Gone if !polls.forwards.contains(forward) => {}
                         Written::Gone => lose(context, upstreams, polls, http, forward),
                     }
                 }

@@ -251,12 +251,19 @@ impl Polls {
 
     /// Something happened to a request to the upstream.
     pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
-        if let UpstreamEvent::Failed { error, .. } = &event {
-            if !std::mem::replace(&mut self.upstream_fails, true) {
-                tracing::warn!(%error, "upstream does not answer");
+        match &event {
+            // A request that was sent, and no answer yet.
+            UpstreamEvent::Started { .. } | UpstreamEvent::BodyTaken { .. } => {}
+            UpstreamEvent::Failed { error, .. } => {
+                if !std::mem::replace(&mut self.upstream_fails, true) {
+                    tracing::warn!(%error, "upstream does not answer");
+                }
             }
-        } else if std::mem::take(&mut self.upstream_fails) {
-            tracing::info!("upstream answers");
+            _ => {
+                if std::mem::take(&mut self.upstream_fails) {
+                    tracing::info!("upstream answers");
+                }
+            }
         }
         match forward::forward_of(event.tag()) {
             Some(_) => self.forwards.told(context, http, event),

@@ -15,6 +15,8 @@ use super::{Taking, UpstreamError, UpstreamEvent};
 enum Reading {
     /// All there was is read; more is to come.
     Waiting,
+    /// Nobody takes more of the answer for now.
+    Paused,
     /// There may be more to read in the next turn.
     Unfinished,
     Complete {
@@ -168,7 +170,7 @@ impl Upstream {
             (reading, _) => reading,
         };
         match reading {
-            Reading::Waiting => {}
+            Reading::Waiting | Reading::Paused => {}
             Reading::Unfinished => context.again(token, readiness),
             Reading::Complete { reusable } => {
                 self.complete(context, token, reusable, sink);
@@ -231,7 +233,7 @@ impl Upstream {
         let mut reading = Reading::Unfinished;
         for _ in 0..READS_PER_TURN {
             if reader.is_paused() {
-                reading = Reading::Waiting;
+                reading = Reading::Paused;
                 break;
             }
             let (length, is_all) = match connection.stream.read(&mut input) {

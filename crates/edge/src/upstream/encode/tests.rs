@@ -195,3 +195,58 @@ fn for_a_stream_of_the_edges_own_one_value_is_asked() {
     );
     assert!(one.contains("Cookie: a=1"));
 }
+
+fn forward(head: &str) -> String {
+    let mut storage = FieldStorage::new();
+    let head = parse_request(head.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
+    let forwarded = ForwardedFor {
+        peer: None,
+        proto: "http",
+    };
+    let bytes = encode_forward(&head, RequestBody::Follows, "app:3000", forwarded);
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_body_that_follows_keeps_its_framing() {
+    let chunked = forward(
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\nTrailer: Digest\r\n\
+         Expect: 100-continue\r\nTE: trailers, deflate\r\nConnection: TE\r\n\r\n",
+    );
+    assert_eq!(
+        chunked,
+        "POST / HTTP/1.1\r\nHost: a\r\nTrailer: Digest\r\nX-Forwarded-Proto: http\r\n\
+         X-Forwarded-Host: a\r\nVia: 1.1 dwell\r\nTransfer-Encoding: chunked\r\n\
+         Expect: 100-continue\r\nTE: trailers\r\nConnection: keep-alive, TE\r\n\r\n"
+    );
+    let long = forward("PUT / HTTP/1.0\r\nHost: a\r\nContent-Length: 00100000\r\n\r\n");
+    assert!(long.contains("Via: 1.0 dwell\r\nContent-Length: 100000\r\nConnection: keep-alive"));
+}
+
+#[test]
+fn only_a_protocol_that_can_follow_is_asked_for() {
+    let upgrade = |fields: &str| {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
+        let mut storage = FieldStorage::new();
+        let parsed = parse_request(head.as_bytes(), &mut storage, &HeadLimits::default());
+        upgrade_of(&parsed.unwrap()).map(<[u8]>::to_vec)
+    };
+    let websocket = upgrade("Connection: Upgrade\r\nUpgrade: websocket");
+    assert_eq!(websocket.as_deref(), Some(&b"websocket"[..]));
+    for fields in [
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Connection: Upgrade\r\nUpgrade: h2c",
+        "Connection: Upgrade\r\nUpgrade: websocket, HTTP/2.0",
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 5",
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked",
+    ] {
+        assert_eq!(upgrade(fields), None, "{fields}");
+    }
+}
+
+#[test]
+fn who_has_passed_it_on_before_is_still_named() {
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nVia: 1.0 one\r\nvia: 1.1 two\r\n\r\n";
+    assert!(encode_from(None, head, b"").contains("Via: 1.0 one, 1.1 two, 1.1 dwell\r\n"));
+}
