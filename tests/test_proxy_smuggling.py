@@ -85,7 +85,6 @@ REFUSED = {
     "space in the target": b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n",
     "space behind the version": b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
     "no version": b"GET /\r\nHost: a\r\n\r\n",
-    "version 1.2": b"GET / HTTP/1.2\r\nHost: a\r\n\r\n",
     "version 2.0": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
     "lower-case version": b"GET / http/1.1\r\nHost: a\r\n\r\n",
     "method with a colon": b"GET: / HTTP/1.1\r\nHost: a\r\n\r\n",
