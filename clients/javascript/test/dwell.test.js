@@ -221,3 +221,26 @@ describe("connections", () => {
     }
   });
 });
+
+test("values are published by one and told to the other", async () => {
+  const token = "0123456789abcdef0123456789abcdef";
+  const server = await Server.start(`
+[publish]
+token = "${token}"
+[[route]]
+prefix = "/live/"
+publish = true
+`);
+  after(() => server.stop());
+  const live = { url: () => server.url().replace("/poll/", "/live/") }, heard = new Heard();
+  const reader = client(live, { format: "json" });
+  const headers = () => ({ Authorization: `Bearer ${token}` });
+  const writer = client(live, { format: "json", headers });
+  reader.watch("score", heard.listener);
+  const cursor = await writer.publish("score", { home: 1 });
+  const told = await heard.next();
+  assert.deepEqual([told.value, told.cursor], [{ home: 1 }, cursor]);
+  await writer.publish("score", null);
+  assert.equal((await heard.next()).value, null);
+  await assert.rejects(reader.publish("score", 1), ({ status }) => status === 401);
+});
