@@ -51,6 +51,8 @@ const RECHECK: Token = Token::new(kind::TIMER, 0, 0);
 const EXPIRE: Token = Token::new(kind::TIMER, 0, 1);
 /// Ends a share of the held polls while the server drains.
 const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
+/// Tells the service manager that the loops turn.
+const WATCHDOG: Token = Token::new(kind::TIMER, 0, 3);
 
 /// How often a loop looks at keys of the embedded store that its polls wait for, although the
 /// store tells of every change.
@@ -141,7 +143,28 @@ impl EdgeLoop {
                 }
             }
             DRAIN => self.drain_step(context),
+            WATCHDOG => {
+                if let Some(supervisor) = &mut self.supervisor {
+                    supervisor.look_after_loops();
+                }
+                self.arm_watchdog(context);
+            }
             _ => {}
+        }
+    }
+
+    /// Tells the service manager, if there is one, that the process serves.
+    pub(crate) fn supervise(&mut self, context: &mut Context) {
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.serves();
+        }
+        self.arm_watchdog(context);
+    }
+
+    fn arm_watchdog(&self, context: &mut Context) {
+        let supervisor = self.supervisor.as_ref();
+        if let Some(interval) = supervisor.and_then(Supervisor::watchdog_interval) {
+            context.arm(WATCHDOG, interval);
         }
     }
 
@@ -150,6 +173,9 @@ impl EdgeLoop {
             return;
         }
         tracing::info!(waiting = self.polls.waiting(), "draining");
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.drains();
+        }
         // The first half of the time is for ending waits, the second for what is still under way.
         let steps = (self.drain_timeout / 2).as_millis() / DRAIN_INTERVAL.as_millis();
         let share = self

@@ -19,6 +19,7 @@ mod forward;
 pub mod log;
 pub mod mc;
 pub mod metrics;
+mod notify;
 mod polls;
 pub mod privileges;
 mod publish;

@@ -124,10 +124,9 @@ impl Server {
             ready.push((event_loop, edge));
         }
         if let Some((_, edge)) = ready.first_mut() {
-            let supervisor = Supervisor {
-                reloader: source.map(|source| Arc::new(parts.reloader(source))),
-            };
-            edge.supervisor = Some(supervisor);
+            let reloader = source.map(|source| Arc::new(parts.reloader(source)));
+            let (fleet, metrics) = (Arc::clone(&parts.fleet), Arc::clone(&parts.metrics));
+            edge.supervisor = Some(Supervisor::new(reloader, fleet, metrics));
         }
         Ok(Self {
             access: parts.access,
@@ -143,7 +142,7 @@ impl Server {
         let (_access, fleet) = (self.access, self.fleet);
         let service = self.service;
         let mut loops = self.loops.into_iter();
-        let Some((first, edge)) = loops.next() else {
+        let Some((mut first, mut edge)) = loops.next() else {
             return Ok(());
         };
         let threads = loops
@@ -156,6 +155,7 @@ impl Server {
             })
             .collect::<io::Result<Vec<_>>>()
             .map_err(RunError::Loop)?;
+        edge.supervise(first.context());
         let mut result = turn_to_the_end(first, edge, &fleet);
         for thread in threads {
             let panicked = |_| Err(io::Error::other("a loop panicked"));

@@ -1,29 +1,111 @@
-//! What the first loop does beside serving: it hears the signals.
+//! What the first loop does beside serving: it hears the signals, and tells the service manager how
+//! the process is.
 
 use crate::driver::Message;
+use crate::fleet::{Fleet, Order};
+use crate::metrics::Metrics;
+use crate::notify::Notifier;
 use crate::reload::Reloader;
 use dwell_evloop::EventLoop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Belongs to the first loop.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     /// Absent where the configuration has no file.
-    pub(crate) reloader: Option<Arc<Reloader>>,
+    reloader: Option<Arc<Reloader>>,
+    /// Absent where no service manager listens.
+    notifier: Option<Arc<Notifier>>,
+    fleet: Arc<Fleet>,
+    metrics: Arc<Metrics>,
+    /// The turns of each loop when they were looked at last.
+    turns: Vec<u64>,
 }
 
 impl Supervisor {
+    /// One that reads the configuration anew if it can, and finds the service manager by itself.
+    pub(crate) fn new(
+        reloader: Option<Arc<Reloader>>,
+        fleet: Arc<Fleet>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            reloader,
+            notifier: Notifier::from_environment().map(Arc::new),
+            fleet,
+            metrics,
+            turns: Vec::new(),
+        }
+    }
+
     /// Does what a signal asks for; false where it asks for the end.
     pub(crate) fn heard(&self, signal: i32) -> bool {
-        match (signal, &self.reloader) {
-            (SIGHUP, Some(reloader)) => {
-                reloader.ask(|| {});
-                true
-            }
-            _ => false,
+        let (SIGHUP, Some(reloader)) = (signal, &self.reloader) else {
+            return false;
+        };
+        let Some(notifier) = self.notifier.clone() else {
+            reloader.ask(|| {});
+            return true;
+        };
+        notifier.reloading();
+        let metrics = Arc::clone(&self.metrics);
+        reloader.ask(move || notifier.ready(status(&metrics)));
+        true
+    }
+
+    /// The loops turn.
+    pub(crate) fn serves(&self) {
+        if let Some(notifier) = &self.notifier {
+            notifier.ready(status(&self.metrics));
         }
+    }
+
+    /// The loops drain.
+    pub(crate) fn drains(&self) {
+        if let Some(notifier) = &self.notifier {
+            notifier.stopping();
+        }
+    }
+
+    /// How often [`look_after_loops`](Self::look_after_loops) is wanted, if at all.
+    pub(crate) fn watchdog_interval(&self) -> Option<Duration> {
+        self.notifier.as_ref()?.watchdog_interval()
+    }
+
+    /// Gives a sign of life for all loops, if each has turned since the last look.
+    ///
+    /// Shape: every loop is woken for it, so one that has nothing to do turns as well. Loops that
+    /// drain end at different times, and have a bound of their own.
+    pub(crate) fn look_after_loops(&mut self) {
+        let Some(notifier) = &self.notifier else {
+            return;
+        };
+        let loops = self.metrics.loops().iter();
+        let turns: Vec<u64> = loops.map(|of_loop| of_loop.turns.value()).collect();
+        if self.fleet.order() != Order::Serve || all_have_turned(&self.turns, &turns) {
+            notifier.alive();
+        } else {
+            tracing::error!("a loop does not turn: no sign of life is given");
+        }
+        self.turns = turns;
+        self.fleet.wake();
+    }
+}
+
+/// Whether no loop stands where it stood at the last look, if there was one.
+fn all_have_turned(before: &[u64], now: &[u64]) -> bool {
+    before.iter().zip(now).all(|(before, now)| before != now)
+}
+
+/// What people are told of a process that serves.
+fn status(metrics: &Metrics) -> &'static str {
+    if metrics.reloads().is_last_refused() {
+        "serving; the configuration read last was refused"
+    } else {
+        "serving"
     }
 }
 
@@ -40,4 +122,16 @@ pub(crate) fn watch_signals(
         event_loop.watch_signal(SIGHUP)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_loop_that_stands_still_is_enough_to_be_silent() {
+        assert!(all_have_turned(&[], &[0, 0]), "nobody has looked before");
+        assert!(all_have_turned(&[3, 7], &[4, 8]));
+        assert!(!all_have_turned(&[3, 7], &[4, 7]));
+    }
 }

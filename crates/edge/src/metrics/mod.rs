@@ -239,6 +239,11 @@ pub struct Reloads {
 }
 
 impl Reloads {
+    /// Whether the last one was refused.
+    pub fn is_last_refused(&self) -> bool {
+        self.last_refused.load(Ordering::Relaxed)
+    }
+
     /// Counts one that was taken, or refused.
     pub fn count(&self, is_taken: bool) {
         if is_taken {
