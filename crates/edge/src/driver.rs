@@ -9,6 +9,7 @@ use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
 use crate::supervisor::Supervisor;
 use crate::upstream::{Taking, UPSTREAMS_MAX, UpstreamEvent, UpstreamRequest};
+use dwell_engine::websocket::WebSockets;
 use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome, ServerStatus, State};
@@ -26,6 +27,7 @@ pub(crate) mod kind {
     pub(crate) const STORE: u8 = 6;
     pub(crate) const MEMCACHED: u8 = 7;
     pub(crate) const TIMER: u8 = 9;
+    pub(crate) const WEBSOCKET: u8 = 10;
     pub(crate) const TUNNEL: u8 = 21;
     /// From here on those of the servers of the application; each has its own.
     pub(crate) const UPSTREAM: u8 = 127;
@@ -91,6 +93,7 @@ enum Occurrence {
 #[derive(Debug)]
 pub(crate) struct EdgeLoop {
     pub(crate) http: Http,
+    pub(crate) websockets: WebSockets,
     pub(crate) polls: Polls,
     pub(crate) admin: Option<Admin>,
     pub(crate) store_server: Option<StoreServer>,
@@ -205,6 +208,7 @@ impl EdgeLoop {
             tracing::warn!(connections = self.http.connections(), "drain time is over");
             self.http.close_all(context, &mut self.polls);
             self.tunnels.close_all(context);
+            self.websockets.close_all(context, &mut self.polls);
         } else {
             context.arm(DRAIN, left.min(DRAIN_INTERVAL));
         }
@@ -227,8 +231,8 @@ impl EdgeLoop {
     /// Ends a loop that drains and has nothing left to do. The first one stays until the others
     /// have ended, so that a second signal is heard.
     fn end_when_done(&self, context: &mut Context) {
-        let is_done =
-            self.http.connections() == 0 && self.polls.is_idle() && self.tunnels.len() == 0;
+        let connections = self.http.connections() + self.websockets.connections();
+        let is_done = connections == 0 && self.polls.is_idle() && self.tunnels.len() == 0;
         if self.draining.is_some() && is_done && (self.index > 0 || self.fleet.is_last()) {
             context.stop();
         }
@@ -236,6 +240,7 @@ impl EdgeLoop {
 
     /// Sends what the turn has collected: lookups first, as their failures may cause forwards.
     fn send_outbox(&mut self, context: &mut Context) {
+        self.polls.adopt(context, &mut self.websockets);
         self.send_versions(context);
         self.send_orders(context);
         loop {
@@ -251,6 +256,7 @@ impl EdgeLoop {
         let (polls, http) = (&mut self.polls, &mut self.http);
         forward::carry_out(context, &mut self.upstreams, polls, http, &mut self.tunnels);
         self.polls.answer_ripe(context, &mut self.http);
+        self.polls.tell_sockets(context, &mut self.websockets);
     }
 
     /// Sends what publishers have ordered, and answers those whose orders have ended.
@@ -355,9 +361,12 @@ impl EdgeLoop {
 
     fn keep_counts(&mut self) {
         self.metrics.turns.increment();
+        self.metrics.connections_open.set(figure(
+            self.http.connections() + self.websockets.connections(),
+        ));
         self.metrics
-            .connections_open
-            .set(figure(self.http.connections()));
+            .websockets_open
+            .set(figure(self.polls.sockets()));
         self.metrics.waits_held.set(figure(self.polls.waiting()));
         self.metrics.polls_held.set(figure(self.polls.held()));
         self.metrics.streams_open.set(figure(self.polls.streams()));
@@ -386,6 +395,15 @@ impl EdgeLoop {
                 match what {
                     Occurrence::Ready(readiness) => http.ready(context, token, readiness, polls),
                     Occurrence::Expired => http.expired(context, token, polls),
+                }
+            }
+            kind::WEBSOCKET => {
+                let (websockets, polls) = (&mut self.websockets, &mut self.polls);
+                match what {
+                    Occurrence::Ready(readiness) => {
+                        websockets.ready(context, token, readiness, polls);
+                    }
+                    Occurrence::Expired => websockets.expired(context, token, polls),
                 }
             }
             kind::MEMCACHED => self.tell_memcached(context, token, what),

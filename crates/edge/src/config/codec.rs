@@ -7,7 +7,7 @@ mod request;
 pub(super) use access::{BearerToken, Name, Text, WebOrigin, Written};
 pub(super) use network::{Listen, Server, Url};
 pub(super) use request::{
-    Access, FilePath, Key, MediaType, MethodList, Permissions, Prefix, UserName,
+    Access, FilePath, Key, MediaType, MethodList, Origin, Permissions, Prefix, UserName,
 };
 
 use super::units::{duration, show_duration, show_size, size};

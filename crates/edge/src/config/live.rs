@@ -15,6 +15,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "store.unix_permissions",
     "store.auth_file",
     "store.protocols",
+    "limits.websocket_message_bytes_max",
     "store.item_bytes_max",
     "store.evictions",
     "store.cas",
@@ -118,6 +119,8 @@ mod tests {
         "route.empty",
         "route.coalesce_post",
         "route.on_delete",
+        "route.allowed_origins",
+        "route.websocket_publish",
     ];
 
     #[test]

@@ -177,6 +177,8 @@ pub struct LimitsConfig {
     pub stream_heartbeat: Duration,
     /// How long a stream of events lasts at most.
     pub stream_lifetime: Duration,
+    /// One message of a WebSocket's client. Units: bytes. Beyond it: closed with 1009.
+    pub websocket_message_bytes_max: usize,
     /// From the first byte of a request to the end of its header section. Beyond it: 408.
     pub header_timeout: Duration,
     /// From the end of the header section to the end of the body. Beyond it: 408.
@@ -203,6 +205,7 @@ impl Default for LimitsConfig {
             rate_buckets: 65_536,
             stream_heartbeat: Duration::from_secs(20),
             stream_lifetime: Duration::from_secs(3600),
+            websocket_message_bytes_max: 64 * KIB,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
@@ -404,6 +407,10 @@ pub struct RouteConfig {
     pub coalesce_post: bool,
     /// What a held poll gets when its key goes away.
     pub on_delete: OnDelete,
+    /// Origins of pages that may open a WebSocket; none are those of the host itself.
+    pub allowed_origins: Vec<String>,
+    /// Whether WebSockets may publish.
+    pub websocket_publish: bool,
     /// Who may do what.
     pub access: RouteAccess,
 }
@@ -435,6 +442,8 @@ impl Default for RouteConfig {
             empty: EmptyAnswer::Ok,
             coalesce_post: false,
             on_delete: OnDelete::Origin,
+            allowed_origins: Vec::new(),
+            websocket_publish: false,
             access: RouteAccess::default(),
         }
     }

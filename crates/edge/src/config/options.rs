@@ -4,8 +4,8 @@
 
 use super::codec::{
     Access, BearerToken, Choice, Codec, Count, Fault, FilePath, Key, Listen, ManyOrOff, MediaType,
-    MethodList, Name, OneOrMany, OrOff, Permissions, Prefix, Server, Shape, Size, Text, Time,
-    Truth, Url, UserName, Value, WebOrigin, Written,
+    MethodList, Name, OneOrMany, OrOff, Origin, Permissions, Prefix, Server, Shape, Size, Text,
+    Time, Truth, Url, UserName, Value, WebOrigin, Written,
 };
 use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
 use crate::store_server::Protocols;
@@ -302,6 +302,9 @@ options! {
     "limits".limits.stream_lifetime = Time(TICK, DAY);
     "Longest life of an event stream: at random from three fourths of this on it is ended in \
      order, and its client comes back."
+    "limits".limits.websocket_message_bytes_max = Size(128, GIB);
+    "Bytes of one message that a WebSocket's client sends. Beyond it the connection is closed with \
+     1009."
     "limits".limits.header_timeout = Time(TICK, HOUR);
     "From the first byte of a request to the end of its header section. Beyond it: 408."
     "limits".limits.body_timeout = Time(TICK, HOUR);
@@ -343,6 +346,11 @@ options! {
     "route".on_delete = Choice(ON_DELETE);
     "What a held poll gets when its key is deleted or expires: the upstream's answer, 404, or \
      nothing until the next value."
+    "route".allowed_origins = OneOrMany(Origin, 0);
+    "Origins of the pages that may open a WebSocket, or `\"*\"` for all. With none it is those of \
+     the host that the request is for. Clients that are no browsers name none, and may."
+    "route".websocket_publish = Truth;
+    "Whether a WebSocket may store values of the route's keys, which takes no token."
     "route".access.publish = Truth;
     "Whether PUT, POST and DELETE store and remove the values of the route's keys, by whoever \
      has a `publish.token`. POST does not poll then."

@@ -49,6 +49,11 @@ impl KeyTemplate {
         }
     }
 
+    /// Whether the key is the path and nothing else.
+    pub fn is_path(&self) -> bool {
+        self.parts == [Part::Path]
+    }
+
     /// Whether the path is a part of the key, so that different paths have different keys.
     pub fn takes_path(&self) -> bool {
         self.parts.contains(&Part::Path)

@@ -174,9 +174,15 @@ impl Page<'_, '_> {
         self.gauge("streams_open", help, |of| &of.streams_open)?;
         let help = "Streams of events that were begun";
         self.counter("streams", help, |of| &of.streams)?;
-        let help = "Streams of events by why they ended";
+        let help = "WebSockets open now";
+        self.gauge("websockets_open", help, |of| &of.websockets_open)?;
+        let help = "WebSockets that were opened";
+        self.counter("websockets", help, |of| &of.websockets)?;
+        let help = "Frames of WebSocket clients that were refused";
+        self.counter("websocket_errors", help, |of| &of.websocket_errors)?;
+        let help = "Streams of events and WebSockets by why they ended";
         self.counters("streams_ended", help, |of| &of.streams_ended)?;
-        let help = "Events written into streams";
+        let help = "Events written into streams, and frames of values into WebSockets";
         self.counter("stream_events", help, |of| &of.stream_events)?;
         let help = "Events put off until a slow client has taken what was before them";
         self.counter("stream_postponed", help, |of| &of.stream_postponed)

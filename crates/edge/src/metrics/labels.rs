@@ -110,7 +110,7 @@ labels! {
     BadKey = "bad_key",
     /// The client left before the answer.
     Abandoned = "abandoned",
-    /// It became a stream of events.
+    /// It became a stream of events or a WebSocket.
     Streamed = "streamed",
     /// Over the route's rate: 429.
     Limited = "limited",

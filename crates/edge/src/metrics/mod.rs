@@ -177,9 +177,15 @@ pub struct LoopMetrics {
     pub streams_open: Gauge,
     /// Streams of events that were begun.
     pub streams: Counter,
-    /// Streams of events that ended, by why.
+    /// WebSockets open now.
+    pub websockets_open: Gauge,
+    /// WebSockets that were opened.
+    pub websockets: Counter,
+    /// Frames of WebSocket clients that were refused.
+    pub websocket_errors: Counter,
+    /// Streams of events and WebSockets that ended, by why.
     pub streams_ended: CounterSet<StreamEnd>,
-    /// Events written into streams.
+    /// Events and frames of values written into streams and WebSockets.
     pub stream_events: Counter,
     /// Events that were not written because the client had not taken what was before them; it is
     /// sent the newest when it has.

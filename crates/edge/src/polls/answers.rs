@@ -41,6 +41,22 @@ impl<'a> Found<'a> {
         }
     }
 
+    /// A value that was kept.
+    pub(crate) fn shared(content: Content, value: &Bytes) -> Self {
+        Self {
+            content,
+            body: Value::Shared(value.clone()),
+        }
+    }
+
+    /// The value, to be kept: a large one of the store is shared with it.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        match self.body() {
+            Body::Shared(bytes) => bytes,
+            _ => Bytes::copy_from_slice(self.bytes()),
+        }
+    }
+
     /// Makes a large value one that any number of answers share.
     pub(crate) fn share(&mut self) {
         let shared = match self.body {

@@ -15,7 +15,10 @@ use crate::config::{KeyError, Methods};
 use crate::demo;
 use crate::forward::{Forwards, forward_of};
 use crate::metrics::{ClientTimeout, PollOutcome, RefusedStatus, StatusClass};
-use dwell_engine::{App, Body, BodyPlan, Event, ExchangeId, Outcome, Reply, Request, Response};
+use dwell_engine::websocket::is_upgrade;
+use dwell_engine::{
+    App, Body, BodyPlan, Detached, Event, ExchangeId, Outcome, Reply, Request, Response,
+};
 use dwell_evloop::{Context, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use dwell_store::Expiry;
@@ -142,6 +145,9 @@ impl App for Polls {
         if let Some(forward) = forward_of(tag) {
             return self.forwards.peer_closed(forward);
         }
+        if feed_of(tag).is_some() {
+            return true;
+        }
         // Someone who ends their side and only then reads still gets an answer that is on its way.
         if let Some(several) = several_of(tag) {
             return !self.is_asking(several);
@@ -166,6 +172,25 @@ impl App for Polls {
         if self.remove(Token::from_bits(tag)).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
+    }
+
+    fn detached(
+        &mut self,
+        _context: &mut Context,
+        _exchange: ExchangeId,
+        tag: u64,
+        detached: Detached,
+    ) {
+        self.outbox.detached.push((Token::from_bits(tag), detached));
+    }
+
+    fn accepted(&mut self, _: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
+        // Those that have left HTTP count as well.
+        if open + self.sockets < self.connections_max {
+            return Some(stream);
+        }
+        self.metrics.connections_refused.increment();
+        None
     }
 
     fn event(&mut self, event: Event) {
@@ -214,6 +239,9 @@ impl Polls {
         request: &Request<'_>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
+        if request.head.method == "GET" && is_upgrade(request.head) {
+            return self.upgrade(context, route, request, to);
+        }
         if request.head.query.is_some_and(names_keys) {
             match self.asked(route, request.head) {
                 Ok(asked) if asked.is_empty() => {}
@@ -245,6 +273,33 @@ impl Polls {
         };
         self.key_scratch = scratch;
         outcome
+    }
+
+    /// A poll that wants a WebSocket.
+    fn upgrade(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        let mut scratch = Vec::new();
+        let read = self.read(context, route, request.head, &mut scratch);
+        let keys = read.and_then(|(ask, name)| {
+            let mut asked = self.asked(route, request.head)?;
+            if asked.is_empty() {
+                let name = name.into();
+                asked.push(Asked { label: None, name });
+            }
+            Ok((ask, asked))
+        });
+        match keys {
+            Ok((ask, asked)) => self.open_socket(context, route, request, ask, asked, to),
+            Err(senseless) => {
+                senseless.refuse(context, to);
+                Outcome::Answered
+            }
+        }
     }
 
     /// A request that names several keys.

@@ -10,13 +10,14 @@ use super::ask::{Ask, Condition};
 use super::cursor::Cursor;
 use super::decide::Content;
 use super::events;
-use super::tables::{Feed, Link, kind};
+use super::tables::{Feed, FeedSet, Link, Sink, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::OnDelete;
 use crate::metrics::{PollOutcome, StreamEnd};
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, SharedPiece, sse};
 use dwell_evloop::{Context, Token};
+use dwell_timers::{TICK, Tick, ticks_ceil};
 use std::time::Duration;
 
 /// Milliseconds after which a client comes back when its stream has ended in the course of things.
@@ -78,13 +79,13 @@ impl Polls {
             Known::Looked(found) => found,
             _ => stored.as_ref(),
         };
-        let lifetime = self.config.limits.stream_lifetime;
+        let ends = self.end_of_life(context, opening.ask.wait());
         let mut feed = Feed {
-            exchange: opening.exchange,
+            sink: Sink::Events(opening.exchange),
             key,
             has: opening.ask.condition,
             is_cached: found.is_some(),
-            ends: context.now() + self.spread(lifetime, 3, 4).min(opening.ask.wait()),
+            ends,
             set: Link::default(),
             route: opening.route,
         };
@@ -142,8 +143,8 @@ impl Polls {
     /// As [`hold_feed`](Self::hold_feed), for an exchange that was held before.
     pub(super) fn hold_feed_later(&mut self, context: &mut Context, http: &mut Http, feed: Token) {
         let timeout = self.next_heartbeat(context, feed);
-        if let Some(record) = self.feeds.get(feed) {
-            http.hold(context, record.exchange, feed.to_bits(), Some(timeout));
+        if let Some(Sink::Events(exchange)) = self.feeds.get(feed).map(|feed| feed.sink) {
+            http.hold(context, exchange, feed.to_bits(), Some(timeout));
         }
     }
 
@@ -151,9 +152,15 @@ impl Polls {
     fn next_heartbeat(&mut self, context: &Context, stream: Token) -> Duration {
         let interval = self.spread(self.config.limits.stream_heartbeat, 3, 5);
         let ends = self.any_feed(stream).map(|feed| feed.ends);
-        ends.map_or(interval, |ends| {
-            interval.min(ends.saturating_duration_since(context.now()))
-        })
+        ends.map_or(interval, |ends| interval.min(time_to(context, ends)))
+    }
+
+    /// When a stream that begins now is to end: by its age, and after `most`.
+    pub(super) fn end_of_life(&mut self, context: &Context, most: Duration) -> Tick {
+        let lifetime = self
+            .spread(self.config.limits.stream_lifetime, 3, 4)
+            .min(most);
+        context.tick().plus(ticks_ceil(lifetime))
     }
 
     /// What the current content of its key is to a feed.
@@ -166,7 +173,11 @@ impl Polls {
             (None, _) if !feed.is_cached => News::None,
             (None, OnDelete::KeepWaiting) => News::None,
             // The application is asked for one value at a time.
-            (None, OnDelete::Origin) if rules.has_upstream && feed.set.token().is_none() => {
+            (None, OnDelete::Origin)
+                if rules.has_upstream
+                    && feed.set.token().is_none()
+                    && matches!(feed.sink, Sink::Events(_)) =>
+            {
                 News::Ends
             }
             (None, OnDelete::Origin | OnDelete::NotFound) => News::Deleted,
@@ -200,7 +211,10 @@ impl Polls {
             let Some(feed) = self.feeds.get_mut(*token) else {
                 continue;
             };
-            if !http.is_flushed(feed.exchange) {
+            let Sink::Events(exchange) = feed.sink else {
+                continue;
+            };
+            if !http.is_flushed(exchange) {
                 // It is looked at again when its client has taken what it was sent.
                 self.metrics.stream_postponed.increment();
                 continue;
@@ -210,7 +224,7 @@ impl Polls {
                 continue;
             }
             let write = |reply: &mut Reply<'_>| reply.write_piece(&piece).is_ok();
-            if http.with_reply(context, feed.exchange, write) == Some(true) {
+            if http.with_reply(context, exchange, write) == Some(true) {
                 feed.was_told(found.map(|found| found.content));
                 self.metrics.stream_events.increment();
             }
@@ -269,7 +283,7 @@ impl Polls {
         let Some(feed) = self.any_feed(token) else {
             return Outcome::Close;
         };
-        if context.now() >= feed.ends {
+        if feed.ends.is_due(context.tick()) {
             return self.close_feed(token, reply, RETRY, StreamEnd::Lifetime);
         }
         if token.kind() == kind::SET {
@@ -310,9 +324,16 @@ impl Polls {
         why: StreamEnd,
     ) {
         let retry = self.random_in(retry);
-        if let Some(exchange) = self.remove_stream(token) {
-            self.metrics.streams_ended.increment(why);
-            http.with_reply(context, exchange, |reply| events::end(reply, retry));
+        let Some(sink) = self.remove_stream(token) else {
+            return;
+        };
+        self.metrics.streams_ended.increment(why);
+        match sink {
+            Sink::Events(exchange) => {
+                http.with_reply(context, exchange, |reply| events::end(reply, retry));
+            }
+            Sink::Socket(socket) => self.outbox.farewells.push(socket),
+            Sink::Leaving(_) => {}
         }
     }
 
@@ -323,30 +344,64 @@ impl Polls {
             let set = self.feeds.get(token).and_then(|feed| feed.set.token());
             self.end_feed(context, http, set.unwrap_or(token), RETRY, StreamEnd::Drain);
         }
+        let is_empty = |token: &Token| self.feeds_of(*token).is_empty();
+        let sets: Vec<Token> = self.sets.tokens().filter(is_empty).take(count).collect();
+        for set in sets {
+            self.end_feed(context, http, set, RETRY, StreamEnd::Drain);
+        }
     }
 
-    /// Forgets a stream; returns the exchange it was the answer to.
-    fn remove_stream(&mut self, stream: Token) -> Option<ExchangeId> {
-        let exchange = self.any_feed(stream)?.exchange;
+    /// Forgets a stream; returns where it went to.
+    pub(super) fn remove_stream(&mut self, stream: Token) -> Option<Sink> {
+        let sink = self.sink_of(stream)?;
         for token in self.feeds_of(stream) {
             if let Some(feed) = self.feeds.remove(token) {
                 self.leave_waiting(feed.key);
             }
         }
-        self.sets.remove(stream);
-        self.streams -= 1;
-        Some(exchange)
+        if stream.kind() == kind::SET {
+            self.sets.remove(stream);
+        }
+        match sink {
+            Sink::Events(_) => self.streams -= 1,
+            Sink::Leaving(_) | Sink::Socket(_) => self.sockets -= 1,
+        }
+        Some(sink)
     }
 
-    /// One of the feeds of a stream, which have its times and its exchange in common.
-    fn any_feed(&self, stream: Token) -> Option<&Feed> {
-        let member = self.sets.get(stream).and_then(|set| set.members.first());
-        self.feeds.get(member.map_or(stream, |member| member.feed))
+    /// Where a stream goes to.
+    pub(super) fn sink_of(&self, stream: Token) -> Option<Sink> {
+        let set = self.set(stream).and_then(|set| set.socket.as_ref());
+        match set {
+            Some(set) => Some(set.sink),
+            None => self.any_feed(stream).map(|feed| feed.sink),
+        }
+    }
+
+    /// One of the feeds of a stream, which have its times and its sink in common.
+    pub(super) fn any_feed(&self, stream: Token) -> Option<&Feed> {
+        let feed = match stream.kind() {
+            kind::SET => self.set(stream)?.members.first()?.feed,
+            _ => stream,
+        };
+        self.feeds.get(feed)
+    }
+
+    /// The set that a stream is, if it is one: another table has other tokens of the same index.
+    pub(super) fn set(&self, stream: Token) -> Option<&FeedSet> {
+        let set = (stream.kind() == kind::SET).then_some(stream)?;
+        self.sets.get(set)
+    }
+
+    /// As [`set`](Self::set), to change it.
+    pub(super) fn set_mut(&mut self, stream: Token) -> Option<&mut FeedSet> {
+        let set = (stream.kind() == kind::SET).then_some(stream)?;
+        self.sets.get_mut(set)
     }
 
     /// The feeds of a stream.
     pub(super) fn feeds_of(&self, stream: Token) -> Vec<Token> {
-        match self.sets.get(stream) {
+        match self.set(stream) {
             Some(set) => set.members.iter().map(|member| member.feed).collect(),
             None => vec![stream],
         }
@@ -361,6 +416,16 @@ impl Polls {
 
     pub(super) fn random_in(&mut self, range: std::ops::Range<u64>) -> u64 {
         range.start + self.random_below(range.end - range.start)
+    }
+}
+
+/// How long it is from now to `end`; nothing where that is past.
+fn time_to(context: &Context, end: Tick) -> Duration {
+    let now = context.tick();
+    if end.is_due(now) {
+        Duration::ZERO
+    } else {
+        TICK * end.ticks_since(now)
     }
 }
 

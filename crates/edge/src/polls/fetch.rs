@@ -196,7 +196,7 @@ impl Polls {
     }
 
     /// What was parsed within these limits once is within them again.
-    fn head_limits(&self) -> HeadLimits {
+    pub(super) fn head_limits(&self) -> HeadLimits {
         HeadLimits {
             head_bytes_max: self.config.limits.head_bytes_max,
             target_bytes_max: self.config.limits.target_bytes_max,

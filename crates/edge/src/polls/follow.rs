@@ -9,7 +9,7 @@ use super::ask::Condition;
 use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
-use super::tables::{Feed, FeedSet, Link, Member};
+use super::tables::{Feed, FeedSet, Link, Member, Sink};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::metrics::PollOutcome;
@@ -28,7 +28,8 @@ const SOON: Duration = Duration::from_millis(10);
 
 /// One key that a client asks for beside others.
 pub(super) struct Asked {
-    pub(super) label: Box<str>,
+    /// Nothing where the path of the request names it.
+    pub(super) label: Option<Box<str>>,
     pub(super) name: Box<[u8]>,
 }
 
@@ -44,7 +45,10 @@ impl Polls {
         let query = head.query.filter(|_| template.takes_path());
         let mut scratch = Vec::new();
         for (_, label) in parameters(query.unwrap_or("")).filter(|(name, _)| name == "k") {
-            if asked.iter().any(|other| *other.label == *label) {
+            if asked
+                .iter()
+                .any(|other| other.label.as_deref() == Some(&*label))
+            {
                 continue;
             }
             if asked.len() == KEYS_MAX {
@@ -54,7 +58,7 @@ impl Polls {
             let name = template.render(&path, head.query, &self.visit(head), &mut scratch);
             asked.push(Asked {
                 name: name.map_err(Senseless::Key)?.into(),
-                label: label.into(),
+                label: Some(label.into()),
             });
         }
         Ok(asked)
@@ -69,7 +73,10 @@ impl Polls {
         asked: Vec<Asked>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        if asked.iter().any(|asked| *asked.label == *DELETE) {
+        if asked
+            .iter()
+            .any(|asked| asked.label.as_deref() == Some(DELETE))
+        {
             Senseless::Label.refuse(context, to);
             return Outcome::Answered;
         }
@@ -79,8 +86,7 @@ impl Polls {
         let Ok(set) = self.sets.insert(FeedSet::default()) else {
             return self.refuse_busy(context, route, to);
         };
-        let lifetime = self.config.limits.stream_lifetime;
-        let ends = context.now() + self.spread(lifetime, 3, 4).min(self.time_left(context));
+        let ends = self.end_of_life(context, self.time_left(context));
         let has = cursors::of_stream(request.head, asked.len());
         let mut members = Vec::with_capacity(asked.len());
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {
@@ -88,7 +94,7 @@ impl Polls {
                 continue;
             };
             let feed = Feed {
-                exchange: request.exchange,
+                sink: Sink::Events(request.exchange),
                 key,
                 has,
                 ends,
@@ -103,7 +109,7 @@ impl Polls {
                 members.push(Member { feed, label });
             }
         }
-        if let Some(set) = self.sets.get_mut(set) {
+        if let Some(set) = self.set_mut(set) {
             set.members = members;
         }
         self.streams += 1;
@@ -194,7 +200,7 @@ impl Polls {
         token: Token,
         found: Option<&Found<'_>>,
     ) {
-        let Some(exchange) = self.feeds.get(token).map(|feed| feed.exchange) else {
+        let Some(Sink::Events(exchange)) = self.feeds.get(token).map(|feed| feed.sink) else {
             return;
         };
         let mut event = Vec::new();
@@ -213,7 +219,7 @@ impl Polls {
         if let Some(feed) = self.feeds.get_mut(token) {
             feed.was_told(found.map(|found| found.content));
         }
-        let Some(set) = self.sets.get(set) else {
+        let Some(set) = self.set(set) else {
             return;
         };
         let has = |member: &Member| self.feeds.get(member.feed).map(|feed| feed.has);
@@ -221,9 +227,10 @@ impl Polls {
         let Some(member) = set.members.iter().find(|member| member.feed == token) else {
             return;
         };
+        let label = member.label.as_deref().unwrap_or_default();
         match found {
-            Some(found) => events::value_of(out, &member.label, &id, found.bytes()),
-            None => events::deleted_of(out, &member.label, &id),
+            Some(found) => events::value_of(out, label, &id, found.bytes()),
+            None => events::deleted_of(out, label, &id),
         }
         self.metrics.stream_events.increment();
     }

@@ -18,13 +18,16 @@ mod events;
 mod feeds;
 mod fetch;
 mod follow;
+mod frames;
 mod hold;
 mod json;
+mod messages;
 mod pace;
 mod publishing;
 mod reconfigure;
 mod several;
 mod sharing;
+mod sockets;
 mod tables;
 mod to;
 mod wake;
@@ -43,10 +46,13 @@ use crate::publish::Publisher;
 use admit::Visitor;
 use bytes::Bytes;
 use decide::Rules;
+use dwell_engine::Detached;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
 use pace::Pace;
 use several::Several;
+use sockets::Change;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +80,14 @@ pub(crate) struct Outbox {
     pub(crate) forwards: Vec<Forward>,
     /// Polls of several keys that have news; what else the turn brings of their keys goes along.
     ripe: Vec<Token>,
+    /// Connections that have become WebSockets, by their streams.
+    detached: Vec<(Token, Detached)>,
+    /// What WebSockets are told, by the tokens of keys.
+    changes: HashMap<u64, Change>,
+    /// Frames for one WebSocket each.
+    replies: Vec<(Token, String)>,
+    /// WebSockets that end with the server.
+    farewells: Vec<Token>,
 }
 
 /// One request for the upstream, by the token of its fetch.
@@ -107,6 +121,8 @@ pub(crate) struct Polls {
     sets: Slab<FeedSet>,
     several: Slab<Several>,
     streams: usize,
+    sockets: usize,
+    connections_max: usize,
     waiting: usize,
     waiting_max: usize,
     /// The last request to the upstream got no answer; only the change is worth a line.
@@ -159,6 +175,8 @@ impl Polls {
             sets: Slab::new(kind::SET, held_max),
             several: Slab::new(kind::SEVERAL, held_max),
             streams: 0,
+            sockets: 0,
+            connections_max: held_max,
             waiting: 0,
             waiting_max,
             upstream_fails: false,
@@ -194,6 +212,11 @@ impl Polls {
         self.streams
     }
 
+    /// WebSockets that are open now.
+    pub(crate) fn sockets(&self) -> usize {
+        self.sockets
+    }
+
     /// Keys that polls and streams wait for now.
     pub(crate) fn watched_keys(&self) -> usize {
         self.keys.waited()
@@ -205,6 +228,7 @@ impl Polls {
             && self.feeds.is_empty()
             && self.several.is_empty()
             && self.forwards.is_idle()
+            && self.sockets == 0
     }
 
     /// Whether there is an application behind the edge.
@@ -231,10 +255,15 @@ impl Polls {
 
     /// The embedded store's item under `name`.
     fn stored(&self, context: &Context, name: &[u8]) -> Option<Item> {
+        self.stored_at(seconds(context), name)
+    }
+
+    /// As [`stored`](Self::stored), at a time of the wall clock.
+    fn stored_at(&self, now: u32, name: &[u8]) -> Option<Item> {
         match &self.source {
             Source::Embedded(store, _) => {
                 self.journal.metrics.store_hot.read(name);
-                store.get(name, seconds(context))
+                store.get(name, now)
             }
             Source::Memcached => None,
         }
@@ -251,7 +280,7 @@ impl Polls {
             self.lookups.len(),
             self.fetches.len(),
             self.feeds.len(),
-            self.sets.len() + self.streams + self.several.len(),
+            self.sets.len() + self.streams + self.sockets + self.several.len(),
         ];
         is_sent
             && tables == [0; 5]

@@ -21,6 +21,8 @@ pub(crate) enum Asker {
     Client(Poll),
     /// One of the admin listener.
     Admin(ExchangeId),
+    /// A WebSocket, and how it names the key.
+    Socket(Token, Option<Box<str>>),
 }
 
 impl Polls {
@@ -147,6 +149,9 @@ impl Polls {
             self.look_at_published(&finished);
             match asker {
                 Asker::Admin(exchange) => of_admin.push((exchange, finished)),
+                Asker::Socket(socket, label) => {
+                    self.socket_published(socket, label.as_deref(), &finished);
+                }
                 Asker::Client(poll) => {
                     let mut to = To::held(http, &poll, &self.journal);
                     publish::send(&finished.published, finished.cursor, |answer| {

@@ -32,6 +32,7 @@ impl Polls {
         self.forwards.reconfigure(&self.config, held_max);
         self.several.set_capacity_max(held_max);
         self.feeds.set_capacity_max(self.waiting_max);
+        self.connections_max = held_max;
         before
     }
 
@@ -52,6 +53,11 @@ impl Polls {
         }
         for poll in self.several.values_mut() {
             poll.route = moves.index(poll.route);
+        }
+        for set in self.sets.values_mut() {
+            if let Some(socket) = &mut set.socket {
+                socket.route = moves.index(socket.route);
+            }
         }
         self.retired_routes = moves.retired;
     }

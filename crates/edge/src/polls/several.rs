@@ -171,7 +171,7 @@ impl Polls {
         let (said, is_by_tag) = cursors::of_poll(request.head, ask.method, asked.len());
         let (labels, names): (Vec<_>, Vec<_>) = asked
             .into_iter()
-            .map(|asked| (asked.label, asked.name))
+            .map(|asked| (asked.label.unwrap_or_default(), asked.name))
             .unzip();
         let wanted = labels.into_iter().zip(said).map(|(label, said)| Wanted {
             label,

@@ -6,6 +6,7 @@ use super::decide::Content;
 use crate::access::Origin;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
+use dwell_timers::Tick;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
@@ -50,14 +51,14 @@ impl Poll {
     }
 }
 
-/// One key that a stream of events follows.
+/// One key that a stream of events or a WebSocket follows.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    pub(crate) exchange: ExchangeId,
+    pub(crate) sink: Sink,
     pub(crate) key: Token,
     /// What the client has: by the last event it was sent, or as it said when it came.
     pub(crate) has: Condition,
-    pub(crate) ends: Instant,
+    pub(crate) ends: Tick,
     /// The set of those with which it shares a stream, if it has not one for itself.
     pub(crate) set: Link,
     /// Index of its route.
@@ -66,19 +67,40 @@ pub(crate) struct Feed {
     pub(crate) is_cached: bool,
 }
 
+/// Where a feed is written to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sink {
+    Events(ExchangeId),
+    /// A connection that is about to become a WebSocket; the bits say what was negotiated.
+    Leaving(u32),
+    Socket(Token),
+}
+
 /// The feeds of one stream that follows several keys.
 #[derive(Debug, Default)]
 pub(crate) struct FeedSet {
     /// In the order in which the client has named the keys.
     pub(crate) members: Vec<Member>,
+    /// Of a WebSocket, which may follow other keys later on, and none at all.
+    pub(crate) socket: Option<Box<SocketSet>>,
+}
+
+/// What is known of a WebSocket apart from its keys.
+#[derive(Debug)]
+pub(crate) struct SocketSet {
+    pub(crate) sink: Sink,
+    pub(crate) ends: Tick,
+    pub(crate) route: u16,
+    /// The path of its request.
+    pub(crate) path: Box<str>,
 }
 
 /// One key of a stream that follows several.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) feed: Token,
-    /// The key as the client has named it.
-    pub(crate) label: Box<str>,
+    /// The key as the client has named it; nothing where the path of the request did.
+    pub(crate) label: Option<Box<str>>,
 }
 
 impl Feed {
@@ -228,6 +250,15 @@ impl Group {
                 }
             }
             _ => *self = Self::Nobody,
+        }
+    }
+
+    /// Everybody, and perhaps some who left.
+    pub(crate) fn members(&self) -> &[Token] {
+        match self {
+            Self::Nobody => &[],
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(crowd) => &crowd.members,
         }
     }
 
@@ -421,7 +452,7 @@ mod tests {
     #[test]
     fn what_a_held_poll_costs_is_known() {
         assert_eq!(size_of::<Poll>(), 80);
-        assert_eq!(size_of::<Feed>(), 72);
+        assert_eq!(size_of::<Feed>(), 64);
         assert_eq!(size_of::<Key>(), 72);
         assert_eq!(size_of::<Group>(), 16);
     }

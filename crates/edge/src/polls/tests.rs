@@ -3,6 +3,7 @@
 mod feeds;
 mod harness;
 mod several;
+mod sockets;
 
 use dwell_testkit::{Memcached, Script, ScriptedServer};
 use harness::{App, Client, Edge, cursor};

@@ -4,7 +4,7 @@ use super::answers::{self, Found};
 use super::decide::{Content, Decision, Stage, decide};
 use super::feeds::{Known, News, Opening};
 use super::hold::Keep;
-use super::tables::{KeptRequest, Link, Poll, kind};
+use super::tables::{KeptRequest, Link, Poll, Sink, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::metrics::{PollOutcome, WakeOutcome};
@@ -85,9 +85,12 @@ impl Polls {
         let current = found.as_ref().map(|found| found.content);
         let mut group = std::mem::take(&mut record.waiting);
         let (mut woken, mut told, mut count) = (Vec::new(), Vec::new(), 0);
+        let mut sockets = 0;
         group.retain(|token| {
             match token.kind() {
-                kind::FEED => return self.keeps_feed(token, current, &mut told),
+                kind::FEED => {
+                    return self.keeps_feed(token, current, &mut told, &mut sockets);
+                }
                 kind::SEVERAL => {
                     count += usize::from(self.note_several(token, key, found.as_ref()));
                     return self.several.get(token).is_some();
@@ -110,7 +113,10 @@ impl Polls {
         if let (Some(found), true) = (&mut found, woken.len() > 1) {
             found.share();
         }
-        count += woken.len() + told.len();
+        count += woken.len() + told.len() + sockets;
+        if sockets > 0 || self.is_changing(key) {
+            self.note_change(key, found.as_ref());
+        }
         for (token, decision) in woken {
             self.waiting = self.waiting.saturating_sub(1);
             if let Some(poll) = self.records.remove(token) {
@@ -130,13 +136,18 @@ impl Polls {
         token: Token,
         current: Option<Content>,
         told: &mut Vec<(Token, News)>,
+        sockets: &mut usize,
     ) -> bool {
         let Some(feed) = self.feeds.get(token) else {
             return false;
         };
         let news = self.news(feed, current);
-        if news != News::None {
-            told.push((token, news));
+        match feed.sink {
+            _ if news == News::None => {}
+            Sink::Events(_) => told.push((token, news)),
+            Sink::Socket(_) => *sockets += 1,
+            // It is told when it has become one.
+            Sink::Leaving(_) => {}
         }
         if let (Some(feed), true) = (self.feeds.get_mut(token), current.is_some()) {
             feed.is_cached = true;

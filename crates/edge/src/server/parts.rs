@@ -16,6 +16,7 @@ use crate::reload::{ConfigSource, Listening, Reloader};
 use crate::settings::Upstreams;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use crate::upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
+use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
 use dwell_engine::{Http, Limits};
 use dwell_evloop::{Context, EventLoop, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
@@ -30,6 +31,9 @@ const STORE_KINDS: StoreKinds = StoreKinds {
     listener: kind::STORE_LISTENER,
     connection: kind::STORE,
 };
+
+/// Bytes of frames that wait for one client, beside the last of them.
+const WEBSOCKET_OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// What every loop is made from.
 pub(super) struct Parts {
@@ -94,6 +98,7 @@ impl Parts {
         }
         Ok(EdgeLoop {
             http,
+            websockets: WebSockets::new(kind::WEBSOCKET, self.websocket_options()),
             polls,
             admin,
             store_server,
@@ -162,6 +167,23 @@ impl Parts {
             metrics: self.metrics.of_loop(index),
             access: self.access.as_ref().map(|access| access.of_loop(index)),
             cors: CorsTable::of(&self.config),
+        }
+    }
+
+    fn websocket_options(&self) -> WebSocketOptions {
+        let limits = &self.config.limits;
+        WebSocketOptions {
+            connections_max: share(limits.connections_max, self.loops),
+            messages: MessageLimits {
+                frame_bytes_max: limits.websocket_message_bytes_max as u64,
+                message_bytes_max: limits.websocket_message_bytes_max,
+                ..MessageLimits::default()
+            },
+            output_bytes_max: WEBSOCKET_OUTPUT_BYTES_MAX,
+            // The pongs are when a connection is asked whether it is old enough to end.
+            ping_interval: Some(limits.stream_heartbeat.min(limits.stream_lifetime / 4)),
+            write_timeout: limits.write_timeout,
+            ..WebSocketOptions::default()
         }
     }
 

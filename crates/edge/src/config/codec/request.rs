@@ -85,6 +85,35 @@ impl Codec<String> for MediaType {
     }
 }
 
+/// The origin of a page.
+pub(in crate::config) struct Origin;
+
+impl Codec<String> for Origin {
+    fn read(&self, value: &Value<'_>) -> Result<String, Fault> {
+        let text = text(value, "an origin")?;
+        let is_authority = |rest: &str| {
+            !rest.is_empty()
+                && rest
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic() && byte != b'/')
+        };
+        let rest = text.split_once("://").map(|(_, rest)| rest);
+        if text == "*" || rest.is_some_and(is_authority) {
+            return Ok(text.to_owned());
+        }
+        Err(Fault::new(value, format!("not an origin: `{text}`"))
+            .help("write one such as \"https://example.org\", or \"*\" for all"))
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value)
+    }
+
+    fn describe(&self) -> String {
+        "origin such as `https://example.org`, or `\"*\"`".to_owned()
+    }
+}
+
 /// The methods of a route.
 pub(in crate::config) struct MethodList;
 

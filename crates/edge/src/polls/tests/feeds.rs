@@ -175,6 +175,23 @@ fn a_stream_of_several_keys_is_told_of_each_and_leaves_nothing() {
 }
 
 #[test]
+fn streams_of_one_key_and_of_several_end_by_themselves() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    let single = Events::follow(&edge, "/poll/a", "");
+    let mut several = Events::follow(&edge, "/poll/?k=a&k=b", "");
+    edge.turn_until_waiting(3);
+    single.client.reset();
+    edge.turn_until_waiting(2);
+    assert_eq!(edge.driver.polls.streams(), 1);
+    edge.set("/poll/b", "two");
+    let id = format!("{}.{}", cursor("one"), cursor("two"));
+    several.await_last(&mut edge, &id, "two");
+    drop(several);
+    edge.assert_nothing_left();
+}
+
+#[test]
 fn large_values_of_many_keys_are_sent_as_they_are_taken() {
     let mut edge = Edge::new("");
     for key in 0..20 {

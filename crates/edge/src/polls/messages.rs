@@ -1,0 +1,184 @@
+//! What the clients of WebSockets say.
+
+use super::follow::KEYS_MAX;
+use super::frames::{self, Command};
+use super::publishing::Asker;
+use super::sockets::has;
+use super::tables::kind;
+use super::{Cursor, Polls, Source, seconds};
+use crate::metrics::StreamEnd;
+use crate::publish::{self, Act, Condition, Finished, Order, Published};
+use dwell_engine::websocket::{
+    CloseCode, Control, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
+};
+use dwell_evloop::{Context, Token};
+use std::collections::HashMap;
+
+impl WebSocketApp for Polls {
+    fn message(
+        &mut self,
+        context: &mut Context,
+        socket: &mut WebSocketRef<'_>,
+        message: Message<'_>,
+    ) {
+        let stream = Token::from_bits(socket.tag());
+        if self.ends_by_age(context, stream, socket) {
+            return;
+        }
+        if message.kind == MessageKind::Binary {
+            return self.dismiss(socket, CloseCode::UNSUPPORTED_DATA, "frames of text alone");
+        }
+        match Command::parse(&message.payload) {
+            Some(Command::Subscribe { keys, since }) => {
+                self.subscribe_all(context, socket, &keys, &since);
+            }
+            Some(Command::Unsubscribe { keys }) => self.unsubscribe_all(socket, stream, &keys),
+            Some(Command::Publish { key, value }) => {
+                self.publish_frame(context, socket, stream, key, &value);
+            }
+            None => self.dismiss(
+                socket,
+                CloseCode::POLICY_VIOLATION,
+                "not a frame of dwell.v1",
+            ),
+        }
+    }
+
+    fn control(
+        &mut self,
+        context: &mut Context,
+        socket: &mut WebSocketRef<'_>,
+        control: Control<'_>,
+    ) {
+        if !matches!(control, Control::Close { .. }) {
+            self.ends_by_age(context, Token::from_bits(socket.tag()), socket);
+        }
+    }
+
+    fn drained(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>) {
+        self.tell_all(seconds(context), Token::from_bits(socket.tag()), socket);
+    }
+
+    fn closed(&mut self, _: &mut Context, _: Token, tag: u64, _: WebSocketEnd<'_>) {
+        if self.remove_stream(Token::from_bits(tag)).is_some() {
+            self.metrics.streams_ended.increment(StreamEnd::Client);
+        }
+    }
+}
+
+impl Polls {
+    /// Closes a WebSocket; it waits for nothing from now on, however long its client takes.
+    fn dismiss(&mut self, socket: &mut WebSocketRef<'_>, code: CloseCode, why: &str) {
+        if self.remove_stream(Token::from_bits(socket.tag())).is_some() {
+            self.metrics.streams_ended.increment(StreamEnd::Client);
+        }
+        socket.close(code, why);
+    }
+
+    fn subscribe_all(
+        &mut self,
+        context: &Context,
+        socket: &mut WebSocketRef<'_>,
+        keys: &[String],
+        since: &HashMap<String, String>,
+    ) {
+        for (place, key) in keys.iter().enumerate() {
+            if place == KEYS_MAX {
+                // One frame says it of all the rest.
+                return self.refuse_frame(socket, &format!("more than {KEYS_MAX} keys"), Some(key));
+            }
+            // The first makes a stream of several keys of one that had a single key.
+            let stream = Token::from_bits(socket.tag());
+            let has = has(since.get(key));
+            if let Err(why) = self.subscribe_to(context, socket, stream, key, has) {
+                self.refuse_frame(socket, &why, Some(key));
+            }
+        }
+    }
+
+    fn unsubscribe_all(&mut self, socket: &mut WebSocketRef<'_>, stream: Token, keys: &[String]) {
+        for key in keys.iter().take(KEYS_MAX) {
+            if !self.unsubscribe(stream, key) {
+                self.refuse_frame(socket, "not subscribed", Some(key));
+            }
+        }
+    }
+
+    /// Says why something was not done. A client that does not take this either has no room for
+    /// more, and asks for nothing until it has.
+    fn refuse_frame(&self, socket: &mut WebSocketRef<'_>, why: &str, key: Option<&str>) {
+        self.metrics.websocket_errors.increment();
+        let _ = socket.text(&frames::error(why, key));
+    }
+
+    fn publish_frame(
+        &mut self,
+        context: &mut Context,
+        socket: &mut WebSocketRef<'_>,
+        stream: Token,
+        key: Option<String>,
+        value: &[u8],
+    ) {
+        let label = key.as_deref();
+        let name = match self.publishable(stream, label) {
+            Ok(name) => name,
+            Err(why) => return self.refuse_frame(socket, &why, label),
+        };
+        let order = Order {
+            act: Act::Put { ttl: None },
+            condition: Condition::None,
+        };
+        if let Source::Embedded(store, _) = &self.source {
+            let published = publish::carry_out(store, order, &name, value, seconds(context));
+            self.metrics.publishes.increment(published.outcome());
+            let frame = answer(&published, Cursor::of(value, 0), label);
+            let _ = socket.text(&frame);
+            return;
+        }
+        let token = socket.token();
+        let asker = |_| Asker::Socket(token, key.map(String::into_boxed_str));
+        self.publisher.take(context, asker, order, &name, value);
+    }
+
+    /// The key that a WebSocket may publish under this name; or why it may not.
+    fn publishable(&self, stream: Token, label: Option<&str>) -> Result<Vec<u8>, String> {
+        let is_allowed = self
+            .socket_route(stream)
+            .is_some_and(|route| route.websocket_publish);
+        if !is_allowed {
+            return Err("publishing is not allowed here".to_owned());
+        }
+        let Some(label) = label else {
+            let feed = match stream.kind() {
+                kind::SET => self.unnamed_member(stream),
+                _ => Some(stream),
+            };
+            let key = feed.and_then(|feed| self.keys.get(self.feeds.get(feed)?.key));
+            return key
+                .map(|key| key.name.to_vec())
+                .ok_or_else(|| "no key named".to_owned());
+        };
+        self.key_named(stream, label)
+    }
+
+    /// memcached has answered for what a WebSocket has published.
+    pub(super) fn socket_published(
+        &mut self,
+        socket: Token,
+        label: Option<&str>,
+        finished: &Finished<()>,
+    ) {
+        let frame = answer(&finished.published, finished.cursor, label);
+        self.outbox.replies.push((socket, frame));
+    }
+}
+
+/// The frame that says what came of a value that was published.
+fn answer(published: &Published, cursor: Cursor, label: Option<&str>) -> String {
+    match published {
+        Published::Created | Published::Replaced => frames::published(label, cursor),
+        Published::TooLarge => frames::error("the value is too large for the store", label),
+        Published::NoRoom(why) | Published::Unanswered(why) => frames::error(why, label),
+        _ => frames::error("too many values wait to be stored", label),
+    }
+}

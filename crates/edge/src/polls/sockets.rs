@@ -1,0 +1,544 @@
+//! WebSockets on poll routes: how a poll becomes one, and what it is told.
+//!
+//! A WebSocket is feeds like those of an event stream. What its keys have is read when the turn
+//! ends, so that a frame is encoded once for all who follow a key by the same name, and a client
+//! that has not taken what it was sent is sent the newest when it has.
+
+use super::answers::Found;
+use super::arrive::Senseless;
+use super::ask::{Ask, Condition};
+use super::cursor::Cursor;
+use super::cursors;
+use super::decide::Content;
+use super::feeds::News;
+use super::follow::{Asked, KEYS_MAX};
+use super::frames;
+use super::tables::{Feed, FeedSet, Link, Member, Sink, SocketSet, kind};
+use super::to::To;
+use super::{Polls, Source, seconds};
+use crate::config::{RouteConfig, check_key};
+use crate::metrics::{PollOutcome, StreamEnd};
+use bytes::Bytes;
+use dwell_engine::websocket::{
+    Broadcast, CloseCode, MessageKind, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef,
+    WebSockets, upgrade,
+};
+use dwell_engine::{Body, Detached, Outcome, Request, Response};
+use dwell_evloop::{Context, Token};
+use std::sync::Arc;
+
+/// The subprotocol whose frames these are.
+const SUBPROTOCOL: &str = "dwell.v1";
+
+/// What a key has that WebSockets are to be told of when the turn ends.
+pub(super) type Change = Option<(Content, Bytes)>;
+
+impl Polls {
+    /// Makes a WebSocket of the connection of a poll, or answers why not.
+    pub(super) fn open_socket(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        ask: Ask,
+        asked: Vec<Asked>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        let config = Arc::clone(&self.config);
+        let rules = &config.routes[usize::from(route)];
+        let admits = |origin: Option<&[u8]>| admits(&rules.allowed_origins, origin);
+        let options = UpgradeOptions {
+            subprotocols: &[SUBPROTOCOL],
+            origin: if rules.allowed_origins.is_empty() {
+                OriginPolicy::SameHost
+            } else {
+                OriginPolicy::Check(&admits)
+            },
+            ..UpgradeOptions::default()
+        };
+        let upgrade = match upgrade(request.head, &options) {
+            Ok(upgrade) => upgrade,
+            Err(rejection) => {
+                let text = rejection.to_string();
+                to.text_with(context, rejection.status(), &text, rejection.fields());
+                return Outcome::Answered;
+            }
+        };
+        if !self.has_room(context, asked.len(), to) {
+            return Outcome::Answered;
+        }
+        let sink = Sink::Leaving(upgrade.negotiated().to_bits());
+        let Some(stream) = self.enter_socket(context, route, request, &ask, asked, sink) else {
+            return self.refuse_busy(context, route, to);
+        };
+        let mut fields = Vec::new();
+        upgrade.for_each_field(|name, value| fields.push((name, value.to_vec())));
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| (*name, value.as_slice()))
+            .collect();
+        to.ends(PollOutcome::Streamed);
+        to.send(
+            context,
+            &Response {
+                status: upgrade.status(),
+                fields: &fields,
+                body: Body::Empty,
+            },
+        );
+        Outcome::Detach {
+            tag: stream.to_bits(),
+        }
+    }
+
+    /// Makes the records of a WebSocket; returns the token of its stream.
+    fn enter_socket(
+        &mut self,
+        context: &Context,
+        route: u16,
+        request: &Request<'_>,
+        ask: &Ask,
+        asked: Vec<Asked>,
+        sink: Sink,
+    ) -> Option<Token> {
+        let ends = self.end_of_life(context, self.time_left(context));
+        let takes_path_alone = self.route(route)?.key.is_path();
+        if let ([only], true) = (asked.as_slice(), takes_path_alone)
+            && only.label.is_none()
+        {
+            let feed = Feed {
+                sink,
+                key: self.watch(context, &only.name)?,
+                has: since(ask.condition),
+                ends,
+                set: Link::default(),
+                route,
+                is_cached: ask.condition != Condition::None,
+            };
+            let key = feed.key;
+            let token = self.feeds.insert(feed).ok();
+            match token {
+                Some(token) => self.join_waiting(key, token),
+                None => self.stop_watching(key),
+            }
+            self.sockets += usize::from(token.is_some());
+            return token;
+        }
+        let has = match asked.as_slice() {
+            [Asked { label: None, .. }] => vec![since(ask.condition)],
+            _ => cursors::of_stream(request.head, asked.len()),
+        };
+        let socket = SocketSet {
+            sink,
+            ends,
+            route,
+            path: request.head.path.into(),
+        };
+        let set = FeedSet {
+            members: Vec::new(),
+            socket: Some(Box::new(socket)),
+        };
+        let set = self.sets.insert(set).ok()?;
+        self.sockets += 1;
+        for (Asked { label, name }, has) in asked.into_iter().zip(has) {
+            self.subscribe(context, set, label, &name, has);
+        }
+        Some(set)
+    }
+
+    /// Has a WebSocket follow one more key; returns its feed.
+    fn subscribe(
+        &mut self,
+        context: &Context,
+        set: Token,
+        label: Option<Box<str>>,
+        name: &[u8],
+        has: Condition,
+    ) -> Option<Token> {
+        let socket = self.set(set)?.socket.as_ref()?;
+        let (sink, ends, route) = (socket.sink, socket.ends, socket.route);
+        let key = self.watch(context, name)?;
+        let feed = Feed {
+            sink,
+            key,
+            has,
+            ends,
+            set: Link::to(set),
+            route,
+            is_cached: has != Condition::None,
+        };
+        let Ok(feed) = self.feeds.insert(feed) else {
+            self.stop_watching(key);
+            return None;
+        };
+        self.join_waiting(key, feed);
+        self.set_mut(set)?.members.push(Member { feed, label });
+        Some(feed)
+    }
+
+    /// A key that was going to be waited for is not.
+    fn stop_watching(&mut self, key: Token) {
+        let is_waited = self.keys.get(key).is_none_or(|key| !key.waiting.is_empty());
+        if !is_waited {
+            if let (Source::Embedded(store, watcher), Some(record)) =
+                (&self.source, self.keys.get(key))
+            {
+                store.unwatch(&record.name, *watcher);
+            }
+            self.keys.release(key);
+        }
+    }
+
+    /// Takes over the connections that have become WebSockets in this turn.
+    pub(crate) fn adopt(&mut self, context: &mut Context, websockets: &mut WebSockets) {
+        for (stream, detached) in std::mem::take(&mut self.outbox.detached) {
+            // One that has ended since is closed by being dropped.
+            if let Some(Sink::Leaving(bits)) = self.sink_of(stream) {
+                self.adopt_one(context, websockets, stream, detached, bits);
+            }
+        }
+    }
+
+    fn adopt_one(
+        &mut self,
+        context: &mut Context,
+        websockets: &mut WebSockets,
+        stream: Token,
+        detached: Detached,
+        bits: u32,
+    ) {
+        let negotiated = Negotiated::from_bits(bits);
+        let Ok(socket) = websockets.adopt(context, detached, negotiated, stream.to_bits()) else {
+            self.remove_stream(stream);
+            self.metrics.connections_refused.increment();
+            return;
+        };
+        let sink = Sink::Socket(socket);
+        if let Some(set) = self.set_mut(stream).and_then(|set| set.socket.as_mut()) {
+            set.sink = sink;
+        }
+        for token in self.feeds_of(stream) {
+            if let Some(feed) = self.feeds.get_mut(token) {
+                feed.sink = sink;
+            }
+        }
+        self.metrics.websockets.increment();
+        let now = seconds(context);
+        websockets.with_socket(context, socket, |socket| self.tell_all(now, stream, socket));
+    }
+
+    /// Tells a WebSocket what is new of each of its keys. What memcached has is told when it comes.
+    pub(super) fn tell_all(&mut self, now: u32, stream: Token, socket: &mut WebSocketRef<'_>) {
+        for token in self.feeds_of(stream) {
+            self.tell_socket(now, token, socket);
+        }
+    }
+
+    /// As [`tell_all`](Self::tell_all), for one key.
+    fn tell_socket(&mut self, now: u32, token: Token, socket: &mut WebSocketRef<'_>) {
+        let Some(key) = self.feeds.get(token).map(|feed| feed.key) else {
+            return;
+        };
+        if is_blocked(socket) {
+            // Its client is told when it has taken what was before.
+            return self.metrics.stream_postponed.increment();
+        }
+        if matches!(self.source, Source::Memcached) {
+            self.lookup_of(key);
+            return;
+        }
+        let item = self
+            .keys
+            .get(key)
+            .and_then(|key| self.stored_at(now, &key.name));
+        let found = item.as_ref().map(Found::stored);
+        let Some(feed) = self.feeds.get(token) else {
+            return;
+        };
+        let content = found.as_ref().map(|found| found.content);
+        if self.news(feed, content) == News::None {
+            if let Some(feed) = self.feeds.get_mut(token) {
+                feed.is_cached |= found.is_some();
+            }
+            return;
+        }
+        let frame = frames::value(self.label_of(token), found.as_ref());
+        if socket.send(MessageKind::Text, &frame).is_ok() {
+            self.was_told(token, content);
+        }
+    }
+
+    fn was_told(&mut self, token: Token, content: Option<Content>) {
+        if let Some(feed) = self.feeds.get_mut(token) {
+            feed.was_told(content);
+            self.metrics.stream_events.increment();
+        }
+    }
+
+    /// Under which name a WebSocket follows the key of one of its feeds.
+    fn label_of(&self, feed: Token) -> Option<&str> {
+        let set = self.feeds.get(feed)?.set.token()?;
+        let mut members = self.set(set)?.members.iter();
+        members.find(|member| member.feed == feed)?.label.as_deref()
+    }
+
+    /// Notes what a key has, for the WebSockets that are told of it when the turn ends.
+    pub(super) fn note_change(&mut self, key: Token, found: Option<&Found<'_>>) {
+        let change = found.map(|found| (found.content, found.to_bytes()));
+        self.outbox.changes.insert(key.to_bits(), change);
+    }
+
+    /// Whether WebSockets are going to be told of a key when the turn ends.
+    pub(super) fn is_changing(&self, key: Token) -> bool {
+        !self.outbox.changes.is_empty() && self.outbox.changes.contains_key(&key.to_bits())
+    }
+
+    /// Tells WebSockets what the turn has brought of their keys; whoever has not taken what it was
+    /// sent before is told when it has.
+    pub(crate) fn tell_sockets(&mut self, context: &mut Context, websockets: &mut WebSockets) {
+        if !self.outbox.changes.is_empty() {
+            for (key, change) in std::mem::take(&mut self.outbox.changes) {
+                self.tell_of_change(context, websockets, Token::from_bits(key), &change);
+            }
+        }
+        for (socket, frame) in std::mem::take(&mut self.outbox.replies) {
+            // Whoever has left asks for no answer.
+            let _ = websockets.send(context, socket, MessageKind::Text, frame.as_bytes());
+        }
+        for socket in std::mem::take(&mut self.outbox.farewells) {
+            websockets.close(context, socket, CloseCode::GOING_AWAY, "shutting down");
+        }
+    }
+
+    fn tell_of_change(
+        &mut self,
+        context: &mut Context,
+        websockets: &mut WebSockets,
+        key: Token,
+        change: &Change,
+    ) {
+        let Some(record) = self.keys.get(key) else {
+            return;
+        };
+        let is_feed = |token: &Token| token.kind() == kind::FEED;
+        let feeds: Vec<Token> = record
+            .waiting
+            .members()
+            .iter()
+            .copied()
+            .filter(is_feed)
+            .collect();
+        let current = change.as_ref().map(|(content, _)| *content);
+        let found = change
+            .as_ref()
+            .map(|(content, value)| Found::shared(*content, value));
+        let mut by_label: Vec<(Option<Box<str>>, Broadcast)> = Vec::new();
+        for token in feeds {
+            let Some(feed) = self.feeds.get(token) else {
+                continue;
+            };
+            let Sink::Socket(socket) = feed.sink else {
+                continue;
+            };
+            if self.news(feed, current) == News::None {
+                continue;
+            }
+            let label = self.label_of(token);
+            let known = by_label
+                .iter()
+                .position(|(other, _)| other.as_deref() == label);
+            let place = known.unwrap_or_else(|| {
+                let frame = frames::value(label, found.as_ref());
+                let frame = Broadcast::new(MessageKind::Text, &frame);
+                by_label.push((label.map(Box::from), frame));
+                by_label.len() - 1
+            });
+            let frame = &by_label[place].1;
+            let sent = websockets.with_socket(context, socket, |socket| {
+                socket.queued_bytes() == 0 && socket.send_shared(frame).is_ok()
+            });
+            if sent == Some(true) {
+                self.was_told(token, current);
+            } else {
+                self.metrics.stream_postponed.increment();
+            }
+        }
+    }
+
+    /// The name of a key that a WebSocket asks for by a name of its own.
+    pub(super) fn name_of(&self, stream: Token, label: &str) -> Option<Result<Vec<u8>, Senseless>> {
+        let set = self.set(stream).and_then(|set| set.socket.as_ref());
+        let (route, path);
+        if let Some(set) = set {
+            (route, path) = (set.route, &*set.path);
+        } else {
+            let feed = self.feeds.get(stream)?;
+            route = feed.route;
+            path = std::str::from_utf8(&self.keys.get(feed.key)?.name).ok()?;
+        }
+        let template = &self.route(route)?.key;
+        // Who asks is known only while a request is at hand.
+        if !template.is_path() || self.route(route)?.access.jwt {
+            return Some(Err(Senseless::Keys));
+        }
+        let path = [path, label].concat();
+        let name = check_key(path.as_bytes()).map(<[u8]>::to_vec);
+        Some(name.map_err(Senseless::Key))
+    }
+
+    /// The set of a WebSocket's keys, made of its one feed where it had no other.
+    pub(super) fn set_of(&mut self, stream: Token, socket: &mut WebSocketRef<'_>) -> Option<Token> {
+        if stream.kind() == kind::SET {
+            return Some(stream);
+        }
+        let feed = self.feeds.get(stream)?;
+        let path = std::str::from_utf8(&self.keys.get(feed.key)?.name).ok()?;
+        let of_socket = SocketSet {
+            sink: feed.sink,
+            ends: feed.ends,
+            route: feed.route,
+            path: path.into(),
+        };
+        let member = Member {
+            feed: stream,
+            label: None,
+        };
+        let set = FeedSet {
+            members: vec![member],
+            socket: Some(Box::new(of_socket)),
+        };
+        let set = self.sets.insert(set).ok()?;
+        self.feeds.get_mut(stream)?.set = Link::to(set);
+        socket.set_tag(set.to_bits());
+        Some(set)
+    }
+
+    /// The route that a WebSocket was opened on.
+    pub(super) fn socket_route(&self, stream: Token) -> Option<&RouteConfig> {
+        let set = self.set(stream).and_then(|set| set.socket.as_ref());
+        match set {
+            Some(set) => self.route(set.route),
+            None => self.route(self.feeds.get(stream)?.route),
+        }
+    }
+
+    /// The feed of the key that the path of the request names, while it is followed.
+    pub(super) fn unnamed_member(&self, set: Token) -> Option<Token> {
+        let mut members = self.set(set)?.members.iter();
+        Some(members.find(|member| member.label.is_none())?.feed)
+    }
+
+    /// Has a WebSocket follow one more key; says why not.
+    pub(super) fn subscribe_to(
+        &mut self,
+        context: &Context,
+        socket: &mut WebSocketRef<'_>,
+        stream: Token,
+        label: &str,
+        has: Condition,
+    ) -> Result<(), String> {
+        let Some(set) = self.set_of(stream, socket) else {
+            return Err(TOO_MANY.to_owned());
+        };
+        let members = self.set(set).map_or(&[][..], |set| &set.members);
+        if members
+            .iter()
+            .any(|member| member.label.as_deref() == Some(label))
+        {
+            return Ok(());
+        }
+        if members.len() >= KEYS_MAX {
+            return Err(format!("more than {KEYS_MAX} keys"));
+        }
+        if self.draining {
+            return Err("shutting down".to_owned());
+        }
+        if self.waiting >= self.waiting_max {
+            return Err(TOO_MANY.to_owned());
+        }
+        let name = self.key_named(set, label)?;
+        let feed = self.subscribe(context, set, Some(label.into()), &name, has);
+        let feed = feed.ok_or_else(|| TOO_MANY.to_owned())?;
+        self.tell_socket(seconds(context), feed, socket);
+        Ok(())
+    }
+
+    /// The key that a WebSocket names so; or why there is none.
+    pub(super) fn key_named(&self, stream: Token, label: &str) -> Result<Vec<u8>, String> {
+        match self.name_of(stream, label) {
+            Some(Ok(name)) => Ok(name),
+            Some(Err(Senseless::Key(error))) => Err(error.to_string()),
+            _ => Err("keys of this route are named in the request".to_owned()),
+        }
+    }
+
+    /// Has a WebSocket follow a key no longer; whether it did.
+    pub(super) fn unsubscribe(&mut self, stream: Token, label: &str) -> bool {
+        let Some(set) = self.set_mut(stream) else {
+            return false;
+        };
+        let is_it = |member: &Member| member.label.as_deref() == Some(label);
+        let Some(place) = set.members.iter().position(is_it) else {
+            return false;
+        };
+        let member = set.members.remove(place);
+        if let Some(feed) = self.feeds.remove(member.feed) {
+            self.leave_waiting(feed.key);
+        }
+        true
+    }
+
+    /// Ends a WebSocket that is old enough; whether it was.
+    pub(super) fn ends_by_age(
+        &mut self,
+        context: &Context,
+        stream: Token,
+        socket: &mut WebSocketRef<'_>,
+    ) -> bool {
+        let set = self.set(stream).and_then(|set| set.socket.as_ref());
+        let ends = match set {
+            Some(set) => Some(set.ends),
+            None => self.any_feed(stream).map(|feed| feed.ends),
+        };
+        let is_old = ends.is_some_and(|ends| ends.is_due(context.tick()));
+        if is_old && self.remove_stream(stream).is_some() {
+            self.metrics.streams_ended.increment(StreamEnd::Lifetime);
+            socket.close(CloseCode::GOING_AWAY, "end of its time, come back");
+        }
+        is_old
+    }
+}
+
+/// What a client has, as a feed keeps it.
+fn since(condition: Condition) -> Condition {
+    match condition {
+        Condition::IfNoneMatch(cursor) => Condition::Since(cursor),
+        Condition::Any => Condition::None,
+        other => other,
+    }
+}
+
+/// What a client says it has of one key.
+pub(super) fn has(text: Option<&String>) -> Condition {
+    match text.map(String::as_bytes) {
+        None | Some(b"") => Condition::None,
+        Some(text) => Cursor::parse(text).map_or(Condition::Foreign, Condition::Since),
+    }
+}
+
+/// Whether a page of this origin may connect; a client that names none is no browser.
+fn admits(allowed: &[String], origin: Option<&[u8]>) -> bool {
+    origin.is_none_or(|origin| {
+        let is_it = |one: &String| one == "*" || one.as_bytes().eq_ignore_ascii_case(origin);
+        allowed.iter().any(is_it)
+    })
+}
+
+/// Whether the socket has taken less than it was given.
+fn is_blocked(socket: &WebSocketRef<'_>) -> bool {
+    socket.queued_bytes() > OUTPUT_AT_ONCE
+}
+
+/// Bytes of frames after which the socket is given time to take them.
+const OUTPUT_AT_ONCE: usize = 64 * 1024;
+const TOO_MANY: &str = "too many polls are waiting";

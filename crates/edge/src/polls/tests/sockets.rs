@@ -1,0 +1,147 @@
+//! WebSockets on poll routes.
+
+use super::harness::{Client, Edge, PATIENCE, cursor};
+use std::io::{Read, Write};
+
+/// A client whose connection is a WebSocket, or is going to be.
+pub(super) struct Socket {
+    client: Client,
+    received: Vec<u8>,
+    /// What is to be skipped of the answer to the handshake has been.
+    is_open: bool,
+    pub(super) frames: Vec<String>,
+}
+
+impl Socket {
+    pub(super) fn open(edge: &Edge, target: &str) -> Self {
+        let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+            Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        Self {
+            client: edge.ask(&format!("GET {target}\n{fields}")),
+            received: Vec::new(),
+            is_open: false,
+            frames: Vec::new(),
+        }
+    }
+
+    pub(super) fn say(&mut self, text: &str) {
+        assert!(text.len() < 126);
+        let mut frame = vec![0x81, 0x80 | text.len() as u8, 0, 0, 0, 0];
+        frame.extend_from_slice(text.as_bytes());
+        self.client.socket.write_all(&frame).unwrap();
+    }
+
+    /// Takes in what has come; returns how many frames of text there are.
+    pub(super) fn read(&mut self) -> usize {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(read @ 1..) = self.client.socket.read(&mut buffer) {
+            self.received.extend_from_slice(&buffer[..read]);
+        }
+        if !self.is_open {
+            let end = self
+                .received
+                .windows(4)
+                .position(|four| four == b"\r\n\r\n");
+            let Some(end) = end else { return 0 };
+            assert!(self.received.starts_with(b"HTTP/1.1 101 "));
+            self.received.drain(..end + 4);
+            self.is_open = true;
+        }
+        while let Some((opcode, payload)) = self.take_frame() {
+            if opcode == 1 {
+                self.frames.push(String::from_utf8(payload).unwrap());
+            }
+        }
+        self.frames.len()
+    }
+
+    fn take_frame(&mut self) -> Option<(u8, Vec<u8>)> {
+        let (length, start) = match *self.received.get(1)? {
+            126 => {
+                let bytes: [u8; 2] = self.received.get(2..4)?.try_into().ok()?;
+                (usize::from(u16::from_be_bytes(bytes)), 4)
+            }
+            length => (usize::from(length), 2),
+        };
+        let payload = self.received.get(start..start + length)?.to_vec();
+        let opcode = self.received[0] & 15;
+        self.received.drain(..start + length);
+        Some((opcode, payload))
+    }
+
+    #[track_caller]
+    pub(super) fn await_last(&mut self, edge: &mut Edge, frame: &str) {
+        let end = std::time::Instant::now() + PATIENCE;
+        while self.frames.last().is_none_or(|last| last != frame) {
+            let told = &self.frames;
+            let rest = String::from_utf8_lossy(&self.received);
+            assert!(
+                std::time::Instant::now() < end,
+                "not {frame}: {told:?} {rest:?} {:?}",
+                edge.driver.polls.feeds
+            );
+            edge.turn();
+            self.read();
+        }
+    }
+}
+
+fn frame(key: &str, value: &str) -> String {
+    let cursor = cursor(value);
+    format!(r#"{{"k":"{key}","v":"{value}","c":"{cursor}"}}"#)
+}
+
+#[test]
+fn a_socket_is_told_what_is_new_and_leaves_nothing() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    let mut single = Socket::open(&edge, "/poll/a");
+    let mut several = Socket::open(&edge, &format!("/poll/?k=a&k=b&since={}.", cursor("one")));
+    edge.turn_until_waiting(3);
+    assert_eq!(edge.driver.polls.sockets(), 2);
+    let unnamed = |value: &str| format!(r#"{{"v":"{value}","c":"{}"}}"#, cursor(value));
+    single.await_last(&mut edge, &unnamed("one"));
+    edge.set("/poll/a", "one");
+    edge.set("/poll/a", "two");
+    single.await_last(&mut edge, &unnamed("two"));
+    several.await_last(&mut edge, &frame("a", "two"));
+    assert_eq!((single.read(), several.read()), (2, 1));
+    edge.delete("/poll/a");
+    single.await_last(&mut edge, r#"{"c":null}"#);
+    several.await_last(&mut edge, r#"{"k":"a","c":null}"#);
+    several.say(r#"{"unsubscribe":["a","b"]}"#);
+    edge.turn_until_waiting(1);
+    several.say(r#"{"subscribe":["c"]}"#);
+    edge.turn_until_waiting(2);
+    edge.set("/poll/c", "three");
+    several.await_last(&mut edge, &frame("c", "three"));
+    single.say("nonsense");
+    drop(several);
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_socket_without_keys_is_one_all_the_same() {
+    let mut edge = Edge::new("");
+    let mut socket = Socket::open(&edge, "/poll/?k=a");
+    edge.turn_until_waiting(1);
+    socket.say(r#"{"unsubscribe":["a"]}"#);
+    edge.turn_until_waiting(0);
+    assert_eq!(
+        (edge.driver.polls.sockets(), edge.driver.polls.is_idle()),
+        (1, false)
+    );
+    edge.driver.fleet.give(crate::fleet::Order::Drain);
+    edge.turn_until(|edge| edge.polls.is_empty());
+}
+
+#[test]
+fn a_handshake_that_is_given_up_leaves_nothing() {
+    let mut edge = Edge::new("limits.waiters_max = 1");
+    let gone = Socket::open(&edge, "/poll/a");
+    gone.client.reset();
+    edge.turn();
+    let mut refused = Socket::open(&edge, "/poll/?k=a&k=b");
+    assert_eq!(edge.answer(&mut refused.client).0, 503);
+    edge.assert_nothing_left();
+}
