@@ -8,12 +8,15 @@ mod cors;
 pub(crate) mod jwt;
 mod rate;
 mod remembered;
+mod verdict;
 mod verifier;
 
 pub(crate) use address::{client_address, counted_as};
 pub(crate) use cors::{CorsTable, Origin};
 pub(crate) use jwt::Claims;
 pub(crate) use rate::Limiter;
+pub(crate) use remembered::{Digest, Digester, Remembered};
+pub(crate) use verdict::{Granted, Refused, Verdict, credential, question};
 pub(crate) use verifier::{Refusal, Verifier};
 
 use crate::config::Config;

@@ -90,6 +90,10 @@ pub struct RouteAccess {
     pub rate_per_key: Option<Rate>,
     /// Whether a token is needed.
     pub jwt: bool,
+    /// Path at which the application says who may ask.
+    pub auth: Option<String>,
+    /// How long it is believed.
+    pub auth_time: Duration,
 }
 
 impl Default for RouteAccess {
@@ -102,6 +106,8 @@ impl Default for RouteAccess {
             rate_per_address: None,
             rate_per_key: None,
             jwt: false,
+            auth: None,
+            auth_time: Duration::from_secs(10),
         }
     }
 }
@@ -114,7 +120,7 @@ impl RouteAccess {
 
     /// Whether anything is asked or granted before a request is looked at.
     pub fn is_guarded(&self) -> bool {
-        self.jwt || self.is_limited() || !self.cors_origins.is_empty()
+        self.jwt || self.auth.is_some() || self.is_limited() || !self.cors_origins.is_empty()
     }
 }
 

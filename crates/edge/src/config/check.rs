@@ -238,6 +238,20 @@ fn guards(draft: &mut Draft, config: &Config, index: usize, route: &RouteConfig)
             "set jwt.secret_file, jwt.public_key_file or jwt.jwks_file",
         );
     }
+    if access.auth.is_some() && config.upstream.url.is_empty() {
+        draft.conflict(
+            &[option("auth").as_str()],
+            format!("nobody can be asked about `{}`", route.prefix),
+            "set upstream.url",
+        );
+    }
+    if route.key.granted_names().next().is_some() && (access.auth.is_none() || access.publish) {
+        draft.conflict(
+            &[option("key").as_str(), option("auth").as_str()],
+            "only an application that is asked about a request gives fields to its key".to_owned(),
+            "set auth to a path, and publish on a route or by a key of its own",
+        );
+    }
     if route.key.takes_claims() && (!access.jwt || access.publish) {
         let message = if access.publish {
             "publishers have no claims to make a key of"

@@ -369,6 +369,13 @@ options! {
     "route".access.jwt = Truth;
     "Whether a request needs a token (see [jwt](#jwt)), whose claims keys can be made of: \
      `{claim.NAME}`. Without a good one: 401."
+    "route".access.auth = OrOff(Prefix);
+    "Path at which the application is asked whether a request may be looked at, with its method \
+     and target as `X-Original-Method` and `X-Original-URI`, its `Authorization` and its cookies. \
+     2xx lets it in, 401 and 403 are passed on. Keys can be made of the answer's fields: \
+     `{auth.NAME}`."
+    "route".access.auth_time = Time(Duration::ZERO, HOUR);
+    "How long the application's word is good for those who show the same and ask for the same."
 }
 
 const PROTOCOLS: &[(&str, Protocols)] = &[

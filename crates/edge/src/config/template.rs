@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// A key made of the request's path, query, header and cookie values and literal text.
 ///
 /// Written as text with the parts in braces: `{path}`, `{query.NAME}`, `{header.NAME}`,
-/// `{cookie.NAME}`, `{claim.NAME}`.
+/// `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
     parts: Vec<Part>,
@@ -21,6 +21,7 @@ enum Part {
     Header(String),
     Cookie(String),
     Claim(String),
+    Auth(String),
 }
 
 /// What a key may be made of besides the target.
@@ -30,6 +31,12 @@ pub(crate) trait Requested<'h> {
 
     /// A claim of the client's token.
     fn claim(&self, name: &str) -> Option<&str> {
+        let _ = name;
+        None
+    }
+
+    /// A field of the application's answer to the question who asks.
+    fn granted(&self, name: &str) -> Option<&[u8]> {
         let _ = name;
         None
     }
@@ -62,6 +69,14 @@ impl KeyTemplate {
     /// Whether claims of a token are a part of the key.
     pub fn takes_claims(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Claim(_)))
+    }
+
+    /// Fields of the application's answer to the question who asks that are a part of the key.
+    pub(crate) fn granted_names(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Auth(name) => Some(name.as_str()),
+            _ => None,
+        })
     }
 
     /// Makes the key of one request.
@@ -118,6 +133,9 @@ impl Part {
                 let value = requested.claim(name).ok_or(KeyError::Missing)?;
                 key.extend_from_slice(value.as_bytes());
             }
+            Self::Auth(name) => {
+                key.extend_from_slice(requested.granted(name).ok_or(KeyError::Missing)?);
+            }
         }
         Ok(())
     }
@@ -159,6 +177,7 @@ impl fmt::Display for KeyTemplate {
                 Part::Header(name) => write!(f, "{{header.{name}}}")?,
                 Part::Cookie(name) => write!(f, "{{cookie.{name}}}")?,
                 Part::Claim(name) => write!(f, "{{claim.{name}}}")?,
+                Part::Auth(name) => write!(f, "{{auth.{name}}}")?,
             }
         }
         Ok(())
@@ -250,6 +269,7 @@ fn part(text: &str) -> Result<Part, TemplateError> {
         "header" => Part::Header,
         "cookie" => Part::Cookie,
         "claim" => Part::Claim,
+        "auth" => Part::Auth,
         _ => return Err(TemplateError::Part(text.to_owned())),
     };
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~[]".contains(&byte);

@@ -159,6 +159,8 @@ impl Page<'_, '_> {
         let help = "Polls that were held, and keys of streams";
         self.counter("waits", help, |of| &of.waits)?;
         self.streams()?;
+        let help = "Questions to the application about who may ask";
+        self.counters("auth", help, |of| &of.auth)?;
         let help = "Requests of publishers over HTTP by what came of them";
         self.counters("publishes", help, |of| &of.publishes)?;
         let help = "Distinct keys that polls wait for now";

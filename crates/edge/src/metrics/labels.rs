@@ -119,6 +119,21 @@ labels! {
 }
 
 labels! {
+    /// What came of asking the application who may ask.
+    AuthOutcome, "outcome":
+    /// It was asked.
+    Asked = "asked",
+    /// It need not be asked again.
+    Known = "known",
+    /// It said yes.
+    Granted = "granted",
+    /// It said no: 401 or 403.
+    Refused = "refused",
+    /// It said neither, or nothing.
+    Failed = "failed",
+}
+
+labels! {
     /// What came of a request of a publisher.
     PublishOutcome, "outcome":
     /// A value was stored.

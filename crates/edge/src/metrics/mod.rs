@@ -14,8 +14,8 @@ pub use cells::{Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSu
 pub use health::Health;
 pub use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub use labels::{
-    ClientTimeout, Label, LookupOutcome, PollOutcome, PublishOutcome, RefusedStatus, StatusClass,
-    StoreCommand, StreamEnd, UpstreamOutcome, WakeOutcome,
+    AuthOutcome, ClientTimeout, Label, LookupOutcome, PollOutcome, PublishOutcome, RefusedStatus,
+    StatusClass, StoreCommand, StreamEnd, UpstreamOutcome, WakeOutcome,
 };
 
 use crate::config::UpstreamUrl;
@@ -190,6 +190,8 @@ pub struct LoopMetrics {
     /// Events that were not written because the client had not taken what was before them; it is
     /// sent the newest when it has.
     pub stream_postponed: Counter,
+    /// What the application says of those who ask.
+    pub auth: CounterSet<AuthOutcome>,
     /// Requests of publishers over HTTP.
     pub publishes: CounterSet<PublishOutcome>,
     /// Changes of watched keys that reached the loop, by what came of them.

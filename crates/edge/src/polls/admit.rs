@@ -3,7 +3,7 @@
 use super::Polls;
 use super::ask::Ask;
 use super::to::To;
-use crate::access::{Claims, Origin, Refusal, client_address, counted_as};
+use crate::access::{Claims, Granted, Origin, Refusal, client_address, counted_as};
 use crate::config::{Rate, Requested};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Outcome, Request, Response};
@@ -17,8 +17,20 @@ use std::time::Duration;
 pub(super) struct Visitor {
     pub(super) origin: Origin,
     claims: Option<Arc<Claims>>,
+    /// What the application has said.
+    pub(super) granted: Option<Arc<Granted>>,
     /// When the claims are no longer good. Units: seconds of Unix time.
     ends: Option<u64>,
+}
+
+impl Visitor {
+    /// Somebody of whom nothing else is known.
+    pub(super) fn of(origin: Origin) -> Self {
+        Self {
+            origin,
+            ..Self::default()
+        }
+    }
 }
 
 /// What a key is made of: a request, and who asks it.
@@ -34,6 +46,10 @@ impl<'h> Requested<'h> for Visit<'_, 'h> {
 
     fn claim(&self, name: &str) -> Option<&str> {
         self.visitor.claims.as_ref()?.text(name)
+    }
+
+    fn granted(&self, name: &str) -> Option<&[u8]> {
+        self.visitor.granted.as_ref()?.field(name)
     }
 }
 
@@ -76,7 +92,7 @@ impl Polls {
         if needs_token && !self.identify(context, request, to) {
             return Some(Outcome::Answered);
         }
-        None
+        self.ask_application(context, route, request, to)
     }
 
     /// Answers a browser that asks whether it may ask; false where it does not.
@@ -140,7 +156,7 @@ impl Polls {
     }
 
     /// Finds out who asks by a token; answers 401 where it is none.
-    fn identify(
+    pub(super) fn identify(
         &mut self,
         context: &mut Context,
         request: &Request<'_>,

@@ -265,6 +265,9 @@ impl Polls {
                 }
             }
         }
+        if self.answered_question(context, http, &event) {
+            return;
+        }
         match forward::forward_of(event.tag()) {
             Some(_) => self.forwards.told(context, http, event),
             None => self.fetched(context, http, event),

@@ -11,6 +11,7 @@ mod admit;
 mod answers;
 mod arrive;
 mod ask;
+mod asking;
 mod cursor;
 mod cursors;
 mod decide;
@@ -44,6 +45,7 @@ use crate::forward::Forwards;
 use crate::metrics::{LookupOutcome, LoopMetrics};
 use crate::publish::Publisher;
 use admit::Visitor;
+use asking::Asking;
 use bytes::Bytes;
 use decide::Rules;
 use dwell_engine::Detached;
@@ -130,6 +132,7 @@ pub(crate) struct Polls {
     draining: bool,
     access: Arc<Access>,
     verifier: Verifier,
+    asking: Asking,
     /// Who asks the request at hand.
     visitor: Visitor,
     pub(crate) publisher: Publisher<Asker>,
@@ -182,6 +185,7 @@ impl Polls {
             upstream_fails: false,
             draining: false,
             verifier,
+            asking: Asking::new(held_max),
             access,
             visitor: Visitor::default(),
             publisher: Publisher::new(kind::PUBLISH),

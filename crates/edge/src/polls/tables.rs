@@ -22,6 +22,7 @@ pub(crate) mod kind {
     pub(crate) const SET: u8 = 6;
     pub(crate) const SEVERAL: u8 = 7;
     pub(crate) const PUBLISH: u8 = 16;
+    pub(crate) const QUESTION: u8 = 17;
 }
 
 /// One exchange that is owed its answer.

@@ -41,8 +41,8 @@ pub(in crate::config) struct Key;
 
 impl Codec<KeyTemplate> for Key {
     fn read(&self, value: &Value<'_>) -> Result<KeyTemplate, Fault> {
-        let help = "the parts are {path}, {query.NAME}, {header.NAME}, {cookie.NAME} and \
-                    {claim.NAME}";
+        let help = "the parts are {path}, {query.NAME}, {header.NAME}, {cookie.NAME}, \
+                    {claim.NAME} and {auth.NAME}";
         text(value, "a key template")?
             .parse()
             .map_err(|error| Fault::new(value, error).help(help))
@@ -53,7 +53,8 @@ impl Codec<KeyTemplate> for Key {
     }
 
     fn describe(&self) -> String {
-        "text with `{path}`, `{query.NAME}`, `{header.NAME}`, `{cookie.NAME}`, `{claim.NAME}`"
+        "text with `{path}`, `{query.NAME}`, `{header.NAME}`, `{cookie.NAME}`, `{claim.NAME}`, \
+         `{auth.NAME}`"
             .to_owned()
     }
 }

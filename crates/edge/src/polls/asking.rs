@@ -1,0 +1,273 @@
+//! Routes on which the application says who may ask.
+//!
+//! Its answer is remembered for a while, and those who show the same at the same time share one
+//! question. Whoever waits for it is a [`Poll`] with its whole request, which is looked at anew
+//! when the application has answered.
+
+use super::admit::Visitor;
+use super::arrive::plain_ask;
+use super::hold::{Arrival, Keep};
+use super::tables::{Poll, kind};
+use super::to::To;
+use super::{Forward, Polls};
+use crate::access::{Digest, Digester, Refused, Remembered, Verdict, credential, question};
+use crate::metrics::{AuthOutcome, PollOutcome};
+use crate::upstream::{UpstreamError, UpstreamEvent};
+use dwell_engine::{Body, Http, Outcome, Request, Response};
+use dwell_evloop::{Context, Slab, Token};
+use dwell_proto::http1::{FieldStorage, Trailers, parse_request};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What one loop knows of those whom the application has been asked about.
+#[derive(Debug)]
+pub(super) struct Asking {
+    digester: Digester,
+    known: Remembered<Verdict>,
+    /// Questions under way, by what they are about.
+    open: HashMap<Digest, Token>,
+    questions: Slab<Question>,
+    started: Option<Instant>,
+}
+
+/// One question to the application.
+#[derive(Debug)]
+struct Question {
+    about: Digest,
+    polls: Vec<Token>,
+}
+
+/// Verdicts that a loop remembers.
+const KNOWN_MAX: usize = 4096;
+/// How long a refusal is remembered at most: whoever logs in meanwhile is let in soon.
+const REFUSED_MAX: Duration = Duration::from_secs(1);
+
+impl Asking {
+    pub(super) fn new(questions_max: usize) -> Self {
+        Self {
+            digester: Digester::new(),
+            known: Remembered::new(KNOWN_MAX),
+            open: HashMap::new(),
+            questions: Slab::new(kind::QUESTION, questions_max),
+            started: None,
+        }
+    }
+
+    /// Milliseconds since this was asked first.
+    fn now(&mut self, context: &Context) -> u64 {
+        let now = context.now();
+        let started = *self.started.get_or_insert(now);
+        u64::try_from(now.saturating_duration_since(started).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Polls {
+    /// Finds out from the application whether a request may be looked at; `Some` where that has
+    /// ended it, or where the application has to be waited for.
+    pub(super) fn ask_application(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        request: &Request<'_>,
+        to: &mut To<'_, '_>,
+    ) -> Option<Outcome> {
+        let config = Arc::clone(&self.config);
+        let rules = &config.routes[usize::from(route)];
+        let path = rules.access.auth.as_deref()?;
+        let about = credential(&self.asking.digester, path, request.head);
+        let now = self.asking.now(context);
+        if let Some(verdict) = self.asking.known.get(&about, now).cloned() {
+            self.metrics.auth.increment(AuthOutcome::Known);
+            return self.follow(context, verdict, to);
+        }
+        let arrival = Arrival {
+            ask: plain_ask(request.head),
+            route,
+            name: &[],
+            request,
+        };
+        let open = self.asking.open.get(&about).copied();
+        if open.is_none() && self.asking.questions.is_full() || self.records.is_full() {
+            return Some(self.refuse_busy(context, route, to));
+        }
+        let url = self.config.upstream.url.first();
+        let host = url.map_or_else(String::new, |url| url.address.to_string());
+        let token = open.or_else(|| {
+            let peer = to.peer_address().map(|peer| peer.ip());
+            let bytes = question(path, request.head, &host, peer);
+            let polls = Vec::new();
+            let fetch = self
+                .asking
+                .questions
+                .insert(Question { about, polls })
+                .ok()?;
+            self.asking.open.insert(about, fetch);
+            self.metrics.auth.increment(AuthOutcome::Asked);
+            self.outbox.forwards.push(Forward {
+                fetch,
+                bytes,
+                is_head: false,
+                is_idempotent: true,
+            });
+            Some(fetch)
+        })?;
+        let poll = self.record(context, &arrival, token, Keep::Request);
+        let poll = self.records.insert(poll).ok();
+        if let (Some(poll), Some(question)) = (poll, self.asking.questions.get_mut(token)) {
+            question.polls.push(poll);
+        }
+        Some(self.hold_or_refuse(context, poll, route, to))
+    }
+
+    /// Lets a request in, or passes a refusal on.
+    fn follow(
+        &mut self,
+        context: &mut Context,
+        verdict: Verdict,
+        to: &mut To<'_, '_>,
+    ) -> Option<Outcome> {
+        match verdict {
+            Verdict::Granted(granted) => {
+                self.visitor.granted = Some(granted);
+                None
+            }
+            Verdict::Refused(refused) => {
+                to.ends(PollOutcome::Denied);
+                pass_on(context, &refused, to);
+                Some(Outcome::Answered)
+            }
+        }
+    }
+
+    /// The application has answered a question, or failed to; whether it was one.
+    pub(super) fn answered_question(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        event: &UpstreamEvent,
+    ) -> bool {
+        let token = Token::from_bits(event.tag());
+        if token.kind() != kind::QUESTION {
+            return false;
+        }
+        if let UpstreamEvent::Large { connection, .. } = event {
+            self.forwards.cancel(*connection, token);
+        }
+        let verdict_of = |names: &mut dyn Iterator<Item = &str>| match event {
+            UpstreamEvent::Answer { answer, .. } => Ok(Verdict::of(answer, names)),
+            UpstreamEvent::Failed { error, .. } => Err(error),
+            // A word of such a size is none.
+            _ => Ok(None),
+        };
+        let Some(question) = self.asking.questions.remove(token) else {
+            return true;
+        };
+        self.asking.open.remove(&question.about);
+        let route = question
+            .polls
+            .iter()
+            .find_map(|poll| self.records.get(*poll))
+            .map(|poll| poll.route);
+        let Some(rules) = route.and_then(|route| self.route(route)) else {
+            return true;
+        };
+        let time = rules.access.auth_time;
+        let verdict = verdict_of(&mut rules.key.granted_names());
+        let outcome = match &verdict {
+            Ok(Some(Verdict::Granted(_))) => AuthOutcome::Granted,
+            Ok(Some(Verdict::Refused(_))) => AuthOutcome::Refused,
+            Ok(None) | Err(_) => AuthOutcome::Failed,
+        };
+        self.metrics.auth.increment(outcome);
+        if let Ok(Some(verdict)) = &verdict {
+            let time = match verdict {
+                Verdict::Granted(_) => time,
+                Verdict::Refused(_) => time.min(REFUSED_MAX),
+            };
+            let now = self.asking.now(context);
+            let until = now.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+            self.asking
+                .known
+                .put(question.about, until, verdict.clone(), now);
+        }
+        for poll in question.polls {
+            if let Some(poll) = self.records.remove(poll) {
+                self.resume(context, http, &poll, &verdict);
+            }
+        }
+        true
+    }
+
+    /// Looks at a request whose client the application knows now.
+    fn resume(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        poll: &Poll,
+        verdict: &Result<Option<Verdict>, &UpstreamError>,
+    ) {
+        let (exchange, journal) = (poll.exchange, Arc::clone(&self.journal));
+        let mut to = To::held(http, poll, &journal);
+        let verdict = match verdict {
+            Ok(Some(verdict)) => verdict.clone(),
+            Ok(None) => {
+                to.ends(PollOutcome::Failed);
+                let text = "the application says neither yes nor no";
+                return to.text(context, 502, text);
+            }
+            Err(error) => {
+                to.ends(PollOutcome::Failed);
+                let text = format!("upstream: {error}");
+                return match error.status() {
+                    503 => self.refuse(context, &mut to, &text),
+                    status => to.text(context, status, &text),
+                };
+            }
+        };
+        let Some(kept) = poll.request.as_deref() else {
+            return;
+        };
+        let mut storage = FieldStorage::new();
+        // What was parsed within these limits once is within them again.
+        let Ok(head) = parse_request(kept.head(), &mut storage, &self.head_limits()) else {
+            return;
+        };
+        let request = Request {
+            exchange,
+            head: &head,
+            head_bytes: kept.head(),
+            body: kept.body(),
+            body_follows: false,
+            trailers: Trailers::NONE,
+        };
+        self.visitor = Visitor::of(poll.origin);
+        let needs_token = self.route(poll.route).is_some_and(|rules| rules.access.jwt);
+        if needs_token && !self.identify(context, &request, &mut to) {
+            return;
+        }
+        let outcome = match self.follow(context, verdict, &mut to) {
+            Some(outcome) => outcome,
+            None => self.admitted(context, poll.route, &request, &mut to),
+        };
+        if let Outcome::Held { tag, timeout } = outcome {
+            http.hold(context, exchange, tag, timeout);
+        }
+    }
+}
+
+fn pass_on(context: &mut Context, refused: &Refused, to: &mut To<'_, '_>) {
+    let fields: Vec<(&str, &[u8])> = refused
+        .fields
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_ref()))
+        .collect();
+    to.send(
+        context,
+        &Response {
+            status: refused.status,
+            fields: &fields,
+            body: Body::Shared(refused.body.clone()),
+        },
+    );
+}
