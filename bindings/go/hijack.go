@@ -18,7 +18,6 @@ func (e *exchange) detach() (net.Conn, []byte, error) {
 	}
 	e.finished = true
 	e.detached = make(chan detached, 1)
-	left := append([]byte(nil), e.body[e.bodyStart:]...)
 	e.mu.Unlock()
 	e.conn.leaves()
 	e.send(order{op: opDetach}, "")
@@ -35,7 +34,17 @@ func (e *exchange) detach() (net.Conn, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return conn, append(left, d.input...), nil
+	return conn, append(e.takeBody(), d.input...), nil
+}
+
+// takeBody takes what has come of the body and was not read: until the connection has left the
+// engine, that may become more.
+func (e *exchange) takeBody() []byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left := e.body[e.bodyStart:]
+	e.body, e.bodyStart = nil, 0
+	return left
 }
 
 // dupDescriptor returns a descriptor of the same file or socket, for the engine.

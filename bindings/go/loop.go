@@ -365,8 +365,21 @@ func (l *loop) timeout() {
 	}
 }
 
-// dispatch hands out what the last turn has told; false when another poller has taken over.
+// dispatch hands out what the last turn has told; false when another poller has taken over, as one
+// does where a handler ends this goroutine by runtime.Goexit.
 func (p *poller) dispatch() bool {
+	hasReturned := false
+	defer func() {
+		if !hasReturned && p.owns {
+			p.handOver()
+		}
+	}()
+	owns := p.dispatchAll()
+	hasReturned = true
+	return owns
+}
+
+func (p *poller) dispatchAll() bool {
 	for p.next < p.count {
 		ev := p.engine.event(p.next)
 		p.next++
@@ -421,10 +434,14 @@ func (p *poller) handle(ev *event) bool {
 
 // serveInline runs a handler on the poller; false when the handler had to wait, so that another
 // poller has taken over.
-func (p *poller) serveInline(e *exchange) bool {
+func (p *poller) serveInline(e *exchange) (owns bool) {
 	e.inline.Store(p)
+	defer func() {
+		owns = e.inline.Swap(nil) != nil
+		p.owns = owns
+	}()
 	e.serve()
-	return e.inline.Swap(nil) != nil
+	return
 }
 
 // handOver lets another poller go on, as the handler that this one runs has to wait.

@@ -67,10 +67,12 @@ func (m *mailbox) post(ev *event, handle func(letter)) {
 	starts := !b.runs
 	b.runs = true
 	pauses := b.bytes > unhandledBytes && !b.paused && !b.gone
-	b.paused = b.paused || pauses
+	if pauses {
+		m.pauseLocked(true)
+	}
 	m.mu.Unlock()
 	if pauses {
-		m.loop.send(order{op: opPause, handle: m.handle}, "")
+		m.loop.kick()
 	}
 	if !starts {
 		return
@@ -81,6 +83,17 @@ func (m *mailbox) post(ev *event, handle func(letter)) {
 		m.loop.spawned++
 		go m.run(handle)
 	}
+}
+
+// pauseLocked queues the order in the same hold of the lock in which it is decided on: a pause that
+// came behind the end of it would be for good.
+func (m *mailbox) pauseLocked(paused bool) {
+	op := uint16(opResume)
+	if paused {
+		op = opPause
+	}
+	m.busy.paused = paused
+	m.loop.enqueue(order{op: op, handle: m.handle}, "")
 }
 
 func (m *mailbox) busyLocked() *busy {
@@ -114,14 +127,14 @@ func (m *mailbox) run(handle func(letter)) {
 		b.letters, b.bytes = nil, 0
 		resumes := b.paused && len(letters) == 0
 		if resumes {
-			b.paused = false
+			m.pauseLocked(false)
 		}
 		if len(letters) == 0 {
 			b.runs = false
 			m.restLocked()
 			m.mu.Unlock()
 			if resumes {
-				m.loop.send(order{op: opResume, handle: m.handle}, "")
+				m.loop.kick()
 			}
 			return
 		}
@@ -139,7 +152,11 @@ func (m *mailbox) guarded(handle func(letter), l letter) {
 		if returned {
 			return
 		}
-		if err := recover(); err != nil && err != http.ErrAbortHandler {
+		err := recover()
+		if err == nil {
+			// runtime.Goexit ends this goroutine: the rest is for another.
+			go m.run(handle)
+		} else if err != http.ErrAbortHandler {
 			stack := make([]byte, 64<<10)
 			stack = stack[:runtime.Stack(stack, false)]
 			logTo(m.loop.Server, "dwell: panic in a handler: %v\n%s", err, stack)
