@@ -74,6 +74,7 @@ mod tests {
     /// copied elsewhere has to be copied again by `Polls::reconfigure` or `EdgeLoop::apply`.
     const LIVE: &[&str] = &[
         "server.listen",
+        "server.trusted_proxies",
         "publish.token",
         "publish.token_file",
         "publish.value_bytes_max",
@@ -100,6 +101,7 @@ mod tests {
         "limits.poll_body_bytes_max",
         "limits.connections_max",
         "limits.requests_per_connection_max",
+        "limits.rate_buckets",
         "limits.waiters_max",
         "limits.stream_heartbeat",
         "limits.stream_lifetime",
@@ -108,6 +110,14 @@ mod tests {
         "limits.idle_timeout",
         "limits.write_timeout",
         "limits.drain_timeout",
+        "jwt.secret_file",
+        "jwt.public_key_file",
+        "jwt.jwks_file",
+        "jwt.issuer",
+        "jwt.audience",
+        "jwt.leeway",
+        "jwt.query_parameter",
+        "jwt.cookie",
         "log.level",
         "log.access",
         "route.prefix",
@@ -121,6 +131,14 @@ mod tests {
         "route.on_delete",
         "route.allowed_origins",
         "route.websocket_publish",
+        "route.cors_origins",
+        "route.cors_credentials",
+        "route.cors_max_age",
+        "route.rate_per_address",
+        "route.rate_per_key",
+        "route.jwt",
+        "route.auth",
+        "route.auth_time",
     ];
 
     #[test]
