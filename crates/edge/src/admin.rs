@@ -2,6 +2,7 @@
 
 use crate::dashboard::{self, Dashboard, Setting};
 use crate::driver::ADMIN_KINDS;
+use crate::inquiry::{Asked, Desk, Inquiry, WATCHED_PATH};
 use crate::metrics::{self, Health, Metrics, PublishOutcome};
 use crate::polls::{Cursor, seconds};
 use crate::publish::{self, Bearer, Finished, Order, Tokens};
@@ -34,6 +35,7 @@ struct AdminApp {
     value_bytes_max: u64,
     /// Orders for memcached.
     orders: Vec<AdminOrder>,
+    desk: Desk,
 }
 
 /// An order that memcached is to carry out: who is owed the answer, what, its key and its value.
@@ -43,6 +45,8 @@ pub(crate) type AdminOrder = (ExchangeId, Order, Vec<u8>, Vec<u8>);
 const KEYS: &str = "/-/keys/";
 /// The tag of whoever waits for memcached; the dashboard's streams have others.
 const ORDER: u64 = u64::MAX;
+
+const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
 
 /// Connections of scrapers and health checks.
 const CONNECTIONS_MAX: usize = 256;
@@ -69,6 +73,7 @@ impl Admin {
             tokens,
             value_bytes_max,
             orders: Vec::new(),
+            desk: Desk::default(),
         };
         Self {
             http: Http::new(ADMIN_KINDS, limits),
@@ -107,6 +112,26 @@ impl Admin {
         publish::send(&finished.published, finished.cursor, |answer| {
             self.http.answer(context, exchange, answer);
         });
+    }
+
+    /// What the loops are to be asked, since this was asked last.
+    pub(crate) fn inquiries(&mut self) -> Vec<Arc<Inquiry>> {
+        self.app.desk.outbox()
+    }
+
+    /// Takes out those whose questions so many loops have answered, or had time enough for.
+    pub(crate) fn answered_inquiries(&mut self, loops: usize) -> Vec<(ExchangeId, Asked)> {
+        self.app.desk.answered(loops)
+    }
+
+    /// Answers whoever has asked the loops.
+    pub(crate) fn inquired(&mut self, context: &mut Context, exchange: ExchangeId, json: &[u8]) {
+        let answer = Response {
+            status: 200,
+            fields: &[("Content-Type", b"application/json"), NO_STORE],
+            body: Body::Slice(json),
+        };
+        self.http.answer(context, exchange, &answer);
     }
 
     pub(crate) fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
@@ -221,7 +246,6 @@ impl App for AdminApp {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
         if let Some(path) = request.head.path.strip_prefix(KEYS) {
             return self.keys(context, request, path, reply);
         }
@@ -247,17 +271,21 @@ impl App for AdminApp {
             (_, dashboard::PAGE_PATH | dashboard::EVENTS_PATH) => {
                 return self.dashboard.request(context, request, reply);
             }
+            (_, WATCHED_PATH) => return self.desk.watched(request, reply),
             (_, "/-/health" | "/-/metrics") => reply.send(&Response {
                 status: 405,
                 fields: &[("Allow", b"GET, HEAD")],
                 body: Body::Empty,
             }),
-            _ => reply.text(404, "here are /-/, /-/health, /-/metrics and /-/keys/KEY"),
+            _ => reply.text(
+                404,
+                "here are /-/, /-/health, /-/metrics, /-/watched and /-/keys/KEY",
+            ),
         }
         Outcome::Answered
     }
 
-    // Only the streams of the dashboard have a time.
+    // The streams of the dashboard have a time, and those who ask the loops.
     fn expired(
         &mut self,
         context: &mut Context,
@@ -265,11 +293,19 @@ impl App for AdminApp {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
+        if Desk::is_own(tag) {
+            return self.desk.expired(tag);
+        }
         self.dashboard.expired(context, tag, reply)
     }
 
     fn abandoned(&mut self, _: &mut Context, _: ExchangeId, tag: u64) {
-        if tag != ORDER {
+        if tag == ORDER {
+            return;
+        }
+        if Desk::is_own(tag) {
+            self.desk.abandoned(tag);
+        } else {
             self.dashboard.abandoned();
         }
     }

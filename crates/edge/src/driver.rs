@@ -3,6 +3,7 @@
 use crate::admin::Admin;
 use crate::fleet::{Fleet, Order};
 use crate::forward::{self, Tunnels};
+use crate::inquiry::Inquiry;
 use crate::metrics::{LoopMetrics, ServerState, figure};
 use crate::polls::{Polls, Source, seconds};
 use crate::settings::Upstreams;
@@ -80,6 +81,8 @@ pub(crate) enum Message {
         /// When it changed; only to measure how long the word of it takes.
         at: Instant,
     },
+    /// The first loop wants to know something of all.
+    Asked(Arc<Inquiry>),
 }
 
 /// What happened to a token.
@@ -475,8 +478,12 @@ impl Driver for EdgeLoop {
     }
 
     fn message(&mut self, context: &mut Context, message: Message) {
-        let Message::Changed { name, at } = message;
-        self.polls.changed(context, &mut self.http, &name, at);
+        match message {
+            Message::Changed { name, at } => {
+                self.polls.changed(context, &mut self.http, &name, at);
+            }
+            Message::Asked(inquiry) => self.answer_inquiry(&inquiry),
+        }
     }
 
     fn signal(&mut self, _: &mut Context, signal: i32) {
@@ -495,6 +502,7 @@ impl Driver for EdgeLoop {
     fn turn_end(&mut self, context: &mut Context) {
         self.follow_order(context);
         self.send_outbox(context);
+        self.follow_inquiries(context);
         if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
             context.arm(RECHECK, self.recheck_interval);
         }

@@ -1,6 +1,7 @@
 //! The loops of one process, as they end together.
 
 use crate::driver::Message;
+use crate::inquiry::Inquiry;
 use crate::reload::Settings;
 use dwell_evloop::Sender;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -86,6 +87,20 @@ impl Fleet {
         }
     }
 
+    /// Ends the wait of the first loop.
+    pub(crate) fn wake_first(&self) {
+        if let Some(first) = self.inboxes.first() {
+            first.wake();
+        }
+    }
+
+    /// Asks every loop; one whose inbox is full is not heard of.
+    pub(crate) fn ask(&self, inquiry: &Arc<Inquiry>) {
+        for inbox in &self.inboxes {
+            let _ = inbox.send(Message::Asked(Arc::clone(inquiry)));
+        }
+    }
+
     /// The strongest order given so far.
     pub(crate) fn order(&self) -> Order {
         match self.order.load(Ordering::Acquire) {
@@ -125,11 +140,11 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.fleet.running.fetch_sub(1, Ordering::AcqRel);
-        if !self.has_ended {
-            self.fleet.give(Order::Stop);
-        } else if let Some(first) = self.fleet.inboxes.first() {
+        if self.has_ended {
             // It waits for the others, to hear a second signal until the last of them is done.
-            first.wake();
+            self.fleet.wake_first();
+        } else {
+            self.fleet.give(Order::Stop);
         }
     }
 }

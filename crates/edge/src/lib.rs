@@ -16,6 +16,7 @@ mod descriptors;
 mod driver;
 mod fleet;
 mod forward;
+mod inquiry;
 pub mod log;
 pub mod mc;
 pub mod metrics;

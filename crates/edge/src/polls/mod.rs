@@ -32,6 +32,7 @@ mod sockets;
 mod tables;
 mod to;
 mod wake;
+mod watched;
 
 pub(crate) use cursor::Cursor;
 pub(crate) use fetch::outcome_of;

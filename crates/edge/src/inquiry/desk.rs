@@ -1,0 +1,174 @@
+//! Clients of the admin listener whose questions are put to the loops.
+
+use super::{Inquiry, Question};
+use dwell_engine::{Body, ExchangeId, Outcome, Reply, Request, Response};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where it is asked who watches what.
+pub(crate) const WATCHED_PATH: &str = "/-/watched";
+
+/// Those who wait for an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    waiting: Vec<Waiting>,
+    /// What the loops have still to be asked.
+    outbox: Vec<Arc<Inquiry>>,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    tag: u64,
+    exchange: ExchangeId,
+    asked: Asked,
+    /// It has waited as long as it may.
+    is_overdue: bool,
+}
+
+/// What a client has asked.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// The most watched keys, at most so many.
+    Watched { inquiry: Arc<Inquiry>, limit: usize },
+}
+
+impl Asked {
+    fn inquiry(&self) -> &Arc<Inquiry> {
+        match self {
+            Self::Watched { inquiry, .. } => inquiry,
+        }
+    }
+}
+
+/// The tags of those who wait for loops have this bit.
+const INQUIRY: u64 = 1 << 63;
+/// Questions at once: each costs every loop a walk through its tables.
+const WAITING_MAX: usize = 8;
+/// How long the loops have; what they have said by then is the answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+const LIMIT: usize = 100;
+const LIMIT_MAX: usize = 10_000;
+
+impl Desk {
+    /// Whether a tag is that of somebody who waits here.
+    pub(crate) fn is_own(tag: u64) -> bool {
+        tag & INQUIRY != 0
+    }
+
+    /// Takes a request for who watches what.
+    pub(crate) fn watched(&mut self, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
+        match watched_of(request.head.query.unwrap_or_default()) {
+            Ok((prefix, limit)) => {
+                let inquiry = Inquiry::new(Question::Prefix(prefix));
+                self.take(request, Asked::Watched { inquiry, limit }, reply)
+            }
+            Err(text) => {
+                reply.text(400, &text);
+                Outcome::Answered
+            }
+        }
+    }
+
+    fn take(&mut self, request: &Request<'_>, asked: Asked, reply: &mut Reply<'_>) -> Outcome {
+        if !matches!(request.head.method, "GET" | "HEAD") {
+            reply.send(&Response {
+                status: 405,
+                fields: &[("Allow", b"GET, HEAD")],
+                body: Body::Empty,
+            });
+            return Outcome::Answered;
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            reply.send(&Response {
+                status: 503,
+                fields: &[("Retry-After", b"1"), ("Cache-Control", b"no-store")],
+                body: Body::Slice(b"too many ask the loops\n"),
+            });
+            return Outcome::Answered;
+        }
+        // Below that of an order, which has every bit.
+        self.number = (self.number + 1) % (INQUIRY - 1);
+        let tag = INQUIRY | self.number;
+        self.outbox.push(Arc::clone(asked.inquiry()));
+        self.waiting.push(Waiting {
+            tag,
+            exchange: request.exchange,
+            asked,
+            is_overdue: false,
+        });
+        let timeout = Some(TIMEOUT);
+        Outcome::Held { tag, timeout }
+    }
+
+    /// The time of one of them is over; the answer follows when the turn ends.
+    pub(crate) fn expired(&mut self, tag: u64) -> Outcome {
+        let waiting = self.waiting.iter_mut().find(|waiting| waiting.tag == tag);
+        if let Some(waiting) = waiting {
+            waiting.is_overdue = true;
+        }
+        Outcome::Held { tag, timeout: None }
+    }
+
+    /// One of them has gone.
+    pub(crate) fn abandoned(&mut self, tag: u64) {
+        self.waiting.retain(|waiting| waiting.tag != tag);
+    }
+
+    /// What the loops are to be asked, since this was asked last.
+    pub(crate) fn outbox(&mut self) -> Vec<Arc<Inquiry>> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// Takes out those who are to be answered: all of so many loops have spoken, or had their time.
+    pub(crate) fn answered(&mut self, loops: usize) -> Vec<(ExchangeId, Asked)> {
+        let is_answered =
+            |waiting: &mut Waiting| waiting.is_overdue || waiting.asked.inquiry().loops() >= loops;
+        let answered = self.waiting.extract_if(.., is_answered);
+        answered
+            .map(|waiting| (waiting.exchange, waiting.asked))
+            .collect()
+    }
+}
+
+/// Reads `prefix=P&limit=N`; of several the first counts.
+fn watched_of(query: &str) -> Result<(Box<[u8]>, usize), String> {
+    let (mut prefix, mut limit) = (None, None);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "prefix" => {
+                prefix.get_or_insert_with(|| value.as_bytes().into());
+            }
+            "limit" if limit.is_none() => {
+                let number = value.parse().ok();
+                let good = number.filter(|number| (1..=LIMIT_MAX).contains(number));
+                let wrong = || format!("limit is not a number from 1 to {LIMIT_MAX}: {value}");
+                limit = Some(good.ok_or_else(wrong)?);
+            }
+            _ => {}
+        }
+    }
+    Ok((prefix.unwrap_or_default(), limit.unwrap_or(LIMIT)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_has_bounds_and_defaults() {
+        assert_eq!(watched_of(""), Ok((Box::default(), 100)));
+        let both = watched_of("limit=10000&prefix=%2Fpoll%2F&prefix=x");
+        assert_eq!(both, Ok((b"/poll/"[..].into(), 10_000)));
+        for wrong in ["limit=0", "limit=10001", "limit=", "limit=-1", "limit=x"] {
+            assert!(watched_of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_tag_is_that_of_an_order() {
+        assert!(!Desk::is_own(1 << 62));
+        assert!(Desk::is_own(INQUIRY | (INQUIRY - 2)));
+        assert_ne!(INQUIRY | (INQUIRY - 2), u64::MAX);
+    }
+}
