@@ -5,6 +5,7 @@
 mod awaitable;
 mod driver;
 mod http;
+mod message;
 mod scope;
 mod server;
 mod shared;

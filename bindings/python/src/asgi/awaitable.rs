@@ -31,6 +31,11 @@ impl Waiting {
             wait: Box::new(wait),
         }
     }
+
+    /// The object that Python awaits.
+    pub(super) fn into_bound(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        Ok(Bound::new(py, self)?.into_any())
+    }
 }
 
 #[expect(
@@ -79,8 +84,7 @@ impl Waiting {
         trace: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let _ = trace;
-        let value = value.filter(|value| !value.is_none()).unwrap_or(kind);
-        Err(PyErr::from_value(value))
+        Err(thrown(kind, value))
     }
 
     fn close(&self) {}
@@ -122,9 +126,14 @@ impl Done {
         trace: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let _ = trace;
-        let value = value.filter(|value| !value.is_none()).unwrap_or(kind);
-        Err(PyErr::from_value(value))
+        Err(thrown(kind, value))
     }
 
     fn close(&self) {}
+}
+
+/// The exception that `throw` raises: its value, or what stands in the place of its type.
+fn thrown<'py>(kind: Bound<'py, PyAny>, value: Option<Bound<'py, PyAny>>) -> PyErr {
+    let value = value.filter(|value| !value.is_none());
+    PyErr::from_value(value.unwrap_or(kind))
 }

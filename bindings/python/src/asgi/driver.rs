@@ -12,7 +12,7 @@ use dwell_engine::websocket::{
 };
 use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, WriteError};
 use dwell_evloop::{Context, Driver, Readiness, Slab, Stream, Token};
-use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
+use dwell_proto::http1::{RequestHead, Trailers};
 use pyo3::prelude::*;
 use std::sync::Arc;
 
@@ -21,8 +21,6 @@ const CONNECTION: u8 = 2;
 const WEB_SOCKET: u8 = 3;
 /// Of what is known of requests and `WebSockets`, which is no socket.
 const ENTRY: u8 = 4;
-/// Bodies up to this size are gathered before the app gets the request.
-const COLLECT_BYTES_MAX: u64 = 64 * 1024;
 /// Messages of a WebSocket that wait for the app; beyond it nothing is read.
 const MESSAGES_MAX: usize = 64;
 
@@ -202,13 +200,7 @@ impl App for AsgiApp {
         head: &RequestHead<'_, '_>,
         _: &Stream,
     ) -> BodyPlan {
-        let bytes_max = self.options.body_bytes_max;
-        match head.framing {
-            BodyFraming::Length(length) if length <= COLLECT_BYTES_MAX && !head.expect_continue => {
-                BodyPlan::Collect { bytes_max }
-            }
-            _ => BodyPlan::Stream { bytes_max },
-        }
+        self.options.body_plan(head)
     }
 
     fn request(

@@ -2,17 +2,20 @@
 
 use super::awaitable::{Wait, Waiting};
 use super::driver::Arrival;
-use super::server::{AsgiServer, resolve};
-use super::shared::{HttpState, INPUT_WINDOW, OUTPUT_WINDOW, Shared, joined};
-use crate::web::answer::{AnswerBody, AnswerHead, add_field, shared_bytes};
+use super::message::{
+    bytes_of, event, fields_of, flag, kind_of, left, start_of, unexpected, unknown,
+};
+use super::server::{AsgiServer, resolve_all};
+use super::shared::{HttpState, INPUT_WINDOW, OUTPUT_WINDOW, Shared};
+use crate::web::answer::{AnswerBody, AnswerHead, shared_bytes};
 use crate::web::head::Head;
 use bytes::Bytes;
 use dwell_engine::{Body, ExchangeId};
 use dwell_evloop::FileSlice;
-use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use std::fs::File;
 use std::sync::Arc;
@@ -70,16 +73,13 @@ impl HttpExchange {
         py: Python<'py>,
         message: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let kind = message
-            .get_item(intern!(py, "type"))?
-            .ok_or_else(|| PyValueError::new_err("message without a type"))?;
-        let kind: PyBackedStr = kind.extract()?;
+        let kind = kind_of(message)?;
         match &*kind {
             "http.response.start" => self.start(py, message),
             "http.response.body" => self.body(py, message),
             "http.response.trailers" => self.trailers(py, message),
             "http.response.pathsend" => self.path(py, message),
-            _ => Err(PyValueError::new_err(format!("unknown message: {kind:?}"))),
+            _ => Err(unknown(&kind)),
         }
     }
 
@@ -302,22 +302,17 @@ impl HttpExchange {
         let room = Room {
             state: Arc::clone(&self.state),
         };
-        let waiting = Waiting::new(server.clone().unbind(), room);
-        Ok(Bound::new(py, waiting)?.into_any())
+        Waiting::new(server.clone().unbind(), room).into_bound(py)
     }
 
     /// The answer is complete: who waits for the client to leave need not any more.
     fn finished(&self, py: Python<'_>) -> PyResult<()> {
-        let mut woken = Vec::new();
-        {
+        let woken = {
             let mut state = self.state.lock();
             state.is_finished = true;
-            state.waiters.wake(&mut woken);
-        }
-        for future in woken {
-            resolve(future.bind(py))?;
-        }
-        Ok(())
+            state.waiters.take()
+        };
+        resolve_all(py, woken)
     }
 
     fn trailers<'py>(
@@ -387,7 +382,7 @@ impl HttpExchange {
 
 impl Wait for Receive {
     fn poll(&self, py: Python<'_>, server: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
-        let (event, grant) = {
+        let (news, grant) = {
             let mut state = self.state.lock();
             let pieces: Vec<_> = state.input.drain(..).collect();
             let length: usize = pieces.iter().map(Bytes::len).sum();
@@ -417,30 +412,23 @@ impl Wait for Receive {
             // What has come already is handed over in the next turn.
             this.settle(server)?;
         }
-        match event {
+        match news {
             None => Ok(None),
-            Some(None) => {
-                let event = PyDict::new(py);
-                event.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
-                Ok(Some(event.into_any().unbind()))
-            }
-            Some(Some((pieces, more))) => {
-                let event = PyDict::new(py);
-                event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+            Some(None) => event(py, intern!(py, "http.disconnect"), |_| Ok(())),
+            Some(Some((pieces, more))) => event(py, intern!(py, "http.request"), |event| {
                 let body = match &pieces[..] {
                     [only] => PyBytes::new(py, only),
                     pieces => PyBytes::new(py, &pieces.concat()),
                 };
                 event.set_item(intern!(py, "body"), body)?;
-                event.set_item(intern!(py, "more_body"), more)?;
-                Ok(Some(event.into_any().unbind()))
-            }
+                event.set_item(intern!(py, "more_body"), more)
+            }),
         }
     }
 
     fn park(&self, future: &Bound<'_, PyAny>) {
-        let before = std::mem::take(&mut self.state.lock().waiters.receivers);
-        self.state.lock().waiters.receivers = joined(before, future);
+        self.state
+            .park(future, |state| &mut state.waiters.receivers);
     }
 }
 
@@ -454,64 +442,6 @@ impl Wait for Room {
     }
 
     fn park(&self, future: &Bound<'_, PyAny>) {
-        let before = std::mem::take(&mut self.state.lock().waiters.senders);
-        self.state.lock().waiters.senders = joined(before, future);
+        self.state.park(future, |state| &mut state.waiters.senders);
     }
-}
-
-/// Status and fields of a message that begins an answer.
-pub(super) fn start_of(message: &Bound<'_, PyDict>) -> PyResult<AnswerHead> {
-    let py = message.py();
-    let status: u16 = message
-        .get_item(intern!(py, "status"))?
-        .ok_or_else(|| PyValueError::new_err("message without a status"))?
-        .extract()?;
-    if !(200..=599).contains(&status) {
-        return Err(PyValueError::new_err(format!(
-            "status is out of range: {status}"
-        )));
-    }
-    let mut head = AnswerHead::new(status);
-    fields_of(message, &mut head)?;
-    Ok(head)
-}
-
-/// Adds the headers of a message to `head`.
-pub(super) fn fields_of(message: &Bound<'_, PyDict>, head: &mut AnswerHead) -> PyResult<()> {
-    let py = message.py();
-    if let Some(headers) = message.get_item(intern!(py, "headers"))? {
-        for field in headers.try_iter()? {
-            add_field(head, &field?)?;
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of a message, if there are any.
-pub(super) fn bytes_of(
-    message: &Bound<'_, PyDict>,
-    name: &Bound<'_, pyo3::types::PyString>,
-) -> PyResult<Option<PyBackedBytes>> {
-    match message.get_item(name)? {
-        Some(data) if !data.is_none() => {
-            let data: PyBackedBytes = data.extract()?;
-            Ok((!data.is_empty()).then_some(data))
-        }
-        _ => Ok(None),
-    }
-}
-
-fn flag(message: &Bound<'_, PyDict>, name: &Bound<'_, pyo3::types::PyString>) -> PyResult<bool> {
-    match message.get_item(name)? {
-        Some(value) => value.is_truthy(),
-        None => Ok(false),
-    }
-}
-
-pub(super) fn unexpected(kind: &str) -> PyErr {
-    PyRuntimeError::new_err(format!("{kind} is not expected now"))
-}
-
-pub(super) fn left() -> PyErr {
-    PyConnectionResetError::new_err("the client has left")
 }

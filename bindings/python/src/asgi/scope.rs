@@ -1,13 +1,13 @@
 //! The `scope` of ASGI, built from a request head.
 
 use super::driver::Arrival;
+use crate::web::address::AddressText;
 use crate::web::head::{Head, percent_decoded};
 use dwell_proto::http1::list_tokens;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 /// What a server keeps to build scopes from.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Scopes {
     /// The state of the app's lifespan; each request gets a copy.
     state: Option<Py<PyDict>>,
     names: HashMap<Box<[u8]>, Py<PyBytes>>,
-    client: Option<(IpAddr, Py<PyString>)>,
+    client: AddressText,
 }
 
 /// Names of fields that are remembered; clients may invent any number of them.
@@ -32,7 +32,7 @@ impl Scopes {
             web_socket,
             state,
             names: HashMap::new(),
-            client: None,
+            client: AddressText::default(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Scopes {
         scope.set_item(intern!(py, "query_string"), PyBytes::new(py, head.query()))?;
         scope.set_item(intern!(py, "headers"), self.headers(py, head)?)?;
         if let Some((address, port)) = arrival.origin.client {
-            let client = (self.address(py, address), port);
+            let client = (self.client.of(py, address), port);
             scope.set_item(intern!(py, "client"), client)?;
         }
         if is_web_socket {
@@ -106,18 +106,6 @@ impl Scopes {
             self.names.insert(name.into(), lower.clone().unbind());
         }
         lower
-    }
-
-    /// The text of an address; clients come more than once.
-    fn address<'py>(&mut self, py: Python<'py>, address: IpAddr) -> Bound<'py, PyString> {
-        match &self.client {
-            Some((known, text)) if *known == address => text.bind(py).clone(),
-            _ => {
-                let text = PyString::new(py, &address.to_string());
-                self.client = Some((address, text.clone().unbind()));
-                text
-            }
-        }
     }
 }
 

@@ -102,9 +102,7 @@ impl AsgiServer {
         for arrival in &arrivals {
             this.begin(slf, arrival)?;
         }
-        for future in woken {
-            resolve(future.bind(py))?;
-        }
+        resolve_all(py, woken)?;
         this.settle(slf)
     }
 
@@ -131,9 +129,7 @@ impl AsgiServer {
             driver.app.log.flush();
             std::mem::take(&mut driver.app.woken)
         };
-        for future in woken {
-            resolve(future.bind(py))?;
-        }
+        resolve_all(py, woken)?;
         // What is armed refers to this server, which would keep itself alive.
         let armed = std::mem::take(&mut *self.armed());
         if let Some((_, timer)) = armed.timer {
@@ -255,8 +251,16 @@ impl AsgiServer {
     }
 }
 
+/// Resolves futures, but for those that somebody has cancelled meanwhile.
+pub(super) fn resolve_all(py: Python<'_>, futures: Vec<Py<PyAny>>) -> PyResult<()> {
+    for future in futures {
+        resolve(future.bind(py))?;
+    }
+    Ok(())
+}
+
 /// Resolves a future that nobody has cancelled meanwhile.
-pub(super) fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
+fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = future.py();
     if future.call_method0(intern!(py, "done"))?.is_truthy()? {
         return Ok(());

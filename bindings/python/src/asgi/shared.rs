@@ -26,6 +26,23 @@ impl<T> Shared<T> {
     pub(super) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Adds a coroutine to those that `waiters` finds, without those that have given up: an app
+    /// may wait for a moment again and again.
+    pub(super) fn park(
+        &self,
+        future: &Bound<'_, PyAny>,
+        waiters: impl Fn(&mut T) -> &mut Vec<Py<PyAny>>,
+    ) {
+        let py = future.py();
+        let mut parked = std::mem::take(waiters(&mut self.lock()));
+        parked.retain(|before| {
+            let done = before.call_method0(py, intern!(py, "done"));
+            done.is_ok_and(|done| !done.is_truthy(py).unwrap_or(true))
+        });
+        parked.push(future.clone().unbind());
+        *waiters(&mut self.lock()) = parked;
+    }
 }
 
 /// Coroutines that wait.
@@ -36,23 +53,18 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
+    /// All of them, to be resolved once no lock is held.
+    pub(super) fn take(&mut self) -> Vec<Py<PyAny>> {
+        let mut all = Vec::new();
+        self.wake(&mut all);
+        all
+    }
+
     /// Moves all of them into `into`.
     pub(super) fn wake(&mut self, into: &mut Vec<Py<PyAny>>) {
         into.append(&mut self.receivers);
         into.append(&mut self.senders);
     }
-}
-
-/// Adds a coroutine that waits to those before it, without those that have given up: an app may
-/// wait for a moment again and again.
-pub(super) fn joined(mut before: Vec<Py<PyAny>>, future: &Bound<'_, PyAny>) -> Vec<Py<PyAny>> {
-    let py = future.py();
-    before.retain(|before| {
-        let done = before.call_method0(py, intern!(py, "done"));
-        done.is_ok_and(|done| !done.is_truthy(py).unwrap_or(true))
-    });
-    before.push(future.clone().unbind());
-    before
 }
 
 /// A request that was handed to the app.

@@ -2,9 +2,11 @@
 
 use super::awaitable::{Wait, Waiting};
 use super::driver::{Arrival, AsgiLoop, UPGRADES};
-use super::http::{bytes_of, fields_of, left, start_of, unexpected};
-use super::server::{AsgiServer, resolve};
-use super::shared::{OUTPUT_WINDOW, Shared, WebSocketState, joined};
+use super::message::{
+    bytes_of, event, fields_of, flag, kind_of, left, start_of, unexpected, unknown,
+};
+use super::server::{AsgiServer, resolve_all};
+use super::shared::{OUTPUT_WINDOW, Shared, WebSocketState};
 use crate::web::answer::{AnswerBody, AnswerHead, shared_bytes};
 use crate::web::head::Head;
 use bytes::Bytes;
@@ -16,7 +18,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict};
 use std::sync::Arc;
 
 /// A WebSocket that the app was handed.
@@ -57,17 +59,14 @@ impl WebSocketExchange {
         py: Python<'py>,
         message: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let kind = message
-            .get_item(intern!(py, "type"))?
-            .ok_or_else(|| PyValueError::new_err("message without a type"))?;
-        let kind: PyBackedStr = kind.extract()?;
+        let kind = kind_of(message)?;
         match &*kind {
             "websocket.send" => return self.message(py, message),
             "websocket.accept" => self.accept(py, message)?,
             "websocket.close" => self.close(py, message)?,
             "websocket.http.response.start" => self.deny(message)?,
             "websocket.http.response.body" => self.deny_body(py, message)?,
-            _ => return Err(PyValueError::new_err(format!("unknown message: {kind:?}"))),
+            _ => return Err(unknown(&kind)),
         }
         let server = self.server.bind(py);
         server.get().settle(server)?;
@@ -221,8 +220,7 @@ impl WebSocketExchange {
         let room = Room {
             state: Arc::clone(&self.state),
         };
-        let waiting = Waiting::new(server.clone().unbind(), room);
-        Ok(Bound::new(py, waiting)?.into_any())
+        Waiting::new(server.clone().unbind(), room).into_bound(py)
     }
 
     /// Sends a message; returns how much waits for the client then.
@@ -269,16 +267,12 @@ impl WebSocketExchange {
         self.server.get().with(|context, driver| {
             driver.web_sockets.close(context, token, code, &reason);
         });
-        let mut woken = Vec::new();
-        {
+        let woken = {
             let mut state = self.state.lock();
             state.end = Some((code.number(), reason));
-            state.waiters.wake(&mut woken);
-        }
-        for future in woken {
-            resolve(future.bind(py))?;
-        }
-        Ok(())
+            state.waiters.take()
+        };
+        resolve_all(py, woken)
     }
 
     fn deny(&self, message: &Bound<'_, PyDict>) -> PyResult<()> {
@@ -293,10 +287,7 @@ impl WebSocketExchange {
 
     fn deny_body(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
         let data = bytes_of(message, intern!(py, "body"))?;
-        let more = match message.get_item(intern!(py, "more_body"))? {
-            Some(more) => more.is_truthy()?,
-            None => false,
-        };
+        let more = flag(message, intern!(py, "more_body"))?;
         let mut denial = self.denial.lock();
         let Some((_, body)) = &mut *denial else {
             return Err(unexpected("websocket.http.response.body"));
@@ -327,15 +318,12 @@ impl WebSocketExchange {
             driver.finish(context, exchange, tag);
             sent
         });
-        let mut woken = Vec::new();
-        {
+        let woken = {
             let mut state = self.state.lock();
             state.end.get_or_insert_with(|| (1006, String::new()));
-            state.waiters.wake(&mut woken);
-        }
-        for future in woken {
-            resolve(future.bind(py))?;
-        }
+            state.waiters.take()
+        };
+        resolve_all(py, woken)?;
         sent.ok_or_else(left)
     }
 
@@ -395,8 +383,8 @@ impl Wait for Receive {
     }
 
     fn park(&self, future: &Bound<'_, PyAny>) {
-        let before = std::mem::take(&mut self.state.lock().waiters.receivers);
-        self.state.lock().waiters.receivers = joined(before, future);
+        self.state
+            .park(future, |state| &mut state.waiters.receivers);
     }
 }
 
@@ -410,19 +398,6 @@ impl Wait for Room {
     }
 
     fn park(&self, future: &Bound<'_, PyAny>) {
-        let before = std::mem::take(&mut self.state.lock().waiters.senders);
-        self.state.lock().waiters.senders = joined(before, future);
+        self.state.park(future, |state| &mut state.waiters.senders);
     }
-}
-
-/// A message to the app.
-fn event(
-    py: Python<'_>,
-    kind: &Bound<'_, PyString>,
-    fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
-) -> PyResult<Option<Py<PyAny>>> {
-    let event = PyDict::new(py);
-    event.set_item(intern!(py, "type"), kind)?;
-    fill(&event)?;
-    Ok(Some(event.into_any().unbind()))
 }

@@ -340,19 +340,13 @@ impl MemcacheClient {
     #[pyo3(signature = (key, value, noreply=false))]
     fn incr(&self, key: &Bound<'_, PyAny>, value: u64, noreply: bool) -> PyResult<Option<u64>> {
         let wire = self.key(key)?;
-        let run = || self.client.incr(&wire, value);
-        let number = key.py().detach(run);
-        let number = number.map_err(|error| exception(key.py(), &error))?;
-        Ok(number.filter(|_| !noreply))
+        counted(key.py(), noreply, || self.client.incr(&wire, value))
     }
 
     #[pyo3(signature = (key, value, noreply=false))]
     fn decr(&self, key: &Bound<'_, PyAny>, value: u64, noreply: bool) -> PyResult<Option<u64>> {
         let wire = self.key(key)?;
-        let run = || self.client.decr(&wire, value);
-        let number = key.py().detach(run);
-        let number = number.map_err(|error| exception(key.py(), &error))?;
-        Ok(number.filter(|_| !noreply))
+        counted(key.py(), noreply, || self.client.decr(&wire, value))
     }
 
     #[pyo3(signature = (key, expire=0, noreply=None))]
@@ -558,6 +552,16 @@ impl MemcacheClient {
         let data = PyBytes::new(py, text.as_bytes()).into();
         Ok(Stored { data, flags })
     }
+}
+
+/// Changes a number; the new one, `None` where there is none or nobody asks.
+fn counted(
+    py: Python<'_>,
+    noreply: bool,
+    run: impl FnOnce() -> Result<Option<u64>, Error> + Send,
+) -> PyResult<Option<u64>> {
+    let number = py.detach(run).map_err(|error| exception(py, &error))?;
+    Ok(number.filter(|_| !noreply))
 }
 
 /// An exptime as the protocol has it: seconds from now, or a date.

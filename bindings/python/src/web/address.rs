@@ -3,6 +3,7 @@
 use dwell_evloop::Token;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use std::net::{IpAddr, SocketAddr};
 
 /// The addresses of the peers of a loop, asked of the system once for each connection.
@@ -28,6 +29,26 @@ impl Peers {
                 let address = ask();
                 self.known[index] = Some((connection, address));
                 address
+            }
+        }
+    }
+}
+
+/// The text of the address that was asked for last: clients come more than once.
+#[derive(Debug, Default)]
+pub(crate) struct AddressText {
+    last: Option<(IpAddr, Py<PyString>)>,
+}
+
+impl AddressText {
+    /// The text of `address`.
+    pub(crate) fn of<'py>(&mut self, py: Python<'py>, address: IpAddr) -> Bound<'py, PyString> {
+        match &self.last {
+            Some((known, text)) if *known == address => text.bind(py).clone(),
+            _ => {
+                let text = PyString::new(py, &address.to_string());
+                self.last = Some((address, text.clone().unbind()));
+                text
             }
         }
     }

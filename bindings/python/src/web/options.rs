@@ -1,8 +1,9 @@
 //! The bounds of a server, as Python gives them.
 
 use super::address::Trusted;
-use dwell_engine::Limits;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions};
+use dwell_engine::{BodyPlan, Limits};
+use dwell_proto::http1::{BodyFraming, RequestHead};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -25,6 +26,8 @@ pub(crate) struct Options {
 const HEAD_BYTES_MAX: usize = 65_535;
 /// Output of one answer that waits in the engine for a slow reader.
 const OUTPUT_BYTES: usize = 256 * 1024;
+/// Bodies up to this size are gathered before the app gets the request.
+const COLLECT_BYTES_MAX: u64 = 64 * 1024;
 
 impl Default for Options {
     fn default() -> Self {
@@ -60,6 +63,17 @@ impl Options {
             options.set(&name, &value)?;
         }
         Ok(options)
+    }
+
+    /// How the body of a request reaches the app: whole where it is short and on its way already.
+    pub(crate) fn body_plan(&self, head: &RequestHead<'_, '_>) -> BodyPlan {
+        let bytes_max = self.body_bytes_max;
+        match head.framing {
+            BodyFraming::Length(length) if length <= COLLECT_BYTES_MAX && !head.expect_continue => {
+                BodyPlan::Collect { bytes_max }
+            }
+            _ => BodyPlan::Stream { bytes_max },
+        }
     }
 
     fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {

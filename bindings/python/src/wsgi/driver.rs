@@ -12,7 +12,7 @@ use dwell_engine::{
     App, Body, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, Response, WriteError,
 };
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
-use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
+use dwell_proto::http1::{RequestHead, Trailers};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -22,8 +22,6 @@ const LISTENER: u8 = 1;
 const CONNECTION: u8 = 2;
 /// Of exchanges that have an [`Entry`]; the others are told of nothing.
 const STREAMS: u64 = 1;
-/// Bodies up to this size are gathered before a worker gets the request.
-const COLLECT_BYTES_MAX: u64 = 64 * 1024;
 /// The answer when all workers are busy and the queue is full.
 const OVERLOADED: Response<'static> = Response {
     status: 503,
@@ -285,13 +283,7 @@ impl App for WsgiApp {
         head: &RequestHead<'_, '_>,
         _: &Stream,
     ) -> BodyPlan {
-        let bytes_max = self.options.body_bytes_max;
-        match head.framing {
-            BodyFraming::Length(length) if length <= COLLECT_BYTES_MAX && !head.expect_continue => {
-                BodyPlan::Collect { bytes_max }
-            }
-            _ => BodyPlan::Stream { bytes_max },
-        }
+        self.options.body_plan(head)
     }
 
     fn request(

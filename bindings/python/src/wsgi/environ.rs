@@ -1,12 +1,12 @@
 //! The `environ` of PEP 3333, built from a request head with few allocations.
 
 use super::meeting::Job;
+use crate::web::address::AddressText;
 use crate::web::head::percent_decoded;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 /// What a worker keeps to build environments from.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Environ {
     keys: HashMap<Box<[u8]>, Option<Py<PyString>>>,
     /// Text of values that came with the last request, by the place of their field.
     script_name: String,
-    client: Option<(IpAddr, Py<PyString>)>,
+    client: AddressText,
 }
 
 /// Names of fields that are remembered; clients may invent any number of them.
@@ -31,7 +31,7 @@ impl Environ {
             base,
             keys: HashMap::new(),
             script_name,
-            client: None,
+            client: AddressText::default(),
         }
     }
 
@@ -65,7 +65,7 @@ impl Environ {
             environ.set_item(intern!(py, "wsgi.url_scheme"), intern!(py, "https"))?;
         }
         if let Some((address, port)) = job.origin.client {
-            environ.set_item(intern!(py, "REMOTE_ADDR"), self.address(py, address))?;
+            environ.set_item(intern!(py, "REMOTE_ADDR"), self.client.of(py, address))?;
             environ.set_item(intern!(py, "REMOTE_PORT"), itoa::Buffer::new().format(port))?;
         }
         self.fields(py, &environ, job)?;
@@ -115,18 +115,6 @@ impl Environ {
                 .insert(name.into(), key.clone().map(Bound::unbind));
         }
         key
-    }
-
-    /// The text of an address; clients come more than once.
-    fn address<'py>(&mut self, py: Python<'py>, address: IpAddr) -> Bound<'py, PyString> {
-        match &self.client {
-            Some((known, text)) if *known == address => text.bind(py).clone(),
-            _ => {
-                let text = PyString::new(py, &address.to_string());
-                self.client = Some((address, text.clone().unbind()));
-                text
-            }
-        }
     }
 }
 
