@@ -72,6 +72,12 @@ class Loop:
             return client.answer()
 
 
+def answer(conn: Connection, event: Event, _data: Any) -> None:
+    """Answers every request."""
+    if event == Event.HTTP_MSG:
+        conn.reply(200, "ok")
+
+
 def port_of(listener: Connection) -> int:
     """The port that a listener was given."""
     address = listener.local_addr
