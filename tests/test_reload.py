@@ -112,11 +112,13 @@ def test_the_application_changes_and_what_is_under_way_is_answered(edge, app, cl
         reload(edge, upstream={"url": other.url})
         assert edge.get("/page").status == 200
         assert len(other.requests) == 1
+        # What is under way may last for ever, so no further change waits for it.
         reload(edge, upstream={"url": "off"})
+        until(lambda: edge.get("/page").status == 404, "there is no application any more")
+        reload(edge, upstream={"url": other.url})
+        until(lambda: edge.get("/page").status == 200, "the other is back")
         app.release()
         assert under_way.answer().body == b"from the app"
-    # The second change had to wait for the answer of before the first.
-    until(lambda: edge.get("/page").status == 404, "there is no application any more")
     assert len(app.requests) == 1
 
 

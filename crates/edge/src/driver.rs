@@ -15,6 +15,7 @@ use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome, ServerStatus, State};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,9 +35,10 @@ pub(crate) mod kind {
     pub(crate) const UPSTREAM: u8 = 127;
 }
 
-/// The kinds of the two clients of the application that a loop can have at a time: one that ends,
-/// and the one after it.
-pub(crate) const UPSTREAM_KINDS: [u8; 2] = [kind::UPSTREAM, kind::UPSTREAM + UPSTREAMS_MAX as u8];
+/// The kinds of the clients of the application that a loop has at a time: enough for two of the
+/// largest, one that ends and the one after it.
+pub(crate) const UPSTREAM_KINDS: Range<u8> = kind::UPSTREAM..Token::RESERVED_KIND;
+const _: () = assert!(UPSTREAM_KINDS.end - UPSTREAM_KINDS.start >= 2 * UPSTREAMS_MAX as u8);
 
 pub(crate) const CLIENT_KINDS: Kinds = Kinds {
     listener: kind::CLIENT_LISTENER,

@@ -55,6 +55,15 @@ impl Settings {
             .unwrap_or_else(PoisonError::into_inner);
         all.get_mut(index).map(std::mem::take).unwrap_or_default()
     }
+
+    /// Hands the new listeners that no loop has taken yet on to the settings that follow, as far
+    /// as `addresses` still has theirs: a loop may never see the ones in between.
+    fn hand_on(&self, listeners: &mut [Listening], addresses: &[SocketAddr]) {
+        for (index, of_loop) in listeners.iter_mut().enumerate() {
+            let untaken = self.take_listeners(index).into_iter();
+            of_loop.extend(untaken.filter(|(address, _)| addresses.contains(address)));
+        }
+    }
 }
 
 /// Reads the configuration anew when it is asked to.
@@ -175,11 +184,38 @@ impl Reloader {
             service.store().set_bytes_max(config.store.bytes_max, now);
         }
         self.metrics.name_upstreams(&config.upstream.url);
+        before.hand_on(&mut listeners, &config.server.listen);
         Ok(self.fleet.publish(Settings {
             config: Arc::new(config),
             upstream,
             access: Some(Arc::new(access)),
             listeners: Mutex::new(listeners),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listening(address: SocketAddr) -> Listening {
+        let group = listen_at(address, 1).unwrap().into_iter();
+        group.map(|listener| (address, listener)).collect()
+    }
+
+    #[test]
+    fn listeners_outlive_settings_that_a_loop_has_not_seen() {
+        let stays: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let goes: SocketAddr = "127.0.0.2:0".parse().unwrap();
+        let before = Settings {
+            listeners: Mutex::new(vec![listening(stays), listening(stays), listening(goes)]),
+            ..Settings::default()
+        };
+        assert_eq!(before.take_listeners(0).len(), 1, "this loop was quick");
+        let mut listeners: Vec<Listening> = (0..3).map(|_| Vec::new()).collect();
+        before.hand_on(&mut listeners, &[stays]);
+        let counts: Vec<_> = listeners.iter().map(Vec::len).collect();
+        assert_eq!(counts, [0, 1, 0]);
+        assert!(before.take_listeners(1).is_empty(), "it has one owner");
     }
 }

@@ -4,23 +4,25 @@ use crate::driver::{EdgeLoop, UPSTREAM_KINDS};
 use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome, figure};
 use crate::reload::Settings;
 use crate::server::http_limits;
-use crate::upstream::{GroupOptions, UpstreamError, UpstreamGroup, UpstreamPlan, UpstreamRequest};
+use crate::upstream::{
+    GroupOptions, UPSTREAMS_MAX, UpstreamError, UpstreamGroup, UpstreamPlan, UpstreamRequest,
+};
 use dwell_evloop::Context;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 /// The clients of the application that a loop has.
 ///
 /// Shape: other options make another client. Requests that are under way stay with the one that
-/// has sent them until they have ended; while there is such a one, further options wait.
+/// has sent them until they have ended, however long that is. Each client has token kinds of its
+/// own; should none be left for another one, the newest options wait for some.
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
     pub(crate) current: Option<UpstreamGroup>,
-    /// Has requests under way, and gets no more.
-    pub(crate) retired: Option<UpstreamGroup>,
-    /// What follows when the retired one is done.
+    /// Have requests under way, and get no more.
+    retired: Vec<UpstreamGroup>,
+    /// What follows when there are kinds for it.
     next: Next,
-    /// Which of the two kinds of tokens `current` has.
-    is_second: bool,
 }
 
 /// What becomes of the client that a loop has.
@@ -36,42 +38,58 @@ impl Upstreams {
     /// Begins with one client, or none.
     pub(crate) fn new(plan: Option<&UpstreamPlan>) -> Self {
         Self {
-            current: plan.map(|plan| group(UPSTREAM_KINDS[0], plan)),
+            current: plan.map(|plan| group(UPSTREAM_KINDS.start, plan)),
             ..Self::default()
         }
     }
 
     /// Goes by another plan for the requests from now on, as soon as that can be.
-    pub(crate) fn change(&mut self, plan: Option<UpstreamPlan>) {
+    pub(crate) fn change(&mut self, context: &mut Context, plan: Option<UpstreamPlan>) {
         self.next = Next::Replaced(plan);
-        self.settle();
+        self.settle(context);
     }
 
-    /// Lets go of a retired client that has ended, and makes the one that waits for that.
-    pub(crate) fn settle(&mut self) {
-        if self.retired.as_ref().is_some_and(UpstreamGroup::is_done) {
-            self.retired = None;
-        }
-        if self.retired.is_none()
-            && let Next::Replaced(plan) = std::mem::take(&mut self.next)
-        {
-            self.is_second = !self.is_second;
-            let kind = UPSTREAM_KINDS[usize::from(self.is_second)];
-            let next = plan.map(|plan| group(kind, &plan));
-            self.retired = std::mem::replace(&mut self.current, next);
-            if self.retired.as_ref().is_some_and(UpstreamGroup::is_done) {
-                self.retired = None;
+    /// Lets go of retired clients that have ended, and makes the one that waits.
+    pub(crate) fn settle(&mut self, context: &mut Context) {
+        self.retired.retain(|group| !group.is_done());
+        let Next::Replaced(plan) = &self.next else {
+            return;
+        };
+        let servers = plan.as_ref().map_or(0, |plan| plan.servers.len());
+        let Some(first) = self.free_kinds(servers.min(UPSTREAMS_MAX)) else {
+            return;
+        };
+        let next = plan.as_ref().map(|plan| group(first, plan));
+        self.next = Next::Stays;
+        if let Some(mut before) = std::mem::replace(&mut self.current, next) {
+            before.retire(context);
+            if !before.is_done() {
+                self.retired.push(before);
             }
         }
     }
 
+    /// The first of so many kinds in a row that no client has.
+    fn free_kinds(&self, count: usize) -> Option<u8> {
+        let taken: Vec<_> = self.all().map(UpstreamGroup::kinds).collect();
+        let mut firsts = UPSTREAM_KINDS;
+        firsts.find(|first| {
+            let last = usize::from(*first) + count;
+            let is_apart = |of: &Range<u8>| {
+                last <= usize::from(of.start) || usize::from(of.end) <= usize::from(*first)
+            };
+            last <= usize::from(UPSTREAM_KINDS.end) && taken.iter().all(is_apart)
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &UpstreamGroup> {
+        self.current.iter().chain(&self.retired)
+    }
+
     /// The client that a token of this kind belongs to.
     pub(crate) fn of_kind(&mut self, kind: u8) -> Option<&mut UpstreamGroup> {
-        if self.is_second == (kind >= UPSTREAM_KINDS[1]) {
-            self.current.as_mut()
-        } else {
-            self.retired.as_mut()
-        }
+        let mut all = self.current.iter_mut().chain(&mut self.retired);
+        all.find(|group| group.kinds().contains(&kind))
     }
 
     /// Sends a request to the application as it is now.
@@ -133,7 +151,7 @@ fn group(kind: u8, plan: &UpstreamPlan) -> UpstreamGroup {
 impl EdgeLoop {
     /// Takes over the newest settings, if they are not the ones it runs by.
     pub(crate) fn follow_settings(&mut self, context: &mut Context) {
-        self.upstreams.settle();
+        self.upstreams.settle(context);
         let generation = self.fleet.generation();
         if generation == self.generation {
             return;
@@ -149,7 +167,7 @@ impl EdgeLoop {
         let before = self.polls.reconfigure(config);
         self.http.set_limits(http_limits(config, self.loops));
         if config.upstream != before.upstream {
-            self.upstreams.change(settings.upstream.clone());
+            self.upstreams.change(context, settings.upstream.clone());
         }
         if let Some(access) = &settings.access {
             self.polls.change_access(access);
@@ -182,5 +200,88 @@ impl EdgeLoop {
                 Err(error) => tracing::error!(%address, %error, "cannot listen"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::{Taking, UpstreamOptions};
+    use bytes::Bytes;
+    use dwell_evloop::EventLoop;
+    use std::net::TcpListener;
+
+    fn plan(listeners: &[&TcpListener]) -> UpstreamPlan {
+        let addresses = listeners.iter().map(|it| it.local_addr().unwrap());
+        UpstreamPlan {
+            servers: addresses.map(UpstreamOptions::new).collect(),
+            options: GroupOptions {
+                failures_max: 3,
+                health: None,
+                seed: 7,
+            },
+        }
+    }
+
+    fn request(tag: u64) -> UpstreamRequest {
+        UpstreamRequest {
+            bytes: Bytes::from_static(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+            is_head: false,
+            is_idempotent: true,
+            body_follows: false,
+            is_upgrade: false,
+            taking: Taking::Parts,
+            tag,
+        }
+    }
+
+    #[test]
+    fn a_request_that_does_not_end_holds_no_change_up() {
+        let app = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        let mut upstreams = Upstreams::new(Some(&plan(&[&app])));
+        for tag in 0..20 {
+            upstreams.send(context, request(tag)).unwrap();
+            let servers = vec![&app; 1 + tag as usize % 3];
+            upstreams.change(context, Some(plan(&servers)));
+            let current = upstreams.current.as_ref().unwrap();
+            assert_eq!(current.statuses().len(), servers.len(), "change {tag}");
+        }
+        let kinds = upstreams.all().flat_map(UpstreamGroup::kinds);
+        let mut kinds: Vec<u8> = kinds.collect();
+        let count = kinds.len();
+        kinds.sort_unstable();
+        kinds.dedup();
+        assert_eq!((kinds.len(), upstreams.retired.len()), (count, 20));
+        for tag in 0..20 {
+            upstreams.cancel(context, tag);
+        }
+        upstreams.settle(context);
+        assert!(upstreams.retired.is_empty());
+    }
+
+    #[test]
+    fn where_no_kinds_are_left_the_newest_plan_waits() {
+        let app = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        let most = plan(&[&app; UPSTREAMS_MAX]);
+        let mut upstreams = Upstreams::new(Some(&most));
+        for tag in 0..2 {
+            upstreams.send(context, request(tag)).unwrap();
+            upstreams.change(context, Some(most.clone()));
+        }
+        let servers = |upstreams: &Upstreams| {
+            let current = upstreams.current.as_ref();
+            current.map(|group| group.statuses().len())
+        };
+        upstreams.change(context, Some(plan(&[&app])));
+        assert_eq!(servers(&upstreams), Some(UPSTREAMS_MAX));
+        upstreams.cancel(context, 0);
+        upstreams.settle(context);
+        assert_eq!(servers(&upstreams), Some(1));
+        upstreams.change(context, None);
+        assert_eq!(servers(&upstreams), None);
     }
 }

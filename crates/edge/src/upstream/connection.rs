@@ -58,6 +58,16 @@ pub(super) enum Work {
     Exchanging(Exchange, Box<AnswerReader>),
 }
 
+impl Exchange {
+    /// It goes on another connection, of which whoever brings its body is told again.
+    fn again(self) -> Self {
+        Self {
+            unannounced: self.request.body_follows,
+            ..self
+        }
+    }
+}
+
 impl Connection {
     pub(super) fn connecting(stream: Stream, exchange: Exchange) -> Self {
         Self {
@@ -78,10 +88,11 @@ impl Connection {
         }
     }
 
+    /// Gives up the request, to be sent again.
     pub(super) fn into_exchange(self) -> Option<Exchange> {
         match self.work {
             Work::Idle => None,
-            Work::Connecting(exchange) | Work::Exchanging(exchange, _) => Some(exchange),
+            Work::Connecting(exchange) | Work::Exchanging(exchange, _) => Some(exchange.again()),
         }
     }
 
@@ -150,7 +161,7 @@ impl Connection {
             }
             Work::Idle | Work::Exchanging(..) => return None,
         };
-        Some(Box::new(Unanswered(exchange)))
+        Some(Box::new(Unanswered(exchange.again())))
     }
 
     /// Whether the request may be sent again after this connection ended without an answer: its

@@ -1,6 +1,7 @@
 //! Several servers with the same application: which one is asked, and what if it fails.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -58,6 +59,8 @@ struct Member {
     look_token: Token,
     /// A look is under way.
     is_looked_at: bool,
+    /// The tag of the request that tries whether it answers again.
+    trial: Option<u64>,
 }
 
 /// What can be seen of one server.
@@ -124,6 +127,7 @@ impl UpstreamGroup {
                 breaker: Breaker::new(options.failures_max),
                 address: server.address,
                 is_looked_at: false,
+                trial: None,
             }
         });
         Self {
@@ -139,6 +143,23 @@ impl UpstreamGroup {
     /// Whether nothing is under way.
     pub fn is_done(&self) -> bool {
         self.statuses().all(|status| status.outstanding == 0)
+    }
+
+    /// Gets no more requests, and is to be done when those that are under way have ended.
+    pub fn retire(&mut self, context: &mut Context) {
+        self.options.health = None;
+        for member in &mut self.members {
+            context.disarm(member.look_token);
+            if std::mem::take(&mut member.is_looked_at) {
+                member.client.cancel(context, LOOK);
+            }
+        }
+    }
+
+    /// The kinds of the tokens of its servers.
+    pub fn kinds(&self) -> Range<u8> {
+        // No more kinds than there are were given.
+        self.first_kind..self.first_kind + self.members.len() as u8
     }
 
     /// Open connections, to all servers.
@@ -272,6 +293,7 @@ impl UpstreamGroup {
         }
         for (tag, error, unanswered) in seen.failures {
             self.failed(context.now(), index, &error);
+            self.trial_is_over(context.now(), tag);
             let result = match unanswered {
                 Some(unanswered) => self.place(context, unanswered.0, error),
                 None => Err(error),
@@ -302,11 +324,15 @@ impl UpstreamGroup {
             if !member.breaker.is_closed() {
                 let patience = exchange.deadline.saturating_duration_since(now);
                 member.breaker.begin_trial(now, patience);
+                member.trial = Some(exchange.request.tag);
             }
             match member.client.take(context, exchange.clone()) {
                 Ok(()) => return Ok(()),
                 // It had the fewest under way: the others are as full.
-                Err(full @ UpstreamError::QueueFull { .. }) => return Err(full),
+                Err(full @ UpstreamError::QueueFull { .. }) => {
+                    self.trial_is_over(now, exchange.request.tag);
+                    return Err(full);
+                }
                 Err(other) => {
                     self.failed(now, index, &other);
                     error = other;
@@ -348,6 +374,17 @@ impl UpstreamGroup {
             trial.or(best)
         } else {
             best.or(trial)
+        }
+    }
+
+    /// The request with this tag tries no server any more. Where that has shown nothing, as its
+    /// client has left or it had no connection, the next request is the trial: the server may be
+    /// well.
+    pub(super) fn trial_is_over(&mut self, now: Instant, tag: u64) {
+        for member in &mut self.members {
+            if member.trial.take_if(|trial| *trial == tag).is_some() {
+                member.breaker.end_trial(now);
+            }
         }
     }
 

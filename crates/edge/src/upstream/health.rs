@@ -73,6 +73,13 @@ impl Breaker {
         self.state = State::Trying { until };
     }
 
+    /// Nothing has come of the trial, good or bad: another may be made at once.
+    pub(super) fn end_trial(&mut self, now: Instant) {
+        if matches!(self.state, State::Trying { .. }) {
+            self.state = State::Open { until: now };
+        }
+    }
+
     /// The server has answered; true if it had not for a while.
     pub(super) fn succeeded(&mut self) -> bool {
         let was_open = !self.is_closed();

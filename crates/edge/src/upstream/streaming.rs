@@ -96,13 +96,16 @@ impl Upstream {
         }
     }
 
-    /// As [`cancel`](Self::cancel), of an exchange whose connection is known.
-    pub fn abort(&mut self, context: &mut Context, token: Token, tag: u64) {
-        if self.exchange_mut(token, tag).is_some() {
-            // Half an exchange: what comes on it next would be taken for another's answer.
-            self.close(context, token);
-            self.look_again(context);
+    /// As [`cancel`](Self::cancel), of an exchange whose connection is known; false where that
+    /// does not have it.
+    pub fn abort(&mut self, context: &mut Context, token: Token, tag: u64) -> bool {
+        if self.exchange_mut(token, tag).is_none() {
+            return false;
         }
+        // Half an exchange: what comes on it next would be taken for another's answer.
+        self.close(context, token);
+        self.look_again(context);
+        true
     }
 
     /// Tells whoever brings the body of a request that it has a connection.
@@ -174,10 +177,13 @@ impl UpstreamGroup {
         }
     }
 
-    /// As [`Upstream::abort`].
+    /// As [`Upstream::abort`]; what has left that connection for another is found there.
     pub fn abort(&mut self, context: &mut Context, token: Token, tag: u64) {
-        if let Some(client) = self.client_of(token) {
-            client.abort(context, token, tag);
+        let client = self.client_of(token);
+        if client.is_some_and(|client| client.abort(context, token, tag)) {
+            self.trial_is_over(context.now(), tag);
+        } else {
+            self.cancel(context, tag);
         }
     }
 
@@ -186,5 +192,6 @@ impl UpstreamGroup {
         for client in self.clients() {
             client.cancel(context, tag);
         }
+        self.trial_is_over(context.now(), tag);
     }
 }

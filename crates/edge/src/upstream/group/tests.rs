@@ -21,13 +21,20 @@ struct Loop {
 struct Alone {
     group: UpstreamGroup,
     events: Vec<(u64, Result<u16, UpstreamError>)>,
+    /// Connections of requests whose body follows.
+    started: Vec<Token>,
 }
 
 impl Alone {
-    fn record(events: &mut Vec<(u64, Result<u16, UpstreamError>)>, event: UpstreamEvent) {
+    fn record(
+        events: &mut Vec<(u64, Result<u16, UpstreamError>)>,
+        started: &mut Vec<Token>,
+        event: UpstreamEvent,
+    ) {
         events.push(match event {
             UpstreamEvent::Answer { tag, answer } => (tag, Ok(answer.status)),
             UpstreamEvent::Failed { tag, error, .. } => (tag, Err(error)),
+            UpstreamEvent::Started { connection, .. } => return started.push(connection),
             other => panic!("{other:?}"),
         });
     }
@@ -37,14 +44,22 @@ impl Driver for Alone {
     type Message = ();
 
     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        let Self { group, events } = self;
-        let mut sink = |_: &mut Context, event| Self::record(events, event);
+        let Self {
+            group,
+            events,
+            started,
+        } = self;
+        let mut sink = |_: &mut Context, event| Self::record(events, started, event);
         group.ready(context, token, readiness, &mut sink);
     }
 
     fn expired(&mut self, context: &mut Context, token: Token) {
-        let Self { group, events } = self;
-        let mut sink = |_: &mut Context, event| Self::record(events, event);
+        let Self {
+            group,
+            events,
+            started,
+        } = self;
+        let mut sink = |_: &mut Context, event| Self::record(events, started, event);
         group.expired(context, token, &mut sink);
     }
 
@@ -69,6 +84,7 @@ impl Loop {
             driver: Alone {
                 group: UpstreamGroup::new(KIND, &servers, options),
                 events: Vec::new(),
+                started: Vec::new(),
             },
         }
     }
@@ -88,13 +104,22 @@ impl Loop {
     }
 
     fn send(&mut self, tag: u64, method: &str) -> Result<(), UpstreamError> {
+        self.send_with(tag, method, false)
+    }
+
+    fn send_with(
+        &mut self,
+        tag: u64,
+        method: &str,
+        body_follows: bool,
+    ) -> Result<(), UpstreamError> {
         self.turn(Duration::ZERO);
         let bytes = format!("{method} /{tag} HTTP/1.1\r\nHost: a\r\n\r\n").into();
         let request = UpstreamRequest {
             bytes,
             is_head: false,
             is_idempotent: method != "POST",
-            body_follows: false,
+            body_follows,
             is_upgrade: false,
             taking: Taking::Whole,
             tag,
@@ -329,4 +354,67 @@ fn a_server_that_does_not_answer_a_look_is_left_alone() {
     });
     edge.turn_until(|driver| driver.group.statuses().all(|status| !status.is_up));
     assert!(edge.driver.group.connections() <= 2);
+}
+
+#[test]
+fn a_body_that_follows_is_told_of_every_connection_and_let_go_of_by_any() {
+    let heads = Arc::new(AtomicUsize::new(0));
+    // Whichever is asked first hangs up; the other waits for the body.
+    let app = || {
+        let heads = Arc::clone(&heads);
+        App::new(move |_, _| heads.fetch_add(1, SeqCst) > 0)
+    };
+    let apps = [app(), app()];
+    let mut edge = Loop::new(&apps.each_ref().map(|app| app.address), |_| {});
+    edge.send_with(1, "PUT", true).unwrap();
+    edge.turn_until(|driver| driver.started.len() == 2);
+    let [first, second] = edge.driver.started[..] else {
+        panic!("{:?}", edge.driver.started);
+    };
+    assert_ne!(first, second);
+    // Its client leaves before it has heard of the second one.
+    let context = edge.event_loop.context();
+    edge.driver.group.abort(context, first, 1);
+    assert!(edge.driver.group.is_done());
+    assert_eq!(edge.driver.events, []);
+}
+
+#[test]
+fn a_trial_whose_client_leaves_is_followed_by_another() {
+    let heads = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&heads);
+    let app = App::new(move |_, stream| match counter.fetch_add(1, SeqCst) {
+        0 => false,
+        1 => true,
+        _ => stream.write_all(OK).is_ok(),
+    });
+    let mut edge = Loop::new(&[app.address], |options| options.failures_max = 1);
+    assert_eq!(edge.ask(1, "POST"), Err(UpstreamError::Closed));
+    let opened = Instant::now();
+    edge.turn_until(|_| opened.elapsed() > Duration::from_secs(1));
+    edge.send(2, "GET").unwrap();
+    assert_eq!(edge.send(3, "GET"), Err(UpstreamError::Unavailable));
+    edge.turn_until(|_| heads.load(SeqCst) == 2);
+    edge.driver.group.cancel(edge.event_loop.context(), 2);
+    assert_eq!(edge.ask(4, "GET"), Ok(200));
+    assert_eq!(edge.ups(), [true]);
+}
+
+#[test]
+fn a_retired_group_is_done_whatever_its_servers_say_to_looks() {
+    let app = App::new(|_, _| true);
+    let health = HealthCheck {
+        path: "/health".to_owned(),
+        interval: Duration::from_millis(50),
+    };
+    let mut edge = Loop::new(&[app.address], |options| options.health = Some(health));
+    edge.turn_until(|_| app.requests() > 0);
+    edge.turn_until(|driver| !driver.group.is_done());
+    edge.driver.group.retire(edge.event_loop.context());
+    assert!(edge.driver.group.is_done());
+    let end = Instant::now() + Duration::from_millis(200);
+    edge.turn_until(|driver| {
+        assert!(driver.group.is_done());
+        Instant::now() > end
+    });
 }
