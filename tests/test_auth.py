@@ -161,3 +161,9 @@ def test_a_client_that_leaves_meanwhile_leaves_nothing(edge, app):
     edge.await_connections(0)
     app.release()
     assert edge.get("/me/", fields=ALICE).body == b"for alice"
+
+
+def test_a_yes_for_one_host_is_none_for_another(edge, app):
+    assert edge.get("/me/", fields={**ALICE, "Host": "one.example"}).status == 200
+    assert edge.get("/me/", fields={**ALICE, "Host": "two.example"}).status == 200
+    assert [request.field("Host") for request in questions(app)] == ["one.example", "two.example"]

@@ -82,7 +82,12 @@ impl Granted {
 /// Names everything the application decides by: what is asked for, and what is shown.
 ///
 /// Shape: the edge's own parameters of the query, which change from poll to poll, are left out.
-pub(crate) fn credential(digester: &Digester, path: &str, head: &RequestHead<'_, '_>) -> Digest {
+pub(crate) fn credential(
+    digester: &Digester,
+    path: &str,
+    head: &RequestHead<'_, '_>,
+    peer: Option<IpAddr>,
+) -> Digest {
     let query = head.query.unwrap_or("");
     let is_own = |part: &&str| {
         let name = part.split('=').next().unwrap_or_default();
@@ -90,14 +95,17 @@ pub(crate) fn credential(digester: &Digester, path: &str, head: &RequestHead<'_,
     };
     let rest: Vec<&str> = query.split('&').filter(|part| !is_own(part)).collect();
     let rest = rest.join("&");
+    let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
     let mut parts: Vec<&[u8]> = vec![
         path.as_bytes(),
         head.method.as_bytes(),
         head.path.as_bytes(),
         rest.as_bytes(),
+        head.host.unwrap_or_default(),
+        peer.as_bytes(),
     ];
     for (name, value) in head.fields.iter() {
-        if is_shown(name) {
+        if is_shown(name) || name.eq_ignore_ascii_case(FORWARDED_FOR) {
             parts.push(name.as_bytes());
             parts.push(value);
         }
@@ -117,12 +125,14 @@ pub(crate) fn question(
     let named = head.host.filter(|host| !host.is_empty());
     encode::field(&mut out, "Host", named.unwrap_or(host.as_bytes()));
     encode::field(&mut out, "X-Original-Method", head.method.as_bytes());
-    encode::field(&mut out, "X-Original-URI", head.target.as_bytes());
+    // Not the target, which may begin with a scheme: what is asked for is decided by the path.
+    let uri = match head.query {
+        Some(query) => Cow::Owned([head.path, "?", query].concat()),
+        None => Cow::Borrowed(head.path),
+    };
+    encode::field(&mut out, "X-Original-URI", uri.as_bytes());
     if let Some(peer) = peer {
-        let before = head
-            .fields
-            .all("x-forwarded-for")
-            .map(String::from_utf8_lossy);
+        let before = head.fields.all(FORWARDED_FOR).map(String::from_utf8_lossy);
         let mut hops: Vec<_> = before.map(Cow::into_owned).collect();
         hops.push(peer.to_string());
         encode::field(&mut out, "X-Forwarded-For", hops.join(", ").as_bytes());
@@ -134,6 +144,8 @@ pub(crate) fn question(
     encode::end_of_head(&mut out);
     Bytes::from(out)
 }
+
+const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// Fields that say who somebody is.
 fn is_shown(name: &str) -> bool {
@@ -155,7 +167,9 @@ mod tests {
     fn who_asks_again_is_known_again() {
         let digester = Digester::new();
         let of = |line: &str, fields: &str| {
-            with_head(line, fields, |head| credential(&digester, "/auth", head))
+            with_head(line, fields, |head| {
+                credential(&digester, "/auth", head, None)
+            })
         };
         let alice = "Cookie: session=alice\r\n";
         let first = of("GET /p/a?x=1", alice);
@@ -171,9 +185,18 @@ mod tests {
             ("GET /p/a?x=2", alice),
             ("GET /p/b?x=1", alice),
             ("POST /p/a?x=1", alice),
+            ("GET http://y/p/a?x=1", alice),
+            (
+                "GET /p/a?x=1",
+                "Cookie: session=alice\r\nX-Forwarded-For: 10.0.0.1\r\n",
+            ),
         ] {
             assert_ne!(first, of(line, fields), "{line} {fields}");
         }
+        let elsewhere = with_head("GET /p/a?x=1", alice, |head| {
+            credential(&digester, "/auth", head, "10.0.0.1".parse().ok())
+        });
+        assert_ne!(first, elsewhere);
     }
 
     #[test]
@@ -181,7 +204,7 @@ mod tests {
         let fields = "Cookie: a=1\r\nAuthorization: Basic x\r\nX-Forwarded-For: 9.9.9.9\r\n\
                       Content-Length: 0\r\nAccept: text/event-stream\r\n";
         let peer = "1.2.3.4".parse().ok();
-        let asked = with_head("POST /p/a?b=c", fields, |head| {
+        let asked = with_head("POST http://x/p/a?b=c", fields, |head| {
             question("/auth", head, "app", peer)
         });
         assert_eq!(

@@ -109,7 +109,8 @@ impl App for Polls {
         }
         if let Some(poll) = self.records.get(Token::from_bits(tag)) {
             let Some(key) = poll.waits_for() else {
-                return Outcome::Held { tag, timeout: None };
+                let let_in = self.let_in(context, Token::from_bits(tag), reply);
+                return let_in.unwrap_or(Outcome::Held { tag, timeout: None });
             };
             let item = self.last_look(context, key);
             if let Some(poll) = self.remove(Token::from_bits(tag)) {
@@ -294,6 +295,9 @@ impl Polls {
             Ok((ask, asked))
         });
         match keys {
+            Ok((_, asked)) if !self.are_within_key_rate(context, route, &asked, to) => {
+                Outcome::Answered
+            }
             Ok((ask, asked)) => self.open_socket(context, route, request, ask, asked, to),
             Err(senseless) => {
                 senseless.refuse(context, to);
@@ -311,10 +315,8 @@ impl Polls {
         asked: Vec<Asked>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        for one in &asked {
-            if !self.is_within_key_rate(context, route, &one.name, to) {
-                return Outcome::Answered;
-            }
+        if !self.are_within_key_rate(context, route, &asked, to) {
+            return Outcome::Answered;
         }
         match self.read_ask(context, route, request.head) {
             Ok(ask) if ask.is_stream => self.open_set(context, route, request, asked, to),
@@ -324,6 +326,18 @@ impl Polls {
                 Outcome::Answered
             }
         }
+    }
+
+    fn are_within_key_rate(
+        &mut self,
+        context: &mut Context,
+        route: u16,
+        asked: &[Asked],
+        to: &mut To<'_, '_>,
+    ) -> bool {
+        asked
+            .iter()
+            .all(|one| self.is_within_key_rate(context, route, &one.name, to))
     }
 
     /// What a poll asks.
@@ -508,6 +522,8 @@ pub(super) enum Senseless {
     Keys,
     /// A stream has a key that cannot be told from a deletion.
     Label,
+    /// A key that whoever may ask for the path of the request may not name beside it.
+    Beside(&'static str),
 }
 
 impl Senseless {
@@ -530,6 +546,10 @@ impl Senseless {
                     400,
                     &format!("a stream of keys has none named {DELETE}"),
                 );
+            }
+            Self::Beside(why) => {
+                to.ends(PollOutcome::BadKey);
+                to.text(context, 400, why);
             }
             Self::Key(error) => {
                 to.ends(PollOutcome::BadKey);

@@ -10,10 +10,13 @@ use super::hold::{Arrival, Keep};
 use super::tables::{Poll, kind};
 use super::to::To;
 use super::{Forward, Polls};
-use crate::access::{Digest, Digester, Refused, Remembered, Verdict, credential, question};
+use crate::access::{
+    Digest, Digester, Granted, Refused, Remembered, Verdict, credential, question,
+};
 use crate::metrics::{AuthOutcome, PollOutcome};
 use crate::upstream::{UpstreamError, UpstreamEvent};
-use dwell_engine::{Body, Http, Outcome, Request, Response};
+use dwell_engine::websocket::is_upgrade;
+use dwell_engine::{Body, Http, Outcome, Reply, Request, Response};
 use dwell_evloop::{Context, Slab, Token};
 use dwell_proto::http1::{FieldStorage, Trailers, parse_request};
 use std::collections::HashMap;
@@ -75,7 +78,8 @@ impl Polls {
         let config = Arc::clone(&self.config);
         let rules = &config.routes[usize::from(route)];
         let path = rules.access.auth.as_deref()?;
-        let about = credential(&self.asking.digester, path, request.head);
+        let peer = to.peer_address().map(|peer| peer.ip());
+        let about = credential(&self.asking.digester, path, request.head, peer);
         let now = self.asking.now(context);
         if let Some(verdict) = self.asking.known.get(&about, now).cloned() {
             self.metrics.auth.increment(AuthOutcome::Known);
@@ -94,7 +98,6 @@ impl Polls {
         let url = self.config.upstream.url.first();
         let host = url.map_or_else(String::new, |url| url.address.to_string());
         let token = open.or_else(|| {
-            let peer = to.peer_address().map(|peer| peer.ip());
             let bytes = question(path, request.head, &host, peer);
             let polls = Vec::new();
             let fetch = self
@@ -192,7 +195,11 @@ impl Polls {
                 .put(question.about, until, verdict.clone(), now);
         }
         for poll in question.polls {
-            if let Some(poll) = self.records.remove(poll) {
+            if let Ok(Some(Verdict::Granted(granted))) = &verdict
+                && self.is_upgrade(poll)
+            {
+                self.let_in_later(context, http, poll, granted);
+            } else if let Some(poll) = self.records.remove(poll) {
                 self.resume(context, http, &poll, &verdict);
             }
         }
@@ -225,16 +232,34 @@ impl Polls {
                 };
             }
         };
-        let Some(kept) = poll.request.as_deref() else {
-            return;
-        };
+        let outcome = self.look_at_kept(context, poll, verdict, &mut to);
+        if let Outcome::Held { tag, timeout } = outcome {
+            http.hold(context, exchange, tag, timeout);
+        }
+    }
+
+    /// Looks at a kept request as if it came now.
+    fn look_at_kept(
+        &mut self,
+        context: &mut Context,
+        poll: &Poll,
+        verdict: Verdict,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        // A reload has taken it away, and nobody says any more what its clients may have.
+        if usize::from(poll.route) >= self.config.routes.len() {
+            self.refuse(context, to, "the route is gone");
+            return Outcome::Answered;
+        }
         let mut storage = FieldStorage::new();
+        let kept = poll.request.as_deref();
+        let head = kept.map(|kept| parse_request(kept.head(), &mut storage, &self.head_limits()));
         // What was parsed within these limits once is within them again.
-        let Ok(head) = parse_request(kept.head(), &mut storage, &self.head_limits()) else {
-            return;
+        let (Some(kept), Some(Ok(head))) = (kept, head) else {
+            return Outcome::Close;
         };
         let request = Request {
-            exchange,
+            exchange: poll.exchange,
             head: &head,
             head_bytes: kept.head(),
             body: kept.body(),
@@ -243,16 +268,58 @@ impl Polls {
         };
         self.visitor = Visitor::of(poll.origin);
         let needs_token = self.route(poll.route).is_some_and(|rules| rules.access.jwt);
-        if needs_token && !self.identify(context, &request, &mut to) {
-            return;
+        if needs_token && !self.identify(context, &request, to) {
+            return Outcome::Answered;
         }
-        let outcome = match self.follow(context, verdict, &mut to) {
+        match self.follow(context, verdict, to) {
             Some(outcome) => outcome,
-            None => self.admitted(context, poll.route, &request, &mut to),
-        };
-        if let Outcome::Held { tag, timeout } = outcome {
-            http.hold(context, exchange, tag, timeout);
+            None => self.admitted(context, poll.route, &request, to),
         }
+    }
+
+    /// Whether a kept request wants a WebSocket.
+    fn is_upgrade(&self, poll: Token) -> bool {
+        let kept = self
+            .records
+            .get(poll)
+            .and_then(|poll| poll.request.as_deref());
+        let mut storage = FieldStorage::new();
+        let head = kept.map(|kept| parse_request(kept.head(), &mut storage, &self.head_limits()));
+        matches!(head, Some(Ok(head)) if head.method == "GET" && is_upgrade(&head))
+    }
+
+    /// Lets somebody in as soon as the engine calls for them: only then can a connection be handed
+    /// over.
+    fn let_in_later(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        token: Token,
+        granted: &Arc<Granted>,
+    ) {
+        let poll = self.records.get_mut(token);
+        let Some((exchange, kept)) =
+            poll.and_then(|poll| Some((poll.exchange, poll.request.as_mut()?)))
+        else {
+            return;
+        };
+        kept.granted = Some(Arc::clone(granted));
+        http.hold(context, exchange, token.to_bits(), Some(Duration::ZERO));
+    }
+
+    /// Lets somebody in whom the engine calls for; `None` where nobody has said so.
+    pub(super) fn let_in(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        reply: &mut Reply<'_>,
+    ) -> Option<Outcome> {
+        let kept = self.records.get(token)?.request.as_ref()?;
+        let verdict = Verdict::Granted(Arc::clone(kept.granted.as_ref()?));
+        let poll = self.records.remove(token)?;
+        let journal = Arc::clone(&self.journal);
+        let mut to = To::ended(reply, &poll, &journal);
+        Some(self.look_at_kept(context, &poll, verdict, &mut to))
     }
 }
 

@@ -25,6 +25,9 @@ pub(super) const KEYS_MAX: usize = 64;
 const BYTES_AT_ONCE: usize = 64 * 1024;
 /// When a stream that has not told all goes on, if its client has taken everything.
 const SOON: Duration = Duration::from_millis(10);
+/// Why a key is refused that another route might not give.
+pub(super) const OTHER_ROUTE: &str = "a key is named that is another route's";
+const NO_SLASH: &str = "keys of this route are named behind a path that ends with a slash";
 
 /// One key that a client asks for beside others.
 pub(super) struct Asked {
@@ -55,6 +58,7 @@ impl Polls {
                 return Err(Senseless::Keys);
             }
             let path = [head.path, &label].concat();
+            self.check_beside(route, head.path, &path)?;
             let name = template.render(&path, head.query, &self.visit(head), &mut scratch);
             asked.push(Asked {
                 name: name.map_err(Senseless::Key)?.into(),
@@ -62,6 +66,32 @@ impl Polls {
             });
         }
         Ok(asked)
+    }
+
+    /// Makes sure that whoever may ask for `asked` may name what `path` leads to.
+    ///
+    /// Shape: a longer path can be that of another route, which lets other clients in. The
+    /// application knows what stands below a path with a slash at its end, and not what begins
+    /// like any other.
+    fn check_beside(&self, route: u16, asked: &str, path: &str) -> Result<(), Senseless> {
+        if !self.is_of_route(route, path) {
+            return Err(Senseless::Beside(OTHER_ROUTE));
+        }
+        let is_asked_about = self
+            .route(route)
+            .is_some_and(|rules| rules.access.auth.is_some());
+        if is_asked_about && !asked.ends_with('/') {
+            return Err(Senseless::Beside(NO_SLASH));
+        }
+        Ok(())
+    }
+
+    /// Whether a request for `path` would be one of this route.
+    pub(super) fn is_of_route(&self, route: u16, path: &str) -> bool {
+        match (self.config.route(path), self.route(route)) {
+            (Some(of_path), Some(rules)) => of_path.prefix == rules.prefix,
+            _ => false,
+        }
     }
 
     /// Begins a stream of several keys, or answers why not.

@@ -56,7 +56,10 @@ impl WebSocketApp for Polls {
     }
 
     fn drained(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>) {
-        self.tell_all(seconds(context), Token::from_bits(socket.tag()), socket);
+        let stream = Token::from_bits(socket.tag());
+        if !self.ends_by_age(context, stream, socket) {
+            self.tell_all(seconds(context), stream, socket);
+        }
     }
 
     fn closed(&mut self, _: &mut Context, _: Token, tag: u64, _: WebSocketEnd<'_>) {

@@ -11,7 +11,7 @@ use super::cursor::Cursor;
 use super::cursors;
 use super::decide::Content;
 use super::feeds::News;
-use super::follow::{Asked, KEYS_MAX};
+use super::follow::{Asked, KEYS_MAX, OTHER_ROUTE};
 use super::frames;
 use super::tables::{Feed, FeedSet, Link, Member, Sink, SocketSet, kind};
 use super::to::To;
@@ -343,6 +343,12 @@ impl Polls {
             if self.news(feed, current) == News::None {
                 continue;
             }
+            if feed.ends.is_due(context.tick()) {
+                self.end_by_age(feed.set.token().unwrap_or(token), |code, why| {
+                    websockets.close(context, socket, code, why);
+                });
+                continue;
+            }
             let label = self.label_of(token);
             let known = by_label
                 .iter()
@@ -376,12 +382,15 @@ impl Polls {
             route = feed.route;
             path = std::str::from_utf8(&self.keys.get(feed.key)?.name).ok()?;
         }
-        let template = &self.route(route)?.key;
-        // Who asks is known only while a request is at hand.
-        if !template.is_path() || self.route(route)?.access.jwt {
+        let rules = self.route(route)?;
+        // Who asks is known, and the application asked, only while a request is at hand.
+        if !rules.key.is_path() || rules.access.jwt || rules.access.auth.is_some() {
             return Some(Err(Senseless::Keys));
         }
         let path = [path, label].concat();
+        if !self.is_of_route(route, &path) {
+            return Some(Err(Senseless::Beside(OTHER_ROUTE)));
+        }
         let name = check_key(path.as_bytes()).map(<[u8]>::to_vec);
         Some(name.map_err(Senseless::Key))
     }
@@ -468,6 +477,7 @@ impl Polls {
         match self.name_of(stream, label) {
             Some(Ok(name)) => Ok(name),
             Some(Err(Senseless::Key(error))) => Err(error.to_string()),
+            Some(Err(Senseless::Beside(why))) => Err(why.to_owned()),
             _ => Err("keys of this route are named in the request".to_owned()),
         }
     }
@@ -501,11 +511,17 @@ impl Polls {
             None => self.any_feed(stream).map(|feed| feed.ends),
         };
         let is_old = ends.is_some_and(|ends| ends.is_due(context.tick()));
-        if is_old && self.remove_stream(stream).is_some() {
-            self.metrics.streams_ended.increment(StreamEnd::Lifetime);
-            socket.close(CloseCode::GOING_AWAY, "end of its time, come back");
+        if is_old {
+            self.end_by_age(stream, |code, why| socket.close(code, why));
         }
         is_old
+    }
+
+    fn end_by_age(&mut self, stream: Token, close: impl FnOnce(CloseCode, &str)) {
+        if self.remove_stream(stream).is_some() {
+            self.metrics.streams_ended.increment(StreamEnd::Lifetime);
+            close(CloseCode::GOING_AWAY, "end of its time, come back");
+        }
     }
 }
 

@@ -3,13 +3,14 @@
 use super::ask::{Ask, Condition, Method};
 use super::cursor::Cursor;
 use super::decide::Content;
-use crate::access::Origin;
+use crate::access::{Granted, Origin};
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
 use dwell_timers::Tick;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The kinds of the tokens of these records. They name no sockets, so the loop never sees them.
@@ -124,6 +125,8 @@ pub(crate) struct KeptRequest {
     bytes: Box<[u8]>,
     head_bytes: u32,
     name_bytes: u32,
+    /// What the application has said, where the connection is to be handed over next.
+    pub(super) granted: Option<Arc<Granted>>,
 }
 
 impl KeptRequest {
@@ -134,6 +137,7 @@ impl KeptRequest {
             bytes,
             head_bytes: head.len() as u32,
             name_bytes: name.len() as u32,
+            granted: None,
         }
     }
 

@@ -181,6 +181,10 @@ impl App {
         Self(listener.local_addr().unwrap(), listener)
     }
 
+    pub(super) fn address(&self) -> SocketAddr {
+        self.0
+    }
+
     /// The next connection, and the request line that comes on it.
     #[track_caller]
     pub(super) fn accept(&self, edge: &mut Edge) -> (Exchange, String) {
