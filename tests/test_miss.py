@@ -101,8 +101,35 @@ def test_parallel_misses_of_one_key_are_one_request(edge, app, cleanup):
     for client in clients:
         response = client.answer()
         assert (response.status, response.body) == (200, b"from the app")
-    # Loops share nothing, so each of the two may ask once.
-    assert len(app.requests) <= 2
+    assert len(app.requests) == 1
+
+
+def test_a_storm_of_a_thousand_is_one_request_over_all_loops(start_dwell, app, cleanup):
+    dwell = start_dwell(upstream={"url": app.url}, server={"pollers": 4})
+    app.hang()
+    clients = [cleanup.enter_context(dwell.connect()) for _ in range(1000)]
+    for client in clients:
+        client.ask(KEY)
+    dwell.await_misses(app, 1000)
+    app.release()
+    for client in clients:
+        response = client.answer()
+        assert (response.status, response.body) == (200, b"from the app")
+    assert len(app.requests) == 1
+
+
+def test_a_storm_on_an_answer_for_one_client_asks_for_each(start_dwell, app, cleanup):
+    dwell = start_dwell(upstream={"url": app.url}, server={"pollers": 4})
+    app.answer = lambda request: Answer(b"yours", fields=(("Set-Cookie", "a=b"),))
+    app.hang()
+    clients = [cleanup.enter_context(dwell.connect()) for _ in range(40)]
+    for client in clients:
+        client.ask(KEY)
+    dwell.await_misses(app, 40)
+    app.release()
+    for client in clients:
+        assert client.answer().body == b"yours"
+    assert len(app.requests) == 40
 
 
 def test_misses_of_different_keys_are_requests_of_their_own(edge, app, cleanup):

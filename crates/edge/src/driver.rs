@@ -5,7 +5,7 @@ use crate::fleet::{Fleet, Order};
 use crate::forward::{self, Tunnels};
 use crate::inquiry::Inquiry;
 use crate::metrics::{LoopMetrics, ServerState, figure};
-use crate::polls::{Polls, Source, seconds};
+use crate::polls::{self, Polls, Source, Told, Verdict, seconds};
 use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
 use crate::supervisor::Supervisor;
@@ -14,6 +14,8 @@ use dwell_engine::websocket::WebSockets;
 use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome, ServerStatus, State};
+use dwell_proto::memcache::StoreVerb;
+use dwell_proto::memcache::encode::request::StoreOptions;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,10 +60,15 @@ const EXPIRE: Token = Token::new(kind::TIMER, 0, 1);
 const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
 /// Tells the service manager that the loops turn.
 const WATCHDOG: Token = Token::new(kind::TIMER, 0, 3);
+/// Looks whether other loops still ask what this one waits for.
+const FOLLOW: Token = Token::new(kind::TIMER, 0, 4);
+/// The tag of what memcached is given.
+const FILL: Token = Token::new(polls::kind::FILL, 0, 0);
 
 /// How often a loop looks at keys of the embedded store that its polls wait for, although the
 /// store tells of every change.
 const EMBEDDED_RECHECK: Duration = Duration::from_secs(15);
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
 /// Items one sweep looks at.
 const EXPIRE_BUDGET: usize = 4096;
@@ -85,6 +92,13 @@ pub(crate) enum Message {
     },
     /// The first loop wants to know something of all.
     Asked(Arc<Inquiry>),
+    /// A request to the upstream that this loop has followed has ended.
+    Fetched {
+        /// The bits of the token of this loop's own fetch.
+        fetch: u64,
+        /// What it came to; `None` where each has to ask for itself.
+        verdict: Option<Verdict>,
+    },
 }
 
 /// What happened to a token.
@@ -157,6 +171,7 @@ impl EdgeLoop {
                 }
                 self.arm_watchdog(context);
             }
+            FOLLOW => self.polls.recheck_flights(context, &mut self.http),
             _ => {}
         }
     }
@@ -239,6 +254,7 @@ impl EdgeLoop {
         let connections = self.http.connections() + self.websockets.connections();
         let is_done = connections == 0 && self.polls.is_idle() && self.tunnels.len() == 0;
         if self.draining.is_some() && is_done && (self.index > 0 || self.fleet.is_last()) {
+            self.polls.give_up_flights();
             context.stop();
         }
     }
@@ -250,8 +266,11 @@ impl EdgeLoop {
         self.send_orders(context);
         loop {
             self.send_lookups(context);
+            for (fetch, recall) in std::mem::take(&mut self.polls.outbox.recalled) {
+                self.polls.recalled(context, &mut self.http, fetch, recall);
+            }
             let forwards = std::mem::take(&mut self.polls.outbox.forwards);
-            if forwards.is_empty() {
+            if forwards.is_empty() && self.polls.outbox.recalled.is_empty() {
                 break;
             }
             for forward in forwards {
@@ -260,6 +279,12 @@ impl EdgeLoop {
         }
         let (polls, http) = (&mut self.polls, &mut self.http);
         forward::carry_out(context, &mut self.upstreams, polls, http, &mut self.tunnels);
+        for Told { follower, verdict } in std::mem::take(&mut self.polls.outbox.told) {
+            let fetch = follower.fetch;
+            self.fleet
+                .tell(follower.of_loop, Message::Fetched { fetch, verdict });
+        }
+        self.send_fills(context);
         self.polls.answer_ripe(context, &mut self.http);
         self.polls.tell_sockets(context, &mut self.websockets);
     }
@@ -287,6 +312,36 @@ impl EdgeLoop {
                 admin.ordered(context, exchange, &finished);
             }
         }
+    }
+
+    /// Gives memcached what it does not have. It is the application's to store what it must have,
+    /// so nobody waits to hear whether it was stored.
+    fn send_fills(&mut self, context: &mut Context) {
+        let fills = std::mem::take(&mut self.polls.outbox.fills);
+        let Some(client) = self.memcached.as_mut().filter(|_| !fills.is_empty()) else {
+            return;
+        };
+        for fill in fills {
+            let options = StoreOptions {
+                exptime: fill.exptime,
+                ..StoreOptions::default()
+            };
+            // One that does not fit is not stored: the next miss brings it again.
+            let _ = client.store(
+                StoreVerb::Add,
+                &fill.name,
+                &fill.body,
+                options,
+                FILL.to_bits(),
+            );
+        }
+        let (polls, http) = (&mut self.polls, &mut self.http);
+        client.flush(
+            context,
+            &mut |context: &mut Context, completion: Completion<'_>| {
+                polls.completed(context, http, &completion);
+            },
+        );
     }
 
     fn send_lookups(&mut self, context: &mut Context) {
@@ -347,7 +402,7 @@ impl EdgeLoop {
         }
     }
 
-    fn send_forward(&mut self, context: &mut Context, forward: crate::polls::Forward) {
+    fn send_forward(&mut self, context: &mut Context, forward: polls::Forward) {
         let tag = forward.fetch.to_bits();
         let request = UpstreamRequest {
             bytes: forward.bytes,
@@ -480,9 +535,11 @@ impl Driver for EdgeLoop {
     }
 
     fn message(&mut self, context: &mut Context, message: Message) {
+        let (polls, http) = (&mut self.polls, &mut self.http);
         match message {
-            Message::Changed { name, at } => {
-                self.polls.changed(context, &mut self.http, &name, at);
+            Message::Changed { name, at } => polls.changed(context, http, &name, at),
+            Message::Fetched { fetch, verdict } => {
+                polls.followed(context, http, fetch, verdict.as_ref());
             }
             Message::Asked(inquiry) => self.answer_inquiry(&inquiry),
         }
@@ -507,6 +564,9 @@ impl Driver for EdgeLoop {
         self.follow_inquiries(context);
         if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
             context.arm(RECHECK, self.recheck_interval);
+        }
+        if self.polls.following() > 0 && !context.is_armed(FOLLOW) {
+            context.arm(FOLLOW, FOLLOW_INTERVAL);
         }
         if let Some(upstream) = &mut self.upstreams.current {
             upstream.start(context);

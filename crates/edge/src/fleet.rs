@@ -116,6 +116,14 @@ impl Fleet {
         self.wake();
     }
 
+    /// Puts a message in the inbox of one loop. One that is full loses it, which whoever waits for
+    /// it finds out by looking again.
+    pub(crate) fn tell(&self, of_loop: usize, message: Message) {
+        if let Some(inbox) = self.inboxes.get(of_loop) {
+            let _ = inbox.send(message);
+        }
+    }
+
     /// Whether this loop is the last that runs.
     pub(crate) fn is_last(&self) -> bool {
         self.running.load(Ordering::Acquire) <= 1

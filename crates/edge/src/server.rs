@@ -16,6 +16,7 @@ use crate::driver::{EdgeLoop, Message};
 use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
+use crate::polls::Memory;
 use crate::privileges;
 use crate::reload::{ConfigSource, Settings};
 use crate::store_server::StoreService;
@@ -109,6 +110,7 @@ impl Server {
             ..Settings::default()
         };
         let parts = Parts {
+            memory: Arc::new(Memory::new(config.limits.stale_bytes_max)),
             config,
             metrics,
             service,

@@ -34,6 +34,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "limits.head_bytes_max",
     "limits.target_bytes_max",
     "limits.header_count_max",
+    "limits.stale_bytes_max",
     "log.format",
 ];
 
@@ -139,6 +140,11 @@ mod tests {
         "route.jwt",
         "route.auth",
         "route.auth_time",
+        "route.fill",
+        "route.stale_if_error",
+        "route.stale_while_revalidate",
+        "route.negative",
+        "route.negative_not_found",
     ];
 
     #[test]

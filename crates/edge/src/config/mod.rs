@@ -169,6 +169,8 @@ pub struct LimitsConfig {
     pub connections_max: usize,
     /// Requests on one connection before it is closed.
     pub requests_per_connection_max: u64,
+    /// Last known values with their overhead. Units: bytes.
+    pub stale_bytes_max: usize,
     /// Held polls. Beyond it: 503 with Retry-After.
     pub waiters_max: usize,
     /// Clients and keys whose requests are counted at the same time.
@@ -201,6 +203,7 @@ impl Default for LimitsConfig {
             poll_body_bytes_max: 64 * KIB as u64,
             connections_max: 100_000,
             requests_per_connection_max: 100_000,
+            stale_bytes_max: 32 * MIB,
             waiters_max: 100_000,
             rate_buckets: 65_536,
             stream_heartbeat: Duration::from_secs(20),
@@ -413,6 +416,16 @@ pub struct RouteConfig {
     pub websocket_publish: bool,
     /// Who may do what.
     pub access: RouteAccess,
+    /// Whether answers of the application that may be kept are put into the cache.
+    pub fill: bool,
+    /// How long the last known value is given when there is no newer one to be had.
+    pub stale_if_error: Duration,
+    /// How long it is given while a newer one is fetched, where `fill` is on.
+    pub stale_while_revalidate: Duration,
+    /// How long the application is not asked again for a key that it failed to answer.
+    pub negative: Duration,
+    /// How long it is not asked again for one that it does not have.
+    pub negative_not_found: Duration,
 }
 
 impl RouteConfig {
@@ -445,6 +458,11 @@ impl Default for RouteConfig {
             allowed_origins: Vec::new(),
             websocket_publish: false,
             access: RouteAccess::default(),
+            fill: false,
+            stale_if_error: Duration::from_secs(60),
+            stale_while_revalidate: Duration::ZERO,
+            negative: Duration::from_secs(1),
+            negative_not_found: Duration::ZERO,
         }
     }
 }

@@ -296,6 +296,9 @@ options! {
     "limits".limits.rate_buckets = Count(64, 16 * MILLION);
     "Client addresses and keys whose requests are counted at the same time, eight bytes each. \
      Where more are active, those that have asked least are forgotten."
+    "limits".limits.stale_bytes_max = Size(0, 1024 * GIB);
+    "Bytes that last known values take with their overhead, for `stale_if_error` and \
+     `stale_while_revalidate`. Beyond it those go that were not asked for; 0 keeps none."
     "limits".limits.stream_heartbeat = Time(TICK, HOUR);
     "About how often a quiet event stream is sent a comment, so that nothing on the way takes it \
      for dead: at random from three fourths of this to five fourths."
@@ -376,6 +379,20 @@ options! {
      `{auth.NAME}`."
     "route".access.auth_time = Time(Duration::ZERO, HOUR);
     "How long the application's word is good for those who show the same and ask for the same."
+    "route".fill = Truth;
+    "Whether the upstream's answers to GET polls are put into the cache where they may be: 200 \
+     with `s-maxage` or `max-age`, which is how long they stay there. Nothing that is there is \
+     replaced."
+    "route".stale_if_error = Time(Duration::ZERO, DAY);
+    "How long the last known value is given when neither the cache nor the upstream answers. An \
+     answer's own `stale-if-error` wins. `\"0s\"` never gives it."
+    "route".stale_while_revalidate = Time(Duration::ZERO, DAY);
+    "Where `fill` is on: how long the value that has expired is given while the upstream is asked \
+     for a newer one. An answer's own `stale-while-revalidate` wins."
+    "route".negative = Time(Duration::ZERO, HOUR);
+    "How long the upstream is not asked again for a key that it answered with 5xx, or not at all."
+    "route".negative_not_found = Time(Duration::ZERO, HOUR);
+    "How long it is not asked again for a key that it answered with 404 or 410."
 }
 
 const PROTOCOLS: &[(&str, Protocols)] = &[

@@ -200,6 +200,8 @@ impl Page<'_, '_> {
         self.server_states("dwell_memcached_server_up", help, servers)?;
         let help = "Requests to the upstream by what they came to";
         self.counters("upstream_requests", help, |of| &of.upstream_requests)?;
+        let help = "Answers of the upstream that the cache was given";
+        self.counter("fills", help, |of| &of.fills)?;
         let help = "Connections to the upstream open now";
         self.gauge("upstream_connections_open", help, |of| {
             &of.upstream_connections_open

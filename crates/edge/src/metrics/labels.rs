@@ -100,6 +100,8 @@ labels! {
     WaitEnded = "wait_ended",
     /// No value: the upstream's answer.
     Miss = "miss",
+    /// The last known value, as there is no newer one or it is fetched meanwhile.
+    Stale = "stale",
     /// No value and no upstream: 404.
     NotFound = "not_found",
     /// No value, and the upstream gave no answer: 502 or 504.
@@ -212,6 +214,10 @@ labels! {
     Refused = "refused",
     /// Not sent: every server has failed too often to be asked now.
     Unavailable = "unavailable",
+    /// Not sent: the application has not answered for this key a moment ago.
+    Remembered = "remembered",
+    /// Not waited for: the stale value was given; the request for a newer one counts by itself.
+    Revalidated = "revalidated",
     /// Sent once more, to another server than the one that failed; counted beside its end.
     Moved = "moved",
     /// Not sent: another request for the key was under way and its answer was shared.

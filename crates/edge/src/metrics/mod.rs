@@ -206,6 +206,8 @@ pub struct LoopMetrics {
     pub watched_keys: Gauge,
     /// Requests to the upstream.
     pub upstream_requests: CounterSet<UpstreamOutcome>,
+    /// Answers of the upstream that the cache was given.
+    pub fills: Counter,
     /// Connections to the upstream open now.
     pub upstream_connections_open: Gauge,
     /// Requests to the upstream under way or waiting for a connection now.

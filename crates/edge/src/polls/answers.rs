@@ -34,6 +34,14 @@ impl<'a> Found<'a> {
         }
     }
 
+    /// A value that is shared already.
+    pub(crate) fn remembered(value: Bytes, flags: u32) -> Self {
+        Self {
+            content: content(&value, flags),
+            body: Value::Shared(value),
+        }
+    }
+
     pub(crate) fn stored(item: &'a Item) -> Self {
         Self {
             content: content(&item.value, item.flags),
@@ -110,6 +118,18 @@ pub(crate) fn value(
     ask: &Ask,
     found: &Found<'_>,
 ) {
+    value_by(to, context, route, ask, found, HIT);
+}
+
+/// Sends a value that is there by `cache_status`.
+pub(super) fn value_by(
+    to: &mut To<'_, '_>,
+    context: &mut Context,
+    route: &RouteConfig,
+    ask: &Ask,
+    found: &Found<'_>,
+    cache_status: &[u8],
+) {
     let texts = Texts::of(ask, found.content.cursor);
     let no_content = found.content.is_empty && route.empty == EmptyAnswer::NoContent;
     let content_type: (&str, &[u8]) = ("Content-Type", route.content_type.as_bytes());
@@ -117,7 +137,7 @@ pub(crate) fn value(
     if !no_content {
         fields.push(content_type);
     }
-    fields.push(("Cache-Status", HIT));
+    fields.push(("Cache-Status", cache_status));
     let body = if no_content {
         Body::Empty
     } else {
@@ -142,6 +162,18 @@ pub(crate) fn not_modified(
     current: Option<Cursor>,
     status: u16,
 ) {
+    not_modified_by(to, context, ask, current, status, HIT);
+}
+
+/// Sends that there is no news, as is known by `cache_status`.
+pub(super) fn not_modified_by(
+    to: &mut To<'_, '_>,
+    context: &mut Context,
+    ask: &Ask,
+    current: Option<Cursor>,
+    status: u16,
+    cache_status: &[u8],
+) {
     let known = match ask.condition {
         Condition::IfNoneMatch(cursor) | Condition::Since(cursor) => Some(cursor),
         Condition::None | Condition::Foreign | Condition::Any => None,
@@ -158,7 +190,7 @@ pub(crate) fn not_modified(
     };
     let texts = Texts::of(ask, cursor);
     let mut fields = Fields::new(ask, &texts);
-    fields.push(("Cache-Status", HIT));
+    fields.push(("Cache-Status", cache_status));
     to.send(
         context,
         &Response {

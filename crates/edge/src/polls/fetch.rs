@@ -5,6 +5,8 @@ use super::ask::{Ask, Method};
 use super::cursor::{Cursor, CursorText};
 use super::feeds::Known;
 use super::hold::{Arrival, Keep};
+use super::memory::{Begun, Verdict};
+use super::recall::{Origin, stands_for};
 use super::sharing::may_be_shared;
 use super::tables::{Fetch, KeptRequest, Link, Poll};
 use super::to::{To, request_line};
@@ -21,6 +23,8 @@ use std::net::SocketAddr;
 
 /// How further answers of a fetch tell where they come from.
 const COLLAPSED: &[u8] = b"dwell; fwd=miss; collapsed";
+/// Those of one that was not sent, as the last one came to this a moment ago.
+const REMEMBERED: &[u8] = b"dwell; hit; detail=negative";
 
 impl Polls {
     /// A poll whose key has no value, as it arrives.
@@ -31,6 +35,9 @@ impl Polls {
         to: &mut To<'_, '_>,
     ) -> Outcome {
         let shared = self.is_shared(&arrival.ask, arrival.route);
+        if shared && let Some(recall) = self.recall_for(context, &arrival) {
+            return self.recall_arrival(context, arrival, recall, to);
+        }
         let key = if shared {
             self.keys.enter(arrival.name)
         } else {
@@ -58,10 +65,17 @@ impl Polls {
         key: Token,
         poll: Poll,
     ) {
+        let name = self.keys.get(key).map(|key| key.name.clone());
+        let name = name.unwrap_or_default();
         let key = self.is_shared(&poll.ask, poll.route).then_some(key);
+        if key.is_some()
+            && let Some(recall) = self.recall(context.now(), &name, &poll.ask, poll.route)
+        {
+            return self.recall_later(context, http, &name, poll, recall);
+        }
         match self.under_way(key, &poll.ask) {
-            UnderWay::Nothing => self.send_kept(context, http, key, poll),
-            UnderWay::AnothersMethod => self.send_kept(context, http, None, poll),
+            UnderWay::Nothing => self.send_kept(context, http, key, &name, poll),
+            UnderWay::AnothersMethod => self.send_kept(context, http, None, &name, poll),
             UnderWay::Fetch(fetch) => self.place_in_fetch(context, http, fetch, poll),
         }
     }
@@ -81,11 +95,12 @@ impl Polls {
     }
 
     /// Sends the kept request of a poll to the upstream.
-    fn send_kept(
+    pub(super) fn send_kept(
         &mut self,
         context: &mut Context,
         http: &mut Http,
         key: Option<Token>,
+        name: &[u8],
         poll: Poll,
     ) {
         let peer = http.peer_address(poll.exchange);
@@ -98,7 +113,7 @@ impl Polls {
             to.ends(PollOutcome::NotFound);
             return to.text(context, 404, "no such key");
         };
-        let Some(fetch) = self.open_fetch(key, poll.ask.method, forward) else {
+        let Some(fetch) = self.open_fetch(key, name, poll.ask.method, poll.route, forward) else {
             let mut to = To::held(http, &poll, &self.journal);
             self.refuse_busy(context, poll.route, &mut to);
             return;
@@ -107,7 +122,7 @@ impl Polls {
     }
 
     /// Puts a held poll among those that a fetch answers.
-    fn place_in_fetch(
+    pub(super) fn place_in_fetch(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -155,7 +170,8 @@ impl Polls {
             let Request { head, body, .. } = *arrival.request;
             let peer = to.peer_address();
             let forward = self.encode(head, body, peer, sharing(key), wants(&arrival.ask));
-            self.open_fetch(key, arrival.ask.method, forward)
+            let (method, route) = (arrival.ask.method, arrival.route);
+            self.open_fetch(key, arrival.name, method, route, forward)
         };
         let Some(fetch) = fetch else {
             if let Some(key) = key {
@@ -164,8 +180,13 @@ impl Polls {
             return self.refuse_busy(context, arrival.route, to);
         };
         // It is the first of this fetch, so its request is never sent a second time; but a stream
-        // takes its key from it once more.
-        let keep = if arrival.ask.is_stream {
+        // takes its key from it once more, one that waits may be held on, and where another loop
+        // has sent the request, the answer may be for its client alone.
+        let is_anothers = self
+            .fetches
+            .get(fetch)
+            .is_some_and(|fetch| fetch.is_anothers);
+        let keep = if is_anothers || arrival.ask.is_stream || arrival.ask.waits() {
             Keep::Request
         } else {
             Keep::Line
@@ -179,16 +200,28 @@ impl Polls {
     }
 
     /// Makes the record of a fetch and leaves its request in the outbox.
-    fn open_fetch(
+    pub(super) fn open_fetch(
         &mut self,
         key: Option<Token>,
+        name: &[u8],
         method: Method,
+        route: u16,
         mut forward: Forward,
     ) -> Option<Token> {
-        let polls = Vec::new();
-        let fetch = self.fetches.insert(Fetch { key, method, polls }).ok()?;
+        let fetch = self.fetches.insert(Fetch {
+            key,
+            name: name.into(),
+            method,
+            route,
+            polls: Vec::new(),
+            is_anothers: false,
+        });
+        let fetch = fetch.ok()?;
         if let Some(record) = key.and_then(|key| self.keys.get_mut(key)) {
             record.fetch = Link::to(fetch);
+            if let Begun::Follow = self.begin_flight(fetch, name, method) {
+                return Some(fetch);
+            }
         }
         forward.fetch = fetch;
         self.outbox.forwards.push(forward);
@@ -204,7 +237,7 @@ impl Polls {
         }
     }
 
-    fn encode_kept(
+    pub(super) fn encode_kept(
         &self,
         kept: &KeptRequest,
         peer: Option<SocketAddr>,
@@ -216,7 +249,7 @@ impl Polls {
         Some(self.encode(&head, kept.body(), peer, sharing, wants))
     }
 
-    fn encode(
+    pub(super) fn encode(
         &self,
         head: &RequestHead<'_, '_>,
         body: &[u8],
@@ -283,10 +316,11 @@ impl Polls {
                     _ => UpstreamOutcome::Answered,
                 };
                 self.metrics.upstream_requests.increment(outcome);
-                self.answer_came(context, http, Token::from_bits(tag), &answer);
+                self.verdict_came(context, http, Token::from_bits(tag), &Ok(answer), false);
             }
             UpstreamEvent::Failed { tag, error, .. } => {
-                self.fetch_failed(context, http, Token::from_bits(tag), &error);
+                self.metrics.upstream_requests.increment(outcome_of(&error));
+                self.verdict_came(context, http, Token::from_bits(tag), &Err(error), false);
             }
             UpstreamEvent::Large {
                 tag,
@@ -301,43 +335,59 @@ impl Polls {
         }
     }
 
-    fn answer_came(
+    /// Gives everybody who shares a fetch what it came to, or what stands for it.
+    pub(super) fn verdict_came(
         &mut self,
         context: &mut Context,
         http: &mut Http,
         fetch: Token,
-        answer: &Answer,
+        verdict: &Verdict,
+        is_remembered: bool,
     ) {
-        let Some((key, polls)) = self.close_fetch(fetch) else {
+        let Some(mut fetch) = self.close_fetch(fetch) else {
             return;
         };
-        let is_personal = polls.len() > 1 && !may_be_shared(answer);
-        // An app that answers with the value it has stored saves its client the same value again.
-        let cursor = (answer.status == 200).then(|| Cursor::of(&answer.body, 0).text());
+        self.end_flight(&fetch, verdict);
+        if fetch.key.is_some() && !fetch.is_anothers {
+            self.remember(context, &fetch, verdict);
+        }
+        let polls = std::mem::take(&mut fetch.polls);
+        let stale = self.instead_of(context, &fetch, verdict);
+        let shared = Shared {
+            is_personal: matches!(verdict, Ok(answer) if !may_be_shared(answer)),
+            // An app that answers with the value it has stored saves its client the same value
+            // again.
+            cursor: match verdict {
+                Ok(answer) if answer.status == 200 => Some(Cursor::of(&answer.body, 0).text()),
+                _ => None,
+            },
+            is_remembered,
+        };
         for (place, token) in polls.into_iter().enumerate() {
             let Some(poll) = self.records.remove(token) else {
                 continue;
             };
-            // What is for the client whose request was sent, the others ask for themselves.
-            if place > 0 && is_personal {
-                self.send_kept(context, http, None, poll);
-                continue;
-            }
-            let status = if place == 0 { FETCHED } else { COLLAPSED };
             self.metrics
                 .request_duration
                 .observe(context.now().duration_since(poll.arrived));
-            if poll.ask.is_stream
-                && answer.status == 200
-                && let Some(kept) = poll.request.as_deref()
-            {
-                let known = Known::Answered(&answer.body);
-                self.stream_later(context, http, &poll, kept.name(), known);
+            if let Some(known) = stale.as_ref().filter(|known| stands_for(known, &poll.ask)) {
+                let origin = match verdict {
+                    _ if is_remembered => Origin::Memory,
+                    Ok(answer) => Origin::Answered(answer.status),
+                    Err(error) => Origin::Failed(error),
+                };
+                self.answer_stale(context, http, poll, &fetch.name, known, &origin);
                 continue;
             }
-            self.pass_on(context, http, &poll, answer, cursor.as_ref(), status);
+            let is_own = place == 0 && !fetch.is_anothers;
+            match verdict {
+                Ok(answer) => {
+                    self.give_answer(context, http, &fetch, poll, answer, &shared, is_own);
+                }
+                Err(error) => self.tell_failure(context, http, &poll, error),
+            }
         }
-        if let Some(key) = key {
+        if let Some(key) = fetch.key {
             self.keys.release(key);
         }
     }
@@ -352,16 +402,26 @@ impl Polls {
         connection: Token,
         parts: &[AnswerPart],
     ) {
-        let Some((key, polls)) = self.close_fetch(fetch) else {
+        let Some(Fetch {
+            key,
+            name,
+            polls,
+            method,
+            ..
+        }) = self.close_fetch(fetch)
+        else {
             return;
         };
+        if key.is_some() {
+            self.end_flight_for_each(&name, method);
+        }
         let mut is_taken = false;
         for (place, token) in polls.into_iter().enumerate() {
             let Some(poll) = self.records.remove(token) else {
                 continue;
             };
             if place > 0 {
-                self.send_kept(context, http, None, poll);
+                self.send_kept(context, http, None, &name, poll);
                 continue;
             }
             self.metrics.polls.increment(PollOutcome::Miss);
@@ -388,6 +448,37 @@ impl Polls {
         if let Some(key) = key {
             self.keys.release(key);
         }
+    }
+
+    /// Gives one client an answer that may be another's.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "who is answered, by what, and what is known of both"
+    )]
+    fn give_answer(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: &Fetch,
+        poll: Poll,
+        answer: &Answer,
+        shared: &Shared,
+        is_own: bool,
+    ) {
+        // What is for the client whose request was sent, the others ask for themselves.
+        if !is_own && shared.is_personal {
+            return self.send_kept(context, http, None, &fetch.name, poll);
+        }
+        if poll.ask.is_stream && answer.status == 200 {
+            let known = Known::Answered(&answer.body);
+            return self.stream_later(context, http, &poll, &fetch.name, known);
+        }
+        let status = match is_own {
+            _ if shared.is_remembered => REMEMBERED,
+            true => FETCHED,
+            false => COLLAPSED,
+        };
+        self.pass_on(context, http, &poll, answer, shared.cursor.as_ref(), status);
     }
 
     /// Gives one client the upstream's answer.
@@ -428,44 +519,40 @@ impl Polls {
         );
     }
 
-    fn fetch_failed(
+    /// Tells one client that the application gave no answer.
+    fn tell_failure(
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        fetch: Token,
+        poll: &Poll,
         error: &UpstreamError,
     ) {
-        self.metrics.upstream_requests.increment(outcome_of(error));
-        let Some((key, polls)) = self.close_fetch(fetch) else {
-            return;
-        };
-        let status = error.status();
-        for token in polls {
-            let Some(poll) = self.records.remove(token) else {
-                continue;
-            };
-            let mut to = To::held(http, &poll, &self.journal);
-            to.ends(PollOutcome::Failed);
-            let text = format!("upstream: {error}");
-            if status == 503 {
-                self.refuse(context, &mut to, &text);
-            } else {
-                to.text(context, status, &text);
-            }
-        }
-        if let Some(key) = key {
-            self.keys.release(key);
+        let mut to = To::held(http, poll, &self.journal);
+        to.ends(PollOutcome::Failed);
+        let (status, text) = (error.status(), format!("upstream: {error}"));
+        if status == 503 {
+            self.refuse(context, &mut to, &text);
+        } else {
+            to.text(context, status, &text);
         }
     }
 
     /// Ends a fetch: nobody joins it any more.
-    fn close_fetch(&mut self, fetch: Token) -> Option<(Option<Token>, Vec<Token>)> {
-        let Fetch { key, polls, .. } = self.fetches.remove(fetch)?;
-        if let Some(record) = key.and_then(|key| self.keys.get_mut(key)) {
+    pub(super) fn close_fetch(&mut self, token: Token) -> Option<Fetch> {
+        let fetch = self.fetches.remove(token)?;
+        if let Some(record) = fetch.key.and_then(|key| self.keys.get_mut(key)) {
             record.fetch = Link::default();
+            self.following -= usize::from(fetch.is_anothers);
         }
-        Some((key, polls))
+        Some(fetch)
     }
+}
+
+/// What is the same for all who share an answer.
+struct Shared {
+    is_personal: bool,
+    cursor: Option<CursorText>,
+    is_remembered: bool,
 }
 
 /// What a miss finds under way for its key.
@@ -485,7 +572,7 @@ fn sharing(key: Option<Token>) -> Sharing {
 }
 
 /// What the application is asked for.
-fn wants(ask: &Ask) -> Wants {
+pub(super) fn wants(ask: &Ask) -> Wants {
     if ask.is_stream {
         Wants::OneValue
     } else {

@@ -2,13 +2,13 @@
 
 use super::answers::Found;
 use super::ask::{Ask, Condition};
-use super::decide::Decision;
+use super::decide::{Decision, Stage, decide};
 use super::tables::{KeptRequest, Link, Lookup, NO_ROUTE, Poll};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::OnDelete;
 use crate::metrics::PollOutcome;
-use dwell_engine::{Outcome, Request};
+use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Token};
 use dwell_store::Item;
 
@@ -123,6 +123,52 @@ impl Polls {
         Outcome::Held {
             tag: token.to_bits(),
             timeout: Some(timeout),
+        }
+    }
+
+    /// Holds a poll whose key has no value now, and whose client has the last one: for the rest of
+    /// its wait, or until there is another.
+    pub(super) fn wait_on(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        mut poll: Poll,
+        name: &[u8],
+    ) {
+        let mut to = To::held(http, &poll, &self.journal);
+        let Some(key) = self.room_to_wait(context, name, &mut to) else {
+            return;
+        };
+        let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
+        if is_first && let Source::Embedded(store, watcher) = &self.source {
+            let item = store.watch(name, *watcher, seconds(context));
+            if let Some(item) = item {
+                // It is back: what there is now is compared as if it had come this moment.
+                let found = Found::stored(&item);
+                let rules = self.rules(poll.route);
+                let decision = decide(&poll.ask, Some(found.content), Stage::Held, rules);
+                if decision != Decision::Wait {
+                    store.unwatch(name, *watcher);
+                    self.keys.release(key);
+                    let (ask, route) = (poll.ask, poll.route);
+                    return self.conclude(context, &ask, route, decision, Some(&found), &mut to);
+                }
+            }
+        }
+        let waited = context.now().saturating_duration_since(poll.arrived);
+        let timeout = self.jittered(poll.ask.wait().saturating_sub(waited));
+        poll.place = key;
+        let exchange = poll.exchange;
+        match self.records.insert(poll) {
+            Ok(token) => {
+                self.join_waiting(key, token);
+                http.hold(context, exchange, token.to_bits(), Some(timeout));
+            }
+            // There is room, as was made sure of before the key was entered.
+            Err(poll) => {
+                let mut to = To::held(http, &poll, &self.journal);
+                self.refuse(context, &mut to, "too many polls are waiting");
+            }
         }
     }
 

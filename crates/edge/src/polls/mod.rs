@@ -18,13 +18,17 @@ mod decide;
 mod events;
 mod feeds;
 mod fetch;
+mod flights;
 mod follow;
 mod frames;
+mod freshness;
 mod hold;
 mod json;
+mod memory;
 mod messages;
 mod pace;
 mod publishing;
+mod recall;
 mod reconfigure;
 mod several;
 mod sharing;
@@ -36,7 +40,9 @@ mod watched;
 
 pub(crate) use cursor::Cursor;
 pub(crate) use fetch::outcome_of;
+pub(crate) use memory::{Follower, Memory, Verdict};
 pub(crate) use publishing::Asker;
+pub(crate) use recall::Recall;
 pub(crate) use tables::kind;
 
 use crate::access::{Access, Verifier};
@@ -91,6 +97,29 @@ pub(crate) struct Outbox {
     replies: Vec<(Token, String)>,
     /// WebSockets that end with the server.
     farewells: Vec<Token>,
+    /// What takes the place of a request, by the token of its fetch.
+    pub(crate) recalled: Vec<(Token, Recall)>,
+    /// What other loops follow, and is known now.
+    pub(crate) told: Vec<Told>,
+    /// Values for memcached that it does not have yet.
+    pub(crate) fills: Vec<Fill>,
+}
+
+/// What a loop is told of a request that it follows.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) follower: Follower,
+    /// `None` where it has to ask for itself.
+    pub(crate) verdict: Option<Verdict>,
+}
+
+/// A value to be stored where there is none.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) body: Bytes,
+    /// Units: seconds.
+    pub(crate) exptime: i64,
 }
 
 /// One request for the upstream, by the token of its fetch.
@@ -100,6 +129,14 @@ pub(crate) struct Forward {
     pub(crate) bytes: Bytes,
     pub(crate) is_head: bool,
     pub(crate) is_idempotent: bool,
+}
+
+/// Which of how many loops it is, and what they know together.
+#[derive(Clone, Debug)]
+pub(crate) struct LoopMember {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) of_loop: usize,
+    pub(crate) loops: usize,
 }
 
 /// Everything one loop knows of its polls.
@@ -123,6 +160,11 @@ pub(crate) struct Polls {
     feeds: Slab<Feed>,
     sets: Slab<FeedSet>,
     several: Slab<Several>,
+    /// What all loops know; this one is `of_loop`.
+    memory: Arc<Memory>,
+    of_loop: usize,
+    keeps_last_known: bool,
+    following: usize,
     streams: usize,
     sockets: usize,
     connections_max: usize,
@@ -144,15 +186,21 @@ pub(crate) struct Polls {
 }
 
 impl Polls {
-    /// The polls of one of `loops` loops, which share the limits evenly.
+    /// The polls of one of several loops, which share the limits evenly.
     pub(crate) fn new(
         config: Arc<Config>,
         journal: Journal,
         source: Source,
         access: Arc<Access>,
-        loops: usize,
+        member: LoopMember,
         seed: u64,
     ) -> Self {
+        let LoopMember {
+            memory,
+            of_loop,
+            loops,
+        } = member;
+        let keeps_last_known = memory.keeps_values() && recall::keeps_last_known(&config.routes);
         let held_max = share(config.limits.connections_max, loops);
         let verifier = access.verifier(&config);
         let waiting_max = share(config.limits.waiters_max, loops);
@@ -178,6 +226,10 @@ impl Polls {
             feeds: Slab::new(kind::FEED, waiting_max),
             sets: Slab::new(kind::SET, held_max),
             several: Slab::new(kind::SEVERAL, held_max),
+            memory,
+            of_loop,
+            keeps_last_known,
+            following: 0,
             streams: 0,
             sockets: 0,
             connections_max: held_max,

@@ -3,6 +3,7 @@
 //! What is read from `Polls::config` when it is needed changes by itself. What was copied out of
 //! it, such as the size of a table, is copied again here.
 
+use super::recall;
 use super::tables::NO_ROUTE;
 use super::{Journal, Polls};
 use crate::access::{Access, CorsTable};
@@ -22,6 +23,8 @@ impl Polls {
             access: self.journal.access.clone(),
             cors: CorsTable::of(config),
         });
+        let would_keep = recall::keeps_last_known(&self.config.routes);
+        self.keeps_last_known = would_keep && self.memory.keeps_values();
         let limits = &self.config.limits;
         let held_max = share(limits.connections_max, self.loops);
         self.waiting_max = share(limits.waiters_max, self.loops);
@@ -47,6 +50,9 @@ impl Polls {
         let mut moves = Moves::new(before, &self.retired_routes, &self.config.routes);
         for poll in self.records.values_mut() {
             poll.route = moves.index(poll.route);
+        }
+        for fetch in self.fetches.values_mut() {
+            fetch.route = moves.index(fetch.route);
         }
         for feed in self.feeds.values_mut() {
             feed.route = moves.index(feed.route);

@@ -24,6 +24,8 @@ pub(crate) mod kind {
     pub(crate) const SEVERAL: u8 = 7;
     pub(crate) const PUBLISH: u8 = 16;
     pub(crate) const QUESTION: u8 = 17;
+    /// Of the one tag of everything that the cache is given.
+    pub(crate) const FILL: u8 = 18;
 }
 
 /// One exchange that is owed its answer.
@@ -154,10 +156,6 @@ impl KeptRequest {
     pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[self.head_bytes as usize..self.bytes.len() - self.name_bytes as usize]
     }
-
-    pub(crate) fn name(&self) -> &[u8] {
-        &self.bytes[self.bytes.len() - self.name_bytes as usize..]
-    }
 }
 
 /// One key that something is under way for.
@@ -190,10 +188,16 @@ pub(crate) struct Lookup {
 pub(crate) struct Fetch {
     /// The key whose misses share it, if they do.
     pub(crate) key: Option<Token>,
+    /// The name of the key it is for; empty for a request that is no poll.
+    pub(crate) name: Box<[u8]>,
+    /// Index of the route of those who began it.
+    pub(crate) route: u16,
     /// Polls of another method ask for themselves.
     pub(crate) method: Method,
-    /// The first is the one whose request was sent.
+    /// The first is the one whose request was sent, unless that was another loop's.
     pub(crate) polls: Vec<Token>,
+    /// Another loop has sent the request, or it was sent before: the answer is for everybody.
+    pub(crate) is_anothers: bool,
 }
 
 /// A token or none in the room of a token: kinds begin at 1, so no token is all zeros.

@@ -214,7 +214,7 @@ fn an_application_that_fails_is_said_to_all_who_wait_for_it() {
     drop(second);
     assert_eq!(edge.answer(&mut broken).0, 502);
     drop(app);
-    let mut refused = edge.ask("GET /poll/a");
+    let mut refused = edge.ask("GET /poll/b");
     assert_eq!(edge.answer(&mut refused).0, 502);
     edge.assert_nothing_left();
 }

@@ -254,6 +254,9 @@ impl Polls {
             return;
         }
         let token = Token::from_bits(completion.tag);
+        if token.kind() == kind::FILL {
+            return;
+        }
         if token.kind() == kind::KEY {
             return self.version_came(context, http, token, completion);
         }
@@ -275,6 +278,12 @@ impl Polls {
         {
             record.version = (completion.epoch, cas_unique);
         }
+        self.note_lookup(
+            context.now(),
+            lookup.key,
+            &completion.outcome,
+            found.as_ref(),
+        );
         if let (Some(found), true) = (&mut found, lookup.polls.len() > 1) {
             found.share();
         }
@@ -315,6 +324,9 @@ impl Polls {
         found: Option<&Found<'_>>,
         failed: bool,
     ) {
+        if failed && !self.has_upstream() && self.answer_unlooked(context, http, key, token) {
+            return;
+        }
         let Some(poll) = self.records.get(token) else {
             return;
         };

@@ -11,7 +11,7 @@ use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::forward::Tunnels;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
-use crate::polls::{Journal, Polls, Source};
+use crate::polls::{Journal, LoopMember, Memory, Polls, Source};
 use crate::reload::{ConfigSource, Listening, Reloader};
 use crate::settings::Upstreams;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
@@ -43,6 +43,7 @@ pub(super) struct Parts {
     pub(super) fleet: Arc<Fleet>,
     pub(super) access: Option<AccessLog>,
     pub(super) gate: Arc<Access>,
+    pub(super) memory: Arc<Memory>,
     pub(super) loops: usize,
     pub(super) demo: bool,
 }
@@ -68,7 +69,7 @@ impl Parts {
             self.journal(index),
             source.clone(),
             Arc::clone(&self.gate),
-            self.loops,
+            self.member(index),
             seed,
         );
         let clients = std::mem::take(&mut bound.clients[index]);
@@ -131,6 +132,14 @@ impl Parts {
         Setting {
             waiters_max: self.config.limits.waiters_max,
             connections_max: self.config.limits.connections_max,
+        }
+    }
+
+    fn member(&self, index: usize) -> LoopMember {
+        LoopMember {
+            memory: Arc::clone(&self.memory),
+            of_loop: index,
+            loops: self.loops,
         }
     }
 

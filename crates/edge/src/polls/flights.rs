@@ -1,0 +1,124 @@
+//! One request for a key over all loops: who asks, who follows, and what the followers are told.
+
+use super::ask::Method;
+use super::memory::{Begun, Follower, Verdict};
+use super::tables::Fetch;
+use super::{Polls, Told};
+use crate::metrics::UpstreamOutcome;
+use dwell_engine::Http;
+use dwell_evloop::{Context, Token};
+
+impl Polls {
+    /// Whether this loop asks for a shared fetch, or another one that does will tell it.
+    pub(super) fn begin_flight(&mut self, fetch: Token, name: &[u8], method: Method) -> Begun {
+        let follower = Follower {
+            of_loop: self.of_loop,
+            fetch: fetch.to_bits(),
+        };
+        let begun = self.memory.begin(name, method, follower);
+        if matches!(begun, Begun::Follow) {
+            self.following += 1;
+            self.metrics
+                .upstream_requests
+                .increment(UpstreamOutcome::Coalesced);
+            if let Some(fetch) = self.fetches.get_mut(fetch) {
+                fetch.is_anothers = true;
+            }
+        }
+        begun
+    }
+
+    /// Tells the loops that follow what a fetch of this one came to.
+    pub(super) fn end_flight(&mut self, fetch: &Fetch, verdict: &Verdict) {
+        if fetch.key.is_none() || fetch.is_anothers {
+            return;
+        }
+        for follower in self.memory.end(&fetch.name, fetch.method) {
+            let verdict = Some(verdict.clone());
+            self.outbox.told.push(Told { follower, verdict });
+        }
+    }
+
+    /// Tells the loops that follow a fetch of this one to ask for themselves.
+    pub(super) fn end_flight_for_each(&mut self, name: &[u8], method: Method) {
+        for follower in self.memory.end(name, method) {
+            let verdict = None;
+            self.outbox.told.push(Told { follower, verdict });
+        }
+    }
+
+    /// Requests that another loop sends.
+    pub(crate) fn following(&self) -> usize {
+        self.following
+    }
+
+    /// Looks whether those that this loop follows still ask: the bound on what a lost word, or a
+    /// loop that has ended, could cost.
+    pub(crate) fn recheck_flights(&mut self, context: &mut Context, http: &mut Http) {
+        let is_lost = |fetch: &Fetch| {
+            let follows = fetch.is_anothers && fetch.key.is_some();
+            follows && !self.memory.is_asked(&fetch.name, fetch.method)
+        };
+        let tokens = self.fetches.tokens();
+        let lost: Vec<Token> = tokens
+            .filter(|token| self.fetches.get(*token).is_some_and(is_lost))
+            .collect();
+        for token in lost {
+            let Some(Fetch {
+                key: Some(key),
+                polls,
+                ..
+            }) = self.close_fetch(token)
+            else {
+                continue;
+            };
+            for poll in polls {
+                if let Some(poll) = self.records.remove(poll) {
+                    self.miss_later(context, http, key, poll);
+                }
+            }
+            self.keys.release(key);
+        }
+    }
+
+    /// The loop ends: nobody is to wait for what it has asked for.
+    pub(crate) fn give_up_flights(&self) {
+        for token in self.fetches.tokens() {
+            if let Some(fetch) = self.fetches.get(token)
+                && fetch.key.is_some()
+                && !fetch.is_anothers
+            {
+                self.memory.end(&fetch.name, fetch.method);
+            }
+        }
+    }
+
+    /// What another loop's request came to, which this one has followed; `None` where each has to
+    /// ask for itself.
+    pub(crate) fn followed(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: u64,
+        verdict: Option<&Verdict>,
+    ) {
+        let fetch = Token::from_bits(fetch);
+        if let Some(verdict) = verdict {
+            return self.verdict_came(context, http, fetch, verdict, false);
+        }
+        let Some(Fetch {
+            key, name, polls, ..
+        }) = self.close_fetch(fetch)
+        else {
+            return;
+        };
+        for token in polls {
+            if let Some(poll) = self.records.remove(token) {
+                self.send_kept(context, http, None, &name, poll);
+            }
+        }
+        if let Some(key) = key {
+            self.keys.release(key);
+        }
+    }
+}

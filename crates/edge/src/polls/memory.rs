@@ -1,0 +1,349 @@
+//! What the loops of a process know together of the keys that somebody had to be asked for: who
+//! asks for them now, who did not answer a moment ago, and what was there last.
+//!
+//! A lock per shard, held for a look into a table; nobody calls or waits while it is held. It is
+//! taken for what is asked of memcached or of the application, and not for hits of the embedded
+//! store.
+
+use super::ask::Method;
+use super::cursor::Cursor;
+use super::freshness::Freshness;
+use crate::upstream::{Answer, UpstreamError};
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What became of a request that several share.
+pub(crate) type Verdict = Result<Arc<Answer>, UpstreamError>;
+
+/// The common memory of the loops of a process.
+///
+/// Shape: values take at most so many bytes with their overhead, verdicts so many entries; what is
+/// beyond that is forgotten, the least used first. The time is given.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    shards: Box<[Mutex<Shard>]>,
+    /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
+    hasher: RandomState,
+    /// Of one shard.
+    bytes_max: usize,
+}
+
+/// Who asks: a loop, and the bits of the token of its fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Follower {
+    pub(crate) of_loop: usize,
+    pub(crate) fetch: u64,
+}
+
+/// What a loop that would ask for a key is told.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    /// To ask, and to tell the others.
+    Lead,
+    /// To wait for the loop that asks.
+    Follow,
+}
+
+/// The value that a key had last.
+#[derive(Clone, Debug)]
+pub(crate) struct LastKnown {
+    pub(crate) body: Bytes,
+    pub(crate) flags: u32,
+    /// The application has answered a GET with it: it says nothing of other methods.
+    pub(crate) is_answer: bool,
+    /// How long ago it was noted last.
+    pub(crate) age: Duration,
+    /// How long it has been stale.
+    pub(crate) staleness: Duration,
+    /// What the answer that brought it said of being given when stale.
+    pub(crate) while_revalidate: Option<Duration>,
+    pub(crate) if_error: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    entries: HashMap<Box<[u8]>, Entry, RandomState>,
+    /// The keys that have a value, the next to be forgotten first.
+    order: VecDeque<Box<[u8]>>,
+    bytes: usize,
+    verdicts: usize,
+    /// When the first of too many verdicts is over; before that none makes room.
+    full_until: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Who follows those who ask, by method.
+    flights: Vec<(Method, Vec<Follower>)>,
+    verdict: Option<(Method, Verdict, Instant)>,
+    value: Option<Value>,
+    /// It has a place in the order.
+    is_listed: bool,
+}
+
+#[derive(Debug)]
+struct Value {
+    body: Bytes,
+    flags: u32,
+    cursor: Cursor,
+    is_answer: bool,
+    noted: Instant,
+    stale_from: Instant,
+    freshness: Freshness,
+    /// Asked for since it was next to be forgotten.
+    is_used: bool,
+}
+
+impl Memory {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            bytes_max: bytes_max / SHARDS,
+        }
+    }
+
+    /// Whether values are kept at all.
+    pub(crate) fn keeps_values(&self) -> bool {
+        self.bytes_max > 0
+    }
+
+    /// A loop is about to ask for a key.
+    pub(crate) fn begin(&self, name: &[u8], method: Method, follower: Follower) -> Begun {
+        let mut shard = self.shard(name);
+        let entry = shard.entries.entry(name.into()).or_default();
+        let flight = entry.flights.iter_mut().find(|flight| flight.0 == method);
+        if let Some((_, followers)) = flight {
+            followers.push(follower);
+            return Begun::Follow;
+        }
+        entry.flights.push((method, Vec::new()));
+        Begun::Lead
+    }
+
+    /// The loop that asked has been answered; returns those who are to be told.
+    pub(crate) fn end(&self, name: &[u8], method: Method) -> Vec<Follower> {
+        let mut shard = self.shard(name);
+        let Some(entry) = shard.entries.get_mut(name) else {
+            return Vec::new();
+        };
+        let place = entry.flights.iter().position(|flight| flight.0 == method);
+        let flight = place.map(|place| entry.flights.swap_remove(place));
+        shard.release(name);
+        flight.map_or_else(Vec::new, |(_, followers)| followers)
+    }
+
+    /// Whether a loop asks for this key.
+    pub(crate) fn is_asked(&self, name: &[u8], method: Method) -> bool {
+        let shard = self.shard(name);
+        let entry = shard.entries.get(name);
+        entry.is_some_and(|entry| entry.flights.iter().any(|flight| flight.0 == method))
+    }
+
+    /// Notes that nobody need ask for this key until then.
+    pub(crate) fn refuse(
+        &self,
+        name: &[u8],
+        method: Method,
+        verdict: Verdict,
+        until: Instant,
+        now: Instant,
+    ) {
+        let mut shard = self.shard(name);
+        if shard.verdicts >= VERDICTS_MAX && !shard.drop_verdicts(now) {
+            return;
+        }
+        let entry = shard.entries.entry(name.into()).or_default();
+        let is_new = entry.verdict.replace((method, verdict, until)).is_none();
+        shard.verdicts += usize::from(is_new);
+    }
+
+    /// What a request for this key came to a moment ago, if that still counts.
+    pub(crate) fn verdict(&self, name: &[u8], method: Method, now: Instant) -> Option<Verdict> {
+        let mut shard = self.shard(name);
+        let entry = shard.entries.get_mut(name)?;
+        let (of, verdict, until) = entry.verdict.as_ref()?;
+        if *until > now {
+            return (*of == method).then(|| verdict.clone());
+        }
+        entry.verdict = None;
+        shard.verdicts -= 1;
+        shard.release(name);
+        None
+    }
+
+    /// Notes the value that a key has now, and that it is fresh for as long as it says.
+    pub(crate) fn note(&self, name: &[u8], value: &NewValue<'_>, now: Instant) {
+        if overhead(name) + value.bytes.len() > self.bytes_max / 2 {
+            return self.forget(name);
+        }
+        let stale_from = now + value.freshness.lifetime.unwrap_or(Duration::ZERO);
+        let mut shard = self.shard(name);
+        if let Some(known) = shard.value_mut(name)
+            && known.cursor == value.cursor
+        {
+            (known.noted, known.stale_from) = (now, stale_from);
+            known.is_answer &= value.shared.is_some();
+            known.freshness = value.freshness;
+            known.is_used = true;
+            return;
+        }
+        let copy = || Bytes::copy_from_slice(value.bytes);
+        let kept = Value {
+            body: value.shared.cloned().unwrap_or_else(copy),
+            is_answer: value.shared.is_some(),
+            noted: now,
+            flags: value.flags,
+            cursor: value.cursor,
+            stale_from,
+            freshness: value.freshness,
+            is_used: false,
+        };
+        shard.keep(name, kept);
+        while shard.bytes > self.bytes_max && shard.forget_one() {}
+    }
+
+    /// Forgets the value of a key: there is none, as who should know says.
+    pub(crate) fn forget(&self, name: &[u8]) {
+        self.shard(name).forget(name);
+    }
+
+    /// The value that a key had last.
+    pub(crate) fn last_known(&self, name: &[u8], now: Instant) -> Option<LastKnown> {
+        let mut shard = self.shard(name);
+        let value = shard.value_mut(name)?;
+        value.is_used = true;
+        Some(LastKnown {
+            body: value.body.clone(),
+            flags: value.flags,
+            is_answer: value.is_answer,
+            age: now.saturating_duration_since(value.noted),
+            staleness: now.saturating_duration_since(value.stale_from),
+            while_revalidate: value.freshness.while_revalidate,
+            if_error: value.freshness.if_error,
+        })
+    }
+
+    /// Bytes that values take.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |shard: &Mutex<Shard>| lock(shard).bytes;
+        self.shards.iter().map(bytes).sum()
+    }
+
+    fn shard(&self, name: &[u8]) -> MutexGuard<'_, Shard> {
+        let hash = self.hasher.hash_one(name) as usize;
+        lock(&self.shards[hash % SHARDS])
+    }
+}
+
+/// A value to be noted: its bytes, and those of an answer of the application in the form in which
+/// they can be shared.
+pub(crate) struct NewValue<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) shared: Option<&'a Bytes>,
+    pub(crate) flags: u32,
+    pub(crate) cursor: Cursor,
+    pub(crate) freshness: Freshness,
+}
+
+impl Shard {
+    fn value_mut(&mut self, name: &[u8]) -> Option<&mut Value> {
+        self.entries.get_mut(name)?.value.as_mut()
+    }
+
+    fn keep(&mut self, name: &[u8], value: Value) {
+        self.bytes += value.body.len();
+        let entry = self.entries.entry(name.into()).or_default();
+        let before = entry.value.replace(value);
+        self.bytes -= before.map_or(0, |before| before.body.len());
+        if !std::mem::replace(&mut entry.is_listed, true) {
+            self.bytes += overhead(name);
+            self.order.push_back(name.into());
+        }
+    }
+
+    /// Drops the value; its place in the order, which counts on, goes when its turn comes.
+    fn forget(&mut self, name: &[u8]) {
+        let entry = self.entries.get_mut(name);
+        if let Some(value) = entry.and_then(|entry| entry.value.take()) {
+            self.bytes -= value.body.len();
+        }
+    }
+
+    /// Drops the value that has been there longest without being asked for; false if there is none.
+    fn forget_one(&mut self) -> bool {
+        while let Some(name) = self.order.pop_front() {
+            let Some(entry) = self.entries.get_mut(&name) else {
+                continue;
+            };
+            if let Some(value) = &mut entry.value
+                && std::mem::take(&mut value.is_used)
+            {
+                self.order.push_back(name);
+                continue;
+            }
+            entry.is_listed = false;
+            let value = entry.value.take();
+            self.bytes -= overhead(&name) + value.map_or(0, |value| value.body.len());
+            self.release(&name);
+            return true;
+        }
+        false
+    }
+
+    /// Drops the verdicts that are over; returns whether there is room then.
+    fn drop_verdicts(&mut self, now: Instant) -> bool {
+        if self.full_until.is_some_and(|until| until > now) {
+            return false;
+        }
+        self.full_until = None;
+        for entry in self.entries.values_mut() {
+            let Some((_, _, until)) = entry.verdict else {
+                continue;
+            };
+            if until <= now {
+                entry.verdict = None;
+                self.verdicts -= 1;
+            } else {
+                self.full_until = Some(self.full_until.map_or(until, |first| first.min(until)));
+            }
+        }
+        self.entries.retain(|_, entry| !entry.is_empty());
+        self.verdicts < VERDICTS_MAX
+    }
+
+    fn release(&mut self, name: &[u8]) {
+        if self.entries.get(name).is_some_and(Entry::is_empty) {
+            self.entries.remove(name);
+        }
+    }
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.flights.is_empty() && self.verdict.is_none() && !self.is_listed
+    }
+}
+
+/// Whoever panicked with the lock has left the table whole enough: it is a memory, not the truth.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a value takes beside its bytes; names are kept twice.
+fn overhead(name: &[u8]) -> usize {
+    2 * name.len() + ENTRY_BYTES
+}
+
+const SHARDS: usize = 16;
+/// What an entry takes beside its bytes and name.
+const ENTRY_BYTES: usize = 256;
+/// Verdicts of one shard.
+const VERDICTS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests;

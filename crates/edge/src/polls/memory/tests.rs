@@ -1,0 +1,178 @@
+//! The common memory, with the time given.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const NAME: &[u8] = b"/poll/a";
+const SECOND: Duration = Duration::from_secs(1);
+
+fn note(memory: &Memory, name: &[u8], value: &[u8], now: Instant) {
+    let value = NewValue {
+        bytes: value,
+        shared: None,
+        flags: 0,
+        cursor: Cursor::of(value, 0),
+        freshness: Freshness::default(),
+    };
+    memory.note(name, &value, now);
+}
+
+fn known(memory: &Memory, name: &[u8], now: Instant) -> Option<Vec<u8>> {
+    let known = memory.last_known(name, now)?;
+    Some(known.body.to_vec())
+}
+
+fn follower(of_loop: usize) -> Follower {
+    Follower { of_loop, fetch: 7 }
+}
+
+#[test]
+fn one_asks_and_the_others_follow() {
+    let memory = Memory::new(0);
+    assert!(matches!(
+        memory.begin(NAME, Method::Get, follower(0)),
+        Begun::Lead
+    ));
+    assert!(matches!(
+        memory.begin(NAME, Method::Get, follower(1)),
+        Begun::Follow
+    ));
+    assert!(matches!(
+        memory.begin(NAME, Method::Get, follower(2)),
+        Begun::Follow
+    ));
+    // Another method is another question.
+    assert!(matches!(
+        memory.begin(NAME, Method::Post, follower(1)),
+        Begun::Lead
+    ));
+    assert!(memory.is_asked(NAME, Method::Get));
+    assert_eq!(memory.end(NAME, Method::Get), [follower(1), follower(2)]);
+    assert!(!memory.is_asked(NAME, Method::Get));
+    assert_eq!(memory.end(NAME, Method::Post), []);
+    assert_eq!(memory.end(NAME, Method::Post), []);
+    assert!(lock(&memory.shards[0]).entries.is_empty());
+}
+
+#[test]
+fn a_verdict_counts_until_its_time_and_for_its_method() {
+    let memory = Memory::new(0);
+    let now = Instant::now();
+    let verdict = Err(UpstreamError::Closed);
+    memory.refuse(NAME, Method::Get, verdict, now + SECOND, now);
+    assert!(memory.verdict(NAME, Method::Get, now).is_some());
+    assert!(memory.verdict(NAME, Method::Post, now).is_none());
+    assert!(memory.verdict(NAME, Method::Get, now + SECOND).is_none());
+    assert!(memory.verdict(NAME, Method::Get, now).is_none());
+}
+
+#[test]
+fn verdicts_are_bounded_and_old_ones_make_room() {
+    let memory = Memory::new(0);
+    let now = Instant::now();
+    let refuse = |number: usize, now: Instant| {
+        let verdict = Err(UpstreamError::Closed);
+        let name = number.to_string();
+        memory.refuse(name.as_bytes(), Method::Get, verdict, now + SECOND, now);
+    };
+    let entries = || {
+        memory
+            .shards
+            .iter()
+            .map(|shard| lock(shard).entries.len())
+            .sum::<usize>()
+    };
+    for number in 0..2 * SHARDS * VERDICTS_MAX {
+        refuse(number, now);
+    }
+    assert_eq!(entries(), SHARDS * VERDICTS_MAX);
+    for number in 0..2 * SHARDS * VERDICTS_MAX {
+        refuse(number, now + SECOND);
+    }
+    assert_eq!(entries(), SHARDS * VERDICTS_MAX);
+    assert!(memory.verdict(b"0", Method::Get, now + SECOND).is_some());
+}
+
+#[test]
+fn the_last_value_is_known_with_the_time_it_has_been_stale() {
+    let memory = Memory::new(1 << 20);
+    let now = Instant::now();
+    note(&memory, NAME, b"one", now);
+    note(&memory, NAME, b"two", now + SECOND);
+    let known = memory.last_known(NAME, now + 3 * SECOND).unwrap();
+    assert_eq!(
+        (&known.body[..], known.staleness),
+        (&b"two"[..], 2 * SECOND)
+    );
+    memory.forget(NAME);
+    assert!(memory.last_known(NAME, now).is_none());
+}
+
+#[test]
+fn a_value_that_is_asked_for_outlasts_those_that_are_not() {
+    let memory = Memory::new(SHARDS * 4096);
+    let now = Instant::now();
+    for number in 0..2000 {
+        note(&memory, number.to_string().as_bytes(), b"value", now);
+        assert!(
+            number == 0 || known(&memory, b"0", now).is_some(),
+            "{number}"
+        );
+    }
+    assert!(memory.bytes() <= SHARDS * 4096);
+    assert!(known(&memory, b"1", now).is_none());
+}
+
+#[test]
+fn what_is_too_large_is_not_kept_and_does_not_leave_an_older_value() {
+    let memory = Memory::new(SHARDS * 4096);
+    let now = Instant::now();
+    note(&memory, NAME, b"small", now);
+    note(&memory, NAME, &[0; 4096], now);
+    assert!(known(&memory, NAME, now).is_none());
+    let nothing = Memory::new(0);
+    note(&nothing, NAME, b"small", now);
+    assert!(!nothing.keeps_values() && known(&nothing, NAME, now).is_none());
+}
+
+proptest! {
+    /// Whatever is noted and forgotten: a value that is known is the newest one, the bytes stay
+    /// within their bound, and the count of them is right.
+    #[test]
+    fn it_agrees_with_a_plain_table(
+        acts in prop::collection::vec((0_u8..40, prop::option::of(0_usize..1900)), 0..80),
+    ) {
+        let memory = Memory::new(SHARDS * 4096);
+        let now = Instant::now();
+        let mut table: HashMap<u8, Vec<u8>> = HashMap::new();
+        for (place, (key, length)) in acts.into_iter().enumerate() {
+            let name = [b'k', key];
+            if let Some(length) = length {
+                let value = vec![place as u8; length];
+                note(&memory, &name, &value, now);
+                table.insert(key, value);
+            } else {
+                memory.forget(&name);
+                table.remove(&key);
+            }
+            for key in 0..40 {
+                let name = [b'k', key];
+                if let Some(value) = known(&memory, &name, now) {
+                    prop_assert_eq!(Some(&value), table.get(&key));
+                }
+            }
+            for shard in &memory.shards {
+                let shard = lock(shard);
+                let listed = shard.entries.iter().filter(|(_, entry)| entry.is_listed);
+                let bytes: usize = listed.map(|(name, entry)| {
+                    let value = entry.value.as_ref();
+                    overhead(name) + value.map_or(0, |value| value.body.len())
+                }).sum();
+                prop_assert_eq!(bytes, shard.bytes);
+                prop_assert!(bytes <= 4096);
+                prop_assert_eq!(shard.order.len(), shard.entries.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! What is remembered of a key's misses: who need not be asked again at once, which value was there
+//! last, and what of the application's answers the cache is given.
+
+use super::answers::{self, Found};
+use super::ask::{Ask, Method};
+use super::cursor::Cursor;
+use super::decide::{Decision, Stage, decide};
+use super::feeds::Known;
+use super::fetch::wants;
+use super::freshness::Freshness;
+use super::hold::{Arrival, Keep};
+use super::memory::{LastKnown, NewValue, Verdict};
+use super::sharing::may_be_shared;
+use super::tables::{Fetch, Poll};
+use super::to::To;
+use super::{Fill, Forward, Polls, Source, seconds};
+use crate::config::RouteConfig;
+use crate::metrics::{PollOutcome, UpstreamOutcome};
+use crate::upstream::{Answer, Sharing, UpstreamError};
+use bytes::Bytes;
+use dwell_engine::{Http, Outcome as Owed, Request};
+use dwell_evloop::{Context, Token};
+use dwell_memcache::on_loop::Outcome;
+use dwell_store::{Expiry, StoreMode, StoreOptions};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What takes the place of a request to the application.
+#[derive(Clone, Debug)]
+pub(crate) enum Recall {
+    /// What the last one came to.
+    Verdict(Verdict),
+    /// The last value, while a newer one is fetched.
+    Stale(LastKnown),
+}
+
+impl Recall {
+    /// Whether a newer value is to be fetched. One that has just come is perhaps on its way into
+    /// the cache, and one that the cache does not take is not asked for all the time.
+    fn is_for_renewal(&self) -> bool {
+        matches!(self, Self::Stale(known) if known.age >= RENEWAL_INTERVAL)
+    }
+}
+
+/// How an answer from memory tells where it comes from (RFC 9211).
+pub(super) enum Origin<'a> {
+    /// The application was not asked.
+    Memory,
+    /// It answered with this status.
+    Answered(u16),
+    /// It did not answer.
+    Failed(&'a UpstreamError),
+}
+
+impl Polls {
+    /// What need not be asked for: the application has just failed to answer, or the last value may
+    /// be given while a newer one is fetched.
+    pub(super) fn recall(
+        &self,
+        now: Instant,
+        name: &[u8],
+        ask: &Ask,
+        route: u16,
+    ) -> Option<Recall> {
+        let rules = self.route(route)?;
+        if let Some(verdict) = self.memory.verdict(name, ask.method, now) {
+            return Some(Recall::Verdict(verdict));
+        }
+        if !rules.fill {
+            return None;
+        }
+        let known = self.memory.last_known(name, now)?;
+        let within = known
+            .while_revalidate
+            .unwrap_or(rules.stale_while_revalidate);
+        is_within(&known, within).then_some(Recall::Stale(known))
+    }
+
+    pub(super) fn recall_for(&self, context: &Context, arrival: &Arrival<'_>) -> Option<Recall> {
+        self.recall(context.now(), arrival.name, &arrival.ask, arrival.route)
+    }
+
+    /// A poll whose request something remembered takes the place of, as it arrives.
+    pub(super) fn recall_arrival(
+        &mut self,
+        context: &mut Context,
+        arrival: Arrival<'_>,
+        recall: Recall,
+        to: &mut To<'_, '_>,
+    ) -> Owed {
+        let (ask, route, name) = (arrival.ask, arrival.route, arrival.name);
+        if recall.is_for_renewal() {
+            let Request { head, body, .. } = *arrival.request;
+            let peer = to.peer_address();
+            let forward = self.encode(head, body, peer, Sharing::Shared, wants(&ask));
+            self.revalidate(name, ask.method, route, forward);
+        }
+        let Some(fetch) = self.open_recalled(recall, name, ask.method, route) else {
+            return self.refuse_busy(context, route, to);
+        };
+        let poll = self.record(context, &arrival, fetch, Keep::Request);
+        let token = self.records.insert(poll).ok();
+        if let (Some(token), Some(fetch)) = (token, self.fetches.get_mut(fetch)) {
+            fetch.polls.push(token);
+        }
+        self.hold_or_refuse(context, token, route, to)
+    }
+
+    /// A poll that was held, whose request something remembered takes the place of.
+    pub(super) fn recall_later(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        name: &[u8],
+        poll: Poll,
+        recall: Recall,
+    ) {
+        if recall.is_for_renewal()
+            && let Some(kept) = poll.request.as_deref()
+        {
+            let peer = http.peer_address(poll.exchange);
+            let forward = self.encode_kept(kept, peer, Sharing::Shared, wants(&poll.ask));
+            if let Some(forward) = forward {
+                self.revalidate(name, poll.ask.method, poll.route, forward);
+            }
+        }
+        let Some(fetch) = self.open_recalled(recall, name, poll.ask.method, poll.route) else {
+            let mut to = To::held(http, &poll, &self.journal);
+            self.refuse_busy(context, poll.route, &mut to);
+            return;
+        };
+        self.place_in_fetch(context, http, fetch, poll);
+    }
+
+    /// A record for polls that are answered from memory when the turn ends.
+    pub(super) fn open_recalled(
+        &mut self,
+        recall: Recall,
+        name: &[u8],
+        method: Method,
+        route: u16,
+    ) -> Option<Token> {
+        let outcome = match recall {
+            Recall::Verdict(_) => UpstreamOutcome::Remembered,
+            Recall::Stale(_) => UpstreamOutcome::Revalidated,
+        };
+        let fetch = self.fetches.insert(Fetch {
+            key: None,
+            name: name.into(),
+            method,
+            route,
+            polls: Vec::new(),
+            is_anothers: true,
+        });
+        let fetch = fetch.ok()?;
+        self.metrics.upstream_requests.increment(outcome);
+        self.outbox.recalled.push((fetch, recall));
+        Some(fetch)
+    }
+
+    /// Answers polls from memory.
+    pub(crate) fn recalled(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: Token,
+        recall: Recall,
+    ) {
+        match recall {
+            Recall::Verdict(verdict) => self.verdict_came(context, http, fetch, &verdict, true),
+            Recall::Stale(known) => {
+                let Some(fetch) = self.close_fetch(fetch) else {
+                    return;
+                };
+                for token in fetch.polls {
+                    if let Some(poll) = self.records.remove(token) {
+                        let origin = Origin::Memory;
+                        self.answer_stale(context, http, poll, &fetch.name, &known, &origin);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for a newer value of a key that somebody was given a stale one of.
+    pub(super) fn revalidate(&mut self, name: &[u8], method: Method, route: u16, forward: Forward) {
+        let Some(key) = self.keys.enter(name) else {
+            return;
+        };
+        let is_asked = self
+            .keys
+            .get(key)
+            .is_some_and(|key| key.fetch.token().is_some());
+        if is_asked
+            || self
+                .open_fetch(Some(key), name, method, route, forward)
+                .is_none()
+        {
+            self.keys.release(key);
+        }
+    }
+
+    /// Notes what a shared fetch of this loop came to, and gives the cache what is for it.
+    pub(super) fn remember(&mut self, context: &Context, fetch: &Fetch, verdict: &Verdict) {
+        let memory = Arc::clone(&self.memory);
+        let Some(rules) = self.route(fetch.route) else {
+            return;
+        };
+        let (now, name) = (context.now(), &*fetch.name);
+        let refuse = |verdict: Verdict, during: Duration| {
+            if !during.is_zero() {
+                memory.refuse(name, fetch.method, verdict, now + during, now);
+            }
+        };
+        match verdict {
+            // A full queue says nothing of the key.
+            Err(error) if error.status() == 503 => {}
+            Err(error) => refuse(Err(error.clone()), rules.negative),
+            Ok(answer) if !may_be_shared(answer) => {
+                if answer.status < 500 {
+                    memory.forget(name);
+                }
+            }
+            Ok(answer) if answer.status >= 500 => refuse(Ok(in_short(answer)), rules.negative),
+            Ok(answer) if answer.status == 200 => {
+                let freshness = Freshness::of(answer);
+                let value = NewValue {
+                    bytes: &answer.body,
+                    shared: Some(&answer.body),
+                    flags: 0,
+                    cursor: Cursor::of(&answer.body, 0),
+                    freshness,
+                };
+                memory.note(name, &value, now);
+                if rules.fill && is_whole_value(answer) {
+                    let lifetime = freshness.lifetime.unwrap_or_default();
+                    self.fill(context, name, &answer.body, lifetime);
+                }
+            }
+            Ok(answer) => {
+                memory.forget(name);
+                if matches!(answer.status, 404 | 410) {
+                    refuse(Ok(in_short(answer)), rules.negative_not_found);
+                }
+            }
+        }
+    }
+
+    /// Puts an answer of the application into the cache, unless something is there already: what
+    /// the application has stored by itself is newer.
+    fn fill(&mut self, context: &Context, name: &[u8], body: &Bytes, lifetime: Duration) {
+        let lifetime = u32::try_from(lifetime.as_secs())
+            .unwrap_or(u32::MAX)
+            .min(MONTH_SECONDS);
+        if lifetime == 0 {
+            return;
+        }
+        self.metrics.fills.increment();
+        match &self.source {
+            Source::Embedded(store, _) => {
+                let now = seconds(context);
+                let options = StoreOptions {
+                    mode: StoreMode::Add,
+                    expiry: Expiry::at(now.saturating_add(lifetime)),
+                    ..StoreOptions::default()
+                };
+                store.store(name, body, &options, now);
+            }
+            Source::Memcached => self.outbox.fills.push(Fill {
+                name: name.into(),
+                body: body.clone(),
+                exptime: i64::from(lifetime),
+            }),
+        }
+    }
+
+    /// Notes what memcached has, to be given when it does not answer. That it has nothing is
+    /// final only where there is no application to say more.
+    pub(super) fn note_lookup(
+        &self,
+        now: Instant,
+        key: Token,
+        outcome: &Outcome<'_>,
+        found: Option<&Found<'_>>,
+    ) {
+        let Some(record) = self.keys.get(key).filter(|_| self.keeps_last_known) else {
+            return;
+        };
+        match (outcome, found) {
+            (Outcome::Hit { value, flags, .. }, Some(found)) => {
+                let value = NewValue {
+                    bytes: value,
+                    shared: None,
+                    flags: *flags,
+                    cursor: found.content.cursor,
+                    freshness: Freshness::default(),
+                };
+                self.memory.note(&record.name, &value, now);
+            }
+            (Outcome::Miss, _) if !self.has_upstream() => self.memory.forget(&record.name),
+            _ => {}
+        }
+    }
+
+    /// memcached did not answer, and there is no application: gives the last value, if there is
+    /// one that may be given.
+    pub(super) fn answer_unlooked(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: Token,
+        token: Token,
+    ) -> bool {
+        let name = self.keys.get(key).map(|key| key.name.clone());
+        let (Some(name), Some(poll)) = (name, self.records.get(token)) else {
+            return false;
+        };
+        // A stream says nothing until something is known.
+        if poll.ask.is_stream {
+            return false;
+        }
+        let Some(known) = self.stale_if_error(context.now(), &name, poll.route) else {
+            return false;
+        };
+        if let Some(poll) = self.records.remove(token) {
+            self.answer_stale(context, http, poll, &name, &known, &Origin::Memory);
+        }
+        true
+    }
+
+    /// The last value of a key whose newest cannot be had, if it may be given.
+    pub(super) fn stale_if_error(
+        &self,
+        now: Instant,
+        name: &[u8],
+        route: u16,
+    ) -> Option<LastKnown> {
+        let rules = self.route(route)?;
+        let known = self.memory.last_known(name, now)?;
+        let within = known.if_error.unwrap_or(rules.stale_if_error);
+        is_within(&known, within).then_some(known)
+    }
+
+    /// The last value, where the application failed to say whether there is a newer one
+    /// (RFC 5861 section 4).
+    pub(super) fn instead_of(
+        &self,
+        context: &Context,
+        fetch: &Fetch,
+        verdict: &Verdict,
+    ) -> Option<LastKnown> {
+        let has_failed = verdict.as_ref().map_or(true, |answer| answer.status >= 500);
+        if has_failed {
+            self.stale_if_error(context.now(), &fetch.name, fetch.route)
+        } else {
+            None
+        }
+    }
+
+    /// Answers a poll by a value that is stale; one whose client has it is held on.
+    pub(super) fn answer_stale(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        poll: Poll,
+        name: &[u8],
+        known: &LastKnown,
+        origin: &Origin<'_>,
+    ) {
+        if poll.ask.is_stream {
+            let known = Known::Answered(&known.body);
+            return self.stream_later(context, http, &poll, name, known);
+        }
+        let found = Found::remembered(known.body.clone(), known.flags);
+        let waited = context.now().saturating_duration_since(poll.arrived);
+        let stage = if poll.ask.waits() && waited >= poll.ask.wait() {
+            Stage::Ended
+        } else {
+            Stage::Arrived
+        };
+        match decide(
+            &poll.ask,
+            Some(found.content),
+            stage,
+            self.rules(poll.route),
+        ) {
+            Decision::Wait => self.wait_on(context, http, poll, name),
+            decision => {
+                let status = origin.cache_status(known);
+                let mut to = To::held(http, &poll, &self.journal);
+                to.ends(PollOutcome::Stale);
+                let status = status.as_bytes();
+                match (decision, self.route(poll.route)) {
+                    (Decision::NotModified(code), _) => {
+                        let cursor = Some(found.content.cursor);
+                        answers::not_modified_by(&mut to, context, &poll.ask, cursor, code, status);
+                    }
+                    (_, Some(rules)) => {
+                        answers::value_by(&mut to, context, rules, &poll.ask, &found, status);
+                    }
+                    (_, None) => to.text(context, 404, "no such key"),
+                }
+            }
+        }
+    }
+}
+
+impl Origin<'_> {
+    /// Source: RFC 9211 section 2: a hit that is stale has a negative `ttl`.
+    fn cache_status(&self, known: &LastKnown) -> String {
+        match self {
+            Self::Memory => format!("dwell; hit; ttl=-{}", known.staleness.as_secs()),
+            Self::Answered(status) => format!("dwell; fwd=stale; fwd-status={status}"),
+            Self::Failed(error) => format!("dwell; fwd=stale; detail=\"{error}\""),
+        }
+    }
+}
+
+/// Whether any route would have values given when there is no newer one.
+pub(super) fn keeps_last_known(routes: &[RouteConfig]) -> bool {
+    routes.iter().any(|route| !route.stale_if_error.is_zero())
+}
+
+/// Whether a value that is known may be given to who asks so: not to a client that says who it is,
+/// and the answer to a GET to no other method.
+pub(super) fn stands_for(known: &LastKnown, ask: &Ask) -> bool {
+    ask.anybodys && (ask.method != Method::Post || !known.is_answer)
+}
+
+fn is_within(known: &LastKnown, within: Duration) -> bool {
+    !within.is_zero() && known.staleness <= within
+}
+
+/// Whether the body is the value itself: not a part of it, nor in another coding.
+fn is_whole_value(answer: &Answer) -> bool {
+    let has = |name: &str| {
+        answer
+            .fields
+            .iter()
+            .any(|(field, _)| field.eq_ignore_ascii_case(name))
+    };
+    !has("content-encoding") && !has("content-range")
+}
+
+/// The answer, or where it is long one of the same status: a memory is not for pages.
+fn in_short(answer: &Arc<Answer>) -> Arc<Answer> {
+    if answer.body.len() <= REMEMBERED_BYTES_MAX {
+        return Arc::clone(answer);
+    }
+    let text = (
+        String::from("Content-Type"),
+        Bytes::from_static(b"text/plain; charset=utf-8"),
+    );
+    Arc::new(Answer {
+        status: answer.status,
+        fields: vec![text],
+        content_length: None,
+        body: Bytes::from_static(b"the upstream has answered so a moment ago\n"),
+    })
+}
+
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+const REMEMBERED_BYTES_MAX: usize = 16 << 10;
+/// memcached takes a longer time for a date.
+const MONTH_SECONDS: u32 = 30 * 24 * 60 * 60;
