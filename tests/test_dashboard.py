@@ -9,6 +9,7 @@ from support import ports
 from support.events import EventStream
 from support.http import Connection
 from support.wait import until
+from support.websocket import WebSocket
 
 PAGE, EVENTS = "/-/", "/-/dashboard/events"
 KEY = "/poll/alice"
@@ -161,6 +162,9 @@ def test_the_page_shows_what_happens(edge, app, browser, cleanup, tmp_path, widt
     cleanup.enter_context(EventStream(edge.address, KEY).begin())
     await_row(page, "waiters", "long-polls", "3")
     await_row(page, "waiters", "event streams", "1")
+    cleanup.enter_context(WebSocket(edge.address, KEY))
+    await_row(page, "waiters", "WebSockets", "1")
+    await_row(page, "connections", "take a stream", "2")
     await_row(page, "connections", "hold a poll", "3")
     assert row(page, "cache", "items") == "1"
     assert row(page, "upstream", app.url) in ("unknown", "up")

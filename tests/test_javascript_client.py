@@ -10,7 +10,7 @@ from support.upstream import Answer
 from support.wait import until
 
 CLIENT = ROOT / "clients/javascript"
-TRANSPORTS = ["poll", "sse"]
+TRANSPORTS = ["poll", "sse", "websocket"]
 QUICK = {"backoff": {"base": 20, "max": 200}}
 
 # A page that can be said to be hidden, and one without WebSocket.

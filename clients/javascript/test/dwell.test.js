@@ -4,7 +4,7 @@ import { after, before, describe, test } from "node:test";
 import { Dwell } from "../dwell.js";
 import { Heard, Server, until } from "./support.js";
 
-const TRANSPORTS = ["poll", "sse"];
+const TRANSPORTS = ["poll", "sse", ...(globalThis.WebSocket ? ["websocket"] : [])];
 const open = [];
 after(() => open.forEach((dwell) => dwell.close()));
 function client(server, options) {

@@ -245,7 +245,7 @@ function showUpstream(sample, now) {
     : "No application is behind this edge: what the cache does not have waits, or gets 404.";
 }
 function showWaiters(sample, now) {
-  const sockets = now.websockets_open ?? 0;
+  const sockets = now.websockets_open;
   const rows = [["long-polls", now.polls_held], ["event streams", now.streams_open], ["WebSockets", sockets]];
   const most = Math.max(1, ...rows.map(([, n]) => n));
   fill("waiters", [
@@ -257,7 +257,7 @@ function showWaiters(sample, now) {
     `${percent(share(now.waits_held, sample.setting.waiters_max))} in use.`;
 }
 function showConnections(sample, now) {
-  const open = now.connections_open, sockets = now.websockets_open ?? 0;
+  const open = now.connections_open, sockets = now.websockets_open;
   const rest = Math.max(0, open - now.polls_held - now.streams_open - sockets);
   const row = (name, n) => [name, count(n), share(n, open)];
   const slowest = quantile((p) => p.request_duration, .99);
