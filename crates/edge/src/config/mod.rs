@@ -12,6 +12,7 @@ mod load;
 mod options;
 mod reference;
 mod report;
+mod route;
 mod template;
 mod units;
 
@@ -20,6 +21,7 @@ pub use address::{AddressError, PeerAddress, UpstreamUrl};
 pub use load::{FlagValue, load, parse};
 pub use reference::{example_file, reference_page};
 pub use report::ConfigError;
+pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub(crate) use template::{Requested, check_key, cookie_value, query_value};
 pub use units::{UnitError, duration, show_duration, show_size, size};
@@ -387,150 +389,6 @@ impl Default for UpstreamConfig {
             answer_bytes_max: 8 * MIB as u64,
         }
     }
-}
-
-/// `[[route]]`: one path prefix whose requests are polls.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RouteConfig {
-    /// Start of the request path; begins with `/`.
-    pub prefix: String,
-    /// How the key is made from the request.
-    pub key: KeyTemplate,
-    /// `Content-Type` of values.
-    pub content_type: String,
-    /// Methods that poll; others get 405.
-    pub methods: Methods,
-    /// Wait of a request that asks for none.
-    pub wait_default: Duration,
-    /// Longest wait a request may ask for; longer ones are cut to it.
-    pub wait_max: Duration,
-    /// What a stored empty value is answered with.
-    pub empty: EmptyAnswer,
-    /// Whether POST polls that miss on one key share one upstream request.
-    pub coalesce_post: bool,
-    /// What a held poll gets when its key goes away.
-    pub on_delete: OnDelete,
-    /// Origins of pages that may open a WebSocket; none are those of the host itself.
-    pub allowed_origins: Vec<String>,
-    /// Whether WebSockets may publish.
-    pub websocket_publish: bool,
-    /// Who may do what.
-    pub access: RouteAccess,
-    /// Whether answers of the application that may be kept are put into the cache.
-    pub fill: bool,
-    /// How long the last known value is given when there is no newer one to be had.
-    pub stale_if_error: Duration,
-    /// How long it is given while a newer one is fetched, where `fill` is on.
-    pub stale_while_revalidate: Duration,
-    /// How long the application is not asked again for a key that it failed to answer.
-    pub negative: Duration,
-    /// How long it is not asked again for one that it does not have.
-    pub negative_not_found: Duration,
-}
-
-impl RouteConfig {
-    /// A route with every default under `prefix`.
-    pub fn new(prefix: &str) -> Self {
-        Self {
-            prefix: prefix.to_owned(),
-            ..Self::default()
-        }
-    }
-}
-
-impl Default for RouteConfig {
-    fn default() -> Self {
-        Self {
-            prefix: "/poll/".to_owned(),
-            key: KeyTemplate::path(),
-            content_type: "text/plain; charset=utf-8".to_owned(),
-            methods: Methods {
-                get: true,
-                head: true,
-                post: true,
-                query: true,
-            },
-            wait_default: Duration::ZERO,
-            wait_max: Duration::from_secs(55),
-            empty: EmptyAnswer::Ok,
-            coalesce_post: false,
-            on_delete: OnDelete::Origin,
-            allowed_origins: Vec::new(),
-            websocket_publish: false,
-            access: RouteAccess::default(),
-            fill: false,
-            stale_if_error: Duration::from_secs(60),
-            stale_while_revalidate: Duration::ZERO,
-            negative: Duration::from_secs(1),
-            negative_not_found: Duration::ZERO,
-        }
-    }
-}
-
-/// The methods a route answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "a set of methods, one flag for each"
-)]
-pub struct Methods {
-    /// GET polls.
-    pub get: bool,
-    /// HEAD polls.
-    pub head: bool,
-    /// POST polls.
-    pub post: bool,
-    /// QUERY polls.
-    pub query: bool,
-}
-
-impl Methods {
-    /// Whether `method`, as it stands in the request line, polls.
-    pub fn allows(self, method: &str) -> bool {
-        match method {
-            "GET" => self.get,
-            "HEAD" => self.head,
-            "POST" => self.post,
-            "QUERY" => self.query,
-            _ => false,
-        }
-    }
-
-    /// Value of the `Allow` field of a 405 answer.
-    pub fn allow_field(self) -> String {
-        let all = [
-            (self.get, "GET"),
-            (self.head, "HEAD"),
-            (self.post, "POST"),
-            (self.query, "QUERY"),
-        ];
-        let names: Vec<&str> = all
-            .iter()
-            .filter(|(on, _)| *on)
-            .map(|(_, name)| *name)
-            .collect();
-        names.join(", ")
-    }
-}
-
-/// What a stored empty value ("nothing new") is answered with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EmptyAnswer {
-    /// 200 with an empty body.
-    Ok,
-    /// 204.
-    NoContent,
-}
-
-/// What a held poll gets when its key is deleted or expires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnDelete {
-    /// The upstream's answer, as for any miss.
-    Origin,
-    /// 404.
-    NotFound,
-    /// Nothing yet: it stays held until a value is set or its wait ends.
-    KeepWaiting,
 }
 
 /// `[log]`: diagnostics and the access log.
