@@ -1,10 +1,11 @@
 //! One loop of the edge: which component owns which token, and what a turn sends at its end.
 
 use crate::admin::Admin;
+use crate::cache_servers;
 use crate::fleet::{Fleet, Order};
 use crate::forward::{self, Tunnels};
 use crate::inquiry::Inquiry;
-use crate::metrics::{LoopMetrics, ServerState, figure};
+use crate::metrics::{LoopMetrics, figure};
 use crate::polls::{self, Polls, Source, Told, Verdict, seconds};
 use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
@@ -13,7 +14,7 @@ use crate::upstream::{Taking, UPSTREAMS_MAX, UpstreamEvent, UpstreamRequest};
 use dwell_engine::websocket::WebSockets;
 use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
-use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome, ServerStatus, State};
+use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome};
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
 use std::net::SocketAddr;
@@ -432,10 +433,10 @@ impl EdgeLoop {
         self.metrics.streams_open.set(figure(self.polls.streams()));
         if let Some(client) = &self.memcached {
             for (cell, status) in self.metrics.servers.iter().zip(client.statuses()) {
-                let state = state_of(&status);
+                let state = cache_servers::state_of(&status);
                 if cell.state() != state {
                     cell.set(state);
-                    log_state(&status, state);
+                    cache_servers::log_state(&status, state);
                 }
             }
         }
@@ -575,31 +576,5 @@ impl Driver for EdgeLoop {
         self.follow_settings(context);
         self.end_when_done(context);
         self.keep_counts();
-    }
-}
-
-/// Whether a server answers, as health and metrics show it.
-fn state_of(status: &ServerStatus) -> ServerState {
-    match status.state {
-        State::Up => ServerState::Up,
-        State::Connecting if status.last_failure.is_none() => ServerState::Unknown,
-        _ => ServerState::Down,
-    }
-}
-
-/// Says that a memcached server has come or gone, as one loop sees it.
-fn log_state(status: &ServerStatus, state: ServerState) {
-    let server = status.address;
-    let failure = status.last_failure.filter(|_| status.failures_in_row > 0);
-    match (state, failure) {
-        (ServerState::Up, _) => tracing::info!(%server, "memcached answers"),
-        (ServerState::Down, Some(failure)) => {
-            tracing::warn!(%server, %failure, "memcached does not answer");
-        }
-        (ServerState::Down, None) if status.epoch > 0 => {
-            tracing::warn!(%server, "memcached has closed the connection");
-        }
-        // Nobody has connected yet.
-        _ => {}
     }
 }

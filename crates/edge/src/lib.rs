@@ -7,6 +7,7 @@
 
 mod access;
 mod admin;
+mod cache_servers;
 pub mod cli;
 pub mod config;
 pub mod daemon;
