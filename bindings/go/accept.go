@@ -64,9 +64,11 @@ type bridge struct {
 	isEnded bool
 	closed  chan struct{}
 	once    sync.Once
-	stand   *standIn
-	handed  bool
-	drained chan struct{}
+	// accepting has clients accepted once.
+	accepting sync.Once
+	stand     *standIn
+	handed    bool
+	drained   chan struct{}
 }
 
 // Accept is called by net/http: first when it begins to serve, and then once more for each thing
@@ -81,6 +83,7 @@ func (b *bridge) Accept() (net.Conn, error) {
 	failed := b.failed
 	isFirst := !b.handed && failed == nil && !b.server.DisableGeneralOptionsHandler
 	b.handed = true
+	core := b.core
 	b.mu.Unlock()
 	if failed != nil {
 		return nil, failed
@@ -88,13 +91,16 @@ func (b *bridge) Accept() (net.Conn, error) {
 	if isFirst {
 		return b.stand, nil
 	}
+	if b.server.DisableGeneralOptionsHandler {
+		b.accepting.Do(func() { go b.accept(core) })
+	}
 	<-b.closed
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return nil, b.failed
 }
 
-// start makes the loops and begins to accept.
+// start makes the loops.
 func (b *bridge) start() error {
 	core, err := newCore(b.server, b.Listener, b)
 	if err != nil {
@@ -107,7 +113,6 @@ func (b *bridge) start() error {
 	b.core = core
 	b.stand = &standIn{bridge: b, core: core, ended: make(chan struct{}),
 		interrupted: make(chan struct{})}
-	go b.accept(core)
 	return nil
 }
 
@@ -273,6 +278,8 @@ func (s *standIn) Read(p []byte) (int, error) {
 	sent := s.sent
 	s.mu.Unlock()
 	if sent == len(standInRequest) {
+		// Only now does Shutdown wait for the request, which it would have dropped before.
+		s.bridge.accepting.Do(func() { go s.bridge.accept(s.core) })
 		select {
 		case <-s.bridge.closed:
 			s.wait()
