@@ -77,9 +77,11 @@ func (c *core) limits(pollers int) limits {
 		headBytes:          c.headBytes(),
 		connections:        (conns + pollers - 1) / pollers,
 		bodyCredit:         credit,
+		firstMillis:        millis(firstOf(c.ReadHeaderTimeout, c.ReadTimeout)),
 		headerMillis:       millis(firstOf(c.ReadHeaderTimeout, c.ReadTimeout)),
 		idleMillis:         millis(firstOf(c.IdleTimeout, c.ReadTimeout)),
-		writeMillis:        forever,
+		bodyMillis:         millis(c.ReadTimeout),
+		writeMillis:        millis(c.WriteTimeout),
 		outputBytes:        max(4<<20, 2*c.sendBuffer()),
 		reportsConnections: c.connState != nil || c.connContext != nil,
 	}

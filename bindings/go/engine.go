@@ -86,7 +86,8 @@ const (
 // limits are what an engine is made with.
 type limits struct {
 	headBytes, connections, bodyCredit, outputBytes int
-	headerMillis, idleMillis, writeMillis           uint64
+	firstMillis, headerMillis, idleMillis           uint64
+	bodyMillis, writeMillis                         uint64
 	reportsConnections                              bool
 }
 
@@ -103,12 +104,14 @@ func newEngine(l limits) (*engine, error) {
 	options.body_credit = C.uint64_t(l.bodyCredit)
 	options.output_bytes_max = C.uint64_t(l.outputBytes)
 	options.header_timeout_ms = C.uint64_t(l.headerMillis)
-	options.body_timeout_ms = forever
+	options.first_request_timeout_ms = C.uint64_t(l.firstMillis)
+	options.body_timeout_ms = C.uint64_t(l.bodyMillis)
 	options.idle_timeout_ms = C.uint64_t(l.idleMillis)
 	options.write_timeout_ms = C.uint64_t(l.writeMillis)
 	options.canonical_names = true
 	options.reports_connections = C.bool(l.reportsConnections)
 	options.half_close = true
+	options.host_deadlines = true
 	e := &engine{}
 	if status := C.dwell_engine_new(&options, &e.ptr); status != C.DWELL_OK {
 		return nil, statusError(status)

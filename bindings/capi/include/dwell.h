@@ -209,6 +209,12 @@ typedef struct dwell_options {
   bool reports_connections;
   // A client that has ended its sending side is given its answer all the same.
   bool half_close;
+  // The host bounds its own waits: body and write timeouts run for what is left of a request
+  // that was answered, not while it is held. Of WebSockets and raw streams no write timeout runs.
+  bool host_deadlines;
+  // From the beginning of a connection to the first byte of its first request; 0 for the idle
+  // timeout.
+  uint64_t first_request_timeout_ms;
 } dwell_options;
 
 // One thing that happened.

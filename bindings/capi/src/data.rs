@@ -212,6 +212,12 @@ pub struct dwell_options {
     pub reports_connections: bool,
     /// A client that has ended its sending side is given its answer all the same.
     pub half_close: bool,
+    /// The host bounds its own waits: body and write timeouts run for what is left of a request
+    /// that was answered, not while it is held. Of WebSockets and raw streams no write timeout runs.
+    pub host_deadlines: bool,
+    /// From the beginning of a connection to the first byte of its first request; 0 for the idle
+    /// timeout.
+    pub first_request_timeout_ms: u64,
 }
 
 /// Times beyond this are for ever: some hundred days.
@@ -240,6 +246,8 @@ impl dwell_options {
             canonical_names: options.canonical_names,
             reports_connections: options.reports_connections,
             half_close: options.half_close,
+            host_deadlines: options.host_deadlines,
+            first_request_timeout_ms: options.first_request_timeout.map_or(0, millis),
         }
     }
 
@@ -274,6 +282,13 @@ impl dwell_options {
         options.canonical_names = self.canonical_names;
         options.reports_connections = self.reports_connections;
         options.half_close = self.half_close;
+        options.host_deadlines = self.host_deadlines;
+        options.first_request_timeout =
+            Some(time(self.first_request_timeout_ms)).filter(|time| !time.is_zero());
+        if self.host_deadlines {
+            options.streams.write_timeout = time(TIMEOUT_MS_MAX);
+            options.websockets.write_timeout = time(TIMEOUT_MS_MAX);
+        }
         options
     }
 }

@@ -114,7 +114,10 @@ pub struct Http {
     listeners: Slab<Listener>,
     connections: Slab<Connection>,
     date: DateCache,
-    draining: bool,
+    pub(crate) draining: bool,
+    /// Body and write timeouts run while an exchange is held, and not only for what is left when it
+    /// was answered.
+    pub(crate) bounds_held: bool,
 }
 
 impl Http {
@@ -140,6 +143,7 @@ impl Http {
             connections: Slab::new(kinds.connection, limits.connections_max),
             date: DateCache::default(),
             draining: false,
+            bounds_held: true,
         }
     }
 
@@ -475,6 +479,7 @@ impl Http {
             limits: &self.limits,
             start,
             draining: self.draining,
+            bounds_held: self.bounds_held,
             served: false,
             received: 0,
             written: 0,

@@ -69,8 +69,10 @@ impl Hub {
             listener: kind::LISTENER,
             connection: kind::CONNECTION,
         };
+        let mut http = Http::new(kinds, options.http);
+        http.bounds_held = !options.host_deadlines;
         Self {
-            http: Http::new(kinds, options.http),
+            http,
             streams: Streams::new(kind::STREAM_LISTENER, kind::STREAM, options.streams),
             websockets: WebSockets::new(kind::WEBSOCKET, options.websockets),
             state: State::new(options),
@@ -80,6 +82,12 @@ impl Hub {
     pub(super) fn adopt(&mut self, context: &mut Context, stream: Stream) -> Option<u64> {
         self.state.opened = None;
         self.http.adopt(context, stream, &mut self.state);
+        let timeout = self.state.options.first_request_timeout;
+        if let (Some(token), Some(timeout), false) =
+            (self.state.opened, timeout, self.http.draining)
+        {
+            context.arm(token, timeout);
+        }
         self.state.opened.map(Token::to_bits)
     }
 

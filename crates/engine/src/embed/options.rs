@@ -3,11 +3,16 @@
 use crate::limits::Limits;
 use crate::streams::StreamLimits;
 use crate::websocket::WebSocketOptions;
+use std::time::Duration;
 
 /// Bounds of an [`Engine`](super::Engine), and what it reports; each bound has a finite default but
 /// that of a body, which its host stops by granting no more.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own"
+)]
 pub struct Options {
     /// Of requests and their answers.
     pub http: Limits,
@@ -28,6 +33,12 @@ pub struct Options {
     pub reports_connections: bool,
     /// A client that has ended its sending side is given its answer all the same. Default true.
     pub half_close: bool,
+    /// The host bounds its own waits: body and write timeouts run for what is left of a request
+    /// that was answered, not while it is held. Default false.
+    pub host_deadlines: bool,
+    /// From the beginning of a connection to the first byte of its first request; the idle timeout
+    /// if there is none. Default none.
+    pub first_request_timeout: Option<Duration>,
 }
 
 impl Default for Options {
@@ -41,6 +52,8 @@ impl Default for Options {
             canonical_names: false,
             reports_connections: false,
             half_close: true,
+            host_deadlines: false,
+            first_request_timeout: None,
         }
     }
 }

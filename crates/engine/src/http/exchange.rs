@@ -134,6 +134,8 @@ impl<A> Visit<'_, A> {
         let connection = &mut *self.connection;
         connection.phase = Phase::Idle;
         self.served = true;
+        // From here on the engine bounds what the host has bounded so far.
+        self.stalled &= self.bounds_held;
         if connection.framing.keep_alive {
             if let Some(incoming) = connection.incoming.as_deref_mut() {
                 incoming.taking = Taking::Discard { left };

@@ -22,6 +22,8 @@ use std::time::Duration;
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client that has sent nothing yet may take for its request when the server drains.
 pub(super) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a client that has begun a request may take for its head when the server drains.
+const LAST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether the connection lives on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +36,10 @@ pub(super) enum Fate {
 }
 
 /// One connection with all that acting on it needs, looked up once for an event.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is true or not whatever the others are"
+)]
 pub(super) struct Visit<'v, A> {
     pub(super) context: &'v mut Context,
     pub(super) app: &'v mut A,
@@ -42,6 +48,7 @@ pub(super) struct Visit<'v, A> {
     pub(super) limits: &'v Limits,
     pub(super) start: Start<'v>,
     pub(super) draining: bool,
+    pub(super) bounds_held: bool,
     /// A request was answered in this visit.
     pub(super) served: bool,
     /// Bytes that were read in this visit.
@@ -91,6 +98,7 @@ impl<A: App> Visit<'_, A> {
         match self.connection.phase {
             Phase::Idle | Phase::Lingering => Fate::Close,
             Phase::Head | Phase::Body => self.time_out(),
+            Phase::Held if !self.bounds_held => Fate::Keep,
             Phase::Held if self.connection.is_blocked() => self.write_time_out(),
             Phase::Held if self.connection.body_credit() > 0 => self.time_out(),
             Phase::Held => {
@@ -123,7 +131,11 @@ impl<A: App> Visit<'_, A> {
                 self.connection.framing.keep_alive = false;
                 Fate::Keep
             }
-            Phase::Head | Phase::Body | Phase::Writing | Phase::Lingering => Fate::Keep,
+            Phase::Head => {
+                self.context.arm(self.token, self.header_timeout());
+                Fate::Keep
+            }
+            Phase::Body | Phase::Writing | Phase::Lingering => Fate::Keep,
         }
     }
 
@@ -319,10 +331,20 @@ impl<A> Visit<'_, A> {
             self.connection.phase = phase;
             let timeout = match phase {
                 Phase::Body => self.limits.body_timeout,
-                Phase::Head => self.limits.header_timeout,
+                Phase::Head => self.header_timeout(),
                 _ => self.limits.idle_timeout,
             };
             self.context.arm(self.token, timeout);
+        }
+    }
+
+    /// A server that ends waits for no head as long as it else would.
+    fn header_timeout(&self) -> Duration {
+        let timeout = self.limits.header_timeout;
+        if self.draining {
+            timeout.min(LAST_HEAD_TIMEOUT)
+        } else {
+            timeout
         }
     }
 
