@@ -2,7 +2,7 @@
 
 use crate::dashboard::{self, Dashboard, Setting};
 use crate::driver::ADMIN_KINDS;
-use crate::inquiry::{Asked, Desk, Inquiry, WATCHED_PATH};
+use crate::inquiry::{Asked, Desk, EXPLAIN_PATH, Inquiry, WATCHED_PATH};
 use crate::metrics::{self, Health, Metrics, PublishOutcome};
 use crate::polls::{Cursor, seconds};
 use crate::publish::{self, Bearer, Finished, Order, Tokens};
@@ -124,12 +124,22 @@ impl Admin {
         self.app.desk.answered(loops)
     }
 
-    /// Answers whoever has asked the loops.
-    pub(crate) fn inquired(&mut self, context: &mut Context, exchange: ExchangeId, json: &[u8]) {
+    /// Answers whoever has asked the loops: with JSON, or with what is wrong with the question.
+    pub(crate) fn inquired(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        status: u16,
+        text: &[u8],
+    ) {
+        let content_type: &[u8] = match status {
+            200 => b"application/json",
+            _ => b"text/plain; charset=utf-8",
+        };
         let answer = Response {
-            status: 200,
-            fields: &[("Content-Type", b"application/json"), NO_STORE],
-            body: Body::Slice(json),
+            status,
+            fields: &[("Content-Type", content_type), NO_STORE],
+            body: Body::Slice(text),
         };
         self.http.answer(context, exchange, &answer);
     }
@@ -271,6 +281,7 @@ impl App for AdminApp {
             (_, dashboard::PAGE_PATH | dashboard::EVENTS_PATH) => {
                 return self.dashboard.request(context, request, reply);
             }
+            (_, EXPLAIN_PATH) => return self.desk.explain(request, reply),
             (_, WATCHED_PATH) => return self.desk.watched(request, reply),
             (_, "/-/health" | "/-/metrics") => reply.send(&Response {
                 status: 405,
@@ -279,7 +290,7 @@ impl App for AdminApp {
             }),
             _ => reply.text(
                 404,
-                "here are /-/, /-/health, /-/metrics, /-/watched and /-/keys/KEY",
+                "here are /-/, /-/health, /-/metrics, /-/watched, /-/explain and /-/keys/KEY",
             ),
         }
         Outcome::Answered

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::config::FlagValue;
+use crate::explain::ExplainArguments;
 use crate::mc::McArguments;
 use crate::store_command::StoreArguments;
 use crate::top::TopArguments;
@@ -38,6 +39,9 @@ pub enum Command {
     Top(TopArguments),
     /// Ask memcached servers: get, set, stats, ping, bench and more
     Mc(McArguments),
+    /// Say what a poll would get, from where, and why
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArguments),
     /// Read a configuration file and say what it means, or list every mistake in it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),
@@ -229,6 +233,17 @@ Examples:
       One look as plain text.
 
 Exit status: 0, or 1 when the store does not answer.";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  dwell explain /poll/alice
+      The process whose admin listener is at 127.0.0.1:9090 is asked; without one, the defaults
+      are looked at alone.
+  dwell explain GET '/poll/alice?since=lVXoVVxi3P0&wait=25' --admin 10.0.0.5:9090
+  dwell explain /poll/me -H 'Cookie: user=alice' --json
+  dwell explain /poll/me --config dwell.toml
+
+Exit status: 0, 1 when the process or the request is wrong, 2 when the file is.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:

@@ -15,6 +15,7 @@ mod dashboard;
 pub mod demo;
 mod descriptors;
 mod driver;
+pub mod explain;
 mod fleet;
 mod forward;
 mod inquiry;

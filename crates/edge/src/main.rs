@@ -5,6 +5,7 @@ use clap::Parser;
 use dwell_edge::cli::{CheckArguments, Command, CommandLine};
 use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
 use dwell_edge::daemon::{self, PidFile};
+use dwell_edge::explain::{self, ExplainError};
 use dwell_edge::reload::ConfigSource;
 use dwell_edge::store_command::{StoreArguments, StoreRequest};
 use dwell_edge::{log, mc, server, top};
@@ -31,6 +32,14 @@ fn main() -> ExitCode {
             }
         },
         Command::Mc(arguments) => mc::run(&arguments),
+        Command::Explain(arguments) => match explain::run(&arguments) {
+            Ok(text) => say(&mut io::stdout(), &text),
+            Err(ExplainError::Config(error)) => wrong(&error),
+            Err(error) => {
+                say(&mut io::stderr(), &format!("dwell explain: {error}\n"));
+                ExitCode::FAILURE
+            }
+        },
         Command::Check(arguments) => check(&arguments),
     }
 }

@@ -106,6 +106,26 @@ impl KeyTemplate {
     }
 }
 
+impl KeyTemplate {
+    /// The parts that a request has no value for, as they are written in the template.
+    pub(crate) fn lacking<'h>(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        requested: &impl Requested<'h>,
+    ) -> Vec<String> {
+        let lacks = |part: &&Part| {
+            let mut scratch = Vec::new();
+            part.render(path, query, requested, &mut scratch).is_err()
+        };
+        let alone = |part: &Part| {
+            let parts = vec![part.clone()];
+            Self { parts }.to_string()
+        };
+        self.parts.iter().filter(lacks).map(alone).collect()
+    }
+}
+
 impl Part {
     fn render<'h>(
         &self,

@@ -1,12 +1,16 @@
 //! Clients of the admin listener whose questions are put to the loops.
 
 use super::{Inquiry, Question};
+use crate::explain::Explained;
 use dwell_engine::{Body, ExchangeId, Outcome, Reply, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Where it is asked who watches what.
 pub(crate) const WATCHED_PATH: &str = "/-/watched";
+
+/// Where it is asked what becomes of a request.
+pub(crate) const EXPLAIN_PATH: &str = "/-/explain";
 
 /// Those who wait for an answer.
 #[derive(Debug, Default)]
@@ -31,12 +35,14 @@ struct Waiting {
 pub(crate) enum Asked {
     /// The most watched keys, at most so many.
     Watched { inquiry: Arc<Inquiry>, limit: usize },
+    /// What becomes of a request.
+    Explained { inquiry: Arc<Inquiry> },
 }
 
 impl Asked {
     fn inquiry(&self) -> &Arc<Inquiry> {
         match self {
-            Self::Watched { inquiry, .. } => inquiry,
+            Self::Watched { inquiry, .. } | Self::Explained { inquiry } => inquiry,
         }
     }
 }
@@ -62,6 +68,20 @@ impl Desk {
             Ok((prefix, limit)) => {
                 let inquiry = Inquiry::new(Question::Prefix(prefix));
                 self.take(request, Asked::Watched { inquiry, limit }, reply)
+            }
+            Err(text) => {
+                reply.text(400, &text);
+                Outcome::Answered
+            }
+        }
+    }
+
+    /// Takes a question what becomes of a request.
+    pub(crate) fn explain(&mut self, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
+        match Explained::of_query(request.head.query.unwrap_or_default()) {
+            Ok(explained) => {
+                let inquiry = Inquiry::new(Question::Request(explained));
+                self.take(request, Asked::Explained { inquiry }, reply)
             }
             Err(text) => {
                 reply.text(400, &text);
@@ -122,8 +142,9 @@ impl Desk {
 
     /// Takes out those who are to be answered: all of so many loops have spoken, or had their time.
     pub(crate) fn answered(&mut self, loops: usize) -> Vec<(ExchangeId, Asked)> {
-        let is_answered =
-            |waiting: &mut Waiting| waiting.is_overdue || waiting.asked.inquiry().loops() >= loops;
+        let is_answered = |waiting: &mut Waiting| {
+            waiting.is_overdue || waiting.asked.inquiry().is_answered(loops)
+        };
         let answered = self.waiting.extract_if(.., is_answered);
         answered
             .map(|waiting| (waiting.exchange, waiting.asked))

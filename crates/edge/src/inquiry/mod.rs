@@ -5,11 +5,15 @@
 //! the time for it is over. A loop answers from its own tables, between two events.
 
 mod desk;
+mod explaining;
 mod watched;
 
-pub(crate) use desk::{Asked, Desk, WATCHED_PATH};
+pub(crate) use desk::{Asked, Desk, EXPLAIN_PATH, WATCHED_PATH};
+pub(crate) use explaining::answered;
 
 use crate::driver::EdgeLoop;
+use crate::explain::Explained;
+use crate::polls::Valued;
 use dwell_evloop::Context;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -28,6 +32,8 @@ pub(crate) struct Inquiry {
 pub(crate) enum Question {
     /// Who watches the keys that begin so.
     Prefix(Box<[u8]>),
+    /// Who watches the key of this request; the first loop looks for its value as well.
+    Request(Explained),
 }
 
 /// What is known of keys that are watched, by their names.
@@ -37,6 +43,7 @@ pub(crate) type Watched = HashMap<Box<[u8]>, Watchers>;
 struct Said {
     watched: Watched,
     loops: usize,
+    value: Option<Valued>,
 }
 
 /// Those who watch one key.
@@ -90,6 +97,23 @@ impl Inquiry {
         std::mem::take(&mut self.lock().watched)
     }
 
+    /// What there is under the key of the request is known.
+    pub(crate) fn found(&self, value: Valued) {
+        self.lock().value = Some(value);
+    }
+
+    /// What there is under the key, if that is known.
+    pub(crate) fn value(&self) -> Option<Valued> {
+        self.lock().value.clone()
+    }
+
+    /// Whether all of so many loops have said what there is to say.
+    pub(crate) fn is_answered(&self, loops: usize) -> bool {
+        let said = self.lock();
+        let wants_value = matches!(self.question, Question::Request(_));
+        said.loops >= loops && (said.value.is_some() || !wants_value)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Said> {
         // Sums: what a panicking thread leaves is too small, and its loop is not counted.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
@@ -109,15 +133,20 @@ impl EdgeLoop {
         let Some(admin) = &mut self.admin else { return };
         for inquiry in admin.inquiries() {
             self.fleet.ask(&inquiry);
+            self.look(context, &inquiry);
         }
+        let Some(admin) = &mut self.admin else { return };
         for (exchange, asked) in admin.answered_inquiries(self.loops) {
-            let body = match &asked {
+            let (status, body) = match &asked {
+                Asked::Explained { inquiry } => self.explanation(inquiry),
                 Asked::Watched { inquiry, limit } => {
                     let loops = (self.loops, inquiry.loops());
-                    watched::render(inquiry.take(), *limit, loops)
+                    (200, watched::render(inquiry.take(), *limit, loops))
                 }
             };
-            admin.inquired(context, exchange, body.as_bytes());
+            if let Some(admin) = &mut self.admin {
+                admin.inquired(context, exchange, status, body.as_bytes());
+            }
         }
     }
 }

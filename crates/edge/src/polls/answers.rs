@@ -98,7 +98,8 @@ impl<'a> Found<'a> {
     }
 }
 
-fn content(value: &[u8], flags: u32) -> Content {
+/// What is known of a value.
+pub(super) fn content(value: &[u8], flags: u32) -> Content {
     Content {
         cursor: Cursor::of(value, flags),
         is_empty: value.is_empty(),

@@ -16,6 +16,7 @@ mod cursor;
 mod cursors;
 mod decide;
 mod events;
+mod explain;
 mod feeds;
 mod fetch;
 mod flights;
@@ -39,6 +40,7 @@ mod wake;
 mod watched;
 
 pub(crate) use cursor::Cursor;
+pub(crate) use explain::{Live, Value, Valued, explain};
 pub(crate) use fetch::outcome_of;
 pub(crate) use memory::{Follower, Memory, Verdict};
 pub(crate) use publishing::Asker;
@@ -49,6 +51,7 @@ use crate::access::{Access, Verifier};
 use crate::config::{Config, RouteConfig, share};
 use crate::demo::Demo;
 use crate::forward::Forwards;
+use crate::inquiry::Inquiry;
 use crate::metrics::{LookupOutcome, LoopMetrics};
 use crate::publish::Publisher;
 use admit::Visitor;
@@ -183,6 +186,9 @@ pub(crate) struct Polls {
     random: u64,
     pace: Pace,
     key_scratch: Vec<u8>,
+    /// Questions to memcached whose answers explain something.
+    looks: Vec<(Token, Arc<Inquiry>)>,
+    look_number: u32,
 }
 
 impl Polls {
@@ -246,6 +252,8 @@ impl Polls {
             random: seed | 1,
             pace: Pace::default(),
             key_scratch: Vec::new(),
+            looks: Vec::new(),
+            look_number: 0,
         }
     }
 

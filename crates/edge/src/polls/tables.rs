@@ -26,6 +26,7 @@ pub(crate) mod kind {
     pub(crate) const QUESTION: u8 = 17;
     /// Of the one tag of everything that the cache is given.
     pub(crate) const FILL: u8 = 18;
+    pub(crate) const LOOK: u8 = 30;
 }
 
 /// One exchange that is owed its answer.

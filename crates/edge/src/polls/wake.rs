@@ -257,6 +257,9 @@ impl Polls {
         if token.kind() == kind::FILL {
             return;
         }
+        if token.kind() == kind::LOOK {
+            return self.looked(completion);
+        }
         if token.kind() == kind::KEY {
             return self.version_came(context, http, token, completion);
         }

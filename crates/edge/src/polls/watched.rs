@@ -16,6 +16,12 @@ impl Polls {
                     .map(|(key, name)| (name.clone(), self.watchers_of(key)))
                     .collect()
             }
+            Question::Request(explained) => {
+                let key = self.explained_key(explained);
+                let found = key.as_deref().and_then(|name| self.keys.find(name));
+                let watchers = found.map(|key| self.watchers_of(key));
+                key.into_iter().zip(watchers).collect()
+            }
         }
     }
 

@@ -1,0 +1,515 @@
+//! What a poll would get, and why; said without asking it.
+
+use super::Polls;
+use super::answers::content;
+use super::ask::{Ask, Condition, Waits};
+use super::cursor::Cursor;
+use super::decide::{Content, Decision, Rules, Stage, decide};
+use super::tables::kind;
+use crate::config::{Config, OnDelete, RouteConfig, show_duration};
+use crate::explain::{Explained, Explanation, Topic};
+use crate::inquiry::{Inquiry, Watchers, answered};
+use dwell_evloop::Token;
+use dwell_memcache::on_loop::Completion;
+use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
+use serde_json::json;
+use std::sync::Arc;
+
+/// What only the process knows of a poll.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    /// Where its value is.
+    pub(crate) place: String,
+    pub(crate) value: Valued,
+    pub(crate) watchers: Watchers,
+    /// Loops that were asked for watchers, and those that have answered.
+    pub(crate) loops: (usize, usize),
+    /// Addresses of the application, and whether each is up.
+    pub(crate) upstreams: Vec<(String, bool)>,
+}
+
+/// What is known of a value.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Valued {
+    /// Not even whether there is one, and why.
+    #[default]
+    Unasked,
+    Unknown(String),
+    Missing,
+    There(Value),
+}
+
+/// A value, apart from its bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Value {
+    pub(crate) bytes: usize,
+    pub(crate) flags: u32,
+    pub(crate) cas: u64,
+    /// Seconds; `None` is for ever.
+    pub(crate) ttl: Option<u64>,
+    content: Content,
+}
+
+impl Value {
+    pub(crate) fn new(value: &[u8], flags: u32, cas: u64, ttl: Option<u64>) -> Self {
+        Self {
+            bytes: value.len(),
+            flags,
+            cas,
+            ttl,
+            content: content(value, flags),
+        }
+    }
+}
+
+/// The key of a request, if it is a poll and its template makes one.
+pub(crate) fn key_of(config: &Config, explained: &Explained) -> Option<Box<[u8]>> {
+    let bytes = explained.head();
+    let mut storage = FieldStorage::new();
+    let head = parse_request(&bytes, &mut storage, &HeadLimits::default()).ok()?;
+    let route = config.route(head.path)?;
+    let mut scratch = Vec::new();
+    let key = route.key.render(
+        head.path,
+        head.query,
+        &|name: &str| head.fields.find(name),
+        &mut scratch,
+    );
+    key.ok().map(Into::into)
+}
+
+/// Says what becomes of a request; without `live`, what the configuration alone tells.
+///
+/// # Errors
+/// What is wrong with the request.
+pub(crate) fn explain(
+    config: &Config,
+    explained: &Explained,
+    live: Option<&Live>,
+) -> Result<Explanation, String> {
+    let bytes = explained.head();
+    let mut storage = FieldStorage::new();
+    let head = parse_request(&bytes, &mut storage, &HeadLimits::default());
+    let head = head.map_err(|error| error.to_string())?;
+    let mut explanation = Explanation::new(explained, live.is_some());
+    let topics = &mut explanation.topics;
+    let route = config.route(head.path);
+    topics.push(route_topic(config, route, &head));
+    let Some(route) = route else {
+        topics.push(upstream_topic(config, live));
+        return Ok(explanation);
+    };
+    let (key, has_key) = key_topic(route, &head);
+    topics.push(key);
+    if has_key {
+        topics.push(place_topic(config, live));
+        if let Some(live) = live {
+            topics.push(value_topic(&live.value));
+            topics.push(watchers_topic(live));
+        }
+    }
+    if has_key && route.methods.allows(head.method) {
+        topics.push(answers_topic(config, route, &head, live)?);
+    }
+    topics.push(upstream_topic(config, live));
+    topics.push(limits_topic(config, route));
+    Ok(explanation)
+}
+
+impl Polls {
+    /// The key of a request that is to be explained.
+    pub(crate) fn explained_key(&self, explained: &Explained) -> Option<Box<[u8]>> {
+        key_of(&self.config, explained)
+    }
+
+    /// Says what becomes of a request.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub(crate) fn explained(
+        &self,
+        explained: &Explained,
+        live: &Live,
+    ) -> Result<Explanation, String> {
+        explain(&self.config, explained, Some(live))
+    }
+
+    /// The tag of a question to memcached, whose answer is for `inquiry`.
+    pub(crate) fn looks(&mut self, inquiry: &Arc<Inquiry>) -> Token {
+        self.look_number = self.look_number.wrapping_add(1);
+        let token = Token::new(kind::LOOK, 0, self.look_number & LOOK_MAX);
+        self.looks.push((token, Arc::clone(inquiry)));
+        token
+    }
+
+    /// memcached has answered such a question.
+    pub(super) fn looked(&mut self, completion: &Completion<'_>) {
+        let token = Token::from_bits(completion.tag);
+        let is_asked = |(asked, _): &mut (Token, Arc<Inquiry>)| *asked == token;
+        for (_, inquiry) in self.looks.extract_if(.., is_asked) {
+            inquiry.found(answered(&completion.outcome));
+        }
+    }
+}
+
+/// More questions are never under way.
+const LOOK_MAX: u32 = 0xffff;
+
+fn route_topic(config: &Config, route: Option<&RouteConfig>, head: &RequestHead<'_, '_>) -> Topic {
+    let path = head.path;
+    let Some(route) = route else {
+        let prefixes: Vec<_> = config.routes.iter().map(|r| r.prefix.as_str()).collect();
+        let says = format!(
+            "no poll: no route begins {path} (there are {})",
+            prefixes.join(", ")
+        );
+        return Topic::new("route", says).fact("prefix", json!(null));
+    };
+    let others = config.routes.iter();
+    let shorter = others.filter(|other| path.starts_with(&other.prefix) && *other != route);
+    let shorter: Vec<_> = shorter.map(|other| other.prefix.as_str()).collect();
+    let mut topic = if shorter.is_empty() {
+        Topic::new(
+            "route",
+            format!("{}, the only one that begins the path", route.prefix),
+        )
+    } else {
+        let why = format!("the longest that begins the path; {}", shorter.join(", "));
+        Topic::new("route", format!("{}, {why} would as well", route.prefix))
+    };
+    if !route.methods.allows(head.method) {
+        let allow = route.methods.allow_field();
+        topic.say(format!("405: it answers {allow}, not {}", head.method));
+    }
+    topic.fact("prefix", json!(route.prefix))
+}
+
+fn key_topic(route: &RouteConfig, head: &RequestHead<'_, '_>) -> (Topic, bool) {
+    let mut scratch = Vec::new();
+    let requested = |name: &str| head.fields.find(name);
+    let key = route
+        .key
+        .render(head.path, head.query, &requested, &mut scratch);
+    let template = route.key.to_string();
+    match key {
+        Ok(key) => {
+            let key = String::from_utf8_lossy(key).into_owned();
+            let topic = Topic::new("key", format!("{key} (made by {template})"));
+            let topic = topic.fact("key", json!(key));
+            (topic.fact("template", json!(template)), true)
+        }
+        Err(error) => {
+            let status = error.status();
+            let lacks = route.key.lacking(head.path, head.query, &requested);
+            let mut topic = Topic::new("key", format!("{status}: {error}"));
+            if !lacks.is_empty() {
+                topic.say(format!("{template} lacks {}", lacks.join(", ")));
+            }
+            if route.key.takes_claims() || route.key.granted_names().next().is_some() {
+                let why = "claims and what the application grants are not looked up here";
+                topic.say(why.to_owned());
+            }
+            let topic = topic.fact("key", json!(null)).fact("lacks", json!(lacks));
+            (topic.fact("template", json!(template)), false)
+        }
+    }
+}
+
+fn place_topic(config: &Config, live: Option<&Live>) -> Topic {
+    let says = match live {
+        Some(live) => live.place.clone(),
+        None if config.uses_embedded_store() => "the embedded store".to_owned(),
+        None => {
+            let servers = config.memcached.servers.iter();
+            let names: Vec<_> = servers.map(|server| server.address.to_string()).collect();
+            format!("one of memcached {}", names.join(", "))
+        }
+    };
+    let kind = if config.uses_embedded_store() {
+        "embedded"
+    } else {
+        "memcached"
+    };
+    Topic::new("store", says).fact("kind", json!(kind))
+}
+
+fn value_topic(value: &Valued) -> Topic {
+    let value = match value {
+        Valued::Unasked => return Topic::new("value", "nobody was asked".to_owned()),
+        Valued::Unknown(why) => {
+            return Topic::new("value", format!("unknown: {why}")).fact("there", json!(null));
+        }
+        Valued::Missing => {
+            return Topic::new("value", "none".to_owned()).fact("there", json!(false));
+        }
+        Valued::There(value) => value,
+    };
+    let cursor = cursor_text(value.content.cursor);
+    let ttl = value.ttl.map_or("never expires".to_owned(), |seconds| {
+        format!("expires in {seconds} s")
+    });
+    let mut topic = Topic::new(
+        "value",
+        format!(
+            "{} bytes, cursor {cursor}, cas {}, flags {}, {ttl}",
+            value.bytes, value.cas, value.flags
+        ),
+    );
+    if value.content.is_empty {
+        topic.say("empty, which means: nothing new".to_owned());
+    }
+    let topic = topic
+        .fact("there", json!(true))
+        .fact("ttl", json!(value.ttl));
+    let topic = topic.fact("bytes", json!(value.bytes));
+    let topic = topic.fact("cursor", json!(cursor));
+    let topic = topic.fact("cas", json!(value.cas));
+    topic.fact("flags", json!(value.flags))
+}
+
+fn watchers_topic(live: &Live) -> Topic {
+    let Watchers {
+        polls,
+        streams,
+        websockets,
+    } = live.watchers;
+    let says = format!("{polls} polls, {streams} streams, {websockets} WebSockets");
+    let mut topic = Topic::new("watchers", says);
+    let (asked, answered) = live.loops;
+    if answered < asked {
+        topic.say(format!("only {answered} of {asked} loops have answered"));
+    }
+    topic.fact("watchers", json!(live.watchers))
+}
+
+/// The answers to the request as it is, and to others like it.
+fn answers_topic(
+    config: &Config,
+    route: &RouteConfig,
+    head: &RequestHead<'_, '_>,
+    live: Option<&Live>,
+) -> Result<Topic, String> {
+    let waits = Waits {
+        default: route.wait_default,
+        max: route.wait_max,
+    };
+    let ask = Ask::of(head, waits).map_err(|error| error.to_string())?;
+    let value = live.map(|live| &live.value);
+    let content = match value {
+        Some(Valued::There(value)) => Some(value.content),
+        _ => None,
+    };
+    let is_known = matches!(value, Some(Valued::There(_) | Valued::Missing));
+    let rules = Rules {
+        on_delete: route.on_delete,
+        has_upstream: !config.upstream.url.is_empty(),
+    };
+    let mut topic = Topic::new("answers", String::new());
+    topic.says.clear();
+    let mut answers = Vec::new();
+    for (case, ask) in cases(ask, content, route) {
+        let known = is_known || content.is_some();
+        let contents: &[_] = if known {
+            &[(content, "")]
+        } else {
+            let any = Content {
+                cursor: Cursor::of(b"any", 0),
+                is_empty: false,
+            };
+            &[(Some(any), ", with a value"), (None, ", with none")]
+        };
+        for (content, suffix) in contents {
+            let (word, why) = outlook(&ask, *content, rules);
+            let case = format!("{case}{suffix}");
+            topic.say(format!("{case}: {why}"));
+            answers.push(json!({"case": case, "gets": word, "why": why}));
+        }
+    }
+    if route.on_delete != OnDelete::Origin {
+        topic.say(format!(
+            "a held poll whose key goes away: {}",
+            if route.on_delete == OnDelete::NotFound {
+                "404"
+            } else {
+                "stays held"
+            }
+        ));
+    }
+    Ok(topic.fact("answers", json!(answers)))
+}
+
+fn cases(ask: Ask, content: Option<Content>, route: &RouteConfig) -> Vec<(&'static str, Ask)> {
+    let bare = Ask {
+        condition: Condition::None,
+        wait_ms: 0,
+        is_stream: false,
+        ..ask
+    };
+    let mut cases = vec![("as asked", ask), ("without a cursor or a wait", bare)];
+    if let Some(content) = content {
+        let current = Ask {
+            condition: Condition::Since(content.cursor),
+            ..bare
+        };
+        let longest = u32::try_from(route.wait_max.as_millis()).unwrap_or(u32::MAX);
+        cases.push(("with the cursor of now", current));
+        if longest > 0 {
+            let waits = Ask {
+                wait_ms: longest,
+                ..current
+            };
+            cases.push(("with it and the longest wait", waits));
+        }
+    }
+    cases
+}
+
+/// What a poll gets, in one word and in many.
+fn outlook(ask: &Ask, content: Option<Content>, rules: Rules) -> (&'static str, String) {
+    if ask.is_stream && (content.is_some() || !rules.has_upstream) {
+        let begins = "200, a stream that begins with what there is".to_owned();
+        return ("stream", begins);
+    }
+    match decide(ask, content, Stage::Arrived, rules) {
+        Decision::Value => {
+            let why = match ask.condition {
+                Condition::None => "it has nothing yet",
+                Condition::Foreign => "what it has is no cursor of ours",
+                _ => "it has another cursor",
+            };
+            ("hit", format!("hit, the value at once: {why}"))
+        }
+        Decision::NotModified(status) => {
+            let why = "it has the value and does not wait";
+            ("unchanged", format!("unchanged, {status} at once: {why}"))
+        }
+        Decision::Wait => {
+            let why = if content.is_some() {
+                "it has the value"
+            } else {
+                "there is no value, and no application to ask"
+            };
+            let wait = show_duration(ask.wait());
+            ("wait", format!("wait, held for up to {wait}: {why}"))
+        }
+        Decision::Miss => {
+            let why = "there is no value, so the application answers";
+            ("miss", format!("miss: {why}"))
+        }
+        Decision::NotFound => {
+            let why = "there is no value, and no application to ask";
+            ("not_found", format!("404: {why}"))
+        }
+    }
+}
+
+fn upstream_topic(config: &Config, live: Option<&Live>) -> Topic {
+    if config.upstream.url.is_empty() {
+        return Topic::new("upstream", "none: nothing is forwarded".to_owned());
+    }
+    let urls: Vec<_> = config
+        .upstream
+        .url
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let mut topic = Topic::new("upstream", urls.join(", "));
+    if urls.len() > 1 {
+        topic.say("the one with the fewest requests under way".to_owned());
+    }
+    for (address, is_up) in live.map_or(&[][..], |live| &live.upstreams) {
+        let state = if *is_up { "up" } else { "left alone" };
+        topic.say(format!("{address} is {state}"));
+    }
+    topic.fact("urls", json!(urls))
+}
+
+fn limits_topic(config: &Config, route: &RouteConfig) -> Topic {
+    let access = &route.access;
+    let limits = &config.limits;
+    let longest = show_duration(route.wait_max);
+    let mut topic = Topic::new(
+        "limits",
+        format!("{} waiters, waits of {longest}", limits.waiters_max),
+    );
+    if let Some(rate) = access.rate_per_address {
+        topic.say(format!("{rate} for each client address, then 429"));
+    }
+    if let Some(rate) = access.rate_per_key {
+        topic.say(format!("{rate} for each key, then 429"));
+    }
+    if access.jwt {
+        topic.say("a token is needed (jwt), else 401; it is not verified here".to_owned());
+    }
+    if let Some(path) = &access.auth {
+        topic.say(format!("the application is asked first who may, at {path}"));
+    }
+    let topic = topic.fact("waiters_max", json!(limits.waiters_max));
+    let rate = |rate: Option<crate::config::Rate>| rate.map(|rate| rate.to_string());
+    let topic = topic.fact("rate_per_address", json!(rate(access.rate_per_address)));
+    let topic = topic.fact("rate_per_key", json!(rate(access.rate_per_key)));
+    topic
+        .fact("jwt", json!(access.jwt))
+        .fact("auth", json!(access.auth))
+}
+
+fn cursor_text(cursor: Cursor) -> String {
+    String::from_utf8_lossy(cursor.text().bare()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gets(target: &str, value: Valued, upstream: bool) -> Vec<String> {
+        let mut config = Config::default();
+        if upstream {
+            config.upstream.url = vec!["http://127.0.0.1:1".parse().unwrap()];
+        }
+        let explained = Explained::new("GET", target, Vec::new());
+        let live = Live {
+            value,
+            ..Live::default()
+        };
+        let explanation = explain(&config, &explained, Some(&live)).unwrap();
+        let topic = |topic: &&Topic| topic.name == "answers";
+        let answers = explanation.topics.iter().find(topic).unwrap();
+        let cases = answers.facts["answers"].as_array().unwrap();
+        let word = |case: &serde_json::Value| case["gets"].as_str().unwrap().to_owned();
+        cases.iter().map(word).collect()
+    }
+
+    #[test]
+    fn the_answers_are_those_of_the_table() {
+        let there = Valued::There(Value::new(b"hello", 0, 7, None));
+        assert_eq!(
+            gets("/poll/x", there.clone(), false),
+            ["hit", "hit", "unchanged", "wait"]
+        );
+        let since = "/poll/x?since=lVXoVVxi3P0&wait=5";
+        assert_eq!(gets(since, there, false)[0], "wait");
+        assert_eq!(gets("/poll/x", Valued::Missing, true), ["miss", "miss"]);
+        assert_eq!(gets("/poll/x", Valued::Missing, false)[0], "not_found");
+        let both = gets("/poll/x", Valued::Unknown("down".to_owned()), true);
+        assert_eq!(both, ["hit", "miss", "hit", "miss"]);
+    }
+
+    #[test]
+    fn a_key_says_what_it_lacks() {
+        let mut config = Config::default();
+        config.routes[0].key = "{path}:{query.user}:{header.X-A}".parse().unwrap();
+        let fields = vec!["x-a: 1".to_owned()];
+        let explained = Explained::new("GET", "/poll/x", fields.clone());
+        assert_eq!(key_of(&config, &explained), None);
+        let explanation = explain(&config, &explained, None).unwrap();
+        assert_eq!(
+            explanation.topics[1].facts["lacks"],
+            json!(["{query.user}"])
+        );
+        let whole = Explained::new("GET", "/poll/x?user=u", fields);
+        assert_eq!(
+            key_of(&config, &whole).as_deref(),
+            Some(&b"/poll/x:u:1"[..])
+        );
+    }
+}
