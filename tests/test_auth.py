@@ -30,10 +30,9 @@ def start_asking(start_dwell, app):
 
     def start(route=(), **sections):
         own = {"prefix": "/me/", "auth": "/auth", "key": "inbox:{auth.x-user}", **dict(route)}
-        edge = start_dwell(
+        return start_dwell(
             route=[own], upstream={"url": app.url}, **{"server": {"pollers": 1}, **sections}
         )
-        return edge
 
     return start
 

@@ -504,7 +504,7 @@ ANSWERS = {
     "chunks": CHUNKED + b"3;x=y\r\nabc\r\n17\r\ndefghijklmnopqrstuvwxyz\r\n0\r\nX-T: 1\r\n\r\n",
     "end": b"HTTP/1.1 200 OK\r\nX-A: b\r\n\r\nabcdefghijklmnopqrstuvwxyz",
     "interim": b"HTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-    "none": b"HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 26\r\n\r\n",
+    "none": b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\nContent-Length: 26\r\n\r\n',
     "nonsense": b"HTTP/1.1 200 OK\r\nX-A : b\r\n\r\n",
 }
 

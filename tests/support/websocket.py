@@ -52,7 +52,8 @@ class WebSocket(Connection):
     def frame(self):
         """The opcode and payload of the next frame."""
         first, second = self._take(2)
-        assert first & 0xF0 == 0x80 and second < 0x80
+        assert first & 0xF0 == 0x80
+        assert second < 0x80
         length = second
         if length == 126:
             (length,) = struct.unpack("!H", self._take(2))

@@ -210,7 +210,7 @@ typedef struct dwell_options {
   // A client that has ended its sending side is given its answer all the same.
   bool half_close;
   // The host bounds its own waits: body and write timeouts run for what is left of a request
-  // that was answered, not while it is held. Of WebSockets and raw streams no write timeout runs.
+  // that was answered, not while it is held. WebSockets and raw streams have no write timeout.
   bool host_deadlines;
   // From the beginning of a connection to the first byte of its first request; 0 for the idle
   // timeout.
