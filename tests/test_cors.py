@@ -40,7 +40,7 @@ def test_a_listed_page_may_read_every_answer(listed, app):
         assert (answer.status, *said(answer)) == (status, PAGE["Origin"], "true")
         assert "Origin" in answer.all("Vary")
     app.stop()
-    failed = listed.get("/poll/missing", fields=PAGE)
+    failed = listed.get("/poll/never-answered", fields=PAGE)
     assert (failed.status, *said(failed)) == (502, PAGE["Origin"], "true")
 
 

@@ -1,10 +1,8 @@
 //! Reading the configuration anew while the process serves.
 //!
 //! On SIGHUP a thread of its own reads the file, looks names up and binds listeners, so that no
-//! loop waits for any of it. Only what is right as a whole is published: as [`Settings`], which
-//! every loop takes over between two turns ([`EdgeLoop::follow_settings`]).
-//!
-//! [`EdgeLoop::follow_settings`]: crate::driver::EdgeLoop
+//! loop waits for any of it. Only what is right as a whole is published: as `Settings`, which
+//! every loop takes over between two turns (`EdgeLoop::follow_settings`).
 
 use crate::access::Access;
 use crate::config::{self, Config, FlagValue};

@@ -1,7 +1,7 @@
 //! `dwell explain`: what becomes of a request, and why.
 //!
 //! The process that runs is asked over its admin listener; without one, the configuration alone
-//! says what it can. Both make the same [`Explanation`].
+//! says what it can. Both make the same `Explanation`.
 
 mod peer;
 
