@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
 def main(listen, memcached):
     host, port = listen.split(":")
     server = ThreadingHTTPServer((host, int(port)), Handler)
-    server.memcached = PooledClient(memcached)
+    server.memcached = PooledClient(memcached, default_noreply=False)
     server.serve_forever()
 
 

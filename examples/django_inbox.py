@@ -34,7 +34,7 @@ settings.configure(
     },
 )
 django.setup()
-cache = PooledClient(MEMCACHED)
+cache = PooledClient(MEMCACHED, default_noreply=False)
 
 
 class Message(models.Model):
