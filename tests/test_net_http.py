@@ -172,11 +172,7 @@ CASES = {
     ),
     "method that is none": Case(get(method=b"G(T")),
     "version 2": Case(get(version=b"HTTP/2.0")),
-    "version 1.2": Case(
-        get(version=b"HTTP/1.2"),
-        ours=["505"],
-        why="there is no such version, and nobody knows what it would mean",
-    ),
+    "version 1.2": Case(get(version=b"HTTP/1.2")),
     "version in small letters": Case(get(version=b"http/1.1")),
     "no version": Case(b"GET /\r\n\r\n"),
     "space before the colon": Case(get(fields=b"Host : a\r\n")),
