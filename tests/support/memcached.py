@@ -1,7 +1,6 @@
 """The real memcached."""
 
 import os
-import signal
 
 from pymemcache.client.base import Client
 
@@ -29,13 +28,6 @@ class Memcached(Process):
 
     def client(self):
         return store_client(self.address)
-
-    def pause(self):
-        """Stops the process: it still accepts connections, and never answers."""
-        self.signal(signal.SIGSTOP)
-
-    def resume(self):
-        self.signal(signal.SIGCONT)
 
 
 def store_client(address):

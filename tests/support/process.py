@@ -64,6 +64,22 @@ class Process:
     def signal(self, number):
         os.kill(self.child.pid, number)
 
+    def pause(self):
+        """Stops the process: it still accepts connections, and never answers."""
+        self.signal(signal.SIGSTOP)
+        # The call returns before every thread of the process has stopped.
+        until(self._is_paused, f"{self.arguments[0]} stops")
+
+    def _is_paused(self):
+        threads = pathlib.Path(f"/proc/{self.pid}/task").iterdir()
+        # The state follows the name, which may itself hold spaces and brackets.
+        states = [(thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads]
+        return all(state == "T" for state in states)
+
+    def resume(self):
+        """Lets the process run on."""
+        self.signal(signal.SIGCONT)
+
     def wait(self, timeout_s=10.0):
         """Waits for the process to end by itself; returns its exit code."""
         return self.child.wait(timeout_s)

@@ -50,6 +50,15 @@ class Memcached:
             except memcache.MemcacheConnectError:
                 assert time.monotonic() < deadline, "memcached does not start"
 
+    def pause(self) -> None:
+        """Stops the process: it still accepts connections, and never answers."""
+        self.process.send_signal(signal.SIGSTOP)
+        # The call returns before every thread of the process has stopped.
+        deadline = time.monotonic() + TIMEOUT
+        threads = list(Path(f"/proc/{self.process.pid}/task").iterdir())
+        while not all(") T " in (thread / "stat").read_text() for thread in threads):
+            assert time.monotonic() < deadline, "memcached does not stop"
+
     def stop(self) -> None:
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
@@ -315,7 +324,7 @@ def test_a_stalled_server_keeps_nobody_longer_than_the_timeout(
     try:
         client = Client(server.address, timeout=1.5)
         client.set("key", b"x")
-        server.process.send_signal(signal.SIGSTOP)
+        server.pause()
         began = time.monotonic()
         with pytest.raises(memcache.MemcacheTimeoutError) as caught:
             operation(client)
