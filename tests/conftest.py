@@ -8,6 +8,7 @@ import pytest
 from support.browser import Browser
 from support.dwell import BINARY, Dwell
 from support.memcached import Memcached
+from support.raw_app import RawApp
 from support.upstream import Upstream
 
 
@@ -73,6 +74,14 @@ def app(cleanup):
     upstream = Upstream().start()
     cleanup.callback(upstream.stop)
     return upstream
+
+
+@pytest.fixture
+def raw(cleanup):
+    """An application played by the test, byte by byte."""
+    app = RawApp()
+    cleanup.callback(app.close)
+    return app
 
 
 @pytest.fixture

@@ -8,17 +8,10 @@ import contextlib
 import pytest
 
 from support.http import request
-from support.raw_app import RawApp, field
+from support.raw_app import field
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-
-
-@pytest.fixture
-def raw(cleanup):
-    app = RawApp()
-    cleanup.callback(app.close)
-    return app
 
 
 @pytest.fixture

@@ -8,19 +8,11 @@ import socket
 import pytest
 
 from support.http import request
-from support.raw_app import RawApp, field
+from support.raw_app import field
 from support.wait import until
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
-
-
-@pytest.fixture
-def raw(cleanup):
-    """An application played by the test."""
-    app = RawApp()
-    cleanup.callback(app.close)
-    return app
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import websockets
 
 from support import ports
 from support.http import request
-from support.raw_app import RawApp, field
+from support.raw_app import field
 from support.wait import until
 
 UPGRADE = {"Connection": "keep-alive, Upgrade", "Upgrade": "chat/1"}
@@ -18,13 +18,6 @@ SWITCHED = (
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: chat/1\r\n"
     b"X-Chat: yes\r\n\r\n"
 )
-
-
-@pytest.fixture
-def raw(cleanup):
-    app = RawApp()
-    cleanup.callback(app.close)
-    return app
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ mod notify;
 mod polls;
 pub mod privileges;
 mod publish;
+mod random;
 pub mod reload;
 pub mod server;
 mod settings;

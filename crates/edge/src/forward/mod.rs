@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::log::AccessLine;
 use crate::metrics::{LoopMetrics, StatusClass};
 use crate::polls::Journal;
+use crate::random::Random;
 use crate::upstream::UpstreamRequest;
 use dwell_engine::{Body, ExchangeId, Reply, Response};
 use dwell_evloop::{Context, Slab, Token};
@@ -130,7 +131,7 @@ pub(crate) struct Forwards {
     journal: Arc<Journal>,
     records: Slab<Forward>,
     orders: Vec<Order>,
-    random: u64,
+    random: Random,
 }
 
 impl Forwards {
@@ -145,7 +146,7 @@ impl Forwards {
             journal,
             records: Slab::new(KIND, forwards_max),
             orders: Vec::new(),
-            random: seed | 1,
+            random: Random::new(seed),
         }
     }
 
@@ -204,10 +205,7 @@ impl Forwards {
 
     /// Seconds after which a client that is turned away may come back, spread at random.
     fn retry_after(&mut self) -> String {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (1 + self.random % 5).to_string()
+        (1 + self.random.below(5)).to_string()
     }
 }
 

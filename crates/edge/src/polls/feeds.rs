@@ -410,12 +410,12 @@ impl Polls {
     /// A time around `time`, at random from three fourths of it to `most` fourths.
     pub(super) fn spread(&mut self, time: Duration, least: u32, most: u32) -> Duration {
         let range = time / 4 * (most - least);
-        let added = self.random_below(range.as_millis() as u64 + 1);
+        let added = self.random.below(range.as_millis() as u64 + 1);
         time / 4 * least + Duration::from_millis(added)
     }
 
     pub(super) fn random_in(&mut self, range: std::ops::Range<u64>) -> u64 {
-        range.start + self.random_below(range.end - range.start)
+        range.start + self.random.below(range.end - range.start)
     }
 }
 

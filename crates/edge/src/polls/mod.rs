@@ -54,6 +54,7 @@ use crate::forward::Forwards;
 use crate::inquiry::Inquiry;
 use crate::metrics::{LookupOutcome, LoopMetrics};
 use crate::publish::Publisher;
+use crate::random::Random;
 use admit::Visitor;
 use asking::Asking;
 use bytes::Bytes;
@@ -183,7 +184,7 @@ pub(crate) struct Polls {
     visitor: Visitor,
     pub(crate) publisher: Publisher<Asker>,
     demo: Option<Demo>,
-    random: u64,
+    random: Random,
     pace: Pace,
     key_scratch: Vec<u8>,
     /// Questions to memcached whose answers explain something.
@@ -249,7 +250,7 @@ impl Polls {
             visitor: Visitor::default(),
             publisher: Publisher::new(kind::PUBLISH),
             demo: None,
-            random: seed | 1,
+            random: Random::new(seed),
             pace: Pace::default(),
             key_scratch: Vec::new(),
             looks: Vec::new(),
@@ -389,24 +390,16 @@ impl Polls {
         self.keys.release(key);
     }
 
-    /// A number below `bound`, to spread clients in time; not for secrets (xorshift64).
-    fn random_below(&mut self, bound: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % bound.max(1)
-    }
-
     /// `wait` and up to a sixteenth more, so that clients held together do not return together.
     fn jittered(&mut self, wait: Duration) -> Duration {
         let spread = wait.as_millis() as u64 / 16;
-        wait + Duration::from_millis(self.random_below(spread + 1))
+        wait + Duration::from_millis(self.random.below(spread + 1))
     }
 
     /// Answers that a limit is reached, with a time to come back at.
     fn refuse(&mut self, context: &mut Context, to: &mut To<'_, '_>, reason: &str) {
         let spread = self.pace.spread(context.now());
-        let seconds = 1 + self.random_below(spread);
+        let seconds = 1 + self.random.below(spread);
         let seconds = seconds.to_string();
         to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
     }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dwell_evloop::{Context, Readiness, Token};
 
+use crate::random::Random;
+
 use super::client::Upstream;
 use super::connection::Exchange;
 use super::health::{Breaker, HealthCheck, Permit};
@@ -45,7 +47,7 @@ pub struct UpstreamGroup {
     members: Vec<Member>,
     options: GroupOptions,
     first_kind: u8,
-    random: u64,
+    random: Random,
     moved: u64,
     is_started: bool,
 }
@@ -133,7 +135,7 @@ impl UpstreamGroup {
         Self {
             members: members.collect(),
             first_kind,
-            random: options.seed | 1,
+            random: Random::new(options.seed),
             options,
             moved: 0,
             is_started: false,
@@ -194,7 +196,7 @@ impl UpstreamGroup {
             let interval = health.interval;
             for index in 0..self.members.len() {
                 let spread = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-                let delay = Duration::from_millis(self.random_below(spread));
+                let delay = Duration::from_millis(self.random.below(spread));
                 context.arm(self.members[index].look_token, delay);
             }
         }
@@ -350,7 +352,7 @@ impl UpstreamGroup {
     /// there is another.
     fn choose(&mut self, now: Instant, exchange: &Exchange) -> Option<usize> {
         let count = self.members.len();
-        let start = self.random_below(count as u64) as usize;
+        let start = self.random.below(count as u64) as usize;
         let has_looks = self.options.health.is_some();
         let (mut best, mut trial) = (None, None);
         for index in (start..count).chain(0..start) {
@@ -417,7 +419,7 @@ impl UpstreamGroup {
     }
 
     fn left_alone(&mut self, now: Instant, index: usize, reason: &dyn std::fmt::Display) {
-        let random = self.random();
+        let random = self.random.next();
         let member = &mut self.members[index];
         if member.breaker.failed(now, random) {
             tracing::warn!(server = %member.address, %reason, "upstream is left alone");
@@ -459,18 +461,6 @@ impl UpstreamGroup {
             Ok(()) => member.is_looked_at = true,
             Err(error) => self.failed(context.now(), index, &error),
         }
-    }
-
-    /// xorshift64; not for secrets.
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
-    }
-
-    fn random_below(&mut self, bound: u64) -> u64 {
-        self.random() % bound.max(1)
     }
 }
 
