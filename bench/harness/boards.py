@@ -1,24 +1,27 @@
 """Servers that keep clients waiting for a key, and let somebody write to it.
 
 The edge is written to over the memcached protocol, nchan by POST. Their long-polls differ in the
-fields a client sends to say what it has already seen.
+fields a client sends to say what it has already seen, their event streams in nothing.
 """
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness import http, memcached
 from harness.contenders.edge import start_edge
 from harness.contenders.nginx import start_nginx
 from harness.stage import HOST, ContenderError, Program, Stage
+from harness.transports import EventStreams, Fields, LongPolls, Transport
 
 WAIT_SECONDS = 50
 NCHAN_MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
+# While nothing is written nobody is told anything: not even that a stream is alive.
+QUIET = ["--set", "limits.stream_heartbeat=1h"]
 NCHAN_LOCATIONS = """
         location ~ ^/poll/(.+)$ {
-            nchan_subscriber longpoll;
+            nchan_subscriber %s;
             nchan_channel_id $1;
             nchan_message_buffer_length 1;
             nchan_message_timeout 1h;
@@ -31,8 +34,6 @@ NCHAN_LOCATIONS = """
         }
 """
 
-Fields = dict[str, str]
-
 
 class Board(ABC):
     """A started server, and a connection to write to it.
@@ -40,10 +41,12 @@ class Board(ABC):
     Attributes:
         program: the process that is accounted for.
         port: where its clients poll.
+        transport: how they wait.
     """
 
     program: Program
     port: int
+    transport: Transport
 
     @abstractmethod
     def begin_write(self, path: str, value: bytes) -> None:
@@ -56,10 +59,6 @@ class Board(ABC):
         Raises:
             ContenderError: the value was not taken.
         """
-
-    @abstractmethod
-    def waiting_fields(self, seen: http.Answer) -> Fields:
-        """The fields of a poll that waits for something newer than `seen`."""
 
     def fill(self, paths: Iterable[str], value: bytes) -> None:
         """Writes one value to many paths."""
@@ -75,8 +74,11 @@ class Board(ABC):
 class EdgeBoard(Board):
     """`dwell serve` on its embedded store."""
 
-    def __init__(self, stage: Stage) -> None:
-        edge = start_edge(stage, [])
+    def __init__(
+        self, stage: Stage, transport: Transport | None = None, options: Sequence[str] = ()
+    ) -> None:
+        self.transport = transport or LongPolls(_waiting_fields)
+        edge = start_edge(stage, [], options=[*QUIET, *options])
         self.program, self.port = edge.program, edge.port
         self._writer = memcached.Writer(edge.store_port)
 
@@ -88,24 +90,28 @@ class EdgeBoard(Board):
         """Reads STORED."""
         self._writer.finish_set(path)
 
-    def waiting_fields(self, seen: http.Answer) -> Fields:
-        """The cursor as an entity tag, and RFC 7240's `wait`."""
-        if "etag" not in seen.fields:
-            raise ContenderError("a poll was answered without an ETag")
-        return {"If-None-Match": seen.fields["etag"], "Prefer": f"wait={WAIT_SECONDS}"}
-
     def close(self) -> None:
         """Closes the connection to the store."""
         self._writer.close()
 
 
+def _waiting_fields(seen: http.Answer) -> Fields:
+    """The cursor as an entity tag, and RFC 7240's `wait`."""
+    if "etag" not in seen.fields:
+        raise ContenderError("a poll was answered without an ETag")
+    return {"If-None-Match": seen.fields["etag"], "Prefer": f"wait={WAIT_SECONDS}"}
+
+
 class NchanBoard(Board):
     """nginx with nchan, one message kept per channel."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, transport: Transport | None = None) -> None:
         if not NCHAN_MODULE.exists():
             raise ContenderError("libnginx-mod-nchan is not installed")
-        self.program, self.port = start_nginx(stage, "", NCHAN_LOCATIONS, [NCHAN_MODULE])
+        self.transport = transport or LongPolls(_nchan_waiting_fields)
+        kind = "eventsource" if isinstance(transport, EventStreams) else "longpoll"
+        locations = NCHAN_LOCATIONS % kind
+        self.program, self.port = start_nginx(stage, "", locations, [NCHAN_MODULE])
         self._writer = socket.create_connection((HOST, self.port), timeout=10)
 
     def begin_write(self, path: str, value: bytes) -> None:
@@ -119,13 +125,14 @@ class NchanBoard(Board):
         if answer.status not in (201, 202):
             raise ContenderError(f"publishing to {path} was answered {answer.status}")
 
-    def waiting_fields(self, seen: http.Answer) -> Fields:
-        """nchan's message id: a time and a number within it."""
-        return {
-            "If-Modified-Since": seen.fields.get("last-modified", ""),
-            "If-None-Match": seen.fields.get("etag", ""),
-        }
-
     def close(self) -> None:
         """Closes the connection for publishing."""
         self._writer.close()
+
+
+def _nchan_waiting_fields(seen: http.Answer) -> Fields:
+    """nchan's message id: a time and a number within it."""
+    return {
+        "If-Modified-Since": seen.fields.get("last-modified", ""),
+        "If-None-Match": seen.fields.get("etag", ""),
+    }

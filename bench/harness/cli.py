@@ -15,8 +15,10 @@ from harness import (
     measure,
     plot,
     pollers,
+    reloads,
     results,
     storeload,
+    storm,
     tables,
     targets,
     turns,
@@ -33,7 +35,10 @@ AB_TITLE = "The 2009 command: ab -c 50 -n 5000, a connection per request"
 TURNS_TITLE = "Turns, wake-ups, timers and signals of a loop that is polled"
 STORE_TITLE = "The memcached protocol: 8 connections, pipelined, 100-byte values"
 CACHE_TITLE = "What 64 MiB keep: 1,000,000 keys by Zipf's law, without and with scans"
-PARTS = [group.name for group in REQUEST_GROUPS] + ["ab", "store", "waiting", "turns"]
+STORM_TITLE = "A storm of misses: everybody asks for one key that nobody has stored"
+RELOAD_TITLE = "A new configuration five times a second, under wrk and with held polls"
+PARTS = [group.name for group in REQUEST_GROUPS]
+PARTS += ["ab", "store", "waiting", "storm", "reload", "turns"]
 BUILDS = (
     ["-p", "dwell-bench-floor"],
     ["--bin", "dwell"],
@@ -79,7 +84,7 @@ def show_targets(arguments: Sequence[str]) -> int:
 
 
 def _run_options(arguments: Sequence[str]) -> argparse.Namespace:
-    names = [*PARTS, *_contender_names()]
+    names = [*PARTS, *_row_names()]
     parser = argparse.ArgumentParser(
         prog="bench/run",
         description="Measures Dwell and its peers side by side; bench/README.md is the method.",
@@ -94,7 +99,7 @@ def _run_options(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="NAME",
         choices=names,
         default=[],
-        help="measure only this part or contender; may be repeated",
+        help="measure only this part or row; may be repeated",
     )
     parser.add_argument("--rounds", type=int, help="rounds per contender (default 3)")
     parser.add_argument(
@@ -148,8 +153,10 @@ def _end(*_: object) -> NoReturn:
     raise SystemExit("bench/run was told to stop")
 
 
-def _contender_names() -> list[str]:
-    return [contender.name for group in REQUEST_GROUPS for contender in group.contenders]
+def _row_names() -> list[str]:
+    contenders = [contender.name for group in REQUEST_GROUPS for contender in group.contenders]
+    small = [*storm.steps(Method()), *reloads.steps(Method())]
+    return [*contenders, *waiting.names(IDLE_CONTENDERS), *(row.name for row, _ in small)]
 
 
 def _measure_all(only: Sequence[str], method: Method) -> list[Table]:
@@ -178,31 +185,45 @@ def _measure_all(only: Sequence[str], method: Method) -> list[Table]:
         found.append(_table("store", STORE_TITLE, storeload.run(method)))
         say(CACHE_TITLE)
         found.append(_table("cache", CACHE_TITLE, storeload.run_caches(method)))
-    if not only or "waiting" in only:
-        found += _measure_waiting(method)
+    found += _measure_waiting(only, method)
     if not only or "turns" in only:
         say(TURNS_TITLE)
         found.append(_table("turns", TURNS_TITLE, turns.run()))
     return found
 
 
-def _measure_waiting(method: Method) -> list[Table]:
+def _measure_waiting(only: Sequence[str], method: Method) -> list[Table]:
     clients = f"{method.waiting_clients:,}"
-    say(f"{clients} clients waiting")
-    try:
-        pollers.raise_descriptor_limit(method.waiting_clients)
-    except ContenderError as error:
-        say(f"  left out: {error}")
-        return []
-    rows = waiting.run(IDLE_CONTENDERS, method)
-    engine = ways.run(method)
-    idle = [row for row in rows if row.name.startswith("idle_")]
-    held = [row for row in rows if not row.name.startswith("idle_")]
-    return [
-        _table("idle", f"{clients} idle keep-alive connections, after one request each", idle),
-        _table("held", f"{clients} clients waiting for a write", held),
-        _table("ways", "Clients waiting on the engine, nothing happening", engine),
+    parts = [
+        (
+            "waiting",
+            "idle",
+            f"{clients} idle keep-alive connections, after one request each",
+            waiting.idle_steps(IDLE_CONTENDERS, method),
+        ),
+        (
+            "waiting",
+            "held",
+            f"{clients} clients waiting for a write",
+            waiting.held_steps(method),
+        ),
+        ("waiting", "ways", "Clients waiting on the engine, nothing happening", ways.steps(method)),
+        ("storm", "storm", STORM_TITLE, storm.steps(method)),
+        ("reload", "reload", RELOAD_TITLE, reloads.steps(method)),
     ]
+    found: list[Table] = []
+    for part, name, title, steps in parts:
+        chosen = [step for step in steps if not only or part in only or step[0].name in only]
+        if not chosen:
+            continue
+        say(title)
+        try:
+            pollers.raise_descriptor_limit(method.waiting_clients)
+        except ContenderError as error:
+            say(f"  left out: {error}")
+            continue
+        found.append(_table(name, title, measure.one_by_one(chosen)))
+    return found
 
 
 def _chosen(part: str, contenders: Sequence[Contender], only: Sequence[str]) -> Sequence[Contender]:

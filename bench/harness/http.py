@@ -1,6 +1,9 @@
 """The little HTTP/1.1 the harness speaks itself: whole answers with Content-Length."""
 
+import base64
+import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -27,15 +30,37 @@ def request(path: str, fields: dict[str, str] | None = None) -> bytes:
     return "\r\n".join(lines).encode() + HEAD_END
 
 
+def upgrade(path: str) -> bytes:
+    """The bytes of a request for a WebSocket."""
+    fields = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(),
+    }
+    return request(path, fields)
+
+
+def receive_until(
+    connection: socket.socket, is_whole: Callable[[bytes], bool], received: bytes = b""
+) -> bytes:
+    """Reads, behind what was received already, until `is_whole` says that it is enough.
+
+    Raises:
+        ContenderError: the connection ended first.
+    """
+    while not is_whole(received):
+        received += _some(connection)
+    return received
+
+
 def receive(connection: socket.socket) -> Answer:
     """Reads one answer.
 
     Raises:
         ContenderError: the connection ended first, or the answer has no Content-Length.
     """
-    received = b""
-    while HEAD_END not in received:
-        received += _some(connection)
+    received = receive_until(connection, lambda text: HEAD_END in text)
     head, _, body = received.partition(HEAD_END)
     status_line, *field_lines = head.decode("latin-1").split("\r\n")
     fields = {
@@ -58,9 +83,9 @@ def _some(connection: socket.socket) -> bytes:
     return received
 
 
-def fetch(url: str) -> Answer:
+def fetch(url: str, fields: dict[str, str] | None = None) -> Answer:
     """GETs one URL over a connection of its own."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=5) as connection:
-        connection.sendall(request(parts.path))
+        connection.sendall(request(parts.path, fields))
         return receive(connection)

@@ -25,7 +25,8 @@ class Method:
     ab_requests: int = ab.REQUESTS
     waiting_clients: int = 10_000
     crowd_clients: int = 19_000
-    idle_seconds: float = 12
+    storm_clients: int = 1_000
+    idle_seconds: float = 10
     fan_out_rounds: int = 7
 
 
@@ -37,6 +38,7 @@ QUICK = Method(
     ab_requests=1000,
     waiting_clients=1000,
     crowd_clients=2000,
+    storm_clients=200,
     idle_seconds=2,
     fan_out_rounds=2,
 )
@@ -86,14 +88,20 @@ class Row:
         return {**asdict(self), "median": self.median()}
 
 
+# A row, and what measures it.
+Step = tuple[Row, Callable[[], Sample]]
+
+
 def check_answer(running: Running) -> int:
     """Asks once before anything is measured; returns the size of the whole answer in bytes.
 
     Raises:
-        ContenderError: the answer is not 200 with a body of 13 bytes.
+        ContenderError: the answer is not 200 with a body of 13 bytes, or not 304 where what is
+            asked has a condition.
     """
-    answer = http.fetch(running.url)
-    if answer.status != 200 or len(answer.body) != len(BODY):
+    answer = http.fetch(running.url, running.fields)
+    expected = (304, 0) if running.fields else (200, len(BODY))
+    if (answer.status, len(answer.body)) != expected:
         raise ContenderError(f"it answered {answer.status} {answer.body[:40]!r}")
     return answer.wire_bytes
 
@@ -102,9 +110,9 @@ def load_sample(running: Running, method: Method, row: Row) -> Sample:
     """One round under wrk; errors and short answers become problems of the row."""
     answer_bytes = check_answer(running)
     if method.warm_up_seconds:
-        wrk.run(running.url, method.warm_up_seconds, running.keys)
+        wrk.run(running.url, method.warm_up_seconds, running.keys, running.fields)
     cpu_before = accounting.cpu_seconds(running.program.pid)
-    report = wrk.run(running.url, method.seconds, running.keys)
+    report = wrk.run(running.url, method.seconds, running.keys, running.fields)
     cpu_seconds = accounting.cpu_seconds(running.program.pid) - cpu_before
     if report.failures:
         kinds = ", ".join(f"{count} {kind}" for kind, count in report.errors.items() if count)
@@ -176,13 +184,29 @@ def trace(contenders: Sequence[Contender], rows: Sequence[Row], seconds: float) 
         try:
             with Stage() as stage:
                 running = contender.start(stage)
-                row.syscalls = syscalls.per_request(
-                    running.program.pid, running.url, running.keys, seconds, stage.directory
-                )
+                row.syscalls = syscalls.per_request(running, seconds, stage.directory)
         except (ContenderError, OSError) as error:
             row.problem(f"system calls not counted: {error}")
             continue
         say(f"  traced   {contender.label}: {row.syscalls['total']:.2f} system calls/request")
+
+
+def one_by_one(steps: Sequence[Step]) -> list[Row]:
+    """Measures each row once; a row whose measurement failed says why."""
+    for row, step in steps:
+        try:
+            row.samples.append(step())
+        except (ContenderError, OSError) as error:
+            row.problem(f"failed: {error}")
+        say(f"  {row.name}: {'; '.join(row.problems) or short(row.samples[0])}")
+    return [row for row, _ in steps]
+
+
+def short(figures: Sample) -> str:
+    """The figures in one line."""
+    return ", ".join(
+        f"{name} {value:.3g}" for name, value in figures.items() if isinstance(value, int | float)
+    )
 
 
 def say(line: str) -> None:

@@ -10,15 +10,18 @@ import resource
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from harness import http
 from harness.stage import HOST, ContenderError
+from harness.transports import LongPolls, Transport
 
 DESCRIPTORS = 20_000
 SPARE_DESCRIPTORS = 200
 SOCKET_TIMEOUT_SECONDS = 10
+# What a client has that was told nothing yet.
+NOTHING = http.Answer(0, {}, b"", 0)
 
 
 def raise_descriptor_limit(clients: int) -> None:
@@ -36,11 +39,12 @@ def raise_descriptor_limit(clients: int) -> None:
 
 
 class Pollers:
-    """Keep-alive clients, one per path; the same path may stand there many times."""
+    """Clients that wait, one per path; the same path may stand there many times."""
 
-    def __init__(self, port: int, paths: Sequence[str]) -> None:
+    def __init__(self, port: int, paths: Sequence[str], transport: Transport | None = None) -> None:
         self._port = port
         self._paths = paths
+        self._transport = transport or LongPolls()
         self._sockets: list[socket.socket] = []
         self._seen: list[http.Answer] = []
 
@@ -52,29 +56,31 @@ class Pollers:
             connection.close()
 
     def open(self) -> None:
-        """Connects every client and has one request of each answered.
+        """Connects every client and has each told what its key has.
 
         Raises:
-            ContenderError: an answer is not 200.
+            ContenderError: one was told nothing.
         """
         for path in self._paths:
-            connection = socket.create_connection(
-                (HOST, self._port), timeout=SOCKET_TIMEOUT_SECONDS
-            )
-            self._sockets.append(connection)
-            connection.sendall(http.request(path))
-            answer = http.receive(connection)
-            if answer.status != 200:
-                raise ContenderError(f"{path} was answered {answer.status}")
-            self._seen.append(answer)
+            self._seen.append(self._transport.arrive(self._connect(), path))
 
-    def hold(self, waiting_fields: Callable[[http.Answer], dict[str, str]]) -> None:
-        """Has every client ask for something newer than it has, and wait for it.
+    def connect(self) -> None:
+        """Connects every client, which has nothing and asks nothing yet."""
+        for _ in self._paths:
+            self._connect()
+            self._seen.append(NOTHING)
 
-        `waiting_fields` makes the fields of that request from the last answer the client got.
-        """
+    def hold(self) -> None:
+        """Has every client wait for something newer than it has."""
         for connection, path, seen in zip(self._sockets, self._paths, self._seen, strict=True):
-            connection.sendall(http.request(path, waiting_fields(seen)))
+            self._transport.wait(connection, path, seen)
+
+    def disturbed(self) -> int:
+        """How many clients no longer wait: they were told something, or their connection ended."""
+        watch = select.poll()
+        for connection in self._sockets:
+            watch.register(connection, select.POLLIN)
+        return len(watch.poll(0))
 
     def require_silence(self) -> None:
         """Checks that every client is still connected and waiting.
@@ -82,13 +88,9 @@ class Pollers:
         Raises:
             ContenderError: some were answered, or closed.
         """
-        watch = select.poll()
-        for connection in self._sockets:
-            watch.register(connection, select.POLLIN)
-        answered = len(watch.poll(0))
-        if answered:
+        if disturbed := self.disturbed():
             raise ContenderError(
-                f"{answered} of {len(self._sockets)} clients were not kept waiting"
+                f"{disturbed} of {len(self._sockets)} clients were not kept waiting"
             )
 
     def arrivals(self) -> "Arrivals":
@@ -96,16 +98,22 @@ class Pollers:
         return Arrivals(self._sockets)
 
     def take_answers(self, body: bytes) -> None:
-        """Reads the answer each client got and remembers it.
+        """Reads what each client was told and remembers it.
 
         Raises:
-            ContenderError: an answer is not 200 with `body`.
+            ContenderError: one was not told `body`.
         """
         for index, connection in enumerate(self._sockets):
-            answer = http.receive(connection)
-            if answer.status != 200 or answer.body != body:
+            answer = self._transport.hear(connection)
+            if answer.body != body:
                 raise ContenderError(f"a waiter got {answer.status} {answer.body[:40]!r}")
             self._seen[index] = answer
+
+    def _connect(self) -> socket.socket:
+        address = (HOST, self._port)
+        connection = socket.create_connection(address, timeout=SOCKET_TIMEOUT_SECONDS)
+        self._sockets.append(connection)
+        return connection
 
 
 class Arrivals:

@@ -9,9 +9,12 @@ from harness.contenders import (
     EdgeMiss,
     EngineHello,
     Floor,
+    NginxFile,
     NginxMemcached,
     NginxProxy,
     NginxReturn,
+    NginxReturn304,
+    Unchanged,
 )
 
 
@@ -51,6 +54,17 @@ REQUEST_GROUPS = (
                 many_keys=True,
             ),
             NginxReturn(),
+        ),
+    ),
+    Group(
+        "unchanged",
+        "A poll that has the newest value already: 304",
+        (
+            Unchanged("edge_unchanged", "dwell edge, embedded store, one key", EDGE_EMBEDDED),
+            Unchanged(
+                "nginx_unchanged", "nginx, a file", NginxFile(), note="with `open_file_cache`"
+            ),
+            NginxReturn304(),
         ),
     ),
     Group(

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from harness import accounting, wrk
+from harness.contenders import Running
 from harness.stage import ContenderError
 
 
@@ -26,14 +27,13 @@ def parse_summary(summary: str) -> dict[str, int]:
     return calls
 
 
-def per_request(
-    pid: int, url: str, keys: wrk.KeySpace | None, seconds: float, directory: Path
-) -> dict[str, float]:
+def per_request(running: Running, seconds: float, directory: Path) -> dict[str, float]:
     """System calls per request by name, and under `total` their sum.
 
     Raises:
         ContenderError: strace is not allowed to trace, or the load failed.
     """
+    pid = running.program.pid
     output = directory / "strace"
     targets = [part for stat in accounting.process_tree(pid) for part in ("-p", str(stat.pid))]
     tracer = subprocess.Popen(
@@ -44,7 +44,7 @@ def per_request(
     )
     try:
         _wait_traced(pid, tracer)
-        report = wrk.run(url, seconds, keys)
+        report = wrk.run(running.url, seconds, running.keys, running.fields)
     finally:
         tracer.send_signal(signal.SIGINT)
         _, complaint = tracer.communicate(timeout=30)

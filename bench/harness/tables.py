@@ -89,7 +89,7 @@ IDLE_COLUMNS = (
 )
 HELD_COLUMNS = (
     Column("server", name),
-    Column("user bytes each", figure("bytes_per_poll")),
+    Column("user bytes each", figure("bytes_per_client")),
     Column("idle CPU, % of a core", figure("idle_cpu_percent", 3)),
     Column("wake-ups/s", figure("wakeups_per_second", 2)),
     Column("extra threads", figure("extra_threads")),
@@ -107,6 +107,25 @@ WAYS_COLUMNS = (
     Column("idle CPU, % of a core", figure("idle_cpu_percent", 3)),
     Column("wake-ups/s", figure("wakeups_per_second", 2)),
     Column("extra threads", figure("extra_threads")),
+    Column("remarks", remarks),
+)
+STORM_COLUMNS = (
+    Column("server", name),
+    Column("clients", figure("clients")),
+    Column("requests to the application", figure("upstream_requests")),
+    Column("its answer to the first client, ms", figure("first_ms", 2)),
+    Column("to the last, ms", figure("last_ms", 1)),
+    Column("CPU us per client", figure("cpu_us_per_client", 1)),
+    Column("remarks", remarks),
+)
+RELOAD_COLUMNS = (
+    Column("server", name),
+    Column("reloads", figure("reloads")),
+    Column("requests", figure("requests")),
+    Column("failed", figure("failures")),
+    Column("p99 us", figure("p99_us")),
+    Column("polls held", figure("held")),
+    Column("sent away", figure("held_lost")),
     Column("remarks", remarks),
 )
 TURNS_COLUMNS = (
@@ -145,6 +164,8 @@ def columns_of(table_name: str) -> Sequence[Column]:
         "idle": IDLE_COLUMNS,
         "held": HELD_COLUMNS,
         "ways": WAYS_COLUMNS,
+        "storm": STORM_COLUMNS,
+        "reload": RELOAD_COLUMNS,
         "turns": TURNS_COLUMNS,
     }
     return special.get(table_name, LOAD_COLUMNS)

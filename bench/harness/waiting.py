@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,9 +11,10 @@ from harness import accounting
 from harness.boards import Board, EdgeBoard, NchanBoard
 from harness.contenders import Contender
 from harness.contenders.edge import start_edge
-from harness.measure import Method, Row, say
+from harness.measure import Method, Row, Step
 from harness.pollers import Pollers
-from harness.stage import ContenderError, Stage
+from harness.stage import Stage
+from harness.transports import EventStreams, Transport, WebSockets
 
 VALUE = b"Hello, World!"
 WARM_PATH = "/poll/warm"
@@ -21,8 +23,57 @@ SETTLE_STEP_SECONDS = 0.25
 SETTLE_STEPS_MAX = 20
 SETTLED_CPU_SECONDS = 0.001
 FAN_OUT_TIMEOUT_SECONDS = 20.0
+NOTHING_ARMED = "nothing_armed"
 
 Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Clients that wait in one way, on a key each or all on one.
+
+    Attributes:
+        transport: None for long-polls, in the way of the board.
+        is_shared: all on one key, and the time is taken that one write needs to reach them.
+    """
+
+    name: str
+    label: str
+    board: type[EdgeBoard | NchanBoard]
+    transport: Transport | None
+    is_shared: bool
+
+
+CROWDS = (
+    Crowd("held_distinct", "dwell edge, long-polls on a key each", EdgeBoard, None, False),
+    Crowd("held_shared", "dwell edge, long-polls on one key", EdgeBoard, None, True),
+    Crowd("held_nchan", "nginx with nchan, long-polls on one channel", NchanBoard, None, True),
+    Crowd(
+        "streams_distinct",
+        "dwell edge, event streams on a key each",
+        EdgeBoard,
+        EventStreams(),
+        False,
+    ),
+    Crowd(
+        "streams_shared", "dwell edge, event streams on one key", EdgeBoard, EventStreams(), True
+    ),
+    Crowd(
+        "streams_nchan",
+        "nginx with nchan, event streams on one channel",
+        NchanBoard,
+        EventStreams(),
+        True,
+    ),
+    Crowd(
+        "websockets_distinct",
+        "dwell edge, WebSockets on a key each",
+        EdgeBoard,
+        WebSockets(),
+        False,
+    ),
+    Crowd("websockets_shared", "dwell edge, WebSockets on one key", EdgeBoard, WebSockets(), True),
+)
 
 
 def settle(pid: int) -> None:
@@ -57,15 +108,15 @@ def idle_connections(contender: Contender, method: Method) -> Figures:
     return {"bytes_per_connection": grown / method.waiting_clients}
 
 
-def held_polls(
-    make_board: Callable[[Stage], Board], paths: Sequence[str], method: Method, fan_out: bool
+def held(
+    make_board: Callable[[Stage], Board], paths: Sequence[str], method: Method, *, fan_out: bool
 ) -> Figures:
-    """Memory, threads and idle CPU of a server holding one long-poll per path.
+    """Memory, threads and idle CPU of a server that keeps one client waiting per path.
 
     With `fan_out`, also how long one write takes to reach them all; the paths are then the same.
 
     Raises:
-        ContenderError: the server did not start, or did not hold every poll.
+        ContenderError: the server did not start, or did not keep everybody waiting.
     """
     with Stage() as stage:
         board = make_board(stage)
@@ -76,12 +127,12 @@ def held_polls(
         settle(pid)
         memory = accounting.user_bytes(pid)
         threads = accounting.thread_count(pid)
-        with Pollers(board.port, paths) as clients:
+        with Pollers(board.port, paths, board.transport) as clients:
             clients.open()
-            clients.hold(board.waiting_fields)
+            clients.hold()
             settle(pid)
             figures = {
-                "bytes_per_poll": (accounting.user_bytes(pid) - memory) / len(paths),
+                "bytes_per_client": (accounting.user_bytes(pid) - memory) / len(paths),
                 "extra_threads": accounting.thread_count(pid) - threads,
                 **idle_cost(pid, method.idle_seconds),
             }
@@ -115,9 +166,9 @@ def nothing_armed(method: Method) -> Figures:
 
 def _one_whole_wait(board: Board) -> None:
     """One poll held and woken, so that what is made once is made before memory is counted."""
-    with Pollers(board.port, [WARM_PATH]) as one:
+    with Pollers(board.port, [WARM_PATH], board.transport) as one:
         one.open()
-        one.hold(board.waiting_fields)
+        one.hold()
         settle(board.program.pid)
         board.fill([WARM_PATH], b"woken")
         one.take_answers(b"woken")
@@ -138,6 +189,7 @@ def _fan_out_sample(
 ) -> dict[str, float]:
     pid = board.program.pid
     value = f"version {number:05}".encode()
+    clients.require_silence()
     arrivals = clients.arrivals()
     cpu = accounting.fine_cpu_seconds(pid)
     start = time.monotonic()
@@ -148,7 +200,7 @@ def _fan_out_sample(
     settle(pid)
     cpu = accounting.fine_cpu_seconds(pid) - cpu
     clients.take_answers(value)
-    clients.hold(board.waiting_fields)
+    clients.hold()
     settle(pid)
     return {
         "first_ms": (first - start) * 1e3,
@@ -157,47 +209,32 @@ def _fan_out_sample(
     }
 
 
-def run(idle_contenders: Sequence[Contender], method: Method) -> list[Row]:
-    """All waiting figures, one row each; a row whose measurement failed says why."""
-    clients = method.waiting_clients
-    steps: list[tuple[Row, Callable[[], Figures]]] = [
+def idle_steps(contenders: Sequence[Contender], method: Method) -> list[Step]:
+    """A row for each server that holds connections between two requests."""
+    return [
         (
             Row(f"idle_{contender.name}", contender.label, contender.ours),
             partial(idle_connections, contender, method),
         )
-        for contender in idle_contenders
+        for contender in contenders
     ]
-    distinct = [f"/poll/k{index}" for index in range(clients)]
-    shared = [SHARED_PATH] * clients
-    steps += [
-        (
-            Row("held_distinct", "dwell edge, long-polls on a key each", True),
-            partial(held_polls, EdgeBoard, distinct, method, fan_out=False),
-        ),
-        (
-            Row("held_shared", "dwell edge, long-polls on one key", True),
-            partial(held_polls, EdgeBoard, shared, method, fan_out=True),
-        ),
-        (
-            Row("held_nchan", "nginx with nchan, long-polls on one channel", False),
-            partial(held_polls, NchanBoard, shared, method, fan_out=True),
-        ),
-        (
-            Row("nothing_armed", "dwell edge, nobody connected", True),
-            partial(nothing_armed, method),
-        ),
-    ]
-    for row, step in steps:
-        try:
-            row.samples.append(step())
-        except (ContenderError, OSError) as error:
-            row.problem(f"failed: {error}")
-        say(f"  {row.name}: {row.problems or short(row.samples[0])}")
-    return [row for row, _ in steps]
 
 
-def short(figures: Figures) -> str:
-    """The figures in one line."""
-    return ", ".join(
-        f"{name} {value:.3g}" for name, value in figures.items() if isinstance(value, int | float)
-    )
+def held_steps(method: Method) -> list[Step]:
+    """A row for each server and way of waiting."""
+    steps: list[Step] = []
+    for crowd in CROWDS:
+        paths = [SHARED_PATH] * method.waiting_clients
+        if not crowd.is_shared:
+            paths = [f"/poll/k{index}" for index in range(method.waiting_clients)]
+        row = Row(crowd.name, crowd.label, crowd.board is EdgeBoard)
+        make_board = partial(crowd.board, transport=crowd.transport)
+        steps.append((row, partial(held, make_board, paths, method, fan_out=crowd.is_shared)))
+    row = Row(NOTHING_ARMED, "dwell edge, nobody connected", ours=True)
+    return [*steps, (row, partial(nothing_armed, method))]
+
+
+def names(contenders: Sequence[Contender]) -> list[str]:
+    """The rows of both tables."""
+    idle = [f"idle_{contender.name}" for contender in contenders]
+    return [*idle, *(crowd.name for crowd in CROWDS), NOTHING_ARMED]

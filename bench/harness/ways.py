@@ -5,19 +5,18 @@ over a blocking socket: to the end of an answer, of nothing at all, of the head 
 or of one message echoed over a WebSocket.
 """
 
-import base64
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from harness import accounting, http
-from harness.measure import Method, Row, say
+from harness.measure import Method, Row, Step
 from harness.paths import release_directory
 from harness.pollers import SOCKET_TIMEOUT_SECONDS, raise_descriptor_limit
 from harness.stage import HOST, SERVER_CORE, ContenderError, Program, Stage
-from harness.waiting import idle_cost, settle, short
+from harness.waiting import idle_cost, settle
 
 ECHOED = b"Hello, World!"
 MILLION = 1_000_000
@@ -50,13 +49,7 @@ def _on_an_event_stream(connection: socket.socket) -> None:
 
 
 def _on_a_websocket(connection: socket.socket) -> None:
-    fields = {
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(),
-    }
-    connection.sendall(http.request("/ws", fields))
+    connection.sendall(http.upgrade("/ws"))
     _require(_head_status(connection), 101)
     mask = b"\x00\x00\x00\x00"
     connection.sendall(bytes([0x81, 0x80 | len(ECHOED)]) + mask + ECHOED)
@@ -85,6 +78,7 @@ def waiting(way: Way, clients: int, method: Method) -> Figures:
     Raises:
         ContenderError: the server did not start, or did not take every client to its place.
     """
+    raise_descriptor_limit(clients)
     with Stage() as stage:
         program, port = _start(stage)
         pid = program.pid
@@ -110,21 +104,17 @@ def waiting(way: Way, clients: int, method: Method) -> Figures:
             }
 
 
-def run(method: Method) -> list[Row]:
+def steps(method: Method) -> list[Step]:
     """A row for each way of waiting, and one for as many clients as this machine lets be held."""
     crowds = [(way, method.waiting_clients, way.name) for way in WAYS]
     crowds.append((WAYS[0], method.crowd_clients, "crowd"))
-    rows = []
-    for way, clients, name in crowds:
-        row = Row(f"engine_{name}", f"dwell engine, {clients:,} clients {way.label}", ours=True)
-        try:
-            raise_descriptor_limit(clients)
-            row.samples.append(waiting(way, clients, method))
-        except (ContenderError, OSError) as error:
-            row.problem(f"failed: {error}")
-        say(f"  {row.name}: {row.problems or short(row.samples[0])}")
-        rows.append(row)
-    return rows
+    return [
+        (
+            Row(f"engine_{name}", f"dwell engine, {clients:,} clients {way.label}", ours=True),
+            partial(waiting, way, clients, method),
+        )
+        for way, clients, name in crowds
+    ]
 
 
 class _Clients:
@@ -159,12 +149,7 @@ def _start(stage: Stage) -> tuple[Program, int]:
 
 def _head_status(connection: socket.socket) -> int:
     """Reads the head of an answer, which nothing follows by itself; its status."""
-    received = b""
-    while not received.endswith(http.HEAD_END):
-        part = connection.recv(http.RECEIVE_BYTES)
-        if not part:
-            raise ContenderError(f"the connection was closed after {received!r}")
-        received += part
+    received = http.receive_until(connection, lambda text: text.endswith(http.HEAD_END))
     return int(received.split()[1])
 
 

@@ -2,7 +2,9 @@
 
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from harness.paths import LUA
 from harness.stage import LOAD_CORE, ContenderError, favour
@@ -64,15 +66,23 @@ def parse_report(output: str) -> LoadReport:
     raise ContenderError(f"wrk failed: {output.strip()[-300:]}")
 
 
-def run(url: str, seconds: float, keys: KeySpace | None) -> LoadReport:
-    """Loads `url` for a time, or the paths of `keys` on its host.
+def run(
+    url: str,
+    seconds: float,
+    keys: KeySpace | None,
+    fields: Mapping[str, str] = MappingProxyType({}),
+) -> LoadReport:
+    """Loads `url` for a time, or the paths of `keys` on its host, with these fields.
 
     Raises:
         ContenderError: wrk could not run, or nothing was answered.
     """
     whole_seconds = max(1, round(seconds))
     command = ["taskset", "-c", str(LOAD_CORE), "wrk", "-t1", f"-c{CONNECTIONS}"]
-    command += [f"-d{whole_seconds}s", "--timeout", "5s", "-s", str(LUA / "load.lua"), url]
+    command += [f"-d{whole_seconds}s", "--timeout", "5s", "-s", str(LUA / "load.lua")]
+    for name, value in fields.items():
+        command += ["-H", f"{name}: {value}"]
+    command.append(url)
     if keys is not None:
         command += ["--", keys.prefix, str(keys.count)]
     with subprocess.Popen(

@@ -6,12 +6,16 @@ from harness import (
     go_package,
     memcache_client,
     python_package,
+    reloads,
     storeload,
+    storm,
     suite,
     targets,
     timers,
+    waiting,
     ways,
 )
+from harness.measure import Method
 from harness.targets import Target, TargetsError
 
 RATIO: dict[str, Any] = {
@@ -104,12 +108,13 @@ def test_numbers_are_short() -> None:
 def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows = {contender.name for group in suite.REQUEST_GROUPS for contender in group.contenders}
     rows |= {f"ab.{contender.name}" for contender in suite.AB_CONTENDERS}
-    rows |= {f"idle_{contender.name}" for contender in suite.IDLE_CONTENDERS}
+    rows |= set(waiting.names(suite.IDLE_CONTENDERS))
+    small = (ways.steps, storm.steps, reloads.steps)
+    rows |= {row.name for steps in small for row, _ in steps(Method())}
     for server in ("store_edge", "store_memcached"):
         rows |= {storeload.name_of(server, mode) for mode in storeload.MODES}
     rows |= {contender.name for contender in storeload.CACHES}
-    rows |= {"held_distinct", "held_shared", "held_nchan", "nothing_armed"}
-    rows |= {f"engine_{way.name}" for way in ways.WAYS} | {"engine_crowd", "manager"}
+    rows |= {"manager"}
     rows |= set(timers.ROWS.values())
     rows |= {f"memcache_{name}" for name in memcache_client.CONTENDERS}
     rows |= {contender.name for contender in python_package.CONTENDERS}

@@ -5,6 +5,7 @@ from harness.contenders.design2009 import Design2009
 from harness.contenders.edge import EdgeHit, EdgeMiss
 from harness.contenders.nginx import NginxMemcached, NginxProxy, NginxReturn
 from harness.contenders.plain import EngineHello, Floor
+from harness.contenders.unchanged import NginxFile, NginxReturn304, Unchanged
 
 __all__ = [
     "BODY",
@@ -14,8 +15,11 @@ __all__ = [
     "EdgeMiss",
     "EngineHello",
     "Floor",
+    "NginxFile",
     "NginxMemcached",
     "NginxProxy",
     "NginxReturn",
+    "NginxReturn304",
     "Running",
+    "Unchanged",
 ]

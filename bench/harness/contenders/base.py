@@ -1,7 +1,7 @@
 """What a contender is: something that can be started on a stage and asked for one path."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.stage import HOST, Program, Stage
 from harness.wrk import KeySpace
@@ -17,12 +17,16 @@ MISS_KEYS = KeySpace("/poll/absent-", 50_000)
 
 @dataclass(frozen=True)
 class Running:
-    """A started contender: the program whose CPU counts, and what to ask it for."""
+    """A started contender: the program whose CPU counts, and what to ask it for.
+
+    With `fields`, what is asked has a condition that holds for nothing newer.
+    """
 
     program: Program
     port: int
     path: str
     keys: KeySpace | None = None
+    fields: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:

@@ -1,5 +1,6 @@
 """The polling edge, answering from a store or from the application behind it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness import memcached
@@ -19,12 +20,19 @@ class Edge:
     program: Program
     port: int
     store_port: int
+    admin_port: int
 
 
-def start_edge(stage: Stage, memcached_ports: list[int], upstream_port: int | None = None) -> Edge:
+def start_edge(
+    stage: Stage,
+    memcached_ports: list[int],
+    upstream_port: int | None = None,
+    options: Sequence[str] = (),
+) -> Edge:
     """Starts `dwell serve` with one loop on the server's core.
 
-    Shape: on the embedded store if `memcached_ports` is empty.
+    Shape: on the embedded store if `memcached_ports` is empty; `options` are further ones of the
+    command line.
     """
     port, admin_port = stage.free_port(), stage.free_port()
     arguments = [str(release_directory() / "dwell"), "serve", "--listen", f"{HOST}:{port}"]
@@ -41,8 +49,8 @@ def start_edge(stage: Stage, memcached_ports: list[int], upstream_port: int | No
     if upstream_port is not None:
         arguments += ["--upstream", f"http://{HOST}:{upstream_port}"]
         arguments += ["--set", f"upstream.idle_max={KEEPALIVE_CONNECTIONS}"]
-    program = stage.start("dwell", arguments, SERVER_CORE, ready)
-    return Edge(program, port, store_port)
+    program = stage.start("dwell", [*arguments, *options], SERVER_CORE, ready)
+    return Edge(program, port, store_port, admin_port)
 
 
 class EdgeHit(Contender):
