@@ -16,6 +16,7 @@ mod channel;
 mod exchange;
 #[cfg(feature = "http")]
 pub mod http;
+mod outlet;
 mod request;
 mod responder;
 mod streamed;
@@ -29,6 +30,7 @@ pub use answer::Answer;
 pub use blocking::{Blocking, blocking};
 pub use body::{BodyError, RequestBody};
 pub use exchange::{Exchange, PoolFull};
+pub use outlet::SendError;
 pub use request::OwnedRequest;
 pub use responder::{Gone, Responder};
 pub use streamed::{Streamed, streamed};
@@ -37,6 +39,7 @@ pub use web_socket::{WebSocketHandler, WebSocketSender};
 pub use writer::{BodyWriter, TryWriteError};
 
 pub(crate) use channel::{Channel, Work};
+pub(crate) use outlet::Outlet;
 pub(crate) use takeover::{RawOrder, Takeover};
 pub(crate) use web_socket::WebSocketOrder;
 

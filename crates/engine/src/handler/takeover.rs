@@ -1,14 +1,13 @@
 //! Connections that have left HTTP for a protocol of the handler's own.
 
+use super::outlet::{Charge, Outlet, SendError};
 use super::responder::Gone;
 use super::web_socket::WebSocketHandler;
-use crate::server::{LoopLink, Message};
+use crate::server::Message;
 use crate::streams::{StreamEnd, StreamRef};
 use crate::websocket::Negotiated;
 use bytes::Bytes;
-use dwell_evloop::{BlockingStream, Token};
-use std::fmt;
-use std::sync::Arc;
+use dwell_evloop::BlockingStream;
 
 /// Speaks a protocol of its own on a connection that has left HTTP, on its loop.
 ///
@@ -116,29 +115,31 @@ pub(crate) enum Takeover {
 /// What is to be done with a raw stream.
 #[derive(Debug)]
 pub(crate) enum RawOrder {
-    Write(Bytes),
+    Write(Bytes, Charge),
     Close,
     Abort,
 }
 
 /// Writes to a connection that has left HTTP, from any thread.
 ///
-/// Shape: what it does after the end of the connection does nothing. A write that the full queue
-/// of the connection refuses is lost, and with it the connection.
+/// Shape: what it does after the end of the connection does nothing. Until its loop takes them, up
+/// to [`output_bytes`](crate::ServerBuilder::output_bytes) and one piece wait; then they stand in
+/// the connection's queue, and a write that the full queue refuses is lost, and with it the
+/// connection.
 ///
 /// ```
-/// use dwell_engine::handler::{Answer, Exchange, Gone, StreamHandler, StreamSender};
+/// use dwell_engine::handler::{Answer, Exchange, SendError, StreamHandler, StreamSender};
 /// use dwell_engine::{Request, Server, StreamRef};
 ///
 /// /// Counts down; a peer that has left is not noticed here.
-/// fn count_down(sender: &StreamSender, from: u32) -> Result<(), Gone> {
+/// fn count_down(sender: &StreamSender, from: u32) -> Result<(), SendError> {
 ///     if from == 0 {
-///         return sender.abort();
+///         return Ok(sender.abort()?);
 ///     }
 ///     for number in (1..=from).rev() {
 ///         sender.write(format!("{number}\n"))?;
 ///     }
-///     sender.close()
+///     Ok(sender.close()?)
 /// }
 ///
 /// struct Count;
@@ -162,48 +163,34 @@ pub(crate) enum RawOrder {
 /// # assert!(answer.ends_with("\r\n\r\n3\n2\n1\n"), "{answer}");
 /// # Ok::<(), dwell_engine::ServerError>(())
 /// ```
-#[derive(Clone)]
-pub struct StreamSender {
-    pub(crate) link: Arc<LoopLink>,
-    pub(crate) token: Token,
-}
+#[derive(Clone, Debug)]
+pub struct StreamSender(pub(crate) Outlet);
 
 impl StreamSender {
     /// Writes `bytes`.
     ///
     /// # Errors
-    /// [`Gone`] when the loop takes no more messages, of which a million may be on their way; a
-    /// connection that is gone is not noticed.
-    pub fn write(&self, bytes: impl Into<Bytes>) -> Result<(), Gone> {
-        self.order(RawOrder::Write(bytes.into()))
+    /// [`SendError`]; nothing of `bytes` was taken. A connection that is gone is not noticed.
+    pub fn write(&self, bytes: impl Into<Bytes>) -> Result<(), SendError> {
+        let bytes = bytes.into();
+        self.0.write(bytes.len(), |token, charge| {
+            Message::Raw(token, RawOrder::Write(bytes, charge))
+        })
     }
 
     /// Closes the connection in order: what is queued goes out first.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// [`Gone`] when the loop has ended, or takes no more messages.
     pub fn close(&self) -> Result<(), Gone> {
-        self.order(RawOrder::Close)
+        self.0.order(|token| Message::Raw(token, RawOrder::Close))
     }
 
     /// Ends the connection without sending what is queued.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// As [`close`](Self::close).
     pub fn abort(&self) -> Result<(), Gone> {
-        self.order(RawOrder::Abort)
-    }
-
-    fn order(&self, order: RawOrder) -> Result<(), Gone> {
-        let message = Message::Raw(self.token, order);
-        self.link.sender().send(message).map_err(|_| Gone)
-    }
-}
-
-impl fmt::Debug for StreamSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamSender")
-            .field("token", &self.token)
-            .finish_non_exhaustive()
+        self.0.order(|token| Message::Raw(token, RawOrder::Abort))
     }
 }

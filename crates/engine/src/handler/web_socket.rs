@@ -1,12 +1,11 @@
 //! WebSocket connections of a server.
 
+use super::outlet::{Charge, Outlet, SendError};
 use super::responder::Gone;
-use crate::server::{LoopLink, Message as LoopMessage};
+use crate::server::Message as LoopMessage;
 use crate::websocket::{
     Broadcast, CloseCode, Control, FramePart, Message, WebSocketEnd, WebSocketRef,
 };
-use dwell_evloop::Token;
-use std::fmt;
 use std::sync::Arc;
 
 /// What is done with one WebSocket connection, on its loop.
@@ -78,7 +77,7 @@ where
 /// What is to be done with a WebSocket connection.
 #[derive(Debug)]
 pub(crate) enum WebSocketOrder {
-    Send(Arc<Broadcast>),
+    Send(Arc<Broadcast>, Charge),
     Close(CloseCode, String),
     Abort,
 }
@@ -90,7 +89,7 @@ pub(crate) enum WebSocketOrder {
 /// [`WebSocketOptions::overflow`](crate::websocket::WebSocketOptions::overflow).
 ///
 /// ```
-/// use dwell_engine::handler::{Exchange, Gone, WebSocketHandler, WebSocketSender};
+/// use dwell_engine::handler::{Exchange, Gone, SendError, WebSocketHandler, WebSocketSender};
 /// use dwell_engine::websocket::{
 ///     Broadcast, CloseCode, Control, FramePart, Message, MessageKind, UpgradeOptions,
 ///     WebSocketEnd, WebSocketRef,
@@ -130,7 +129,7 @@ pub(crate) enum WebSocketOrder {
 /// fn publish(members: &Members, news: &str) {
 ///     let message = Arc::new(Broadcast::new(MessageKind::Text, news.as_bytes()));
 ///     let mut members = members.lock().expect("nobody panics with it");
-///     members.retain(|member| member.send(Arc::clone(&message)) != Err(Gone));
+///     members.retain(|member| member.send(Arc::clone(&message)) != Err(SendError::Gone));
 /// }
 ///
 /// let members = Members::default();
@@ -153,49 +152,36 @@ pub(crate) enum WebSocketOrder {
 /// # assert!(client.read()?.is_close());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
-pub struct WebSocketSender {
-    pub(crate) link: Arc<LoopLink>,
-    pub(crate) token: Token,
-}
+#[derive(Clone, Debug)]
+pub struct WebSocketSender(pub(crate) Outlet);
 
 impl WebSocketSender {
     /// Sends a message, which may go to many: it is encoded, and compressed, once for all that
     /// share it.
     ///
     /// # Errors
-    /// [`Gone`] when the loop takes no more messages, of which a million may be on their way; a
-    /// connection that is gone is not noticed.
-    pub fn send(&self, message: Arc<Broadcast>) -> Result<(), Gone> {
-        self.order(WebSocketOrder::Send(message))
+    /// [`SendError`]; nothing of the message was taken. A connection that is gone is not noticed.
+    pub fn send(&self, message: Arc<Broadcast>) -> Result<(), SendError> {
+        self.0.write(message.payload().len(), |token, charge| {
+            LoopMessage::WebSocket(token, WebSocketOrder::Send(message, charge))
+        })
     }
 
     /// Closes the connection in order.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// [`Gone`] when the loop has ended, or takes no more messages.
     pub fn close(&self, code: CloseCode, reason: impl Into<String>) -> Result<(), Gone> {
-        self.order(WebSocketOrder::Close(code, reason.into()))
+        let order = WebSocketOrder::Close(code, reason.into());
+        self.0.order(|token| LoopMessage::WebSocket(token, order))
     }
 
     /// Ends the connection without sending what is queued.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As [`close`](Self::close).
     pub fn abort(&self) -> Result<(), Gone> {
-        self.order(WebSocketOrder::Abort)
-    }
-
-    fn order(&self, order: WebSocketOrder) -> Result<(), Gone> {
-        let message = LoopMessage::WebSocket(self.token, order);
-        self.link.sender().send(message).map_err(|_| Gone)
-    }
-}
-
-impl fmt::Debug for WebSocketSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebSocketSender")
-            .field("token", &self.token)
-            .finish_non_exhaustive()
+        self.0
+            .order(|token| LoopMessage::WebSocket(token, WebSocketOrder::Abort))
     }
 }

@@ -250,7 +250,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Bytes of a streaming answer that may wait for a slow reader before its writer is held up.
+    /// Bytes of a streaming answer that may wait for a slow reader before its writer is held up;
+    /// and bytes that other threads may have on their way to a connection that has left HTTP.
     /// Default 1 MiB; at least one.
     pub fn output_bytes(mut self, bytes: usize) -> Self {
         self.settings.limits.output_bytes_max = bytes.max(1);

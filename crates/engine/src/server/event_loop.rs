@@ -201,14 +201,15 @@ impl<H: Handler> ServerLoop<H> {
         }
     }
 
-    fn web_socket_order(&mut self, context: &mut Context, token: Token, order: &WebSocketOrder) {
+    fn web_socket_order(&mut self, context: &mut Context, token: Token, order: WebSocketOrder) {
         match order {
-            WebSocketOrder::Send(message) => {
+            WebSocketOrder::Send(message, charge) => {
                 // What becomes of one without room the options say.
-                let _ = self.web_sockets.send_shared(context, token, message);
+                let _ = self.web_sockets.send_shared(context, token, &message);
+                drop(charge);
             }
             WebSocketOrder::Close(code, reason) => {
-                self.web_sockets.close(context, token, *code, reason);
+                self.web_sockets.close(context, token, code, &reason);
             }
             WebSocketOrder::Abort => self.web_sockets.abort(context, token),
         }
@@ -251,10 +252,11 @@ impl<H: Handler> ServerLoop<H> {
     fn raw_order(&mut self, context: &mut Context, token: Token, order: RawOrder) {
         self.streams
             .with_stream(context, token, |stream| match order {
-                RawOrder::Write(bytes) => {
+                RawOrder::Write(bytes, charge) => {
                     if !stream.write_shared(bytes) {
                         stream.abort();
                     }
+                    drop(charge);
                 }
                 RawOrder::Close => stream.close(),
                 RawOrder::Abort => stream.abort(),
@@ -326,7 +328,7 @@ impl<H: Handler> Driver for ServerLoop<H> {
                 self.http.adopt(context, stream, &mut self.app);
             }
             Message::Raw(token, order) => self.raw_order(context, token, order),
-            Message::WebSocket(token, order) => self.web_socket_order(context, token, &order),
+            Message::WebSocket(token, order) => self.web_socket_order(context, token, order),
             Message::Drain(deadline) => self.drain(context, deadline),
         }
     }

@@ -4,7 +4,7 @@ use super::guard::guarded;
 use super::kind;
 use super::link::LoopLink;
 use super::statistics::add;
-use crate::handler::{StreamHandler, StreamSender};
+use crate::handler::{Outlet, StreamHandler, StreamSender};
 use crate::streams::{StreamApp, StreamEnd, StreamRef, Streams};
 use dwell_evloop::{Context, Slab, Token};
 use std::fmt;
@@ -47,10 +47,7 @@ impl RawApp {
         if let Some(entry) = self.handlers.get_mut(Token::from_bits(stream.tag())) {
             entry.stream = Some(stream.token());
         }
-        let sender = StreamSender {
-            link: Arc::clone(&self.link),
-            token: stream.token(),
-        };
+        let sender = StreamSender(Outlet::new(Arc::clone(&self.link), stream.token()));
         self.call(stream, (), |handler, stream| handler.opened(stream, sender));
     }
 

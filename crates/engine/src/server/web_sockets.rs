@@ -4,7 +4,7 @@ use super::guard::guarded;
 use super::kind;
 use super::link::LoopLink;
 use super::statistics::add;
-use crate::handler::{WebSocketHandler, WebSocketSender};
+use crate::handler::{Outlet, WebSocketHandler, WebSocketSender};
 use crate::websocket::{Control, FramePart, Message, WebSocketApp, WebSocketEnd, WebSocketRef};
 use dwell_evloop::{Context, Slab, Token};
 use std::fmt;
@@ -36,10 +36,7 @@ impl WebSocketRoutes {
     }
 
     pub(super) fn opened(&mut self, socket: &mut WebSocketRef<'_>) {
-        let sender = WebSocketSender {
-            link: Arc::clone(&self.link),
-            token: socket.token(),
-        };
+        let sender = WebSocketSender(Outlet::new(Arc::clone(&self.link), socket.token()));
         self.call(socket, |handler, socket| handler.opened(socket, sender));
     }
 

@@ -1,13 +1,15 @@
 //! Connections that leave HTTP.
 
 use crate::support::{Client, End, serve, until};
-use dwell_engine::handler::{Answer, Exchange, Responder, StreamHandler, StreamSender, streamed};
+use dwell_engine::handler::{
+    Answer, Exchange, Responder, SendError, StreamHandler, StreamSender, streamed,
+};
 use dwell_engine::websocket::{Message, OriginPolicy, UpgradeOptions, WebSocketRef};
 use dwell_engine::{Request, StreamEnd, StreamRef};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 const UPGRADE: &str = "GET /own HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: own\r\n\r\n";
@@ -93,6 +95,57 @@ fn a_read_handler_lives_on_the_loop_and_is_written_to_from_anywhere() {
     client.end();
     until(&running, |figures| figures.connections == 0);
     assert_eq!(running.statistics().panics, 1);
+}
+
+#[test]
+fn what_is_on_its_way_to_a_loop_has_a_bound_for_each_connection() {
+    const LIMIT: usize = 1000;
+    let (to, told) = channel();
+    let (release, released) = channel::<()>();
+    let held = Mutex::new(Some((to, released)));
+    let handler = move |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let (to, released) = held.lock().unwrap().take().unwrap();
+        exchange.take_over(switching(), Held(to, Some(released)));
+    };
+    let running = serve(|options| options.pollers(1).output_bytes(LIMIT), handler);
+    let mut client = Client::connect(&running);
+    client.send(UPGRADE);
+    let sender = told.recv().unwrap();
+    // The loop stands still, so that nothing is taken: one piece may go beyond the bound.
+    let piece = [b'x'; 600];
+    assert_eq!(sender.write(piece.to_vec()), Ok(()));
+    assert_eq!(sender.clone().write(piece.to_vec()), Ok(()));
+    let full = SendError::Full {
+        limit: LIMIT,
+        waiting: 1200,
+    };
+    assert_eq!(sender.write("more"), Err(full));
+    release.send(()).unwrap();
+    assert_eq!(client.answer().status, 101);
+    while client.received.len() < 1200 {
+        assert_eq!(client.receive(), None);
+    }
+    // What has been taken waits no more.
+    assert_eq!(sender.write("the end"), Ok(()));
+    sender.close().unwrap();
+    client.end();
+    assert!(client.received.ends_with(b"xthe end"));
+}
+
+/// Holds its loop up until it is released.
+struct Held(Sender<StreamSender>, Option<Receiver<()>>);
+
+impl StreamHandler for Held {
+    fn opened(&mut self, _: &mut StreamRef<'_>, sender: StreamSender) {
+        self.0.send(sender).unwrap();
+        if let Some(released) = self.1.take() {
+            released.recv().unwrap();
+        }
+    }
+
+    fn data(&mut self, _: &mut StreamRef<'_>, input: &[u8]) -> usize {
+        input.len()
+    }
 }
 
 #[test]

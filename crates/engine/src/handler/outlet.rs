@@ -1,0 +1,118 @@
+//! Writing to a connection that has left HTTP, from any thread.
+
+use super::responder::Gone;
+use crate::server::{LoopLink, Message};
+use dwell_evloop::Token;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Why a connection that has left HTTP was not written to.
+///
+/// ```
+/// use dwell_engine::handler::SendError;
+///
+/// let error = SendError::Full { limit: 65_536, waiting: 70_000 };
+/// let text = "bytes on their way to the connection's loop exceed 65536: 70000";
+/// assert_eq!(error.to_string(), text);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The loop has yet to take what is on its way to this connection.
+    Full {
+        /// The most bytes that may be on their way, but for one piece; the server's
+        /// [`output_bytes`](crate::ServerBuilder::output_bytes).
+        limit: usize,
+        /// Bytes that are.
+        waiting: usize,
+    },
+    /// The loop has ended, or takes no more messages, of which a million may be on their way.
+    Gone,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { limit, waiting } => write!(
+                f,
+                "bytes on their way to the connection's loop exceed {limit}: {waiting}"
+            ),
+            Self::Gone => Gone.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+impl From<Gone> for SendError {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+/// The way to one connection from other threads, with an account of what is on it.
+#[derive(Clone)]
+pub(crate) struct Outlet {
+    link: Arc<LoopLink>,
+    token: Token,
+    bytes_waiting: Arc<AtomicUsize>,
+}
+
+impl Outlet {
+    pub(crate) fn new(link: Arc<LoopLink>, token: Token) -> Self {
+        Self {
+            link,
+            token,
+            bytes_waiting: Arc::default(),
+        }
+    }
+
+    /// Sends what puts `bytes` bytes into the connection's queue.
+    pub(super) fn write(
+        &self,
+        bytes: usize,
+        message: impl FnOnce(Token, Charge) -> Message,
+    ) -> Result<(), SendError> {
+        let limit = self.link.settings().limits.output_bytes_max;
+        let waiting = self.bytes_waiting.load(Ordering::Relaxed);
+        if waiting >= limit {
+            return Err(SendError::Full { limit, waiting });
+        }
+        self.bytes_waiting.fetch_add(bytes, Ordering::Relaxed);
+        let charge = Charge {
+            bytes_waiting: Arc::clone(&self.bytes_waiting),
+            bytes,
+        };
+        Ok(self.order(|token| message(token, charge))?)
+    }
+
+    /// Sends what takes no room.
+    pub(super) fn order(&self, message: impl FnOnce(Token) -> Message) -> Result<(), Gone> {
+        let sent = self.link.sender().send(message(self.token));
+        sent.map_err(|_| Gone)
+    }
+}
+
+impl fmt::Debug for Outlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outlet")
+            .field("token", &self.token)
+            .field("bytes_waiting", &self.bytes_waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Room that a message takes on its way; given back when the loop has done what it says, or it
+/// is thrown away.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    bytes_waiting: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.bytes_waiting.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
