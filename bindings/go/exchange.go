@@ -322,7 +322,6 @@ func (e *exchange) abort() {
 // serve runs the handler. It is the whole life of a request's goroutine.
 func (e *exchange) serve() {
 	defer e.loop.active.Add(-1)
-	e.conn.set(http.StateActive)
 	w := &e.answer
 	w.open(e)
 	hasReturned := false
@@ -347,6 +346,7 @@ func (e *exchange) serve() {
 		e.broadcastLocked()
 		e.mu.Unlock()
 	}()
+	e.conn.set(http.StateActive)
 	if !w.prepare() {
 		hasReturned = true
 		return

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -337,6 +339,33 @@ func TestConnState(t *testing.T) {
 		defer mu.Unlock()
 		return fmt.Sprint(states) == "[new active idle closed]"
 	})
+}
+
+func TestConnStateThatPanics(t *testing.T) {
+	noLeaks(t)
+	for _, state := range []http.ConnState{http.StateActive, http.StateIdle} {
+		t.Run(state.String(), func(t *testing.T) {
+			var panics atomic.Int32
+			srv := &http.Server{
+				Handler:  http.HandlerFunc(hello),
+				ErrorLog: log.New(io.Discard, "", 0),
+				ConnState: func(_ net.Conn, s http.ConnState) {
+					if s == state && panics.Add(1) == 1 {
+						panic("as the test wants it")
+					}
+				},
+			}
+			s := start(t, false, Options{}, srv)
+			c := s.dial()
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			if _, err := io.Copy(io.Discard, c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+				t.Error(err)
+			}
+			// It was the one connection that was lost.
+			c = s.dial()
+			get(t, c, bufio.NewReader(c), "/")
+		})
+	}
 }
 
 func TestFallsBackForOtherListeners(t *testing.T) {
