@@ -68,7 +68,7 @@ def test_a_refusal_is_passed_on(edge, app):
     assert nobody.field("Content-Type") == "text/x"
     assert nobody.field("Set-Cookie") is None, "it may be given to another"
     assert edge.get("/me/", fields={"Cookie": "session=eve"}).status == 403
-    assert edge.metric("dwell_polls_total", outcome="denied") == 2
+    edge.await_metric(2, "dwell_polls_total", outcome="denied")
 
 
 def test_who_was_known_is_not_asked_about_again(edge, app):
@@ -76,7 +76,7 @@ def test_who_was_known_is_not_asked_about_again(edge, app):
     for _ in range(20):
         assert edge.get(f"/me/?since={cursor}&wait=10ms", fields=ALICE).status == 204
     assert len(questions(app)) == 1
-    assert edge.metric("dwell_auth_total", outcome="known") == 20
+    edge.await_metric(20, "dwell_auth_total", outcome="known")
     edge.get("/me/other", fields=ALICE)
     assert len(questions(app)) == 2, "what is asked for is a part of the question"
 
@@ -146,7 +146,7 @@ def test_an_application_that_is_gone(edge, app):
     app.stop()
     answer = edge.get("/me/", fields=ALICE)
     assert answer.status in (502, 503)
-    assert edge.metric("dwell_auth_total", outcome="failed") == 1
+    edge.await_metric(1, "dwell_auth_total", outcome="failed")
 
 
 def test_a_client_that_leaves_meanwhile_leaves_nothing(edge, app):

@@ -158,8 +158,8 @@ def test_bad_requests_are_counted(edge):
     with edge.connect() as connection:
         connection.send(b"BAD\r\n\r\n")
         assert connection.answer().status == 400
-    assert edge.metric("dwell_bad_requests_total", status="400") == 1
-    assert edge.metric("dwell_panics_total") == 0
+    edge.await_metric(1, "dwell_bad_requests_total", status="400")
+    edge.await_metric(0, "dwell_panics_total")
 
 
 def test_an_expectation_nobody_knows_is_417(edge):

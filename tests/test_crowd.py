@@ -6,7 +6,7 @@ import pytest
 
 from support.crowd import Crowd
 from support.http import request
-from support.wait import Stopwatch
+from support.wait import Stopwatch, until
 
 KEY = "/poll/news"
 
@@ -38,7 +38,7 @@ def test_five_hundred_keys_are_watched_at_once(backend):
         fields = {"If-None-Match": etag}
         crowd.send_each(lambda place: request(f"{keys[place]}?wait=55", fields=fields))
         dwell.await_waiters(len(keys))
-        assert dwell.metric("dwell_watched_keys") == len(keys)
+        dwell.await_metric(len(keys), "dwell_watched_keys")
         cache.set_many({key: key for key in keys})
         bodies = {body.decode() for _, _, body in crowd.answers()}
         assert bodies == set(keys)
@@ -81,7 +81,8 @@ def test_ten_thousand_held_polls_are_answered_by_one_write(start_dwell):
     with Crowd(dwell.address, count) as crowd:
         crowd.send(held_poll(dwell))
         dwell.await_metric(count, "dwell_waits_held")
-        assert dwell.cpu_share(1) < 0.1, "waiting costs nothing"
+        # What came before may not be quite over yet.
+        until(lambda: dwell.cpu_share(1) < 0.1, "waiting costs nothing")
         with Stopwatch() as watch:
             store.set(KEY, b"new")
             answers = crowd.answers(60)

@@ -82,10 +82,13 @@ def test_the_figures_come_every_second(lone_edge):
     with viewer(lone_edge) as stream:
         assert history(stream) == []
         first = figures(stream)
+        second = figures(stream)
+        assert 1000 <= second["numbers"]["at"] - first["numbers"]["at"] < 10_000
         lone_edge.store().set(KEY, b"value")
         lone_edge.get(KEY)
-        second = figures(stream)
-    assert 1000 <= second["numbers"]["at"] - first["numbers"]["at"] < 10_000
+        # On a busy machine figures may have been on their way already.
+        while second["numbers"]["polls"]["hit"] == first["numbers"]["polls"]["hit"]:
+            second = figures(stream)
     assert second["numbers"]["polls"]["hit"] - first["numbers"]["polls"]["hit"] == 1
     assert second["numbers"]["store"]["items"] == 1
     assert second["upstreams"] == []
@@ -98,12 +101,13 @@ def test_a_second_viewer_begins_with_the_past_of_the_first(lone_edge):
         with viewer(lone_edge) as second:
             past = [numbers["at"] for numbers in history(second)]
             assert past[:3] == seen
-            now = figures(second)["numbers"]["at"]
-            assert now in (past[-1], figures(first)["numbers"]["at"])
+            now, ours = figures(second)["numbers"]["at"], seen[-1]
+            assert now >= past[-1]
+            while ours < now:
+                ours = figures(first)["numbers"]["at"]
+            assert ours == now
             # From here on both are sent the same.
-            ours = {figures(first)["numbers"]["at"] for _ in range(2)}
-            theirs = {figures(second)["numbers"]["at"] for _ in range(3)}
-            assert ours & theirs
+            assert figures(first)["numbers"]["at"] == figures(second)["numbers"]["at"]
 
 
 def test_the_past_is_forgotten_when_nobody_looks(lone_edge):
@@ -133,7 +137,8 @@ def test_viewers_are_bounded(lone_edge, cleanup):
     until(is_let_in, "the place of who has left is free")
 
 
-def test_who_drains_says_so(lone_edge, cleanup):
+def test_who_drains_says_so(start_dwell, cleanup):
+    lone_edge = start_dwell(limits={"drain_timeout": "20s"})
     lone_edge.store().set(KEY, b"value")
     fields = {"If-None-Match": lone_edge.get(KEY).etag}
     stream = cleanup.enter_context(viewer(lone_edge))
@@ -145,7 +150,8 @@ def test_who_drains_says_so(lone_edge, cleanup):
     cleanup.enter_context(lone_edge.connect()).ask(f"{KEY}?wait=30", fields=fields)
     lone_edge.await_waiters(1)
     lone_edge.signal(15)
-    assert any(figures(stream)["draining"] for _ in range(2))
+    # Those of before may still be on their way; the stream ends with the process.
+    until(lambda: figures(stream)["draining"], "it says so")
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])

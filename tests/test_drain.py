@@ -11,6 +11,13 @@ from support.wait import Stopwatch, accepts, until
 
 KEY = "/poll/alice"
 STOP = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+DRAIN_S = 20
+
+
+@pytest.fixture
+def lone_edge(start_dwell):
+    """One that may drain for so long that whoever waits for the end of that is found out."""
+    return start_dwell(limits={"drain_timeout": f"{DRAIN_S}s"})
 
 
 @STOP
@@ -20,7 +27,7 @@ def test_an_idle_process_ends_at_once(lone_edge, number):
         lone_edge.signal(number)
         assert lone_edge.wait() == 0
         assert idle.is_ended()
-    assert watch.seconds < 3
+    assert watch.seconds < DRAIN_S / 2
 
 
 @STOP
@@ -37,7 +44,8 @@ def test_held_polls_are_answered_and_closed(edge, number):
             edge.signal(number)
             answers = first.answers(), second.answers()
             assert edge.wait() == 0
-        assert watch.seconds < 4
+        # They were to wait for 50 s.
+        assert watch.seconds < 25
     for expected, crowd in zip((304, 204), answers, strict=True):
         assert {status for status, _, _ in crowd} == {expected}
         for _, head, _ in crowd:
@@ -45,7 +53,8 @@ def test_held_polls_are_answered_and_closed(edge, number):
             assert etag.encode() in head
 
 
-def test_a_request_under_way_is_finished(edge, app):
+def test_a_request_under_way_is_finished(start_dwell, app):
+    edge = start_dwell(upstream={"url": app.url}, limits={"drain_timeout": f"{DRAIN_S}s"})
     app.hang()
     with edge.connect() as connection:
         connection.ask("/page")
@@ -68,7 +77,7 @@ def test_what_does_not_end_in_time_is_cut_off(start_dwell, app):
         dwell.signal(signal.SIGTERM)
         assert dwell.wait() == 0
         assert connection.is_ended()
-    assert 0.4 <= watch.seconds < 4
+    assert 0.4 <= watch.seconds < 20
 
 
 def test_a_half_sent_request_does_not_hold_the_process(lone_edge):
@@ -77,11 +86,11 @@ def test_a_half_sent_request_does_not_hold_the_process(lone_edge):
         lone_edge.await_connections(1)
         lone_edge.signal(signal.SIGTERM)
         assert lone_edge.wait() == 0
-    assert watch.seconds < 4
+    assert watch.seconds < DRAIN_S / 2
 
 
 def test_clients_of_the_store_are_let_go(lone_edge):
-    with socket.create_connection(lone_edge.store_address, timeout=5) as client:
+    with socket.create_connection(lone_edge.store_address, timeout=DRAIN_S) as client:
         client.sendall(b"set k 0 0 1\r\nx\r\n")
         assert client.recv(100) == b"STORED\r\n"
         lone_edge.signal(signal.SIGTERM)
@@ -94,7 +103,7 @@ def test_a_signal_ends_a_long_sleep_at_once(lone_edge):
     with Stopwatch() as watch:
         lone_edge.signal(signal.SIGTERM)
         assert lone_edge.wait() == 0
-    assert watch.seconds < 1
+    assert watch.seconds < DRAIN_S / 2
 
 
 def test_the_ports_are_free_afterwards(lone_edge):

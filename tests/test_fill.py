@@ -39,7 +39,7 @@ def test_an_answer_that_may_be_kept_is_a_hit_next(filling, app):
     assert (hit.body, hit.field("Cache-Status")) == (b"made", "dwell; hit")
     assert hit.field("Poll-Cursor") == missed.field("Poll-Cursor")
     assert len(app.requests) == 1
-    assert dwell.metric("dwell_fills_total") == 1
+    dwell.await_metric(1, "dwell_fills_total")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_may_not_be_kept_is_not(filling, app, answer):
         dwell.get(KEY)
     assert len(app.requests) == 2
     assert cache.get(KEY) is None
-    assert dwell.metric("dwell_fills_total") == 0
+    dwell.await_metric(0, "dwell_fills_total")
 
 
 def test_who_comes_with_a_name_of_their_own_fills_nothing(filling, app):
@@ -107,7 +107,7 @@ def test_what_fills_the_cache_ends_with_its_time(filling, app):
     dwell, cache = filling()
     app.answer = answering("max-age=1")
     dwell.get(KEY)
-    until(lambda: cache.get(KEY) == b"made", "the cache has it")
+    dwell.await_metric(1, "dwell_fills_total")
     until(lambda: cache.get(KEY) is None, "its time is over")
     app.answer = answering("max-age=60", body=b"made anew")
     assert dwell.get(KEY).body == b"made anew"
@@ -130,7 +130,7 @@ def test_a_stale_value_is_given_while_a_newer_one_is_fetched(filling, app):
     dwell, cache = filling(stale_while_revalidate="1h")
     app.answer = answering("max-age=1")
     dwell.get(KEY)
-    until(lambda: cache.get(KEY) == b"made", "the cache has it")
+    dwell.await_metric(1, "dwell_fills_total")
     until(lambda: cache.get(KEY) is None, "its time is over")
     app.answer = answering("max-age=60", body=b"newer")
     app.hang()
@@ -153,7 +153,7 @@ def test_a_held_poll_outlasts_what_it_has_and_gets_the_newer_one(filling, app):
     dwell, cache = filling(stale_while_revalidate="1h")
     app.answer = answering("max-age=1")
     cursor = dwell.get(KEY).field("Poll-Cursor")
-    until(lambda: cache.get(KEY) == b"made", "the cache has it")
+    dwell.await_metric(1, "dwell_fills_total")
     with dwell.connect() as held:
         held.ask(f"{KEY}?since={cursor}&wait=25")
         dwell.await_waiters(1)
@@ -167,7 +167,7 @@ def test_a_newer_one_that_cannot_be_had_leaves_the_stale_one(filling, app):
     dwell, cache = filling(stale_while_revalidate="1h")
     app.answer = answering("max-age=1")
     dwell.get(KEY)
-    until(lambda: cache.get(KEY) == b"made", "the cache has it")
+    dwell.await_metric(1, "dwell_fills_total")
     app.stop()
     until(lambda: cache.get(KEY) is None, "its time is over")
     for _ in range(5):

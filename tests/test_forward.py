@@ -84,7 +84,7 @@ def test_connections_to_the_application_are_kept(edge, app):
     with edge.connect() as connection:
         for _ in range(20):
             assert connection.get("/api").status == 200
-    assert edge.metric("dwell_upstream_connections_open") == 1
+    edge.await_metric(1, "dwell_upstream_connections_open")
 
 
 def test_a_path_that_only_resembles_the_prefix_is_no_poll(edge, app):

@@ -73,7 +73,7 @@ def test_waits_leave_no_memory(backend):
         dwell.await_connections(0)
 
     assert grows(dwell, wait) < 2 * MEGABYTE
-    assert dwell.metric("dwell_watched_keys") == 0
+    dwell.await_metric(0, "dwell_watched_keys")
 
 
 def test_bodies_leave_no_memory(edge, app):

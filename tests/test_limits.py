@@ -27,7 +27,7 @@ def refused(dwell, data, status):
         assert response.closes
         # A client that is still sending may see a reset instead of the end.
         assert connection.is_ended()
-    assert dwell.metric("dwell_bad_requests_total", status=str(status)) == 1
+    dwell.await_metric(1, "dwell_bad_requests_total", status=str(status))
 
 
 @pytest.mark.parametrize(("target", "limit"), [("/poll/alice", 4096), ("/page", 8192)])

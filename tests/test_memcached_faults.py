@@ -12,14 +12,15 @@ def fragile(start_dwell, memcached, app):
     """An edge with short limits on memcached."""
     settings = {
         "servers": [memcached.name],
-        "timeout": "200ms",
-        "connect_timeout": "200ms",
+        "timeout": "500ms",
+        "connect_timeout": "500ms",
         "sweep_interval": "50ms",
         "failures_max": 3,
     }
     dwell = start_dwell(memcached=settings, upstream={"url": app.url}, server={"pollers": 1})
     memcached.client().set(KEY, b"value")
-    assert dwell.get(KEY).body == b"value"
+    # Not at the first try where the machine halts for longer than the limits.
+    until(lambda: dwell.get(KEY).body == b"value", "memcached answers")
     return dwell
 
 
@@ -29,7 +30,7 @@ def test_a_dead_memcached_is_a_miss_and_a_new_one_is_used(fragile, memcached, ap
         with Stopwatch() as watch:
             response = fragile.get(KEY)
         assert (response.status, response.body) == (200, b"from the app")
-        assert watch.seconds < 2
+        assert watch.seconds < 10
     memcached.start_ready()
     memcached.client().set(KEY, b"back")
     until(lambda: fragile.get(KEY).body == b"back", "memcached answers again")
@@ -37,7 +38,7 @@ def test_a_dead_memcached_is_a_miss_and_a_new_one_is_used(fragile, memcached, ap
 
 @pytest.mark.parametrize("target", [KEY, f"{KEY}?since=lVXoVVxi3P0&wait=25"])
 def test_a_dead_memcached_without_an_application_is_503(start_dwell, memcached, target):
-    dwell = start_dwell(memcached={"servers": [memcached.name], "timeout": "200ms"})
+    dwell = start_dwell(memcached={"servers": [memcached.name]})
     memcached.kill()
     response = dwell.get(target)
     assert response.status == 503
@@ -47,7 +48,7 @@ def test_a_dead_memcached_without_an_application_is_503(start_dwell, memcached, 
 
 def test_an_edge_starts_before_its_memcached(start_dwell, memcached, app):
     memcached.kill()
-    settings = {"servers": [memcached.name], "timeout": "200ms"}
+    settings = {"servers": [memcached.name]}
     dwell = start_dwell(memcached=settings, upstream={"url": app.url})
     assert dwell.get(KEY).body == b"from the app"
     memcached.start_ready()
@@ -56,24 +57,27 @@ def test_an_edge_starts_before_its_memcached(start_dwell, memcached, app):
 
 
 def test_a_silent_memcached_costs_one_timeout_and_then_nothing(fragile, memcached, app):
+    def timeouts():
+        return fragile.metric("dwell_memcached_lookups_total", outcome="timeout")
+
+    def costs_nothing():
+        before = timeouts()
+        assert fragile.get(KEY).body == b"from the app"
+        return timeouts() == before
+
     memcached.pause()
     with Stopwatch() as first:
         assert fragile.get(KEY).body == b"from the app"
-    assert first.seconds < 1.5
-    until(lambda: is_fast(fragile), "the server is left alone after its failures")
-    with Stopwatch() as later:
-        for _ in range(10):
-            fragile.get(KEY)
-    # Ten timeouts would be two seconds; a probe in between may cost one.
-    assert later.seconds < 1
+    assert first.seconds < 10
+    until(costs_nothing, "the server is left alone after its failures")
+    before = timeouts()
+    with fragile.connect() as connection:
+        for _ in range(100):
+            assert connection.get(KEY).body == b"from the app"
+    # A probe in between may cost one.
+    assert timeouts() - before <= 2
     memcached.resume()
     until(lambda: fragile.get(KEY).body == b"value", "memcached answers again")
-
-
-def is_fast(dwell):
-    with Stopwatch() as watch:
-        assert dwell.get(KEY).body == b"from the app"
-    return watch.seconds < 0.1
 
 
 def test_a_silent_memcached_is_seen_in_health_and_metrics(fragile, memcached, app):
@@ -90,7 +94,7 @@ def test_a_silent_memcached_is_seen_in_health_and_metrics(fragile, memcached, ap
 
 
 def test_waiters_outlive_a_restart_of_memcached(fragile, memcached, app):
-    etag = fragile.get(KEY).etag
+    etag = until(lambda: fragile.get(KEY).etag, "memcached answers")
     with fragile.connect() as connection:
         connection.ask(f"{KEY}?wait=30", fields={"If-None-Match": etag})
         fragile.await_waiters(1)
@@ -103,7 +107,7 @@ def test_waiters_outlive_a_restart_of_memcached(fragile, memcached, app):
 
 def test_a_stopped_memcached_slows_nobody_on_another_server(start_dwell, start_memcached, app):
     servers = [start_memcached(), start_memcached()]
-    settings = {"servers": [server.name for server in servers], "timeout": "400ms"}
+    settings = {"servers": [server.name for server in servers], "timeout": "3s"}
     dwell = start_dwell(memcached=settings, upstream={"url": app.url})
     keys = [f"/poll/{place}" for place in range(40)]
     for server in servers:
@@ -116,7 +120,7 @@ def test_a_stopped_memcached_slows_nobody_on_another_server(start_dwell, start_m
         if homes[key] == servers[1].name:
             with Stopwatch() as watch:
                 assert dwell.get(key).body.decode() == servers[1].name
-            assert watch.seconds < 0.3
+            assert watch.seconds < 2
     key = next(key for key in keys if homes[key] == servers[0].name)
     assert dwell.get(key).body == b"from the app"
 

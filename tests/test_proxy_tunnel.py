@@ -28,7 +28,7 @@ def tunnel(start_dwell, raw, cleanup):
         dwell = start_dwell(
             upstream={"url": raw.url, **settings},
             server={"pollers": 1},
-            limits={"drain_timeout": "1s"},
+            limits={"drain_timeout": "3s"},
         )
         client = cleanup.enter_context(dwell.connect())
         client.send(request("/chat", fields=UPGRADE) + early)
@@ -109,7 +109,7 @@ def test_who_does_not_read_stops_the_other(tunnel, who):
 
 
 def test_a_silent_tunnel_is_closed(tunnel):
-    _, client, app = tunnel(tunnel_timeout="300ms")
+    _, client, app = tunnel(tunnel_timeout="1s")
     app.send(b"alive")
     assert client._take(5) == b"alive"
     assert client.is_ended()

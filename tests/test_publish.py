@@ -49,7 +49,7 @@ def test_a_value_is_created_replaced_and_removed(edge):
     assert edge.get(KEY).status == 404
     counts = {"stored": 2, "deleted": 1, "missing": 1}
     for outcome, count in counts.items():
-        assert edge.metric("dwell_publishes_total", outcome=outcome) == count
+        edge.await_metric(count, "dwell_publishes_total", outcome=outcome)
 
 
 def test_it_wakes_whoever_waits(edge, cleanup):
@@ -161,7 +161,7 @@ def test_memcached_refuses_a_value(start_dwell, memcached):
 
 def test_memcached_does_not_answer(start_dwell, start_memcached):
     memcached = start_memcached()
-    edge = start_dwell(**options(memcached={"servers": [memcached.name], "timeout": "100ms"}))
+    edge = start_dwell(**options(memcached={"servers": [memcached.name], "timeout": "1s"}))
     assert put(edge, b"one").status == 201
     memcached.pause()
     answer = put(edge, b"two")

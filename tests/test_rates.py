@@ -20,7 +20,7 @@ def test_a_client_that_asks_too_often_is_refused(start_dwell):
     assert [answer.status for answer in answers] == [200, 200, 200, 429, 429]
     assert answers[-1].body == b"more than 3/1h\n"
     assert int(answers[-1].field("Retry-After")) in range(1100, 1201)
-    assert edge.metric("dwell_polls_total", outcome="limited") == 2
+    edge.await_metric(2, "dwell_polls_total", outcome="limited")
 
 
 def test_it_is_told_the_truth_of_when_to_come_back(start_dwell):

@@ -11,6 +11,7 @@ from support.dwell import BINARY, toml
 from support.http import Connection
 from support.memcached import store_client
 from support.process import Process
+from support.wait import until
 
 KEY = "/poll/alice"
 
@@ -18,7 +19,7 @@ KEY = "/poll/alice"
 def run(*arguments):
     """Runs `dwell` to its end."""
     command = [BINARY, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture
@@ -233,4 +234,4 @@ def test_demo_serves_its_page_and_takes_the_next_free_store_port(start):
         assert page.field("Content-Type").startswith("text/html")
         assert b"<script" in page.body
     # Says which port was taken and which it has instead.
-    assert str(store[1]) in demo.output()
+    until(lambda: str(store[1]) in demo.output(), "it is told")

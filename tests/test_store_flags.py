@@ -25,7 +25,7 @@ UNKNOWN = b"CLIENT_ERROR unauthenticated\r\n"
 def run(*words, program=(BINARY, "store")):
     """Runs the program to its end."""
     command = [*program, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def talk(address, *pieces):
     """Sends pieces one after the other; what comes back for each, empty when it was closed."""
     family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     with socket.socket(family) as connection:
-        connection.settimeout(5)
+        connection.settimeout(30)
         connection.connect(address)
         replies = []
         for piece in pieces:

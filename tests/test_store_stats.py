@@ -142,7 +142,7 @@ def test_a_counter_a_command_in_the_metrics(lone_edge):
     client.incr("k", 1)
     client.delete("k")
     for command, count in {"set": 1, "get": 2, "incr": 1, "delete": 1, "cas": 0}.items():
-        assert lone_edge.metric("dwell_store_commands_total", command=command) == count
+        lone_edge.await_metric(count, "dwell_store_commands_total", command=command)
     for _ in range(64):
         client.get("k")
     name = "dwell_store_command_duration_seconds_count"

@@ -16,7 +16,7 @@ def script(cleanup, start_dwell):
     def start(*answers, **settings):
         upstream = ScriptedUpstream(*answers)
         cleanup.callback(upstream.close)
-        dwell = start_dwell(upstream={"url": upstream.url, "header_timeout": "500ms", **settings})
+        dwell = start_dwell(upstream={"url": upstream.url, **settings})
         return dwell, upstream
 
     return start
@@ -60,7 +60,7 @@ def test_a_hanging_application_is_504(start_dwell, app, target):
         response = connection.get(target)
     assert response.status == 504
     assert is_plain(response)
-    assert 0.29 <= watch.seconds < 3
+    assert 0.29 <= watch.seconds < 20
     app.release()
 
 

@@ -37,7 +37,7 @@ def test_a_socket_begins_with_the_value_and_brings_every_news(backend, connect):
     with Stopwatch() as watch:
         cache.set(KEY, b'"two"\nlines')
         assert socket.hear() == {"v": '"two"\nlines', "c": cursor(dwell)}
-    assert watch.seconds < 1
+    assert watch.seconds < 10
     cache.set(KEY, b'"two"\nlines')
     cache.set(KEY, b"\xff\x00")
     assert socket.hear() == {"b64": "/wA=", "c": cursor(dwell)}
@@ -125,7 +125,7 @@ def test_keys_are_bounded_and_so_are_waits(start_dwell, connect):
     other.say(subscribe=["b", "c"])
     assert other.hear() == {"error": "too many polls are waiting", "k": "c"}
     assert connect(dwell, "/poll/?k=d").response.status == 503
-    assert dwell.metric("dwell_websocket_errors_total") == 4
+    dwell.await_metric(4, "dwell_websocket_errors_total")
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,9 @@ def test_a_quiet_socket_is_pinged_and_ended_in_its_time(start_dwell, connect):
     with Stopwatch() as watch:
         socket = connect(dwell)
         assert socket.hear() == 1001
-    assert 0.7 <= watch.seconds < 5
-    assert socket.pings >= 3
+    assert 0.7 <= watch.seconds < 20
+    # There is time for nine; a busy machine leaves some out.
+    assert socket.pings >= 2
     dwell.await_metric(1, "dwell_streams_ended_total", reason="lifetime")
 
 

@@ -103,7 +103,7 @@ def test_whoever_has_the_value_is_told_so_instead_of_being_sent_it(backend):
 def test_the_end_of_a_value_is_news(backend, app, end):
     dwell, cache = backend
     app.answer = lambda request: Answer(b"made anew")
-    cache.set(KEY, b"value", expire=1 if end == "expiry" else 0)
+    cache.set(KEY, b"value")
     with dwell.connect() as waiting:
         waiting.ask(f"{KEY}?since={cursor(dwell)}&wait=50")
         dwell.await_waiters(1)
@@ -111,6 +111,8 @@ def test_the_end_of_a_value_is_news(backend, app, end):
             cache.delete(KEY)
         elif end == "flush":
             cache.flush_all()
+        else:
+            cache.touch(KEY, 1)
         assert waiting.answer().body == b"made anew"
 
 
@@ -212,7 +214,7 @@ def test_a_failure_of_one_part_is_over_when_it_is(backend, app, request):
     if "memcached" in request.node.name:
         memcached = request.getfixturevalue("memcached")
         memcached.pause()
-        dwell.get(KEY)
+        assert dwell.get(KEY).body == b"from the app", "memcached was not waited for"
         memcached.signal(signal.SIGCONT)
         until(lambda: cache.set(KEY, b"back"), "memcached is back")
         until(lambda: dwell.get(KEY).body == b"back", "it is found again")

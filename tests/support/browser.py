@@ -11,7 +11,7 @@ import subprocess
 import time
 
 # Nothing here takes this long: what does is a fault.
-TIMEOUT_S = 20
+TIMEOUT_S = 40
 # Above what a shell hands to its children, so that the pipes can become numbers 3 and 4 there.
 _HIGH = 10
 

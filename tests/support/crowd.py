@@ -5,6 +5,8 @@ import socket
 import struct
 import time
 
+from support.wait import PATIENCE_S
+
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -27,7 +29,7 @@ class Crowd:
 
     def _connect(self):
         # A blocking connect: the next client comes when the listener has room for it.
-        client = socket.create_connection(self.address, timeout=10)
+        client = socket.create_connection(self.address, timeout=PATIENCE_S)
         # Leaves no port behind in TIME_WAIT, and is the rudest way for a client to go.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         client.setblocking(False)
@@ -52,7 +54,7 @@ class Crowd:
             self.sockets.pop(descriptor).close()
             self.buffers.pop(descriptor)
 
-    def answers(self, timeout_s=20.0):
+    def answers(self, timeout_s=PATIENCE_S):
         """Reads until every client has one whole answer; returns them as (status, head, body)."""
         deadline = time.monotonic() + timeout_s
         done = {}

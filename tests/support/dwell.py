@@ -37,6 +37,9 @@ class Dwell(Process):
         }
         if "memcached" not in sections:
             defaults["store"] = {"listen": ports.text(self.store_address)}
+        else:
+            # Long: a machine that halts for a moment must not look like a memcached that fails.
+            defaults["memcached"] = {"timeout": "5s", "connect_timeout": "5s"}
         for name, default in defaults.items():
             sections[name] = {**default, **sections.get(name, {})}
         self.config = folder / f"dwell-{self.address[1]}.toml"
@@ -99,7 +102,7 @@ class Dwell(Process):
     def await_metric(self, value, name, **labels):
         until(
             lambda: self.metric(name, **labels) == value,
-            f"{name}{labels or ''} is {value}; it is {self.metric(name, **labels)}",
+            lambda: f"{name}{labels or ''} is {value}; it is {self.metric(name, **labels)}",
         )
 
     def await_waiters(self, count):

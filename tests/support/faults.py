@@ -6,6 +6,7 @@ import socket
 import threading
 
 from support import ports
+from support.wait import PATIENCE_S
 
 CHUNK = 65536
 
@@ -27,6 +28,7 @@ class FaultProxy:
         self._selector = selectors.DefaultSelector()
         self._listener = None
         self._is_ending = False
+        self._has_obeyed = threading.Event()
 
     def start(self):
         self._listener = socket.create_server(self.address, backlog=1024)
@@ -55,9 +57,12 @@ class FaultProxy:
         self._order(None)
 
     def _order(self, fault):
+        """Returns when it is so: what is passed on afterwards is so by the new rule."""
         with self._lock:
+            self._has_obeyed.clear()
             self._fault = fault
-        self._wake.send(b"x")
+            self._wake.send(b"x")
+            self._has_obeyed.wait(PATIENCE_S)
 
     def _run(self):
         while not self._is_ending:
@@ -77,11 +82,14 @@ class FaultProxy:
         for end in list(self._pairs):
             self._close(end)
         self._listener.close()
+        # Whoever waits for that waits for nothing more.
+        self._has_obeyed.set()
 
     def _obey(self):
         if self._fault == "cut":
             for end in list(self._pairs):
                 self._close(end)
+        self._has_obeyed.set()
 
     def _accept(self):
         with contextlib.suppress(BlockingIOError):

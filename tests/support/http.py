@@ -3,6 +3,8 @@
 import dataclasses
 import socket
 
+from support.wait import PATIENCE_S
+
 BODILESS = (204, 304)
 
 
@@ -39,7 +41,7 @@ class Response:
 class Connection:
     """One client connection."""
 
-    def __init__(self, address, timeout_s=10.0, receive_buffer_bytes=None):
+    def __init__(self, address, timeout_s=PATIENCE_S, receive_buffer_bytes=None):
         self.socket = socket.socket()
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)

@@ -6,6 +6,7 @@ from pymemcache.client.base import Client
 
 from support import ports
 from support.process import Process
+from support.wait import PATIENCE_S
 
 
 class Memcached(Process):
@@ -32,4 +33,4 @@ class Memcached(Process):
 
 def store_client(address):
     """A pymemcache client that waits for every reply."""
-    return Client(address, default_noreply=False, timeout=5, connect_timeout=5)
+    return Client(address, default_noreply=False, timeout=PATIENCE_S, connect_timeout=PATIENCE_S)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from support.wait import accepts, until
+from support.wait import PATIENCE_S, accepts, until
 
 # The kernel ends the child when this process dies, so not even a killed run leaves servers behind.
 _WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
@@ -72,22 +72,26 @@ class Process:
 
     def _is_paused(self):
         threads = pathlib.Path(f"/proc/{self.pid}/task").iterdir()
+        try:
+            stats = [(thread / "stat").read_text() for thread in threads]
+        except (FileNotFoundError, ProcessLookupError):
+            # A thread that was about to end has done so meanwhile.
+            return False
         # The state follows the name, which may itself hold spaces and brackets.
-        states = [(thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads]
-        return all(state == "T" for state in states)
+        return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
     def resume(self):
         """Lets the process run on."""
         self.signal(signal.SIGCONT)
 
-    def wait(self, timeout_s=10.0):
+    def wait(self, timeout_s=PATIENCE_S):
         """Waits for the process to end by itself; returns its exit code."""
         return self.child.wait(timeout_s)
 
     def kill(self):
         """Ends the process as a crash would."""
         self.signal(signal.SIGKILL)
-        self.child.wait(10)
+        self.child.wait(PATIENCE_S)
 
     def stop(self):
         """Ends the process, politely first."""

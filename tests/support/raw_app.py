@@ -5,6 +5,7 @@ import socket
 import struct
 
 from support import ports
+from support.wait import PATIENCE_S
 
 
 class RawApp:
@@ -12,7 +13,7 @@ class RawApp:
 
     def __init__(self):
         self.listener = socket.create_server(ports.free_address(), backlog=128)
-        self.listener.settimeout(10)
+        self.listener.settimeout(PATIENCE_S)
         self.address = self.listener.getsockname()
 
     @property
@@ -32,7 +33,7 @@ class RawApp:
         except BlockingIOError:
             return True
         finally:
-            self.listener.settimeout(10)
+            self.listener.settimeout(PATIENCE_S)
 
     def close(self):
         self.listener.close()
@@ -43,7 +44,7 @@ class RawConnection:
 
     def __init__(self, connection, receive_buffer_bytes=None):
         self.socket = connection
-        self.socket.settimeout(10)
+        self.socket.settimeout(PATIENCE_S)
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -4,24 +4,30 @@ import socket
 import time
 
 PAUSE_S = 0.005
+# Only a failure takes this long, so it may be more than the busiest machine needs.
+PATIENCE_S = 30.0
 
 
-def until(condition, what, timeout_s=10.0):
-    """Calls `condition` until it returns something true, and returns that."""
+def until(condition, what, timeout_s=PATIENCE_S):
+    """Calls `condition` until it returns something true, and returns that.
+
+    `what` is said of a failure; it may be a function, called when there is one.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s: {what}")
+            said = what() if callable(what) else what
+            raise AssertionError(f"not within {timeout_s} s: {said}")
         time.sleep(PAUSE_S)
 
 
 def accepts(address):
     """Whether something accepts connections at `address`."""
     try:
-        socket.create_connection(address, timeout=1).close()
+        socket.create_connection(address, timeout=PATIENCE_S).close()
     except OSError:
         return False
     return True
