@@ -27,7 +27,7 @@ from harness import (
 )
 from harness.contenders import Contender, design2009
 from harness.measure import Method, Row, say
-from harness.paths import REPOSITORY, RESULTS, SCRATCH_RESULTS, release_directory
+from harness.paths import FIGURES_PAGE, REPOSITORY, RESULTS, SCRATCH_RESULTS, release_directory
 from harness.stage import LOAD_CORE, SERVER_CORE, ContenderError
 from harness.suite import AB_CONTENDERS, IDLE_CONTENDERS, REQUEST_GROUPS
 
@@ -78,9 +78,18 @@ def run(arguments: Sequence[str]) -> int:
 def show_targets(arguments: Sequence[str]) -> int:
     """`bench/targets`: prints every target figure with its newest measured value."""
     parser = argparse.ArgumentParser(prog="bench/targets", description=show_targets.__doc__)
-    parser.parse_args(arguments)
+    parser.add_argument(
+        "--write", action="store_true", help=f"write them into {FIGURES_PAGE.name} as well"
+    )
+    options = parser.parse_args(arguments)
     print(targets.report(targets.load(), results.load_all()))
+    if options.write:
+        _write_page()
     return 0
+
+
+def _write_page() -> None:
+    targets.write_page(FIGURES_PAGE, targets.markdown(targets.load(), results.load_all()))
 
 
 def _run_options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -251,4 +260,6 @@ def _publish(result: results.Result, *, keep: bool) -> None:
     document = tables.document(result, standings, "latest.svg" if groups else None)
     (shown / "latest.md").write_text(document)
     print(document)
+    if keep:
+        _write_page()
     say(f"kept as {path.relative_to(REPOSITORY)}; tables in {shown.relative_to(REPOSITORY)}")

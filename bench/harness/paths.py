@@ -8,6 +8,7 @@ REPOSITORY = BENCH.parent
 RESULTS = BENCH / "results"
 # Quick and partial runs land here; the directory is not under version control.
 SCRATCH_RESULTS = RESULTS / "tmp"
+FIGURES_PAGE = REPOSITORY / "docs" / "benchmarks.md"
 TARGETS_FILE = BENCH / "targets.toml"
 LUA = BENCH / "harness" / "lua"
 

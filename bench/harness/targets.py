@@ -9,6 +9,10 @@ from typing import Any
 from harness import results
 from harness.paths import TARGETS_FILE
 
+# Where the figures stand on a page.
+PAGE_BEGIN = "<!-- figures: written by bench/targets --write -->\n"
+PAGE_END = "<!-- end of figures -->\n"
+
 KEYS = {"figure", "section", "unit", "at_most", "at_least", "interim", "result", "over", "note"}
 
 
@@ -147,6 +151,38 @@ def report(targets: Sequence[Target], kept: Sequence[results.Result]) -> str:
     if counts["interim"]:
         lines.append("interim: misses its bound, holds the nearer one on the way to it")
     return "\n".join(lines[1:])
+
+
+def markdown(targets: Sequence[Target], kept: Sequence[results.Result]) -> str:
+    """The same as tables of Markdown, one for each section."""
+    lines: list[str] = []
+    section = ""
+    for entry in (standing(target, kept) for target in targets):
+        target = entry.target
+        if target.section != section:
+            section = target.section
+            lines += ["", f"### {section}", ""]
+            lines += ["| figure | bound | measured | on | |", "|---|---:|---:|---|---|"]
+        unit = "" if target.unit == "ratio" else f" {target.unit}"
+        value = "" if entry.value is None else f"{number(entry.value)}{unit}"
+        verdict = "**misses**" if entry.verdict == "misses" else entry.verdict
+        lines.append(
+            f"| {target.figure} | {target.bound}{unit} | {value} | {entry.date} | {verdict} |"
+        )
+    return "\n".join(lines[1:]) + "\n"
+
+
+def write_page(path: Path, tables: str) -> None:
+    """Puts the tables into a page, in place of those between its two marks.
+
+    Raises:
+        TargetsError: the page has no such marks.
+    """
+    before, begin, rest = path.read_text().partition(PAGE_BEGIN)
+    _, end, after = rest.partition(PAGE_END)
+    if not begin or not end:
+        raise TargetsError(f"{path} has no place for the figures")
+    path.write_text(f"{before}{begin}\n{tables}\n{end}{after}")
 
 
 def number(value: float) -> str:

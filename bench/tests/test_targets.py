@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +94,22 @@ def test_report_counts_what_holds() -> None:
     assert report.startswith("1. One request\n  engine / floor  ")
     assert "2026-01-01  holds" in report
     assert report.endswith("1 figures: 1 holds")
+
+
+def test_figures_of_a_page_are_written_between_its_marks(tmp_path: Path) -> None:
+    kept = [result("2026-01-01T00:00:00+00:00", engine=5.2, floor=4.0)]
+    tables = targets.markdown(targets.parse(document()), kept)
+    row = "| engine / floor | <= 1.1 | 1.30 | 2026-01-01 | **misses** |\n"
+    assert tables.startswith("### 1. One request\n") and tables.endswith(row)
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{targets.PAGE_BEGIN}old\n{targets.PAGE_END}after\n")
+    for _ in range(2):
+        targets.write_page(page, tables)
+        assert page.read_text().startswith(f"before\n{targets.PAGE_BEGIN}\n### 1.")
+        assert page.read_text().endswith(f"{row}\n{targets.PAGE_END}after\n")
+    page.write_text("nothing\n")
+    with pytest.raises(TargetsError, match="no place"):
+        targets.write_page(page, tables)
 
 
 def test_numbers_are_short() -> None:
