@@ -96,7 +96,8 @@ def world(request, tmp_path, cleanup):
     for number in range(WATCHERS):
         # Half of them have a network that never fails.
         server = networks["clients"].address if number % 2 else dwell.address
-        watchers.append(Watcher(server, KEYS[number % len(KEYS)], seed=number))
+        keys = [KEYS[number % len(KEYS)], KEYS[(number + 1) % len(KEYS)]]
+        watchers.append(Watcher(server, keys, seed=number))
     return World(dwell, address, networks, watchers)
 
 
@@ -117,9 +118,13 @@ def a_round(world, seconds):
     client.close()
 
     def late():
-        return [watcher for watcher in world.watchers if watcher.value != final[watcher.key]]
+        return [
+            (watcher.seed, watcher.values)
+            for watcher in world.watchers
+            if watcher.values != {key: final[key] for key in watcher.keys}
+        ]
 
-    until(lambda: not late(), "every watcher has the newest value", timeout_s=30)
+    until(lambda: not late(), "every watcher has the newest values", timeout_s=30)
 
 
 @pytest.mark.timeout(SECONDS * 4 + 120)
