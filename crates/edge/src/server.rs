@@ -2,11 +2,13 @@
 
 mod bound;
 mod error;
+mod inherited;
 mod parts;
 mod store;
 
 pub(crate) use bound::listen_at;
 pub use error::RunError;
+pub use inherited::InheritedError;
 pub(crate) use parts::{http_limits, upstream_plan};
 
 use crate::access::Access;

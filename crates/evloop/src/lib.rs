@@ -48,7 +48,7 @@ pub use context::{Context, INPUT_BYTES};
 pub use dwell_timers::TICK;
 pub use event_loop::{Around, Driver, EventLoop};
 pub use inbox::{Full, INBOX_CAPACITY, Sender};
-pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix};
+pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix, share_out};
 pub use readiness::Readiness;
 pub use slab::Slab;
 pub use stream::{BlockingStream, FileSlice, FileTruncated, Flushed, ReadOutcome, Stream};

@@ -1,7 +1,9 @@
 //! Listening sockets, one a loop on the same port, accepted in batches.
 
+mod inherited;
 mod unix;
 
+pub use inherited::share_out;
 pub use unix::bind_unix;
 
 use crate::{Context, Readiness, Stream, Token};

@@ -1,10 +1,11 @@
 //! Where a server listens, bound before anything runs.
 
+use super::inherited::{Inherited, Place};
 use super::{RunError, store};
 use crate::config::Config;
 use crate::reload::Listening;
 use crate::store_server::Listening as StoreListening;
-use dwell_evloop::{ListenOptions, Listener, bind_group};
+use dwell_evloop::{ListenOptions, Listener, bind_group, share_out};
 use std::io;
 use std::net::SocketAddr;
 
@@ -13,23 +14,29 @@ pub(super) struct Bound {
     pub(super) clients: Vec<Listening>,
     pub(super) store: Vec<Vec<Listener>>,
     pub(super) store_at: StoreListening,
-    pub(super) admin: Option<Listener>,
+    pub(super) admin: Vec<Listener>,
 }
 
 impl Bound {
+    /// Takes the sockets that are there already, and binds the others.
     pub(super) fn bind(config: &Config, loops: usize, demo: bool) -> Result<Self, RunError> {
+        let mut inherited = Inherited::from_environment().map_err(RunError::Inherited)?;
         let mut clients: Vec<Listening> = (0..loops).map(|_| Vec::new()).collect();
+        let options = ListenOptions::default();
         for &address in &config.server.listen {
-            let group = listen(address, loops, ListenOptions::default(), "--listen", demo)?;
-            for (of_loop, listener) in clients.iter_mut().zip(group) {
-                of_loop.push((address, listener));
+            let listen = Listen::new(address, options, "--listen", demo);
+            let shares = listen.shares(&mut inherited, loops)?;
+            for (of_loop, share) in clients.iter_mut().zip(shares) {
+                of_loop.extend(share.into_iter().map(|listener| (address, listener)));
             }
         }
-        let (store, store_at) = store::bind(config, loops, demo)?;
-        let admin = match config.server.admin {
-            Some(address) => listen(address, 1, ListenOptions::default(), "--admin", demo)?.pop(),
-            None => None,
-        };
+        let (store, store_at) = store::bind(config, loops, demo, &mut inherited)?;
+        let mut admin = Vec::new();
+        if let Some(address) = config.server.admin {
+            let listen = Listen::new(address, options, "--admin", demo);
+            admin = listen.shares(&mut inherited, 1)?;
+        }
+        inherited.finish().map_err(RunError::Inherited)?;
         let first = clients.first().and_then(|of_loop| of_loop.first());
         let first = first.map(|(_, listener)| listener);
         if let (true, Some(address)) = (demo, first.and_then(Listener::address)) {
@@ -39,7 +46,7 @@ impl Bound {
             clients,
             store,
             store_at,
-            admin,
+            admin: admin.into_iter().flatten().collect(),
         })
     }
 }
@@ -47,43 +54,83 @@ impl Bound {
 /// Ports tried after a taken one.
 const NEXT_PORTS_MAX: u16 = 20;
 
-/// Binds `count` listeners; where `next_free` is set, a taken port gives way to the next.
-pub(super) fn listen(
+/// One address of the configuration.
+pub(super) struct Listen {
     address: SocketAddr,
-    count: usize,
     options: ListenOptions,
+    /// The name of the option, for people.
     option: &'static str,
+    /// A taken port gives way to the next.
     next_free: bool,
-) -> Result<Vec<Listener>, RunError> {
-    let mut candidate = address;
-    loop {
-        match bind_group(candidate, count, options) {
-            Ok(group) => {
-                let listening = group
-                    .first()
-                    .and_then(Listener::address)
-                    .unwrap_or(candidate);
-                if candidate == address {
-                    tracing::info!(%listening, option, "listening");
-                } else {
-                    tracing::warn!(%listening, taken = %address, option, "on the next free port");
+}
+
+impl Listen {
+    pub(super) fn new(
+        address: SocketAddr,
+        options: ListenOptions,
+        option: &'static str,
+        next_free: bool,
+    ) -> Self {
+        Self {
+            address,
+            options,
+            option,
+            next_free,
+        }
+    }
+
+    /// What each of so many loops listens on: sockets that are there already, or new ones.
+    pub(super) fn shares(
+        &self,
+        inherited: &mut Inherited,
+        loops: usize,
+    ) -> Result<Vec<Vec<Listener>>, RunError> {
+        let taken = inherited.take(&Place::Tcp(self.address), self.options);
+        let taken = taken.map_err(|source| self.error(source))?;
+        if taken.is_empty() {
+            let group = self.bind(loops)?.into_iter();
+            return Ok(group.map(|listener| vec![listener]).collect());
+        }
+        share_out(taken, loops).map_err(|source| self.error(source))
+    }
+
+    fn bind(&self, count: usize) -> Result<Vec<Listener>, RunError> {
+        let mut candidate = self.address;
+        loop {
+            match bind_group(candidate, count, self.options) {
+                Ok(group) => {
+                    let listening = group.first().and_then(Listener::address);
+                    self.tell(listening.unwrap_or(candidate), candidate);
+                    return Ok(group);
                 }
-                return Ok(group);
+                Err(source) if self.goes_on(candidate, &source) => {
+                    candidate.set_port(candidate.port() + 1);
+                }
+                Err(source) => return Err(self.error(source)),
             }
-            Err(source)
-                if next_free
-                    && source.kind() == io::ErrorKind::AddrInUse
-                    && candidate.port() < address.port().saturating_add(NEXT_PORTS_MAX) =>
-            {
-                candidate.set_port(candidate.port() + 1);
-            }
-            Err(source) => {
-                return Err(RunError::Listen {
-                    address,
-                    option,
-                    source,
-                });
-            }
+        }
+    }
+
+    fn goes_on(&self, candidate: SocketAddr, error: &io::Error) -> bool {
+        self.next_free
+            && error.kind() == io::ErrorKind::AddrInUse
+            && candidate.port() < self.address.port().saturating_add(NEXT_PORTS_MAX)
+    }
+
+    fn tell(&self, listening: SocketAddr, candidate: SocketAddr) {
+        let option = self.option;
+        if candidate == self.address {
+            tracing::info!(%listening, option, "listening");
+        } else {
+            tracing::warn!(%listening, taken = %self.address, option, "on the next free port");
+        }
+    }
+
+    fn error(&self, source: io::Error) -> RunError {
+        RunError::Listen {
+            address: self.address,
+            option: self.option,
+            source,
         }
     }
 }
@@ -93,11 +140,5 @@ pub(super) fn listen(
 /// # Errors
 /// [`RunError::Listen`].
 pub(crate) fn listen_at(address: SocketAddr, count: usize) -> Result<Vec<Listener>, RunError> {
-    listen(
-        address,
-        count,
-        ListenOptions::default(),
-        "server.listen",
-        false,
-    )
+    Listen::new(address, ListenOptions::default(), "server.listen", false).bind(count)
 }

@@ -1,5 +1,6 @@
 //! Why a server did not start, or stopped.
 
+use super::inherited::InheritedError;
 use crate::privileges::PrivilegesError;
 use crate::snapshot::SnapshotError;
 use std::net::SocketAddr;
@@ -26,6 +27,8 @@ pub enum RunError {
         /// What the system says.
         source: io::Error,
     },
+    /// The sockets that the process was started with do not fit its configuration.
+    Inherited(InheritedError),
     /// The file of names and passwords cannot be used.
     AuthFile {
         /// Its path.
@@ -91,6 +94,7 @@ impl fmt::Display for RunError {
                     path.display()
                 )
             }
+            Self::Inherited(error) => error.fmt(f),
             Self::Snapshot(error) => error.fmt(f),
             Self::Resolve {
                 name,
@@ -115,6 +119,7 @@ impl std::error::Error for RunError {
             | Self::AccessLog(source)
             | Self::Loop(source) => Some(source),
             Self::Memcached(error) => Some(error),
+            Self::Inherited(error) => error.source(),
             Self::Privileges(error) => error.source(),
             Self::Snapshot(error) => error.source(),
             Self::AuthFile { .. } | Self::Access(_) => None,

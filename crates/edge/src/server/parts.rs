@@ -18,7 +18,7 @@ use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use crate::upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
 use dwell_engine::{Http, Limits};
-use dwell_evloop::{Context, EventLoop, Token};
+use dwell_evloop::{Context, EventLoop, Listener, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_proto::http1::HeadLimits;
 use dwell_store::WatcherId;
@@ -87,16 +87,7 @@ impl Parts {
             }
             store_server = Some(server);
         }
-        let mut admin = None;
-        if let (0, Some(listener)) = (index, bound.admin.take()) {
-            let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
-            let tokens = Arc::clone(&self.gate.tokens);
-            let bytes_max = self.config.publish.value_bytes_max;
-            let (setting, now) = (self.setting(), context.now());
-            let mut server = Admin::new(metrics, service, setting, now, tokens, bytes_max);
-            server.listen(context, listener).map_err(RunError::Loop)?;
-            admin = Some(server);
-        }
+        let admin = self.admin(context, std::mem::take(&mut bound.admin))?;
         Ok(EdgeLoop {
             http,
             websockets: WebSockets::new(kind::WEBSOCKET, self.websocket_options()),
@@ -125,6 +116,26 @@ impl Parts {
             drain_timeout: self.config.limits.drain_timeout,
             draining: None,
         })
+    }
+
+    /// The server of those who operate the process, on the loop that has its listeners.
+    fn admin(
+        &self,
+        context: &mut Context,
+        listeners: Vec<Listener>,
+    ) -> Result<Option<Admin>, RunError> {
+        if listeners.is_empty() {
+            return Ok(None);
+        }
+        let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
+        let tokens = Arc::clone(&self.gate.tokens);
+        let bytes_max = self.config.publish.value_bytes_max;
+        let (setting, now) = (self.setting(), context.now());
+        let mut admin = Admin::new(metrics, service, setting, now, tokens, bytes_max);
+        for listener in listeners {
+            admin.listen(context, listener).map_err(RunError::Loop)?;
+        }
+        Ok(Some(admin))
     }
 
     /// What the dashboard shows of the configuration.

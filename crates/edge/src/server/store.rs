@@ -2,12 +2,13 @@
 //! where it listens.
 
 use super::RunError;
-use super::bound::listen;
+use super::bound::Listen;
+use super::inherited::{Inherited, Place};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::snapshot;
 use crate::store_server::{Credentials, Listening, StoreServerLimits, StoreService};
-use dwell_evloop::{ListenOptions, Listener, bind_unix};
+use dwell_evloop::{ListenOptions, Listener, bind_unix, share_out};
 use dwell_proto::memcache::RequestLimits;
 use dwell_store::{Notify, Seconds, Store, StoreConfig};
 use std::fs;
@@ -114,6 +115,7 @@ pub(super) fn bind(
     config: &Config,
     loops: usize,
     demo: bool,
+    inherited: &mut Inherited,
 ) -> Result<(Vec<Vec<Listener>>, Listening), RunError> {
     let mut of_loops: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
     let mut listening = Listening::default();
@@ -123,33 +125,41 @@ pub(super) fn bind(
     let mut options = ListenOptions::default();
     options.backlog = i32::from(config.store.backlog);
     for address in config.store.listen.iter().chain(&config.store.listen_also) {
-        let group = listen(*address, loops, options, "--store", demo)?;
-        let bound = group.first().and_then(Listener::address);
+        let shares = Listen::new(*address, options, "--store", demo).shares(inherited, loops)?;
+        let bound = shares.iter().flatten().find_map(Listener::address);
         listening.tcp = listening.tcp.or(bound);
-        for (of_loop, listener) in of_loops.iter_mut().zip(group) {
-            of_loop.push(listener);
-        }
+        add(&mut of_loops, shares);
     }
     if let Some(path) = &config.store.unix_socket {
         options.unix_permissions = Some(config.store.unix_permissions);
-        let listeners = bind_path(path, loops, options).map_err(|source| RunError::ListenUnix {
+        let shares = listen_at_path(path, loops, options, inherited);
+        let shares = shares.map_err(|source| RunError::ListenUnix {
             path: path.clone(),
             source,
         })?;
         tracing::info!(path = %path.display(), option = "store.unix_socket", "listening");
-        for (of_loop, listener) in of_loops.iter_mut().zip(listeners) {
-            of_loop.push(listener);
-        }
+        add(&mut of_loops, shares);
         listening.unix = Some(path.clone());
     }
     Ok((of_loops, listening))
 }
 
-fn bind_path(path: &Path, count: usize, options: ListenOptions) -> io::Result<Vec<Listener>> {
-    let first = bind_unix(path, options)?;
-    let mut all = (1..count)
-        .map(|_| first.try_clone())
-        .collect::<io::Result<Vec<_>>>()?;
-    all.push(first);
-    Ok(all)
+/// Gives each loop its share of listeners.
+fn add(of_loops: &mut [Vec<Listener>], shares: Vec<Vec<Listener>>) {
+    for (of_loop, share) in of_loops.iter_mut().zip(shares) {
+        of_loop.extend(share);
+    }
+}
+
+fn listen_at_path(
+    path: &Path,
+    loops: usize,
+    options: ListenOptions,
+    inherited: &mut Inherited,
+) -> io::Result<Vec<Vec<Listener>>> {
+    let mut sockets = inherited.take(&Place::Unix(path.to_owned()), options)?;
+    if sockets.is_empty() {
+        sockets.push(bind_unix(path, options)?);
+    }
+    share_out(sockets, loops)
 }

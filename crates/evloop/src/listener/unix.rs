@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The file of a listening socket, removed when nobody listens through it any more.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(super) struct SocketFile {
     path: PathBuf,
     /// Device and inode: another program may have put its own file in our place since.
     identity: (u64, u64),
+    /// Another process listens there now, whose file it is.
+    is_left: AtomicBool,
 }
 
 /// Listens on a unix socket at `path`.
@@ -52,11 +55,7 @@ pub fn bind_unix(path: impl AsRef<Path>, options: ListenOptions) -> io::Result<L
         other => other?,
     }
     // From here on the file is ours to remove, whatever fails.
-    let metadata = fs::symlink_metadata(path)?;
-    let file = SocketFile {
-        path: path.to_owned(),
-        identity: (metadata.dev(), metadata.ino()),
-    };
+    let file = SocketFile::at(path)?;
     if let Some(permissions) = options.unix_permissions {
         // Nobody can connect before `listen`, so nobody comes in by what the umask allowed.
         fs::set_permissions(path, fs::Permissions::from_mode(permissions))?;
@@ -82,6 +81,21 @@ fn is_stale(path: &Path, address: &SockAddr) -> io::Result<bool> {
 }
 
 impl SocketFile {
+    /// The file at `path`, which is removed from now on.
+    pub(super) fn at(path: &Path) -> io::Result<Self> {
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            identity: (metadata.dev(), metadata.ino()),
+            is_left: AtomicBool::new(false),
+        })
+    }
+
+    /// The file stays.
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -89,6 +103,9 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if *self.is_left.get_mut() {
+            return;
+        }
         let is_ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
         if is_ours {
