@@ -1,11 +1,16 @@
 """What comes and goes leaves nothing behind: no memory, no descriptor, no record."""
 
+import contextlib
 import os
+import socket
+import threading
 
 import pytest
 
+from support import ports
 from support.crowd import Crowd
 from support.http import request
+from support.upstream import Upstream
 from support.wait import until
 
 MEGABYTE = 1024 * 1024
@@ -44,15 +49,52 @@ def test_clients_leave_no_descriptor(backend):
     until(lambda: descriptors(dwell) <= before, "every descriptor is given back")
 
 
+class QuickApp:
+    """An application that answers every request alike, thousands in a second."""
+
+    ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+
+    def __init__(self):
+        self.listener = socket.create_server(ports.free_address(), backlog=128)
+        self.url = f"http://{ports.text(self.listener.getsockname())}"
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        received = b""
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(65536):
+                *heads, received = (received + data).split(b"\r\n\r\n")
+                connection.sendall(self.ANSWER * len(heads))
+
+
+@pytest.fixture
+def app(cleanup):
+    quick = QuickApp()
+    cleanup.callback(quick.listener.close)
+    return quick
+
+
 def test_keys_leave_no_memory(backend):
     dwell, _ = backend
 
     def ask():
-        with dwell.connect() as connection:
-            for start in range(0, 5000, 100):
-                places = range(start, start + 100)
+        with contextlib.ExitStack() as stack:
+            # Side by side, as each of them waits for the application every time.
+            connections = [stack.enter_context(dwell.connect()) for _ in range(20)]
+            for start in range(0, 5000, 250):
+                connection = connections[start // 250]
+                places = range(start, start + 250)
                 connection.send(b"".join(request(f"/poll/{'k' * 200}{n}") for n in places))
-                for _ in places:
+            for connection in connections:
+                for _ in range(250):
                     assert connection.answer().status == 200
 
     assert grows(dwell, ask) < 2 * MEGABYTE
@@ -76,7 +118,10 @@ def test_waits_leave_no_memory(backend):
     dwell.await_metric(0, "dwell_watched_keys")
 
 
-def test_bodies_leave_no_memory(edge, app):
+def test_bodies_leave_no_memory(start_dwell, cleanup):
+    app = Upstream().start()
+    cleanup.callback(app.stop)
+    edge = start_dwell(upstream={"url": app.url})
     body = b"x" * 500_000
 
     def upload():

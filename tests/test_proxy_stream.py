@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import select
 import signal
 import socket
 
@@ -40,11 +41,12 @@ def pair(proxy, raw, cleanup):
 
 
 def send_until_refused(peer):
-    """Sends until nothing more is taken; returns how much was."""
+    """Sends until nothing more is taken, or there is an answer; returns how much was."""
     sent = 0
     peer.settimeout(1)
     with contextlib.suppress(TimeoutError):
-        while sent < 200 << 20:
+        # Behind an answer the connection is closed.
+        while sent < 200 << 20 and not select.select([peer], [], [], 0)[0]:
             sent += peer.send(b"x" * 65536)
     peer.settimeout(30)
     return sent

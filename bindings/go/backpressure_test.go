@@ -51,7 +51,7 @@ func TestSendToClientThatNeverReads(t *testing.T) {
 	noLeaks(t)
 	const message, room = 64 << 10, 128 << 10
 	sent := 0
-	srv := &http.Server{WriteTimeout: 50 * time.Millisecond}
+	srv := &http.Server{WriteTimeout: 500 * time.Millisecond}
 	s, told := onceOpen(t, Options{SendBuffer: room}, srv, func(s *WebSocket) error {
 		for {
 			if err := s.Send(false, make([]byte, message)); err != nil {

@@ -74,7 +74,7 @@ func TestStalledHeadCostsNothingAndTimesOut(t *testing.T) {
 
 func TestIdleTimeout(t *testing.T) {
 	noLeaks(t)
-	srv := &http.Server{Handler: http.HandlerFunc(hello), IdleTimeout: 200 * time.Millisecond}
+	srv := &http.Server{Handler: http.HandlerFunc(hello), IdleTimeout: time.Second}
 	s := start(t, false, Options{}, srv)
 	c := s.dial()
 	get(t, c, bufio.NewReader(c), "/")
@@ -439,7 +439,7 @@ func TestTrailerThatFillsTheWindow(t *testing.T) {
 		w.(http.Flusher).Flush()
 		w.Header().Set(http.TrailerPrefix+"Long", strings.Repeat("x", 300<<10))
 	})
-	answer := s.exchange(get11)
+	answer := s.exchangeUntilSilentFor(get11, 2*time.Second)
 	if !strings.HasSuffix(answer, "x\r\n\r\n<open>") {
 		t.Errorf("%d bytes, ending in %q", len(answer), answer[max(0, len(answer)-20):])
 	}

@@ -16,6 +16,12 @@ import (
 	"time"
 )
 
+// patience is how long what is sure to come is waited for: only a failure takes so long.
+const patience = 30 * time.Second
+
+// silence is how long nothing comes before a connection is said to be open and quiet.
+const silence = 150 * time.Millisecond
+
 // server is one that serves for a test, by net/http or by this package.
 type server struct {
 	t    *testing.T
@@ -84,7 +90,7 @@ func (s *server) dial() *net.TCPConn {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(patience))
 	s.t.Cleanup(func() { c.Close() })
 	return c.(*net.TCPConn)
 }
@@ -93,18 +99,23 @@ func (s *server) dial() *net.TCPConn {
 // has come for a while after something has.
 func (s *server) exchange(request string) string {
 	s.t.Helper()
+	return s.exchangeUntilSilentFor(request, silence)
+}
+
+func (s *server) exchangeUntilSilentFor(request string, silence time.Duration) string {
+	s.t.Helper()
 	c := s.dial()
 	defer c.Close()
 	go io.WriteString(c, request)
 	var answer []byte
 	buffer := make([]byte, 64<<10)
 	for {
-		wait := 10 * time.Second
+		wait := patience
 		if len(answer) > 0 {
-			wait = 150 * time.Millisecond
+			wait = silence
 			if bytes.Contains(answer, []byte("Connection: close")) {
 				// net/http takes half a second until it closes for good.
-				wait = 5 * time.Second
+				wait = 10 * silence
 			}
 		}
 		c.SetReadDeadline(time.Now().Add(wait))
@@ -144,9 +155,9 @@ func get(t *testing.T, c net.Conn, r *bufio.Reader, path string) (*http.Response
 // eventually waits for something that other goroutines bring about.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); runtime.Gosched() {
+	for deadline := time.Now().Add(patience); !holds(); runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not so after 10 s: %s", what)
+			t.Fatalf("not so after %v: %s", patience, what)
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -67,7 +67,7 @@ func TestHijackWhileBodyComes(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(time.Second))
+		conn.SetDeadline(time.Now().Add(patience))
 		b := make([]byte, len(body))
 		n, _ := io.ReadFull(rw, b)
 		got <- string(b[:n])

@@ -31,7 +31,7 @@ func closes(t *testing.T, request string, makeServer func() *http.Server) {
 			io.WriteString(c, request)
 			select {
 			case <-closed:
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Error("connection is open")
 			}
 		})
@@ -71,7 +71,8 @@ func TestReadHeaderTimeoutOfSilentClient(t *testing.T) {
 // A deadline that a handler has moved is longer than the server's.
 func TestMovedDeadlines(t *testing.T) {
 	noLeaks(t)
-	const timeout = 100 * time.Millisecond
+	// Longer than a busy machine needs to come to the handler.
+	const timeout = time.Second
 	waiting, read := make(chan struct{}), make(chan string, 1)
 	srv := &http.Server{ReadTimeout: timeout, WriteTimeout: timeout, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +87,7 @@ func TestMovedDeadlines(t *testing.T) {
 	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n")
 	<-waiting
 	// Longer than the engine would wait.
-	time.Sleep(3 * timeout)
+	time.Sleep(timeout + timeout/2)
 	io.WriteString(c, "abc")
 	if got := <-read; got != "abc<nil>" {
 		t.Error(got)

@@ -24,6 +24,11 @@ class Memcached(Process):
         """`host:port`."""
         return ports.text(self.address)
 
+    def stop(self):
+        """Ends it at once: asked politely, it waits for the next second of its clock."""
+        if self.is_alive():
+            self.kill()
+
     def start_ready(self):
         return self.start_listening(self.address)
 

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 
 const BINARY = process.env.DWELL_BIN ?? new URL("../../../target/debug/dwell", import.meta.url).pathname;
-const DEADLINE_MS = 15_000;
+const DEADLINE_MS = 30_000;
 
 // Below the range from which the kernel takes ports for outgoing connections.
 let place = process.pid * 7919 + 4001;
