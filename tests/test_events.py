@@ -241,8 +241,9 @@ def test_a_slow_reader_gets_the_newest_and_no_queue(backend, follow):
     assert seen == sorted(set(seen)), "in order, and none twice"
 
 
-def test_one_stream_follows_several_keys(backend, follow):
+def test_one_stream_follows_several_keys(backend, follow, app):
     dwell, cache = backend
+    app.answer = lambda request: Answer(status=404)
     cache.set("/poll/a", b"1")
     cache.set("/poll/b", b"2")
     stream = follow(dwell, "/poll/?k=a&k=b&k=c")

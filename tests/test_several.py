@@ -5,6 +5,7 @@ import json
 import pytest
 
 from support.http import request
+from support.upstream import Answer
 from support.wait import Stopwatch
 
 
@@ -27,8 +28,9 @@ def cursor(dwell, key):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "QUERY"])
-def test_one_answer_has_what_the_client_lacks(backend, method):
+def test_one_answer_has_what_the_client_lacks(backend, method, app):
     dwell, cache = backend
+    app.answer = lambda request: Answer(status=404)
     cache.set("/poll/a", b'"one"\n')
     cache.set("/poll/b", b"\xff\x00")
     a, b = cursor(dwell, "/poll/a"), cursor(dwell, "/poll/b")
@@ -61,8 +63,9 @@ def test_the_tag_of_an_answer_is_a_cursor_too(lone_edge):
         assert connection.get("/poll/?k=a&k=b", "HEAD").field("Poll-Cursor") == first.etag[1:-1]
 
 
-def test_any_of_the_keys_ends_the_wait(backend):
+def test_any_of_the_keys_ends_the_wait(backend, app):
     dwell, cache = backend
+    app.answer = lambda request: Answer(status=404)
     cache.set("/poll/a", b"one")
     a = cursor(dwell, "/poll/a")
     with dwell.connect() as connection:

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from support.events import EventStream
+from support.upstream import Answer
 from support.wait import Stopwatch, until
 from support.websocket import BINARY, CLOSE, WebSocket
 
@@ -51,8 +52,9 @@ def test_a_socket_begins_with_the_value_and_brings_every_news(backend, connect):
     dwell.await_metric(0, "dwell_websockets_open")
 
 
-def test_several_keys_and_their_names(backend, connect):
+def test_several_keys_and_their_names(backend, connect, app):
     dwell, cache = backend
+    app.answer = lambda request: Answer(status=404)
     cache.set("/poll/a", b"one")
     fields = {"Sec-WebSocket-Protocol": "other, dwell.v1"}
     socket = connect(dwell, "/poll/?k=a&k=b", fields)

@@ -271,7 +271,8 @@ impl EdgeLoop {
                 self.polls.recalled(context, &mut self.http, fetch, recall);
             }
             let forwards = std::mem::take(&mut self.polls.outbox.forwards);
-            if forwards.is_empty() && self.polls.outbox.recalled.is_empty() {
+            let outbox = &self.polls.outbox;
+            if forwards.is_empty() && outbox.recalled.is_empty() && outbox.lookups.is_empty() {
                 break;
             }
             for forward in forwards {
@@ -287,7 +288,8 @@ impl EdgeLoop {
         }
         self.send_fills(context);
         self.polls.answer_ripe(context, &mut self.http);
-        self.polls.tell_sockets(context, &mut self.websockets);
+        let (http, websockets) = (&mut self.http, &mut self.websockets);
+        self.polls.tell_sockets(context, http, websockets);
     }
 
     /// Sends what publishers have ordered, and answers those whose orders have ended.

@@ -319,7 +319,7 @@ impl Polls {
             return Outcome::Answered;
         }
         match self.read_ask(context, route, request.head) {
-            Ok(ask) if ask.is_stream => self.open_set(context, route, request, asked, to),
+            Ok(ask) if ask.is_stream => self.open_set(context, route, request, &ask, asked, to),
             Ok(ask) => self.poll_several(context, route, request, ask, asked, to),
             Err(senseless) => {
                 senseless.refuse(context, to);

@@ -88,6 +88,7 @@ impl Polls {
             ends,
             set: Link::default(),
             route: opening.route,
+            is_asking: false,
         };
         let mut first = Vec::new();
         events::retry(&mut first, self.random_in(RETRY));
@@ -170,7 +171,7 @@ impl Polls {
             (Some(content), _) if feed.has(content.cursor) => News::None,
             (Some(_), _) => News::Value,
             // What was never in the cache cannot have gone from there.
-            (None, _) if !feed.is_cached => News::None,
+            (None, _) if !feed.is_cached || feed.is_asking => News::None,
             (None, OnDelete::KeepWaiting) => News::None,
             // The application is asked for one value at a time.
             (None, OnDelete::Origin)
@@ -355,9 +356,7 @@ impl Polls {
     pub(super) fn remove_stream(&mut self, stream: Token) -> Option<Sink> {
         let sink = self.sink_of(stream)?;
         for token in self.feeds_of(stream) {
-            if let Some(feed) = self.feeds.remove(token) {
-                self.leave_waiting(feed.key);
-            }
+            self.remove_feed(token);
         }
         if stream.kind() == kind::SET {
             self.sets.remove(stream);
@@ -367,6 +366,16 @@ impl Polls {
             Sink::Leaving(_) | Sink::Socket(_) => self.sockets -= 1,
         }
         Some(sink)
+    }
+
+    /// Forgets one key of a stream.
+    pub(super) fn remove_feed(&mut self, token: Token) {
+        if let Some(feed) = self.feeds.remove(token) {
+            if feed.is_asking {
+                self.answered.remove(&token.to_bits());
+            }
+            self.leave_waiting(feed.key);
+        }
     }
 
     /// Where a stream goes to.

@@ -8,13 +8,13 @@ use super::hold::{Arrival, Keep};
 use super::memory::{Begun, Verdict};
 use super::recall::{Origin, stands_for};
 use super::sharing::may_be_shared;
-use super::tables::{Fetch, KeptRequest, Link, Poll};
-use super::to::{To, request_line};
+use super::tables::{Fetch, KeptRequest, Link, Poll, kind};
+use super::to::To;
 use super::{Forward, Polls};
-use crate::forward::{self, Adopted};
+use crate::forward;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use crate::upstream::{
-    Answer, AnswerPart, ForwardedFor, Sharing, UpstreamError, UpstreamEvent, Wants, encode_request,
+    Answer, ForwardedFor, Sharing, UpstreamError, UpstreamEvent, Wants, encode_request,
 };
 use dwell_engine::{Body, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
@@ -82,7 +82,7 @@ impl Polls {
 
     /// What a miss on `key` finds under way. The application may answer another method otherwise,
     /// so polls share a request only with those of the same.
-    fn under_way(&self, key: Option<Token>, ask: &Ask) -> UnderWay {
+    pub(super) fn under_way(&self, key: Option<Token>, ask: &Ask) -> UnderWay {
         let fetch = key.and_then(|key| self.keys.get(key)?.fetch.token());
         let Some(token) = fetch else {
             return UnderWay::Nothing;
@@ -144,7 +144,7 @@ impl Polls {
         }
     }
 
-    fn join_fetch(&mut self, fetch: Token, poll: Token) {
+    pub(super) fn join_fetch(&mut self, fetch: Token, poll: Token) {
         if let Some(fetch) = self.fetches.get_mut(fetch) {
             if !fetch.polls.is_empty() {
                 self.metrics
@@ -273,7 +273,7 @@ impl Polls {
     }
 
     /// Whether misses on one key share one request. A HEAD has no body to share with others.
-    fn is_shared(&self, ask: &Ask, route: u16) -> bool {
+    pub(super) fn is_shared(&self, ask: &Ask, route: u16) -> bool {
         match ask.method {
             _ if !ask.anybodys => false,
             Method::Get | Method::Query => true,
@@ -344,14 +344,14 @@ impl Polls {
         verdict: &Verdict,
         is_remembered: bool,
     ) {
-        let Some(mut fetch) = self.close_fetch(fetch) else {
+        let Some(fetch) = self.close_fetch(fetch) else {
             return;
         };
         self.end_flight(&fetch, verdict);
         if fetch.key.is_some() && !fetch.is_anothers {
             self.remember(context, &fetch, verdict);
         }
-        let polls = std::mem::take(&mut fetch.polls);
+        let polls = fetch.polls.clone();
         let stale = self.instead_of(context, &fetch, verdict);
         let shared = Shared {
             is_personal: matches!(verdict, Ok(answer) if !may_be_shared(answer)),
@@ -364,6 +364,10 @@ impl Polls {
             is_remembered,
         };
         for (place, token) in polls.into_iter().enumerate() {
+            if token.kind() == kind::MISSING {
+                self.missing_told(context, http, &fetch, token, verdict, stale.as_ref());
+                continue;
+            }
             let Some(poll) = self.records.remove(token) else {
                 continue;
             };
@@ -388,64 +392,6 @@ impl Polls {
             }
         }
         if let Some(key) = fetch.key {
-            self.keys.release(key);
-        }
-    }
-
-    /// An answer is too large to be shared: it goes on to the client whose request was sent, and
-    /// the others ask for themselves.
-    fn answer_is_large(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        fetch: Token,
-        connection: Token,
-        parts: &[AnswerPart],
-    ) {
-        let Some(Fetch {
-            key,
-            name,
-            polls,
-            method,
-            ..
-        }) = self.close_fetch(fetch)
-        else {
-            return;
-        };
-        if key.is_some() {
-            self.end_flight_for_each(&name, method);
-        }
-        let mut is_taken = false;
-        for (place, token) in polls.into_iter().enumerate() {
-            let Some(poll) = self.records.remove(token) else {
-                continue;
-            };
-            if place > 0 {
-                self.send_kept(context, http, None, &name, poll);
-                continue;
-            }
-            self.metrics.polls.increment(PollOutcome::Miss);
-            let kept = poll.request.as_deref();
-            let adopted = Adopted {
-                exchange: poll.exchange,
-                arrived: poll.arrived,
-                line: kept.and_then(|kept| request_line(kept.head())),
-                is_head: poll.ask.method == Method::Head,
-            };
-            if let Some(forward) = self.forwards.adopt(http, &adopted, connection, fetch) {
-                is_taken = true;
-                http.hold(context, poll.exchange, forward.to_bits(), None);
-                self.forwards
-                    .parts(context, http, forward, connection, parts);
-            } else {
-                let mut to = To::held(http, &poll, &self.journal);
-                self.refuse_busy(context, poll.route, &mut to);
-            }
-        }
-        if !is_taken {
-            self.forwards.cancel(connection, fetch);
-        }
-        if let Some(key) = key {
             self.keys.release(key);
         }
     }
@@ -556,7 +502,7 @@ struct Shared {
 }
 
 /// What a miss finds under way for its key.
-enum UnderWay {
+pub(super) enum UnderWay {
     Nothing,
     Fetch(Token),
     /// A request that polls of another method share.
@@ -564,7 +510,7 @@ enum UnderWay {
 }
 
 /// A fetch that has a key is shared by those who miss on it.
-fn sharing(key: Option<Token>) -> Sharing {
+pub(super) fn sharing(key: Option<Token>) -> Sharing {
     match key {
         Some(_) => Sharing::Shared,
         None => Sharing::Own,

@@ -2,7 +2,8 @@
 
 use super::ask::Method;
 use super::memory::{Begun, Follower, Verdict};
-use super::tables::Fetch;
+use super::missing::Said;
+use super::tables::{Fetch, kind};
 use super::{Polls, Told};
 use crate::metrics::UpstreamOutcome;
 use dwell_engine::Http;
@@ -66,6 +67,7 @@ impl Polls {
         for token in lost {
             let Some(Fetch {
                 key: Some(key),
+                name,
                 polls,
                 ..
             }) = self.close_fetch(token)
@@ -73,7 +75,9 @@ impl Polls {
                 continue;
             };
             for poll in polls {
-                if let Some(poll) = self.records.remove(poll) {
+                if poll.kind() == kind::MISSING {
+                    self.missing_again(context, http, &name, poll);
+                } else if let Some(poll) = self.records.remove(poll) {
                     self.miss_later(context, http, key, poll);
                 }
             }
@@ -113,7 +117,9 @@ impl Polls {
             return;
         };
         for token in polls {
-            if let Some(poll) = self.records.remove(token) {
+            if token.kind() == kind::MISSING {
+                self.missing_ends(context, http, token, Said::Unknown);
+            } else if let Some(poll) = self.records.remove(token) {
                 self.send_kept(context, http, None, &name, poll);
             }
         }

@@ -5,10 +5,11 @@
 
 use super::answers::Found;
 use super::arrive::Senseless;
-use super::ask::Condition;
+use super::ask::{Ask, Condition};
 use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
+use super::missing::Behalf;
 use super::tables::{Feed, FeedSet, Link, Member, Sink};
 use super::to::To;
 use super::{Polls, Source, seconds};
@@ -100,6 +101,7 @@ impl Polls {
         context: &mut Context,
         route: u16,
         request: &Request<'_>,
+        ask: &Ask,
         asked: Vec<Asked>,
         to: &mut To<'_, '_>,
     ) -> Outcome {
@@ -132,6 +134,7 @@ impl Polls {
                 route,
                 // What the client has was in a cache once.
                 is_cached: has != Condition::None,
+                is_asking: false,
             };
             // There is room, as was made sure of before.
             if let Ok(feed) = self.feeds.insert(feed) {
@@ -144,6 +147,8 @@ impl Polls {
         }
         self.streams += 1;
         self.metrics.streams.increment();
+        let behalf = Behalf::of(request, ask, route, to.peer_address());
+        self.seek_all(context, set, &behalf);
         let mut first = Vec::new();
         events::retry(&mut first, self.random_in(RETRY));
         let is_all = self.gather(context, set, &mut first);
@@ -200,23 +205,23 @@ impl Polls {
                 continue;
             };
             let key = feed.key;
-            if matches!(self.source, Source::Memcached) {
+            let answered = self.answered_value(token);
+            if matches!(self.source, Source::Memcached) && answered.is_none() {
                 self.lookup_of(key);
                 continue;
             }
             let item = self.last_look(context, key);
-            let found = item.as_ref().map(Found::stored);
+            let is_stored = item.is_some();
+            let found = item.as_ref().map(Found::stored).or(answered);
             let current = found.as_ref().map(|found| found.content);
-            if self.news(feed, current) == News::None {
-                if let Some(feed) = self.feeds.get_mut(token) {
-                    feed.is_cached |= found.is_some();
-                }
-                continue;
-            }
-            if out.len() > BYTES_AT_ONCE {
+            let is_news = self.news(feed, current) != News::None;
+            if is_news && out.len() > BYTES_AT_ONCE {
                 return false;
             }
-            self.append_news(set, token, found.as_ref(), out);
+            if is_news {
+                self.append_news(set, token, found.as_ref(), out);
+            }
+            self.note_told(token, current, is_stored);
         }
         true
     }

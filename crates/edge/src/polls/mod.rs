@@ -25,8 +25,10 @@ mod frames;
 mod freshness;
 mod hold;
 mod json;
+mod large;
 mod memory;
 mod messages;
+mod missing;
 mod pace;
 mod publishing;
 mod recall;
@@ -37,6 +39,7 @@ mod sockets;
 mod tables;
 mod to;
 mod wake;
+mod wanted;
 mod watched;
 
 pub(crate) use cursor::Cursor;
@@ -62,8 +65,9 @@ use decide::Rules;
 use dwell_engine::Detached;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
+use fetch::UnderWay;
+use missing::Missing;
 use pace::Pace;
-use several::Several;
 use sockets::Change;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -72,6 +76,7 @@ use std::time::Duration;
 use tables::{Feed, FeedSet, Fetch, Keys, Lookup, NO_ROUTE, Poll};
 pub(crate) use to::Journal;
 use to::To;
+use wanted::Several;
 
 /// Where values come from.
 #[derive(Clone, Debug)]
@@ -95,6 +100,8 @@ pub(crate) struct Outbox {
     ripe: Vec<Token>,
     /// Connections that have become WebSockets, by their streams.
     detached: Vec<(Token, Detached)>,
+    /// Feeds of whose keys the application has said something.
+    answered: Vec<Token>,
     /// What WebSockets are told, by the tokens of keys.
     changes: HashMap<u64, Change>,
     /// Frames for one WebSocket each.
@@ -164,6 +171,10 @@ pub(crate) struct Polls {
     feeds: Slab<Feed>,
     sets: Slab<FeedSet>,
     several: Slab<Several>,
+    /// Keys without a value that the application is asked for.
+    missing: Slab<Missing>,
+    /// What it has answered with and feeds have not been told yet, by their tokens.
+    answered: HashMap<u64, (Bytes, u32)>,
     /// What all loops know; this one is `of_loop`.
     memory: Arc<Memory>,
     of_loop: usize,
@@ -233,6 +244,8 @@ impl Polls {
             feeds: Slab::new(kind::FEED, waiting_max),
             sets: Slab::new(kind::SET, held_max),
             several: Slab::new(kind::SEVERAL, held_max),
+            missing: Slab::new(kind::MISSING, waiting_max),
+            answered: HashMap::new(),
             memory,
             of_loop,
             keeps_last_known,
@@ -347,9 +360,10 @@ impl Polls {
             self.fetches.len(),
             self.feeds.len(),
             self.sets.len() + self.streams + self.sockets + self.several.len(),
+            self.missing.len() + self.answered.len(),
         ];
         is_sent
-            && tables == [0; 5]
+            && tables == [0; 6]
             && self.keys.is_empty()
             && self.waiting + self.keys.waited() == 0
     }

@@ -10,8 +10,9 @@ use super::fetch::wants;
 use super::freshness::Freshness;
 use super::hold::{Arrival, Keep};
 use super::memory::{LastKnown, NewValue, Verdict};
+use super::missing::Said;
 use super::sharing::may_be_shared;
-use super::tables::{Fetch, Poll};
+use super::tables::{Fetch, Poll, kind};
 use super::to::To;
 use super::{Fill, Forward, Polls, Source, seconds};
 use crate::config::RouteConfig;
@@ -37,7 +38,7 @@ pub(crate) enum Recall {
 impl Recall {
     /// Whether a newer value is to be fetched. One that has just come is perhaps on its way into
     /// the cache, and one that the cache does not take is not asked for all the time.
-    fn is_for_renewal(&self) -> bool {
+    pub(super) fn is_for_renewal(&self) -> bool {
         matches!(self, Self::Stale(known) if known.age >= RENEWAL_INTERVAL)
     }
 }
@@ -173,7 +174,10 @@ impl Polls {
                     return;
                 };
                 for token in fetch.polls {
-                    if let Some(poll) = self.records.remove(token) {
+                    if token.kind() == kind::MISSING {
+                        let said = Said::Value(known.body.clone(), known.flags);
+                        self.missing_ends(context, http, token, said);
+                    } else if let Some(poll) = self.records.remove(token) {
                         let origin = Origin::Memory;
                         self.answer_stale(context, http, poll, &fetch.name, &known, &origin);
                     }
@@ -432,7 +436,7 @@ fn is_within(known: &LastKnown, within: Duration) -> bool {
 }
 
 /// Whether the body is the value itself: not a part of it, nor in another coding.
-fn is_whole_value(answer: &Answer) -> bool {
+pub(super) fn is_whole_value(answer: &Answer) -> bool {
     let has = |name: &str| {
         answer
             .fields

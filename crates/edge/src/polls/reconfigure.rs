@@ -35,6 +35,7 @@ impl Polls {
         self.forwards.reconfigure(&self.config, held_max);
         self.several.set_capacity_max(held_max);
         self.feeds.set_capacity_max(self.waiting_max);
+        self.missing.set_capacity_max(self.waiting_max);
         self.connections_max = held_max;
         before
     }
@@ -59,6 +60,9 @@ impl Polls {
         }
         for poll in self.several.values_mut() {
             poll.route = moves.index(poll.route);
+        }
+        for missing in self.missing.values_mut() {
+            missing.behalf.route = moves.index(missing.behalf.route);
         }
         for set in self.sets.values_mut() {
             if let Some(socket) = &mut set.socket {

@@ -3,159 +3,18 @@
 //! Such a poll is one record that waits for each of its keys. The first change makes it ripe, and
 //! it is answered when the turn ends, with everything that the turn has brought of its keys.
 
-use super::answers::{EXPOSED, Found, HIT};
+use super::answers::{EXPOSED, FETCHED, Found, HIT};
 use super::ask::{Ask, Condition, Method};
 use super::cursors;
 use super::follow::Asked;
-use super::json;
+use super::missing::{Behalf, Said};
 use super::tables::{KeptRequest, kind};
 use super::to::To;
+use super::wanted::{Several, Unasked, Wanted};
 use super::{Polls, Source};
-use crate::access::Origin;
-use crate::config::OnDelete;
 use crate::metrics::PollOutcome;
-use dwell_engine::{Body, ExchangeId, Http, Outcome, Reply, Request, Response};
+use dwell_engine::{Body, Http, Outcome, Reply, Request, Response};
 use dwell_evloop::{Context, Token};
-use std::time::Instant;
-
-/// Bytes of values beyond which an answer leaves the rest to the next one.
-const BYTES_AT_ONCE: usize = 256 * 1024;
-
-/// One poll of several keys.
-#[derive(Debug)]
-pub(super) struct Several {
-    pub(super) exchange: ExchangeId,
-    pub(super) arrived: Instant,
-    /// What the access log asks for.
-    pub(super) request: Option<Box<KeptRequest>>,
-    ask: Ask,
-    /// In the order in which the client has named the keys.
-    wanted: Vec<Wanted>,
-    /// Lookups under way for it.
-    asking: usize,
-    pub(super) route: u16,
-    /// Of the page that asks.
-    pub(super) origin: Origin,
-    /// The client has said what it has by `If-None-Match`.
-    is_by_tag: bool,
-    /// A lookup has failed.
-    has_failed: bool,
-    /// It waits for a change.
-    is_held: bool,
-}
-
-/// One key of such a poll.
-#[derive(Debug)]
-struct Wanted {
-    label: Box<str>,
-    /// The record of its key; nobody's while the poll needs none.
-    key: Token,
-    /// What the client says it has.
-    said: Condition,
-    /// What there is, as far as it is known.
-    current: Condition,
-    /// What the client is to be told.
-    news: Option<Vec<u8>>,
-    is_joined: bool,
-}
-
-impl Several {
-    /// Takes in what there is under one of the keys; whether that is news to tell.
-    fn note(&mut self, place: usize, found: Option<&Found<'_>>, on_delete: OnDelete) -> bool {
-        let others = self.wanted.iter().enumerate();
-        let bytes = others.filter(|(other, _)| *other != place);
-        let bytes: usize = bytes.map(|(_, wanted)| wanted.news_bytes()).sum();
-        let has_room = bytes < BYTES_AT_ONCE;
-        let Some(wanted) = self.wanted.get_mut(place) else {
-            return false;
-        };
-        wanted.news = None;
-        wanted.current = match found {
-            Some(found) => Condition::Since(found.content.cursor),
-            // For whoever keeps waiting it is as if nothing had happened.
-            None if on_delete == OnDelete::KeepWaiting => return false,
-            None => Condition::None,
-        };
-        let is_news = match (found, wanted.said) {
-            (_, said) if said == wanted.current => false,
-            (_, Condition::Any) => false,
-            _ => has_room,
-        };
-        if is_news {
-            wanted.news = Some(entry(&wanted.label, found));
-        }
-        is_news
-    }
-
-    /// Its route, and the origin of the page that asks.
-    pub(super) fn origin(&self) -> (u16, Origin) {
-        (self.route, self.origin)
-    }
-
-    fn has_news(&self) -> bool {
-        self.wanted.iter().any(|wanted| wanted.news.is_some())
-    }
-
-    /// Whether it is held where there is no news.
-    fn waits(&self) -> bool {
-        let is_any = |wanted: &Wanted| wanted.said == Condition::Any;
-        self.ask.waits() && !self.wanted.iter().any(is_any)
-    }
-
-    /// The cursors of what the client has when it has read the answer.
-    fn cursor(&self) -> String {
-        let told = |wanted: &Wanted| match (&wanted.news, wanted.said) {
-            (Some(_), _) | (None, Condition::Any) => wanted.current,
-            (None, said) => said,
-        };
-        cursors::join(self.wanted.iter().map(told))
-    }
-
-    /// The body of an answer.
-    fn json(&self, cursor: &str) -> Vec<u8> {
-        let mut body = Vec::new();
-        body.extend_from_slice(b"{\"cursor\":");
-        json::string(&mut body, cursor);
-        body.extend_from_slice(b",\"values\":{");
-        let news = self.wanted.iter().filter_map(|wanted| wanted.news.as_ref());
-        for (place, entry) in news.enumerate() {
-            if place > 0 {
-                body.push(b',');
-            }
-            body.extend_from_slice(entry);
-        }
-        body.extend_from_slice(b"}}\n");
-        body
-    }
-
-    fn places_of(&self, key: Token) -> Vec<usize> {
-        let all = self.wanted.iter().enumerate();
-        let of_key = all.filter(|(_, wanted)| wanted.key == key);
-        of_key.map(|(place, _)| place).collect()
-    }
-}
-
-impl Wanted {
-    fn news_bytes(&self) -> usize {
-        self.news.as_ref().map_or(0, Vec::len)
-    }
-}
-
-/// One key of the answer.
-fn entry(label: &str, found: Option<&Found<'_>>) -> Vec<u8> {
-    let mut entry = Vec::new();
-    json::string(&mut entry, label);
-    entry.push(b':');
-    match found {
-        Some(found) => {
-            entry.push(b'{');
-            json::value(&mut entry, found.bytes(), found.content.cursor);
-            entry.push(b'}');
-        }
-        None => entry.extend_from_slice(b"null"),
-    }
-    entry
-}
 
 impl Polls {
     /// Answers a poll of several keys, holds it, or asks memcached.
@@ -180,11 +39,14 @@ impl Polls {
             current: Condition::None,
             news: None,
             is_joined: false,
+            is_apps: false,
         });
         let is_logged = self.journal.access.is_some();
         let mut poll = Several {
             exchange: request.exchange,
             arrived: context.now(),
+            unasked: None,
+            is_fetched: false,
             request: is_logged.then(|| Box::new(KeptRequest::request_line(request.head_bytes))),
             ask,
             wanted: wanted.collect(),
@@ -195,6 +57,11 @@ impl Polls {
             has_failed: false,
             is_held: false,
         };
+        if self.has_upstream() {
+            let behalf = Behalf::of(request, &poll.ask, route, to.peer_address());
+            let names = names.clone();
+            poll.unasked = Some(Box::new(Unasked { behalf, names }));
+        }
         if matches!(self.source, Source::Memcached) {
             return self.ask_for_several(context, poll, &names, to);
         }
@@ -203,7 +70,7 @@ impl Polls {
             let item = self.stored(context, name);
             poll.note(place, item.as_ref().map(Found::stored).as_ref(), on_delete);
         }
-        if poll.has_news() || !poll.waits() {
+        if !poll.is_to_ask() && (poll.has_news() || !poll.waits()) {
             answer(context, &poll, Moment::Arrived, to);
             return Outcome::Answered;
         }
@@ -218,20 +85,27 @@ impl Polls {
         names: &[Box<[u8]>],
         to: &mut To<'_, '_>,
     ) -> Outcome {
-        if !self.has_room(context, names.len(), to) {
+        let (route, wait, waits) = (poll.route, poll.ask.wait(), poll.waits());
+        if waits && !self.has_room(context, names.len(), to) {
             return Outcome::Answered;
         }
-        let (route, wait) = (poll.route, poll.ask.wait());
         let Ok(token) = self.several.insert(poll) else {
             return self.refuse_busy(context, route, to);
         };
-        for (place, name) in names.iter().enumerate() {
+        for (place, name) in names.iter().enumerate().filter(|_| waits) {
             if let Some(key) = self.watch(context, name) {
                 self.join_several(token, place, key);
             }
         }
         self.look_at_several(context, token);
-        if self.several.get(token).is_some_and(Several::has_news) {
+        if self.asks_for_missing(context, token) {
+            return Outcome::Held {
+                tag: token.to_bits(),
+                timeout: None,
+            };
+        }
+        let is_ready = |poll: &Several| poll.has_news() || !poll.waits();
+        if self.several.get(token).is_some_and(is_ready) {
             if let Some(poll) = self.remove_several(token) {
                 answer(context, &poll, Moment::Arrived, to);
             }
@@ -239,6 +113,7 @@ impl Polls {
         }
         if let Some(poll) = self.several.get_mut(token) {
             poll.is_held = true;
+            poll.unasked = None;
         }
         Outcome::Held {
             tag: token.to_bits(),
@@ -263,8 +138,11 @@ impl Polls {
         };
         let on_delete = self.rules(poll.route).on_delete;
         for place in 0..poll.wanted.len() {
-            let wanted = |polls: &Self| Some(polls.several.get(token)?.wanted.get(place)?.key);
-            let Some(key) = wanted(self) else { return };
+            let wanted = |polls: &Self| {
+                let wanted = polls.several.get(token)?.wanted.get(place)?;
+                wanted.is_joined.then_some(wanted.key)
+            };
+            let Some(key) = wanted(self) else { continue };
             let item = self.last_look(context, key);
             let found = item.as_ref().map(Found::stored);
             if let Some(poll) = self.several.get_mut(token) {
@@ -326,6 +204,8 @@ impl Polls {
             return;
         };
         poll.asking = poll.asking.saturating_sub(1);
+        // A failure is a miss, where there is somebody else to ask.
+        let has_failed = has_failed && poll.unasked.is_none();
         poll.has_failed |= has_failed;
         let waits = poll.waits();
         let places = poll.places_of(key);
@@ -348,6 +228,9 @@ impl Polls {
 
     /// Every lookup of a poll has ended.
     fn several_asked(&mut self, context: &mut Context, http: &mut Http, token: Token) {
+        if self.asks_for_missing(context, token) {
+            return;
+        }
         let Some(poll) = self.several.get_mut(token) else {
             return;
         };
@@ -355,7 +238,12 @@ impl Polls {
             return self.outbox.ripe.push(token);
         }
         let reason = if poll.has_failed && !poll.waits() {
-            Some((PollOutcome::Failed, "memcached does not answer"))
+            let who = if poll.is_fetched {
+                "the application does not answer"
+            } else {
+                "memcached does not answer"
+            };
+            Some((PollOutcome::Failed, who))
         } else if poll.waits() && self.draining {
             Some((PollOutcome::Refused, "shutting down"))
         } else if poll.waits() && self.waiting > self.waiting_max {
@@ -365,6 +253,7 @@ impl Polls {
         };
         if reason.is_none() && poll.waits() {
             poll.is_held = true;
+            poll.unasked = None;
             let (exchange, wait) = (poll.exchange, poll.ask.wait());
             let timeout = Some(self.jittered(wait));
             http.hold(context, exchange, token.to_bits(), timeout);
@@ -488,6 +377,73 @@ impl Polls {
         }
     }
 
+    /// Asks the application for the keys of a poll that have no value; whether it has to be waited
+    /// for.
+    fn asks_for_missing(&mut self, context: &Context, token: Token) -> bool {
+        let Some(poll) = self.several.get_mut(token).filter(|poll| poll.is_to_ask()) else {
+            return false;
+        };
+        let (missing, route) = (poll.missing(), poll.route);
+        let Some(Unasked { behalf, names }) = poll.unasked.take().map(|unasked| *unasked) else {
+            return false;
+        };
+        let on_delete = self.rules(route).on_delete;
+        let mut asked = 0;
+        for place in missing {
+            let label = |polls: &Self| Some(polls.several.get(token)?.wanted[place].label.clone());
+            let label = label(self).unwrap_or_default();
+            let is_asked = self.seek_for(context, &behalf, &label, &names[place], (token, place));
+            let Some(poll) = self.several.get_mut(token) else {
+                return false;
+            };
+            if is_asked {
+                poll.wanted[place].is_apps = true;
+                poll.asking += 1;
+                asked += 1;
+            } else {
+                poll.note(place, None, on_delete);
+            }
+        }
+        if let Some(poll) = self.several.get_mut(token) {
+            poll.is_fetched = asked > 0;
+        }
+        asked > 0
+    }
+
+    /// The application has said what a key of a poll has.
+    pub(super) fn several_answered(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        token: Token,
+        place: usize,
+        said: &Said,
+    ) {
+        let Some(route) = self.several.get(token).map(|poll| poll.route) else {
+            return;
+        };
+        let on_delete = self.rules(route).on_delete;
+        let Some(poll) = self.several.get_mut(token) else {
+            return;
+        };
+        poll.asking = poll.asking.saturating_sub(1);
+        // Where it is none any more, the cache has had a value meanwhile.
+        if std::mem::take(&mut poll.wanted[place].is_apps) {
+            let found = match said {
+                Said::Value(body, flags) => Some(Found::remembered(body.clone(), *flags)),
+                Said::Nothing | Said::Unknown => None,
+            };
+            poll.has_failed |= matches!(said, Said::Unknown);
+            if !matches!(said, Said::Unknown) {
+                poll.note(place, found.as_ref(), on_delete);
+            }
+            poll.wanted[place].is_apps = !matches!(said, Said::Nothing);
+        }
+        if poll.asking == 0 {
+            self.several_asked(context, http, token);
+        }
+    }
+
     /// Takes a poll out of the table and of all places where it waits.
     fn remove_several(&mut self, token: Token) -> Option<Several> {
         let poll = self.several.remove(token)?;
@@ -522,6 +478,10 @@ fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut To<'_,
         _ if ask.method == Method::Post => (PollOutcome::NotModified, 204),
         _ => (PollOutcome::NotModified, 304),
     };
+    let (outcome, cache_status) = match outcome {
+        PollOutcome::Hit if poll.is_fetched => (PollOutcome::Miss, FETCHED),
+        outcome => (outcome, HIT),
+    };
     let cursor = poll.cursor();
     let tag = format!("\"{cursor}\"");
     let preference = format!("wait={}", ask.wait().as_secs());
@@ -544,7 +504,7 @@ fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut To<'_,
         fields.push(("Content-Type", b"application/json"));
         body = poll.json(&cursor);
     }
-    fields.push(("Cache-Status", HIT));
+    fields.push(("Cache-Status", cache_status));
     to.ends(outcome);
     to.send(
         context,

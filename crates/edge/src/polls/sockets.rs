@@ -13,6 +13,7 @@ use super::decide::Content;
 use super::feeds::News;
 use super::follow::{Asked, KEYS_MAX, OTHER_ROUTE};
 use super::frames;
+use super::missing::Behalf;
 use super::tables::{Feed, FeedSet, Link, Member, Sink, SocketSet, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
@@ -23,7 +24,7 @@ use dwell_engine::websocket::{
     Broadcast, CloseCode, MessageKind, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef,
     WebSockets, upgrade,
 };
-use dwell_engine::{Body, Detached, Outcome, Request, Response};
+use dwell_engine::{Body, Detached, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
 use std::sync::Arc;
 
@@ -71,6 +72,10 @@ impl Polls {
         let Some(stream) = self.enter_socket(context, route, request, &ask, asked, sink) else {
             return self.refuse_busy(context, route, to);
         };
+        if self.has_upstream() {
+            let behalf = Behalf::of(request, &ask, route, to.peer_address());
+            self.seek_all(context, stream, &behalf);
+        }
         let mut fields = Vec::new();
         upgrade.for_each_field(|name, value| fields.push((name, value.to_vec())));
         let fields: Vec<_> = fields
@@ -114,6 +119,7 @@ impl Polls {
                 set: Link::default(),
                 route,
                 is_cached: ask.condition != Condition::None,
+                is_asking: false,
             };
             let key = feed.key;
             let token = self.feeds.insert(feed).ok();
@@ -166,6 +172,7 @@ impl Polls {
             set: Link::to(set),
             route,
             is_cached: has != Condition::None,
+            is_asking: false,
         };
         let Ok(feed) = self.feeds.insert(feed) else {
             self.stop_watching(key);
@@ -235,7 +242,7 @@ impl Polls {
     }
 
     /// As [`tell_all`](Self::tell_all), for one key.
-    fn tell_socket(&mut self, now: u32, token: Token, socket: &mut WebSocketRef<'_>) {
+    pub(super) fn tell_socket(&mut self, now: u32, token: Token, socket: &mut WebSocketRef<'_>) {
         let Some(key) = self.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
@@ -243,7 +250,8 @@ impl Polls {
             // Its client is told when it has taken what was before.
             return self.metrics.stream_postponed.increment();
         }
-        if matches!(self.source, Source::Memcached) {
+        let answered = self.answered_value(token);
+        if matches!(self.source, Source::Memcached) && answered.is_none() {
             self.lookup_of(key);
             return;
         }
@@ -251,21 +259,20 @@ impl Polls {
             .keys
             .get(key)
             .and_then(|key| self.stored_at(now, &key.name));
-        let found = item.as_ref().map(Found::stored);
+        let is_stored = item.is_some();
+        let found = item.as_ref().map(Found::stored).or(answered);
         let Some(feed) = self.feeds.get(token) else {
             return;
         };
         let content = found.as_ref().map(|found| found.content);
-        if self.news(feed, content) == News::None {
-            if let Some(feed) = self.feeds.get_mut(token) {
-                feed.is_cached |= found.is_some();
+        if self.news(feed, content) != News::None {
+            let frame = frames::value(self.label_of(token), found.as_ref());
+            if socket.send(MessageKind::Text, &frame).is_err() {
+                return;
             }
-            return;
-        }
-        let frame = frames::value(self.label_of(token), found.as_ref());
-        if socket.send(MessageKind::Text, &frame).is_ok() {
             self.was_told(token, content);
         }
+        self.note_told(token, content, is_stored);
     }
 
     fn was_told(&mut self, token: Token, content: Option<Content>) {
@@ -276,7 +283,7 @@ impl Polls {
     }
 
     /// Under which name a WebSocket follows the key of one of its feeds.
-    fn label_of(&self, feed: Token) -> Option<&str> {
+    pub(super) fn label_of(&self, feed: Token) -> Option<&str> {
         let set = self.feeds.get(feed)?.set.token()?;
         let mut members = self.set(set)?.members.iter();
         members.find(|member| member.feed == feed)?.label.as_deref()
@@ -284,7 +291,11 @@ impl Polls {
 
     /// Notes what a key has, for the WebSockets that are told of it when the turn ends.
     pub(super) fn note_change(&mut self, key: Token, found: Option<&Found<'_>>) {
-        let change = found.map(|found| (found.content, found.to_bytes()));
+        let change = match &self.source {
+            // It is read anew then.
+            Source::Embedded(..) => None,
+            Source::Memcached => found.map(|found| (found.content, found.to_bytes())),
+        };
         self.outbox.changes.insert(key.to_bits(), change);
     }
 
@@ -295,7 +306,13 @@ impl Polls {
 
     /// Tells WebSockets what the turn has brought of their keys; whoever has not taken what it was
     /// sent before is told when it has.
-    pub(crate) fn tell_sockets(&mut self, context: &mut Context, websockets: &mut WebSockets) {
+    pub(crate) fn tell_sockets(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        websockets: &mut WebSockets,
+    ) {
+        self.tell_answered(context, http, websockets);
         if !self.outbox.changes.is_empty() {
             for (key, change) in std::mem::take(&mut self.outbox.changes) {
                 self.tell_of_change(context, websockets, Token::from_bits(key), &change);
@@ -328,10 +345,15 @@ impl Polls {
             .copied()
             .filter(is_feed)
             .collect();
-        let current = change.as_ref().map(|(content, _)| *content);
-        let found = change
-            .as_ref()
-            .map(|(content, value)| Found::shared(*content, value));
+        // The turn may have brought a newer value, which others have been told already.
+        let item = self.stored_at(seconds(context), &record.name);
+        let found = match &self.source {
+            Source::Embedded(..) => item.as_ref().map(Found::stored),
+            Source::Memcached => change
+                .as_ref()
+                .map(|(content, value)| Found::shared(*content, value)),
+        };
+        let current = found.as_ref().map(|found| found.content);
         let mut by_label: Vec<(Option<Box<str>>, Broadcast)> = Vec::new();
         for token in feeds {
             let Some(feed) = self.feeds.get(token) else {
@@ -468,6 +490,13 @@ impl Polls {
         let name = self.key_named(set, label)?;
         let feed = self.subscribe(context, set, Some(label.into()), &name, has);
         let feed = feed.ok_or_else(|| TOO_MANY.to_owned())?;
+        if self.has_upstream()
+            && let Some(socket_set) = self.set(set).and_then(|set| set.socket.as_ref())
+        {
+            let (path, route) = (&socket_set.path, socket_set.route);
+            let behalf = Behalf::nameless(path, route, socket.peer_address());
+            self.seek(context, feed, &behalf);
+        }
         self.tell_socket(seconds(context), feed, socket);
         Ok(())
     }
@@ -492,9 +521,7 @@ impl Polls {
             return false;
         };
         let member = set.members.remove(place);
-        if let Some(feed) = self.feeds.remove(member.feed) {
-            self.leave_waiting(feed.key);
-        }
+        self.remove_feed(member.feed);
         true
     }
 

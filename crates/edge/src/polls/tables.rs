@@ -22,6 +22,7 @@ pub(crate) mod kind {
     pub(crate) const FEED: u8 = 5;
     pub(crate) const SET: u8 = 6;
     pub(crate) const SEVERAL: u8 = 7;
+    pub(crate) const MISSING: u8 = 8;
     pub(crate) const PUBLISH: u8 = 16;
     pub(crate) const QUESTION: u8 = 17;
     /// Of the one tag of everything that the cache is given.
@@ -70,6 +71,8 @@ pub(crate) struct Feed {
     pub(crate) route: u16,
     /// The cache has had a value since the stream began or its last deletion was told.
     pub(crate) is_cached: bool,
+    /// The application is asked for a value, or has answered and its client has not been told yet.
+    pub(crate) is_asking: bool,
 }
 
 /// Where a feed is written to.

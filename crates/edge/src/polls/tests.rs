@@ -3,6 +3,7 @@
 mod feeds;
 mod guards;
 mod harness;
+mod missing;
 mod model;
 mod several;
 mod sockets;

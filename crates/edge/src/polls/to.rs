@@ -1,8 +1,8 @@
 //! Where an answer goes, and what is written down of it on the way.
 
-use super::several::Several;
 use super::tables::NO_ROUTE;
 use super::tables::{KeptRequest, Poll};
+use super::wanted::Several;
 use crate::access::{CorsTable, Origin};
 use crate::log::{AccessLine, AccessWriter};
 use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};

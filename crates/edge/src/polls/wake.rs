@@ -149,8 +149,8 @@ impl Polls {
             // It is told when it has become one.
             Sink::Leaving(_) => {}
         }
-        if let (Some(feed), true) = (self.feeds.get_mut(token), current.is_some()) {
-            feed.is_cached = true;
+        if current.is_some() {
+            self.is_in_cache(token);
         }
         true
     }
@@ -293,6 +293,10 @@ impl Polls {
         let has_failed = matches!(completion.outcome, Outcome::Failed(_));
         let is_of_sweep = lookup.polls.is_empty();
         for poll in lookup.polls {
+            if poll.kind() == kind::MISSING {
+                self.missing_looked_up(context, lookup.key, poll, found.is_some());
+                continue;
+            }
             if poll.kind() == kind::SEVERAL {
                 self.several_looked_up(context, http, lookup.key, poll, found.as_ref(), has_failed);
                 continue;

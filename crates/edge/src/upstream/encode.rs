@@ -32,8 +32,8 @@ pub enum Sharing {
 pub enum Wants {
     /// What the client asks for.
     AsAsked,
-    /// One value, which begins a stream of the edge's own: the request leaves out what asks for a
-    /// stream.
+    /// One value as it is, for a stream or an answer of the edge's own: the request leaves out what
+    /// asks for a stream, and what would make the answer anything else than the value.
     OneValue,
 }
 
@@ -82,8 +82,8 @@ pub fn encode_request(
     wants: Wants,
 ) -> Bytes {
     let is_left_out = |name: &str| {
-        (sharing == Sharing::Shared && is_ones_own(name))
-            || (wants == Wants::OneValue && is_of_streams(name))
+        let is_for_all = sharing == Sharing::Shared || wants == Wants::OneValue;
+        (is_for_all && is_ones_own(name)) || (wants == Wants::OneValue && is_of_streams(name))
     };
     let body = RequestBody::Whole(body);
     encode(head, body, host, forwarded, Passing::default(), is_left_out)
@@ -284,9 +284,13 @@ fn is_ones_own(name: &str) -> bool {
     OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
-/// Fields that ask for a stream of events, or say where one was.
+/// Fields that ask for a stream of events or a WebSocket, or say where one was.
 fn is_of_streams(name: &str) -> bool {
-    name.eq_ignore_ascii_case("accept") || name.eq_ignore_ascii_case("last-event-id")
+    const WEBSOCKET: &str = "sec-websocket-";
+    let start = name.get(..WEBSOCKET.len()).unwrap_or_default();
+    start.eq_ignore_ascii_case(WEBSOCKET)
+        || name.eq_ignore_ascii_case("accept")
+        || name.eq_ignore_ascii_case("last-event-id")
 }
 
 /// Whether an address is not one of the open Internet.

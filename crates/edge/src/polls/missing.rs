@@ -1,0 +1,493 @@
+//! Keys without a value of streams, of WebSockets and of polls of several keys: the application is
+//! asked for each of them as a poll of that key alone would ask, and shares the requests of such
+//! polls.
+//!
+//! A feed is told the answer as if the cache had it, unless the cache has got a value meanwhile. A
+//! failure of the application says nothing of the key, so nothing is told of it.
+
+use super::answers::Found;
+use super::ask::{Ask, Condition, Method};
+use super::decide::Content;
+use super::feeds::News;
+use super::fetch::{sharing, wants};
+use super::memory::{LastKnown, Verdict};
+use super::recall::{is_whole_value, stands_for};
+use super::sharing::may_be_shared;
+use super::tables::{Fetch, KeptRequest, Sink, kind};
+use super::{Forward, Polls, Source, UnderWay, seconds};
+use crate::upstream::Sharing;
+use bytes::Bytes;
+use dwell_engine::websocket::WebSockets;
+use dwell_engine::{Http, Request};
+use dwell_evloop::{Context, Token};
+use dwell_proto::http1::{FieldStorage, RequestHead, parse_request};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A request for whose keys the application may be asked.
+#[derive(Clone, Debug)]
+pub(super) struct Behalf {
+    request: Arc<KeptRequest>,
+    peer: Option<SocketAddr>,
+    ask: Ask,
+    /// Index of its route.
+    pub(super) route: u16,
+}
+
+/// One key that the application is asked for.
+#[derive(Debug)]
+pub(super) struct Missing {
+    pub(super) behalf: Behalf,
+    /// The target of the poll that it stands for; nothing where that of the request is.
+    target: Option<Box<str>>,
+    /// The feed of the key, or the poll.
+    asker: Token,
+    /// Which of the keys of a poll it is.
+    place: usize,
+}
+
+/// What the application has said of a key.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// This value, with memcached's flags.
+    Value(Bytes, u32),
+    /// That there is none.
+    Nothing,
+    /// It did not answer, or not so that it could be told.
+    Unknown,
+}
+
+impl Behalf {
+    /// Of a request that has come; a HEAD asks for what a GET would bring.
+    pub(super) fn of(
+        request: &Request<'_>,
+        ask: &Ask,
+        route: u16,
+        peer: Option<SocketAddr>,
+    ) -> Self {
+        let method = match ask.method {
+            Method::Head => Method::Get,
+            other => other,
+        };
+        Self {
+            request: Arc::new(KeptRequest::new(request.head_bytes, request.body, &[])),
+            peer,
+            ask: one_value(Ask { method, ..*ask }),
+            route,
+        }
+    }
+
+    /// For a key that is named when the request has long gone: nothing of the client but its
+    /// address.
+    pub(super) fn nameless(path: &str, route: u16, peer: Option<SocketAddr>) -> Self {
+        let head = format!("GET {path} HTTP/1.1\r\nHost:\r\n\r\n");
+        let ask = Ask {
+            method: Method::Get,
+            condition: Condition::None,
+            wait_ms: 0,
+            preferred: false,
+            anybodys: true,
+            is_stream: true,
+        };
+        Self {
+            request: Arc::new(KeptRequest::new(head.as_bytes(), &[], &[])),
+            peer,
+            ask,
+            route,
+        }
+    }
+}
+
+/// The question for a single value.
+fn one_value(ask: Ask) -> Ask {
+    Ask {
+        is_stream: true,
+        ..ask
+    }
+}
+
+impl Polls {
+    /// Asks the application for the keys of a stream that have no value, once that is known.
+    pub(super) fn seek_all(&mut self, context: &Context, stream: Token, behalf: &Behalf) {
+        if self.has_upstream() {
+            for feed in self.feeds_of(stream) {
+                self.seek(context, feed, behalf);
+            }
+        }
+    }
+
+    /// As [`seek_all`](Self::seek_all), for the key of one feed.
+    pub(super) fn seek(&mut self, context: &Context, token: Token, behalf: &Behalf) {
+        let Some(key) = self.feeds.get(token).map(|feed| feed.key) else {
+            return;
+        };
+        if !self.has_upstream() || self.last_look(context, key).is_some() {
+            return;
+        }
+        let label = self.label_of(token).map(str::to_owned);
+        let Some(missing) = self.enter_missing(behalf, label.as_deref(), token, 0) else {
+            return;
+        };
+        let is_under_way = if matches!(self.source, Source::Memcached) {
+            self.look_for(key, missing)
+        } else {
+            let name = self.keys.get(key).map(|key| key.name.clone());
+            name.is_some_and(|name| self.ask_for(context, &name, missing))
+        };
+        match self.feeds.get_mut(token) {
+            Some(feed) if is_under_way => feed.is_asking = true,
+            _ => {
+                self.missing.remove(missing);
+            }
+        }
+    }
+
+    /// Asks the application for one of the keys of a poll; whether anything comes of it.
+    pub(super) fn seek_for(
+        &mut self,
+        context: &Context,
+        behalf: &Behalf,
+        label: &str,
+        name: &[u8],
+        (poll, place): (Token, usize),
+    ) -> bool {
+        let Some(missing) = self.enter_missing(behalf, Some(label), poll, place) else {
+            return false;
+        };
+        let is_asked = self.ask_for(context, name, missing);
+        if !is_asked {
+            self.missing.remove(missing);
+        }
+        is_asked
+    }
+
+    /// Makes the record of a key; `None` where no poll of that key alone stands for it.
+    fn enter_missing(
+        &mut self,
+        behalf: &Behalf,
+        label: Option<&str>,
+        asker: Token,
+        place: usize,
+    ) -> Option<Token> {
+        let target = match label {
+            Some(label) => Some(self.target_beside(&behalf.request, label)?),
+            None => None,
+        };
+        let missing = Missing {
+            behalf: behalf.clone(),
+            target,
+            asker,
+            place,
+        };
+        self.missing.insert(missing).ok()
+    }
+
+    /// The target of the poll that a key named beside the path stands for.
+    fn target_beside(&self, kept: &KeptRequest, label: &str) -> Option<Box<str>> {
+        let mut storage = FieldStorage::new();
+        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
+        target_beside(head.path, head.query, label)
+    }
+
+    /// Puts a key among the lookups of this turn; it is asked for if memcached has no value.
+    fn look_for(&mut self, key: Token, missing: Token) -> bool {
+        let lookup = self.lookup_of(key);
+        let lookup = lookup.and_then(|lookup| self.lookups.get_mut(lookup));
+        lookup.is_some_and(|lookup| {
+            lookup.polls.push(missing);
+            true
+        })
+    }
+
+    /// memcached has answered for the key of a feed, or failed to, which is a miss.
+    pub(super) fn missing_looked_up(
+        &mut self,
+        context: &Context,
+        key: Token,
+        token: Token,
+        is_found: bool,
+    ) {
+        let name = self.keys.get(key).map(|key| key.name.clone());
+        if !is_found && name.is_some_and(|name| self.ask_for(context, &name, token)) {
+            return;
+        }
+        if let Some(missing) = self.missing.remove(token)
+            && let Some(feed) = self.feeds.get_mut(missing.asker)
+        {
+            feed.is_asking = false;
+        }
+    }
+
+    /// Asks the application for a key, or joins those who ask; whether anything comes of it.
+    fn ask_for(&mut self, context: &Context, name: &[u8], token: Token) -> bool {
+        let Some(missing) = self.missing.get(token) else {
+            return false;
+        };
+        let (ask, route) = (missing.behalf.ask, missing.behalf.route);
+        let shared = self.is_shared(&ask, route);
+        if shared && let Some(recall) = self.recall(context.now(), name, &ask, route) {
+            if recall.is_for_renewal()
+                && let Some(forward) = self.encode_missing(token, Sharing::Shared)
+            {
+                self.revalidate(name, ask.method, route, forward);
+            }
+            let fetch = self.open_recalled(recall, name, ask.method, route);
+            let fetch = fetch.and_then(|fetch| self.fetches.get_mut(fetch));
+            return fetch.is_some_and(|fetch| {
+                fetch.polls.push(token);
+                true
+            });
+        }
+        let key = shared.then(|| self.keys.enter(name)).flatten();
+        match self.under_way(key, &ask) {
+            UnderWay::Nothing => self.send_for(key, name, token),
+            UnderWay::AnothersMethod => self.send_for(None, name, token),
+            UnderWay::Fetch(fetch) => {
+                self.join_fetch(fetch, token);
+                true
+            }
+        }
+    }
+
+    /// Sends a request for a key to the application.
+    fn send_for(&mut self, key: Option<Token>, name: &[u8], token: Token) -> bool {
+        let forward = self.encode_missing(token, sharing(key));
+        let behalf = self.missing.get(token).map(|missing| &missing.behalf);
+        let fetch = behalf
+            .map(|behalf| (behalf.ask.method, behalf.route))
+            .zip(forward)
+            .and_then(|((method, route), forward)| {
+                self.open_fetch(key, name, method, route, forward)
+            });
+        match (fetch, key) {
+            (Some(fetch), _) => self.join_fetch(fetch, token),
+            (None, Some(key)) => {
+                self.keys.release(key);
+            }
+            (None, None) => {}
+        }
+        fetch.is_some()
+    }
+
+    /// The request that a poll of the key alone would be.
+    fn encode_missing(&self, token: Token, sharing: Sharing) -> Option<Forward> {
+        let Missing { behalf, target, .. } = self.missing.get(token)?;
+        let kept = &behalf.request;
+        let mut storage = FieldStorage::new();
+        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
+        let head = match target {
+            Some(target) => RequestHead {
+                target,
+                authority: None,
+                ..head
+            },
+            None => head,
+        };
+        let wants = wants(&behalf.ask);
+        Some(self.encode(&head, kept.body(), behalf.peer, sharing, wants))
+    }
+
+    /// A fetch that was shared has ended for a key: what of its verdict is for who asks for it.
+    pub(super) fn missing_told(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: &Fetch,
+        token: Token,
+        verdict: &Verdict,
+        stale: Option<&LastKnown>,
+    ) {
+        let Some(missing) = self.missing.get(token) else {
+            return;
+        };
+        let stale = stale.filter(|known| stands_for(known, &missing.behalf.ask));
+        let is_own = fetch.polls.first() == Some(&token) && !fetch.is_anothers;
+        let said = match (verdict, stale) {
+            (_, Some(known)) => Said::Value(known.body.clone(), known.flags),
+            // What is for the client whose request was sent, the others ask for themselves.
+            (Ok(answer), _) if !is_own && !may_be_shared(answer) => {
+                if self.send_for(None, &fetch.name, token) {
+                    return;
+                }
+                Said::Unknown
+            }
+            (Ok(answer), _) => match answer.status {
+                200 if is_whole_value(answer) => Said::Value(answer.body.clone(), 0),
+                200 | 500.. => Said::Unknown,
+                _ => Said::Nothing,
+            },
+            (Err(_), _) => Said::Unknown,
+        };
+        self.missing_ends(context, http, token, said);
+    }
+
+    /// Asks once more for a key that another loop has asked for.
+    pub(super) fn missing_again(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        name: &[u8],
+        token: Token,
+    ) {
+        if !self.ask_for(context, name, token) {
+            self.missing_ends(context, http, token, Said::Unknown);
+        }
+    }
+
+    /// Gives who asks for a key what the application has said of it.
+    pub(super) fn missing_ends(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        token: Token,
+        said: Said,
+    ) {
+        let Some(Missing { asker, place, .. }) = self.missing.remove(token) else {
+            return;
+        };
+        match asker.kind() {
+            kind::SEVERAL => self.several_answered(context, http, asker, place, &said),
+            _ => self.feed_answered(asker, said),
+        }
+    }
+
+    fn feed_answered(&mut self, token: Token, said: Said) {
+        let Some(feed) = self.feeds.get_mut(token).filter(|feed| feed.is_asking) else {
+            // It is gone, or the cache has had a value since, which is newer.
+            return;
+        };
+        let key = feed.key;
+        match said {
+            Said::Value(body, flags) => {
+                self.answered.insert(token.to_bits(), (body, flags));
+            }
+            Said::Nothing => {
+                feed.is_asking = false;
+                if matches!(self.source, Source::Memcached) {
+                    self.lookup_of(key);
+                    return;
+                }
+            }
+            Said::Unknown => {
+                feed.is_asking = false;
+                // Nobody knows whether what its client has is still there.
+                feed.is_cached = false;
+                return;
+            }
+        }
+        self.outbox.answered.push(token);
+    }
+
+    /// The value that the application has answered with and a feed is to be told, where the cache
+    /// has none.
+    pub(super) fn answered_value(&self, token: Token) -> Option<Found<'static>> {
+        let (body, flags) = self.answered.get(&token.to_bits())?;
+        Some(Found::remembered(body.clone(), *flags))
+    }
+
+    /// A feed has what there is: a value of the cache, or one that the application has answered
+    /// with. That was never in the cache, so it is not missed there.
+    pub(super) fn note_told(&mut self, token: Token, current: Option<Content>, is_stored: bool) {
+        match current {
+            Some(_) if is_stored => self.is_in_cache(token),
+            Some(content) => {
+                self.answered.remove(&token.to_bits());
+                if let Some(feed) = self.feeds.get_mut(token) {
+                    feed.has = Condition::Since(content.cursor);
+                    (feed.is_asking, feed.is_cached) = (false, false);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// The cache has a value for a feed, whatever the application says.
+    pub(super) fn is_in_cache(&mut self, token: Token) {
+        if let Some(feed) = self.feeds.get_mut(token) {
+            feed.is_cached = true;
+            if std::mem::take(&mut feed.is_asking) {
+                self.answered.remove(&token.to_bits());
+            }
+        }
+    }
+
+    /// Tells feeds what the application has said of their keys.
+    pub(super) fn tell_answered(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        websockets: &mut WebSockets,
+    ) {
+        for token in std::mem::take(&mut self.outbox.answered) {
+            let Some((sink, set)) = self.feeds.get(token).map(|feed| (feed.sink, feed.set)) else {
+                continue;
+            };
+            match (sink, set.token()) {
+                (Sink::Socket(socket), _) => {
+                    let now = seconds(context);
+                    websockets.with_socket(context, socket, |socket| {
+                        self.tell_socket(now, token, socket);
+                    });
+                }
+                (Sink::Events(exchange), Some(set)) if http.is_flushed(exchange) => {
+                    self.tell_stream(context, http, set, token);
+                }
+                // It is told when its client has taken what was before.
+                (Sink::Events(_) | Sink::Leaving(_), _) => {}
+            }
+        }
+    }
+
+    /// Tells a stream of several keys what the application has said of one of them.
+    fn tell_stream(&mut self, context: &mut Context, http: &mut Http, set: Token, token: Token) {
+        let Some(feed) = self.feeds.get(token) else {
+            return;
+        };
+        let item = self.last_look(context, feed.key);
+        let stored = item.as_ref().map(Found::stored);
+        let is_stored = stored.is_some();
+        let found = stored.or_else(|| self.answered_value(token));
+        let current = found.as_ref().map(|found| found.content);
+        if self.news(feed, current) != News::None {
+            self.tell_member(context, http, set, token, found.as_ref());
+        }
+        self.note_told(token, current, is_stored);
+    }
+}
+
+/// The target of a poll of the path with `label` behind it: what the query says of keys and of
+/// waiting is about others. `None` for what no request line can hold.
+fn target_beside(path: &str, query: Option<&str>, label: &str) -> Option<Box<str>> {
+    let mut target = [path, label].concat();
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
+    if !target.bytes().all(is_plain) {
+        return None;
+    }
+    let is_about_others = |part: &&str| {
+        let name = part.split('=').next().unwrap_or_default();
+        matches!(name, "" | "k" | "since" | "wait" | "last_event_id")
+    };
+    let rest = query.unwrap_or_default().split('&');
+    let rest: Vec<_> = rest.filter(|part| !is_about_others(part)).collect();
+    if !rest.is_empty() {
+        target.push('?');
+        target.push_str(&rest.join("&"));
+    }
+    Some(target.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_beside_the_path_is_a_poll_of_its_own() {
+        let target = |query, label| target_beside("/poll/", query, label);
+        assert_eq!(target(None, "a").as_deref(), Some("/poll/a"));
+        let query = Some("k=a&room=1&since=x&wait=25&k=b&last_event_id=y&z&");
+        assert_eq!(target(query, "b").as_deref(), Some("/poll/b?room=1&z"));
+        for label in ["a?b", "a b", "a#", "\u{e9}"] {
+            assert_eq!(target(None, label), None, "{label}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Keys without a value, of streams, WebSockets and polls of several keys.
+
+use super::feeds::Events;
+use super::harness::{App, Edge, cursor};
+use super::sockets::Socket;
+use super::{before_memcached, set};
+use dwell_testkit::Memcached;
+
+fn frame(key: &str, value: &str) -> String {
+    let cursor = cursor(value);
+    format!(r#"{{"k":"{key}","v":"{value}","c":"{cursor}"}}"#)
+}
+
+fn unnamed(value: &str) -> String {
+    format!(r#"{{"v":"{value}","c":"{}"}}"#, cursor(value))
+}
+
+fn entry(key: &str, value: &str) -> String {
+    format!(r#""{key}":{{"v":"{value}","c":"{}"}}"#, cursor(value))
+}
+
+#[test]
+fn a_socket_shares_the_request_of_a_poll_and_waits_for_the_cache() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    let mut poll = edge.ask("GET /poll/a?x=1");
+    let (mut exchange, _) = app.accept(&mut edge);
+    let mut socket = Socket::open(&edge, "/poll/a");
+    edge.turn_until_waiting(1);
+    exchange.answer(200, "", "fresh");
+    assert_eq!(edge.answer(&mut poll), (200, "fresh".to_owned()));
+    socket.await_last(&mut edge, &unnamed("fresh"));
+    edge.set("/poll/a", "fresh");
+    edge.set("/poll/a", "stored");
+    socket.await_last(&mut edge, &unnamed("stored"));
+    assert_eq!(socket.frames.len(), 2);
+    edge.delete("/poll/a");
+    socket.await_last(&mut edge, r#"{"c":null}"#);
+    drop(socket);
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn each_key_is_asked_for_as_a_poll_of_it_would() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    edge.set("/poll/b", "two");
+    let mut socket = Socket::open(&edge, "/poll/?k=a&k=b&room=1&since=.");
+    let (mut exchange, line) = app.accept(&mut edge);
+    assert_eq!(line, "GET /poll/a?room=1 HTTP/1.1");
+    socket.await_last(&mut edge, &frame("b", "two"));
+    exchange.answer(200, "", "one");
+    socket.await_last(&mut edge, &frame("a", "one"));
+    socket.say(r#"{"subscribe":["c","d"],"since":{"d":"AAAAAAAAAAA"}}"#);
+    assert_eq!(exchange.request(&mut edge), "GET /poll/c HTTP/1.1");
+    let (mut other, line) = app.accept(&mut edge);
+    assert_eq!(line, "GET /poll/d HTTP/1.1");
+    exchange.answer(200, "", "three");
+    socket.await_last(&mut edge, &frame("c", "three"));
+    other.answer(404, "", "");
+    socket.await_last(&mut edge, r#"{"k":"d","c":null}"#);
+    assert_eq!(socket.frames.len(), 4);
+    drop(socket);
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn memcached_is_looked_at_first() {
+    let (app, memcached) = (App::start(), Memcached::start());
+    let upstream = format!("upstream.url = \"http://{}\"", app.address());
+    let mut edge = before_memcached(memcached.address(), &upstream);
+    set(&memcached, "/poll/b", "two");
+    let mut socket = Socket::open(&edge, "/poll/?k=a&k=b");
+    let mut stream = Events::follow(&edge, "/poll/?k=a&k=b", "");
+    let mut poll = edge.ask("GET /poll/?k=a&k=b");
+    let (mut exchange, line) = app.accept(&mut edge);
+    assert_eq!(line, "GET /poll/a HTTP/1.1");
+    socket.await_last(&mut edge, &frame("b", "two"));
+    edge.turn_until(|edge| edge.polls.missing.len() == 3);
+    exchange.answer(200, "", "one");
+    socket.await_last(&mut edge, &frame("a", "one"));
+    edge.turn_until(|_| stream.text().contains("data: one\n"));
+    let answer = edge.answer(&mut poll).1;
+    assert!(answer.contains(&entry("a", "one")) && answer.contains(&entry("b", "two")));
+    set(&memcached, "/poll/a", "stored");
+    socket.await_last(&mut edge, &frame("a", "stored"));
+    edge.turn_until(|_| stream.text().contains("data: stored\n"));
+    drop((socket, stream));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_refusal_is_remembered_and_a_failure_says_nothing() {
+    let app = App::start();
+    let route = "[[route]]\nprefix = \"/poll/\"\nnegative_not_found = \"1h\"\nnegative = \"1h\"";
+    let mut edge = Edge::before(&app, route);
+    let since = cursor("before");
+    let mut first = Socket::open(&edge, &format!("/poll/a?since={since}"));
+    let (mut exchange, _) = app.accept(&mut edge);
+    exchange.answer(404, "", "");
+    first.await_last(&mut edge, r#"{"c":null}"#);
+    let mut second = Socket::open(&edge, &format!("/poll/a?since={since}"));
+    second.await_last(&mut edge, r#"{"c":null}"#);
+    let mut third = Socket::open(&edge, &format!("/poll/?k=b&since={since}"));
+    assert_eq!(exchange.request(&mut edge), format!("GET /poll/b HTTP/1.1"));
+    exchange.answer(500, "", "");
+    edge.turn_until(|edge| edge.polls.missing.is_empty());
+    edge.set("/poll/b", "back");
+    third.await_last(&mut edge, &frame("b", "back"));
+    assert_eq!(third.frames.len(), 1);
+    drop((first, second, third));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn what_is_for_one_client_is_told_to_no_other() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    let mut first = Socket::open(&edge, "/poll/a");
+    let (mut exchange, _) = app.accept(&mut edge);
+    let mut second = Socket::open(&edge, "/poll/a");
+    edge.turn_until(|edge| edge.polls.missing.len() == 2);
+    exchange.answer(200, "Set-Cookie: session=1\r\n", "for 1");
+    first.await_last(&mut edge, &unnamed("for 1"));
+    assert_eq!(exchange.request(&mut edge), "GET /poll/a HTTP/1.1");
+    exchange.answer(200, "Set-Cookie: session=2\r\n", "for 2");
+    second.await_last(&mut edge, &unnamed("for 2"));
+    assert_eq!((first.read(), second.read()), (1, 1));
+    drop((first, second));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_poll_of_several_keys_waits_for_the_application_and_then_for_the_cache() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    edge.set("/poll/b", "two");
+    let (one, two) = (cursor("one"), cursor("two"));
+    let mut client = edge.ask("GET /poll/?k=a&k=b");
+    let (mut exchange, line) = app.accept(&mut edge);
+    assert_eq!(line, "GET /poll/a HTTP/1.1");
+    exchange.answer(200, "", "one");
+    let both = format!("{},{}", entry("a", "one"), entry("b", "two"));
+    let body = format!("{{\"cursor\":\"{one}.{two}\",\"values\":{{{both}}}}}\n");
+    assert_eq!(edge.answer(&mut client), (200, body));
+    // It has what the application says, so it is held; that the cache has none is no news.
+    client.send(&format!("GET /poll/?k=a&k=b&since={one}.{two}&wait=50s"));
+    assert_eq!(exchange.request(&mut edge), "GET /poll/a HTTP/1.1");
+    exchange.answer(200, "", "one");
+    edge.turn_until(|edge| edge.polls.several.values_mut().any(|poll| poll.is_held));
+    edge.set("/poll/b", "new");
+    let answer = edge.answer(&mut client).1;
+    assert!(
+        answer.contains("\"values\":{\"b\":") && !answer.contains("\"a\""),
+        "{answer}"
+    );
+    // What is new is told at once, whoever else has to be asked.
+    client.send(&format!("GET /poll/?k=a&k=b&since=.{two}&wait=50s"));
+    assert!(edge.answer(&mut client).1.contains(&entry("b", "new")));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_poll_of_several_keys_outlives_an_application_that_fails() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    let mut client = edge.ask("GET /poll/?k=a");
+    let (mut exchange, _) = app.accept(&mut edge);
+    exchange.answer(500, "", "");
+    assert_eq!(edge.answer(&mut client).0, 503);
+    let since = cursor("one");
+    client.send(&format!("GET /poll/?k=a&since={since}&wait=50s"));
+    edge.turn_until(|edge| edge.polls.several.values_mut().any(|poll| poll.is_held));
+    edge.set("/poll/a", "back");
+    assert!(edge.answer(&mut client).1.contains(&entry("a", "back")));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn whoever_leaves_while_the_application_is_asked_leaves_nothing() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    let socket = Socket::open(&edge, "/poll/?k=a&k=b");
+    let stream = Events::follow(&edge, "/poll/?k=a&k=b", "");
+    let poll = edge.ask("GET /poll/?k=a&k=b");
+    let (mut of_a, _) = app.accept(&mut edge);
+    let (mut of_b, _) = app.accept(&mut edge);
+    edge.turn_until(|edge| edge.polls.missing.len() == 6);
+    drop((socket, stream));
+    poll.reset();
+    edge.turn_until(|edge| edge.polls.is_idle());
+    of_a.answer(200, "", "one");
+    of_b.answer(200, "", "two");
+    edge.assert_nothing_left();
+}

@@ -1,0 +1,194 @@
+//! One poll of several keys: what it wants, and what it is to be told.
+
+use super::answers::Found;
+use super::ask::{Ask, Condition};
+use super::cursors;
+use super::json;
+use super::missing::Behalf;
+use super::tables::KeptRequest;
+use crate::access::Origin;
+use crate::config::OnDelete;
+use dwell_engine::ExchangeId;
+use dwell_evloop::Token;
+use std::time::Instant;
+
+/// Bytes of values beyond which an answer leaves the rest to the next one.
+const BYTES_AT_ONCE: usize = 256 * 1024;
+
+/// One poll of several keys.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Several {
+    pub(super) exchange: ExchangeId,
+    pub(super) arrived: Instant,
+    /// What the access log asks for.
+    pub(super) request: Option<Box<KeptRequest>>,
+    pub(super) ask: Ask,
+    /// In the order in which the client has named the keys.
+    pub(super) wanted: Vec<Wanted>,
+    /// Lookups under way for it.
+    pub(super) asking: usize,
+    pub(super) route: u16,
+    /// Of the page that asks.
+    pub(super) origin: Origin,
+    /// The client has said what it has by `If-None-Match`.
+    pub(super) is_by_tag: bool,
+    /// What is needed to ask the application, as long as that is to be done.
+    pub(super) unasked: Option<Box<Unasked>>,
+    /// The application has been asked.
+    pub(super) is_fetched: bool,
+    /// A lookup has failed, or the application.
+    pub(super) has_failed: bool,
+    /// It waits for a change.
+    pub(super) is_held: bool,
+}
+
+/// What it takes to ask the application for the keys of a poll.
+#[derive(Debug)]
+pub(super) struct Unasked {
+    pub(super) behalf: Behalf,
+    pub(super) names: Vec<Box<[u8]>>,
+}
+
+/// One key of such a poll.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) label: Box<str>,
+    /// The record of its key; nobody's while the poll needs none.
+    pub(super) key: Token,
+    /// What the client says it has.
+    pub(super) said: Condition,
+    /// What there is, as far as it is known.
+    pub(super) current: Condition,
+    /// What the client is to be told.
+    pub(super) news: Option<Vec<u8>>,
+    pub(super) is_joined: bool,
+    /// The application is asked for it, or has said what there is. That was never in the cache.
+    pub(super) is_apps: bool,
+}
+
+impl Several {
+    /// Takes in what there is under one of the keys; whether that is news to tell.
+    pub(super) fn note(
+        &mut self,
+        place: usize,
+        found: Option<&Found<'_>>,
+        on_delete: OnDelete,
+    ) -> bool {
+        let others = self.wanted.iter().enumerate();
+        let bytes = others.filter(|(other, _)| *other != place);
+        let bytes: usize = bytes.map(|(_, wanted)| wanted.news_bytes()).sum();
+        let has_room = bytes < BYTES_AT_ONCE;
+        let is_unasked = self.unasked.is_some();
+        let Some(wanted) = self.wanted.get_mut(place) else {
+            return false;
+        };
+        if found.is_none() && wanted.is_apps {
+            return false;
+        }
+        wanted.news = None;
+        wanted.is_apps = false;
+        wanted.current = match found {
+            Some(found) => Condition::Since(found.content.cursor),
+            // For whoever keeps waiting it is as if nothing had happened.
+            None if on_delete == OnDelete::KeepWaiting => return false,
+            None => Condition::None,
+        };
+        let is_news = match (found, wanted.said) {
+            // The application may have one.
+            (None, _) if is_unasked => false,
+            (_, said) if said == wanted.current => false,
+            (_, Condition::Any) => false,
+            _ => has_room,
+        };
+        if is_news {
+            wanted.news = Some(entry(&wanted.label, found));
+        }
+        is_news
+    }
+
+    /// Its route, and the origin of the page that asks.
+    pub(super) fn origin(&self) -> (u16, Origin) {
+        (self.route, self.origin)
+    }
+
+    /// Whether the application has to be asked before it can be answered: what is new to a client
+    /// that waits is told at once, and the rest when it comes back.
+    pub(super) fn is_to_ask(&self) -> bool {
+        let is_answered = self.waits() && self.has_news();
+        self.unasked.is_some() && !is_answered && !self.missing().is_empty()
+    }
+
+    /// The places of the keys that have no value, as far as is known.
+    pub(super) fn missing(&self) -> Vec<usize> {
+        let all = self.wanted.iter().enumerate();
+        let is_missing =
+            |wanted: &Wanted| wanted.current == Condition::None && wanted.said != Condition::Any;
+        let missing = all.filter(|(_, wanted)| is_missing(wanted));
+        missing.map(|(place, _)| place).collect()
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        self.wanted.iter().any(|wanted| wanted.news.is_some())
+    }
+
+    /// Whether it is held where there is no news.
+    pub(super) fn waits(&self) -> bool {
+        let is_any = |wanted: &Wanted| wanted.said == Condition::Any;
+        self.ask.waits() && !self.wanted.iter().any(is_any)
+    }
+
+    /// The cursors of what the client has when it has read the answer.
+    pub(super) fn cursor(&self) -> String {
+        let told = |wanted: &Wanted| match (&wanted.news, wanted.said) {
+            (Some(_), _) | (None, Condition::Any) => wanted.current,
+            (None, said) => said,
+        };
+        cursors::join(self.wanted.iter().map(told))
+    }
+
+    /// The body of an answer.
+    pub(super) fn json(&self, cursor: &str) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend_from_slice(b"{\"cursor\":");
+        json::string(&mut body, cursor);
+        body.extend_from_slice(b",\"values\":{");
+        let news = self.wanted.iter().filter_map(|wanted| wanted.news.as_ref());
+        for (place, entry) in news.enumerate() {
+            if place > 0 {
+                body.push(b',');
+            }
+            body.extend_from_slice(entry);
+        }
+        body.extend_from_slice(b"}}\n");
+        body
+    }
+
+    pub(super) fn places_of(&self, key: Token) -> Vec<usize> {
+        let all = self.wanted.iter().enumerate();
+        let of_key = all.filter(|(_, wanted)| wanted.key == key);
+        of_key.map(|(place, _)| place).collect()
+    }
+}
+
+impl Wanted {
+    fn news_bytes(&self) -> usize {
+        self.news.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// One key of the answer.
+fn entry(label: &str, found: Option<&Found<'_>>) -> Vec<u8> {
+    let mut entry = Vec::new();
+    json::string(&mut entry, label);
+    entry.push(b':');
+    match found {
+        Some(found) => {
+            entry.push(b'{');
+            json::value(&mut entry, found.bytes(), found.content.cursor);
+            entry.push(b'}');
+        }
+        None => entry.extend_from_slice(b"null"),
+    }
+    entry
+}
