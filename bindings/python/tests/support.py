@@ -16,7 +16,7 @@ from typing import Any
 
 from dwell import Connection, Event, Manager
 
-PATIENCE_S = 20.0
+PATIENCE_S = 30.0
 
 Told = tuple[Connection, Event, Any]
 

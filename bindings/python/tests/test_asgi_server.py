@@ -143,7 +143,7 @@ def test_idle_timeouts_end_connections(run_asgi: RunAsgi) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, b"ok")
 
-    server = run_asgi(app, lifespan="off", keep_alive_timeout=0.1, header_timeout=0.1)
+    server = run_asgi(app, lifespan="off", keep_alive_timeout=1, header_timeout=1)
     with server.wire() as client:
         assert client.ask("GET /").body == b"ok"
         assert client.is_closed()

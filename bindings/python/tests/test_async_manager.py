@@ -12,7 +12,7 @@ import pytest
 from dwell import AsyncManager, Event, Manager
 from support import port_of
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def run(coroutine):
@@ -39,11 +39,12 @@ def test_requests_are_served_by_the_loop_alone():
     async def main():
         async with AsyncManager(answer) as manager:
             assert manager.running
-            threads = threading.active_count()
+            threads = set(threading.enumerate())
             port = port_of(manager.listen("http://127.0.0.1:0"))
             answers = await asyncio.gather(*(get(port, f"/{n}") for n in range(50)))
             assert answers == [f"/{n}".encode() for n in range(50)]
-            assert threading.active_count() == threads
+            # Those of other tests may end meanwhile.
+            assert set(threading.enumerate()) <= threads
             assert isinstance(manager.manager, Manager)
         assert not manager.running
         assert manager._manager is None
@@ -75,7 +76,7 @@ def test_timers_ring_although_nothing_else_happens():
             began = time.monotonic()
             manager.timer_add(20, rung.set)
             await rung.wait()
-            assert 0.02 <= time.monotonic() - began < 5
+            assert 0.02 <= time.monotonic() - began < 20
             rung.clear()
             # Set on the manager itself, behind the loop's back.
             manager.manager.timer_add(20, rung.set)

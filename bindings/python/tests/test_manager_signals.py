@@ -57,7 +57,7 @@ def test_ctrl_c_ends_a_long_poll():
         signal.SIGINT,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
-    assert took < 5
+    assert took < 20
 
 
 def test_a_signal_handler_runs_and_the_poll_returns():
@@ -76,7 +76,7 @@ def test_a_signal_handler_runs_and_the_poll_returns():
         signal.SIGTERM,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("stopped\n", "", 0)
-    assert took < 5
+    assert took < 20
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -95,7 +95,7 @@ def test_run_ends_in_order_and_gives_the_signals_back(number):
         number,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("True True -1\n", "", 0)
-    assert took < 5
+    assert took < 20
 
 
 def test_another_ones_wakeup_descriptor_is_left_alone():

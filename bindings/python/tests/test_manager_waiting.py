@@ -19,7 +19,7 @@ def test_a_poll_waits_no_longer_than_asked():
             began = time.monotonic()
             manager.poll(timeout)
             waited = time.monotonic() - began
-            assert timeout / 1000 <= waited < timeout / 1000 + 2
+            assert timeout / 1000 <= waited < timeout / 1000 + 20
 
 
 def test_wakeups_reach_their_connection_whole_and_in_order():
@@ -158,6 +158,7 @@ def test_other_threads_run_while_a_poll_waits():
 def test_timers():
     rung = []
     with Manager() as manager:
+        began = time.monotonic()
         once = manager.timer_add(20, lambda: rung.append("once"))
         manager.timer_add(0, lambda: rung.append("zero"))
         manager.timer_add(60_000, lambda: rung.append("now"), run_now=True, repeat=True)
@@ -168,11 +169,12 @@ def test_timers():
         never.cancel()
         assert not never.active
         manager.poll(0)
-        assert sorted(rung) == ["now", "zero"]
-        began = time.monotonic()
+        # A busy machine may have taken the 20 ms already.
+        assert sorted(set(rung) - {"once"}) == ["now", "zero"]
+        assert "once" not in rung or time.monotonic() - began >= 0.02
         while "once" not in rung:
-            manager.poll(5000)
-        assert time.monotonic() - began < 2
+            manager.poll(60_000)
+        assert 0.02 <= time.monotonic() - began < 30
         assert not once.active
         assert repr(once) == "<Timer inactive>"
         assert sorted(rung) == ["now", "once", "zero"]

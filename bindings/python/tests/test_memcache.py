@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import itertools
 import os
 import shutil
 import signal
@@ -22,7 +24,21 @@ from dwell.memcache import Client
 
 pytestmark = pytest.mark.skipif(not shutil.which("memcached"), reason="memcached is not installed")
 
-TIMEOUT = 20.0
+TIMEOUT = 30.0
+
+
+# Below the range from which the kernel takes the ports of connections: one of those is another
+# one's before memcached takes it.
+PORTS = itertools.cycle(range(10_000, 12_000))
+
+
+def free_port() -> int:
+    """A port on which nobody listens, not given to the last who asked."""
+    for port in PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 class Memcached:
@@ -33,9 +49,7 @@ class Memcached:
             self.address = str(path)
             listen = ["-s", str(path)]
         else:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
+            port = free_port()
             self.address = f"127.0.0.1:{port}"
             listen = ["-l", "127.0.0.1", "-p", str(port)]
         user = ["-u", "nobody"] if os.getuid() == 0 else []
@@ -48,6 +62,7 @@ class Memcached:
                 client.version()
                 return
             except memcache.MemcacheConnectError:
+                assert self.process.poll() is None, "memcached has ended"
                 assert time.monotonic() < deadline, "memcached does not start"
 
     def pause(self) -> None:
@@ -193,7 +208,7 @@ def test_facts(client: Client) -> None:
 def test_serde(server: Memcached) -> None:
     values: list[Any] = [b"bytes", "t\u00e9xt", 12, {"a": [1, None]}, None, True]
     for serde in (memcache.JsonSerde(), memcache.PickleSerde()):
-        client = Client(server.address, serde=serde)
+        client = Client(server.address, serde=serde, timeout=TIMEOUT)
         for value in values:
             client.set("key", value)
             assert client.get("key") == value
@@ -207,16 +222,16 @@ def test_serde(server: Memcached) -> None:
         def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
             return flags
 
-    client = Client(server.address, serde=Failing())
+    client = Client(server.address, serde=Failing(), timeout=TIMEOUT)
     with pytest.raises(LookupError, match="on purpose"):
         client.set("key", "x")
-    Client(server.address).set("key", "x", flags=77)
+    Client(server.address, timeout=TIMEOUT).set("key", "x", flags=77)
     assert client.get("key") == 77
 
 
 def test_prefix(server: Memcached) -> None:
-    plain = Client(server.address)
-    client = Client(server.address, key_prefix="app:")
+    plain = Client(server.address, timeout=TIMEOUT)
+    client = Client(server.address, key_prefix="app:", timeout=TIMEOUT)
     client.set_many({"a": b"1", b"b": b"2"})
     assert plain.get_many(["app:a", "app:b"]) == {"app:a": b"1", "app:b": b"2"}
     assert client.get_many(["a", b"b"]) == {"a": b"1", b"b": b"2"}
@@ -247,7 +262,8 @@ def test_wrong_keys(client: Client, key: Any, error: type[Exception], message: s
 
 
 def test_unicode_keys(server: Memcached) -> None:
-    client = Client(server.address, allow_unicode_keys=True, long_keys="hash")
+    options = {"allow_unicode_keys": True, "long_keys": "hash", "timeout": TIMEOUT}
+    client = Client(server.address, **options)
     for key in ("\u00e9", "x" * 300):
         client.set(key, b"x")
         assert client.get(key) == b"x"
@@ -292,10 +308,16 @@ def test_the_tree_of_exceptions() -> None:
             assert issubclass(getattr(memcache, name), memcache.MemcacheError)
 
 
-def test_a_dead_server() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = probe.getsockname()
+@pytest.fixture
+def deaf() -> Iterator[tuple[str, int]]:
+    """An address that is taken, so that nobody else listens there, and refuses connections."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()
+
+
+def test_a_dead_server(deaf: tuple[str, int]) -> None:
+    address = deaf
     client = Client(address)
     with pytest.raises(memcache.MemcacheConnectError) as caught:
         client.get("key")
@@ -322,16 +344,16 @@ def test_a_stalled_server_keeps_nobody_longer_than_the_timeout(
 ) -> None:
     server = Memcached()
     try:
-        client = Client(server.address, timeout=1.5)
+        client = Client(server.address, timeout=2)
         client.set("key", b"x")
         server.pause()
         began = time.monotonic()
         with pytest.raises(memcache.MemcacheTimeoutError) as caught:
             operation(client)
         # Neither the default nor twice the timeout, with room for what a busy machine adds.
-        assert 1.49 <= time.monotonic() - began < 2.9
+        assert 1.99 <= time.monotonic() - began < 3.9
         assert caught.value.is_ambiguous is True
-        assert 1.49 <= caught.value.elapsed < 2.9
+        assert 1.99 <= caught.value.elapsed < 3.9
     finally:
         server.stop()
 
@@ -360,7 +382,7 @@ def test_a_server_that_drips() -> None:
         with pytest.raises(memcache.MemcacheTimeoutError):
             Client(listener.getsockname(), timeout=0.4).get("key")
         # All of it would have taken 15 seconds.
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 10
         ended.set()
         thread.join(TIMEOUT)
 
@@ -434,7 +456,8 @@ def test_several_servers(server: Memcached, tmp_path: Path) -> None:
         places = {client.server_of(key) for key in items}
         assert places == {0, 1}
         for key in items:
-            alone = Client([server.address, other.address][client.server_of(key)])
+            address = [server.address, other.address][client.server_of(key)]
+            alone = Client(address, timeout=TIMEOUT)
             assert alone.get(key) == b"x"
         assert set(client.stats_by_server()) == {server.address, other.address}
         with pytest.raises(memcache.MemcacheClientError, match="stats_by_server"):
@@ -451,7 +474,7 @@ def test_keys_are_where_pymemcache_puts_them(server: Memcached) -> None:
     try:
         addresses = [server.address, other.address]
         theirs = hash_client.HashClient(addresses, default_noreply=False)
-        ours = Client(addresses, distribution="rendezvous")
+        ours = Client(addresses, distribution="rendezvous", timeout=TIMEOUT)
         for number in range(200):
             theirs.set(f"key-{number}", str(number))
         for number in range(200):

@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass, field
 from types import TracebackType
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 
 @dataclass

@@ -194,6 +194,9 @@ def run(
             watch(stop)
         ready()
         await asked.wait()
+        if workers is None:
+            # Whoever comes now is refused, and does not wait for a server that will not accept.
+            listening.close()
         asked.clear()
         end = asyncio.ensure_future(running.end(graceful_timeout))
         again = asyncio.ensure_future(asked.wait())

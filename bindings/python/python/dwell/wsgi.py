@@ -156,6 +156,9 @@ def run(
         ready()
         running.start()
         stop.wait()
+        if workers is None:
+            # Whoever comes now is refused, and does not wait for a server that will not accept.
+            listening.close()
         running.end(graceful_timeout, stop)
 
     try:
