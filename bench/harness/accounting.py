@@ -11,6 +11,8 @@ from pathlib import Path
 
 CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
+# The state of a socket in /proc/net/tcp (include/net/tcp_states.h).
+TCP_LISTEN = "0A"
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,20 @@ def wakeups(root: int) -> int:
             continue
         total += parse_field(status, "voluntary_ctxt_switches")
     return total
+
+
+def is_listening(port: int) -> bool:
+    """Whether somebody listens on a TCP port of IPv4."""
+    return has_listener((PROC / "net" / "tcp").read_text(), port)
+
+
+def has_listener(table: str, port: int) -> bool:
+    """Whether a table of sockets as in /proc/net/tcp has one that listens on a port."""
+    for line in table.splitlines()[1:]:
+        _, local, _, state, *_ = line.split()
+        if state == TCP_LISTEN and int(local.rpartition(":")[2], 16) == port:
+            return True
+    return False
 
 
 def user_bytes(root: int) -> int:

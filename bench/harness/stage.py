@@ -64,7 +64,7 @@ class Program:
         return self._process.pid
 
     def wait_ready(self, port: int) -> None:
-        """Waits until the program accepts connections on `port`.
+        """Waits until the program listens on `port`, without a connection that it would hear of.
 
         Raises:
             ContenderError: it ended first, or `READY_TIMEOUT_SECONDS` have passed.
@@ -74,11 +74,9 @@ class Program:
             if self._process.poll() is not None:
                 status = self._process.returncode
                 raise ContenderError(f"{self.name} ended with {status}: {self.last_words()}")
-            try:
-                socket.create_connection((HOST, port), timeout=1).close()
+            if accounting.is_listening(port):
                 return
-            except OSError:
-                time.sleep(0.02)
+            time.sleep(0.02)
         raise ContenderError(f"{self.name} does not listen on port {port}: {self.last_words()}")
 
     def last_words(self) -> str:

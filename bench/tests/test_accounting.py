@@ -1,4 +1,5 @@
 import os
+import socket
 
 import pytest
 
@@ -45,3 +46,20 @@ def test_process_that_has_ended_counts_nothing() -> None:
     missing = 2**22 + 1  # above the largest process id Linux gives
     assert accounting.read_stat(missing) is None
     assert accounting.cpu_seconds(missing) == 0
+
+
+def test_a_listener_is_found_by_its_port_and_state() -> None:
+    table = (
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
+        "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0\n"
+        "   1: 0100007F:1F91 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0\n"
+    )
+    assert accounting.has_listener(table, 8080)
+    assert not accounting.has_listener(table, 8081)
+    assert not accounting.has_listener(table, 80)
+
+
+def test_a_listener_of_this_machine_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert accounting.is_listening(port)
