@@ -112,7 +112,7 @@ def _run_options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, help="rounds per contender (default 3)")
     parser.add_argument(
-        "--seconds", type=int, help="seconds of load per round, after the warm-up (default 6)"
+        "--seconds", type=int, help="seconds of load per round, after the warm-up (default 5)"
     )
     parser.add_argument(
         "--keep", action="store_true", help="keep the result of a quick or partial run as well"

@@ -20,7 +20,7 @@ class Method:
 
     rounds: int = 3
     warm_up_seconds: float = 2
-    seconds: float = 6
+    seconds: float = 5
     trace_seconds: float = 3
     ab_requests: int = ab.REQUESTS
     waiting_clients: int = 10_000
