@@ -7,6 +7,7 @@ use crate::forward::{self, Tunnels};
 use crate::inquiry::Inquiry;
 use crate::metrics::{LoopMetrics, figure};
 use crate::polls::{self, Polls, Source, Told, Verdict, seconds};
+use crate::presence::{Presence, Webhooks};
 use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
 use crate::supervisor::Supervisor;
@@ -34,6 +35,7 @@ pub(crate) mod kind {
     pub(crate) const TIMER: u8 = 9;
     pub(crate) const WEBSOCKET: u8 = 10;
     pub(crate) const TUNNEL: u8 = 21;
+    pub(crate) const WEBHOOK: u8 = 23;
     /// From here on those of the servers of the application; each has its own.
     pub(crate) const UPSTREAM: u8 = 127;
 }
@@ -63,6 +65,8 @@ const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
 const WATCHDOG: Token = Token::new(kind::TIMER, 0, 3);
 /// Looks whether other loops still ask what this one waits for.
 const FOLLOW: Token = Token::new(kind::TIMER, 0, 4);
+/// Sends the webhook what is due.
+pub(crate) const PRESENCE: Token = Token::new(kind::TIMER, 0, 7);
 /// The tag of what memcached is given.
 const FILL: Token = Token::new(polls::kind::FILL, 0, 0);
 
@@ -104,7 +108,7 @@ pub(crate) enum Message {
 
 /// What happened to a token.
 #[derive(Clone, Copy, Debug)]
-enum Occurrence {
+pub(crate) enum Occurrence {
     Ready(Readiness),
     Expired,
 }
@@ -120,6 +124,9 @@ pub(crate) struct EdgeLoop {
     pub(crate) memcached: Option<Client>,
     pub(crate) upstreams: Upstreams,
     pub(crate) tunnels: Tunnels,
+    /// Who is watched, where somebody wants to be told; by the first loop.
+    pub(crate) presence: Option<Arc<Presence>>,
+    pub(crate) webhooks: Option<Webhooks>,
     pub(crate) source: Source,
     pub(crate) metrics: Arc<LoopMetrics>,
     pub(crate) fleet: Arc<Fleet>,
@@ -470,6 +477,7 @@ impl EdgeLoop {
                 }
             }
             kind::MEMCACHED => self.tell_memcached(context, token, what),
+            kind::WEBHOOK => self.tell_webhook(context, token, what),
             kind::TUNNEL => match what {
                 Occurrence::Ready(readiness) => self.tunnels.ready(context, token, readiness),
                 Occurrence::Expired => self.tunnels.expired(context, token),
@@ -565,6 +573,7 @@ impl Driver for EdgeLoop {
         self.follow_order(context);
         self.send_outbox(context);
         self.follow_inquiries(context);
+        self.follow_presence(context);
         if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
             context.arm(RECHECK, self.recheck_interval);
         }

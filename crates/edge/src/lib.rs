@@ -24,6 +24,7 @@ pub mod mc;
 pub mod metrics;
 mod notify;
 mod polls;
+mod presence;
 pub mod privileges;
 mod publish;
 mod random;

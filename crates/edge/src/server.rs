@@ -19,6 +19,7 @@ use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::Memory;
+use crate::presence::Presence;
 use crate::privileges;
 use crate::reload::{ConfigSource, Settings};
 use crate::store_server::StoreService;
@@ -113,6 +114,7 @@ impl Server {
         };
         let parts = Parts {
             memory: Arc::new(Memory::new(config.limits.stale_bytes_max)),
+            presence: presence_of(&config),
             config,
             metrics,
             service,
@@ -172,6 +174,14 @@ impl Server {
         });
         result.and(saved)
     }
+}
+
+/// What the loops note of who is watched, where somebody wants to be told.
+fn presence_of(config: &Config) -> Option<Arc<Presence>> {
+    let presence = &config.presence;
+    presence.webhook_url.as_ref()?;
+    let board = Presence::new(presence.linger, presence.webhook_queue_max);
+    Some(Arc::new(board))
 }
 
 /// Zeroed metrics for these loops and peers.

@@ -36,6 +36,14 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "limits.header_count_max",
     "limits.stale_bytes_max",
     "log.format",
+    "presence.webhook_url",
+    "presence.webhook_path",
+    "presence.webhook_token",
+    "presence.linger",
+    "presence.webhook_timeout",
+    "presence.webhook_attempts_max",
+    "presence.webhook_batch_max",
+    "presence.webhook_queue_max",
 ];
 
 impl Config {

@@ -10,6 +10,7 @@ mod codec;
 mod live;
 mod load;
 mod options;
+mod presence;
 mod reference;
 mod report;
 mod route;
@@ -19,6 +20,7 @@ mod units;
 pub use access::{JwtConfig, Network, PublishConfig, Rate, RouteAccess};
 pub use address::{AddressError, PeerAddress, UpstreamUrl};
 pub use load::{FlagValue, load, parse};
+pub use presence::PresenceConfig;
 pub use reference::{example_file, reference_page};
 pub use report::ConfigError;
 pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
@@ -49,6 +51,8 @@ pub struct Config {
     pub publish: PublishConfig,
     /// The tokens that routes may ask for.
     pub jwt: JwtConfig,
+    /// Who is told when keys begin to be watched, and when they end to be.
+    pub presence: PresenceConfig,
     /// Poll routes, the longest prefix first; never empty.
     pub routes: Vec<RouteConfig>,
     /// Diagnostics and the access log.
@@ -65,6 +69,7 @@ impl Default for Config {
             upstream: UpstreamConfig::default(),
             publish: PublishConfig::default(),
             jwt: JwtConfig::default(),
+            presence: PresenceConfig::default(),
             routes: vec![RouteConfig::default()],
             log: LogConfig::default(),
         }

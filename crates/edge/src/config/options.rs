@@ -128,6 +128,12 @@ pub(super) const SECTIONS: &[Section] = &[
                 Files are read anew within seconds when they change.",
     },
     Section {
+        name: "presence",
+        about: "A webhook that is told when a key gains its first watcher and when it has lost its \
+                last one: a poll that is held, a stream of events or a WebSocket. Off until there \
+                is a `webhook_url`.",
+    },
+    Section {
         name: "limits",
         about: "Bounds on what a client may send, hold and wait for. Maxima of connections and \
                 waiters are for the whole process and divided among the loops.",
@@ -275,6 +281,25 @@ options! {
      every log on the way."
     "jwt".jwt.cookie = OrOff(Name);
     "Cookie in which a token may be."
+
+    "presence".presence.webhook_url = OrOff(Url);
+    "The server that is told, by POST with an array of JSON objects."
+    "presence".presence.webhook_path = Prefix;
+    "The path of the requests."
+    "presence".presence.webhook_token = OrOff(BearerToken);
+    "What they show as `Authorization: Bearer TOKEN`."
+    "presence".presence.linger = Time(Duration::ZERO, HOUR);
+    "How long a key that nobody watches any more still counts as watched, so that a client between \
+     two polls has not left it."
+    "presence".presence.webhook_timeout = Time(TICK, HOUR);
+    "How long one request may take."
+    "presence".presence.webhook_attempts_max = Count(1, 1000);
+    "Requests for the same events that get no answer, 5xx, 408, 425 or 429, before the events are \
+     dropped. The pauses between them grow to half a minute."
+    "presence".presence.webhook_batch_max = Count(1, 10_000);
+    "Events of one request."
+    "presence".presence.webhook_queue_max = Count(1, 10 * MILLION);
+    "Events that wait to be told. Beyond it new ones are dropped."
 
     "limits".limits.head_bytes_max = Size(256, MIB);
     "Bytes of the request line and the header section. Beyond it: 431."

@@ -159,6 +159,7 @@ mod tests {
             "store",
             "memcached",
             "upstream",
+            "presence",
             "routes",
             "log",
         ];

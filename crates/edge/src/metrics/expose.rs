@@ -165,10 +165,20 @@ impl Page<'_, '_> {
         self.counters("publishes", help, |of| &of.publishes)?;
         let help = "Distinct keys that polls wait for now";
         self.gauge("watched_keys", help, |of| &of.watched_keys)?;
+        self.webhook()?;
         let help = "Changes of watched keys by what came of them";
         self.counters("wakeups", help, |of| &of.wakeups)?;
         let help = "From the change of a key to the answers of the polls it woke";
         self.histogram("wake_latency", help, |of| &of.wake_latency)
+    }
+
+    fn webhook(&mut self) -> fmt::Result {
+        let help = "First and last watchers of keys by whether the webhook was told";
+        self.counters("webhook_events", help, |of| &of.webhook_events)?;
+        let help = "Requests to the webhook that had to be made once more";
+        self.counter("webhook_retries", help, |of| &of.webhook_retries)?;
+        let help = "First and last watchers that the webhook has still to be told of";
+        self.gauge("webhook_queue", help, |of| &of.webhook_queue)
     }
 
     fn streams(&mut self) -> fmt::Result {

@@ -136,6 +136,15 @@ labels! {
 }
 
 labels! {
+    /// What became of an event for the webhook.
+    WebhookOutcome, "outcome":
+    /// It was taken.
+    Delivered = "delivered",
+    /// There was no room for it, or it was not taken.
+    Dropped = "dropped",
+}
+
+labels! {
     /// What came of a request of a publisher.
     PublishOutcome, "outcome":
     /// A value was stored.

@@ -15,7 +15,7 @@ pub use health::Health;
 pub use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub use labels::{
     AuthOutcome, ClientTimeout, Label, LookupOutcome, PollOutcome, PublishOutcome, RefusedStatus,
-    StatusClass, StoreCommand, StreamEnd, UpstreamOutcome, WakeOutcome,
+    StatusClass, StoreCommand, StreamEnd, UpstreamOutcome, WakeOutcome, WebhookOutcome,
 };
 
 use crate::config::UpstreamUrl;
@@ -204,6 +204,12 @@ pub struct LoopMetrics {
     pub memcached_sweeps: Counter,
     /// Distinct keys that polls wait for now.
     pub watched_keys: Gauge,
+    /// Events for the webhook of presence.
+    pub webhook_events: CounterSet<WebhookOutcome>,
+    /// Requests to it that are made once more.
+    pub webhook_retries: Counter,
+    /// Events that it has not taken yet.
+    pub webhook_queue: Gauge,
     /// Requests to the upstream.
     pub upstream_requests: CounterSet<UpstreamOutcome>,
     /// Answers of the upstream that the cache was given.

@@ -180,7 +180,7 @@ impl Polls {
             let is_first = record.waiting.is_empty();
             record.waiting.join(poll);
             if is_first {
-                self.keys.count_waited(true);
+                self.count_waited(key, true);
             }
         }
     }

@@ -56,6 +56,7 @@ use crate::demo::Demo;
 use crate::forward::Forwards;
 use crate::inquiry::Inquiry;
 use crate::metrics::{LookupOutcome, LoopMetrics};
+use crate::presence::Change as PresenceChange;
 use crate::publish::Publisher;
 use crate::random::Random;
 use admit::Visitor;
@@ -100,6 +101,8 @@ pub(crate) struct Outbox {
     ripe: Vec<Token>,
     /// Connections that have become WebSockets, by their streams.
     detached: Vec<(Token, Detached)>,
+    /// Keys that began or ended to be waited for, where anybody wants to know.
+    presence: Option<Vec<PresenceChange>>,
     /// Feeds of whose keys the application has said something.
     answered: Vec<Token>,
     /// What WebSockets are told, by the tokens of keys.
@@ -276,6 +279,26 @@ impl Polls {
         self.demo = Some(Demo::new(store));
     }
 
+    /// Notes from now on which keys begin and end to be waited for.
+    pub(crate) fn tell_presence(&mut self) {
+        self.outbox.presence = Some(Vec::new());
+    }
+
+    /// Takes what was noted of them.
+    pub(crate) fn take_presence(&mut self) -> Vec<PresenceChange> {
+        let noted = self.outbox.presence.as_mut();
+        noted.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// A key begins to be waited for on this loop, or ends to.
+    fn count_waited(&mut self, key: Token, begins: bool) {
+        self.keys.count_waited(begins);
+        if let (Some(noted), Some(record)) = (&mut self.outbox.presence, self.keys.get(key)) {
+            let name = record.name.clone();
+            noted.push(PresenceChange { name, begins });
+        }
+    }
+
     /// Polls and streams that wait for a change now.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
@@ -396,7 +419,7 @@ impl Polls {
 
     /// The last one that waited for `key` is gone.
     fn stop_waiting_for(&mut self, key: Token) {
-        self.keys.count_waited(false);
+        self.count_waited(key, false);
         if let (Source::Embedded(store, watcher), Some(record)) = (&self.source, self.keys.get(key))
         {
             store.unwatch(&record.name, *watcher);

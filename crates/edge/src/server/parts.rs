@@ -6,12 +6,13 @@ use crate::access::{Access, CorsTable};
 use crate::admin::Admin;
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
 use crate::dashboard::Setting;
-use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, kind};
+use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, PRESENCE, kind};
 use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::forward::Tunnels;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::polls::{Journal, LoopMember, Memory, Polls, Source};
+use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::reload::{ConfigSource, Listening, Reloader};
 use crate::settings::Upstreams;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
@@ -44,6 +45,7 @@ pub(super) struct Parts {
     pub(super) access: Option<AccessLog>,
     pub(super) gate: Arc<Access>,
     pub(super) memory: Arc<Memory>,
+    pub(super) presence: Option<Arc<Presence>>,
     pub(super) loops: usize,
     pub(super) demo: bool,
 }
@@ -72,6 +74,9 @@ impl Parts {
             self.member(index),
             seed,
         );
+        if self.presence.is_some() {
+            polls.tell_presence();
+        }
         let clients = std::mem::take(&mut bound.clients[index]);
         let (http, listening) = self.clients(context, clients)?;
         let mut store_server = None;
@@ -101,6 +106,8 @@ impl Parts {
                 share(self.config.limits.connections_max, self.loops),
                 self.config.upstream.tunnel_timeout,
             ),
+            presence: self.presence.clone(),
+            webhooks: self.webhooks(index, seed)?,
             recheck_interval: EdgeLoop::recheck_interval(
                 &source,
                 self.config.memcached.sweep_interval,
@@ -136,6 +143,24 @@ impl Parts {
             admin.listen(context, listener).map_err(RunError::Loop)?;
         }
         Ok(Some(admin))
+    }
+
+    /// Whom the first loop tells of presence.
+    fn webhooks(&self, index: usize, seed: u64) -> Result<Option<Webhooks>, RunError> {
+        let config = &self.config.presence;
+        let (0, Some(url)) = (index, &config.webhook_url) else {
+            return Ok(None);
+        };
+        let plan = WebhookPlan {
+            address: resolve(&url.address, "presence.webhook_url")?,
+            host: url.address.to_string(),
+            path: config.webhook_path.clone(),
+            token: config.webhook_token.clone(),
+            timeout: config.webhook_timeout,
+            attempts_max: config.webhook_attempts_max,
+            batch_max: config.webhook_batch_max,
+        };
+        Ok(Some(Webhooks::new(kind::WEBHOOK, PRESENCE, plan, seed)))
     }
 
     /// What the dashboard shows of the configuration.

@@ -1,0 +1,284 @@
+//! The client of the webhook: events go there in batches, one request after the other.
+
+use super::Presence;
+use super::board::Event;
+use crate::metrics::{Counter, LoopMetrics, WebhookOutcome, figure};
+use crate::random::Random;
+use crate::upstream::{
+    Taking, Upstream, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest,
+};
+use bytes::Bytes;
+use dwell_evloop::{Context, Readiness, Token};
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Where events go, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct WebhookPlan {
+    pub(crate) address: SocketAddr,
+    /// As the configuration names it, for the `Host` field.
+    pub(crate) host: String,
+    pub(crate) path: String,
+    pub(crate) token: Option<String>,
+    /// For one request.
+    pub(crate) timeout: Duration,
+    /// Requests for one batch.
+    pub(crate) attempts_max: u32,
+    /// Events of one request.
+    pub(crate) batch_max: usize,
+}
+
+/// What the first loop tells the webhook.
+#[derive(Debug)]
+pub(crate) struct Webhooks {
+    client: Upstream,
+    plan: WebhookPlan,
+    batch: Option<Batch>,
+    /// Bears the deadline of whatever comes next.
+    timer: Token,
+    /// That deadline as the loop has been told.
+    armed: Option<Instant>,
+    random: Random,
+    /// The last request failed; only the change is worth a line.
+    fails: bool,
+}
+
+/// Events that are being sent.
+#[derive(Debug)]
+struct Batch {
+    request: Bytes,
+    events: u64,
+    /// Requests that were sent.
+    attempts: u32,
+    /// When the next one is due; nothing while one is under way.
+    due: Option<Instant>,
+}
+
+/// What came of a request.
+#[derive(Debug)]
+enum Verdict {
+    Taken,
+    /// It may be taken another time.
+    Failed(String),
+    /// It never will be.
+    Refused(u16),
+}
+
+/// Between the first two attempts, at most; doubled for each further one.
+const BACKOFF: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// The tag of the one request under way.
+const TAG: u64 = 0;
+
+impl Webhooks {
+    /// A client without a connection. `kind` is that of its tokens, `timer` the one that bears its
+    /// deadline; nobody else on the loop may use them.
+    pub(crate) fn new(kind: u8, timer: Token, plan: WebhookPlan, seed: u64) -> Self {
+        let options = UpstreamOptions {
+            connect_timeout: plan.timeout,
+            header_timeout: plan.timeout,
+            total_timeout: plan.timeout,
+            connections_max: 1,
+            idle_max: 1,
+            queue_max: 1,
+            answer_bytes_max: ANSWER_BYTES_MAX,
+            ..UpstreamOptions::new(plan.address)
+        };
+        Self {
+            client: Upstream::new(kind, options),
+            plan,
+            batch: None,
+            timer,
+            armed: None,
+            random: Random::new(seed),
+            fails: false,
+        }
+    }
+
+    /// Sends what there is to send; for the end of every turn. Keys lose their last watchers only
+    /// while the process serves.
+    pub(super) fn follow(
+        &mut self,
+        context: &mut Context,
+        presence: &Presence,
+        metrics: &LoopMetrics,
+        serves: bool,
+    ) {
+        let now = context.now();
+        if serves {
+            dropped(metrics).add(presence.expire(now));
+        }
+        loop {
+            if self.batch.is_none() {
+                self.batch = self.next_batch(presence, now);
+            }
+            let due = self.batch.as_ref().and_then(|batch| batch.due);
+            if due.is_none_or(|due| due > now) {
+                break;
+            }
+            if let Err(error) = self.send(context) {
+                self.ended(now, metrics, Verdict::Failed(error.to_string()));
+            }
+        }
+        let (next_end, waiting) = presence.outlook();
+        let under_way = self.batch.as_ref().map_or(0, |batch| batch.events);
+        metrics
+            .webhook_queue
+            .set(figure(waiting as u64 + under_way));
+        let due = self.batch.as_ref().and_then(|batch| batch.due);
+        let next_end = next_end.filter(|_| serves);
+        self.arm(context, due.into_iter().chain(next_end).min());
+    }
+
+    fn next_batch(&self, presence: &Presence, now: Instant) -> Option<Batch> {
+        let events = presence.take(self.plan.batch_max);
+        (!events.is_empty()).then(|| Batch {
+            request: encode(&self.plan, &events),
+            events: events.len() as u64,
+            attempts: 0,
+            due: Some(now),
+        })
+    }
+
+    fn send(&mut self, context: &mut Context) -> Result<(), UpstreamError> {
+        let Some(batch) = &mut self.batch else {
+            return Ok(());
+        };
+        batch.attempts += 1;
+        batch.due = None;
+        let request = UpstreamRequest {
+            bytes: batch.request.clone(),
+            is_head: false,
+            is_idempotent: false,
+            body_follows: false,
+            is_upgrade: false,
+            taking: Taking::Whole,
+            tag: TAG,
+        };
+        self.client.send(context, request)
+    }
+
+    fn arm(&mut self, context: &mut Context, next: Option<Instant>) {
+        let now = context.now();
+        if self.armed == next && next.is_none_or(|next| next > now) {
+            return;
+        }
+        self.armed = next;
+        match next {
+            Some(next) => context.arm(self.timer, next.saturating_duration_since(now)),
+            None => context.disarm(self.timer),
+        }
+    }
+
+    /// A socket of the client is ready.
+    pub(crate) fn ready(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        metrics: &LoopMetrics,
+    ) {
+        let mut events = Vec::new();
+        let mut sink = |_: &mut Context, event| events.push(event);
+        self.client.ready(context, token, readiness, &mut sink);
+        self.told(context, events, metrics);
+    }
+
+    /// A deadline of the client has passed.
+    pub(crate) fn expired(&mut self, context: &mut Context, token: Token, metrics: &LoopMetrics) {
+        let mut events = Vec::new();
+        let mut sink = |_: &mut Context, event| events.push(event);
+        self.client.expired(context, token, &mut sink);
+        self.told(context, events, metrics);
+    }
+
+    fn told(&mut self, context: &mut Context, events: Vec<UpstreamEvent>, metrics: &LoopMetrics) {
+        for event in events {
+            let verdict = match event {
+                UpstreamEvent::Answer { answer, .. } => match answer.status {
+                    200..300 => Verdict::Taken,
+                    408 | 425 | 429 | 500.. => Verdict::Failed(format!("status {}", answer.status)),
+                    status => Verdict::Refused(status),
+                },
+                UpstreamEvent::Failed { error, .. } => Verdict::Failed(error.to_string()),
+                UpstreamEvent::Large { .. } => {
+                    self.client.cancel(context, TAG);
+                    Verdict::Failed("its answer is too large".to_owned())
+                }
+                // Of requests of another kind.
+                UpstreamEvent::Started { .. }
+                | UpstreamEvent::BodyTaken { .. }
+                | UpstreamEvent::Parts { .. }
+                | UpstreamEvent::Switched { .. } => continue,
+            };
+            self.ended(context.now(), metrics, verdict);
+        }
+    }
+
+    /// A request has ended: the next batch follows, or the same once more.
+    fn ended(&mut self, now: Instant, metrics: &LoopMetrics, verdict: Verdict) {
+        let Some(mut batch) = self.batch.take() else {
+            return;
+        };
+        match verdict {
+            Verdict::Taken => {
+                let delivered = metrics.webhook_events.of(WebhookOutcome::Delivered);
+                delivered.add(batch.events);
+                if std::mem::take(&mut self.fails) {
+                    tracing::info!("webhook answers");
+                }
+            }
+            Verdict::Failed(why) if batch.attempts < self.plan.attempts_max => {
+                if !std::mem::replace(&mut self.fails, true) {
+                    tracing::warn!(why, "webhook does not take events");
+                }
+                metrics.webhook_retries.increment();
+                batch.due = Some(now + self.backoff(batch.attempts));
+                self.batch = Some(batch);
+            }
+            Verdict::Failed(why) => {
+                tracing::warn!(why, events = batch.events, "events are lost to the webhook");
+                dropped(metrics).add(batch.events);
+            }
+            Verdict::Refused(status) => {
+                tracing::warn!(status, events = batch.events, "webhook refuses events");
+                dropped(metrics).add(batch.events);
+            }
+        }
+    }
+
+    /// How long to wait after so many attempts: at random from half the time to the whole.
+    fn backoff(&mut self, attempts: u32) -> Duration {
+        let doubled = BACKOFF.saturating_mul(1 << (attempts.saturating_sub(1)).min(16));
+        let most = doubled.min(BACKOFF_MAX).as_millis() as u64;
+        Duration::from_millis(most / 2 + self.random.below(most / 2 + 1))
+    }
+}
+
+fn dropped(metrics: &LoopMetrics) -> &Counter {
+    metrics.webhook_events.of(WebhookOutcome::Dropped)
+}
+
+/// The request that tells of events.
+fn encode(plan: &WebhookPlan, events: &[Event]) -> Bytes {
+    // Strings and numbers have no way to fail.
+    let body = serde_json::to_string(events).unwrap_or_default();
+    let mut request = format!(
+        "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: dwell\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n",
+        plan.path,
+        plan.host,
+        body.len()
+    );
+    if let Some(token) = &plan.token {
+        // Writing to a string cannot fail.
+        let _ = write!(request, "Authorization: Bearer {token}\r\n");
+    }
+    request.push_str("\r\n");
+    request.push_str(&body);
+    request.into()
+}
+
+/// What the webhook may say, which nobody reads.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
