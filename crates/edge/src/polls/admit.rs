@@ -9,8 +9,9 @@ use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Outcome, Request, Response};
 use dwell_evloop::Context;
 use dwell_proto::http1::{Fields, RequestHead};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Who asks, as far as the route wants to know; of the request at hand.
 #[derive(Debug, Default)]
@@ -136,6 +137,41 @@ impl Polls {
             Some(rate) => self.is_within(context, (route, name), rate, to),
             None => true,
         }
+    }
+
+    /// Whether a client that is connected already may ask for one more key.
+    ///
+    /// Shape: behind a proxy that is trusted nobody knows any more who it is, and its address is
+    /// not counted.
+    ///
+    /// # Errors
+    /// The rate that it goes beyond.
+    pub(super) fn may_ask_on(
+        &self,
+        now: Instant,
+        route: u16,
+        name: &[u8],
+        peer: Option<SocketAddr>,
+    ) -> Result<(), String> {
+        let Some(rules) = self.route(route) else {
+            return Ok(());
+        };
+        let limiter = &self.access.limiter;
+        let trusted = &self.config.server.trusted_proxies;
+        let is_proxy = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
+        let address = peer.map(|peer| peer.ip().to_canonical());
+        if let (Some(rate), Some(address)) = (rules.access.rate_per_address, address)
+            && !is_proxy(address)
+        {
+            let client = (route, Some(counted_as(address)));
+            let taken = limiter.take(client, rate, now);
+            taken.map_err(|_| format!("more than {rate}"))?;
+        }
+        if let Some(rate) = rules.access.rate_per_key {
+            let taken = limiter.take((route, name), rate, now);
+            taken.map_err(|_| format!("more than {rate}"))?;
+        }
+        Ok(())
     }
 
     fn is_within(

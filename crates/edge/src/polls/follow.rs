@@ -147,8 +147,10 @@ impl Polls {
         }
         self.streams += 1;
         self.metrics.streams.increment();
-        let behalf = Behalf::of(request, ask, route, to.peer_address());
-        self.seek_all(context, set, &behalf);
+        if self.has_upstream() {
+            let behalf = Behalf::of(request, ask, route, to.peer_address());
+            self.seek_all(context, set, &behalf);
+        }
         let mut first = Vec::new();
         events::retry(&mut first, self.random_in(RETRY));
         let is_all = self.gather(context, set, &mut first);

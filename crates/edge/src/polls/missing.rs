@@ -109,10 +109,8 @@ fn one_value(ask: Ask) -> Ask {
 impl Polls {
     /// Asks the application for the keys of a stream that have no value, once that is known.
     pub(super) fn seek_all(&mut self, context: &Context, stream: Token, behalf: &Behalf) {
-        if self.has_upstream() {
-            for feed in self.feeds_of(stream) {
-                self.seek(context, feed, behalf);
-            }
+        for feed in self.feeds_of(stream) {
+            self.seek(context, feed, behalf);
         }
     }
 
@@ -121,7 +119,7 @@ impl Polls {
         let Some(key) = self.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
-        if !self.has_upstream() || self.last_look(context, key).is_some() {
+        if self.last_look(context, key).is_some() {
             return;
         }
         let label = self.label_of(token).map(str::to_owned);

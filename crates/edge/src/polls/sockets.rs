@@ -14,7 +14,7 @@ use super::feeds::News;
 use super::follow::{Asked, KEYS_MAX, OTHER_ROUTE};
 use super::frames;
 use super::missing::Behalf;
-use super::tables::{Feed, FeedSet, Link, Member, Sink, SocketSet, kind};
+use super::tables::{Feed, FeedSet, Link, Member, NO_ROUTE, Sink, SocketSet, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::{RouteConfig, check_key};
@@ -488,13 +488,18 @@ impl Polls {
             return Err(TOO_MANY.to_owned());
         }
         let name = self.key_named(set, label)?;
+        let route = self
+            .set(set)
+            .and_then(|set| Some(set.socket.as_ref()?.route));
+        let peer = socket.peer_address();
+        self.may_ask_on(context.now(), route.unwrap_or(NO_ROUTE), &name, peer)?;
         let feed = self.subscribe(context, set, Some(label.into()), &name, has);
         let feed = feed.ok_or_else(|| TOO_MANY.to_owned())?;
         if self.has_upstream()
             && let Some(socket_set) = self.set(set).and_then(|set| set.socket.as_ref())
         {
             let (path, route) = (&socket_set.path, socket_set.route);
-            let behalf = Behalf::nameless(path, route, socket.peer_address());
+            let behalf = Behalf::nameless(path, route, peer);
             self.seek(context, feed, &behalf);
         }
         self.tell_socket(seconds(context), feed, socket);

@@ -85,6 +85,21 @@ fn a_rate_of_keys_counts_sockets() {
         let mut client = edge.ask(&format!("GET {target}\n{fields}"));
         assert_eq!(edge.answer(&mut client).0, 429, "{target}");
     }
+    let mut socket = Socket::open(&edge, "/poll/?k=c");
+    socket.say(r#"{"subscribe":["a"]}"#);
+    socket.await_last(&mut edge, r#"{"error":"more than 1/1h","k":"a"}"#);
+    socket.say(r#"{"subscribe":["d","d"]}"#);
+    edge.turn_until_waiting(2);
+    assert_eq!(socket.frames.len(), 1);
+}
+
+#[test]
+fn a_rate_of_clients_counts_the_keys_that_sockets_take_up() {
+    let mut edge = Edge::new("[[route]]\nprefix = \"/poll/\"\nrate_per_address = \"2/h\"");
+    let mut socket = Socket::open(&edge, "/poll/?k=a");
+    socket.say(r#"{"subscribe":["b","c"]}"#);
+    socket.await_last(&mut edge, r#"{"error":"more than 2/1h","k":"c"}"#);
+    edge.turn_until_waiting(2);
 }
 
 #[test]
