@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from support.dwell import Dwell
 from support.tokens import SECRET, KeyPair, hs256, unsigned
 from support.wait import Stopwatch, until
 
@@ -176,11 +177,15 @@ def test_what_is_held_ends_with_its_token(edge, cleanup):
     until(lambda: edge.get("/me/", fields=soon).status == 401, "the token has expired")
 
 
-def test_keys_that_are_none_stop_the_start(start_guarded, tmp_path):
+def test_keys_that_are_none_stop_the_start(tmp_path, cleanup):
     short = tmp_path / "short"
     short.write_text("short")
-    with pytest.raises(Exception, match="at least 32 bytes"):
-        start_guarded(jwt={"secret_file": str(short)})
+    route = {"prefix": "/me/", "jwt": True, "key": "inbox:{claim.sub}"}
+    dwell = Dwell(tmp_path, route=[route], jwt={"secret_file": str(short)})
+    cleanup.callback(dwell.stop)
+    # It may listen for a moment before it ends.
+    assert dwell.start().wait() != 0
+    assert "at least 32 bytes" in dwell.output()
 
 
 def test_the_application_gets_the_token(start_guarded, app):

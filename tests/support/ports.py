@@ -1,26 +1,33 @@
 """Free ports on loopback."""
 
+import fcntl
 import itertools
 import os
 import socket
+import tempfile
 
 HOST = "127.0.0.1"
 
 # Below the range from which the kernel takes the ports of outgoing connections, so that none of
 # the thousands of clients started here can hold a port that a server is about to take.
 _FIRST, _LAST = 12_000, 30_000
-# Runs beside one another look in different places, and the workers of one run share none.
-_WORKERS, _worker = 2, int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_RANGE = range(_FIRST + _worker % _WORKERS, _LAST, _WORKERS)
 _places = itertools.count(os.getpid() * 7919)
+# A byte a port: whoever has locked it may listen there, whichever runs there are beside this one.
+# The system takes the locks back when the process ends.
+_TAKEN = os.open(
+    os.path.join(tempfile.gettempdir(), f"dwell-test-ports-{os.getuid()}"),
+    os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+    0o600,
+)
 
 
 def free_address():
-    """An address nobody listens at, not handed out before in this run."""
-    for _ in _RANGE:
-        port = _RANGE[next(_places) % len(_RANGE)]
+    """An address nobody listens at, not handed out before in this run nor in one beside it."""
+    for _ in range(_LAST - _FIRST):
+        port = _FIRST + next(_places) % (_LAST - _FIRST)
         with socket.socket() as probe:
             try:
+                fcntl.lockf(_TAKEN, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
                 probe.bind((HOST, port))
             except OSError:
                 continue
