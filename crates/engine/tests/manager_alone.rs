@@ -20,7 +20,7 @@ fn main() {
 
 /// When the signal is sent that ends a poll of [`LONG`].
 const SENT_AT: Duration = Duration::from_millis(100);
-const LONG: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(20);
 
 fn a_signal_ends_a_poll() {
     let handled = Arc::new(AtomicBool::new(false));

@@ -123,11 +123,17 @@ impl Memcached {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Whether the process is frozen; `None` where the system does not tell.
+    /// Whether every thread of the process is frozen; `None` where the system does not tell.
     fn is_stopped(&self) -> Option<bool> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()?)).ok()?;
-        let (_, after_name) = stat.rsplit_once(')')?;
-        Some(after_name.trim_start().starts_with('T'))
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.pid()?)).ok()? {
+            // The process's own file tells of its first thread alone.
+            let stat = std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
+            let (_, after_name) = stat.rsplit_once(')')?;
+            if !after_name.trim_start().starts_with('T') {
+                return Some(false);
+            }
+        }
+        Some(true)
     }
 
     fn signal(&self, name: &str) {

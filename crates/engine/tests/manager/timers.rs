@@ -38,8 +38,8 @@ fn a_timer_ends_a_long_wait_and_is_on_time() {
     }
     let waited = begun.elapsed();
     assert!(waited >= delay, "early: {waited:?}");
-    // Twice what it may take; a busy machine needs the rest.
-    assert!(waited < Duration::from_millis(500), "late: {waited:?}");
+    // The poll would take all of its time.
+    assert!(waited < LONG / 2, "late: {waited:?}");
     assert!(!timer.is_active());
     manager.poll(Duration::from_millis(30)).unwrap();
     assert_eq!(count.load(Ordering::Relaxed), 1);

@@ -102,8 +102,10 @@ fn a_client_that_takes_nothing_is_cut_off() {
         written < 32 << 20,
         "{written} bytes for a client that reads none"
     );
-    assert_eq!(running.statistics().write_timeouts, 1);
-    until(&running, |figures| figures.connections == 0);
+    // The writer is told before it is counted.
+    until(&running, |figures| {
+        (figures.write_timeouts, figures.connections) == (1, 0)
+    });
 }
 
 #[test]
@@ -124,8 +126,9 @@ fn an_answer_that_does_not_come_is_503() {
         503,
         "the connection lives on"
     );
-    assert_eq!(running.statistics().answer_timeouts, 2);
-    until(&running, |figures| figures.in_flight == 0);
+    until(&running, |figures| {
+        (figures.answer_timeouts, figures.in_flight) == (2, 0)
+    });
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn interrupted_work() {
     assert!(matches!(result, Err(Error::Timeout { .. })), "{result:?}");
     assert!(took >= TIMEOUT && took < IN_TIME, "{took:?}");
     let signals = signals.load(Ordering::SeqCst);
-    assert!(signals > 50, "only {signals} signals came");
+    assert!(signals > 10, "only {signals} signals came");
 }
 
 fn assert_in_time_though_interrupted(timeouts: Timeouts, answer: Script) {

@@ -47,10 +47,12 @@ pub(crate) struct Harness {
 }
 
 /// Options that make the tests quick, under which every turn sends what it asks for.
+///
+/// The timeouts are longer than a machine halts, as most answers here do come.
 pub(crate) fn options() -> ClientOptions {
     ClientOptions {
-        timeout: Duration::from_millis(300),
-        connect_timeout: Duration::from_millis(300),
+        timeout: Duration::from_secs(1),
+        connect_timeout: Duration::from_secs(1),
         reconnect_delay_min: Duration::from_millis(20),
         reconnect_delay_max: Duration::from_millis(80),
         held_max: 1,

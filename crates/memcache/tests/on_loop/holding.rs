@@ -48,7 +48,7 @@ fn as_many_as_may_be_held_go_at_once() {
 /// The time an operation is held is part of its timeout.
 #[test]
 fn the_time_of_the_hold_counts() {
-    let timeout = Duration::from_millis(400);
+    let timeout = Duration::from_millis(1500);
     let (mut harness, _listener, mut peer) = Harness::connected(ClientOptions {
         timeout,
         ..holding(16)
