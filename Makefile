@@ -7,6 +7,8 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PYTHON := .venv/bin/python
 CARGO := cargo
+# One set of features for whatever is built to be tested, so that no crate is built again and again.
+TESTED := --workspace --all-features --locked
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
 # Arguments of `make run` and of pytest: make run ARGS="--listen 127.0.0.1:8000"
@@ -73,8 +75,7 @@ test-python: install-debian install-rust install-python install-autobahn ## the 
 		$(abspath $(PYTHON)) -m pytest -q $(ARGS)
 
 .PHONY: test-javascript
-test-javascript: install-rust install-clients ## dwell.js: its types, and Node against the server
-	$(CARGO) build --locked --bin dwell
+test-javascript: test-programs install-clients ## dwell.js: its types, and Node against the server
 	cd clients/javascript && npm run --silent types
 	cd clients/javascript && DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" npm run --silent test
 
@@ -95,7 +96,8 @@ docs: install-rust ## build the Rust documentation into target/doc
 .PHONY: test-loom
 # Apart from the other builds: the flag reaches every dependency.
 test-loom: install-rust ## the shared timer in every order that the memory model allows
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --release -p dwell-timers --test loom \
+	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		$(CARGO) test --locked --release -p dwell-timers --test loom \
 		--target-dir $(TARGET_DIR)/loom
 
 # Not part of `test`, as both need a nightly toolchain. A sweeper that still runs at the end of a
@@ -137,8 +139,8 @@ go: install-rust install-go ## build the library for the Go package, and the pac
 .PHONY: test-go
 test-go: go ## the Go package under the race detector, and with other people's frameworks
 	cd bindings/go && test -z "$$(gofmt -l .)" && go vet ./... && CGO_ENABLED=0 go vet ./...
-	cd bindings/go && go test -race -timeout 170s ./...
-	cd bindings/go/interop && go vet ./... && go test -timeout 120s ./...
+	cd bindings/go && go test -race -timeout 400s ./...
+	cd bindings/go/interop && go vet ./... && go test -timeout 300s ./...
 
 .PHONY: go-conformance
 go-conformance: go ## the server tests of Go's own net/http against the Go package, 3 minutes
@@ -201,21 +203,22 @@ install-go:
 install-autobahn:
 	@tests/autobahn/install $(TARGET_DIR)/autobahn || test $$? -eq 3
 
-.PHONY: fmt-check clippy test-rust test-docs test-bench test-integration
+.PHONY: fmt-check clippy test-rust test-programs test-docs test-bench test-integration
 fmt-check:
 	$(CARGO) fmt --all --check
 	$(PYTHON) -m ruff format --check --quiet tests bench bindings/python
 	$(PYTHON) -m ruff check --quiet tests bench bindings/python
 
 clippy:
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy -p dwell-engine --all-features --all-targets --locked -- -D warnings
+	$(CARGO) clippy $(TESTED) --all-targets -- -D warnings
+	$(CARGO) clippy -p dwell-engine -p dwell-memcache --all-targets --locked -- -D warnings
 
-# Two crates are tested with what is optional in them.
 test-rust:
-	$(CARGO) test --workspace --exclude dwell-engine --exclude dwell-memcache --locked
-	$(CARGO) test --locked -p dwell-memcache --all-features
-	$(CARGO) test --locked -p dwell-engine --all-features
+	$(CARGO) test $(TESTED)
+
+# The programs that other tests start: what `test-rust` has built, and not once more for themselves.
+test-programs: install-rust
+	$(CARGO) test $(TESTED) --no-run --quiet
 
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
@@ -223,9 +226,7 @@ test-docs:
 test-bench:
 	$(PYTHON) -m pytest bench
 
-test-integration: install-autobahn
-	$(CARGO) build --locked --bin dwell
-	$(CARGO) build --locked -p dwell-engine --example websocket_echo --example echo
+test-integration: install-autobahn test-programs
 	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" \
 		DWELL_ECHO="$(abspath $(TARGET_DIR))/debug/examples/websocket_echo" \
 		DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" $(PYTHON) -m pytest tests $(ARGS)
