@@ -3,6 +3,7 @@
 //! Everything appends to a `Vec<u8>`; nothing written through [`field`] can end a line early.
 
 use super::framing::Version;
+use super::words;
 
 /// Appends a status line.
 ///
@@ -98,8 +99,8 @@ pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     push_name(out, name);
     let start = out.len();
     out.extend_from_slice(value);
-    // Nearly every value is free of control bytes, and finding the least byte has no branches.
-    if value.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < b' ' {
+    // Nearly every value is free of control bytes.
+    if words::contains(value, |word| words::below(word, b' ')) {
         for byte in &mut out[start..] {
             if matches!(byte, b'\r' | b'\n' | 0) {
                 *byte = b' ';
@@ -263,18 +264,21 @@ fn version_name(version: Version) -> &'static [u8] {
 }
 
 fn push_name(out: &mut Vec<u8>, name: &str) {
-    let unclean = |byte: &u8| NOT_IN_A_NAME[usize::from(*byte)];
-    // No early exit: names are short and clean.
-    if name
-        .as_bytes()
-        .iter()
-        .fold(false, |found, byte| found | unclean(byte))
-    {
-        out.extend(name.bytes().filter(|byte| !unclean(byte)));
+    if words::contains(name.as_bytes(), not_in_a_name) {
+        let is_clean = |byte: &u8| !words::contains(&[*byte], not_in_a_name);
+        out.extend(name.bytes().filter(is_clean));
     } else {
         out.extend_from_slice(name.as_bytes());
     }
     out.extend_from_slice(b": ");
+}
+
+/// Finds bytes that would end or part a field name.
+fn not_in_a_name(word: u64) -> u64 {
+    words::below(word, b' ' + 1)
+        | words::beyond_ascii(word)
+        | words::equal(word, b':', 0)
+        | words::equal(word, 0x7f, 0)
 }
 
 fn push_word(out: &mut Vec<u8>, word: &[u8]) {
@@ -286,17 +290,6 @@ fn push_word(out: &mut Vec<u8>, word: &[u8]) {
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-
-/// Bytes that would end or part a field name.
-static NOT_IN_A_NAME: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < table.len() {
-        table[byte] = byte <= b' ' as usize || byte == b':' as usize || byte >= 0x7f;
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests;

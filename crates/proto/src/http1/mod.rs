@@ -44,6 +44,7 @@ mod response;
 mod response_decoder;
 mod target;
 mod trailers;
+mod words;
 
 pub use body::{BodyDecoder, BodyStep};
 pub use error::{BodyError, HeadError, ResponseError};

@@ -3,6 +3,7 @@
 use memchr::memchr;
 
 use super::error::HeadError;
+use super::words;
 
 /// A request target taken apart.
 pub(super) struct Target<'b> {
@@ -20,7 +21,10 @@ pub(super) fn parse_target<'b>(method: &str, target: &'b str) -> Result<Target<'
         return Err(HeadError::RequestLine);
     }
     if target.starts_with('/') {
-        let (path, query) = match memchr(b'?', target.as_bytes()) {
+        // To know that there is no query is cheaper than to look for where it begins.
+        let has_query = words::contains(target.as_bytes(), |word| words::equal(word, b'?', 0));
+        let question_mark = has_query.then(|| memchr(b'?', target.as_bytes())).flatten();
+        let (path, query) = match question_mark {
             Some(at) => (&target[..at], Some(&target[at + 1..])),
             None => (target, None),
         };
@@ -71,13 +75,15 @@ fn strip_scheme(target: &str) -> Option<&str> {
 ///
 /// What browsers and tools send unescaped though RFC 3986 has no place for it (such as `|` and
 /// brackets) is let through: it parts nothing. Space, quotes, angle brackets, `#`, controls and
-/// everything beyond ASCII are not. No early exit, so that the compiler can take many bytes at
-/// a time.
+/// everything beyond ASCII are not.
 fn is_clean(target: &[u8]) -> bool {
-    let refused = |byte| byte <= b' ' || byte >= 0x7f || matches!(byte, b'"' | b'#' | b'<' | b'>');
-    !target
-        .iter()
-        .fold(false, |found, byte| found | refused(*byte))
+    !words::contains(target, |word| {
+        words::below(word, b' ' + 1)
+            | words::beyond_ascii(word)
+            | words::equal(word, 0x7f, 0)
+            | words::equal(word, b'"', b'"' ^ b'#')
+            | words::equal(word, b'<', b'<' ^ b'>')
+    })
 }
 
 /// Whether the text is a host with an optional port, or nothing at all.
@@ -92,12 +98,16 @@ pub(super) fn is_host(text: &[u8]) -> bool {
         let is_literal = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
         return !literal.is_empty() && literal.iter().all(is_literal) && is_port(port);
     }
-    for (index, byte) in text.iter().enumerate() {
-        if !HOST_BYTES[usize::from(*byte)] {
-            return is_port(&text[index..]);
-        }
-    }
-    true
+    // A colon that begins a port is one of the last bytes.
+    let (name, port) = match text.iter().rposition(|byte| *byte == b':') {
+        Some(colon) => text.split_at(colon),
+        None => (text, &[][..]),
+    };
+    // No early exit: hosts are short and clean.
+    let is_name = name
+        .iter()
+        .fold(true, |clean, byte| clean & HOST_BYTES[usize::from(*byte)]);
+    is_name && is_port(port)
 }
 
 /// Whether the text is nothing, or a colon with at most five digits.
