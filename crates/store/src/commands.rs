@@ -10,7 +10,7 @@ use crate::options::{
 };
 use crate::record::{Entry, mark};
 use crate::shard::{Call, NoRoom, Shard};
-use crate::watch::WatcherId;
+use crate::watch::{SharedKey, WatcherId};
 
 impl Shard {
     /// `get`, `gets`, and with `expiry` `gat` and `gats`.
@@ -47,11 +47,18 @@ impl Shard {
     }
 
     /// Registers a watcher and reads.
-    pub(crate) fn watch(&mut self, watcher: WatcherId, call: &mut Call<'_>) -> Option<Item> {
+    ///
+    /// Shape: as [`Watches::add`](crate::watch::Watches::add).
+    pub(crate) fn watch(
+        &mut self,
+        shared: impl FnOnce() -> SharedKey,
+        watcher: WatcherId,
+        call: &mut Call<'_>,
+    ) -> Option<Item> {
         // The order within the lock cannot be observed; read first, so that an expiry noticed by
         // this read is not announced to its own reader.
         let item = self.get(None, call);
-        self.watches.add(call.hash, call.key, watcher);
+        self.watches.add(call.hash, call.key, shared, watcher);
         if let Some(at) = self.items.find(call.hash, call.key) {
             let expiry = self.items.entry(at).expiry;
             self.watches.expiry_moved(call.hash, call.key, expiry);

@@ -45,4 +45,4 @@ pub use options::{
 };
 pub use statistics::Statistics;
 pub use store::{KEY_BYTES_MAX, Store, StoreConfig};
-pub use watch::{Notify, WatcherId};
+pub use watch::{Notify, SharedKey, WatcherId};

@@ -16,7 +16,7 @@ use crate::record::Entry;
 use crate::shard::{Call, Shard};
 use crate::statistics::Statistics;
 use crate::table::Table;
-use crate::watch::{Changes, Notify, WatcherId};
+use crate::watch::{Changes, Notify, SharedKey, WatcherId};
 
 /// The longest key of the protocol. Reads of longer keys miss; see [`Store::watch`] for waits.
 pub const KEY_BYTES_MAX: usize = 250;
@@ -156,6 +156,33 @@ impl Store {
     ) -> Option<R> {
         let read = self.call(key, now, |shard, call| shard.read(expiry, visit, call))?;
         Some(read.unwrap_or_else(|(item, visit)| visit(item.borrowed())))
+    }
+
+    /// Reads an item, of which only a large one is given out: `get`.
+    ///
+    /// Shape: `Ok` with what `visit` returns for a small item, which is looked at where it is as by
+    /// [`Store::read`]; `Err` with a large one, whose value is shared instead; `None` if there is
+    /// no item. So nothing is allocated and nothing large is copied.
+    ///
+    /// ```
+    /// use dwell_store::{Expiry, Store, StoreConfig};
+    ///
+    /// let store = Store::new(&StoreConfig::default(), Box::new(()));
+    /// let read = |key| store.read_or_share(key, 1, |item| item.value.to_vec());
+    /// store.set(b"small", 0, Expiry::NEVER, b"hello", 1);
+    /// assert_eq!(read(b"small"), Some(Ok(b"hello".to_vec())));
+    /// store.set(b"large", 0, Expiry::NEVER, &[b'x'; 100_000], 1);
+    /// let Some(Err(item)) = read(b"large") else { panic!("it is shared") };
+    /// assert_eq!(item.value.len(), 100_000);
+    /// ```
+    pub fn read_or_share<R>(
+        &self,
+        key: &[u8],
+        now: Seconds,
+        visit: impl FnOnce(ItemRef<'_>) -> R,
+    ) -> Option<Result<R, Item>> {
+        let read = self.call(key, now, |shard, call| shard.read(None, visit, call))?;
+        Some(read.map_err(|(item, _)| item))
     }
 
     /// Stores a value whatever is there: `set`. See [`Store::store`] for the other modes.
@@ -344,10 +371,17 @@ impl Store {
     ///
     /// Shape: from here until [`Store::unwatch`] the watcher hears of every change, once per
     /// [`Store::reread`]. Registering again changes nothing. The key may be missing, and may be
-    /// longer than the protocol allows. A registered key takes about 150 bytes and its length,
+    /// longer than the protocol allows. A registered key takes about 70 bytes and its length,
     /// not counted in the bound of the store: whoever registers bounds its waits.
     pub fn watch(&self, key: &[u8], watcher: WatcherId, now: Seconds) -> Option<Item> {
-        self.call(key, now, |shard, call| shard.watch(watcher, call))
+        let shared = || SharedKey::from(key);
+        self.call(key, now, |shard, call| shard.watch(shared, watcher, call))
+    }
+
+    /// As [`Store::watch`], for a caller that keeps the key as well: both keep the same bytes.
+    pub fn watch_shared(&self, key: &SharedKey, watcher: WatcherId, now: Seconds) -> Option<Item> {
+        let shared = || key.clone();
+        self.call(key, now, |shard, call| shard.watch(shared, watcher, call))
     }
 
     /// Reads the item after a notification, as one step with asking for the next one.

@@ -24,10 +24,13 @@
 //! The call is made outside of the lock so that a notified loop can use the store at once and a
 //! slow receiver holds up no other command.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::fmt;
+use std::ops::Deref;
 
 use hashbrown::HashTable;
+use triomphe::Arc;
 
 use crate::item::{Expiry, Seconds};
 
@@ -54,6 +57,45 @@ impl WatcherId {
     }
 }
 
+/// A key in one allocation that the store shares with whoever waits for it.
+///
+/// ```
+/// use dwell_store::{SharedKey, Store, StoreConfig, WatcherId};
+///
+/// let store = Store::new(&StoreConfig::default(), Box::new(()));
+/// let (key, watcher) = (SharedKey::from(&b"news"[..]), WatcherId::new(0).unwrap());
+/// assert!(store.watch_shared(&key, watcher, 1).is_none());
+/// assert!(store.unwatch(&key, watcher));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct SharedKey(Arc<[u8]>);
+
+impl From<&[u8]> for SharedKey {
+    fn from(key: &[u8]) -> Self {
+        Self(Arc::from(key))
+    }
+}
+
+impl Deref for SharedKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Borrow<[u8]> for SharedKey {
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for SharedKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "b\"{}\"", self.escape_ascii())
+    }
+}
+
 /// Receives word of changes, on the thread that made them.
 pub trait Notify: Send + Sync {
     /// The item under `key` is no longer what `watcher` last read.
@@ -71,7 +113,7 @@ impl Notify for () {
 
 /// The calls a command owes when it has released its lock.
 #[derive(Debug, Default)]
-pub(crate) struct Changes(Vec<(Arc<[u8]>, u64)>);
+pub(crate) struct Changes(Vec<(SharedKey, u64)>);
 
 impl Changes {
     /// Takes back the call to a watcher that is reading the news itself.
@@ -96,13 +138,13 @@ impl Changes {
 
 #[derive(Debug)]
 struct Watch {
-    key: Arc<[u8]>,
-    hash: u32,
+    key: SharedKey,
     watchers: u64,
     /// The watchers that are owed a `reread`; a subset of `watchers`.
     pending: u64,
+    hash: u32,
     /// When to look whether the item has expired: never later than its expiry.
-    alarm: Option<Seconds>,
+    alarm: Expiry,
 }
 
 /// The watched keys of one shard.
@@ -122,22 +164,34 @@ impl Watches {
     }
 
     /// Adds a watcher of a key.
-    pub(crate) fn add(&mut self, hash: u32, key: &[u8], watcher: WatcherId) {
+    ///
+    /// Shape: `shared` makes of `key` what is kept of it, if nobody else watches it.
+    pub(crate) fn add(
+        &mut self,
+        hash: u32,
+        key: &[u8],
+        shared: impl FnOnce() -> SharedKey,
+        watcher: WatcherId,
+    ) {
         if let Some(watch) = self.find(hash, key).and_then(|slot| self.slot(slot)) {
             watch.watchers |= watcher.bit();
             return;
         }
         let watch = Watch {
-            key: Arc::from(key),
-            hash,
+            key: shared(),
             watchers: watcher.bit(),
             pending: 0,
-            alarm: None,
+            hash,
+            alarm: Expiry::NEVER,
         };
         let slot = if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(watch);
             slot
         } else {
+            if self.slots.len() == self.slots.capacity() {
+                // By an eighth, not twice: every waiting key pays for what is not used.
+                self.slots.reserve_exact(self.slots.len() / 8 + 4);
+            }
             self.slots.push(Some(watch));
             (self.slots.len() - 1) as u32
         };
@@ -163,7 +217,7 @@ impl Watches {
         if watch.watchers != 0 {
             return was_watching;
         }
-        if let Some(alarm) = watch.alarm {
+        if let Some(alarm) = watch.alarm.time() {
             self.alarms.remove(&(alarm, slot));
         }
         if let Ok(occupied) = self.table.find_entry(spread(hash), |&other| other == slot) {
@@ -209,15 +263,15 @@ impl Watches {
     }
 
     /// Takes one alarm that is due, as the hash and key to look at.
-    pub(crate) fn pop_alarm(&mut self, now: Seconds) -> Option<(u32, Arc<[u8]>)> {
+    pub(crate) fn pop_alarm(&mut self, now: Seconds) -> Option<(u32, SharedKey)> {
         let &(alarm, slot) = self.alarms.first()?;
         if alarm > now {
             return None;
         }
         self.alarms.pop_first();
         let watch = self.slot(slot)?;
-        watch.alarm = None;
-        Some((watch.hash, Arc::clone(&watch.key)))
+        watch.alarm = Expiry::NEVER;
+        Some((watch.hash, watch.key.clone()))
     }
 
     fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
@@ -243,7 +297,7 @@ impl Watches {
             return;
         }
         watch.pending |= fresh;
-        let key = Arc::clone(&watch.key);
+        let key = watch.key.clone();
         self.notifications += u64::from(fresh.count_ones());
         to.0.push((key, fresh));
     }
@@ -255,11 +309,11 @@ impl Watches {
     fn set_alarm(&mut self, slot: u32, expiry: Expiry) {
         let Some(time) = expiry.time() else { return };
         let Some(watch) = self.slot(slot) else { return };
-        let before = watch.alarm;
+        let before = watch.alarm.time();
         if before.is_some_and(|alarm| alarm <= time) {
             return;
         }
-        watch.alarm = Some(time);
+        watch.alarm = Expiry::at(time);
         if let Some(alarm) = before {
             self.alarms.remove(&(alarm, slot));
         }

@@ -1,7 +1,7 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
 use super::answers::{self, Found};
-use super::ask::{Ask, AskError, Condition, Method, Waits};
+use super::ask::{Ask, AskError, Method, Waits};
 use super::decide::{Decision, Stage, decide};
 use super::events::DELETE;
 use super::feeds::{Known, Opening, feed_of};
@@ -386,8 +386,26 @@ impl Polls {
         if matches!(self.source, Source::Memcached) {
             return self.ask_memcached(context, arrival, to);
         }
-        let item = self.stored(context, arrival.name);
-        let found = item.as_ref().map(Found::stored);
+        let mut copy = std::mem::take(&mut self.value_scratch);
+        let outcome = self.look_up_embedded(context, arrival, &mut copy, to);
+        self.value_scratch = copy;
+        outcome
+    }
+
+    /// Answers from the embedded store; `copy` is where a small value goes, which so takes no
+    /// memory of its own.
+    fn look_up_embedded(
+        &mut self,
+        context: &mut Context,
+        arrival: Arrival<'_>,
+        copy: &mut Vec<u8>,
+        to: &mut To<'_, '_>,
+    ) -> Outcome {
+        let item = self.copied(context, arrival.name, copy);
+        let found = item.as_ref().map(|item| match item {
+            Ok(flags) => Found::borrowed(copy, *flags),
+            Err(large) => Found::stored(large),
+        });
         if arrival.ask.is_stream && (found.is_some() || !self.has_upstream()) {
             return self.stream_now(context, arrival, to);
         }
@@ -568,21 +586,4 @@ fn names_keys(query: &str) -> bool {
 fn has_content(head: &RequestHead<'_, '_>) -> bool {
     let length = head.fields.find("content-length");
     head.fields.find("transfer-encoding").is_some() || length.is_some_and(|length| length != b"0")
-}
-
-/// The question of a request that is no poll: what its framing needs to know.
-pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
-    let method = match head.method {
-        "HEAD" => Method::Head,
-        "GET" => Method::Get,
-        _ => Method::Post,
-    };
-    Ask {
-        method,
-        condition: Condition::None,
-        wait_ms: 0,
-        preferred: false,
-        anybodys: false,
-        is_stream: false,
-    }
 }

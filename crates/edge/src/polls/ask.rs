@@ -168,6 +168,23 @@ impl Ask {
     }
 }
 
+/// The question of a request that is no poll: what its framing needs to know.
+pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
+    let method = match head.method {
+        "HEAD" => Method::Head,
+        "GET" => Method::Get,
+        _ => Method::Post,
+    };
+    Ask {
+        method,
+        condition: Condition::None,
+        wait_ms: 0,
+        preferred: false,
+        anybodys: false,
+        is_stream: false,
+    }
+}
+
 /// What a client has that names one cursor.
 fn since(text: &str) -> Condition {
     Cursor::parse(text.as_bytes()).map_or(Condition::Foreign, Condition::Since)

@@ -5,7 +5,7 @@
 //! when the application has answered.
 
 use super::admit::Visitor;
-use super::arrive::plain_ask;
+use super::ask::plain_ask;
 use super::hold::{Arrival, Keep};
 use super::tables::{Poll, kind};
 use super::to::To;

@@ -56,11 +56,12 @@ impl Cursor {
 
     /// The cursor as text, without quotes.
     pub(crate) fn text(self) -> CursorText {
-        let bits = u128::from(self.0) << 2;
         let mut quoted = [b'"'; TEXT_BYTES + 2];
-        for (place, digit) in quoted[1..=TEXT_BYTES].iter_mut().enumerate() {
-            *digit = ALPHABET[(bits >> (6 * (TEXT_BYTES - 1 - place))) as usize & 63];
+        for (place, digit) in quoted[1..TEXT_BYTES].iter_mut().enumerate() {
+            *digit = ALPHABET[(self.0 >> (58 - 6 * place)) as usize & 63];
         }
+        // The last four bits, and two to spare.
+        quoted[TEXT_BYTES] = ALPHABET[(self.0 << 2) as usize & 63];
         CursorText(quoted)
     }
 }

@@ -66,10 +66,9 @@ impl Polls {
         to: &mut To<'_, '_>,
     ) -> Option<Token> {
         let key = self.room_to_wait(context, opening.name, to)?;
-        let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
-        let item = match &self.source {
-            Source::Embedded(store, watcher) if is_first => {
-                store.watch(opening.name, *watcher, seconds(context))
+        let item = match (&self.source, self.keys.unwaited(key)) {
+            (Source::Embedded(store, watcher), Some(name)) => {
+                store.watch_shared(name, *watcher, seconds(context))
             }
             // A key that is waited for already has told this loop of every change since.
             _ => self.stored(context, opening.name),

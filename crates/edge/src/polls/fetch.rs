@@ -66,16 +66,16 @@ impl Polls {
         poll: Poll,
     ) {
         let name = self.keys.get(key).map(|key| key.name.clone());
-        let name = name.unwrap_or_default();
+        let name = name.as_deref().unwrap_or_default();
         let key = self.is_shared(&poll.ask, poll.route).then_some(key);
         if key.is_some()
-            && let Some(recall) = self.recall(context.now(), &name, &poll.ask, poll.route)
+            && let Some(recall) = self.recall(context.now(), name, &poll.ask, poll.route)
         {
-            return self.recall_later(context, http, &name, poll, recall);
+            return self.recall_later(context, http, name, poll, recall);
         }
         match self.under_way(key, &poll.ask) {
-            UnderWay::Nothing => self.send_kept(context, http, key, &name, poll),
-            UnderWay::AnothersMethod => self.send_kept(context, http, None, &name, poll),
+            UnderWay::Nothing => self.send_kept(context, http, key, name, poll),
+            UnderWay::AnothersMethod => self.send_kept(context, http, None, name, poll),
             UnderWay::Fetch(fetch) => self.place_in_fetch(context, http, fetch, poll),
         }
     }

@@ -162,9 +162,10 @@ impl Polls {
     /// Enters a key that is going to be waited for, and has the store tell of its changes.
     pub(super) fn watch(&mut self, context: &Context, name: &[u8]) -> Option<Token> {
         let key = self.keys.enter(name)?;
-        let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
-        if let (Source::Embedded(store, watcher), true) = (&self.source, is_first) {
-            store.watch(name, *watcher, seconds(context));
+        if let (Some(name), Source::Embedded(store, watcher)) =
+            (self.keys.unwaited(key), &self.source)
+        {
+            store.watch_shared(name, *watcher, seconds(context));
         }
         Some(key)
     }

@@ -46,13 +46,14 @@ impl Polls {
         let Some(key) = self.room_to_wait(context, arrival.name, to) else {
             return Ok(Outcome::Answered);
         };
-        let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
         // A key that is waited for already has told this loop of every change since.
-        if is_first && let Source::Embedded(store, watcher) = &self.source {
-            let item = store.watch(arrival.name, *watcher, seconds(context));
+        if let (Some(name), Source::Embedded(store, watcher)) =
+            (self.keys.unwaited(key), &self.source)
+        {
+            let item = store.watch_shared(name, *watcher, seconds(context));
             let found = item.as_ref().map(Found::stored);
             if self.decide_arrival(&arrival, found.as_ref()) != Decision::Wait {
-                store.unwatch(arrival.name, *watcher);
+                store.unwatch(name, *watcher);
                 self.keys.release(key);
                 return Err(item);
             }
@@ -139,9 +140,10 @@ impl Polls {
         let Some(key) = self.room_to_wait(context, name, &mut to) else {
             return;
         };
-        let is_first = self.keys.get(key).is_some_and(|key| key.waiting.is_empty());
-        if is_first && let Source::Embedded(store, watcher) = &self.source {
-            let item = store.watch(name, *watcher, seconds(context));
+        if let (Some(name), Source::Embedded(store, watcher)) =
+            (self.keys.unwaited(key), &self.source)
+        {
+            let item = store.watch_shared(name, *watcher, seconds(context));
             if let Some(item) = item {
                 // It is back: what there is now is compared as if it had come this moment.
                 let found = Found::stored(&item);

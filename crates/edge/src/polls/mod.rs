@@ -201,6 +201,8 @@ pub(crate) struct Polls {
     random: Random,
     pace: Pace,
     key_scratch: Vec<u8>,
+    /// A small value of the embedded store, while it is answered with.
+    value_scratch: Vec<u8>,
     /// Questions to memcached whose answers explain something.
     looks: Vec<(Token, Arc<Inquiry>)>,
     look_number: u32,
@@ -269,6 +271,7 @@ impl Polls {
             random: Random::new(seed),
             pace: Pace::default(),
             key_scratch: Vec::new(),
+            value_scratch: Vec::new(),
             looks: Vec::new(),
             look_number: 0,
         }
@@ -294,7 +297,7 @@ impl Polls {
     fn count_waited(&mut self, key: Token, begins: bool) {
         self.keys.count_waited(begins);
         if let (Some(noted), Some(record)) = (&mut self.outbox.presence, self.keys.get(key)) {
-            let name = record.name.clone();
+            let name = Box::from(&*record.name);
             noted.push(PresenceChange { name, begins });
         }
     }
@@ -358,6 +361,25 @@ impl Polls {
     /// The embedded store's item under `name`.
     fn stored(&self, context: &Context, name: &[u8]) -> Option<Item> {
         self.stored_at(seconds(context), name)
+    }
+
+    /// As [`stored`](Self::stored), but that a small value is copied over what `copy` has: `Ok`
+    /// with its flags.
+    fn copied(
+        &self,
+        context: &Context,
+        name: &[u8],
+        copy: &mut Vec<u8>,
+    ) -> Option<Result<u32, Item>> {
+        let Source::Embedded(store, _) = &self.source else {
+            return None;
+        };
+        self.journal.metrics.store_hot.read(name);
+        store.read_or_share(name, seconds(context), |item| {
+            copy.clear();
+            copy.extend_from_slice(item.value);
+            item.flags
+        })
     }
 
     /// As [`stored`](Self::stored), at a time of the wall clock.

@@ -1,7 +1,7 @@
 //! Routes on which values are stored and removed.
 
 use super::admit::Visitor;
-use super::arrive::plain_ask;
+use super::ask::plain_ask;
 use super::hold::{Arrival, Keep};
 use super::tables::{Poll, kind};
 use super::to::To;

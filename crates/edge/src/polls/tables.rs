@@ -6,6 +6,7 @@ use super::decide::Content;
 use crate::access::{Granted, Origin};
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
+use dwell_store::SharedKey;
 use dwell_timers::Tick;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, RandomState};
@@ -165,7 +166,8 @@ impl KeptRequest {
 /// One key that something is under way for.
 #[derive(Debug)]
 pub(crate) struct Key {
-    pub(crate) name: Box<[u8]>,
+    /// Shared with the embedded store while it is waited for.
+    pub(crate) name: SharedKey,
     /// The polls and streams held for a change of it.
     pub(crate) waiting: Group,
     /// The lookup that goes out at the end of this turn, which further polls of the turn share.
@@ -175,9 +177,26 @@ pub(crate) struct Key {
     pub(crate) lookups: u32,
     /// The request to the upstream that further misses share.
     pub(crate) fetch: Link,
-    /// Epoch of the connection and cas unique that came with the value the waiting polls were
-    /// compared with; neither says anything without the other.
-    pub(crate) version: (u64, u64),
+    /// That of the value the waiting polls were compared with.
+    pub(crate) version: Version,
+}
+
+/// What memcached calls a value: a cas unique, which says nothing without the connection.
+///
+/// Shape: both halves of the one, and the last bits of the number of the other; small words, as
+/// each waiting key has them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Version([u32; 3]);
+
+impl Version {
+    pub(crate) fn new(epoch: u64, cas_unique: u64) -> Self {
+        Self([cas_unique as u32, (cas_unique >> 32) as u32, epoch as u32])
+    }
+
+    /// Whether it is the version with this name; 0 names none.
+    pub(crate) fn is(self, epoch: u64, cas_unique: u64) -> bool {
+        cas_unique != 0 && self == Self::new(epoch, cas_unique)
+    }
 }
 
 /// One question to memcached.
@@ -338,7 +357,7 @@ impl Keys {
             lookup: Link::default(),
             lookups: 0,
             fetch: Link::default(),
-            version: (0, 0),
+            version: Version::default(),
         };
         let token = self.slab.insert(key).ok()?;
         let (slab, hasher) = (&self.slab, &self.hasher);
@@ -350,8 +369,14 @@ impl Keys {
         Some(token)
     }
 
+    /// The name of a key that nobody waits for yet.
+    pub(crate) fn unwaited(&self, key: Token) -> Option<&SharedKey> {
+        let record = self.slab.get(key)?;
+        record.waiting.is_empty().then_some(&record.name)
+    }
+
     /// Forgets a key that nothing is under way for; returns its name if it did.
-    pub(crate) fn release(&mut self, token: Token) -> Option<Box<[u8]>> {
+    pub(crate) fn release(&mut self, token: Token) -> Option<SharedKey> {
         let key = self.slab.get(token)?;
         if !key.waiting.is_empty() || key.lookups > 0 || key.fetch.token().is_some() {
             return None;
@@ -466,7 +491,7 @@ mod tests {
     fn what_a_held_poll_costs_is_known() {
         assert_eq!(size_of::<Poll>(), 80);
         assert_eq!(size_of::<Feed>(), 64);
-        assert_eq!(size_of::<Key>(), 72);
+        assert_eq!(size_of::<Key>(), 64);
         assert_eq!(size_of::<Group>(), 16);
     }
 }

@@ -4,7 +4,7 @@ use super::answers::{self, Found};
 use super::decide::{Content, Decision, Stage, decide};
 use super::feeds::{Known, News, Opening};
 use super::hold::Keep;
-use super::tables::{KeptRequest, Link, Poll, Sink, kind};
+use super::tables::{KeptRequest, Link, Poll, Sink, Version, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::metrics::{PollOutcome, WakeOutcome};
@@ -279,7 +279,7 @@ impl Polls {
         if let Outcome::Hit { cas_unique, .. } = completion.outcome
             && let Some(record) = self.keys.get_mut(lookup.key)
         {
-            record.version = (completion.epoch, cas_unique);
+            record.version = Version::new(completion.epoch, cas_unique);
         }
         self.note_lookup(
             context.now(),
@@ -474,8 +474,7 @@ impl Polls {
         };
         match completion.outcome {
             // A server without cas (-C) says 0 for every version, so each sweep reads the value.
-            Outcome::Version { cas_unique }
-                if record.version == (completion.epoch, cas_unique) && cas_unique != 0 => {}
+            Outcome::Version { cas_unique } if record.version.is(completion.epoch, cas_unique) => {}
             Outcome::Version { .. } => {
                 self.lookup_of(key);
             }

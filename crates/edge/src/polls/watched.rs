@@ -13,7 +13,7 @@ impl Polls {
                 let named = |key: Token| Some((key, &self.keys.get(key)?.name));
                 let keys = self.keys.waited_keys().into_iter().filter_map(named);
                 keys.filter(|(_, name)| name.starts_with(prefix))
-                    .map(|(key, name)| (name.clone(), self.watchers_of(key)))
+                    .map(|(key, name)| (Box::from(&**name), self.watchers_of(key)))
                     .collect()
             }
             Question::Request(explained) => {
