@@ -83,7 +83,10 @@ impl Polls {
             sink: Sink::Events(opening.exchange),
             key,
             has: opening.ask.condition,
-            is_cached: found.is_some(),
+            // Where nobody knows what there is, what its client has may yet turn out to be gone.
+            is_cached: found.is_some()
+                || matches!(opening.known, Known::Nothing)
+                    && opening.ask.condition != Condition::None,
             ends,
             set: Link::default(),
             route: opening.route,
@@ -180,6 +183,8 @@ impl Polls {
             {
                 News::Ends
             }
+            // A value that came and went before its client was told of it is no news.
+            (None, _) if feed.has == Condition::None => News::None,
             (None, OnDelete::Origin | OnDelete::NotFound) => News::Deleted,
         }
     }

@@ -5,6 +5,7 @@ mod guards;
 mod harness;
 mod missing;
 mod model;
+mod recall;
 mod several;
 mod sockets;
 

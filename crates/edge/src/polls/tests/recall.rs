@@ -1,0 +1,179 @@
+//! What loops know together, at times that the test names: values and verdicts that take the place
+//! of a request, and requests that another loop sends.
+
+use super::harness::{App, Edge, cursor};
+use super::sockets::Socket;
+use crate::polls::ask::{Ask, Condition, Method};
+use crate::polls::cursor::Cursor;
+use crate::polls::freshness::Freshness;
+use crate::polls::memory::{Begun, Follower, NewValue, Verdict};
+use crate::polls::recall::Recall;
+use crate::upstream::{Answer, UpstreamError};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const NAME: &[u8] = b"/poll/a";
+
+fn get() -> Ask {
+    Ask {
+        method: Method::Get,
+        condition: Condition::None,
+        wait_ms: 0,
+        preferred: false,
+        anybodys: true,
+        is_stream: false,
+    }
+}
+
+/// Notes a value of the application that is fresh for five seconds.
+fn note(edge: &Edge, now: Instant) {
+    let bytes = Bytes::from_static(b"value");
+    let value = NewValue {
+        bytes: &bytes,
+        shared: Some(&bytes),
+        flags: 0,
+        cursor: Cursor::of(&bytes, 0),
+        freshness: Freshness {
+            lifetime: Some(Duration::from_secs(5)),
+            ..Freshness::default()
+        },
+    };
+    edge.driver.polls.memory.note(NAME, &value, now);
+}
+
+#[test]
+fn a_value_stands_in_for_as_long_as_the_route_says() {
+    let app = App::start();
+    let route = "[[route]]\nprefix = \"/poll/\"\nfill = true\nstale_while_revalidate = \"10s\"\n\
+        stale_if_error = \"60s\"";
+    let edge = Edge::before(&app, route);
+    let (polls, start) = (&edge.driver.polls, Instant::now());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let recalls = |seconds| match polls.recall(after(seconds), NAME, &get(), 0) {
+        Some(recall @ Recall::Stale(_)) => Some(recall.is_for_renewal()),
+        _ => None,
+    };
+    assert_eq!(recalls(0), None, "nothing is known");
+    note(&edge, start);
+    // One that has just come is not asked for again.
+    assert_eq!(
+        [0, 1, 15, 16].map(recalls),
+        [Some(false), Some(true), Some(true), None]
+    );
+    let stands_in = |seconds| polls.stale_if_error(after(seconds), NAME, 0).is_some();
+    assert_eq!([16, 65, 66].map(stands_in), [true, true, false]);
+}
+
+#[test]
+fn a_failure_is_remembered_before_a_value_and_for_its_time() {
+    let app = App::start();
+    let route = "[[route]]\nprefix = \"/poll/\"\nfill = true\nstale_while_revalidate = \"10s\"";
+    let edge = Edge::before(&app, route);
+    let (polls, start) = (&edge.driver.polls, Instant::now());
+    note(&edge, start);
+    let verdict = Err(UpstreamError::Unavailable);
+    let until = start + Duration::from_secs(2);
+    let memory = &polls.memory;
+    memory.refuse(NAME, Method::Get, verdict, until, start);
+    let recall = |at| polls.recall(at, NAME, &get(), 0);
+    let just_before = until.checked_sub(Duration::from_millis(1)).unwrap();
+    assert!(matches!(recall(just_before), Some(Recall::Verdict(Err(_)))));
+    assert!(matches!(recall(until), Some(Recall::Stale(_))));
+}
+
+/// Another loop asks for the key, and a poll and a WebSocket of this one follow it.
+fn followers(edge: &mut Edge) -> (super::Client, Socket) {
+    let other = Follower {
+        of_loop: 1,
+        fetch: 0,
+    };
+    let begun = edge.driver.polls.memory.begin(NAME, Method::Get, other);
+    assert!(matches!(begun, Begun::Lead));
+    let (poll, socket) = (edge.ask("GET /poll/a"), Socket::open(edge, "/poll/a"));
+    edge.turn_until(|edge| edge.polls.records.len() + edge.polls.missing.len() == 2);
+    assert_eq!(edge.driver.polls.following(), 1);
+    (poll, socket)
+}
+
+/// The other loop has been answered, and its word for this one is lost.
+fn forget(edge: &Edge) {
+    let memory = &edge.driver.polls.memory;
+    assert_eq!(memory.end(NAME, Method::Get).len(), 1);
+}
+
+fn recheck(edge: &mut Edge) {
+    let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
+    driver.polls.recheck_flights(context, &mut driver.http);
+}
+
+fn tell(edge: &mut Edge, verdict: Option<&Verdict>) {
+    let fetch = edge.driver.polls.fetches.tokens().next().unwrap();
+    let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
+    let http = &mut driver.http;
+    driver
+        .polls
+        .followed(context, http, fetch.to_bits(), verdict);
+}
+
+fn frame(value: &str) -> String {
+    format!(r#"{{"v":"{value}","c":"{}"}}"#, cursor(value))
+}
+
+#[test]
+fn a_word_that_is_lost_is_asked_for() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    let (mut poll, mut socket) = followers(&mut edge);
+    recheck(&mut edge);
+    assert_eq!(
+        edge.driver.polls.following(),
+        1,
+        "the other loop asks still"
+    );
+    forget(&edge);
+    recheck(&mut edge);
+    assert_eq!(edge.driver.polls.following(), 0);
+    let (mut exchange, _) = app.accept(&mut edge);
+    exchange.answer(200, "", "one");
+    assert_eq!(edge.answer(&mut poll), (200, "one".to_owned()));
+    socket.await_last(&mut edge, &frame("one"));
+    drop(socket);
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn what_another_loop_was_answered_is_for_those_who_follow() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    let (mut poll, mut socket) = followers(&mut edge);
+    forget(&edge);
+    let answer = Answer {
+        status: 200,
+        fields: Vec::new(),
+        content_length: None,
+        body: Bytes::from_static(b"one"),
+    };
+    tell(&mut edge, Some(&Ok(Arc::new(answer))));
+    assert_eq!(edge.answer(&mut poll), (200, "one".to_owned()));
+    socket.await_last(&mut edge, &frame("one"));
+    drop(socket);
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn what_is_too_large_to_share_is_asked_for_by_polls_and_told_to_no_socket() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    let (mut poll, mut socket) = followers(&mut edge);
+    forget(&edge);
+    tell(&mut edge, None);
+    let (mut exchange, _) = app.accept(&mut edge);
+    exchange.answer(200, "", "one");
+    assert_eq!(edge.answer(&mut poll), (200, "one".to_owned()));
+    edge.set("/poll/a", "stored");
+    socket.await_last(&mut edge, &frame("stored"));
+    assert_eq!(socket.frames.len(), 1);
+    drop(socket);
+    edge.assert_nothing_left();
+}
