@@ -53,14 +53,15 @@ def test_another_page_may_not_and_caches_are_told(listed):
 
 
 def test_a_poll_that_was_held_is_answered_for_its_page(listed, cleanup):
-    listed.store().set(KEY, b"one")
+    for key in (KEY, "/poll/bob"):
+        listed.store().set(key, b"one")
     cursor = listed.get(KEY).field("Poll-Cursor")
     held = {}
     for name, fields in (("page", PAGE), ("other", OTHER)):
         held[name] = cleanup.enter_context(listed.connect())
         held[name].ask(f"{KEY}?since={cursor}&wait=30", fields=fields)
     both = cleanup.enter_context(listed.connect())
-    both.ask(f"/poll/?k=alice&k=bob&since={cursor}.&wait=30", fields=PAGE)
+    both.ask(f"/poll/?k=alice&k=bob&since={cursor}.{cursor}&wait=30", fields=PAGE)
     listed.await_waiters(4)
     listed.store().set(KEY, b"two")
     assert said(held["page"].answer()) == (PAGE["Origin"], "true")

@@ -151,8 +151,10 @@ def test_what_is_no_frame_of_ours_ends_the_connection(start_dwell, connect, fram
 
 
 def test_publishing_is_for_routes_that_allow_it(backend, connect):
-    dwell, _ = backend
+    dwell, cache = backend
+    cache.set(KEY, b"one")
     socket = connect(dwell)
+    assert socket.hear()["v"] == "one"
     socket.say(publish={"k": "bob", "v": "hello"})
     assert socket.hear() == {"error": "publishing is not allowed here", "k": "bob"}
 
