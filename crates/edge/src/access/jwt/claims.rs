@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 pub(crate) struct Claims {
     /// Those with a value that a key can have, by their names.
     texts: BTreeMap<String, String>,
-    audiences: Vec<String>,
     expires: Option<u64>,
     not_before: Option<u64>,
     has_senseless_time: bool,
@@ -18,14 +17,8 @@ impl Claims {
     pub(super) fn of(all: Map<String, Value>) -> Self {
         let mut claims = Self::default();
         for (name, value) in all {
-            match (name.as_str(), &value) {
-                ("exp" | "nbf", _) => claims.take_time(&name, &value),
-                ("aud", Value::Array(audiences)) => {
-                    let texts = audiences.iter().filter_map(Value::as_str);
-                    claims.audiences.extend(texts.map(str::to_owned));
-                }
-                ("aud", Value::String(audience)) => claims.audiences.push(audience.clone()),
-                _ => {}
+            if matches!(name.as_str(), "exp" | "nbf") {
+                claims.take_time(&name, &value);
             }
             let text = match value {
                 Value::String(text) => text,
@@ -66,14 +59,6 @@ impl Claims {
 
     pub(super) fn has_senseless_time(&self) -> bool {
         self.has_senseless_time
-    }
-
-    pub(super) fn issuer(&self) -> Option<&str> {
-        self.text("iss")
-    }
-
-    pub(super) fn is_for(&self, audience: &str) -> bool {
-        self.audiences.iter().any(|one| one == audience)
     }
 }
 

@@ -2,9 +2,7 @@
 
 use super::Keys;
 use super::key::Key;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use jsonwebtoken::jwk::JwkSet;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -103,43 +101,27 @@ fn without_line_end(text: &[u8]) -> &[u8] {
     text.strip_suffix(b"\r").unwrap_or(text)
 }
 
-/// Source: RFC 7468 section 2; what stands around the parts is read over.
 fn pem(text: &[u8]) -> Result<Vec<Key>, KeysError> {
-    let text = std::str::from_utf8(text).map_err(|_| KeysError::Pem)?;
+    let parts = pem::parse_many(text).map_err(|_| KeysError::Pem)?;
+    // A part without an end is read over.
+    let begun = text.windows(BEGIN.len()).filter(|at| *at == BEGIN).count();
+    if begun != parts.len() {
+        return Err(KeysError::Pem);
+    }
     let mut keys = Vec::new();
-    let mut lines = text.lines().map(str::trim);
-    while let Some(line) = lines.next() {
-        let Some(label) = line.strip_prefix("-----BEGIN ") else {
-            continue;
-        };
-        if !matches!(label, "PUBLIC KEY-----" | "RSA PUBLIC KEY-----") {
+    for part in parts {
+        if !matches!(part.tag(), "PUBLIC KEY" | "RSA PUBLIC KEY") {
             return Err(KeysError::Pem);
         }
-        let mut base64 = String::new();
-        let is_ended = lines.by_ref().any(|line| {
-            let is_end = line.strip_prefix("-----END ") == Some(label);
-            if !is_end {
-                base64.push_str(line);
-            }
-            is_end
-        });
-        let der = STANDARD.decode(&base64).map_err(|_| KeysError::Pem)?;
-        if !is_ended {
-            return Err(KeysError::Pem);
-        }
-        keys.push(Key::public(&der)?);
+        keys.push(Key::public(part.contents())?);
     }
     bounded(keys)
 }
 
 fn jwks(text: &[u8]) -> Result<Vec<Key>, KeysError> {
-    let set: Map<String, Value> = serde_json::from_slice(text).map_err(|_| KeysError::Jwks)?;
-    let all = set.get("keys").and_then(Value::as_array);
-    let mut keys = Vec::new();
-    for jwk in all.ok_or(KeysError::Jwks)? {
-        keys.extend(Key::jwk(jwk.as_object().ok_or(KeysError::Jwks)?)?);
-    }
-    bounded(keys)
+    let set: JwkSet = serde_json::from_slice(text).map_err(|_| KeysError::Jwks)?;
+    let keys = set.keys.iter().filter_map(|jwk| Key::jwk(jwk).transpose());
+    bounded(keys.collect::<Result<_, _>>()?)
 }
 
 fn bounded(keys: Vec<Key>) -> Result<Vec<Key>, KeysError> {
@@ -150,4 +132,5 @@ fn bounded(keys: Vec<Key>) -> Result<Vec<Key>, KeysError> {
     }
 }
 
+const BEGIN: &[u8] = b"-----BEGIN ";
 const KEYS_MAX: usize = 64;

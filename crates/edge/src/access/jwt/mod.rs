@@ -1,8 +1,9 @@
 //! Tokens that say who somebody is, signed by whoever gave them out (RFC 7519, compact form).
 //!
-//! Which key a token is verified with is never the token's choice alone: a key has the algorithms
-//! it is for, and the token's `alg` only picks among them. So `none` is no algorithm, and a public
-//! key is never taken for a secret.
+//! `jsonwebtoken` takes tokens apart and verifies them; which key it does that with, and what time
+//! it is, is said here. That is never the token's choice alone: a key has the algorithms it is for,
+//! and the token's `alg` only picks among them. So `none` is no algorithm, and a public key is never
+//! taken for a secret.
 
 mod claims;
 mod file;
@@ -10,10 +11,10 @@ mod key;
 
 pub(crate) use claims::Claims;
 pub(crate) use file::{KeyFiles, KeysError};
-use key::{Algorithm, Key};
+use key::Key;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, Header, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub(crate) struct Expected {
 pub(crate) enum TokenError {
     /// It is longer than tokens are.
     TooLong,
-    /// It is not three parts of base64url with JSON in them.
+    /// It is not three parts of base64url with JSON in them, or of no known algorithm.
     Malformed,
     /// It must be understood in a way that this is not (`crit`).
     Critical,
@@ -56,7 +57,7 @@ impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLong => "the token is too long",
-            Self::Malformed => "the token is malformed",
+            Self::Malformed => "the token is malformed or its algorithm unknown",
             Self::Critical => "the token has a critical extension",
             Self::NoKey => "no key is for the token",
             Self::Signature => "the signature is wrong",
@@ -65,6 +66,18 @@ impl fmt::Display for TokenError {
             Self::Issuer => "the token is from another issuer",
             Self::Audience => "the token is for another audience",
         })
+    }
+}
+
+impl TokenError {
+    fn of(kind: &ErrorKind) -> Self {
+        match kind {
+            ErrorKind::MissingRequiredClaim(name) if name == "aud" => Self::Audience,
+            ErrorKind::InvalidAudience => Self::Audience,
+            ErrorKind::InvalidIssuer | ErrorKind::MissingRequiredClaim(_) => Self::Issuer,
+            ErrorKind::InvalidSignature => Self::Signature,
+            _ => Self::Malformed,
+        }
     }
 }
 
@@ -95,48 +108,63 @@ impl Keys {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::TooLong);
         }
-        let mut dots = token.iter().rposition(|byte| *byte == b'.').into_iter();
-        let end = dots.next().ok_or(TokenError::Malformed)?;
-        let (signed, signature) = (&token[..end], &token[end + 1..]);
-        let dot = signed.iter().position(|byte| *byte == b'.');
-        let dot = dot.ok_or(TokenError::Malformed)?;
-        let header = object(&signed[..dot])?;
-        let signature = decode(signature)?;
-        self.check_signature(&header, signed, &signature)?;
-        // Only what somebody has signed is looked at any further.
-        let claims = Claims::of(object(&signed[dot + 1..])?);
+        let header = decode_header(token).map_err(|_| TokenError::Malformed)?;
+        if header.crit.is_some() {
+            return Err(TokenError::Critical);
+        }
+        let claims = Claims::of(self.signed(token, &header, expected)?);
+        // The library takes a list of issuers, too; the standard knows only one.
+        if !expected.issuers.is_empty() && claims.text("iss").is_none() {
+            return Err(TokenError::Issuer);
+        }
         check_times(&claims, expected.leeway, now)?;
-        check_parties(&claims, expected)?;
         Ok(claims)
     }
 
-    fn check_signature(
+    /// What the token says, if one of the keys it may mean has signed it.
+    fn signed(
         &self,
-        header: &Map<String, Value>,
-        signed: &[u8],
-        signature: &[u8],
-    ) -> Result<(), TokenError> {
-        if header.contains_key("crit") {
-            return Err(TokenError::Critical);
-        }
-        let name = header.get("alg").and_then(Value::as_str);
-        let algorithm = name.and_then(Algorithm::named).ok_or(TokenError::NoKey)?;
-        let kid = match header.get("kid") {
-            None => None,
-            Some(kid) => Some(kid.as_str().ok_or(TokenError::Malformed)?),
-        };
+        token: &[u8],
+        header: &Header,
+        expected: &Expected,
+    ) -> Result<Map<String, Value>, TokenError> {
+        let kid = header.kid.as_deref();
         let candidates = self
             .0
             .iter()
-            .filter(|key| key.is_for(algorithm) && key.may_be_named(kid));
-        let mut error = TokenError::NoKey;
+            .filter(|key| key.is_for(header.alg) && key.may_be_named(kid));
+        let validation = expected.validation(header.alg);
+        let mut refused = TokenError::NoKey;
         for key in candidates.take(CANDIDATES_MAX) {
-            if key.has_signed(algorithm, signed, signature) {
-                return Ok(());
+            match decode::<Map<String, Value>>(token, key.material(), &validation) {
+                Ok(decoded) => return Ok(decoded.claims),
+                Err(error) => refused = TokenError::of(error.kind()),
             }
-            error = TokenError::Signature;
+            if refused != TokenError::Signature {
+                break;
+            }
         }
-        Err(error)
+        Err(refused)
+    }
+}
+
+impl Expected {
+    /// What the library is to hold a token to: all but the times, as it would read the clock.
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.validate_exp = false;
+        validation.required_spec_claims.clear();
+        validation.validate_aud = !self.audiences.is_empty();
+        for (parties, name) in [(&self.issuers, "iss"), (&self.audiences, "aud")] {
+            if !parties.is_empty() {
+                validation.required_spec_claims.insert(name.to_owned());
+            }
+        }
+        validation.set_audience(&self.audiences);
+        if !self.issuers.is_empty() {
+            validation.set_issuer(&self.issuers);
+        }
+        validation
     }
 }
 
@@ -158,29 +186,6 @@ fn check_times(claims: &Claims, leeway: Duration, now: u64) -> Result<(), TokenE
         return Err(TokenError::NotYet);
     }
     Ok(())
-}
-
-fn check_parties(claims: &Claims, expected: &Expected) -> Result<(), TokenError> {
-    let is_from = |issuer: &String| claims.issuer() == Some(issuer);
-    if !expected.issuers.is_empty() && !expected.issuers.iter().any(is_from) {
-        return Err(TokenError::Issuer);
-    }
-    let is_for = |audience: &String| claims.is_for(audience);
-    if !expected.audiences.is_empty() && !expected.audiences.iter().any(is_for) {
-        return Err(TokenError::Audience);
-    }
-    Ok(())
-}
-
-fn decode(text: &[u8]) -> Result<Vec<u8>, TokenError> {
-    URL_SAFE_NO_PAD
-        .decode(text)
-        .map_err(|_| TokenError::Malformed)
-}
-
-fn object(text: &[u8]) -> Result<Map<String, Value>, TokenError> {
-    let json = decode(text)?;
-    serde_json::from_slice(&json).map_err(|_| TokenError::Malformed)
 }
 
 /// A longer token is refused unread.

@@ -9,7 +9,8 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
     EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PSS_SHA512, RsaKeyPair,
 };
-use base64::engine::general_purpose::STANDARD;
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use proptest::prelude::*;
 use std::fs;
 
@@ -45,8 +46,8 @@ fn secret_keys() -> Keys {
 }
 
 fn jwk(text: &str) -> Keys {
-    let object: Map<String, Value> = serde_json::from_str(text).unwrap();
-    Keys(vec![Key::jwk(&object).unwrap().unwrap()])
+    let jwk = serde_json::from_str(text).unwrap();
+    Keys(vec![Key::jwk(&jwk).unwrap().unwrap()])
 }
 
 fn verify(keys: &Keys, token: &str) -> Result<Claims, TokenError> {
@@ -137,7 +138,7 @@ fn every_family_of_signatures_is_verified() {
         // A key is for the algorithm of its own curve.
         let other = token.replace(
             &base64url(format!(r#"{{"alg":"{name}"}}"#).as_bytes()),
-            &base64url(br#"{"alg":"ES512"}"#),
+            &base64url(br#"{"alg":"RS256"}"#),
         );
         assert_eq!(error(&keys, &other), TokenError::NoKey);
     }
@@ -155,13 +156,17 @@ fn an_unsigned_token_is_never_good() {
     for alg in ["none", "None", "NONE", "", "HS256 ", "hs256"] {
         let header = format!(r#"{{"alg":"{alg}"}}"#);
         let unsigned = token(&header, r#"{"sub":"alice"}"#, |_| Vec::new());
-        assert_eq!(error(&secret_keys(), &unsigned), TokenError::NoKey, "{alg}");
+        assert_eq!(
+            error(&secret_keys(), &unsigned),
+            TokenError::Malformed,
+            "{alg}"
+        );
     }
     for header in ["{}", r#"{"alg":1}"#, r#"{"alg":null}"#] {
         let unsigned = token(header, "{}", |_| Vec::new());
         assert_eq!(
             error(&secret_keys(), &unsigned),
-            TokenError::NoKey,
+            TokenError::Malformed,
             "{header}"
         );
     }
