@@ -1,16 +1,19 @@
 """Routes that take a token."""
 
 import json
+import subprocess
 import time
 
 import pytest
 
-from support.dwell import Dwell
+from support import ports
+from support.dwell import BINARY, Dwell
 from support.tokens import SECRET, KeyPair, hs256, unsigned
 from support.wait import Stopwatch, until
 
 LATER = int(time.time()) + 3600
 ALICE = {"sub": "alice", "exp": LATER}
+MALFORMED = "the token is malformed or its algorithm unknown"
 
 
 def bearer(token):
@@ -50,12 +53,12 @@ def test_everybody_has_a_key_of_their_own(edge):
     [
         ({}, None),
         ({"Authorization": "Basic YTpi"}, None),
-        (bearer("x"), "the token is malformed"),
+        (bearer("x"), MALFORMED),
         (bearer(hs256(ALICE, "f" * 32)), "the signature is wrong"),
         (bearer(hs256(ALICE)[:-4] + "AAAA"), "the signature is wrong"),
         (bearer(hs256({"sub": "alice", "exp": 1})), "the token has expired"),
         (bearer(hs256({"sub": "alice", "nbf": LATER})), "the token is not valid yet"),
-        (bearer(unsigned(ALICE)), "no key is for the token"),
+        (bearer(unsigned(ALICE)), MALFORMED),
         (bearer(unsigned(ALICE, "HS256")), "the signature is wrong"),
         (bearer(hs256(ALICE, alg="RS256")), "no key is for the token"),
         (bearer(hs256({**ALICE, "x": "y" * 8192})), "the token is too long"),
@@ -73,6 +76,33 @@ def test_a_token_that_is_not_good(edge, fields, error):
     edge.await_metric(1, "dwell_polls_total", outcome="denied")
 
 
+def test_a_token_in_the_query_is_written_nowhere(start_guarded, tmp_path):
+    file = tmp_path / "access.log"
+    secret = str(tmp_path / "secret")
+    jwt = {"secret_file": secret, "query_parameter": "token"}
+    edge = start_guarded(jwt=jwt, log={"access": str(file)})
+    edge.store().set("inbox:alice", b"for alice")
+    token = hs256(ALICE)
+    # On one connection, so that one loop writes the lines in this order.
+    with edge.connect() as connection:
+        assert connection.get(f"/me/?token={token}&since=x").body == b"for alice"
+        assert connection.get(f"/me/?%74oken={token}").status == 200
+        assert connection.get(f"/page?token={token}").status == 404
+    explain = [BINARY, "explain", f"/me/?token={token}", "--admin", ports.text(edge.admin_address)]
+    for arguments in (explain, [*explain, "--json"], [*explain, "--config", edge.config]):
+        ended = subprocess.run(arguments, capture_output=True, text=True, timeout=20, check=True)
+        assert "/me/?token=redacted" in ended.stdout
+        assert token not in ended.stdout
+    edge.stop()
+    targets = [json.loads(line)["target"] for line in file.read_text().splitlines()]
+    assert targets == [
+        "/me/?token=redacted&since=x",
+        "/me/?%74oken=redacted",
+        "/page?token=redacted",
+    ]
+    assert token not in edge.output()
+
+
 @pytest.mark.parametrize("sub", ["a b", "a\r\nset x 0 0 1", "a\x00", "\x7f", "", "x" * 300])
 def test_no_claim_makes_a_key_memcached_would_not_take(edge, sub):
     answer = edge.get("/me/", fields=bearer(hs256({"sub": sub, "exp": LATER})))
@@ -82,8 +112,10 @@ def test_no_claim_makes_a_key_memcached_would_not_take(edge, sub):
 
 
 def test_a_claim_that_is_no_text_makes_no_key(edge):
-    for sub in ({"a": 1}, ["alice"], None):
-        assert edge.get("/me/", fields=bearer(hs256({"sub": sub, "exp": LATER}))).status == 400
+    # A subject that is neither a text nor a number is none (RFC 7519 section 4.1.2).
+    for sub, status in (({"a": 1}, 401), (["alice"], 401), (None, 400), (7, 404)):
+        token = hs256({"sub": sub, "exp": LATER})
+        assert edge.get("/me/", fields=bearer(token)).status == status, sub
     edge.store().set("inbox:7", b"seven")
     assert edge.get("/me/", fields=bearer(hs256({"sub": 7, "exp": LATER}))).body == b"seven"
 

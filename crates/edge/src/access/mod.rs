@@ -7,6 +7,7 @@ mod address;
 mod cors;
 pub(crate) mod jwt;
 mod rate;
+mod redacted;
 mod remembered;
 mod verdict;
 mod verifier;
@@ -14,7 +15,8 @@ mod verifier;
 pub(crate) use address::{client_address, counted_as};
 pub(crate) use cors::{CorsTable, Origin};
 pub(crate) use jwt::Claims;
-pub(crate) use rate::Limiter;
+pub(crate) use rate::{Counted, Limiter};
+pub(crate) use redacted::redacted;
 pub(crate) use remembered::{Digest, Digester, Remembered};
 pub(crate) use verdict::{Granted, Refused, Verdict, credential, question};
 pub(crate) use verifier::{Refusal, Verifier};
@@ -30,7 +32,7 @@ use verifier::KeyRing;
 pub(crate) struct Access {
     /// Those who may publish.
     pub(crate) tokens: Arc<Tokens>,
-    pub(crate) limiter: Limiter,
+    pub(crate) limiter: Arc<Limiter>,
     /// The keys that tokens of clients are verified with, where a route asks for tokens.
     keys: Option<Arc<KeyRing>>,
 }
@@ -38,9 +40,12 @@ pub(crate) struct Access {
 impl Access {
     /// Makes it from the configuration and the files that it names.
     ///
+    /// Shape: who has asked too often `before` is known still, unless there is to be room for more
+    /// or fewer of them.
+    ///
     /// # Errors
     /// What is wrong with which file.
-    pub(crate) fn load(config: &Config) -> Result<Self, String> {
+    pub(crate) fn load(config: &Config, before: Option<&Self>) -> Result<Self, String> {
         let tokens = Tokens::load(&config.publish)
             .map_err(|error| format!("{error} (publish.token_file)"))?;
         let limits_any = config.routes.iter().any(|route| route.access.is_limited());
@@ -49,10 +54,15 @@ impl Access {
         } else {
             0
         };
+        let known = before.map(|before| &before.limiter);
+        let limiter = match known.filter(|known| known.is_for(buckets)) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(Limiter::new(buckets, Instant::now())),
+        };
         let keys = config.jwt.is_on().then(|| KeyRing::load(&config.jwt));
         Ok(Self {
             tokens: Arc::new(tokens),
-            limiter: Limiter::new(buckets, Instant::now()),
+            limiter,
             keys: keys.transpose()?.map(Arc::new),
         })
     }
@@ -60,5 +70,29 @@ impl Access {
     /// The verifier of one loop.
     pub(crate) fn verifier(&self, config: &Config) -> Verifier {
         Verifier::new(self.keys.clone(), &config.jwt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn load(options: &str, before: Option<&Access>) -> Access {
+        let text = format!("{options}\n[[route]]\nprefix = \"/p/\"\nrate_per_address = \"1/h\"\n");
+        Access::load(&config::parse("test.toml", &text, &[]).unwrap(), before).unwrap()
+    }
+
+    #[test]
+    fn a_reload_knows_who_has_asked_too_often() {
+        let rate = "1/h".parse().unwrap();
+        let now = Instant::now();
+        let may_ask = |access: &Access| access.limiter.take("a", rate, now).is_ok();
+        let before = load("", None);
+        assert!(may_ask(&before) && !may_ask(&before));
+        let after = load("[log]\nlevel = \"debug\"", Some(&before));
+        assert!(!may_ask(&after), "nothing of it has changed");
+        let larger = load("[limits]\nrate_buckets = 131072", Some(&after));
+        assert!(may_ask(&larger), "another table knows nobody");
     }
 }

@@ -10,8 +10,22 @@
 
 use crate::config::Rate;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// Whose requests are counted together.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) enum Counted<'a> {
+    /// Those of a client address, as far as that is known.
+    Address(Option<IpAddr>),
+    /// Those for a key.
+    Key(&'a [u8]),
+    /// Those of a client address that store or remove values.
+    Publisher(Option<IpAddr>),
+    /// Frames with values of one WebSocket, by its loop and its token there.
+    Socket(usize, u64),
+}
 
 /// The buckets of all clients.
 #[derive(Debug)]
@@ -33,12 +47,16 @@ const ATTEMPTS_MAX: usize = 8;
 impl Limiter {
     /// A table of at least so many buckets; times count from `started`.
     pub(crate) fn new(buckets: usize, started: Instant) -> Self {
-        let places = buckets.next_power_of_two().max(WAYS);
         Self {
-            places: (0..places).map(|_| AtomicU64::new(0)).collect(),
+            places: (0..places(buckets)).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
             started,
         }
+    }
+
+    /// Whether it is as large as one for so many buckets would be.
+    pub(crate) fn is_for(&self, buckets: usize) -> bool {
+        self.places.len() == places(buckets)
     }
 
     /// Takes a token from the bucket of `who`.
@@ -75,6 +93,10 @@ impl Limiter {
     fn units(&self, now: Instant) -> u64 {
         units(now.saturating_duration_since(self.started)) & TIME_MASK
     }
+}
+
+fn places(buckets: usize) -> usize {
+    buckets.next_power_of_two().max(WAYS)
 }
 
 /// The place of a mark, or the one that is soonest full.

@@ -19,6 +19,7 @@ pub(crate) use arriving::is_idempotent;
 pub(crate) use orders::carry_out;
 pub(crate) use tunnels::{Tunnel, Tunnels};
 
+use crate::access::redacted;
 use crate::config::Config;
 use crate::log::AccessLine;
 use crate::metrics::{LoopMetrics, StatusClass};
@@ -151,8 +152,14 @@ impl Forwards {
     }
 
     /// Goes by another configuration from now on; what is under way ends by the one before.
-    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, forwards_max: usize) {
+    pub(crate) fn reconfigure(
+        &mut self,
+        config: &Arc<Config>,
+        journal: &Arc<Journal>,
+        forwards_max: usize,
+    ) {
         self.config = Arc::clone(config);
+        self.journal = Arc::clone(journal);
         self.records.set_capacity_max(forwards_max);
     }
 
@@ -195,7 +202,7 @@ impl Forwards {
             time: context.wall(),
             remote: line.remote,
             method: &line.method,
-            target: &line.target,
+            target: &redacted(&line.target, self.journal.token_parameter.as_deref()),
             status: record.status,
             bytes: record.sent,
             duration: context.now().saturating_duration_since(record.arrived),

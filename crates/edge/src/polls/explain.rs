@@ -6,6 +6,7 @@ use super::ask::{Ask, Condition, Waits};
 use super::cursor::Cursor;
 use super::decide::{Content, Decision, Rules, Stage, decide};
 use super::tables::kind;
+use crate::access::redacted;
 use crate::config::{Config, OnDelete, RouteConfig, show_duration};
 use crate::explain::{Explained, Explanation, Topic};
 use crate::inquiry::{Inquiry, Watchers, answered};
@@ -92,6 +93,8 @@ pub(crate) fn explain(
     let head = parse_request(&bytes, &mut storage, &HeadLimits::default());
     let head = head.map_err(|error| error.to_string())?;
     let mut explanation = Explanation::new(explained, live.is_some());
+    let token_parameter = config.jwt.query_parameter.as_deref();
+    explanation.request = redacted(&explanation.request, token_parameter).into_owned();
     let topics = &mut explanation.topics;
     let route = config.route(head.path);
     topics.push(route_topic(config, route, &head));

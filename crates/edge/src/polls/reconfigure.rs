@@ -22,6 +22,7 @@ impl Polls {
             metrics: Arc::clone(&self.journal.metrics),
             access: self.journal.access.clone(),
             cors: CorsTable::of(config),
+            token_parameter: config.jwt.query_parameter.clone(),
         });
         let would_keep = recall::keeps_last_known(&self.config.routes);
         self.keeps_last_known = would_keep && self.memory.keeps_values();
@@ -32,7 +33,8 @@ impl Polls {
         self.lookups.set_capacity_max(held_max);
         self.fetches.set_capacity_max(held_max);
         self.sets.set_capacity_max(held_max);
-        self.forwards.reconfigure(&self.config, held_max);
+        self.forwards
+            .reconfigure(&self.config, &self.journal, held_max);
         self.several.set_capacity_max(held_max);
         self.feeds.set_capacity_max(self.waiting_max);
         self.missing.set_capacity_max(self.waiting_max);

@@ -3,7 +3,7 @@
 use super::tables::NO_ROUTE;
 use super::tables::{KeptRequest, Poll};
 use super::wanted::Several;
-use crate::access::{CorsTable, Origin};
+use crate::access::{CorsTable, Origin, redacted};
 use crate::log::{AccessLine, AccessWriter};
 use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
 use dwell_engine::{Body, ExchangeId, Http, Reply, Request, Response};
@@ -18,6 +18,8 @@ pub(crate) struct Journal {
     pub(crate) metrics: Arc<LoopMetrics>,
     pub(crate) access: Option<AccessWriter>,
     pub(crate) cors: CorsTable,
+    /// The part of the query that has a token, which nobody else is to read.
+    pub(crate) token_parameter: Option<String>,
 }
 
 /// The one answer to one request: at hand, or held.
@@ -225,7 +227,7 @@ impl<'a, 'r> To<'a, 'r> {
                 .peer_address()
                 .unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into()),
             method,
-            target,
+            target: &redacted(target, self.journal.token_parameter.as_deref()),
             status: response.status,
             bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
             duration: context.now().saturating_duration_since(self.arrived),

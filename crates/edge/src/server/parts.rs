@@ -5,7 +5,6 @@ use super::bound::Bound;
 use crate::access::{Access, CorsTable};
 use crate::admin::Admin;
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
-use crate::dashboard::Setting;
 use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, PRESENCE, kind};
 use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::forward::Tunnels;
@@ -135,10 +134,8 @@ impl Parts {
             return Ok(None);
         }
         let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
-        let tokens = Arc::clone(&self.gate.tokens);
-        let bytes_max = self.config.publish.value_bytes_max;
-        let (setting, now) = (self.setting(), context.now());
-        let mut admin = Admin::new(metrics, service, setting, now, tokens, bytes_max);
+        let (config, tokens) = (&self.config, &self.gate.tokens);
+        let mut admin = Admin::new(metrics, service, context.now(), config, tokens);
         for listener in listeners {
             admin.listen(context, listener).map_err(RunError::Loop)?;
         }
@@ -161,14 +158,6 @@ impl Parts {
             batch_max: config.webhook_batch_max,
         };
         Ok(Some(Webhooks::new(kind::WEBHOOK, PRESENCE, plan, seed)))
-    }
-
-    /// What the dashboard shows of the configuration.
-    fn setting(&self) -> Setting {
-        Setting {
-            waiters_max: self.config.limits.waiters_max,
-            connections_max: self.config.limits.connections_max,
-        }
     }
 
     fn member(&self, index: usize) -> LoopMember {
@@ -212,6 +201,7 @@ impl Parts {
             metrics: self.metrics.of_loop(index),
             access: self.access.as_ref().map(|access| access.of_loop(index)),
             cors: CorsTable::of(&self.config),
+            token_parameter: self.config.jwt.query_parameter.clone(),
         }
     }
 
