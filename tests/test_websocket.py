@@ -182,16 +182,34 @@ def test_what_is_published_reaches_all_who_wait(start_dwell, memcached, connect,
 
 def test_a_page_of_another_host_may_not_connect(start_dwell, connect):
     page = {"Origin": "https://elsewhere.example"}
+    own = {"Origin": "http://localhost"}
     dwell = start_dwell()
     assert connect(dwell, KEY, page).response.status == 403
-    assert connect(dwell, KEY, {"Origin": "http://edge.test"}).response.status == 101
+    assert connect(dwell, KEY, {"Origin": "null"}).response.status == 403
+    assert dwell.metric("dwell_polls_total", outcome="denied") == 2
+    assert connect(dwell, KEY, own).response.status == 101
     route = {"prefix": "/poll/", "allowed_origins": ["https://elsewhere.example"]}
     dwell = start_dwell(route=[route])
     assert connect(dwell, KEY, page).response.status == 101
     assert connect(dwell, KEY).response.status == 101
-    assert connect(dwell, KEY, {"Origin": "http://edge.test"}).response.status == 403
+    assert connect(dwell, KEY, own).response.status == 101
+    assert connect(dwell, KEY, {"Origin": "https://other.example"}).response.status == 403
     dwell = start_dwell(route=[{"prefix": "/poll/", "allowed_origins": ["*"]}])
     assert connect(dwell, KEY, page).response.status == 101
+
+
+def test_a_page_that_may_read_the_answers_may_connect(start_dwell, connect):
+    page = {"Origin": "https://app.example"}
+    routes = [
+        {"prefix": "/poll/", "cors_origins": ["https://app.example"]},
+        {"prefix": "/open/", "cors_origins": "*"},
+    ]
+    dwell = start_dwell(route=routes)
+    assert connect(dwell, KEY, page).response.status == 101
+    assert connect(dwell, KEY, {"Origin": "https://evil.example"}).response.status == 403
+    # What any page may read, it may read without cookies; a handshake has them.
+    assert connect(dwell, "/open/a", page).response.status == 403
+    assert connect(dwell, "/open/a").response.status == 101
 
 
 def test_a_handshake_that_is_none_is_refused(lone_edge):

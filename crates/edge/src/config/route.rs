@@ -24,7 +24,7 @@ pub struct RouteConfig {
     pub coalesce_post: bool,
     /// What a held poll gets when its key goes away.
     pub on_delete: OnDelete,
-    /// Origins of pages that may open a WebSocket; none are those of the host itself.
+    /// Origins of pages that may open a WebSocket, beside the host's own and those of CORS.
     pub allowed_origins: Vec<String>,
     /// Whether WebSockets may publish.
     pub websocket_publish: bool,

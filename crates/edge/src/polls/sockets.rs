@@ -47,19 +47,21 @@ impl Polls {
     ) -> Outcome {
         let config = Arc::clone(&self.config);
         let rules = &config.routes[usize::from(route)];
-        let admits = |origin: Option<&[u8]>| admits(&rules.allowed_origins, origin);
         let options = UpgradeOptions {
             subprotocols: &[SUBPROTOCOL],
-            origin: if rules.allowed_origins.is_empty() {
-                OriginPolicy::SameHost
+            origin: if is_listed(rules, request.head.fields.find("origin")) {
+                OriginPolicy::Any
             } else {
-                OriginPolicy::Check(&admits)
+                OriginPolicy::SameHost
             },
             ..UpgradeOptions::default()
         };
         let upgrade = match upgrade(request.head, &options) {
             Ok(upgrade) => upgrade,
             Err(rejection) => {
+                if rejection.status() == 403 {
+                    to.ends(PollOutcome::Denied);
+                }
                 let text = rejection.to_string();
                 to.text_with(context, rejection.status(), &text, rejection.fields());
                 return Outcome::Answered;
@@ -575,11 +577,17 @@ pub(super) fn has(text: Option<&String>) -> Condition {
 }
 
 /// Whether a page of this origin may connect; a client that names none is no browser.
-fn admits(allowed: &[String], origin: Option<&[u8]>) -> bool {
-    origin.is_none_or(|origin| {
-        let is_it = |one: &String| one == "*" || one.as_bytes().eq_ignore_ascii_case(origin);
-        allowed.iter().any(is_it)
-    })
+/// Whether pages of an origin may connect although they come from another host.
+///
+/// Shape: what may read the answers by name may; `*` among those does not count, as it permits no
+/// cookies, and a handshake has them.
+fn is_listed(rules: &RouteConfig, origin: Option<&[u8]>) -> bool {
+    let is_it = |one: &String| origin.is_some_and(|of| one.as_bytes().eq_ignore_ascii_case(of));
+    rules
+        .allowed_origins
+        .iter()
+        .any(|one| one == "*" || is_it(one))
+        || rules.access.cors_origins.iter().any(is_it)
 }
 
 /// Whether the socket has taken less than it was given.
