@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     pub(crate) config: Arc<Config>,
     /// Where the application is, its name looked up.
     pub(crate) upstream: Option<UpstreamPlan>,
-    /// Who may do what; absent only at the start, when the loops have it already.
+    /// Who may do what.
     pub(crate) access: Option<Arc<Access>>,
     /// For each loop the listeners that are new.
     pub(crate) listeners: Mutex<Vec<Listening>>,
@@ -158,7 +158,7 @@ impl Reloader {
         } else {
             crate::server::upstream_plan(&config, self.loops)?
         };
-        let access = Access::load(&config).map_err(RunError::Access)?;
+        let access = Access::load(&config, before.access.as_deref()).map_err(RunError::Access)?;
         let mut listeners: Vec<Listening> = (0..self.loops).map(|_| Vec::new()).collect();
         let is_new = |address: &&SocketAddr| !running.server.listen.contains(address);
         for address in config.server.listen.iter().filter(is_new) {

@@ -84,10 +84,11 @@ impl Server {
         if let Some(first) = event_loops.first_mut() {
             supervisor::watch_signals(first, source.is_some()).map_err(RunError::Loop)?;
         }
-        let mut bound = Bound::bind(&config, loops, demo)?;
-        // What only root can read is read, and nothing else is: no thread runs yet.
+        // What only root can read is read, and nothing else is: no thread runs yet. Files that are
+        // wrong end the start before anybody can connect.
         let limits = store::limits(&config)?;
-        let gate = Access::load(&config).map_err(RunError::Access)?;
+        let gate = Arc::new(Access::load(&config, None).map_err(RunError::Access)?);
+        let mut bound = Bound::bind(&config, loops, demo)?;
         if let Some(user) = &config.server.user {
             become_user(user, &bound)?;
         }
@@ -110,6 +111,7 @@ impl Server {
         let settings = Settings {
             config: Arc::clone(&config),
             upstream: upstream_plan(&config, loops)?,
+            access: Some(Arc::clone(&gate)),
             ..Settings::default()
         };
         let parts = Parts {
@@ -120,7 +122,7 @@ impl Server {
             service,
             fleet: Fleet::new(everyone, settings),
             access,
-            gate: Arc::new(gate),
+            gate,
             loops,
             demo,
         };

@@ -88,6 +88,8 @@ pub struct RouteAccess {
     pub rate_per_address: Option<Rate>,
     /// Requests for one key.
     pub rate_per_key: Option<Rate>,
+    /// Values stored and removed by one client address, or one WebSocket.
+    pub rate_per_publisher: Option<Rate>,
     /// Whether a token is needed.
     pub jwt: bool,
     /// Path at which the application says who may ask.
@@ -105,6 +107,7 @@ impl Default for RouteAccess {
             cors_max_age: Duration::from_secs(600),
             rate_per_address: None,
             rate_per_key: None,
+            rate_per_publisher: None,
             jwt: false,
             auth: None,
             auth_time: Duration::from_secs(10),
@@ -115,19 +118,26 @@ impl Default for RouteAccess {
 impl RouteAccess {
     /// Whether requests are counted.
     pub fn is_limited(&self) -> bool {
-        self.rate_per_address.is_some() || self.rate_per_key.is_some()
+        [
+            self.rate_per_address,
+            self.rate_per_key,
+            self.rate_per_publisher,
+        ]
+        .iter()
+        .any(Option::is_some)
     }
 
     /// Whether anything is asked or granted before a request is looked at.
     pub fn is_guarded(&self) -> bool {
-        self.jwt || self.auth.is_some() || self.is_limited() || !self.cors_origins.is_empty()
+        let is_limited = self.rate_per_address.is_some() || self.rate_per_key.is_some();
+        self.jwt || self.auth.is_some() || is_limited || !self.cors_origins.is_empty()
     }
 }
 
 /// So many requests in a time: `20/s`, `100/10s`, `600/m`.
 ///
 /// Shape: as many may come at once after a pause; they come back evenly over the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Requests; at least 1.
     pub count: u32,

@@ -3,8 +3,8 @@
 use super::Polls;
 use super::ask::Ask;
 use super::to::To;
-use crate::access::{Claims, Granted, Origin, Refusal, client_address, counted_as};
-use crate::config::{Rate, Requested};
+use crate::access::{Claims, Counted, Granted, Origin, Refusal, client_address, counted_as};
+use crate::config::{Rate, Requested, RouteConfig};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Outcome, Request, Response};
 use dwell_evloop::Context;
@@ -83,10 +83,8 @@ impl Polls {
             return Some(Outcome::Answered);
         }
         if let Some(rate) = per_address {
-            let trusted = &self.config.server.trusted_proxies;
-            let address = client_address(to.peer_address(), request.head.fields, trusted);
-            let client = (route, address.map(counted_as));
-            if !self.is_within(context, client, rate, to) {
+            let client = Counted::Address(self.counted_address(request.head, to));
+            if !self.is_within(context, route, client, rate, to) {
                 return Some(Outcome::Answered);
             }
         }
@@ -134,7 +132,7 @@ impl Polls {
         to: &mut To<'_, '_>,
     ) -> bool {
         match self.config.routes[usize::from(route)].access.rate_per_key {
-            Some(rate) => self.is_within(context, (route, name), rate, to),
+            Some(rate) => self.is_within(context, route, Counted::Key(name), rate, to),
             None => true,
         }
     }
@@ -156,39 +154,66 @@ impl Polls {
         let Some(rules) = self.route(route) else {
             return Ok(());
         };
-        let limiter = &self.access.limiter;
         let trusted = &self.config.server.trusted_proxies;
         let is_proxy = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
         let address = peer.map(|peer| peer.ip().to_canonical());
         if let (Some(rate), Some(address)) = (rules.access.rate_per_address, address)
             && !is_proxy(address)
         {
-            let client = (route, Some(counted_as(address)));
-            let taken = limiter.take(client, rate, now);
+            let client = Counted::Address(Some(counted_as(address)));
+            let taken = self.take_share(now, rules, client, rate);
             taken.map_err(|_| format!("more than {rate}"))?;
         }
         if let Some(rate) = rules.access.rate_per_key {
-            let taken = limiter.take((route, name), rate, now);
+            let taken = self.take_share(now, rules, Counted::Key(name), rate);
             taken.map_err(|_| format!("more than {rate}"))?;
         }
         Ok(())
     }
 
+    /// The address of whoever asks, as far as rates tell addresses apart.
+    pub(super) fn counted_address(
+        &self,
+        head: &RequestHead<'_, '_>,
+        to: &To<'_, '_>,
+    ) -> Option<IpAddr> {
+        let trusted = &self.config.server.trusted_proxies;
+        client_address(to.peer_address(), head.fields, trusted).map(counted_as)
+    }
+
     fn is_within(
         &self,
         context: &mut Context,
-        who: impl std::hash::Hash,
+        route: u16,
+        who: Counted<'_>,
         rate: Rate,
         to: &mut To<'_, '_>,
     ) -> bool {
-        let Err(wait) = self.access.limiter.take(who, rate, context.now()) else {
+        let rules = &self.config.routes[usize::from(route)];
+        let Err(wait) = self.take_share(context.now(), rules, who, rate) else {
             return true;
         };
         to.ends(PollOutcome::Limited);
-        let seconds = (wait + ALMOST_A_SECOND).as_secs().max(1).to_string();
-        let text = format!("more than {rate}");
-        to.text_with(context, 429, &text, &[("Retry-After", seconds.as_bytes())]);
+        refuse_share(context, rate, wait, to);
         false
+    }
+
+    /// Takes one request from the share that somebody has of a route.
+    ///
+    /// Shape: shares are known by the prefix and the rate, so they outlive a reload that changes
+    /// neither.
+    ///
+    /// # Errors
+    /// How long it takes until there is one.
+    pub(super) fn take_share(
+        &self,
+        now: Instant,
+        route: &RouteConfig,
+        who: Counted<'_>,
+        rate: Rate,
+    ) -> Result<(), Duration> {
+        let whose = (route.prefix.as_str(), rate, who);
+        self.access.limiter.take(whose, rate, now)
     }
 
     /// Finds out who asks by a token; answers 401 where it is none.
@@ -237,6 +262,18 @@ impl Polls {
     }
 }
 
+/// Answers 429.
+pub(super) fn refuse_share(context: &mut Context, rate: Rate, wait: Duration, to: &mut To<'_, '_>) {
+    let seconds = retry_after(wait).to_string();
+    let text = format!("more than {rate}");
+    to.text_with(context, 429, &text, &[("Retry-After", seconds.as_bytes())]);
+}
+
+/// Whole seconds after which there is room; never none, which would be a loop.
+fn retry_after(wait: Duration) -> u64 {
+    (wait + ALMOST_A_SECOND).as_secs().max(1)
+}
+
 /// Source: RFC 6750 section 3.
 fn challenge(refusal: Refusal) -> (String, String) {
     match refusal {
@@ -254,3 +291,17 @@ fn challenge(refusal: Refusal) -> (String, String) {
 }
 
 const ALMOST_A_SECOND: Duration = Duration::from_nanos(999_999_999);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_back_when_told_finds_room() {
+        for (milliseconds, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (1999, 2)] {
+            let wait = Duration::from_millis(milliseconds);
+            assert_eq!(retry_after(wait), seconds, "{wait:?}");
+            assert!(Duration::from_secs(seconds) >= wait);
+        }
+    }
+}

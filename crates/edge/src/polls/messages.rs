@@ -6,7 +6,9 @@ use super::publishing::Asker;
 use super::sockets::has;
 use super::tables::kind;
 use super::{Cursor, Polls, Source, seconds};
-use crate::metrics::StreamEnd;
+use crate::access::Counted;
+use crate::config::Rate;
+use crate::metrics::{PublishOutcome, StreamEnd};
 use crate::publish::{self, Act, Condition, Finished, Order, Published};
 use dwell_engine::websocket::{
     CloseCode, Control, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
@@ -127,6 +129,10 @@ impl Polls {
             Ok(name) => name,
             Err(why) => return self.refuse_frame(socket, &why, label),
         };
+        if let Some(rate) = self.socket_over_rate(context, stream, socket.token()) {
+            self.metrics.publishes.increment(PublishOutcome::Limited);
+            return self.refuse_frame(socket, &format!("more than {rate}"), label);
+        }
         let order = Order {
             act: Act::Put { ttl: None },
             condition: Condition::None,
@@ -141,6 +147,15 @@ impl Polls {
         let token = socket.token();
         let asker = |_| Asker::Socket(token, key.map(String::into_boxed_str));
         self.publisher.take(context, asker, order, &name, value);
+    }
+
+    /// The rate that a WebSocket would be over with one more value, if there is one.
+    fn socket_over_rate(&self, context: &Context, stream: Token, socket: Token) -> Option<Rate> {
+        let route = self.socket_route(stream)?;
+        let rate = route.access.rate_per_publisher?;
+        let who = Counted::Socket(self.of_loop, socket.to_bits());
+        let taken = self.take_share(context.now(), route, who, rate);
+        taken.is_err().then_some(rate)
     }
 
     /// The key that a WebSocket may publish under this name; or why it may not.

@@ -1,11 +1,12 @@
 //! Routes on which values are stored and removed.
 
-use super::admit::Visitor;
+use super::admit::{Visitor, refuse_share};
 use super::ask::plain_ask;
 use super::hold::{Arrival, Keep};
 use super::tables::{Poll, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
+use crate::access::Counted;
 use crate::config::RouteConfig;
 use crate::metrics::PublishOutcome;
 use crate::publish::{self, Bearer, Finished, Order, OrderError, Published};
@@ -43,6 +44,16 @@ impl Polls {
         self.visitor = Visitor::default();
         self.visitor.origin = self.journal.cors.origin(route, request.head);
         to.tell_origin(route, self.visitor.origin);
+        // Before the token is looked at: whoever guesses tokens is counted, too.
+        let rules = &self.config.routes[usize::from(route)];
+        if let Some(rate) = rules.access.rate_per_publisher {
+            let who = Counted::Publisher(self.counted_address(request.head, &to));
+            if let Err(wait) = self.take_share(context.now(), rules, who, rate) {
+                self.metrics.publishes.increment(PublishOutcome::Limited);
+                refuse_share(context, rate, wait, &mut to);
+                return Outcome::Answered;
+            }
+        }
         let bearer = self.access.tokens.bearer(request.head.fields);
         if bearer != Bearer::Known {
             self.metrics.publishes.increment(PublishOutcome::Denied);
