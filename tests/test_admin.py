@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 
 from support.http import Connection
 from support.wait import Stopwatch, until
@@ -119,6 +120,42 @@ def test_the_admin_listener_keeps_to_the_same_rules(edge):
         connection.send(b"GET /-/health HTTP/1.1\r\n\r\n")
         assert connection.answer().status == 400
         assert connection.is_ended()
+
+
+def admin(edge, target, method="GET", **fields):
+    fields = {name.replace("_", "-"): value for name, value in fields.items()}
+    with Connection(edge.admin_address) as connection:
+        return connection.get(target, method, fields)
+
+
+def test_a_name_that_somebody_made_mean_this_machine_is_not_answered(start_dwell):
+    edge = start_dwell(server={"admin_hosts": ["dwell.internal"]})
+    port = edge.admin_address[1]
+    for host in ("localhost", f"127.0.0.1:{port}", f"[::1]:{port}", f"Dwell.Internal:{port}"):
+        assert admin(edge, "/-/health", Host=host).status == 200, host
+    for target in ("/-/", "/-/metrics", "/-/events", "/-/watched", "/-/keys/a", "/none"):
+        refused = admin(edge, target, Host=f"evil.example:{port}")
+        assert refused.status == 421, target
+        assert b"admin_hosts" in refused.body
+    assert edge.metric("dwell_admin_refused_total", reason="host") == 6
+    edge.rewrite(server={"admin_hosts": ["evil.example"]})
+    edge.signal(signal.SIGHUP)
+    edge.await_metric(2, "dwell_config_generation")
+    assert admin(edge, "/-/health", Host="evil.example").status == 200
+    assert admin(edge, "/-/health", Host="dwell.internal").status == 421
+
+
+def test_a_page_of_another_origin_changes_nothing(start_dwell):
+    token = "0123456789abcdef"
+    edge = start_dwell(publish={"token": token})
+    bearer = {"Authorization": f"Bearer {token}"}
+    for field in ({"Origin": "https://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
+        assert admin(edge, "/-/keys/a", "DELETE", **bearer, **field).status == 403
+        assert admin(edge, "/-/health", **field).status == 200
+    assert edge.metric("dwell_admin_refused_total", reason="site") == 2
+    own = {"Origin": f"http://localhost:{edge.admin_address[1]}"}
+    host = {"Host": f"localhost:{edge.admin_address[1]}"}
+    assert admin(edge, "/-/keys/a", "DELETE", **bearer, **own, **host).status == 404
 
 
 def test_a_scrape_is_quick_while_many_wait(lone_edge, cleanup):

@@ -165,7 +165,7 @@ def request(target, method="GET", fields=(), body=None, version="HTTP/1.1"):
     fields = list(fields.items()) if isinstance(fields, dict) else list(fields)
     names = {name.lower() for name, _ in fields}
     if "host" not in names:
-        fields.insert(0, ("Host", "edge.test"))
+        fields.insert(0, ("Host", "localhost"))
     if body is not None and not names & {"content-length", "transfer-encoding"}:
         fields.append(("Content-Length", str(len(body))))
     lines = [

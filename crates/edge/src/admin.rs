@@ -1,9 +1,12 @@
 //! The admin listener: health, metrics, the dashboard, and the values of keys.
 
+mod guard;
+
+use crate::config::Config;
 use crate::dashboard::{self, Dashboard, Setting};
 use crate::driver::ADMIN_KINDS;
 use crate::inquiry::{Asked, Desk, EXPLAIN_PATH, Inquiry, WATCHED_PATH};
-use crate::metrics::{self, Health, Metrics, PublishOutcome};
+use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome};
 use crate::polls::{Cursor, seconds};
 use crate::publish::{self, Bearer, Finished, Order, Tokens};
 use crate::store_server::StoreService;
@@ -12,6 +15,7 @@ use dwell_engine::{
 };
 use dwell_evloop::{Context, Listener, Readiness, Stream, Token};
 use dwell_proto::http1::RequestHead;
+use guard::Guard;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +34,7 @@ struct AdminApp {
     dashboard: Dashboard,
     started: Instant,
     draining: bool,
+    guard: Guard,
     /// Those who may publish.
     tokens: Arc<Tokens>,
     value_bytes_max: u64,
@@ -55,23 +60,28 @@ impl Admin {
     pub(crate) fn new(
         metrics: Arc<Metrics>,
         service: Option<Arc<StoreService>>,
-        setting: Setting,
         started: Instant,
-        tokens: Arc<Tokens>,
-        value_bytes_max: u64,
+        config: &Config,
+        tokens: &Arc<Tokens>,
     ) -> Self {
         let limits = Limits {
             connections_max: CONNECTIONS_MAX,
             ..Limits::default()
         };
         let app = AdminApp {
-            dashboard: Dashboard::new(Arc::clone(&metrics), service.clone(), setting, started),
+            dashboard: Dashboard::new(
+                Arc::clone(&metrics),
+                service.clone(),
+                Setting::of(config),
+                started,
+            ),
             metrics,
             service,
             started,
             draining: false,
-            tokens,
-            value_bytes_max,
+            guard: Guard::of(&config.server),
+            tokens: Arc::clone(tokens),
+            value_bytes_max: config.publish.value_bytes_max,
             orders: Vec::new(),
             desk: Desk::default(),
         };
@@ -85,10 +95,11 @@ impl Admin {
         self.http.listen(context, listener).map(drop)
     }
 
-    /// Lets those publish who have one of these tokens, and nobody else.
-    pub(crate) fn admit_publishers(&mut self, tokens: &Arc<Tokens>, value_bytes_max: u64) {
+    /// Answers from now on by another configuration; only those with one of `tokens` may publish.
+    pub(crate) fn reconfigure(&mut self, config: &Config, tokens: &Arc<Tokens>) {
+        self.app.guard = Guard::of(&config.server);
         self.app.tokens = Arc::clone(tokens);
-        self.app.value_bytes_max = value_bytes_max;
+        self.app.value_bytes_max = config.publish.value_bytes_max;
     }
 
     /// Says from now on that the process is ending.
@@ -256,6 +267,14 @@ impl App for AdminApp {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
+        if let Some(refusal) = self.guard.refusal(request.head) {
+            self.metrics.loops()[0].admin_refused.increment(refusal);
+            match refusal {
+                AdminRefusal::Host => reply.text(421, "not a name of server.admin_hosts"),
+                AdminRefusal::Site => reply.text(403, "a page of another origin changes nothing"),
+            }
+            return Outcome::Answered;
+        }
         if let Some(path) = request.head.path.strip_prefix(KEYS) {
             return self.keys(context, request, path, reply);
         }

@@ -172,7 +172,7 @@ impl EdgeLoop {
         if let Some(access) = &settings.access {
             self.polls.change_access(access);
             if let Some(admin) = &mut self.admin {
-                admin.admit_publishers(&access.tokens, config.publish.value_bytes_max);
+                admin.reconfigure(config, &access.tokens);
             }
         }
         self.recheck_interval =

@@ -83,6 +83,7 @@ mod tests {
     /// copied elsewhere has to be copied again by `Polls::reconfigure` or `EdgeLoop::apply`.
     const LIVE: &[&str] = &[
         "server.listen",
+        "server.admin_hosts",
         "server.trusted_proxies",
         "publish.token",
         "publish.token_file",
@@ -145,6 +146,7 @@ mod tests {
         "route.cors_max_age",
         "route.rate_per_address",
         "route.rate_per_key",
+        "route.rate_per_publisher",
         "route.jwt",
         "route.auth",
         "route.auth_time",

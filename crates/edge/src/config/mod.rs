@@ -127,6 +127,8 @@ pub struct ServerConfig {
     pub listen: Vec<SocketAddr>,
     /// Where health and metrics answer; `None` is `"off"`.
     pub admin: Option<SocketAddr>,
+    /// Names of that listener, beside `localhost` and addresses.
+    pub admin_hosts: Vec<String>,
     /// Number of loops; 0 is one per core. [`Self::loops`] resolves it.
     pub pollers: usize,
     /// Who to become when started as root, once every listener is there.
@@ -150,6 +152,7 @@ impl Default for ServerConfig {
         Self {
             listen: vec![loopback(8080)],
             admin: Some(loopback(9090)),
+            admin_hosts: Vec::new(),
             pollers: 0,
             user: None,
             trusted_proxies: Vec::new(),

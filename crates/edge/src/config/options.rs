@@ -124,7 +124,7 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "jwt",
         about: "JSON Web Tokens, for routes with `jwt = true`. Each key is good for the algorithms \
                 of its kind only: a secret for HS256, HS384 and HS512; an RSA key for RS and PS; \
-                an EC key for ES256, ES384 or ES512 by its curve; an Ed25519 key for `EdDSA`. \
+                an EC key for ES256 or ES384 by its curve; an Ed25519 key for `EdDSA`. \
                 Files are read anew within seconds when they change.",
     },
     Section {
@@ -151,6 +151,10 @@ options! {
     "Where clients connect."
     "server".server.admin ["--admin"] = OrOff(Listen);
     "Where `/-/health` and `/-/metrics` answer."
+    "server".server.admin_hosts = OneOrMany(Name, 0);
+    "Names by which browsers and scrapers may ask for the admin listener, beside `localhost` and \
+     addresses. A request for another name gets 421, on a loopback address always and elsewhere \
+     where any name is listed."
     "server".server.pollers ["--pollers"] = Count(0, 1024);
     "Number of loops, each a thread with its own listener. 0 is one per core."
     "server".server.user = OrOff(UserName);
@@ -375,8 +379,9 @@ options! {
     "What a held poll gets when its key is deleted or expires: the upstream's answer, 404, or \
      nothing until the next value."
     "route".allowed_origins = OneOrMany(Origin, 0);
-    "Origins of the pages that may open a WebSocket, or `\"*\"` for all. With none it is those of \
-     the host that the request is for. Clients that are no browsers name none, and may."
+    "Origins of the pages that may open a WebSocket, or `\"*\"` for all, beside those of the host \
+     that the request is for and those that `cors_origins` names. Clients that are no browsers name \
+     none, and may."
     "route".websocket_publish = Truth;
     "Whether a WebSocket may store values of the route's keys, which takes no token."
     "route".access.publish = Truth;
@@ -394,6 +399,9 @@ options! {
      with `Retry-After`."
     "route".access.rate_per_key = OrOff(Written("rate such as `\"20/s\"` or `\"100/10s\"`"));
     "Requests for one key. Beyond it: 429 with `Retry-After`."
+    "route".access.rate_per_publisher = OrOff(Written("rate such as `\"20/s\"`"));
+    "Values that one client address may store and remove by PUT, POST and DELETE, and one WebSocket \
+     by frames. Beyond it: 429, or an error frame."
     "route".access.jwt = Truth;
     "Whether a request needs a token (see [jwt](#jwt)), whose claims keys can be made of: \
      `{claim.NAME}`. Without a good one: 401."

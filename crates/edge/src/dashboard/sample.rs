@@ -3,6 +3,7 @@
 //! What only grows is sent as it stands, and the page takes the differences: so it does not matter
 //! to a viewer when another one began to look, nor which readings it missed.
 
+use crate::config::Config;
 use crate::metrics::{
     Counter, CounterSet, Gauge, Histogram, HistogramSum, HotKey, Label, LoopMetrics, Metrics,
     ProcessFigures, ServerState, StoreFigures, hottest,
@@ -24,6 +25,15 @@ pub(crate) struct Setting {
     pub(crate) waiters_max: usize,
     /// `limits.connections_max`.
     pub(crate) connections_max: usize,
+}
+
+impl Setting {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            waiters_max: config.limits.waiters_max,
+            connections_max: config.limits.connections_max,
+        }
+    }
 }
 
 /// What a reading needs beside the metrics.

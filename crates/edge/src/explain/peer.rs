@@ -16,8 +16,10 @@ pub(super) fn ask(address: &str, query: &str) -> Result<Option<Explanation>, Str
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
+    // By its address: what else the user calls it, it need not know.
+    let host = stream.peer_addr().map_err(failed)?;
     let request =
-        format!("GET /-/explain?{query} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        format!("GET /-/explain?{query} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(failed)?;
     let mut answer = Vec::new();
     let mut limited = stream.take(ANSWER_BYTES_MAX);

@@ -147,6 +147,8 @@ impl Page<'_, '_> {
         self.counters("http_requests", help, |of| &of.http_requests)?;
         let help = "Requests refused for their form, size or a limit";
         self.counters("bad_requests", help, |of| &of.bad_requests)?;
+        let help = "Requests to the admin listener by why they were not looked at";
+        self.counters("admin_refused", help, |of| &of.admin_refused)?;
         let help = "From the end of the header section to the answer, held polls left out";
         self.histogram("http_request_duration", help, |of| &of.request_duration)
     }

@@ -116,7 +116,7 @@ labels! {
     Streamed = "streamed",
     /// Over the route's rate: 429.
     Limited = "limited",
-    /// No token, or one that is not good: 401.
+    /// No token, or one that is not good: 401; or a WebSocket of a page that may open none: 403.
     Denied = "denied",
 }
 
@@ -145,6 +145,15 @@ labels! {
 }
 
 labels! {
+    /// Why the admin listener has not looked at a request.
+    AdminRefusal, "reason":
+    /// It is for a name that the listener does not go by: 421.
+    Host = "host",
+    /// A page of another origin has had it sent: 403.
+    Site = "site",
+}
+
+labels! {
     /// What came of a request of a publisher.
     PublishOutcome, "outcome":
     /// A value was stored.
@@ -157,6 +166,8 @@ labels! {
     Missing = "missing",
     /// A condition was not met: 412.
     Unmet = "unmet",
+    /// Over the route's rate: 429.
+    Limited = "limited",
     /// The store has no room for it: 413, 503 or 507.
     Refused = "refused",
     /// No token, or a wrong one: 401.

@@ -14,8 +14,9 @@ pub use cells::{Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSu
 pub use health::Health;
 pub use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub use labels::{
-    AuthOutcome, ClientTimeout, Label, LookupOutcome, PollOutcome, PublishOutcome, RefusedStatus,
-    StatusClass, StoreCommand, StreamEnd, UpstreamOutcome, WakeOutcome, WebhookOutcome,
+    AdminRefusal, AuthOutcome, ClientTimeout, Label, LookupOutcome, PollOutcome, PublishOutcome,
+    RefusedStatus, StatusClass, StoreCommand, StreamEnd, UpstreamOutcome, WakeOutcome,
+    WebhookOutcome,
 };
 
 use crate::config::UpstreamUrl;
@@ -192,6 +193,8 @@ pub struct LoopMetrics {
     pub stream_postponed: Counter,
     /// What the application says of those who ask.
     pub auth: CounterSet<AuthOutcome>,
+    /// Requests that the admin listener has not looked at.
+    pub admin_refused: CounterSet<AdminRefusal>,
     /// Requests of publishers over HTTP.
     pub publishes: CounterSet<PublishOutcome>,
     /// Changes of watched keys that reached the loop, by what came of them.

@@ -144,7 +144,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "[server]\nxyzzy = 1",
         "server.xyzzy",
-        "listen, admin, pollers",
+        "listen, admin, admin_hosts, pollers",
     ),
     (
         "[server]\nlisten = 8080",
