@@ -380,8 +380,8 @@ options! {
      nothing until the next value."
     "route".allowed_origins = OneOrMany(Origin, 0);
     "Origins of the pages that may open a WebSocket, or `\"*\"` for all, beside those of the host \
-     that the request is for and those that `cors_origins` names. Clients that are no browsers name \
-     none, and may."
+     that the request is for and those that `cors_origins` names. Clients that are no browsers \
+     name none, and may."
     "route".websocket_publish = Truth;
     "Whether a WebSocket may store values of the route's keys, which takes no token."
     "route".access.publish = Truth;
@@ -400,8 +400,8 @@ options! {
     "route".access.rate_per_key = OrOff(Written("rate such as `\"20/s\"` or `\"100/10s\"`"));
     "Requests for one key. Beyond it: 429 with `Retry-After`."
     "route".access.rate_per_publisher = OrOff(Written("rate such as `\"20/s\"`"));
-    "Values that one client address may store and remove by PUT, POST and DELETE, and one WebSocket \
-     by frames. Beyond it: 429, or an error frame."
+    "Values that one client address may store and remove by PUT, POST and DELETE, and one \
+     WebSocket by frames. Beyond it: 429, or an error frame."
     "route".access.jwt = Truth;
     "Whether a request needs a token (see [jwt](#jwt)), whose claims keys can be made of: \
      `{claim.NAME}`. Without a good one: 401."

@@ -2,8 +2,8 @@
 //!
 //! `jsonwebtoken` takes tokens apart and verifies them; which key it does that with, and what time
 //! it is, is said here. That is never the token's choice alone: a key has the algorithms it is for,
-//! and the token's `alg` only picks among them. So `none` is no algorithm, and a public key is never
-//! taken for a secret.
+//! and the token's `alg` only picks among them. So `none` is no algorithm, and a public key is
+//! never taken for a secret.
 
 mod claims;
 mod file;
