@@ -88,6 +88,16 @@ def test_answers_are_counted(edge, app):
     edge.await_metric(10, "dwell_upstream_requests_total", outcome="answered")
 
 
+def test_the_time_to_the_head_of_an_answer_is_that_of_its_server(edge, app):
+    name = "dwell_upstream_head_duration_seconds"
+    assert edge.metric(f"{name}_count", server=app.url) == 0
+    for _ in range(3):
+        edge.get("/page")
+    edge.await_metric(3, f"{name}_count", server=app.url)
+    assert edge.metric(f"{name}_bucket", server=app.url, le="+Inf") == 3
+    assert edge.metric(f"{name}_sum", server=app.url) > 0
+
+
 def test_scrapes_do_not_count_as_clients(lone_edge):
     before = lone_edge.metric("dwell_http_requests_total")
     for _ in range(5):

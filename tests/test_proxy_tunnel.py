@@ -54,6 +54,16 @@ def test_bytes_pass_both_ways(tunnel):
         assert client._take(len(b"pong %d" % number)) == b"pong %d" % number
 
 
+def test_a_tunnel_is_a_connection_of_a_client(tunnel):
+    dwell, client, app = tunnel()
+    dwell.await_metric(1, "dwell_tunnels_open")
+    dwell.await_connections(1)
+    client.close()
+    app.close()
+    dwell.await_metric(0, "dwell_tunnels_open")
+    dwell.await_connections(0)
+
+
 def test_what_was_said_early_is_heard(tunnel):
     _, client, app = tunnel(early=b"I begin", first=b"so do I")
     assert app.read(7) == b"I begin"

@@ -8,6 +8,7 @@ use crate::inquiry::Inquiry;
 use crate::metrics::{LoopMetrics, figure};
 use crate::polls::{self, Polls, Source, Told, Verdict, seconds};
 use crate::presence::{Presence, Webhooks};
+use crate::server::http_limits;
 use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
 use crate::supervisor::Supervisor;
@@ -127,6 +128,8 @@ pub(crate) struct EdgeLoop {
     /// Who is watched, where somebody wants to be told; by the first loop.
     pub(crate) presence: Option<Arc<Presence>>,
     pub(crate) webhooks: Option<Webhooks>,
+    /// Connections of clients that are not in `http`.
+    pub(crate) elsewhere: usize,
     pub(crate) source: Source,
     pub(crate) metrics: Arc<LoopMetrics>,
     pub(crate) fleet: Arc<Fleet>,
@@ -429,11 +432,23 @@ impl EdgeLoop {
         }
     }
 
+    /// Connections that have left HTTP count among those that clients may have.
+    fn limit_connections(&mut self) {
+        let elsewhere = self.websockets.connections() + self.tunnels.len();
+        if elsewhere != self.elsewhere {
+            self.elsewhere = elsewhere;
+            let settings = self.fleet.settings();
+            self.http
+                .set_limits(http_limits(&settings.config, self.loops, elsewhere));
+        }
+    }
+
     fn keep_counts(&mut self) {
         self.metrics.turns.increment();
-        self.metrics.connections_open.set(figure(
-            self.http.connections() + self.websockets.connections(),
-        ));
+        self.metrics
+            .connections_open
+            .set(figure(self.http.connections() + self.elsewhere));
+        self.metrics.tunnels_open.set(figure(self.tunnels.len()));
         self.metrics
             .websockets_open
             .set(figure(self.polls.sockets()));
@@ -585,6 +600,7 @@ impl Driver for EdgeLoop {
         }
         // Last: what this turn has decided goes out by the settings it was decided by.
         self.follow_settings(context);
+        self.limit_connections();
         self.end_when_done(context);
         self.keep_counts();
     }

@@ -1,13 +1,14 @@
 //! What a loop does with a configuration that was read anew.
 
 use crate::driver::{EdgeLoop, UPSTREAM_KINDS};
-use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome, figure};
+use crate::metrics::{Histogram, LoopMetrics, ServerState, UpstreamOutcome, figure};
 use crate::reload::Settings;
 use crate::server::http_limits;
 use crate::upstream::{
-    GroupOptions, UPSTREAMS_MAX, UpstreamError, UpstreamGroup, UpstreamPlan, UpstreamRequest,
+    GroupOptions, UPSTREAMS_MAX, Upstream, UpstreamError, UpstreamGroup, UpstreamPlan,
+    UpstreamRequest,
 };
-use dwell_evloop::Context;
+use dwell_evloop::{Context, Token};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
@@ -107,6 +108,17 @@ impl Upstreams {
         }
     }
 
+    /// The client that has this connection to a server of the application.
+    pub(crate) fn client_of(&mut self, connection: Token) -> Option<&mut Upstream> {
+        self.of_kind(connection.kind())?.client_of(connection)
+    }
+
+    /// Whether a request is to get a connection yet, or another one.
+    pub(crate) fn is_unannounced(&mut self, tag: u64) -> bool {
+        let mut all = self.current.iter_mut().chain(&mut self.retired);
+        all.any(|group| group.is_unannounced(tag))
+    }
+
     /// Forgets a request, whichever client has it.
     pub(crate) fn cancel(&mut self, context: &mut Context, tag: u64) {
         for group in self.current.iter_mut().chain(&mut self.retired) {
@@ -116,14 +128,21 @@ impl Upstreams {
 
     /// Copies gauges.
     pub(crate) fn keep_counts(&mut self, metrics: &LoopMetrics) {
-        let both = self.current.iter_mut().chain(&mut self.retired);
+        let current = self.current.iter_mut().map(|group| (group, true));
+        let retired = self.retired.iter_mut().map(|group| (group, false));
         let (mut open, mut outstanding) = (0, 0);
-        for group in both {
+        for (group, is_current) in current.chain(retired) {
             open += group.connections();
             outstanding += group
                 .statuses()
                 .map(|status| status.outstanding)
                 .sum::<usize>();
+            // Those of retired clients are of servers that may be others by now.
+            for (index, waited) in group.take_heads() {
+                if let (true, Some(heads)) = (is_current, metrics.upstream_heads.get(index)) {
+                    heads.observe(waited);
+                }
+            }
             let moved = metrics.upstream_requests.of(UpstreamOutcome::Moved);
             moved.add(group.take_moved());
         }
@@ -165,9 +184,16 @@ impl EdgeLoop {
     fn apply(&mut self, context: &mut Context, settings: &Settings) {
         let config = &settings.config;
         let before = self.polls.reconfigure(config);
-        self.http.set_limits(http_limits(config, self.loops));
+        self.http
+            .set_limits(http_limits(config, self.loops, self.elsewhere));
         if config.upstream != before.upstream {
             self.upstreams.change(context, settings.upstream.clone());
+            if config.upstream.url != before.upstream.url {
+                self.metrics
+                    .upstream_heads
+                    .iter()
+                    .for_each(Histogram::clear);
+            }
         }
         if let Some(access) = &settings.access {
             self.polls.change_access(access);

@@ -316,7 +316,8 @@ options! {
     "limits".limits.poll_body_bytes_max = Size(0, GIB);
     "Bytes of the body of a poll, kept so that a miss can be forwarded. Beyond it: 413."
     "limits".limits.connections_max = Count(1, 100 * MILLION);
-    "Open client connections. Beyond it new ones are closed."
+    "Open client connections, WebSockets and tunnels to the application among them. Beyond it new \
+     ones are closed."
     "limits".limits.requests_per_connection_max = Count(1, 1000 * MILLION);
     "Requests on one connection before it is closed."
     "limits".limits.waiters_max = Count(0, 100 * MILLION);

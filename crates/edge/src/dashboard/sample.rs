@@ -88,6 +88,10 @@ struct Numbers {
     upstream: Counts,
     upstream_connections_open: i64,
     upstream_outstanding: i64,
+    tunnels_open: i64,
+    /// Of each of the application's servers: how long it takes to begin an answer, with the bounds
+    /// of `request_duration`.
+    upstream_heads: Vec<Vec<u64>>,
     store: Option<StoreFigures>,
     process: Option<ProcessFigures>,
 }
@@ -166,6 +170,12 @@ impl Numbers {
             upstream: all.counts(|of| &of.upstream_requests),
             upstream_connections_open: all.gauge(|of| &of.upstream_connections_open),
             upstream_outstanding: all.gauge(|of| &of.upstream_outstanding),
+            tunnels_open: all.gauge(|of| &of.tunnels_open),
+            upstream_heads: metrics
+                .upstream_heads()
+                .iter()
+                .map(|(_, total)| total.buckets().iter().map(|(_, count)| *count).collect())
+                .collect(),
             store: now.store,
             process: ProcessFigures::read(),
         }

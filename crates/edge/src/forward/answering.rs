@@ -89,6 +89,13 @@ impl Forwards {
             return;
         };
         record.connection = Some(on);
+        if let Some((piece, is_last)) = record.kept.take() {
+            self.orders.push(Order::Write {
+                forward,
+                piece,
+                is_last,
+            });
+        }
         match record.upload {
             Upload::Waiting { expects: false } => {
                 record.upload = Upload::Granted;
@@ -135,10 +142,6 @@ impl Forwards {
         if status > 0 && !was_answered {
             let metrics = self.metrics();
             metrics.http_requests.increment(StatusClass::of(status));
-            metrics.upstream_requests.increment(match status {
-                500.. => UpstreamOutcome::ServerError,
-                _ => UpstreamOutcome::Answered,
-            });
             let waited = context.now().duration_since(arrived);
             metrics.request_duration.observe(waited);
         }
@@ -147,11 +150,24 @@ impl Forwards {
                 http.abort(context, exchange);
                 self.abandoned(context, forward);
             }
-            Some(passed) if passed.is_ended => self.end(context, forward),
+            Some(passed) if passed.is_ended => {
+                self.count_answer(status);
+                self.end(context, forward);
+            }
             Some(passed) => self.go_on(context, http, forward, passed.bytes),
             // Its end is told by the clients' server, in this turn or the next.
             None => {}
         }
+    }
+
+    /// Counts a request by what it came to, which is known when the answer is over: it may yet be
+    /// cut off.
+    pub(super) fn count_answer(&self, status: u16) {
+        let outcome = match status {
+            500.. => UpstreamOutcome::ServerError,
+            _ => UpstreamOutcome::Answered,
+        };
+        self.metrics().upstream_requests.increment(outcome);
     }
 
     /// What was passed on is granted again at once where the client has taken it; else when it has.
@@ -179,7 +195,11 @@ impl Forwards {
         forward: Token,
         error: &UpstreamError,
     ) {
-        let retry_after = self.retry_after();
+        // Only those who are turned away count among those who come back.
+        let retry_after = match error.status() {
+            503 => self.retry_after(context),
+            _ => String::new(),
+        };
         let outcome = outcome_of(error);
         let Some(record) = self.records.get_mut(forward) else {
             return;
@@ -218,13 +238,9 @@ impl Forwards {
         let Some(client) = http.detach(context, exchange) else {
             return;
         };
-        let metrics = self.metrics();
-        metrics
-            .http_requests
-            .increment(StatusClass::of(head.status));
-        metrics
-            .upstream_requests
-            .increment(UpstreamOutcome::Answered);
+        let class = StatusClass::of(head.status);
+        self.metrics().http_requests.increment(class);
+        self.count_answer(head.status);
         let mut opening = Vec::new();
         encode::status_line(&mut opening, Version::Http11, head.status);
         for (name, value) in &head.fields {
@@ -270,6 +286,7 @@ impl Forwards {
             }),
             upload: Upload::Complete,
             up: 0,
+            kept: None,
             down: 0,
             sent: 0,
             status: 0,

@@ -78,6 +78,7 @@ impl Forwards {
                 Upload::Complete
             },
             up: 0,
+            kept: None,
             down: 0,
             sent: 0,
             status: 0,
@@ -112,7 +113,10 @@ impl Forwards {
         status: u16,
         reason: &str,
     ) -> Outcome {
-        let retry_after = self.retry_after();
+        let retry_after = match status {
+            503 => self.retry_after(context),
+            _ => String::new(),
+        };
         text(reply, self.metrics(), status, reason, &retry_after);
         if self.journal.access.is_some() {
             let (method, target) = (request.head.method, request.head.target);
@@ -123,6 +127,7 @@ impl Forwards {
                 line: Some(Box::new(Line::new(method, target, reply.peer_address()))),
                 upload: Upload::Complete,
                 up: 0,
+                kept: None,
                 down: 0,
                 sent: reason.len() as u64 + 1,
                 status,
@@ -244,6 +249,10 @@ impl Forwards {
     /// The client has left.
     pub(crate) fn abandoned(&mut self, context: &Context, forward: Token) {
         let connection = self.connection(forward);
+        let status = self.records.get(forward).map_or(0, |record| record.status);
+        if status > 0 {
+            self.count_answer(status);
+        }
         self.end(context, forward);
         let tag = forward.to_bits();
         self.orders.push(Order::Cancel { connection, tag });

@@ -23,7 +23,7 @@ use crate::access::redacted;
 use crate::config::Config;
 use crate::log::AccessLine;
 use crate::metrics::{LoopMetrics, StatusClass};
-use crate::polls::Journal;
+use crate::polls::{Journal, Pace};
 use crate::random::Random;
 use crate::upstream::UpstreamRequest;
 use dwell_engine::{Body, ExchangeId, Reply, Response};
@@ -55,6 +55,9 @@ struct Forward {
     upload: Upload,
     /// Body bytes of the request that the application has not taken yet.
     up: u64,
+    /// Those of them, framed, that came while the request changed its connection, and whether they
+    /// are the last.
+    kept: Option<(Vec<u8>, bool)>,
     /// Body bytes of the answer that the client has not taken yet.
     down: usize,
     /// Body bytes of the answer so far.
@@ -133,6 +136,7 @@ pub(crate) struct Forwards {
     records: Slab<Forward>,
     orders: Vec<Order>,
     random: Random,
+    pace: Pace,
 }
 
 impl Forwards {
@@ -148,6 +152,7 @@ impl Forwards {
             records: Slab::new(KIND, forwards_max),
             orders: Vec::new(),
             random: Random::new(seed),
+            pace: Pace::default(),
         }
     }
 
@@ -187,6 +192,16 @@ impl Forwards {
         self.records.get(forward)?.connection
     }
 
+    /// Keeps a piece of a body until the request has another connection. There are never more of
+    /// them than a window of bytes, as nothing is granted meanwhile.
+    fn keep(&mut self, forward: Token, piece: &[u8], is_last: bool) {
+        if let Some(record) = self.records.get_mut(forward) {
+            let (bytes, has_last) = record.kept.get_or_insert_default();
+            bytes.extend_from_slice(piece);
+            *has_last |= is_last;
+        }
+    }
+
     /// Forgets a forward, which is written down.
     fn end(&mut self, context: &Context, forward: Token) {
         if let Some(record) = self.records.remove(forward) {
@@ -210,9 +225,11 @@ impl Forwards {
         });
     }
 
-    /// Seconds after which a client that is turned away may come back, spread at random.
-    fn retry_after(&mut self) -> String {
-        (1 + self.random.below(5)).to_string()
+    /// Seconds after which a client that is turned away may come back: spread at random, and the
+    /// more of them there are the longer.
+    fn retry_after(&mut self, context: &Context) -> String {
+        let spread = self.pace.spread(context.now());
+        (1 + self.random.below(spread)).to_string()
     }
 }
 
@@ -242,4 +259,33 @@ fn text(reply: &mut Reply<'_>, metrics: &LoopMetrics, status: u16, text: &str, r
         fields: &fields,
         body: Body::Slice(body.as_bytes()),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::CorsTable;
+    use dwell_evloop::EventLoop;
+
+    #[test]
+    fn many_who_are_turned_away_are_spread_over_a_longer_time() {
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let config = Arc::new(Config::default());
+        let journal = Journal {
+            metrics: Arc::default(),
+            access: None,
+            cors: CorsTable::of(&config),
+            token_parameter: None,
+        };
+        let mut forwards = Forwards::new(config, Arc::new(journal), 8, 7);
+        let mut seconds = |count: usize| -> Vec<u64> {
+            let context = event_loop.context();
+            let all = (0..count).map(|_| forwards.retry_after(context));
+            all.map(|text| text.parse().unwrap()).collect()
+        };
+        assert!(seconds(100).iter().all(|one| (1..=5).contains(one)));
+        seconds(5_000);
+        let late = seconds(200);
+        assert!(late.iter().any(|one| *one > 10), "{late:?}");
+    }
 }

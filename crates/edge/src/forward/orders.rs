@@ -35,12 +35,18 @@ pub(crate) fn carry_out(
                     piece,
                     is_last,
                 } => {
-                    let written = write(context, upstreams, polls, forward, piece, is_last);
+                    let piece = Bytes::from(piece);
+                    let copy = piece.clone();
+                    let written = write(context, upstreams, polls, forward, copy, is_last);
                     match written {
                         Written::Taken => polls.forwards.body_taken(context, http, forward),
                         Written::Queued => {}
                         // Its answer has ended, or its client has left.
                         Written::Gone if !polls.forwards.contains(forward) => {}
+                        // Its connection has ended, and it is on its way to another.
+                        Written::Gone if upstreams.is_unannounced(forward.to_bits()) => {
+                            polls.forwards.keep(forward, &piece, is_last);
+                        }
                         Written::Gone => lose(context, upstreams, polls, http, forward),
                     }
                 }
@@ -49,7 +55,7 @@ pub(crate) fn carry_out(
                     connection,
                     bytes,
                 } => {
-                    if let Some(upstream) = upstreams.of_kind(connection.kind()) {
+                    if let Some(upstream) = upstreams.client_of(connection) {
                         upstream.grant(context, connection, forward.to_bits(), bytes);
                     }
                 }
@@ -58,7 +64,7 @@ pub(crate) fn carry_out(
                     fetch,
                     forward,
                 } => {
-                    if let Some(upstream) = upstreams.of_kind(connection.kind()) {
+                    if let Some(upstream) = upstreams.client_of(connection) {
                         let (fetch, forward) = (fetch.to_bits(), forward.to_bits());
                         upstream.take_over(context, connection, fetch, forward);
                     }
@@ -90,14 +96,14 @@ fn write(
     upstreams: &mut Upstreams,
     polls: &Polls,
     forward: Token,
-    piece: Vec<u8>,
+    piece: Bytes,
     is_last: bool,
 ) -> Written {
-    let (piece, tag) = (Bytes::from(piece), forward.to_bits());
+    let tag = forward.to_bits();
     let Some(connection) = polls.forwards.connection(forward) else {
         return Written::Gone;
     };
-    match upstreams.of_kind(connection.kind()) {
+    match upstreams.client_of(connection) {
         Some(upstream) if is_last => upstream.finish_body(context, connection, tag, piece),
         Some(upstream) => upstream.write_body(context, connection, tag, piece),
         None => Written::Gone,

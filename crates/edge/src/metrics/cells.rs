@@ -115,20 +115,32 @@ pub struct Histogram {
 impl Histogram {
     /// Counts one duration, in microseconds.
     pub fn observe(&self, duration: Duration) {
-        self.count(duration.as_micros());
+        self.add(duration.as_micros());
     }
 
     /// Counts one duration, in nanoseconds; see [`HistogramSum::of_nanoseconds`].
     pub fn observe_nanoseconds(&self, duration: Duration) {
-        self.count(duration.as_nanos());
+        self.add(duration.as_nanos());
     }
 
-    fn count(&self, amount: u128) {
+    fn add(&self, amount: u128) {
         let amount = u64::try_from(amount).unwrap_or(u64::MAX);
         // Short durations are the common ones, and they are found first.
         let bucket = BOUNDS.iter().position(|bound| amount <= *bound);
         self.counts[bucket.unwrap_or(BUCKETS)].increment();
         self.sum.add(amount);
+    }
+
+    /// How many durations were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().map(Counter::value).sum()
+    }
+
+    /// Forgets everything; whoever scrapes it takes that for a start of the process.
+    pub fn clear(&self) {
+        for cell in self.counts.iter().chain([&self.sum]) {
+            cell.set(0);
+        }
     }
 
     /// Adds what has been counted to `total`.

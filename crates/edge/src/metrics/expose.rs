@@ -192,6 +192,8 @@ impl Page<'_, '_> {
         self.gauge("websockets_open", help, |of| &of.websockets_open)?;
         let help = "WebSockets that were opened";
         self.counter("websockets", help, |of| &of.websockets)?;
+        let help = "Connections that have changed to a protocol of the application open now";
+        self.gauge("tunnels_open", help, |of| &of.tunnels_open)?;
         let help = "Frames of WebSocket clients that were refused";
         self.counter("websocket_errors", help, |of| &of.websocket_errors)?;
         let help = "Streams of events and WebSockets by why they ended";
@@ -225,7 +227,27 @@ impl Page<'_, '_> {
         let upstreams = upstreams
             .iter()
             .map(|(name, state)| (name.as_str(), *state));
-        self.server_states("dwell_upstream_server_up", help, upstreams)
+        self.server_states("dwell_upstream_server_up", help, upstreams)?;
+        self.upstream_heads()
+    }
+
+    fn upstream_heads(&mut self) -> fmt::Result {
+        let (name, unit) = (dwell("upstream_head_duration"), Unit::Seconds);
+        let help = "From a request sent to the head of its answer";
+        let mut family =
+            self.encoder
+                .encode_descriptor(&name, help, Some(&unit), MetricType::Histogram)?;
+        for (server, total) in self.loops.upstream_heads() {
+            family
+                .encode_family(&[("server", server.as_str())])?
+                .encode_histogram::<NoLabelSet>(
+                    total.sum_seconds(),
+                    total.count(),
+                    &total.buckets(),
+                    None,
+                )?;
+        }
+        Ok(())
     }
 
     fn server_states<'m>(

@@ -65,6 +65,7 @@ impl Metrics {
             Arc::new(LoopMetrics {
                 servers: cells(servers.len()),
                 upstreams: cells(UPSTREAMS_MAX),
+                upstream_heads: (0..UPSTREAMS_MAX).map(|_| Histogram::default()).collect(),
                 ..LoopMetrics::default()
             })
         };
@@ -112,6 +113,24 @@ impl Metrics {
         let names = Arc::clone(&self.lock_upstreams());
         let best = self.best_of(&names, |of_loop| &of_loop.upstreams);
         best.map(|(name, state)| (name.to_owned(), state)).collect()
+    }
+
+    /// How long the application's servers take to begin an answer, in the same order.
+    pub fn upstream_heads(&self) -> Vec<(String, HistogramSum)> {
+        let names = Arc::clone(&self.lock_upstreams());
+        let sum = |(index, name): (usize, &String)| {
+            let mut total = HistogramSum::default();
+            for cells in &self.loops {
+                cells.upstream_heads[index].add_to(&mut total);
+            }
+            (name.clone(), total)
+        };
+        names
+            .iter()
+            .take(UPSTREAMS_MAX)
+            .enumerate()
+            .map(sum)
+            .collect()
     }
 
     /// The application has other servers from now on.
@@ -182,6 +201,8 @@ pub struct LoopMetrics {
     pub websockets_open: Gauge,
     /// WebSockets that were opened.
     pub websockets: Counter,
+    /// Connections that have changed to a protocol of the application open now.
+    pub tunnels_open: Gauge,
     /// Frames of WebSocket clients that were refused.
     pub websocket_errors: Counter,
     /// Streams of events and WebSockets that ended, by why.
@@ -233,6 +254,8 @@ pub struct LoopMetrics {
     pub servers: Box<[ServerCell]>,
     /// What it knows of each of the application's servers.
     pub upstreams: Box<[ServerCell]>,
+    /// From a request sent to each of them to the head of its answer.
+    pub upstream_heads: Box<[Histogram]>,
 }
 
 /// What any thread counts.

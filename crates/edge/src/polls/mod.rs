@@ -68,7 +68,7 @@ use dwell_evloop::{Context, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
 use fetch::UnderWay;
 use missing::Missing;
-use pace::Pace;
+pub(crate) use pace::Pace;
 use sockets::Change;
 use std::collections::HashMap;
 use std::net::SocketAddr;

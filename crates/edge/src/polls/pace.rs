@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Shape: the seconds are those of the instants given; a second is full of as many as a loop takes
 /// in without trouble beside its other work.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     began: Option<Instant>,
     refused: u64,
     /// Those of the window before, in which the count was complete.
@@ -17,7 +17,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Notes one more, and returns over how many seconds such clients are to be spread.
-    pub(super) fn spread(&mut self, now: Instant) -> u64 {
+    pub(crate) fn spread(&mut self, now: Instant) -> u64 {
         let age = self.began.map(|began| now.saturating_duration_since(began));
         match age {
             Some(age) if age < WINDOW => {}

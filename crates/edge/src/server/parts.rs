@@ -107,6 +107,7 @@ impl Parts {
             ),
             presence: self.presence.clone(),
             webhooks: self.webhooks(index, seed)?,
+            elsewhere: 0,
             recheck_interval: EdgeLoop::recheck_interval(
                 &source,
                 self.config.memcached.sweep_interval,
@@ -174,7 +175,7 @@ impl Parts {
         context: &mut Context,
         listeners: Listening,
     ) -> Result<(Http, Vec<(SocketAddr, Token)>), RunError> {
-        let mut http = Http::new(CLIENT_KINDS, http_limits(&self.config, self.loops));
+        let mut http = Http::new(CLIENT_KINDS, http_limits(&self.config, self.loops, 0));
         let mut listening = Vec::with_capacity(listeners.len());
         for (address, listener) in listeners {
             let token = http.listen_as(context, listener);
@@ -263,8 +264,8 @@ impl Parts {
     }
 }
 
-/// What one of `loops` loops lets its clients do.
-pub(crate) fn http_limits(config: &Config, loops: usize) -> Limits {
+/// What one of `loops` loops lets its clients do, which have left HTTP on so many connections.
+pub(crate) fn http_limits(config: &Config, loops: usize, elsewhere: usize) -> Limits {
     let limits = &config.limits;
     Limits {
         head: HeadLimits {
@@ -272,7 +273,7 @@ pub(crate) fn http_limits(config: &Config, loops: usize) -> Limits {
             target_bytes_max: limits.target_bytes_max,
             field_count_max: limits.header_count_max,
         },
-        connections_max: share(limits.connections_max, loops),
+        connections_max: share(limits.connections_max, loops).saturating_sub(elsewhere),
         requests_per_connection_max: u32::try_from(limits.requests_per_connection_max)
             .unwrap_or(u32::MAX),
         header_timeout: limits.header_timeout,

@@ -20,6 +20,8 @@ pub struct Upstream {
     queue_token: Token,
     /// That deadline as the loop has been told; see [`Connection::armed`].
     queue_armed: Option<Instant>,
+    /// Tags of the requests that have got the head of their answer, and how long that took.
+    pub(super) heads: Vec<(u64, Duration)>,
 }
 
 impl Upstream {
@@ -33,6 +35,7 @@ impl Upstream {
             queue: VecDeque::new(),
             queue_token: Token::new(kind, 0, connections_max as u32),
             queue_armed: None,
+            heads: Vec::new(),
             options: UpstreamOptions {
                 connections_max,
                 ..options
@@ -87,6 +90,7 @@ impl Upstream {
             switched: None,
             request,
             deadline: context.now() + self.options.total_timeout,
+            sent_at: context.now(),
             queue_deadline: context.now() + self.queue_timeout(),
             retried: false,
             asked: 0,
@@ -132,6 +136,18 @@ impl Upstream {
                 self.look_again(context);
             }
         }
+    }
+
+    /// Whether a request has no connection, or not any more, and whoever brings its body is to be
+    /// told of one by [`UpstreamEvent::Started`].
+    pub(super) fn is_unannounced(&self, tag: u64) -> bool {
+        let is_it = |exchange: &Exchange| exchange.request.tag == tag && exchange.unannounced;
+        let mut connections = self.connections.tokens();
+        self.queue.iter().any(is_it)
+            || connections.any(|token| {
+                let connection = self.connections.get(token);
+                connection.and_then(Connection::exchange).is_some_and(is_it)
+            })
     }
 
     /// Whoever waits in the queue gets a place that has come free in the next turn.

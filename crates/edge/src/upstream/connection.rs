@@ -22,6 +22,8 @@ pub(super) struct Exchange {
     pub(super) asked: u64,
     /// Whoever brings its body is to be told of its connection.
     pub(super) unannounced: bool,
+    /// When all of it was sent, as far as it was there.
+    pub(super) sent_at: Instant,
     /// Some of its body was written that nobody has any more.
     pub(super) committed: bool,
     /// The head of the 101, until the connection is given away.

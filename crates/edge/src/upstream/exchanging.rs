@@ -73,8 +73,9 @@ impl Upstream {
         &mut self,
         context: &mut Context,
         token: Token,
-        exchange: Exchange,
+        mut exchange: Exchange,
     ) -> Result<(), UpstreamError> {
+        exchange.sent_at = context.now();
         let Some(connection) = self.connections.get_mut(token) else {
             return self.dial(context, exchange);
         };
@@ -270,6 +271,10 @@ impl Upstream {
             }
         }
         context.return_input(input);
+        if !had_head && reader.has_head() {
+            let waited = context.now().saturating_duration_since(exchange.sent_at);
+            self.heads.push((exchange.request.tag, waited));
+        }
         if !parts.is_empty() || had_head != reader.has_head() {
             self.arm(context, token);
         }

@@ -187,6 +187,19 @@ impl UpstreamGroup {
         std::mem::take(&mut self.moved)
     }
 
+    /// How long requests took from being sent to the head of their answer, since this was asked
+    /// last, with the place of their server.
+    pub fn take_heads(&mut self) -> impl Iterator<Item = (usize, Duration)> {
+        self.members
+            .iter_mut()
+            .enumerate()
+            .flat_map(|(index, member)| {
+                let heads = member.client.heads.drain(..);
+                let of_clients = heads.filter(|(tag, _)| *tag != LOOK);
+                of_clients.map(move |(_, waited)| (index, waited))
+            })
+    }
+
     /// Begins to look after the servers, where that is wanted; for the end of every turn.
     pub fn start(&mut self, context: &mut Context) {
         if std::mem::replace(&mut self.is_started, true) {
@@ -260,7 +273,7 @@ impl UpstreamGroup {
     }
 
     /// The client of the server whose connection this is.
-    pub(super) fn client_of(&mut self, connection: Token) -> Option<&mut Upstream> {
+    pub fn client_of(&mut self, connection: Token) -> Option<&mut Upstream> {
         let index = self.index_of(connection);
         Some(&mut self.members.get_mut(index)?.client)
     }

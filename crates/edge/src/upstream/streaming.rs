@@ -64,6 +64,7 @@ impl Upstream {
         if let Some(exchange) = self.exchange_mut(token, tag) {
             exchange.request.body_follows = false;
             exchange.deadline = context.now() + total_timeout;
+            exchange.sent_at = context.now();
             self.arm(context, token);
         }
         written
@@ -133,50 +134,7 @@ impl Upstream {
     }
 }
 
-/// Each of these goes to the server whose connection it is about.
 impl UpstreamGroup {
-    /// As [`Upstream::write_body`].
-    pub fn write_body(
-        &mut self,
-        context: &mut Context,
-        token: Token,
-        tag: u64,
-        piece: Bytes,
-    ) -> Written {
-        let client = self.client_of(token);
-        client.map_or(Written::Gone, |client| {
-            client.write_body(context, token, tag, piece)
-        })
-    }
-
-    /// As [`Upstream::finish_body`].
-    pub fn finish_body(
-        &mut self,
-        context: &mut Context,
-        token: Token,
-        tag: u64,
-        last: Bytes,
-    ) -> Written {
-        let client = self.client_of(token);
-        client.map_or(Written::Gone, |client| {
-            client.finish_body(context, token, tag, last)
-        })
-    }
-
-    /// As [`Upstream::grant`].
-    pub fn grant(&mut self, context: &mut Context, token: Token, tag: u64, bytes: usize) {
-        if let Some(client) = self.client_of(token) {
-            client.grant(context, token, tag, bytes);
-        }
-    }
-
-    /// As [`Upstream::take_over`].
-    pub fn take_over(&mut self, context: &mut Context, token: Token, tag: u64, new_tag: u64) {
-        if let Some(client) = self.client_of(token) {
-            client.take_over(context, token, tag, new_tag);
-        }
-    }
-
     /// As [`Upstream::abort`]; what has left that connection for another is found there.
     pub fn abort(&mut self, context: &mut Context, token: Token, tag: u64) {
         let client = self.client_of(token);
@@ -185,6 +143,12 @@ impl UpstreamGroup {
         } else {
             self.cancel(context, tag);
         }
+    }
+
+    /// Whether whoever brings the body of a request is still to be told of its connection, with
+    /// whichever server it is.
+    pub fn is_unannounced(&mut self, tag: u64) -> bool {
+        self.clients().any(|client| client.is_unannounced(tag))
     }
 
     /// As [`Upstream::cancel`], with whichever server it is.

@@ -747,3 +747,51 @@ fn news_of_nobody_changes_nothing() {
         .expired(context, stranger, &mut |_, _| ());
     assert_eq!(edge.ask(1, "GET"), ok(b"ok"));
 }
+
+#[test]
+fn a_body_that_lost_its_connection_is_to_be_told_of_another() {
+    let app = App::new(|number, stream| {
+        read_request(stream);
+        if number == 0 {
+            stream.write_all(OK).unwrap();
+            // The head of the second request, and never its body.
+            read_request(stream);
+        } else {
+            stream.read_exact(&mut [0; 4]).unwrap();
+            stream.write_all(OK).unwrap();
+        }
+    });
+    let mut edge = app.edge();
+    assert_eq!(edge.ask(1, "GET"), ok(b"ok"));
+    let request = UpstreamRequest {
+        bytes: "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n".into(),
+        is_head: false,
+        is_idempotent: true,
+        body_follows: true,
+        is_upgrade: false,
+        taking: Taking::Whole,
+        tag: 2,
+    };
+    let context = edge.event_loop.context();
+    edge.driver.upstream.send(context, request).unwrap();
+    let started = |edge: &mut Edge| {
+        edge.turn_until(|driver| !driver.events.is_empty());
+        match edge.driver.events.remove(0) {
+            UpstreamEvent::Started { connection, .. } => connection,
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = started(&mut edge);
+    // It hangs up, and the request is sent to it again.
+    edge.turn_until(|driver| driver.upstream.is_unannounced(2));
+    let context = edge.event_loop.context();
+    let piece = Bytes::from_static(b"body");
+    let upstream = &mut edge.driver.upstream;
+    let written = upstream.finish_body(context, first, 2, piece.clone());
+    assert_eq!(written, Written::Gone);
+    let second = started(&mut edge);
+    let context = edge.event_loop.context();
+    let written = edge.driver.upstream.finish_body(context, second, 2, piece);
+    assert_ne!(written, Written::Gone);
+    assert_eq!(edge.next(), (2, ok(b"ok")));
+}

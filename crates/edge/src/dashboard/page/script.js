@@ -1,6 +1,7 @@
 "use strict";
 const at = (id) => document.getElementById(id);
 const POINTS_MAX = 121, WINDOW = 60, LATENCY_WINDOW = 15, SILENCE_MS = 5000;
+const SERVERS_SHOWN = 8;
 
 // What the outcomes of polls are to whoever looks; what is not named is "other".
 const GROUPS = [
@@ -58,7 +59,7 @@ const smooth = (of) => rateOf(of, points.length - 1, 5);
 const curve = (of) => points.map((_, index) => (index === 0 ? null : of(index)));
 function quantile(of, part, end = points.length - 1, back = WINDOW) {
   const before = of(points[Math.max(0, end - back)]).counts, after = of(points[end]);
-  const counts = after.counts.map((value, index) => value - before[index]);
+  const counts = after.counts.map((value, index) => Math.max(0, value - (before[index] ?? 0)));
   let rank = Math.ceil(counts.reduce((a, b) => a + b, 0) * part);
   if (rank <= 0) return null;
   const place = counts.findIndex((value) => (rank -= value) <= 0);
@@ -162,6 +163,9 @@ const FIGURES = [
 ];
 // What was shared was not asked for.
 const ofUpstream = (p) => total(p.upstream) - (p.upstream.coalesced ?? 0);
+// How long a server takes to begin an answer; it may have come with a new configuration.
+const headsOf = (index) => ({ upstream_heads, request_duration }) =>
+  ({ counts: upstream_heads[index] ?? [], bounds: request_duration.bounds });
 const finite = (value) => (value === Infinity ? 10 : value);
 for (const figure of FIGURES) {
   figure.number = element("p", { className: "number", textContent: "–" });
@@ -232,16 +236,23 @@ function showCache(sample, now) {
 function showUpstream(sample, now) {
   const rates = Object.keys(now.upstream).map((name) => [name, smooth((p) => p.upstream[name] ?? 0)]);
   const most = Math.max(...rates.map(([, n]) => n));
+  const servers = sample.upstreams.map((server, index) =>
+    ({ ...server, head: quantile(headsOf(index), .99) }));
+  servers.sort((one, other) => (other.head ?? -1) - (one.head ?? -1));
   const shown = rates.filter(([name]) => name === "answered" || now.upstream[name] > 0);
   const hasNone = sample.upstreams.length === 0;
   fill("upstream", hasNone ? [] : [
-    ...sample.upstreams.map(({ name, state }) => [name, state, null, state === "down" ? "trouble" : ""]),
+    ...servers.filter(({ state }, index) => index < SERVERS_SHOWN || state === "down")
+      .map(({ name, state, head }) => (state === "down" || head === null
+        ? [name, state, null, state === "down" ? "trouble" : ""]
+        : [name, latency(head)])),
     ...shown.map(([name, n]) =>
       [name.replaceAll("_", " "), perSecond(n), share(n, most), n > 0 && !FINE.includes(name) ? "trouble full" : ""]),
     ["under way", count(now.upstream_outstanding)],
     ["connections open", count(now.upstream_connections_open)],
   ]);
-  at("upstream-note").textContent = !hasNone ? ""
+  at("upstream-note").textContent = !hasNone
+    ? (servers[0].head !== null ? "The slowest first: 99 % of the answers of the last minute began within this time." : "")
     : "No application is behind this edge: what the cache does not have waits, or gets 404.";
 }
 function showWaiters(sample, now) {
@@ -258,12 +269,13 @@ function showWaiters(sample, now) {
 }
 function showConnections(sample, now) {
   const open = now.connections_open, sockets = now.websockets_open;
-  const rest = Math.max(0, open - now.polls_held - now.streams_open - sockets);
+  const rest = Math.max(0, open - now.polls_held - now.streams_open - sockets - now.tunnels_open);
   const row = (name, n) => [name, count(n), share(n, open)];
   const slowest = quantile((p) => p.request_duration, .99);
   const refused = smooth((p) => p.connections_refused);
   fill("connections", [
     row("hold a poll", now.polls_held), row("take a stream", now.streams_open + sockets),
+    now.tunnels_open > 0 ? row("tunnelled to the application", now.tunnels_open) : null,
     row("idle or busy", rest),
     ["answers", perSecond(smooth((p) => total(p.requests)))],
     refused > 0 ? ["closed at the limit", perSecond(refused), null, "trouble"] : null,

@@ -155,8 +155,10 @@ fn the_text_keeps_the_rules_of_its_content_type() {
 fn buckets_grow_and_end_at_the_count() {
     let families = families(&sample());
     let histograms = families.iter().filter(|(name, family)| {
-        // Its samples carry the command too; they have a test of their own.
-        family.kind == "histogram" && *name != "dwell_store_command_duration_seconds"
+        // Samples that carry another label, too, have tests of their own.
+        family.kind == "histogram"
+            && *name != "dwell_store_command_duration_seconds"
+            && *name != "dwell_upstream_head_duration_seconds"
     });
     let mut seen = 0;
     for (name, family) in histograms {
@@ -198,4 +200,30 @@ fn commands_that_were_measured_have_their_times() {
     assert!(line("count{command=\"get\"} 2"), "{text}");
     assert!(line("sum{command=\"get\"} 6e-7"), "{text}");
     assert!(!text.contains("_count{command=\"set\"}"), "{text}");
+}
+
+#[test]
+fn each_server_of_the_application_has_its_times() {
+    let names = ["http://a".to_owned(), "http://b".to_owned()];
+    let metrics = Metrics::with_upstreams(2, Vec::new(), &names, 0);
+    for index in 0..2 {
+        metrics.of_loop(index).upstream_heads[1].observe(Duration::from_millis(3));
+    }
+    let text = metrics.render(None);
+    let name = "dwell_upstream_head_duration_seconds";
+    for line in [
+        "_count{server=\"http://a\"} 0",
+        "_count{server=\"http://b\"} 2",
+        "_bucket{le=\"0.0025\",server=\"http://b\"} 0",
+        "_bucket{le=\"0.005\",server=\"http://b\"} 2",
+        "_sum{server=\"http://b\"} 0.006",
+    ] {
+        assert!(text.contains(&format!("{name}{line}\n")), "{line}: {text}");
+    }
+    metrics.of_loop(0).upstream_heads[1].clear();
+    assert!(
+        metrics
+            .render(None)
+            .contains(&format!("{name}_count{{server=\"http://b\"}} 1\n"))
+    );
 }

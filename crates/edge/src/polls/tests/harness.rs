@@ -188,15 +188,22 @@ impl App {
     /// The next connection, and the request line that comes on it.
     #[track_caller]
     pub(super) fn accept(&self, edge: &mut Edge) -> (Exchange, String) {
+        let mut exchange = self.connection(edge);
+        let line = exchange.request(edge);
+        (exchange, line)
+    }
+
+    /// The next connection.
+    #[track_caller]
+    pub(super) fn connection(&self, edge: &mut Edge) -> Exchange {
         let mut accepted = None;
         edge.turn_until(|_| {
             accepted = self.1.accept().ok();
             accepted.is_some()
         });
-        let mut exchange = Exchange(accepted.unwrap().0);
-        exchange.0.set_nonblocking(true).unwrap();
-        let line = exchange.request(edge);
-        (exchange, line)
+        let (stream, _) = accepted.unwrap();
+        stream.set_nonblocking(true).unwrap();
+        Exchange(stream)
     }
 }
 
@@ -204,14 +211,26 @@ impl Exchange {
     /// The line of the next request on this connection.
     #[track_caller]
     pub(super) fn request(&mut self, edge: &mut Edge) -> String {
+        let text = self.read_until(edge, "\r\n\r\n");
+        text.lines().next().unwrap().to_owned()
+    }
+
+    /// What comes on this connection, at least until that has come.
+    #[track_caller]
+    pub(super) fn read_until(&mut self, edge: &mut Edge, end: &str) -> String {
         let mut text = String::new();
         edge.turn_until(|_| {
             let mut buffer = [0; 4096];
             let read = self.0.read(&mut buffer).unwrap_or(0);
             text.push_str(&String::from_utf8_lossy(&buffer[..read]));
-            text.contains("\r\n\r\n")
+            text.contains(end)
         });
-        text.lines().next().unwrap().to_owned()
+        text
+    }
+
+    /// Sends a part of an answer, as it is.
+    pub(super) fn say(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).unwrap();
     }
 
     /// Answers with a status, field lines and a body.
