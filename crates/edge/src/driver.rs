@@ -8,7 +8,6 @@ use crate::inquiry::Inquiry;
 use crate::metrics::{LoopMetrics, figure};
 use crate::polls::{self, Polls, Source, Told, Verdict, seconds};
 use crate::presence::{Presence, Webhooks};
-use crate::server::http_limits;
 use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
 use crate::supervisor::Supervisor;
@@ -429,17 +428,6 @@ impl EdgeLoop {
         if let Err(error) = self.upstreams.send(context, request) {
             let event = UpstreamEvent::failed(tag, error);
             self.polls.told(context, &mut self.http, event);
-        }
-    }
-
-    /// Connections that have left HTTP count among those that clients may have.
-    fn limit_connections(&mut self) {
-        let elsewhere = self.websockets.connections() + self.tunnels.len();
-        if elsewhere != self.elsewhere {
-            self.elsewhere = elsewhere;
-            let settings = self.fleet.settings();
-            self.http
-                .set_limits(http_limits(&settings.config, self.loops, elsewhere));
         }
     }
 

@@ -181,6 +181,17 @@ impl EdgeLoop {
         self.metrics.config_generation.set(figure(generation));
     }
 
+    /// Connections that have left HTTP count among those that clients may have.
+    pub(crate) fn limit_connections(&mut self) {
+        let elsewhere = self.websockets.connections() + self.tunnels.len();
+        if elsewhere != self.elsewhere {
+            self.elsewhere = elsewhere;
+            let settings = self.fleet.settings();
+            self.http
+                .set_limits(http_limits(&settings.config, self.loops, elsewhere));
+        }
+    }
+
     fn apply(&mut self, context: &mut Context, settings: &Settings) {
         let config = &settings.config;
         let before = self.polls.reconfigure(config);
