@@ -1,7 +1,38 @@
-//! What becomes of the memcached servers, as one loop sees it.
+//! What one loop asks the memcached servers of the keys that polls wait for, and how they are.
 
+use crate::driver::EdgeLoop;
 use crate::metrics::ServerState;
-use dwell_memcache::on_loop::{ServerStatus, State};
+use dwell_evloop::Context;
+use dwell_memcache::on_loop::{Completion, ServerStatus, State};
+
+impl EdgeLoop {
+    /// Asks for the versions of the keys of a sweep, as many as may be under way.
+    pub(crate) fn send_versions(&mut self, context: &mut Context) {
+        let Some(client) = &mut self.memcached else {
+            return;
+        };
+        let (polls, http) = (&mut self.polls, &mut self.http);
+        // A server that is down fails them in `flush`, which makes room for the next.
+        while !polls.outbox.versions.is_empty() && client.operations() < VERSIONS_AT_ONCE {
+            let room = VERSIONS_AT_ONCE - client.operations();
+            for _ in 0..room {
+                let Some(key) = polls.outbox.versions.pop() else {
+                    break;
+                };
+                if let Some(name) = polls.waited_name(key) {
+                    // One that does not fit is asked for by the next sweep.
+                    let _ = client.version(name, key.to_bits());
+                }
+            }
+            client.flush(
+                context,
+                &mut |context: &mut Context, completion: Completion<'_>| {
+                    polls.completed(context, http, &completion);
+                },
+            );
+        }
+    }
+}
 
 /// Whether a server answers, as health and metrics show it.
 pub(crate) fn state_of(status: &ServerStatus) -> ServerState {
@@ -28,3 +59,7 @@ pub(crate) fn log_state(status: &ServerStatus, state: ServerState) {
         _ => {}
     }
 }
+
+/// Versions that are asked for at once. Few enough that a sweep of many keys leaves the lookups of
+/// new polls their room in the requests to memcached; the rest follows as answers come.
+const VERSIONS_AT_ONCE: usize = 2048;

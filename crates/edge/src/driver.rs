@@ -2,6 +2,7 @@
 
 use crate::admin::Admin;
 use crate::cache_servers;
+use crate::change_feed::{ChangeFeed, Resync, WaitedKeys};
 use crate::fleet::{Fleet, Order};
 use crate::forward::{self, Tunnels};
 use crate::inquiry::Inquiry;
@@ -36,6 +37,7 @@ pub(crate) mod kind {
     pub(crate) const WEBSOCKET: u8 = 10;
     pub(crate) const TUNNEL: u8 = 21;
     pub(crate) const WEBHOOK: u8 = 23;
+    pub(crate) const CHANGE_FEED: u8 = 24;
     /// From here on those of the servers of the application; each has its own.
     pub(crate) const UPSTREAM: u8 = 127;
 }
@@ -81,10 +83,6 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Held polls that end at once when the server drains, before the rest is spread.
 const DRAIN_SHARE_MIN: usize = 256;
 
-/// Versions that are asked for at once. Few enough that a sweep of many keys leaves the lookups of
-/// new polls their room in the requests to memcached; the rest follows as answers come.
-const VERSIONS_AT_ONCE: usize = 2048;
-
 /// What loops tell one another.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
@@ -95,6 +93,10 @@ pub(crate) enum Message {
         /// When it changed; only to measure how long the word of it takes.
         at: Instant,
     },
+    /// These keys of external servers may have changed.
+    Hinted(Box<[Box<[u8]>]>),
+    /// Everything on an external server may have.
+    Resync(Resync),
     /// The first loop wants to know something of all.
     Asked(Arc<Inquiry>),
     /// A request to the upstream that this loop has followed has ended.
@@ -122,6 +124,10 @@ pub(crate) struct EdgeLoop {
     pub(crate) admin: Option<Admin>,
     pub(crate) store_server: Option<StoreServer>,
     pub(crate) memcached: Option<Client>,
+    /// What external servers tell of changes, on the first loop.
+    pub(crate) change_feed: Option<ChangeFeed>,
+    /// Where all loops say what they wait for, if there is such a feed.
+    pub(crate) waited: Option<Arc<WaitedKeys>>,
     pub(crate) upstreams: Upstreams,
     pub(crate) tunnels: Tunnels,
     /// Who is watched, where somebody wants to be told; by the first loop.
@@ -387,33 +393,6 @@ impl EdgeLoop {
         client.flush(context, &mut sink);
     }
 
-    /// Asks for the versions of the keys of a sweep, as many as may be under way.
-    fn send_versions(&mut self, context: &mut Context) {
-        let Some(client) = &mut self.memcached else {
-            return;
-        };
-        let (polls, http) = (&mut self.polls, &mut self.http);
-        // A server that is down fails them in `flush`, which makes room for the next.
-        while !polls.outbox.versions.is_empty() && client.operations() < VERSIONS_AT_ONCE {
-            let room = VERSIONS_AT_ONCE - client.operations();
-            for _ in 0..room {
-                let Some(key) = polls.outbox.versions.pop() else {
-                    break;
-                };
-                if let Some(name) = polls.waited_name(key) {
-                    // One that does not fit is asked for by the next sweep.
-                    let _ = client.version(name, key.to_bits());
-                }
-            }
-            client.flush(
-                context,
-                &mut |context: &mut Context, completion: Completion<'_>| {
-                    polls.completed(context, http, &completion);
-                },
-            );
-        }
-    }
-
     fn send_forward(&mut self, context: &mut Context, forward: polls::Forward) {
         let tag = forward.fetch.to_bits();
         let request = UpstreamRequest {
@@ -481,6 +460,7 @@ impl EdgeLoop {
             }
             kind::MEMCACHED => self.tell_memcached(context, token, what),
             kind::WEBHOOK => self.tell_webhook(context, token, what),
+            kind::CHANGE_FEED => self.tell_feed(context, token, what),
             kind::TUNNEL => match what {
                 Occurrence::Ready(readiness) => self.tunnels.ready(context, token, readiness),
                 Occurrence::Expired => self.tunnels.expired(context, token),
@@ -555,6 +535,8 @@ impl Driver for EdgeLoop {
             Message::Fetched { fetch, verdict } => {
                 polls.followed(context, http, fetch, verdict.as_ref());
             }
+            Message::Hinted(names) => polls.hinted(&names),
+            Message::Resync(resync) => self.resync(resync),
             Message::Asked(inquiry) => self.answer_inquiry(&inquiry),
         }
     }
@@ -574,6 +556,7 @@ impl Driver for EdgeLoop {
 
     fn turn_end(&mut self, context: &mut Context) {
         self.follow_order(context);
+        self.follow_feed(context);
         self.send_outbox(context);
         self.follow_inquiries(context);
         self.follow_presence(context);

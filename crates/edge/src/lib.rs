@@ -8,6 +8,7 @@
 mod access;
 mod admin;
 mod cache_servers;
+mod change_feed;
 pub mod cli;
 pub mod config;
 pub mod daemon;

@@ -12,6 +12,7 @@ pub use inherited::InheritedError;
 pub(crate) use parts::{http_limits, upstream_plan};
 
 use crate::access::Access;
+use crate::change_feed::WaitedKeys;
 use crate::config::Config;
 use crate::descriptors;
 use crate::driver::{EdgeLoop, Message};
@@ -117,6 +118,8 @@ impl Server {
         let parts = Parts {
             memory: Arc::new(Memory::new(config.limits.stale_bytes_max)),
             presence: presence_of(&config),
+            waited: (!config.uses_embedded_store() && config.memcached.watch)
+                .then(|| WaitedKeys::new(loops)),
             config,
             metrics,
             service,

@@ -30,6 +30,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "memcached.connect_timeout",
     "memcached.failures_max",
     "memcached.value_bytes_max",
+    "memcached.watch",
     "upstream.tunnel_timeout",
     "limits.head_bytes_max",
     "limits.target_bytes_max",

@@ -309,6 +309,8 @@ pub struct MemcachedConfig {
     pub connect_timeout: Duration,
     /// Between two looks at the keys that polls wait for.
     pub sweep_interval: Duration,
+    /// Whether the servers are asked to tell of changes.
+    pub watch: bool,
     /// Failures in a row after which a server is left alone for a while.
     pub failures_max: u32,
     /// The largest value a server may send; as large as its own `-I`. Units: bytes.
@@ -322,6 +324,7 @@ impl Default for MemcachedConfig {
             timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_millis(500),
             sweep_interval: Duration::from_millis(250),
+            watch: false,
             failures_max: 3,
             value_bytes_max: 16 * MIB,
         }

@@ -214,6 +214,9 @@ options! {
     "How long one connection attempt may take."
     "memcached".memcached.sweep_interval = Time(TICK, MINUTE);
     "How often the keys that polls wait for are looked at."
+    "memcached".memcached.watch = Truth;
+    "Whether the servers are asked, with `watch`, to tell of changes, so that polls wake before \
+     the next look. It takes two connections to each server, while polls wait."
     "memcached".memcached.failures_max = Count(1, 1000);
     "Failures in a row after which a server is left alone for a while."
     "memcached".memcached.value_bytes_max = Size(KIB, GIB);

@@ -212,6 +212,7 @@ impl Page<'_, '_> {
         let help = "Whether the server answered last: 1 yes, 0 no; absent until it was asked";
         let servers = self.loops.servers();
         self.server_states("dwell_memcached_server_up", help, servers)?;
+        self.feed()?;
         let help = "Requests to the upstream by what they came to";
         self.counters("upstream_requests", help, |of| &of.upstream_requests)?;
         let help = "Answers of the upstream that the cache was given";
@@ -248,6 +249,22 @@ impl Page<'_, '_> {
                 )?;
         }
         Ok(())
+    }
+
+    fn feed(&mut self) -> fmt::Result {
+        let help = "Whether the server tells of changes: 1 yes, 0 it refuses to; absent otherwise";
+        let watches = self.loops.watches();
+        self.server_states("dwell_feed_watch_up", help, watches)?;
+        let help = "Lines in which memcached has told of changes";
+        self.counter("feed_lines", help, |of| &of.feed_lines)?;
+        let help = "Lines that memcached has lost or left out";
+        self.counter("feed_lines_lost", help, |of| &of.feed_lines_lost)?;
+        let help = "Words that a key may have changed by what a loop did";
+        self.counters("feed_hints", help, |of| &of.feed_hints)?;
+        let help = "From memcached's time of a change to the word of it, by both clocks";
+        self.histogram("feed_lag", help, |of| &of.feed_lag)?;
+        let help = "Looks at everything on one server between sweeps by their reasons";
+        self.counters("feed_resyncs", help, |of| &of.feed_resyncs)
     }
 
     fn server_states<'m>(

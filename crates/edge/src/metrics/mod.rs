@@ -14,9 +14,9 @@ pub use cells::{Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSu
 pub use health::Health;
 pub use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub use labels::{
-    AdminRefusal, AuthOutcome, ClientTimeout, Label, LookupOutcome, PollOutcome, PublishOutcome,
-    RefusedStatus, StatusClass, StoreCommand, StreamEnd, UpstreamOutcome, WakeOutcome,
-    WebhookOutcome,
+    AdminRefusal, AuthOutcome, ClientTimeout, HintOutcome, Label, LookupOutcome, PollOutcome,
+    PublishOutcome, RefusedStatus, ResyncReason, StatusClass, StoreCommand, StreamEnd,
+    UpstreamOutcome, WakeOutcome, WebhookOutcome,
 };
 
 use crate::config::UpstreamUrl;
@@ -64,6 +64,7 @@ impl Metrics {
         let one = || {
             Arc::new(LoopMetrics {
                 servers: cells(servers.len()),
+                watches: cells(servers.len()),
                 upstreams: cells(UPSTREAMS_MAX),
                 upstream_heads: (0..UPSTREAMS_MAX).map(|_| Histogram::default()).collect(),
                 ..LoopMetrics::default()
@@ -106,6 +107,12 @@ impl Metrics {
     /// One loop that reaches a server makes it `Up`; a server nobody asked is `Unknown`.
     pub fn servers(&self) -> impl Iterator<Item = (&str, ServerState)> {
         self.best_of(&self.servers, |of_loop| &of_loop.servers)
+    }
+
+    /// The memcached servers by whether they tell of changes: `Unknown` while that is not asked,
+    /// `Down` where they refuse to.
+    pub fn watches(&self) -> impl Iterator<Item = (&str, ServerState)> {
+        self.best_of(&self.servers, |of_loop| &of_loop.watches)
     }
 
     /// The application's servers in the same way.
@@ -226,6 +233,16 @@ pub struct LoopMetrics {
     pub memcached_lookups: CounterSet<LookupOutcome>,
     /// Rounds of looking at the keys that polls wait for.
     pub memcached_sweeps: Counter,
+    /// Lines in which memcached has told of what is done to its items.
+    pub feed_lines: Counter,
+    /// Lines that memcached has lost or left out.
+    pub feed_lines_lost: Counter,
+    /// Words that a key may have changed.
+    pub feed_hints: CounterSet<HintOutcome>,
+    /// From memcached's own time of a change, by its clock, to the word of it.
+    pub feed_lag: Histogram,
+    /// Times that everything on a server was looked at between sweeps.
+    pub feed_resyncs: CounterSet<ResyncReason>,
     /// Distinct keys that polls wait for now.
     pub watched_keys: Gauge,
     /// Events for the webhook of presence.
@@ -252,6 +269,8 @@ pub struct LoopMetrics {
     pub store_hot: HotKeys,
     /// What the loop knows of each memcached server, in the order of the configuration.
     pub servers: Box<[ServerCell]>,
+    /// Whether each of them tells of changes; only the loop that listens knows.
+    pub watches: Box<[ServerCell]>,
     /// What it knows of each of the application's servers.
     pub upstreams: Box<[ServerCell]>,
     /// From a request sent to each of them to the head of its answer.

@@ -23,6 +23,7 @@ mod flights;
 mod follow;
 mod frames;
 mod freshness;
+mod hints;
 mod hold;
 mod json;
 mod large;
@@ -51,6 +52,7 @@ pub(crate) use recall::Recall;
 pub(crate) use tables::kind;
 
 use crate::access::{Access, Verifier};
+use crate::change_feed::WaitedByLoop;
 use crate::config::{Config, RouteConfig, share};
 use crate::demo::Demo;
 use crate::forward::Forwards;
@@ -95,6 +97,8 @@ pub(crate) struct Outbox {
     pub(crate) lookups: Vec<Token>,
     /// Keys whose version the sweep under way has still to ask for.
     pub(crate) versions: Vec<Token>,
+    /// A server whose versions count anew, although it has not been away.
+    pub(crate) went_back: Option<usize>,
     /// Requests for the upstream.
     pub(crate) forwards: Vec<Forward>,
     /// Polls of several keys that have news; what else the turn brings of their keys goes along.
@@ -151,6 +155,8 @@ pub(crate) struct LoopMember {
     pub(crate) memory: Arc<Memory>,
     pub(crate) of_loop: usize,
     pub(crate) loops: usize,
+    /// Where the feed sees what it has under way.
+    pub(crate) waited: Option<WaitedByLoop>,
 }
 
 /// Everything one loop knows of its polls.
@@ -222,6 +228,7 @@ impl Polls {
             memory,
             of_loop,
             loops,
+            waited,
         } = member;
         let keeps_last_known = memory.keeps_values() && recall::keeps_last_known(&config.routes);
         let held_max = share(config.limits.connections_max, loops);
@@ -242,7 +249,7 @@ impl Polls {
             journal,
             source,
             outbox: Outbox::default(),
-            keys: Keys::new(),
+            keys: Keys::new(waited),
             records: Slab::new(kind::POLL, held_max),
             lookups: Slab::new(kind::LOOKUP, held_max),
             fetches: Slab::new(kind::FETCH, held_max),

@@ -4,11 +4,13 @@ use super::ask::{Ask, Condition, Method};
 use super::cursor::Cursor;
 use super::decide::Content;
 use crate::access::{Granted, Origin};
+use crate::change_feed::WaitedByLoop;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
 use dwell_store::SharedKey;
 use dwell_timers::Tick;
 use hashbrown::HashTable;
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -197,6 +199,14 @@ impl Version {
     pub(crate) fn is(self, epoch: u64, cas_unique: u64) -> bool {
         cas_unique != 0 && self == Self::new(epoch, cas_unique)
     }
+
+    /// Whether it is a later version than the one with this name, which cannot be on a server that
+    /// has counted on.
+    pub(crate) fn is_after(self, epoch: u64, cas_unique: u64) -> bool {
+        let Self([low, high, of_epoch]) = self;
+        let own = u64::from(high) << 32 | u64::from(low);
+        of_epoch == epoch as u32 && cas_unique < own
+    }
 }
 
 /// One question to memcached.
@@ -319,15 +329,21 @@ pub(crate) struct Keys {
     /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
     hasher: RandomState,
     waited: usize,
+    /// Those with lookups under way that may have changed after they were read.
+    pub(crate) hinted: HashSet<Token>,
+    /// Where the feed of external servers sees them.
+    seen: Option<WaitedByLoop>,
 }
 
 impl Keys {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(seen: Option<WaitedByLoop>) -> Self {
         Self {
             slab: Slab::new(kind::KEY, usize::MAX),
             by_name: HashTable::new(),
             hasher: RandomState::new(),
             waited: 0,
+            hinted: HashSet::new(),
+            seen,
         }
     }
 
@@ -360,6 +376,9 @@ impl Keys {
             version: Version::default(),
         };
         let token = self.slab.insert(key).ok()?;
+        if let Some(seen) = &self.seen {
+            seen.enter(name);
+        }
         let (slab, hasher) = (&self.slab, &self.hasher);
         self.by_name
             .insert_unique(hasher.hash_one(name), token, |token| {
@@ -381,6 +400,9 @@ impl Keys {
         if !key.waiting.is_empty() || key.lookups > 0 || key.fetch.token().is_some() {
             return None;
         }
+        if let Some(seen) = &self.seen {
+            seen.leave(&key.name);
+        }
         let hash = self.hasher.hash_one(&*key.name);
         if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == token) {
             entry.remove();
@@ -397,6 +419,9 @@ impl Keys {
             self.waited += 1;
         } else {
             self.waited = self.waited.saturating_sub(1);
+        }
+        if let Some(seen) = &self.seen {
+            seen.set_waiting(self.waited);
         }
     }
 
@@ -428,7 +453,7 @@ mod tests {
 
     #[test]
     fn a_key_is_one_record_while_anything_needs_it() {
-        let mut keys = Keys::new();
+        let mut keys = Keys::new(None);
         let token = keys.enter(b"/poll/a").unwrap();
         assert_eq!(keys.enter(b"/poll/a"), Some(token));
         keys.get_mut(token)
@@ -443,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_key_outlives_the_lookups_under_way_for_it() {
-        let mut keys = Keys::new();
+        let mut keys = Keys::new(None);
         let token = keys.enter(b"/poll/a").unwrap();
         keys.get_mut(token).unwrap().lookups = 1;
         assert!(keys.release(token).is_none());

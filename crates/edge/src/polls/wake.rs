@@ -308,6 +308,7 @@ impl Polls {
             let woken = self.settle(context, http, lookup.key, found);
             self.count_sweep_wake(woken, is_of_sweep);
         }
+        self.follow_hint(lookup.key);
         self.keys.release(lookup.key);
     }
 
@@ -475,7 +476,10 @@ impl Polls {
         match completion.outcome {
             // A server without cas (-C) says 0 for every version, so each sweep reads the value.
             Outcome::Version { cas_unique } if record.version.is(completion.epoch, cas_unique) => {}
-            Outcome::Version { .. } => {
+            Outcome::Version { cas_unique } => {
+                if record.version.is_after(completion.epoch, cas_unique) {
+                    self.outbox.went_back = Some(completion.server);
+                }
                 self.lookup_of(key);
             }
             Outcome::Miss => {

@@ -4,6 +4,7 @@ use super::RunError;
 use super::bound::Bound;
 use crate::access::{Access, CorsTable};
 use crate::admin::Admin;
+use crate::change_feed::{ChangeFeed, WaitedKeys};
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
 use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, PRESENCE, kind};
 use crate::fleet::{FIRST_GENERATION, Fleet};
@@ -45,6 +46,7 @@ pub(super) struct Parts {
     pub(super) gate: Arc<Access>,
     pub(super) memory: Arc<Memory>,
     pub(super) presence: Option<Arc<Presence>>,
+    pub(super) waited: Option<Arc<WaitedKeys>>,
     pub(super) loops: usize,
     pub(super) demo: bool,
 }
@@ -99,12 +101,10 @@ impl Parts {
             admin,
             store_server,
             memcached: self.memcached(context)?,
+            change_feed: self.change_feed(index)?,
+            waited: self.waited.clone(),
             upstreams: Upstreams::new(self.fleet.settings().upstream.as_ref()),
-            tunnels: Tunnels::new(
-                kind::TUNNEL,
-                share(self.config.limits.connections_max, self.loops),
-                self.config.upstream.tunnel_timeout,
-            ),
+            tunnels: self.tunnels(),
             presence: self.presence.clone(),
             webhooks: self.webhooks(index, seed)?,
             elsewhere: 0,
@@ -161,11 +161,18 @@ impl Parts {
         Ok(Some(Webhooks::new(kind::WEBHOOK, PRESENCE, plan, seed)))
     }
 
+    fn tunnels(&self) -> Tunnels {
+        let connections_max = share(self.config.limits.connections_max, self.loops);
+        let timeout = self.config.upstream.tunnel_timeout;
+        Tunnels::new(kind::TUNNEL, connections_max, timeout)
+    }
+
     fn member(&self, index: usize) -> LoopMember {
         LoopMember {
             memory: Arc::clone(&self.memory),
             of_loop: index,
             loops: self.loops,
+            waited: self.waited.as_ref().map(|waited| waited.of_loop(index)),
         }
     }
 
@@ -254,6 +261,26 @@ impl Parts {
         // Connects, so that the first poll does not wait for it.
         client.flush(context, &mut |_: &mut Context, _: Completion<'_>| {});
         Ok(Some(client))
+    }
+
+    /// What the servers tell, on the first loop.
+    fn change_feed(&self, index: usize) -> Result<Option<ChangeFeed>, RunError> {
+        let Some(waited) = self.waited.as_ref().filter(|_| index == 0) else {
+            return Ok(None);
+        };
+        let memcached = &self.config.memcached;
+        let servers = memcached.servers.iter();
+        let addresses = servers
+            .map(|server| resolve(&server.address, "--memcached"))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Some(ChangeFeed::new(
+            kind::CHANGE_FEED,
+            &addresses,
+            Arc::clone(waited),
+            self.loops,
+            self.metrics.of_loop(index),
+            memcached.connect_timeout,
+        )))
     }
 
     /// Room for a few values of publishers beside what is asked for.

@@ -98,6 +98,10 @@ impl KeyScratch {
     pub fn new() -> Self {
         Self([0; KEY_BYTES_MAX])
     }
+
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
 }
 
 impl Default for KeyScratch {

@@ -21,6 +21,7 @@ mod meta;
 mod reply;
 mod request;
 mod status;
+mod watch;
 
 pub use command::{
     ArithmeticMode, Command, Keys, MetaArithmetic, MetaDelete, MetaGet, MetaSet, MetaSetMode,
@@ -32,3 +33,4 @@ pub use line::{TokenIter, Tokens};
 pub use meta::{Flag, Flags, MetaFlags, MetaStatus, OPAQUE_BYTES_MAX};
 pub use reply::{ErrorKind, PeerError, Reply, ReplyLimits, ResponseDecoder};
 pub use request::{CloseReason, Decoded, Progress, RequestDecoder, RequestLimits};
+pub use watch::{WATCH_LINE_BYTES_MAX, WatchDecoder, WatchLine, WatchedKey};

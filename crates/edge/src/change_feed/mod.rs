@@ -1,0 +1,170 @@
+//! What external memcached servers tell of changes: hints, by which polls wake sooner than by the
+//! sweep.
+//!
+//! The sweep (`Polls::recheck`) is the truth: it looks at every key that polls wait for. What a
+//! server tells on a `watch` connection only says where to look at once. It may come late (up to a
+//! second, from a quiet server), and lines are lost under a burst without a word, so that nothing
+//! is ever answered by a line: a hint makes a loop read the key. The statistics of the server,
+//! asked for once a second, show that lines were lost and what is never told (`flush_all`, `incr`);
+//! then everything on that server that polls wait for is looked at.
+//!
+//! One loop does this for all, with two connections to each server, and only while polls wait for
+//! anything. Which loops wait for a key it sees in [`WaitedKeys`].
+
+mod connection;
+mod driving;
+mod figures;
+mod findings;
+mod pace;
+mod server;
+mod statistics;
+mod waited;
+mod watch;
+
+pub(crate) use findings::Resync;
+pub(crate) use waited::{WaitedByLoop, WaitedKeys};
+
+use crate::metrics::LoopMetrics;
+use dwell_evloop::{Context, Readiness, Token};
+use findings::{Findings, Found};
+use server::{Purpose, WatchedServer};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The feed of all servers, on the one loop that has it.
+#[derive(Debug)]
+pub(crate) struct ChangeFeed {
+    servers: Vec<WatchedServer>,
+    waited: Arc<WaitedKeys>,
+    found: Found,
+    metrics: Arc<LoopMetrics>,
+    connect_timeout: Duration,
+    /// When it goes on.
+    beat: Token,
+    is_awake: bool,
+    /// Beats since polls last waited for anything.
+    idle_beats: u32,
+}
+
+impl ChangeFeed {
+    /// A feed whose tokens are of `kind`; it connects when polls wait.
+    pub(crate) fn new(
+        kind: u8,
+        addresses: &[SocketAddr],
+        waited: Arc<WaitedKeys>,
+        loops: usize,
+        metrics: Arc<LoopMetrics>,
+        connect_timeout: Duration,
+    ) -> Self {
+        let seeds = RandomState::new();
+        let servers = addresses.iter().enumerate();
+        let server = |(index, address): (usize, &SocketAddr)| {
+            WatchedServer::new(*address, kind, index, seeds.hash_one(index))
+        };
+        Self {
+            servers: servers.map(server).collect(),
+            waited,
+            found: Found::new(loops),
+            metrics,
+            connect_timeout,
+            beat: Purpose::Beat.token(kind),
+            is_awake: false,
+            idle_beats: 0,
+        }
+    }
+
+    /// Connects when somebody has begun to wait, and notes how the servers are.
+    pub(crate) fn follow(&mut self, context: &mut Context) {
+        if !self.is_awake && self.waited.is_awake() {
+            self.is_awake = true;
+            self.idle_beats = 0;
+            self.go_on(context);
+        }
+        for (cell, server) in self.metrics.watches.iter().zip(&self.servers) {
+            cell.set(server.state());
+        }
+    }
+
+    /// Takes readiness of a token of this feed's kind.
+    pub(crate) fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+        let purpose = Purpose::of(token);
+        let (Purpose::Watch(index) | Purpose::Statistics(index)) = purpose else {
+            return;
+        };
+        let Some(server) = self.servers.get_mut(index) else {
+            return;
+        };
+        let mut lines = std::mem::take(&mut server.lines);
+        let findings = &mut Findings {
+            server: index,
+            found: &mut self.found,
+            waited: &self.waited,
+            metrics: &self.metrics,
+            lines: &mut lines,
+        };
+        if matches!(purpose, Purpose::Watch(_)) {
+            server.watch_ready(context, token, readiness, findings);
+        } else {
+            let timeout = self.connect_timeout;
+            server.statistics_ready(context, token, readiness, timeout, findings);
+        }
+        server.lines = lines;
+    }
+
+    /// Takes the expiry of a token of this feed's kind.
+    pub(crate) fn expired(&mut self, context: &mut Context, token: Token) {
+        let timeout = self.connect_timeout;
+        match Purpose::of(token) {
+            Purpose::Beat => self.go_on(context),
+            Purpose::Watch(index) => {
+                if let Some(server) = self.servers.get_mut(index) {
+                    server.watch_expired(context, token, timeout);
+                }
+            }
+            Purpose::Statistics(index) => {
+                if let Some(server) = self.servers.get_mut(index) {
+                    server.statistics_expired(context, token, timeout);
+                }
+            }
+        }
+    }
+
+    /// Asks the servers for their statistics, or ends when nobody has waited for a while.
+    fn go_on(&mut self, context: &mut Context) {
+        if self.waited.is_anybody_waiting() {
+            self.idle_beats = 0;
+        } else {
+            self.idle_beats += 1;
+        }
+        if self.idle_beats > IDLE_BEATS_MAX && self.waited.sleep() {
+            self.is_awake = false;
+            for server in &mut self.servers {
+                server.end(context);
+            }
+            return;
+        }
+        for server in &mut self.servers {
+            server.go_on(context, self.connect_timeout);
+        }
+        context.arm(self.beat, BEAT);
+    }
+
+    /// The keys that may have changed, with the loop that is to read them.
+    pub(crate) fn hints(&mut self) -> impl Iterator<Item = (usize, Box<[Box<[u8]>]>)> {
+        let hints = self.found.hints.iter_mut().enumerate();
+        let hints = hints.filter(|(_, names)| !names.is_empty());
+        hints.map(|(of_loop, names)| (of_loop, names.drain().collect()))
+    }
+
+    /// The servers of which all loops have to look at everything that they wait for.
+    pub(crate) fn resyncs(&mut self) -> Vec<Resync> {
+        std::mem::take(&mut self.found.resyncs)
+    }
+}
+
+/// How often the statistics are asked for.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long the connections stay when nobody waits.
+const IDLE_BEATS_MAX: u32 = 30;
