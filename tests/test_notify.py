@@ -6,6 +6,8 @@ import socket
 
 import pytest
 
+from support.upgrade import upgrade
+
 KEY = "/poll/alice"
 
 
@@ -68,3 +70,15 @@ def test_a_manager_that_has_gone_disturbs_nobody(manager, start_dwell, monkeypat
     manager.socket.close()
     dwell = start_dwell()
     assert dwell.get(KEY).status == 404
+
+
+def test_the_service_manager_is_told_which_process_serves(start_dwell, cleanup, manager):
+    dwell = start_dwell()
+    assert manager.message()["READY"] == "1"
+    successor = upgrade(dwell, cleanup)
+    assert manager.message() == {"MAINPID": str(successor.pid)}
+    assert manager.message() == {"READY": "1", "STATUS": "serving"}
+    assert dwell.wait() == 0
+    dwell.get(KEY)
+    successor.signal(signal.SIGTERM)
+    assert manager.message()["STOPPING"] == "1", "nothing came from the process before"

@@ -19,10 +19,11 @@ class Dwell(Process):
     """`dwell serve` with a configuration of its own.
 
     `sections` are those of the configuration file as dictionaries; `route` is a list of them.
-    Every address is a free one on loopback unless a section says otherwise.
+    Every address is a free one on loopback unless a section says otherwise. `program` is another
+    name of it.
     """
 
-    def __init__(self, folder, **sections):
+    def __init__(self, folder, program=BINARY, **sections):
         self.address = ports.free_address()
         self.admin_address = ports.free_address()
         self.store_address = ports.free_address()
@@ -46,7 +47,7 @@ class Dwell(Process):
         self.sections = sections
         self.config.write_text(toml(sections))
         self.has_store = "memcached" not in sections
-        arguments = [BINARY, "serve", "--config", self.config]
+        arguments = [program, "serve", "--config", self.config]
         super().__init__(arguments, folder / f"dwell-{self.address[1]}.log")
 
     def start_ready(self):

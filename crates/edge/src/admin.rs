@@ -11,7 +11,7 @@ use crate::polls::{Cursor, seconds};
 use crate::publish::{self, Bearer, Finished, Order, Tokens};
 use crate::store_server::StoreService;
 use dwell_engine::{
-    App, Body, BodyPlan, ExchangeId, Http, Limits, Outcome, Reply, Request, Response,
+    App, Body, BodyPlan, Detached, ExchangeId, Http, Limits, Outcome, Reply, Request, Response,
 };
 use dwell_evloop::{Context, Listener, Readiness, Stream, Token};
 use dwell_proto::http1::RequestHead;
@@ -106,6 +106,23 @@ impl Admin {
     pub(crate) fn drain(&mut self) {
         self.app.draining = true;
         self.app.dashboard.drain();
+    }
+
+    /// Stops listening, and lets the connections leave that owe nothing.
+    pub(crate) fn hand_over(&mut self, context: &mut Context, mut leave: impl FnMut(Detached)) {
+        self.drain();
+        let leave = |_: &mut Context, detached| leave(detached);
+        self.http.hand_over(context, &mut self.app, leave);
+    }
+
+    /// Serves a client that has left another process.
+    pub(crate) fn adopt(&mut self, context: &mut Context, detached: Detached) {
+        self.http.adopt_detached(context, detached, &mut self.app);
+    }
+
+    /// The listeners, to be given to another process.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        self.http.listeners()
     }
 
     /// What memcached is to do, since this was asked last.

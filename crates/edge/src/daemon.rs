@@ -57,7 +57,7 @@ fn listens(config: &Config) -> bool {
 
 /// A file with the process id, removed when it is dropped.
 #[derive(Debug)]
-pub struct PidFile(PathBuf);
+pub struct PidFile(Option<PathBuf>);
 
 impl PidFile {
     /// Writes the file.
@@ -71,13 +71,20 @@ impl PidFile {
                 format!("cannot write {}: {error}", path.display()),
             )
         })?;
-        Ok(Self(path))
+        Ok(Self(Some(path)))
+    }
+
+    /// Leaves the file to another process, which writes its own id there.
+    pub fn leave(mut self) {
+        self.0 = None;
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Whoever reads it has to cope with a stale one anyway.
-        let _ = fs::remove_file(&self.0);
+        if let Some(path) = &self.0 {
+            // Whoever reads it has to cope with a stale one anyway.
+            let _ = fs::remove_file(path);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::admin::Admin;
 use crate::cache_servers;
 use crate::change_feed::{ChangeFeed, Resync, WaitedKeys};
+use crate::ending::Drain;
 use crate::fleet::{Fleet, Order};
 use crate::forward::{self, Tunnels};
 use crate::inquiry::Inquiry;
@@ -62,7 +63,7 @@ const RECHECK: Token = Token::new(kind::TIMER, 0, 0);
 /// are items: nothing is armed for an empty store.
 const EXPIRE: Token = Token::new(kind::TIMER, 0, 1);
 /// Ends a share of the held polls while the server drains.
-const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
+pub(crate) const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
 /// Tells the service manager that the loops turn.
 const WATCHDOG: Token = Token::new(kind::TIMER, 0, 3);
 /// Looks whether other loops still ask what this one waits for.
@@ -79,9 +80,6 @@ const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
 /// Items one sweep looks at.
 const EXPIRE_BUDGET: usize = 4096;
-const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
-/// Held polls that end at once when the server drains, before the rest is spread.
-const DRAIN_SHARE_MIN: usize = 256;
 
 /// What loops tell one another.
 #[derive(Clone, Debug)]
@@ -152,14 +150,6 @@ pub(crate) struct EdgeLoop {
     pub(crate) draining: Option<Drain>,
 }
 
-/// A server that is ending.
-#[derive(Debug)]
-pub(crate) struct Drain {
-    ends: Instant,
-    /// Held polls that end with each step.
-    share: usize,
-}
-
 impl EdgeLoop {
     /// How often what polls wait for is looked at again.
     pub(crate) fn recheck_interval(source: &Source, sweep_interval: Duration) -> Duration {
@@ -204,74 +194,6 @@ impl EdgeLoop {
         let supervisor = self.supervisor.as_ref();
         if let Some(interval) = supervisor.and_then(Supervisor::watchdog_interval) {
             context.arm(WATCHDOG, interval);
-        }
-    }
-
-    fn begin_drain(&mut self, context: &mut Context) {
-        if self.draining.is_some() {
-            return;
-        }
-        tracing::info!(waiting = self.polls.waiting(), "draining");
-        if let Some(supervisor) = &self.supervisor {
-            supervisor.drains();
-        }
-        // The first half of the time is for ending waits, the second for what is still under way.
-        let steps = (self.drain_timeout / 2).as_millis() / DRAIN_INTERVAL.as_millis();
-        let share = self
-            .polls
-            .waiting()
-            .div_ceil((steps as usize).max(1))
-            .max(DRAIN_SHARE_MIN);
-        self.draining = Some(Drain {
-            ends: context.now() + self.drain_timeout,
-            share,
-        });
-        self.http.drain(context, &mut self.polls);
-        if let Some(server) = &mut self.store_server {
-            server.drain(context);
-        }
-        if let Some(admin) = &mut self.admin {
-            admin.drain();
-        }
-        self.drain_step(context);
-    }
-
-    fn drain_step(&mut self, context: &mut Context) {
-        let Some(drain) = &self.draining else { return };
-        self.polls.drain(context, &mut self.http, drain.share);
-        let left = drain.ends.saturating_duration_since(context.now());
-        if left.is_zero() {
-            tracing::warn!(connections = self.http.connections(), "drain time is over");
-            self.http.close_all(context, &mut self.polls);
-            self.tunnels.close_all(context);
-            self.websockets.close_all(context, &mut self.polls);
-        } else {
-            context.arm(DRAIN, left.min(DRAIN_INTERVAL));
-        }
-    }
-
-    /// Does what the fleet was told; an order that is followed already changes nothing.
-    fn follow_order(&mut self, context: &mut Context) {
-        let is_shutdown_asked = |server: &StoreServer| server.is_shutdown_asked();
-        if self.draining.is_none() && self.store_server.as_ref().is_some_and(is_shutdown_asked) {
-            tracing::info!("ending, as a memcached client asks");
-            self.fleet.give(Order::Drain);
-        }
-        match self.fleet.order() {
-            Order::Serve => {}
-            Order::Drain => self.begin_drain(context),
-            Order::Stop => context.stop(),
-        }
-    }
-
-    /// Ends a loop that drains and has nothing left to do. The first one stays until the others
-    /// have ended, so that a second signal is heard.
-    fn end_when_done(&self, context: &mut Context) {
-        let connections = self.http.connections() + self.websockets.connections();
-        let is_done = connections == 0 && self.polls.is_idle() && self.tunnels.len() == 0;
-        if self.draining.is_some() && is_done && (self.index > 0 || self.fleet.is_last()) {
-            self.polls.give_up_flights();
-            context.stop();
         }
     }
 
@@ -549,12 +471,13 @@ impl Driver for EdgeLoop {
         }
         tracing::info!(signal, "ending");
         self.fleet.give(match self.fleet.order() {
-            Order::Serve => Order::Drain,
+            Order::Serve | Order::HandOver => Order::Drain,
             Order::Drain | Order::Stop => Order::Stop,
         });
     }
 
     fn turn_end(&mut self, context: &mut Context) {
+        self.stand_still();
         self.follow_order(context);
         self.follow_feed(context);
         self.send_outbox(context);
@@ -572,6 +495,8 @@ impl Driver for EdgeLoop {
         // Last: what this turn has decided goes out by the settings it was decided by.
         self.follow_settings(context);
         self.limit_connections();
+        self.take_arrivals(context);
+        self.hand_over(context);
         self.end_when_done(context);
         self.keep_counts();
     }

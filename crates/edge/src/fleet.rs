@@ -3,15 +3,18 @@
 use crate::driver::Message;
 use crate::inquiry::Inquiry;
 use crate::reload::Settings;
+use crate::upgrade::{Arrival, Arrivals, Leaving, Standstill};
 use dwell_evloop::Sender;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What the loops are told to do; each is stronger than those before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Order {
     /// Serve.
     Serve,
+    /// Another process serves: give it what it can go on with, and end the rest in order.
+    HandOver,
     /// End in order.
     Drain,
     /// End at once.
@@ -30,6 +33,12 @@ pub(crate) struct Fleet {
     /// Counts the settings, so that a loop sees without the lock that there are new ones.
     generation: AtomicU64,
     settings: Mutex<Arc<Settings>>,
+    /// Held by whoever changes what all loops go by: one reload or upgrade at a time.
+    changes: Mutex<()>,
+    standstill: Standstill,
+    /// The way to the process that serves now, if it is not this one.
+    leaving: OnceLock<Arc<Leaving>>,
+    arrivals: Arrivals,
 }
 
 /// That of the settings which the process was started with.
@@ -50,9 +59,13 @@ impl Fleet {
         Arc::new(Self {
             order: AtomicU8::new(Order::Serve as u8),
             running: AtomicUsize::new(inboxes.len()),
+            arrivals: Arrivals::new(inboxes.len()),
             inboxes,
             generation: AtomicU64::new(FIRST_GENERATION),
             settings: Mutex::new(Arc::new(settings)),
+            changes: Mutex::default(),
+            standstill: Standstill::default(),
+            leaving: OnceLock::new(),
         })
     }
 
@@ -80,6 +93,46 @@ impl Fleet {
         settings.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until nobody else changes what the loops go by.
+    pub(crate) fn changes(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many loops there are.
+    pub(crate) fn loops(&self) -> usize {
+        self.inboxes.len()
+    }
+
+    /// Where the loops stand still.
+    pub(crate) fn standstill(&self) -> &Standstill {
+        &self.standstill
+    }
+
+    /// Has all loops give what they can to the process that serves from now on.
+    pub(crate) fn hand_over(&self, leaving: Leaving) {
+        // It happens once: no upgrade begins after one.
+        let _ = self.leaving.set(Arc::new(leaving));
+        self.give(Order::HandOver);
+    }
+
+    /// The way to the process that serves now, if it is not this one.
+    pub(crate) fn leaving(&self) -> Option<Arc<Leaving>> {
+        self.leaving.get().cloned()
+    }
+
+    /// The connections that the process before hands over.
+    pub(crate) fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
+    }
+
+    /// Brings such a connection to a loop, the next one each time.
+    pub(crate) fn arrive(&self, count: usize, arrival: Arrival) {
+        let of_loop = self.arrivals.put(count, arrival);
+        if let Some(inbox) = self.inboxes.get(of_loop) {
+            inbox.wake();
+        }
+    }
+
     /// Ends the wait of every loop.
     pub(crate) fn wake(&self) {
         for inbox in &self.inboxes {
@@ -105,7 +158,8 @@ impl Fleet {
     pub(crate) fn order(&self) -> Order {
         match self.order.load(Ordering::Acquire) {
             0 => Order::Serve,
-            1 => Order::Drain,
+            1 => Order::HandOver,
+            2 => Order::Drain,
             _ => Order::Stop,
         }
     }

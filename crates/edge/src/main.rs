@@ -4,9 +4,10 @@
 use clap::Parser;
 use dwell_edge::cli::{CheckArguments, Command, CommandLine};
 use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
-use dwell_edge::daemon::{self, PidFile};
+use dwell_edge::daemon;
 use dwell_edge::explain::{self, ExplainError};
 use dwell_edge::reload::ConfigSource;
+use dwell_edge::server::RunOptions;
 use dwell_edge::store_command::{StoreArguments, StoreRequest};
 use dwell_edge::{log, mc, server, top};
 use std::io::{self, IsTerminal, Write};
@@ -66,16 +67,11 @@ fn store(arguments: &StoreArguments) -> ExitCode {
     if !plan.ignored.is_empty() {
         tracing::warn!("these mean nothing here: {}", plan.ignored.join("; "));
     }
-    let pid_file = match plan.pid_file.map(PidFile::write).transpose() {
-        Ok(file) => file,
-        Err(error) => {
-            say(&mut io::stderr(), &format!("dwell store: {error}\n"));
-            return ExitCode::FAILURE;
-        }
+    let options = RunOptions {
+        pid_file: plan.pid_file,
+        ..RunOptions::default()
     };
-    let status = ended(server::run(plan.config, None, false));
-    drop(pid_file);
-    status
+    ended(server::run(plan.config, options))
 }
 
 fn ended(result: Result<(), server::RunError>) -> ExitCode {
@@ -98,7 +94,12 @@ fn serve(file: Option<&Path>, flags: &[FlagValue], demo: bool) -> ExitCode {
         file: file.to_owned(),
         flags: flags.to_vec(),
     });
-    ended(server::run(config, source, demo))
+    let options = RunOptions {
+        source,
+        demo,
+        ..RunOptions::default()
+    };
+    ended(server::run(config, options))
 }
 
 fn check(arguments: &CheckArguments) -> ExitCode {

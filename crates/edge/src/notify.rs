@@ -74,6 +74,11 @@ impl Notifier {
         self.send("STOPPING=1\nSTATUS=draining");
     }
 
+    /// Another process is the one that serves, or this one is again.
+    pub(crate) fn main_process(&self, id: u32) {
+        self.send(&format!("MAINPID={id}"));
+    }
+
     /// A sign of life.
     pub(crate) fn alive(&self) {
         self.send("WATCHDOG=1");

@@ -131,6 +131,11 @@ impl Reloader {
 
     fn reload(&self) {
         let file = self.source.file.display();
+        let _changes = self.fleet.changes();
+        if self.fleet.leaving().is_some() {
+            tracing::warn!(%file, "not read: another process serves");
+            return;
+        }
         match self.try_reload() {
             Ok(generation) => {
                 self.metrics.reloads().count(true);

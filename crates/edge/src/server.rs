@@ -8,12 +8,15 @@ mod store;
 
 pub(crate) use bound::listen_at;
 pub use error::RunError;
+use inherited::Inherited;
 pub use inherited::InheritedError;
+pub(crate) use inherited::Place;
 pub(crate) use parts::{http_limits, upstream_plan};
 
 use crate::access::Access;
 use crate::change_feed::WaitedKeys;
 use crate::config::Config;
+use crate::daemon::PidFile;
 use crate::descriptors;
 use crate::driver::{EdgeLoop, Message};
 use crate::fleet::Fleet;
@@ -24,7 +27,8 @@ use crate::presence::Presence;
 use crate::privileges;
 use crate::reload::{ConfigSource, Settings};
 use crate::store_server::StoreService;
-use crate::supervisor::{self, Supervisor};
+use crate::supervisor;
+use crate::upgrade::Predecessor;
 use bound::Bound;
 use dwell_evloop::{EventLoop, Sender};
 use dwell_store::{Notify, Seconds, WatcherId};
@@ -40,11 +44,23 @@ use std::{io, thread};
 /// `limits.drain_timeout`, requests under way finish; a second signal ends at once. With `demo`
 /// the demonstration page and its app are served too, and taken ports give way to the next free.
 /// SIGHUP reads the configuration anew where it has a `source`, and is left alone otherwise.
+/// SIGUSR2 starts the program anew, which takes over what this process does.
 ///
 /// # Errors
 /// [`RunError`] when something of the configuration cannot be had; nothing was served then.
-pub fn run(config: Config, source: Option<ConfigSource>, demo: bool) -> Result<(), RunError> {
-    Server::start(config, source, demo)?.run()
+pub fn run(config: Config, options: RunOptions) -> Result<(), RunError> {
+    Server::start(config, options)?.run()
+}
+
+/// What a process is beside its configuration.
+#[derive(Debug, Default)]
+pub struct RunOptions {
+    /// Where the configuration is read anew.
+    pub source: Option<ConfigSource>,
+    /// Whether it is the demonstration.
+    pub demo: bool,
+    /// A file that tells the process id while it serves.
+    pub pid_file: Option<PathBuf>,
 }
 
 /// The loops with everything on them, ready to turn.
@@ -54,6 +70,9 @@ struct Server {
     loops: Vec<(EventLoop<Message>, EdgeLoop)>,
     fleet: Arc<Fleet>,
     service: Option<Arc<StoreService>>,
+    /// The process that serves until this one does.
+    predecessor: Option<Predecessor>,
+    pid_file: Option<PathBuf>,
 }
 
 /// Tells the loops of changes in the embedded store, each by its inbox.
@@ -72,24 +91,22 @@ impl Notify for Inboxes {
 }
 
 impl Server {
-    fn start(config: Config, source: Option<ConfigSource>, demo: bool) -> Result<Self, RunError> {
+    fn start(config: Config, options: RunOptions) -> Result<Self, RunError> {
+        let RunOptions {
+            source,
+            demo,
+            pid_file,
+        } = options;
         let loops = loops_of(&config);
         if let Some(descriptors) = descriptors::raise_limit() {
             tracing::debug!(descriptors, "descriptor limit");
         }
-        let mut event_loops = (0..loops)
-            .map(|_| EventLoop::new())
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(RunError::Loop)?;
-        // Before the first client can know of us: a signal that comes early is heard later.
-        if let Some(first) = event_loops.first_mut() {
-            supervisor::watch_signals(first, source.is_some()).map_err(RunError::Loop)?;
-        }
+        let event_loops = event_loops(loops, source.is_some()).map_err(RunError::Loop)?;
         // What only root can read is read, and nothing else is: no thread runs yet. Files that are
         // wrong end the start before anybody can connect.
         let limits = store::limits(&config)?;
         let gate = Arc::new(Access::load(&config, None).map_err(RunError::Access)?);
-        let mut bound = Bound::bind(&config, loops, demo)?;
+        let (predecessor, mut bound) = bind(&config, loops, demo)?;
         if let Some(user) = &config.server.user {
             become_user(user, &bound)?;
         }
@@ -103,6 +120,7 @@ impl Server {
             Box::new(Inboxes(everyone.clone())),
             &metrics,
             now,
+            predecessor.as_ref().is_some_and(Predecessor::has_store),
         )?;
         if let Some(service) = &service {
             service.listens(std::mem::take(&mut bound.store_at));
@@ -135,21 +153,55 @@ impl Server {
             ready.push((event_loop, edge));
         }
         if let Some((_, edge)) = ready.first_mut() {
-            let reloader = source.map(|source| Arc::new(parts.reloader(source)));
-            let (fleet, metrics) = (Arc::clone(&parts.fleet), Arc::clone(&parts.metrics));
-            edge.supervisor = Some(Supervisor::new(reloader, fleet, metrics));
+            edge.supervisor = Some(parts.supervisor(source));
         }
         Ok(Self {
             access: parts.access,
             loops: ready,
             fleet: parts.fleet,
             service: parts.service,
+            predecessor,
+            pid_file,
         })
+    }
+
+    /// Takes the place of the process before, if there is one, and says whether there was; nobody
+    /// else serves from here on.
+    fn succeed(&mut self) -> Result<bool, RunError> {
+        let Some(mut predecessor) = self.predecessor.take() else {
+            return Ok(false);
+        };
+        let succeeded = predecessor.succeed(self.service.as_deref());
+        succeeded.map_err(RunError::Upgrade)?;
+        let config = &self.fleet.settings().config;
+        if let (Some(path), Some((_, first))) = (&config.store.unix_socket, self.loops.first_mut())
+            && predecessor.owns_file()
+            && let Some(server) = &mut first.store_server
+        {
+            server.own_file(path);
+        }
+        self.fleet.arrivals().open();
+        let followed = predecessor.follow(Arc::clone(&self.fleet));
+        followed.map_err(RunError::Loop)?;
+        Ok(true)
+    }
+
+    /// Tells the process id. A successor serves already, and goes on where it cannot.
+    fn write_pid_file(&mut self, is_successor: bool) -> Result<Option<PidFile>, RunError> {
+        match self.pid_file.take().map(PidFile::write).transpose() {
+            Err(error) if is_successor => {
+                tracing::error!("{error}");
+                Ok(None)
+            }
+            written => written.map_err(RunError::PidFile),
+        }
     }
 
     /// The first loop runs on this thread and hears the signals. The loops end together: one that
     /// fails stops the others.
-    fn run(self) -> Result<(), RunError> {
+    fn run(mut self) -> Result<(), RunError> {
+        let is_successor = self.succeed()?;
+        let pid_file = self.write_pid_file(is_successor)?;
         let (_access, fleet) = (self.access, self.fleet);
         let service = self.service;
         let mut loops = self.loops.into_iter();
@@ -173,7 +225,14 @@ impl Server {
             result = result.and(thread.join().unwrap_or_else(panicked));
         }
         let result = result.map_err(RunError::Loop);
-        // What a failed loop leaves is still worth keeping.
+        if let Some(leaving) = fleet.leaving() {
+            leaving.close();
+            if let Some(pid_file) = pid_file {
+                pid_file.leave();
+            }
+        }
+        // What a failed loop leaves is still worth keeping; what another process has is its own.
+        let service = service.filter(|service| !service.store().is_retired());
         let saved = service.map_or(Ok(()), |service| {
             store::save(&fleet.settings().config, &service, unix_seconds())
         });
@@ -187,6 +246,34 @@ fn presence_of(config: &Config) -> Option<Arc<Presence>> {
     presence.webhook_url.as_ref()?;
     let board = Presence::new(presence.linger, presence.webhook_queue_max);
     Some(Arc::new(board))
+}
+
+/// The loops, with nothing on them but the signals.
+fn event_loops(loops: usize, can_reload: bool) -> io::Result<Vec<EventLoop<Message>>> {
+    let mut event_loops = (0..loops)
+        .map(|_| EventLoop::new())
+        .collect::<io::Result<Vec<_>>>()?;
+    // Before the first client can know of us: a signal that comes early is heard later.
+    if let Some(first) = event_loops.first_mut() {
+        supervisor::watch_signals(first, can_reload)?;
+    }
+    Ok(event_loops)
+}
+
+/// Takes the sockets that are there already, and binds the others.
+fn bind(
+    config: &Config,
+    loops: usize,
+    demo: bool,
+) -> Result<(Option<Predecessor>, Bound), RunError> {
+    let patience = config.limits.upgrade_timeout;
+    let mut predecessor = Predecessor::from_environment(patience).map_err(RunError::Upgrade)?;
+    let inherited = match &mut predecessor {
+        Some(predecessor) => Inherited::handed(predecessor.sockets()),
+        None => Inherited::from_environment().map_err(RunError::Inherited)?,
+    };
+    let bound = Bound::bind(config, loops, demo, inherited)?;
+    Ok((predecessor, bound))
 }
 
 /// Zeroed metrics for these loops and peers.
@@ -209,7 +296,7 @@ pub(crate) fn unix_seconds() -> Seconds {
 /// The only loop of a server, to be turned by a test.
 #[cfg(test)]
 pub(crate) fn single_loop(config: Config) -> Result<(EventLoop<Message>, EdgeLoop), RunError> {
-    let mut server = Server::start(config, None, false)?;
+    let mut server = Server::start(config, RunOptions::default())?;
     server
         .loops
         .pop()

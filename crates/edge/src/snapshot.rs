@@ -264,8 +264,21 @@ fn write_file(
     flush_at: Option<Seconds>,
     path: &Path,
 ) -> io::Result<SnapshotSummary> {
+    let file = create(path)?;
+    let summary = write(store, flush_at, &file)?;
+    file.sync_all()?;
+    Ok(summary)
+}
+
+/// Writes every item of `store`, and when a delayed `flush_all` will remove them, to a file or to
+/// another process.
+pub(crate) fn write(
+    store: &Store,
+    flush_at: Option<Seconds>,
+    to: impl Write,
+) -> io::Result<SnapshotSummary> {
     let mut out = Summed {
-        inner: BufWriter::with_capacity(1 << 18, create(path)?),
+        inner: BufWriter::with_capacity(1 << 18, to),
         sum: Xxh3Default::new(),
     };
     out.write_all(NAME)?;
@@ -290,11 +303,7 @@ fn write_file(
     out.write_all(&items.to_le_bytes())?;
     let sum = out.sum.digest();
     out.write_all(&sum.to_le_bytes())?;
-    let file = out
-        .inner
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?;
-    file.sync_all()?;
+    out.flush()?;
     Ok(SnapshotSummary {
         items,
         restored: 0,
@@ -344,7 +353,18 @@ fn verify(file: File) -> io::Result<Option<Damage>> {
 /// Puts the items of a verified file back; `None` if its records do not end where they should.
 fn restore(store: &Store, file: File, now: Seconds) -> io::Result<Option<SnapshotSummary>> {
     let length = file.metadata()?.len();
-    let mut input = BufReader::with_capacity(1 << 18, file);
+    read(store, file, length, now)
+}
+
+/// Puts the items back that [`write`] has sent; no record may be longer than `length`. What comes
+/// behind the last one may be read as well.
+pub(crate) fn read(
+    store: &Store,
+    from: impl Read,
+    length: u64,
+    now: Seconds,
+) -> io::Result<Option<SnapshotSummary>> {
+    let mut input = BufReader::with_capacity(1 << 18, from);
     let mut summary = SnapshotSummary {
         flush_at: flush_time(&mut input)?,
         ..SnapshotSummary::default()
@@ -383,6 +403,8 @@ fn restore(store: &Store, file: File, now: Seconds) -> io::Result<Option<Snapsho
     }
     let mut items = [0; 8];
     input.read_exact(&mut items)?;
+    // The checksum: a file was verified by it, and a socket does not change bytes.
+    input.read_exact(&mut [0; 8])?;
     summary.flush_at = summary.flush_at.filter(|_| !is_flushed);
     Ok((u64::from_le_bytes(items) == summary.items).then_some(summary))
 }

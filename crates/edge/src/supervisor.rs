@@ -6,8 +6,9 @@ use crate::fleet::{Fleet, Order};
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::reload::Reloader;
+use crate::upgrade::Upgrader;
 use dwell_evloop::EventLoop;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use std::time::Duration;
 pub(crate) struct Supervisor {
     /// Absent where the configuration has no file.
     reloader: Option<Arc<Reloader>>,
+    upgrader: Arc<Upgrader>,
     /// Absent where no service manager listens.
     notifier: Option<Arc<Notifier>>,
     fleet: Arc<Fleet>,
@@ -26,15 +28,18 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// One that reads the configuration anew if it can, and finds the service manager by itself.
+    /// One that reads the configuration anew if it can.
     pub(crate) fn new(
         reloader: Option<Arc<Reloader>>,
+        upgrader: Arc<Upgrader>,
+        notifier: Option<Arc<Notifier>>,
         fleet: Arc<Fleet>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             reloader,
-            notifier: Notifier::from_environment().map(Arc::new),
+            upgrader,
+            notifier,
             fleet,
             metrics,
             turns: Vec::new(),
@@ -43,6 +48,10 @@ impl Supervisor {
 
     /// Does what a signal asks for; false where it asks for the end.
     pub(crate) fn heard(&self, signal: i32) -> bool {
+        if signal == SIGUSR2 {
+            self.upgrader.ask();
+            return true;
+        }
         let (SIGHUP, Some(reloader)) = (signal, &self.reloader) else {
             return false;
         };
@@ -85,7 +94,9 @@ impl Supervisor {
         };
         let loops = self.metrics.loops().iter();
         let turns: Vec<u64> = loops.map(|of_loop| of_loop.turns.value()).collect();
-        if self.fleet.order() != Order::Serve || all_have_turned(&self.turns, &turns) {
+        if self.fleet.order() == Order::HandOver {
+            // The manager looks after another process now.
+        } else if self.fleet.order() != Order::Serve || all_have_turned(&self.turns, &turns) {
             notifier.alive();
         } else {
             tracing::error!("a loop does not turn: no sign of life is given");
@@ -114,7 +125,7 @@ pub(crate) fn watch_signals(
     event_loop: &mut EventLoop<Message>,
     can_reload: bool,
 ) -> io::Result<()> {
-    for signal in [SIGTERM, SIGINT] {
+    for signal in [SIGTERM, SIGINT, SIGUSR2] {
         event_loop.watch_signal(signal)?;
     }
     // Where nothing can be read anew it ends the process, as when a terminal is closed.

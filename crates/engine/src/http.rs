@@ -5,6 +5,7 @@ mod bodies;
 mod connections;
 mod driver;
 mod exchange;
+mod moving;
 mod requests;
 mod visit;
 

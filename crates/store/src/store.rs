@@ -1,7 +1,7 @@
 //! The store: shards, each behind its lock, under one face.
 
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::quality::RandomState;
@@ -85,6 +85,7 @@ pub struct Store {
     /// The last version number given out.
     versions: AtomicU64,
     flushes: AtomicU64,
+    retired: AtomicBool,
     notify: Box<dyn Notify>,
 }
 
@@ -118,8 +119,20 @@ impl Store {
             hasher: RandomState::default(),
             versions: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
+            retired: AtomicBool::new(false),
             notify,
         }
+    }
+
+    /// Another store has the items from now on. Whoever writes asks
+    /// [`is_retired`](Self::is_retired) first: nobody would see what is written here.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// Whether another store has the items.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
     }
 
     /// Reads an item: `get` and `gets`.

@@ -121,6 +121,7 @@ mod tests {
         "limits.idle_timeout",
         "limits.write_timeout",
         "limits.drain_timeout",
+        "limits.upgrade_timeout",
         "jwt.secret_file",
         "jwt.public_key_file",
         "jwt.jwks_file",

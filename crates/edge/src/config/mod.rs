@@ -201,6 +201,8 @@ pub struct LimitsConfig {
     pub write_timeout: Duration,
     /// From SIGTERM to exit, for requests and waits under way.
     pub drain_timeout: Duration,
+    /// From SIGUSR2 until another process serves. Beyond it: this one goes on.
+    pub upgrade_timeout: Duration,
 }
 
 impl Default for LimitsConfig {
@@ -224,6 +226,7 @@ impl Default for LimitsConfig {
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
+            upgrade_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -351,6 +351,8 @@ options! {
     "How long a client may take nothing of an answer. Beyond it: closed."
     "limits".limits.drain_timeout = Time(Duration::ZERO, HOUR);
     "From SIGTERM to the exit, for requests and waits under way."
+    "limits".limits.upgrade_timeout = Time(TICK, HOUR);
+    "From SIGUSR2 until the new process serves. Beyond it that is ended, and the old one goes on."
 
     "log".log.level ["--log-level"] = Choice(LEVELS);
     "The least severe events written to standard error."

@@ -51,6 +51,8 @@ impl Collector for Scrape {
         page.polls()?;
         page.peers()?;
         self.store.map_or(Ok(()), |store| page.store(store))?;
+        let failed = self.metrics.process.upgrades_failed.value();
+        page.number("upgrades_failed", "Upgrades that were given up", failed)?;
         let dropped = self.metrics.process.access_log_dropped.value();
         page.number(
             "access_log_dropped",

@@ -150,6 +150,11 @@ impl Metrics {
         &self.process.reloads
     }
 
+    /// Upgrades that were given up.
+    pub(crate) fn upgrades_failed(&self) -> &SharedCounter {
+        &self.process.upgrades_failed
+    }
+
     fn lock_upstreams(&self) -> MutexGuard<'_, Arc<[String]>> {
         // Replaced in one step, so what a panicking thread leaves is whole.
         let names = self.upstreams.lock();
@@ -284,6 +289,8 @@ pub struct ProcessMetrics {
     pub access_log_dropped: SharedCounter,
     /// Configurations read anew.
     pub reloads: Reloads,
+    /// Upgrades that were given up.
+    pub upgrades_failed: SharedCounter,
 }
 
 /// What became of the configurations that were read anew.

@@ -197,6 +197,7 @@ fn answer(published: &Published, cursor: Cursor, label: Option<&str>) -> String 
         Published::Created | Published::Replaced => frames::published(label, cursor),
         Published::TooLarge => frames::error("the value is too large for the store", label),
         Published::NoRoom(why) | Published::Unanswered(why) => frames::error(why, label),
+        Published::Moved => frames::error("another process has the store: connect again", label),
         _ => frames::error("too many values wait to be stored", label),
     }
 }

@@ -204,12 +204,15 @@ impl Polls {
         }
     }
 
-    /// The server ends: no further polls are held, and at most `count` held ones end now, and as
-    /// many streams.
+    /// The server ends: no further polls are held.
+    pub(crate) fn refuse_waits(&mut self) {
+        self.draining = true;
+    }
+
+    /// At most `count` held polls end now, and as many streams.
     ///
     /// Shape: returns whether any are left.
     pub(crate) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) -> bool {
-        self.draining = true;
         self.drain_feeds(context, http, count);
         let waiting: Vec<(Token, Token)> = self
             .records

@@ -29,6 +29,7 @@ pub(crate) fn send(published: &Published, cursor: Cursor, mut send: impl FnMut(&
         Published::NoRoom(why) => (507, *why),
         Published::Unanswered(why) => (502, *why),
         Published::Busy => (503, "too many values wait to be stored"),
+        Published::Moved => (503, "another process has the store: ask once more"),
     };
     let text = line(text);
     let cursor = cursor.text();
@@ -39,6 +40,7 @@ pub(crate) fn send(published: &Published, cursor: Cursor, mut send: impl FnMut(&
             fields.push(("Poll-Cursor", cursor.bare()));
         }
         Published::Busy => fields.push(("Retry-After", b"1")),
+        Published::Moved => fields.push(("Retry-After", b"0")),
         _ => {}
     }
     if !text.is_empty() {
@@ -107,7 +109,7 @@ impl Published {
             Self::Value(..) => PublishOutcome::Read,
             Self::Missing => PublishOutcome::Missing,
             Self::Unmet => PublishOutcome::Unmet,
-            Self::TooLarge | Self::NoRoom(_) | Self::Busy => PublishOutcome::Refused,
+            Self::TooLarge | Self::NoRoom(_) | Self::Busy | Self::Moved => PublishOutcome::Refused,
             Self::Unanswered(_) => PublishOutcome::Failed,
         }
     }

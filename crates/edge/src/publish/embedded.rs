@@ -16,6 +16,9 @@ pub(crate) fn carry_out(
     value: &[u8],
     now: Seconds,
 ) -> Published {
+    if store.is_retired() {
+        return Published::Moved;
+    }
     match order.act {
         Act::Put { ttl } => put(store, order.condition, ttl, key, value, now),
         Act::Delete => delete(store, order.condition, key, now),

@@ -41,4 +41,6 @@ pub(crate) enum Published {
     Unanswered(&'static str),
     /// Too many orders wait for memcached already.
     Busy,
+    /// Another process has the store, and serves.
+    Moved,
 }

@@ -5,6 +5,7 @@ use super::{RunError, store};
 use crate::config::Config;
 use crate::reload::Listening;
 use crate::store_server::Listening as StoreListening;
+use crate::upgrade::Role;
 use dwell_evloop::{ListenOptions, Listener, bind_group, share_out};
 use std::io;
 use std::net::SocketAddr;
@@ -19,12 +20,16 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Takes the sockets that are there already, and binds the others.
-    pub(super) fn bind(config: &Config, loops: usize, demo: bool) -> Result<Self, RunError> {
-        let mut inherited = Inherited::from_environment().map_err(RunError::Inherited)?;
+    pub(super) fn bind(
+        config: &Config,
+        loops: usize,
+        demo: bool,
+        mut inherited: Inherited,
+    ) -> Result<Self, RunError> {
         let mut clients: Vec<Listening> = (0..loops).map(|_| Vec::new()).collect();
         let options = ListenOptions::default();
         for &address in &config.server.listen {
-            let listen = Listen::new(address, options, "--listen", demo);
+            let listen = Listen::new(Role::Client, address, options, demo);
             let shares = listen.shares(&mut inherited, loops)?;
             for (of_loop, share) in clients.iter_mut().zip(shares) {
                 of_loop.extend(share.into_iter().map(|listener| (address, listener)));
@@ -33,7 +38,7 @@ impl Bound {
         let (store, store_at) = store::bind(config, loops, demo, &mut inherited)?;
         let mut admin = Vec::new();
         if let Some(address) = config.server.admin {
-            let listen = Listen::new(address, options, "--admin", demo);
+            let listen = Listen::new(Role::Admin, address, options, demo);
             admin = listen.shares(&mut inherited, 1)?;
         }
         inherited.finish().map_err(RunError::Inherited)?;
@@ -56,25 +61,24 @@ const NEXT_PORTS_MAX: u16 = 20;
 
 /// One address of the configuration.
 pub(super) struct Listen {
+    role: Role,
     address: SocketAddr,
     options: ListenOptions,
-    /// The name of the option, for people.
-    option: &'static str,
     /// A taken port gives way to the next.
     next_free: bool,
 }
 
 impl Listen {
     pub(super) fn new(
+        role: Role,
         address: SocketAddr,
         options: ListenOptions,
-        option: &'static str,
         next_free: bool,
     ) -> Self {
         Self {
+            role,
             address,
             options,
-            option,
             next_free,
         }
     }
@@ -85,7 +89,9 @@ impl Listen {
         inherited: &mut Inherited,
         loops: usize,
     ) -> Result<Vec<Vec<Listener>>, RunError> {
-        let taken = inherited.take(&Place::Tcp(self.address), self.options);
+        let is_loose = self.next_free || self.address.port() == 0;
+        let place = Place::Tcp(self.address);
+        let taken = inherited.take(self.role, &place, is_loose, self.options);
         let taken = taken.map_err(|source| self.error(source))?;
         if taken.is_empty() {
             let group = self.bind(loops)?.into_iter();
@@ -118,7 +124,7 @@ impl Listen {
     }
 
     fn tell(&self, listening: SocketAddr, candidate: SocketAddr) {
-        let option = self.option;
+        let option = self.role.option();
         if candidate == self.address {
             tracing::info!(%listening, option, "listening");
         } else {
@@ -129,7 +135,7 @@ impl Listen {
     fn error(&self, source: io::Error) -> RunError {
         RunError::Listen {
             address: self.address,
-            option: self.option,
+            option: self.role.option(),
             source,
         }
     }
@@ -140,5 +146,6 @@ impl Listen {
 /// # Errors
 /// [`RunError::Listen`].
 pub(crate) fn listen_at(address: SocketAddr, count: usize) -> Result<Vec<Listener>, RunError> {
-    Listen::new(address, ListenOptions::default(), "server.listen", false).bind(count)
+    let options = ListenOptions::default();
+    Listen::new(Role::Client, address, options, false).bind(count)
 }

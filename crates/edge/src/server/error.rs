@@ -53,6 +53,10 @@ pub enum RunError {
     Access(String),
     /// The process cannot become `server.user`.
     Privileges(PrivilegesError),
+    /// The process that this one was to succeed has not let it.
+    Upgrade(io::Error),
+    /// The file of the process id cannot be written.
+    PidFile(io::Error),
     /// The access log cannot be opened.
     AccessLog(io::Error),
     /// The system has no descriptor, memory or thread for a loop.
@@ -104,6 +108,8 @@ impl fmt::Display for RunError {
             Self::Memcached(error) => write!(f, "memcached servers: {error}"),
             Self::Access(reason) => f.write_str(reason),
             Self::Privileges(error) => write!(f, "{error} (server.user)"),
+            Self::Upgrade(source) => write!(f, "cannot succeed the process before: {source}"),
+            Self::PidFile(source) => source.fmt(f),
             Self::AccessLog(source) => write!(f, "cannot open the access log: {source}"),
             Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
         }
@@ -116,6 +122,8 @@ impl std::error::Error for RunError {
             Self::Listen { source, .. }
             | Self::ListenUnix { source, .. }
             | Self::Resolve { source, .. }
+            | Self::Upgrade(source)
+            | Self::PidFile(source)
             | Self::AccessLog(source)
             | Self::Loop(source) => Some(source),
             Self::Memcached(error) => Some(error),

@@ -1,16 +1,20 @@
-//! Listening sockets that are there before the process: a service manager has made them.
+//! Listening sockets that are there before the process: a service manager has made them, or the
+//! process that this one succeeds.
 //!
-//! Which of them is for what is told by their addresses: each has to be one that the configuration
-//! listens at, and one that nobody would accept from stops the start.
+//! Which of a service manager's is for what is told by their addresses: each has to be one that the
+//! configuration listens at, and one that nobody would accept from stops the start.
 //!
 //! Source: `sd_listen_fds(3)`.
 
+use crate::upgrade::{Handed, Role};
 use dwell_evloop::{ListenOptions, Listener};
 use listenfd::ListenFd;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +33,8 @@ pub(super) struct Inherited {
 
 #[derive(Debug)]
 struct Socket {
+    /// What it is for, if that is known.
+    role: Option<Role>,
     place: Place,
     /// What the service manager calls it.
     name: String,
@@ -105,6 +111,7 @@ impl Inherited {
                 .map_err(|source| InheritedError::Unusable { index, source })?;
             let name = names.next().unwrap_or_default();
             Ok(Socket {
+                role: None,
                 place,
                 name,
                 descriptor,
@@ -114,29 +121,63 @@ impl Inherited {
         Ok(Self { sockets })
     }
 
-    /// The sockets that listen at `place`, if there are any.
+    /// Those of the process before this one.
+    pub(super) fn handed(sockets: Vec<Handed>) -> Self {
+        let sockets = sockets.into_iter().map(|handed| Socket {
+            role: Some(handed.role),
+            place: handed.place,
+            name: String::new(),
+            descriptor: handed.descriptor,
+        });
+        Self {
+            sockets: sockets.collect(),
+        }
+    }
+
+    /// The sockets that listen at `place`, if there are any; `is_loose` says that the port may be
+    /// another.
     ///
     /// # Errors
     /// When the system refuses one.
     pub(super) fn take(
         &mut self,
+        role: Role,
         place: &Place,
+        is_loose: bool,
         options: ListenOptions,
     ) -> io::Result<Vec<Listener>> {
-        let wanted = self.sockets.extract_if(.., |socket| socket.place == *place);
-        let listeners = wanted.map(|socket| {
+        let of_role = |socket: &&Socket| socket.role.is_none_or(|other| other == role);
+        let mut places = self
+            .sockets
+            .iter()
+            .filter(of_role)
+            .map(|socket| &socket.place);
+        let like = |other: &&Place| is_loose && other.is_beside(place);
+        let exact = places.clone().any(|other| other == place);
+        let place = if exact {
+            place.clone()
+        } else {
+            match places.find(like) {
+                Some(other) => other.clone(),
+                None => return Ok(Vec::new()),
+            }
+        };
+        let is_wanted = |socket: &mut Socket| of_role(&&*socket) && socket.place == place;
+        let listeners = self.sockets.extract_if(.., is_wanted).map(|socket| {
             tracing::info!(listening = %socket.place, name = socket.name, "inherited");
             Listener::from_descriptor(socket.descriptor, options)
         });
         listeners.collect()
     }
 
-    /// Makes sure that every socket has somebody who accepts from it.
+    /// Makes sure that every socket of a service manager has somebody who accepts from it. What the
+    /// process before has listened at beside it is closed.
     ///
     /// # Errors
     /// [`InheritedError::Unwanted`].
     pub(super) fn finish(self) -> Result<(), InheritedError> {
-        match self.sockets.into_iter().next() {
+        let mut left = self.sockets.into_iter();
+        match left.find(|socket| socket.role.is_none()) {
             None => Ok(()),
             Some(Socket { place, name, .. }) => Err(InheritedError::Unwanted {
                 place: place.to_string(),
@@ -163,6 +204,36 @@ impl Place {
         let unnamed = || io::Error::other("it has no path");
         path.map(Self::Unix).ok_or_else(unnamed)
     }
+
+    /// That of a listener whose descriptor has this twin.
+    pub(crate) fn of(listener: &Listener, twin: &OwnedFd) -> io::Result<Self> {
+        match listener.address() {
+            Some(address) => Ok(Self::Tcp(address)),
+            None => Self::of_unix(&UnixListener::from(twin.try_clone()?)),
+        }
+    }
+
+    /// Whether both are on one address, with any ports.
+    fn is_beside(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Tcp(one), Self::Tcp(other)) if one.ip() == other.ip())
+    }
+
+    /// As one process tells it another.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Tcp(address) => address.to_string().into_bytes(),
+            Self::Unix(path) => path.as_os_str().as_bytes().to_vec(),
+        }
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) has made: an address, or the path that it is else.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        let address = std::str::from_utf8(bytes).ok();
+        match address.and_then(|text| text.parse().ok()) {
+            Some(address) => Self::Tcp(address),
+            None => Self::Unix(OsStr::from_bytes(bytes).into()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +244,7 @@ mod tests {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let place = Place::Tcp(socket.local_addr().unwrap());
         let sockets = vec![Socket {
+            role: None,
             place: place.clone(),
             name: "web".to_owned(),
             descriptor: socket.into(),
@@ -185,9 +257,52 @@ mod tests {
         let (mut inherited, place) = inherited();
         let options = ListenOptions::default();
         let elsewhere = Place::Unix("/run/dwell".into());
-        assert!(inherited.take(&elsewhere, options).unwrap().is_empty());
-        assert_eq!(inherited.take(&place, options).unwrap().len(), 1);
-        assert!(inherited.take(&place, options).unwrap().is_empty());
+        assert!(
+            inherited
+                .take(Role::Client, &elsewhere, false, options)
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(
+            inherited
+                .take(Role::Client, &place, false, options)
+                .unwrap()
+                .len(),
+            1
+        );
+        assert!(
+            inherited
+                .take(Role::Client, &place, false, options)
+                .unwrap()
+                .is_empty()
+        );
+        inherited.finish().unwrap();
+    }
+
+    #[test]
+    fn those_of_the_process_before_have_their_roles_and_may_be_left() {
+        let handed = |role| {
+            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+            let place = Place::Tcp(socket.local_addr().unwrap());
+            assert_eq!(Place::from_bytes(&place.to_bytes()), place);
+            let descriptor = socket.into();
+            Handed {
+                role,
+                place,
+                owns_file: false,
+                descriptor,
+            }
+        };
+        let mut inherited = Inherited::handed(vec![handed(Role::Client), handed(Role::Store)]);
+        let options = ListenOptions::default();
+        let any = Place::Tcp("127.0.0.1:0".parse().unwrap());
+        let mut taken = |role, is_loose| {
+            let taken = inherited.take(role, &any, is_loose, options).unwrap();
+            taken.len()
+        };
+        assert_eq!(taken(Role::Client, false), 0, "its port is another");
+        assert_eq!(taken(Role::Admin, true), 0);
+        assert_eq!(taken(Role::Client, true), 1);
         inherited.finish().unwrap();
     }
 

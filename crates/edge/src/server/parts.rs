@@ -11,11 +11,14 @@ use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::forward::Tunnels;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
+use crate::notify::Notifier;
 use crate::polls::{Journal, LoopMember, Memory, Polls, Source};
 use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::reload::{ConfigSource, Listening, Reloader};
 use crate::settings::Upstreams;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
+use crate::supervisor::Supervisor;
+use crate::upgrade::Upgrader;
 use crate::upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
 use dwell_engine::{Http, Limits};
@@ -26,7 +29,7 @@ use dwell_store::WatcherId;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const STORE_KINDS: StoreKinds = StoreKinds {
     listener: kind::STORE_LISTENER,
@@ -191,8 +194,23 @@ impl Parts {
         Ok((http, listening))
     }
 
+    /// What the first loop does beside serving.
+    pub(super) fn supervisor(&self, source: Option<ConfigSource>) -> Supervisor {
+        let reloader = source.map(|source| Arc::new(self.reloader(source)));
+        let notifier = Notifier::from_environment().map(Arc::new);
+        let upgrader = Upgrader {
+            fleet: Arc::clone(&self.fleet),
+            service: self.service.clone(),
+            metrics: Arc::clone(&self.metrics),
+            notifier: notifier.clone(),
+            is_under_way: AtomicBool::new(false),
+        };
+        let (fleet, metrics) = (Arc::clone(&self.fleet), Arc::clone(&self.metrics));
+        Supervisor::new(reloader, Arc::new(upgrader), notifier, fleet, metrics)
+    }
+
     /// What reads the configuration anew.
-    pub(super) fn reloader(&self, source: ConfigSource) -> Reloader {
+    fn reloader(&self, source: ConfigSource) -> Reloader {
         Reloader {
             source,
             fleet: Arc::clone(&self.fleet),

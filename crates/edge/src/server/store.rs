@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::snapshot;
 use crate::store_server::{Credentials, Listening, StoreServerLimits, StoreService};
+use crate::upgrade::Role;
 use dwell_evloop::{ListenOptions, Listener, bind_unix, share_out};
 use dwell_proto::memcache::RequestLimits;
 use dwell_store::{Notify, Seconds, Store, StoreConfig};
@@ -16,13 +17,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The store with its service, filled from its snapshot; `None` where values come from memcached.
+/// The store with its service, filled from its snapshot, unless its items come from another
+/// process; `None` where values come from memcached.
 pub(super) fn service(
     config: &Config,
     limits: StoreServerLimits,
     notify: Box<dyn Notify>,
     metrics: &Arc<Metrics>,
     now: Seconds,
+    comes_by_hand: bool,
 ) -> Result<Option<Arc<StoreService>>, RunError> {
     if !config.uses_embedded_store() {
         return Ok(None);
@@ -35,8 +38,8 @@ pub(super) fn service(
     };
     let store = Arc::new(Store::new(&options, notify));
     let flush_at = match &config.store.snapshot {
-        Some(path) => load(&store, path, now)?,
-        None => None,
+        Some(path) if !comes_by_hand => load(&store, path, now)?,
+        _ => None,
     };
     let service = StoreService::new(store, limits, Arc::clone(metrics), now);
     if let Some(at) = flush_at {
@@ -125,7 +128,8 @@ pub(super) fn bind(
     let mut options = ListenOptions::default();
     options.backlog = i32::from(config.store.backlog);
     for address in config.store.listen.iter().chain(&config.store.listen_also) {
-        let shares = Listen::new(*address, options, "--store", demo).shares(inherited, loops)?;
+        let listen = Listen::new(Role::Store, *address, options, demo);
+        let shares = listen.shares(inherited, loops)?;
         let bound = shares.iter().flatten().find_map(Listener::address);
         listening.tcp = listening.tcp.or(bound);
         add(&mut of_loops, shares);
@@ -157,7 +161,8 @@ fn listen_at_path(
     options: ListenOptions,
     inherited: &mut Inherited,
 ) -> io::Result<Vec<Vec<Listener>>> {
-    let mut sockets = inherited.take(&Place::Unix(path.to_owned()), options)?;
+    let place = Place::Unix(path.to_owned());
+    let mut sockets = inherited.take(Role::Store, &place, false, options)?;
     if sockets.is_empty() {
         sockets.push(bind_unix(path, options)?);
     }

@@ -30,12 +30,16 @@ pub struct Kinds {
 #[derive(Debug)]
 pub struct StoreServer {
     kinds: Kinds,
-    service: Arc<StoreService>,
+    pub(super) service: Arc<StoreService>,
     /// What this loop counts.
     metrics: Arc<LoopMetrics>,
-    listeners: Slab<Listener>,
-    connections: Slab<Connection>,
+    pub(super) listeners: Slab<Listener>,
+    pub(super) connections: Slab<Connection>,
     draining: bool,
+    /// Another process has the store: no command is executed any more.
+    pub(super) retired: bool,
+    /// Those that can leave for it.
+    pub(super) leaving: Vec<Token>,
 }
 
 /// Listeners of one component.
@@ -44,22 +48,22 @@ const LISTENERS_MAX: usize = 16;
 const READS_PER_TURN: usize = 4;
 
 #[derive(Debug)]
-struct Connection {
-    stream: Stream,
-    session: Session,
-    record: Arc<ConnectionRecord>,
+pub(super) struct Connection {
+    pub(super) stream: Stream,
+    pub(super) session: Session,
+    pub(super) record: Arc<ConnectionRecord>,
     /// Input that is not used up: the beginning of a command, or commands that wait their turn.
-    tail: Vec<u8>,
+    pub(super) tail: Vec<u8>,
     /// The socket may hold more input.
     unread: bool,
     /// The peer sends no more than what the socket holds.
     peer_closed: bool,
     /// What follows when the queued output is gone.
-    phase: Phase,
+    pub(super) phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// More input is needed.
     Reading,
     /// `tail` may hold whole commands.
@@ -92,6 +96,8 @@ impl StoreServer {
             listeners: Slab::new(kinds.listener, LISTENERS_MAX),
             connections: Slab::new(kinds.connection, connections_max),
             draining: false,
+            retired: false,
+            leaving: Vec::new(),
         }
     }
 
@@ -205,7 +211,7 @@ impl StoreServer {
                 return;
             };
             let connection = Connection::new(stream, service, Arc::clone(&record));
-            if !register(context, connections, connection, idle_timeout) {
+            if register(context, connections, connection, idle_timeout).is_none() {
                 service.leave(&record);
             }
         });
@@ -213,6 +219,9 @@ impl StoreServer {
 
     /// Goes on with a connection as far as its input and its peer allow.
     fn advance(&mut self, context: &mut Context, token: Token) {
+        if self.retired {
+            return self.advance_out(context, token);
+        }
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
@@ -236,7 +245,7 @@ impl StoreServer {
         }
     }
 
-    fn close(&mut self, context: &mut Context, token: Token) {
+    pub(super) fn close(&mut self, context: &mut Context, token: Token) {
         if let Some(connection) = self.connections.remove(token) {
             context.disarm(token);
             self.service.leave(&connection.record);
@@ -244,24 +253,24 @@ impl StoreServer {
     }
 }
 
-fn register(
+pub(super) fn register(
     context: &mut Context,
     connections: &mut Slab<Connection>,
     connection: Connection,
     idle_timeout: Option<Duration>,
-) -> bool {
-    let Ok(token) = connections.insert(connection) else {
-        return false;
-    };
+) -> Option<Token> {
+    let token = connections.insert(connection).ok()?;
     let registered = connections
         .get_mut(token)
         .is_some_and(|connection| context.register(&mut connection.stream, token).is_ok());
     if !registered {
         connections.remove(token);
-    } else if let Some(timeout) = idle_timeout {
+        return None;
+    }
+    if let Some(timeout) = idle_timeout {
         context.arm(token, timeout);
     }
-    registered
+    Some(token)
 }
 
 /// What one connection may use in one turn.
@@ -273,7 +282,11 @@ struct Turn<'t> {
 }
 
 impl Connection {
-    fn new(stream: Stream, service: &StoreService, record: Arc<ConnectionRecord>) -> Self {
+    pub(super) fn new(
+        stream: Stream,
+        service: &StoreService,
+        record: Arc<ConnectionRecord>,
+    ) -> Self {
         Self {
             stream,
             session: Session::new(service.limits.request),

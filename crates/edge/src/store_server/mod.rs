@@ -14,6 +14,7 @@ mod commands;
 mod connection;
 mod credentials;
 mod meta;
+mod moving;
 mod service;
 mod session;
 mod stats;

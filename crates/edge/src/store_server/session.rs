@@ -113,6 +113,32 @@ impl Session {
         }
     }
 
+    /// One of a client that has said elsewhere who it is.
+    pub(super) fn trusted(limits: RequestLimits) -> Self {
+        Self {
+            protocol: Protocol::Text(RequestDecoder::new(limits)),
+            paused: None,
+        }
+    }
+
+    /// Whether its client had to say who it is, and has.
+    pub(super) fn is_trusted(&self, service: &StoreService) -> bool {
+        service.limits.credentials.is_some() && matches!(self.protocol, Protocol::Text(_))
+    }
+
+    /// What makes a command of the keys that are left of one: it goes before them.
+    pub(super) fn rest_of_line(&self) -> Vec<u8> {
+        let Some(Paused { retrieval, .. }) = self.paused else {
+            return Vec::new();
+        };
+        let suffix = if retrieval.with_cas { "s" } else { "" };
+        let verb = match retrieval.exptime {
+            None => format!("get{suffix} "),
+            Some(exptime) => format!("gat{suffix} {exptime} "),
+        };
+        verb.into_bytes()
+    }
+
     /// Serves the commands in `input`, the first byte of which follows the last one used.
     ///
     /// Shape: appends to the executor's output and takes from `work` what it costs.

@@ -2,8 +2,9 @@
 
 use super::Http;
 use super::visit::FIRST_REQUEST_TIMEOUT;
-use crate::app::{App, Event};
+use crate::app::{App, Detached, Event};
 use crate::connection::Connection;
+use crate::limits::Limits;
 use dwell_evloop::{Accepted, Context, Listener, Slab, Stream, Token};
 use std::io;
 use std::net::SocketAddr;
@@ -259,18 +260,25 @@ impl Http {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn adopt<A: App>(&mut self, context: &mut Context, stream: Stream, app: &mut A) {
-        let timeout = if self.draining {
-            FIRST_REQUEST_TIMEOUT
-        } else {
-            self.limits.idle_timeout
+        let detached = Detached {
+            stream,
+            input: Vec::new(),
         };
-        let admitted = admit(context, &mut self.connections, stream, timeout);
-        announce(context, admitted, None, app);
+        self.adopt_detached(context, detached, app);
+    }
+}
+
+/// How long a client that nobody has accepted here may take for its first request.
+pub(super) fn first_timeout(draining: bool, limits: &Limits) -> Duration {
+    if draining {
+        FIRST_REQUEST_TIMEOUT
+    } else {
+        limits.idle_timeout
     }
 }
 
 /// Tells the app of a client that was admitted, or not.
-fn announce<A: App>(
+pub(super) fn announce<A: App>(
     context: &mut Context,
     admitted: Option<(Token, &Stream)>,
     listener: Option<Token>,
@@ -286,7 +294,7 @@ fn announce<A: App>(
 }
 
 /// Gives a client its place in the table, if there is one left.
-fn admit<'c>(
+pub(super) fn admit<'c>(
     context: &mut Context,
     connections: &'c mut Slab<Connection>,
     stream: Stream,

@@ -3,7 +3,7 @@
 use super::{BlockingStream, Stream};
 use mio::net::{TcpStream, UnixStream};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 impl Stream {
     /// Takes over a connected socket that somebody else has accepted or opened.
@@ -23,6 +23,13 @@ impl Stream {
         // Refused only for a socket that has failed, which its first read tells.
         let _ = socket.set_tcp_nodelay(true);
         Ok(Self::from_tcp(TcpStream::from_std(socket.into())))
+    }
+}
+
+/// The socket, to be given to another process; what is queued here does not go with it.
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -1,0 +1,137 @@
+//! Connections that leave for another process, and those that have come from one.
+
+use super::connection::{Connection, Phase, StoreServer, register};
+use super::session::Session;
+use dwell_evloop::{Context, Flushed, Listener, Readiness, Stream, Token};
+use dwell_proto::memcache::ErrorLine;
+use dwell_store::Seconds;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A connection that has left.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) stream: Stream,
+    /// What has come on it and was not executed.
+    pub(crate) input: Vec<u8>,
+    /// Its client has said who it is.
+    pub(crate) is_trusted: bool,
+}
+
+impl StoreServer {
+    /// The listeners, to be given to another process.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        let tokens = self.listeners.tokens();
+        tokens.filter_map(|token| self.listeners.get(token))
+    }
+
+    /// Removes the file of the unix socket with its listener here.
+    pub(crate) fn own_file(&mut self, path: &Path) {
+        let tokens: Vec<_> = self.listeners.tokens().collect();
+        for token in tokens {
+            if let Some(listener) = self.listeners.get_mut(token)
+                && let Err(error) = listener.own_file(path)
+            {
+                tracing::warn!(%error, path = %path.display(), "the socket has lost its file");
+            }
+        }
+    }
+
+    /// Stops listening and executing commands: another process has the store. Every connection
+    /// leaves, once its client has taken the replies that it is owed.
+    pub(crate) fn hand_over(&mut self, context: &mut Context) {
+        if std::mem::replace(&mut self.retired, true) {
+            return;
+        }
+        let listeners: Vec<_> = self.listeners.tokens().collect();
+        for token in listeners {
+            if let Some(listener) = self.listeners.remove(token) {
+                context.disarm(token);
+                listener.leave_file();
+                listener.close(context);
+            }
+        }
+        let connections: Vec<_> = self.connections.tokens().collect();
+        for token in connections {
+            self.advance_out(context, token);
+        }
+    }
+
+    /// Whether nobody is left to leave.
+    pub(crate) fn is_left(&self) -> bool {
+        !self.retired || self.connections.is_empty()
+    }
+
+    /// Goes on with a connection that is to leave.
+    pub(super) fn advance_out(&mut self, context: &mut Context, token: Token) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        match connection.stream.flush() {
+            Ok(Flushed::All) if connection.can_leave() => self.leaving.push(token),
+            Ok(Flushed::All) | Err(_) => self.close(context, token),
+            Ok(Flushed::More) => context.again(token, Readiness::WRITABLE),
+            Ok(Flushed::Blocked) => context.arm(token, self.service.limits.stall_timeout),
+        }
+    }
+
+    /// Takes out those that can leave by now.
+    pub(crate) fn take_leaving(&mut self, context: &mut Context) -> Vec<Left> {
+        let tokens = std::mem::take(&mut self.leaving);
+        let left = tokens.into_iter().filter_map(|token| {
+            let mut connection = self.connections.remove(token)?;
+            context.disarm(token);
+            // It fails only for a socket that has no registration, which is as well.
+            let _ = context.deregister(&mut connection.stream);
+            self.service.leave(&connection.record);
+            let mut input = connection.session.rest_of_line();
+            input.extend_from_slice(&connection.tail);
+            Some(Left {
+                is_trusted: connection.session.is_trusted(&self.service),
+                stream: connection.stream,
+                input,
+            })
+        });
+        left.collect()
+    }
+
+    /// Serves a client that has left another process, whose `input` comes before what is in its
+    /// socket.
+    pub(crate) fn adopt(
+        &mut self,
+        context: &mut Context,
+        mut stream: Stream,
+        input: Vec<u8>,
+        is_trusted: bool,
+    ) {
+        let peer = stream.peer_address().ok().flatten();
+        let now = context.unix_seconds() as Seconds;
+        let Some(record) = self.service.admit(peer, now) else {
+            // As for one that connects: there is nothing to wait for.
+            let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
+            return;
+        };
+        let mut connection = Connection::new(stream, &self.service, Arc::clone(&record));
+        if is_trusted {
+            connection.session = Session::trusted(self.service.limits.request);
+        }
+        let has_input = !input.is_empty();
+        if has_input {
+            connection.tail = input;
+            connection.phase = Phase::Backlog;
+        }
+        let idle_timeout = self.service.limits.idle_timeout;
+        match register(context, &mut self.connections, connection, idle_timeout) {
+            Some(token) if has_input => context.again(token, Readiness::default()),
+            Some(_) => {}
+            None => self.service.leave(&record),
+        }
+    }
+}
+
+impl Connection {
+    /// Whether its client notices nothing if another process goes on with it.
+    fn can_leave(&self) -> bool {
+        self.phase != Phase::Closing && !self.session.is_discarding()
+    }
+}

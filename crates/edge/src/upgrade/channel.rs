@@ -1,0 +1,278 @@
+//! What the two processes of an upgrade say to one another: frames over a socket pair, some of them
+//! with a descriptor.
+//!
+//! A frame is its kind, a mark, two unused bytes, and the length of what follows (little-endian).
+//! A descriptor travels with the first byte of its frame, which is therefore read by itself.
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+const HEAD_BYTES: usize = 8;
+/// The longest frame: an unfinished command with a value.
+const FRAME_BYTES_MAX: usize = 1 << 30;
+
+/// What a frame is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// The one before says its version, and whether it has a store (the mark).
+    Hello = 1,
+    /// A listening socket: its role (the mark), and its place.
+    Listener = 2,
+    /// There are no more of them.
+    Listeners = 3,
+    /// The next one could serve now; whether it wants the store (the mark).
+    Ready = 4,
+    /// The items follow (the mark), or there are none.
+    Store = 5,
+    /// The next one has them.
+    Taken = 6,
+    /// The next one serves from now on.
+    Serve = 7,
+    /// A connection: its role (the mark), and what of its next request or command has come.
+    Connection = 8,
+    /// As that, of a memcached client that has said who it is.
+    TrustedConnection = 9,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Hello,
+    Kind::Listener,
+    Kind::Listeners,
+    Kind::Ready,
+    Kind::Store,
+    Kind::Taken,
+    Kind::Serve,
+    Kind::Connection,
+    Kind::TrustedConnection,
+];
+
+/// One frame as it came.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) kind: Kind,
+    pub(super) mark: u8,
+    pub(super) bytes: Vec<u8>,
+    pub(super) descriptor: Option<OwnedFd>,
+}
+
+/// One end of the socket pair. Nothing is waited for beyond its deadline.
+#[derive(Debug)]
+pub(super) struct Channel {
+    socket: UnixStream,
+    deadline: Option<Instant>,
+}
+
+impl Channel {
+    pub(super) fn new(socket: UnixStream, deadline: Instant) -> Self {
+        Self {
+            socket,
+            deadline: Some(deadline),
+        }
+    }
+
+    /// Waits until `deadline` from now on, or for ever.
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    pub(super) fn send(
+        &mut self,
+        kind: Kind,
+        mark: u8,
+        bytes: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let too_long = |_| io::Error::other("a frame is too long");
+        let length = u32::try_from(bytes.len()).map_err(too_long)?;
+        let mut head = [0; HEAD_BYTES];
+        head[0] = kind as u8;
+        head[1] = mark;
+        head[4..].copy_from_slice(&length.to_le_bytes());
+        let sent = match descriptor {
+            Some(descriptor) => self.send_with(&head, descriptor)?,
+            None => 0,
+        };
+        self.write_all(&head[sent..])?;
+        self.write_all(bytes)
+    }
+
+    fn send_with(&mut self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
+        let descriptors = [descriptor];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+                return Err(io::Error::other("no room for a descriptor"));
+            }
+            self.bound(UnixStream::set_write_timeout)?;
+            let parts = [IoSlice::new(bytes)];
+            match sendmsg(&self.socket, &parts, &mut control, SendFlags::empty()) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => return other.map_err(|error| late(error.into())),
+            }
+        }
+    }
+
+    pub(super) fn receive(&mut self) -> io::Result<Frame> {
+        let mut head = [0; HEAD_BYTES];
+        let (came, descriptor) = self.receive_with(&mut head)?;
+        self.read_exact(&mut head[came..])?;
+        let [kind, mark, _, _, length @ ..] = head;
+        let length = u32::from_le_bytes(length) as usize;
+        let known = KINDS.into_iter().find(|known| *known as u8 == kind);
+        let kind = known.ok_or_else(|| io::Error::other("a frame of an unknown kind"))?;
+        if length > FRAME_BYTES_MAX {
+            return Err(io::Error::other("a frame is too long"));
+        }
+        let mut bytes = vec![0; length];
+        self.read_exact(&mut bytes)?;
+        Ok(Frame {
+            kind,
+            mark,
+            bytes,
+            descriptor,
+        })
+    }
+
+    /// Reads once, with a descriptor if one came; the end of the stream is an error.
+    fn receive_with(&mut self, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            self.bound(UnixStream::set_read_timeout)?;
+            let mut parts = [IoSliceMut::new(bytes)];
+            let flags = RecvFlags::empty();
+            let received = match recvmsg(&self.socket, &mut parts, &mut control, flags) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other.map_err(|error| late(error.into()))?,
+            };
+            let descriptor = control.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+                _ => None,
+            });
+            if let Some(descriptor) = &descriptor {
+                rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
+            }
+            if received.bytes == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            return Ok((received.bytes, descriptor));
+        }
+    }
+
+    /// As [`receive`](Self::receive), of a frame that has to be of this kind.
+    pub(super) fn expect(&mut self, kind: Kind) -> io::Result<Frame> {
+        let frame = self.receive()?;
+        if frame.kind == kind {
+            Ok(frame)
+        } else {
+            let (expected, got) = (kind, frame.kind);
+            Err(io::Error::other(format!("{expected:?} expected: {got:?}")))
+        }
+    }
+
+    /// Gives the next call on the socket the time that is left.
+    fn bound(
+        &self,
+        set: impl Fn(&UnixStream, Option<Duration>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let left = self
+            .deadline
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        set(&self.socket, left)
+    }
+}
+
+/// A call that took too long says that it would block.
+fn late(error: io::Error) -> io::Error {
+    if error.kind() == ErrorKind::WouldBlock {
+        ErrorKind::TimedOut.into()
+    } else {
+        error
+    }
+}
+
+impl Read for Channel {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.bound(UnixStream::set_read_timeout)?;
+        self.socket.read(bytes).map_err(late)
+    }
+}
+
+impl Write for Channel {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bound(UnixStream::set_write_timeout)?;
+        self.socket.write(bytes).map_err(late)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn pair() -> (Channel, Channel) {
+        let (one, other) = UnixStream::pair().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        (Channel::new(one, deadline), Channel::new(other, deadline))
+    }
+
+    #[test]
+    fn every_descriptor_comes_with_its_own_frame() {
+        let (mut from, mut to) = pair();
+        let (passed, mut kept): (Vec<_>, Vec<_>) =
+            (0..5).map(|_| UnixStream::pair().unwrap()).unzip();
+        for (index, socket) in passed.into_iter().enumerate() {
+            let bytes = vec![b'x'; index * 1000];
+            from.send(Kind::Serve, 0, b"between", None).unwrap();
+            let descriptor = Some(socket.as_fd());
+            from.send(Kind::Connection, index as u8, &bytes, descriptor)
+                .unwrap();
+        }
+        for (index, kept) in kept.iter_mut().enumerate() {
+            assert!(to.expect(Kind::Serve).unwrap().descriptor.is_none());
+            let frame = to.expect(Kind::Connection).unwrap();
+            assert_eq!((frame.mark, frame.bytes.len()), (index as u8, index * 1000));
+            let mut socket = UnixStream::from(frame.descriptor.unwrap());
+            socket.write_all(&[index as u8]).unwrap();
+            let mut byte = [0];
+            kept.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, [index as u8]);
+        }
+    }
+
+    #[test]
+    fn an_end_and_a_silence_are_errors() {
+        let (from, mut to) = pair();
+        to.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
+        assert_eq!(to.receive().unwrap_err().kind(), ErrorKind::TimedOut);
+        to.set_deadline(None);
+        drop(from);
+        assert_eq!(to.receive().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn another_kind_than_the_expected_is_named() {
+        let (mut from, mut to) = pair();
+        from.send(Kind::Taken, 0, b"", None).unwrap();
+        let error = to.expect(Kind::Ready).unwrap_err().to_string();
+        assert_eq!(error, "Ready expected: Taken");
+        from.write_all(&[200, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        assert!(to.receive().is_err());
+    }
+}

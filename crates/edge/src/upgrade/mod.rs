@@ -1,0 +1,316 @@
+//! Replacing the program while it serves: the process starts its successor, and gives it the
+//! listening sockets, the items of the embedded store, and the connections that owe nothing.
+//!
+//! The steps, each of which has to succeed before the next begins; up to the last one a successor
+//! that fails is given up, and nothing has happened:
+//!
+//! 1. The successor starts with one end of a socket pair as its standard input, reads its
+//!    configuration, takes the listening sockets that it has use for, and binds the others.
+//! 2. It says that it could serve. All loops here stand still at the ends of their turns: from now
+//!    on nobody writes to the store, and whatever comes waits in its socket.
+//! 3. The items go over, and the successor says that it has them.
+//! 4. It is told to serve. From now on it accepts the clients of all listening sockets, and the
+//!    loops here go on: with handing over the connections (`moving`), and ending the rest.
+
+mod channel;
+mod moving;
+mod standstill;
+mod successor;
+
+pub(crate) use moving::{Arrival, Arrivals, Leaving};
+pub(crate) use standstill::Standstill;
+pub(crate) use successor::Predecessor;
+
+use crate::fleet::{Fleet, Order};
+use crate::metrics::Metrics;
+use crate::notify::Notifier;
+use crate::server::{Place, unix_seconds};
+use crate::snapshot;
+use crate::store_server::StoreService;
+use channel::{Channel, Kind};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, fmt, process, thread};
+
+/// What the two processes say to one another; others do not understand it.
+const VERSION: u8 = 1;
+/// Names the process that a successor was started by.
+const MARK: &str = "DWELL_UPGRADE";
+/// How long a successor that has gone silent may take to end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long the new process may take for the connections, beyond the time that they have here.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// In the mark of a listening socket: its file is the process's own.
+const OWNS_FILE: u8 = 0x80;
+
+/// What a socket is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Role {
+    /// Clients that poll.
+    Client = 0,
+    /// Those who operate the process.
+    Admin = 1,
+    /// memcached clients.
+    Store = 2,
+}
+
+impl Role {
+    /// The option that says where it listens.
+    pub(crate) fn option(self) -> &'static str {
+        match self {
+            Self::Client => "--listen",
+            Self::Admin => "--admin",
+            Self::Store => "--store",
+        }
+    }
+
+    fn of(number: u8) -> Option<Self> {
+        let all = [Self::Client, Self::Admin, Self::Store];
+        all.into_iter().find(|role| *role as u8 == number)
+    }
+}
+
+/// A listening socket on its way to another process.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) role: Role,
+    pub(crate) place: Place,
+    /// Its file goes with it.
+    pub(crate) owns_file: bool,
+    pub(crate) descriptor: OwnedFd,
+}
+
+/// Starts successors.
+#[derive(Debug)]
+pub(crate) struct Upgrader {
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) service: Option<Arc<StoreService>>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) notifier: Option<Arc<Notifier>>,
+    pub(crate) is_under_way: AtomicBool,
+}
+
+/// Why this process goes on.
+#[derive(Debug)]
+enum UpgradeError {
+    /// The program cannot be started.
+    Start(io::Error),
+    /// The new process has ended.
+    Ended(ExitStatus),
+    /// It cannot be talked to, or takes too long.
+    Talk(&'static str, io::Error),
+    /// A loop here does not come to the end of its turn.
+    Busy,
+    /// This process is to end.
+    Ending,
+}
+
+impl fmt::Display for UpgradeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => write!(f, "the program cannot be started: {error}"),
+            Self::Ended(status) => write!(f, "the new process has ended: {status}"),
+            Self::Talk(step, error) if error.kind() == io::ErrorKind::TimedOut => {
+                write!(f, "{step}: it takes longer than limits.upgrade_timeout")
+            }
+            Self::Talk(step, error) => write!(f, "{step}: {error}"),
+            Self::Busy => f.write_str("a loop has not come to the end of its turn in time"),
+            Self::Ending => f.write_str("it is to end"),
+        }
+    }
+}
+
+impl UpgradeError {
+    /// Whether the new process has closed its end, most likely with its own.
+    fn is_end(&self) -> bool {
+        matches!(self, Self::Talk(_, error) if error.kind() != io::ErrorKind::TimedOut)
+    }
+}
+
+/// The new process; ended if it is dropped before it serves.
+struct Successor(Option<Child>);
+
+impl Successor {
+    fn id(&self) -> u32 {
+        self.0.as_ref().map_or(0, Child::id)
+    }
+
+    /// It is on its own.
+    fn release(mut self) {
+        self.0 = None;
+    }
+
+    /// How it has ended, if it does so by itself.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let until = Instant::now() + LAST_WORDS;
+        while Instant::now() < until {
+            if let Ok(Some(status)) = self.0.as_mut()?.try_wait() {
+                self.0 = None;
+                return Some(status);
+            }
+            thread::sleep(LOOK_INTERVAL);
+        }
+        None
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // It has not served anybody, so there is nothing to end in order.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Upgrader {
+    /// Starts a successor in a thread of its own; asked for again meanwhile, it does nothing.
+    pub(crate) fn ask(self: &Arc<Self>) {
+        if self.fleet.order() != Order::Serve {
+            tracing::warn!("no upgrade: this process is ending");
+        } else if self.fleet.arrivals().is_open() {
+            tracing::warn!("no upgrade: the process before this one has not ended yet");
+        } else if self.is_under_way.swap(true, Ordering::AcqRel) {
+            tracing::warn!("no upgrade: one is under way");
+        } else {
+            let upgrader = Arc::clone(self);
+            let spawned = thread::Builder::new().name("upgrade".to_owned());
+            if let Err(error) = spawned.spawn(move || upgrader.attempt()) {
+                self.give_up(&UpgradeError::Start(error));
+            }
+        }
+    }
+
+    fn attempt(&self) {
+        if let Err(error) = self.upgrade() {
+            self.give_up(&error);
+        }
+    }
+
+    fn give_up(&self, error: &UpgradeError) {
+        self.metrics.upgrades_failed().add(1);
+        tracing::error!("the upgrade is given up, this process goes on: {error}");
+        self.is_under_way.store(false, Ordering::Release);
+    }
+
+    fn upgrade(&self) -> Result<(), UpgradeError> {
+        // What listens stays the same until it has been handed over.
+        let _changes = self.fleet.changes();
+        let timeout = self.fleet.settings().config.limits.upgrade_timeout;
+        let deadline = Instant::now() + timeout;
+        let (standing, sockets) = self.stand_still(deadline)?;
+        drop(standing);
+        let (channel, other) = UnixStream::pair().map_err(UpgradeError::Start)?;
+        let mut successor = start(other).map_err(UpgradeError::Start)?;
+        let channel = Channel::new(channel, deadline);
+        tracing::info!(process = successor.id(), "starting another process");
+        match self.talk(channel, &successor, sockets, deadline) {
+            Ok(()) => {
+                successor.release();
+                Ok(())
+            }
+            Err(error) if error.is_end() => {
+                Err(successor.ended().map_or(error, UpgradeError::Ended))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn stand_still(
+        &self,
+        deadline: Instant,
+    ) -> Result<(standstill::Standing<'_>, Vec<Handed>), UpgradeError> {
+        let fleet = &self.fleet;
+        let standstill = fleet.standstill();
+        let serves = || fleet.order() == Order::Serve;
+        let standing = standstill.begin(fleet.loops(), deadline, || fleet.wake(), serves);
+        match standing {
+            _ if !serves() => Err(UpgradeError::Ending),
+            Some(standing) => Ok(standing),
+            None => Err(UpgradeError::Busy),
+        }
+    }
+
+    fn talk(
+        &self,
+        mut channel: Channel,
+        successor: &Successor,
+        sockets: Vec<Handed>,
+        deadline: Instant,
+    ) -> Result<(), UpgradeError> {
+        let step = |name| move |error| UpgradeError::Talk(name, error);
+        greet(&mut channel, self.service.is_some(), sockets).map_err(step("greeting it"))?;
+        let ready = channel.expect(Kind::Ready);
+        let wants_store = ready.map_err(step("waiting until it could serve"))?.mark == 1;
+        let (standing, _) = self.stand_still(deadline)?;
+        let began = Instant::now();
+        let service = self.service.as_ref().filter(|_| wants_store);
+        give_store(&mut channel, service).map_err(step("giving it the items"))?;
+        if let Some(notifier) = &self.notifier {
+            notifier.main_process(successor.id());
+        }
+        if let Err(error) = channel.send(Kind::Serve, 0, b"", None) {
+            if let Some(notifier) = &self.notifier {
+                notifier.main_process(process::id());
+            }
+            return Err(UpgradeError::Talk("telling it to serve", error));
+        }
+        if let Some(service) = &self.service {
+            service.store().retire();
+        }
+        let (process, pause) = (successor.id(), began.elapsed());
+        tracing::info!(process, ?pause, "another process serves from now on");
+        // What is still to go has its own time.
+        let drain_timeout = self.fleet.settings().config.limits.drain_timeout;
+        channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
+        self.fleet.hand_over(Leaving::new(channel));
+        drop(standing);
+        Ok(())
+    }
+}
+
+/// Starts the program as this process was started, with a socket for its standard input.
+fn start(socket: UnixStream) -> io::Result<Successor> {
+    let mut words = env::args_os();
+    let program = words.next().unwrap_or_default();
+    let mut command = Command::new(&program);
+    command
+        .arg0(&program)
+        .args(words)
+        .env(MARK, process::id().to_string())
+        // They are for this process, and not for the next.
+        .env_remove("WATCHDOG_PID")
+        .env_remove("LISTEN_FDNAMES")
+        .stdin(Stdio::from(OwnedFd::from(socket)));
+    command.spawn().map(|child| Successor(Some(child)))
+}
+
+fn greet(channel: &mut Channel, has_store: bool, sockets: Vec<Handed>) -> io::Result<()> {
+    channel.send(Kind::Hello, u8::from(has_store), &[VERSION], None)?;
+    for handed in sockets {
+        let place = handed.place.to_bytes();
+        let descriptor = Some(handed.descriptor.as_fd());
+        let owns_file = if handed.owns_file { OWNS_FILE } else { 0 };
+        let mark = handed.role as u8 | owns_file;
+        channel.send(Kind::Listener, mark, &place, descriptor)?;
+    }
+    channel.send(Kind::Listeners, 0, b"", None)
+}
+
+fn give_store(channel: &mut Channel, service: Option<&Arc<StoreService>>) -> io::Result<()> {
+    channel.send(Kind::Store, u8::from(service.is_some()), b"", None)?;
+    if let Some(service) = service {
+        let flush_at = service.pending_flush(unix_seconds());
+        snapshot::write(service.store(), flush_at, &mut *channel)?;
+    }
+    channel.expect(Kind::Taken).map(drop)
+}

@@ -1,0 +1,202 @@
+//! Connections that go from one process to the next, as the loops of both see it.
+
+use super::channel::{Channel, Kind};
+use super::{Handed, Role};
+use crate::admin::Admin;
+use crate::driver::EdgeLoop;
+use crate::server::Place;
+use crate::store_server::StoreServer;
+use dwell_engine::Detached;
+use dwell_evloop::{Context, Listener, Stream};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// The way out for the connections of a process that another one has succeeded.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    /// Absent once the other end has failed.
+    channel: Mutex<Option<Channel>>,
+}
+
+impl Leaving {
+    pub(super) fn new(channel: Channel) -> Self {
+        Self {
+            channel: Mutex::new(Some(channel)),
+        }
+    }
+
+    /// Gives a connection away, with what has come on it and is not used; the socket is closed
+    /// here. One that the other process cannot take any more is closed there and then.
+    pub(crate) fn give(&self, role: Role, is_trusted: bool, stream: &Stream, input: &[u8]) {
+        let kind = if is_trusted {
+            Kind::TrustedConnection
+        } else {
+            Kind::Connection
+        };
+        // A frame that a panic has cut short makes no sense of what follows.
+        let Ok(mut channel) = self.channel.lock() else {
+            return;
+        };
+        let Some(open) = channel.as_mut() else { return };
+        if let Err(error) = open.send(kind, role as u8, input, Some(stream.as_fd())) {
+            tracing::error!(%error, "connections cannot be handed over any more");
+            *channel = None;
+        }
+    }
+
+    /// Nothing more leaves: the other process is on its own.
+    pub(crate) fn close(&self) {
+        *self.channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// A connection that the process before has handed over.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(super) role: Role,
+    /// Its memcached client has said who it is.
+    pub(super) is_trusted: bool,
+    pub(super) input: Vec<u8>,
+    pub(super) descriptor: OwnedFd,
+}
+
+/// Those that no loop has taken yet, by loops.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    queues: Box<[Queue]>,
+    /// More may come.
+    is_open: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Read at every turn's end; the list only when it is set.
+    has_some: AtomicBool,
+    list: Mutex<Vec<Arrival>>,
+}
+
+impl Arrivals {
+    pub(crate) fn new(loops: usize) -> Self {
+        Self {
+            queues: (0..loops).map(|_| Queue::default()).collect(),
+            is_open: AtomicBool::new(false),
+        }
+    }
+
+    /// The process before begins to hand over.
+    pub(crate) fn open(&self) {
+        self.is_open.store(true, Ordering::Release);
+    }
+
+    /// It has ended.
+    pub(crate) fn close(&self) {
+        self.is_open.store(false, Ordering::Release);
+    }
+
+    /// Whether it may hand over more.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Puts one in the queue of the loop that has its turn; returns which.
+    pub(crate) fn put(&self, count: usize, arrival: Arrival) -> usize {
+        let of_loop = match arrival.role {
+            // Only the first loop has an admin listener.
+            Role::Admin => 0,
+            Role::Client | Role::Store => count % self.queues.len().max(1),
+        };
+        if let Some(queue) = self.queues.get(of_loop) {
+            let mut list = queue.list.lock().unwrap_or_else(PoisonError::into_inner);
+            list.push(arrival);
+            queue.has_some.store(true, Ordering::Release);
+        }
+        of_loop
+    }
+
+    fn take(&self, of_loop: usize) -> Vec<Arrival> {
+        let queue = self.queues.get(of_loop);
+        let queue = queue.filter(|queue| queue.has_some.load(Ordering::Acquire));
+        let Some(queue) = queue else {
+            return Vec::new();
+        };
+        let mut list = queue.list.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.has_some.store(false, Ordering::Release);
+        std::mem::take(&mut list)
+    }
+}
+
+impl EdgeLoop {
+    /// A descriptor more of every socket that is listened on here; one that the system refuses is
+    /// left out, and its address closed.
+    pub(crate) fn sockets(&self) -> Vec<Handed> {
+        let of = |role, listener: &Listener| {
+            let descriptor = listener.as_fd().try_clone_to_owned().ok()?;
+            let place = Place::of(listener, &descriptor).ok()?;
+            Some(Handed {
+                role,
+                place,
+                owns_file: listener.path().is_some(),
+                descriptor,
+            })
+        };
+        let clients = self.http.listeners();
+        let admin = self.admin.iter().flat_map(Admin::listeners);
+        let store = self.store_server.iter().flat_map(StoreServer::listeners);
+        let clients = clients.filter_map(|listener| of(Role::Client, listener));
+        let admin = admin.filter_map(|listener| of(Role::Admin, listener));
+        let store = store.filter_map(|listener| of(Role::Store, listener));
+        clients.chain(admin).chain(store).collect()
+    }
+
+    /// Serves the connections that the process before has handed over.
+    pub(crate) fn take_arrivals(&mut self, context: &mut Context) {
+        for arrival in self.fleet.arrivals().take(self.index) {
+            if let Err(error) = self.take_arrival(context, arrival) {
+                tracing::warn!(%error, "a connection that was handed over is lost");
+            }
+        }
+    }
+
+    fn take_arrival(&mut self, context: &mut Context, arrival: Arrival) -> io::Result<()> {
+        let stream = Stream::from_descriptor(arrival.descriptor)?;
+        let input = arrival.input;
+        match (arrival.role, &mut self.admin, &mut self.store_server) {
+            (Role::Client, _, _) => {
+                let detached = Detached { stream, input };
+                self.http.adopt_detached(context, detached, &mut self.polls);
+            }
+            (Role::Admin, Some(admin), _) => admin.adopt(context, Detached { stream, input }),
+            (Role::Store, _, Some(server)) => {
+                server.adopt(context, stream, input, arrival.is_trusted);
+            }
+            _ => return Err(io::Error::other("nobody listens for its kind any more")),
+        }
+        Ok(())
+    }
+
+    /// Hands the connections over that owe nothing, if another process serves: at once, and at the
+    /// ends of later turns those that have come so far.
+    pub(crate) fn hand_over(&mut self, context: &mut Context) {
+        let Some(leaving) = self.fleet.leaving().filter(|_| self.draining.is_some()) else {
+            return;
+        };
+        let give = |role, detached: &Detached| {
+            leaving.give(role, false, &detached.stream, &detached.input);
+        };
+        self.http
+            .hand_over(context, &mut self.polls, |_, detached| {
+                give(Role::Client, &detached);
+            });
+        if let Some(admin) = &mut self.admin {
+            admin.hand_over(context, |detached| give(Role::Admin, &detached));
+        }
+        if let Some(server) = &mut self.store_server {
+            server.hand_over(context);
+            for left in server.take_leaving(context) {
+                leaving.give(Role::Store, left.is_trusted, &left.stream, &left.input);
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The new process's side of an upgrade.
+
+use super::channel::{Channel, Frame, Kind};
+use super::{Arrival, Handed, MARK, OWNS_FILE, Role, VERSION};
+use crate::fleet::Fleet;
+use crate::server::{Place, unix_seconds};
+use crate::snapshot;
+use crate::store_server::StoreService;
+use dwell_store::Seconds;
+use std::env;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::parent_id;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The process that serves until this one does.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    channel: Channel,
+    has_store: bool,
+    owns_file: bool,
+    sockets: Vec<Handed>,
+}
+
+impl Predecessor {
+    /// Who has started this process to be succeeded by it, if anybody has.
+    ///
+    /// Shape: nothing is waited for longer than `patience` until this process serves.
+    ///
+    /// # Errors
+    /// When it cannot be talked to.
+    pub(crate) fn from_environment(patience: Duration) -> io::Result<Option<Self>> {
+        let whose = env::var(MARK).ok().and_then(|text| text.parse().ok());
+        // What a process further up was told, or somebody has typed, means nothing here.
+        if whose != Some(parent_id()) {
+            return Ok(None);
+        }
+        let socket = io::stdin().as_fd().try_clone_to_owned()?;
+        // Nothing here must hold it open once it is closed.
+        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+        let channel = Channel::new(UnixStream::from(socket), Instant::now() + patience);
+        Self::greeted(channel).map(Some)
+    }
+
+    fn greeted(mut channel: Channel) -> io::Result<Self> {
+        let hello = channel.expect(Kind::Hello)?;
+        if hello.bytes != [VERSION] {
+            let message = format!("it speaks version {:?}, not {VERSION}", hello.bytes);
+            return Err(io::Error::other(message));
+        }
+        let mut sockets = Vec::new();
+        loop {
+            let frame = channel.receive()?;
+            match (frame.kind, handed(frame)) {
+                (Kind::Listener, Some(socket)) => sockets.push(socket),
+                (Kind::Listeners, _) => break,
+                _ => return Err(io::Error::other("a listening socket was expected")),
+            }
+        }
+        Ok(Self {
+            channel,
+            has_store: hello.mark == 1,
+            owns_file: sockets.iter().any(|handed| handed.owns_file),
+            sockets,
+        })
+    }
+
+    /// Whether it has items to give.
+    pub(crate) fn has_store(&self) -> bool {
+        self.has_store
+    }
+
+    /// Whether the file of the store's unix socket goes with that.
+    pub(crate) fn owns_file(&self) -> bool {
+        self.owns_file
+    }
+
+    /// The sockets that it listens on.
+    pub(crate) fn sockets(&mut self) -> Vec<Handed> {
+        std::mem::take(&mut self.sockets)
+    }
+
+    /// Takes its place, with its items: returns when nobody but this process serves.
+    ///
+    /// # Errors
+    /// When it has given this process up; it goes on then.
+    pub(crate) fn succeed(&mut self, service: Option<&StoreService>) -> io::Result<()> {
+        let wants_store = u8::from(self.has_store && service.is_some());
+        self.channel.send(Kind::Ready, wants_store, b"", None)?;
+        let follows = self.channel.expect(Kind::Store)?.mark == 1;
+        if let (true, Some(service)) = (follows, service) {
+            take_items(&mut self.channel, service, unix_seconds())?;
+        }
+        self.channel.send(Kind::Taken, 0, b"", None)?;
+        self.channel.expect(Kind::Serve)?;
+        self.channel.set_deadline(None);
+        Ok(())
+    }
+
+    /// Takes the connections that it hands over, until it ends.
+    ///
+    /// # Errors
+    /// When there is no thread for that.
+    pub(crate) fn follow(mut self, fleet: Arc<Fleet>) -> io::Result<()> {
+        let follow = move || {
+            let mut count = 0_usize;
+            // Its end is the end of the stream; what else can be wrong ends it as well.
+            while let Ok(frame) = self.channel.receive() {
+                if let Some(arrival) = arrived(frame) {
+                    fleet.arrive(count, arrival);
+                    count += 1;
+                }
+            }
+            fleet.arrivals().close();
+            tracing::info!(connections = count, "the process before this one has ended");
+        };
+        let thread = thread::Builder::new().name("upgrade".to_owned());
+        thread.spawn(follow).map(drop)
+    }
+}
+
+fn handed(frame: Frame) -> Option<Handed> {
+    Some(Handed {
+        role: Role::of(frame.mark & !OWNS_FILE)?,
+        place: Place::from_bytes(&frame.bytes),
+        owns_file: frame.mark & OWNS_FILE != 0,
+        descriptor: frame.descriptor?,
+    })
+}
+
+fn arrived(frame: Frame) -> Option<Arrival> {
+    let is_trusted = frame.kind == Kind::TrustedConnection;
+    if frame.kind != Kind::Connection && !is_trusted {
+        return None;
+    }
+    Some(Arrival {
+        role: Role::of(frame.mark)?,
+        is_trusted,
+        input: frame.bytes,
+        descriptor: frame.descriptor?,
+    })
+}
+
+fn take_items(channel: &mut Channel, service: &StoreService, now: Seconds) -> io::Result<()> {
+    // A record has at most as much as its two lengths can say.
+    let record_bytes_max = u64::from(u32::MAX) + u64::from(u8::MAX);
+    let summary = snapshot::read(service.store(), channel, record_bytes_max, now)?;
+    let summary = summary.ok_or_else(|| io::Error::other("the items are not complete"))?;
+    if let Some(at) = summary.flush_at {
+        service.flush_all(i64::from(at), now);
+    }
+    let (items, restored) = (summary.items, summary.restored);
+    tracing::info!(items, restored, "items taken over");
+    Ok(())
+}

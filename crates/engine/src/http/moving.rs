@@ -1,0 +1,113 @@
+//! Connections that leave for another process, and those that have come from one.
+
+use super::Http;
+use super::accept::{admit, announce, first_timeout};
+use crate::app::{App, Detached};
+use crate::connection::{Connection, Phase, Tail};
+use dwell_evloop::{Context, Listener, Readiness, Token};
+
+impl Http {
+    /// The listeners, so that their sockets can be given to another process.
+    pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        let tokens = self.listeners.tokens();
+        tokens.filter_map(|token| self.listeners.get(token))
+    }
+
+    /// Stops listening without accepting anybody more, and lets every connection leave that is
+    /// between two requests, with what has come of the next one.
+    ///
+    /// Shape: what a client has sent and nobody has read stays in the socket. Whoever has the
+    /// listening sockets, too, accepts those whom the kernel has connected. Called again at the
+    /// ends of later turns it lets go of those whose answers have been sent meanwhile; held
+    /// exchanges are the app's to answer.
+    ///
+    /// ```
+    /// use dwell_engine::{App, Detached, Http};
+    /// use dwell_evloop::Context;
+    ///
+    /// /// All that can go on elsewhere.
+    /// fn leave<A: App>(http: &mut Http, context: &mut Context, app: &mut A) -> Vec<Detached> {
+    ///     let mut leaving = Vec::new();
+    ///     http.hand_over(context, app, |_, detached| leaving.push(detached));
+    ///     leaving
+    /// }
+    /// #
+    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+    /// # use dwell_evloop::EventLoop;
+    /// # use std::io::{Read, Write};
+    /// # let app = |_: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>| {
+    /// #     reply.text(200, "hello");
+    /// #     Outcome::Answered
+    /// # };
+    /// # let (mut first_loop, mut second_loop) = (EventLoop::new()?, EventLoop::new()?);
+    /// # let mut first = HttpDriver::new(Limits::default(), app);
+    /// # let mut second = HttpDriver::new(Limits::default(), app);
+    /// # let address = first.listen(first_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let mut client = std::net::TcpStream::connect(address)?;
+    /// # client.write_all(b"GET / HTTP/1.1\r\n")?;
+    /// # while first.http.connections() == 0 {
+    /// #     first_loop.turn(&mut first, None)?;
+    /// # }
+    /// # for detached in leave(&mut first.http, first_loop.context(), &mut first.app) {
+    /// #     second.http.adopt_detached(second_loop.context(), detached, &mut second.app);
+    /// # }
+    /// # assert_eq!((first.http.connections(), second.http.connections()), (0, 1));
+    /// # client.write_all(b"Host: a\r\nConnection: close\r\n\r\n")?;
+    /// # while second.http.connections() > 0 {
+    /// #     second_loop.turn(&mut second, None)?;
+    /// # }
+    /// # let mut answer = String::new();
+    /// # client.read_to_string(&mut answer)?;
+    /// # assert!(answer.ends_with("hello\n"), "{answer}");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn hand_over<A: App>(
+        &mut self,
+        context: &mut Context,
+        app: &mut A,
+        mut leave: impl FnMut(&mut Context, Detached),
+    ) {
+        let listeners: Vec<_> = self.listeners.tokens().collect();
+        for token in listeners {
+            self.unlisten(context, token);
+        }
+        let can_leave = |token: &Token| self.connections.get(*token).is_some_and(can_leave);
+        let leaving: Vec<_> = self.connections.tokens().filter(can_leave).collect();
+        for token in leaving {
+            if let Some(connection) = self.forget(context, token) {
+                let detached = super::unregistered(context, connection.detach());
+                leave(context, detached);
+                app.closed(context, token);
+            }
+        }
+    }
+
+    /// Serves a client that has left another server, with what of its next request had come there.
+    pub fn adopt_detached<A: App>(
+        &mut self,
+        context: &mut Context,
+        detached: Detached,
+        app: &mut A,
+    ) {
+        let timeout = first_timeout(self.draining, &self.limits);
+        let admitted = admit(context, &mut self.connections, detached.stream, timeout);
+        let token = admitted.map(|(token, _)| token);
+        announce(context, admitted, None, app);
+        let connection = token.and_then(|token| self.connections.get_mut(token));
+        if let (Some(token), Some(connection), false) =
+            (token, connection, detached.input.is_empty())
+        {
+            let bytes = detached.input;
+            connection.tail = Some(Box::new(Tail { bytes, scanned: 0 }));
+            context.again(token, Readiness::default());
+        }
+    }
+}
+
+/// Whether a connection owes nothing, and is owed nothing but a request.
+fn can_leave(connection: &Connection) -> bool {
+    matches!(connection.phase, Phase::Idle | Phase::Head)
+        && connection.stream.is_flushed()
+        && connection.incoming.is_none()
+        && !connection.finished
+}
