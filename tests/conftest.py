@@ -52,10 +52,10 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def start_memcached(cleanup, tmp_path):
-    """Starts one more memcached."""
+    """Starts one more memcached, with the given options if there are any."""
 
-    def start():
-        memcached = Memcached(tmp_path)
+    def start(*extra):
+        memcached = Memcached(tmp_path, *extra)
         cleanup.callback(memcached.stop)
         return memcached.start_ready()
 

@@ -10,14 +10,14 @@ from support.wait import PATIENCE_S
 
 
 class Memcached(Process):
-    """One memcached server on a port of its own."""
+    """One memcached server on a port of its own, started with `extra` options."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *extra):
         self.address = ports.free_address()
         port = self.address[1]
         user = ["-u", "root"] if os.geteuid() == 0 else []
         options = ["-l", ports.HOST, "-p", port, "-U", "0", "-t", "2", "-c", "4096"]
-        super().__init__(["memcached", *options, *user], folder / f"memcached-{port}.log")
+        super().__init__(["memcached", *options, *user, *extra], folder / f"memcached-{port}.log")
 
     @property
     def name(self):

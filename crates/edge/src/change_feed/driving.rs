@@ -10,9 +10,11 @@ impl EdgeLoop {
     pub(crate) fn follow_feed(&mut self, context: &mut Context) {
         if let Some(waited) = &self.waited
             && self.polls.watched_keys() > 0
-            && waited.wake()
         {
-            self.fleet.wake_first();
+            if waited.wake() {
+                self.fleet.wake_first();
+            }
+            self.look_at_returned();
         }
         if let Some(server) = self.polls.outbox.went_back.take() {
             let is_distrusted = true;

@@ -3,6 +3,7 @@
 use super::connection::{Connection, Lost, next_tenant};
 use super::figures::{Difference, Figures};
 use super::pace::Pace;
+use crate::metrics::ResyncReason;
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
 use std::net::SocketAddr;
@@ -123,8 +124,19 @@ impl Statistics {
         context.disarm(self.token);
         self.is_owed = false;
         self.pace.succeeded();
-        let before = self.last.replace(self.coming)?;
-        Some(self.coming.since(&before, tells_deletions))
+        Some(self.compare(tells_deletions))
+    }
+
+    /// Makes what has come the last ones.
+    fn compare(&mut self, tells_deletions: bool) -> Difference {
+        match self.last.replace(self.coming) {
+            Some(before) => self.coming.since(&before, tells_deletions),
+            // Since the watch has begun, what is never told may have happened already.
+            None => Difference {
+                reason: Some(ResyncReason::Connected),
+                ..Difference::default()
+            },
+        }
     }
 
     /// Whether the answer is whole.
@@ -174,5 +186,29 @@ impl Statistics {
         self.connection = None;
         self.is_owed = false;
         self.token = next_tenant(self.token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Statistics {
+        /// An answer that says how often everything was flushed.
+        fn come(&mut self, flushes: &[u8]) -> Option<ResyncReason> {
+            self.coming = Figures::default();
+            self.coming.take(b"cmd_flush", flushes);
+            self.compare(false).reason
+        }
+    }
+
+    #[test]
+    fn the_first_figures_say_that_nobody_knows_what_was_before() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 11211));
+        let mut statistics = Statistics::new(address, Token::new(7, 0, 2), 1);
+        assert_eq!(statistics.come(b"3"), Some(ResyncReason::Connected));
+        assert_eq!(statistics.come(b"3"), None);
+        assert_eq!(statistics.come(b"4"), Some(ResyncReason::Flushed));
+        assert_eq!(statistics.come(b"4"), None);
     }
 }

@@ -231,8 +231,10 @@ labels! {
 labels! {
     /// Why everything on one server that polls wait for was looked at.
     ResyncReason, "reason":
-    /// The server begins to tell of changes.
+    /// The server begins to tell of changes, or has told its statistics for the first time.
     Connected = "connected",
+    /// A loop reaches it again.
+    Returned = "returned",
     /// It says that it has left out lines.
     Skipped = "skipped",
     /// It has lost lines and does not say so, but for its statistics.
