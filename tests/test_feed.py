@@ -13,6 +13,8 @@ from support.wait import PATIENCE_S, until
 
 KEY = "/poll/alice"
 LONG = "60s"
+# As memcached has it.
+WATCHERS_MAX = 20
 
 
 def serve(start_dwell, *servers, sweep=LONG, **sections):
@@ -215,12 +217,23 @@ def test_a_server_without_versions_is_read_when_it_tells(start_dwell, start_memc
     assert_swept_nothing(dwell)
 
 
-def test_a_server_that_refuses_is_swept(start_dwell, start_memcached):
-    memcached = start_memcached("-W")
-    dwell = serve(start_dwell, memcached, sweep="50ms")
-    client = memcached.client()
+@pytest.fixture(params=["-W", "crowded"])
+def refusing(request, cleanup, start_memcached):
+    """A server that does not let itself be watched, or not by one more."""
+    if request.param == "-W":
+        return start_memcached("-W")
+    memcached = start_memcached()
+    for _ in range(WATCHERS_MAX):
+        watcher = cleanup.enter_context(send(memcached, b"watch mutations\r\n"))
+        assert watcher.recv(16) == b"OK\r\n"
+    return memcached
+
+
+def test_a_server_that_refuses_is_swept(start_dwell, refusing):
+    dwell = serve(start_dwell, refusing, sweep="50ms")
+    client = refusing.client()
     client.set(KEY, b"0")
-    up = f'dwell_feed_watch_up{{server="{memcached.name}"}}'
+    up = f'dwell_feed_watch_up{{server="{refusing.name}"}}'
     with held(dwell) as connection:
         until(lambda: dwell.metrics().get(up) == 0, lambda: f"{up} is 0: {dwell.metrics()}")
         client.set(KEY, b"1")

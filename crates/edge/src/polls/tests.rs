@@ -4,6 +4,7 @@ mod feeds;
 mod forwards;
 mod guards;
 mod harness;
+mod hints;
 mod missing;
 mod model;
 mod recall;

@@ -1,0 +1,131 @@
+//! A hint makes a loop read, once for many, and answers nobody by itself.
+
+use super::harness::Edge;
+use super::{set, wait_for};
+use crate::metrics::{HintOutcome, LookupOutcome};
+use dwell_testkit::{Memcached, Script, ScriptedServer};
+use std::net::SocketAddr;
+
+/// An edge that looks for itself long after these tests.
+fn unswept(address: SocketAddr) -> Edge {
+    Edge::new(&format!(
+        "memcached.servers = \"{address}\"\nmemcached.sweep_interval = \"60s\""
+    ))
+}
+
+fn hint(edge: &mut Edge, keys: &[&str]) {
+    let names: Vec<Box<[u8]>> = keys.iter().map(|key| key.as_bytes().into()).collect();
+    edge.driver.polls.hinted(&names);
+}
+
+/// How many hints were read, joined and of nobody.
+fn hints(edge: &Edge) -> [u64; 3] {
+    let hints = &edge.driver.metrics.feed_hints;
+    [
+        HintOutcome::Read,
+        HintOutcome::Joined,
+        HintOutcome::Unwatched,
+    ]
+    .map(|of| hints.of(of).value())
+}
+
+fn hits(edge: &Edge) -> u64 {
+    let lookups = &edge.driver.metrics.memcached_lookups;
+    lookups.of(LookupOutcome::Hit).value()
+}
+
+/// Turns until memcached owes nothing.
+fn turn_until_quiet(edge: &mut Edge) {
+    edge.turn();
+    edge.turn_until(|edge| {
+        let operations = edge.memcached.as_ref().unwrap().operations();
+        operations == 0 && edge.polls.outbox.versions.is_empty()
+    });
+}
+
+#[test]
+fn a_hint_has_a_key_read_that_polls_wait_for() {
+    let memcached = Memcached::start();
+    let mut edge = unswept(memcached.address());
+    set(&memcached, "/poll/a", "one");
+    let mut client = wait_for(&edge, "/poll/a", "one");
+    edge.turn_until_waiting(1);
+    hint(&mut edge, &["/poll/a", "/poll/b", "/poll/a"]);
+    assert_eq!(hints(&edge), [1, 1, 1]);
+    turn_until_quiet(&mut edge);
+    assert_eq!(edge.driver.polls.waiting(), 1, "the same value is no news");
+    set(&memcached, "/poll/a", "two");
+    hint(&mut edge, &["/poll/a"]);
+    assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
+    hint(&mut edge, &["/poll/a"]);
+    assert_eq!(hints(&edge), [2, 1, 2], "nobody waits any more");
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn hints_during_a_read_are_one_more_read_after_it() {
+    let value = |cas: u8, value: &str| format!("VALUE /poll/a 0 3 {cas}\r\n{value}\r\nEND\r\n");
+    let server = ScriptedServer::start([Script::new()
+        .expect("version\r\n")
+        .send("VERSION 1.6.18\r\n")
+        .expect("gets /poll/a\r\n")
+        .send(value(1, "one"))
+        .expect("gets /poll/a\r\n")
+        .send(value(1, "one"))
+        .expect("gets /poll/a\r\n")
+        .send(value(2, "two"))
+        .hang()]);
+    let mut edge = unswept(server.address());
+    let mut client = wait_for(&edge, "/poll/a", "one");
+    edge.turn_until_waiting(1);
+    hint(&mut edge, &["/poll/a"]);
+    // It is asked for when a turn ends, and nothing is read in the turn before that.
+    edge.turn();
+    hint(&mut edge, &["/poll/a", "/poll/a"]);
+    assert_eq!(hints(&edge), [1, 2, 0]);
+    assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_look_at_everything_of_a_server_spares_the_others() {
+    let memcached = Memcached::start();
+    let mut edge = unswept(memcached.address());
+    let mut clients = ["/poll/a", "/poll/b"].map(|key| {
+        set(&memcached, key, "one");
+        wait_for(&edge, key, "one")
+    });
+    edge.turn_until_waiting(2);
+    set(&memcached, "/poll/a", "two");
+    set(&memcached, "/poll/b", "two");
+    let [first, second] = &mut clients;
+    edge.driver
+        .polls
+        .look_at_all(|name| name == b"/poll/b", false);
+    assert_eq!(edge.answer(second), (200, "two".to_owned()));
+    assert_eq!(edge.driver.polls.waiting(), 1);
+    edge.driver.polls.look_at_all(|_| true, false);
+    assert_eq!(edge.answer(first), (200, "two".to_owned()));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn versions_that_are_distrusted_have_the_value_read() {
+    let memcached = Memcached::start();
+    let mut edge = unswept(memcached.address());
+    set(&memcached, "/poll/a", "one");
+    let mut client = wait_for(&edge, "/poll/a", "one");
+    edge.turn_until_waiting(1);
+    let before = hits(&edge);
+    edge.driver.polls.look_at_all(|_| true, false);
+    turn_until_quiet(&mut edge);
+    assert_eq!(hits(&edge), before, "the version says that it is the same");
+    edge.driver.polls.look_at_all(|_| true, true);
+    turn_until_quiet(&mut edge);
+    assert_eq!(hits(&edge), before + 1);
+    assert_eq!(edge.driver.polls.waiting(), 1);
+    set(&memcached, "/poll/a", "two");
+    hint(&mut edge, &["/poll/a"]);
+    assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
+    edge.assert_nothing_left();
+}
