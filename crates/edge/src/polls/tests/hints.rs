@@ -2,14 +2,14 @@
 
 use super::harness::Edge;
 use super::{set, wait_for};
-use crate::metrics::{HintOutcome, LookupOutcome};
+use crate::metrics::{HintOutcome, LookupOutcome, ResyncReason, ServerState};
 use dwell_testkit::{Memcached, Script, ScriptedServer};
 use std::net::SocketAddr;
 
 /// An edge that looks for itself long after these tests.
-fn unswept(address: SocketAddr) -> Edge {
+fn unswept(address: SocketAddr, options: &str) -> Edge {
     Edge::new(&format!(
-        "memcached.servers = \"{address}\"\nmemcached.sweep_interval = \"60s\""
+        "memcached.servers = \"{address}\"\nmemcached.sweep_interval = \"60s\"\n{options}"
     ))
 }
 
@@ -46,7 +46,7 @@ fn turn_until_quiet(edge: &mut Edge) {
 #[test]
 fn a_hint_has_a_key_read_that_polls_wait_for() {
     let memcached = Memcached::start();
-    let mut edge = unswept(memcached.address());
+    let mut edge = unswept(memcached.address(), "");
     set(&memcached, "/poll/a", "one");
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until_waiting(1);
@@ -75,7 +75,7 @@ fn hints_during_a_read_are_one_more_read_after_it() {
         .expect("gets /poll/a\r\n")
         .send(value(2, "two"))
         .hang()]);
-    let mut edge = unswept(server.address());
+    let mut edge = unswept(server.address(), "");
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until_waiting(1);
     hint(&mut edge, &["/poll/a"]);
@@ -90,7 +90,7 @@ fn hints_during_a_read_are_one_more_read_after_it() {
 #[test]
 fn a_look_at_everything_of_a_server_spares_the_others() {
     let memcached = Memcached::start();
-    let mut edge = unswept(memcached.address());
+    let mut edge = unswept(memcached.address(), "");
     let mut clients = ["/poll/a", "/poll/b"].map(|key| {
         set(&memcached, key, "one");
         wait_for(&edge, key, "one")
@@ -112,7 +112,7 @@ fn a_look_at_everything_of_a_server_spares_the_others() {
 #[test]
 fn versions_that_are_distrusted_have_the_value_read() {
     let memcached = Memcached::start();
-    let mut edge = unswept(memcached.address());
+    let mut edge = unswept(memcached.address(), "");
     set(&memcached, "/poll/a", "one");
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until_waiting(1);
@@ -127,5 +127,24 @@ fn versions_that_are_distrusted_have_the_value_read() {
     set(&memcached, "/poll/a", "two");
     hint(&mut edge, &["/poll/a"]);
     assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_server_that_is_reached_again_is_looked_at() {
+    let mut memcached = Memcached::start();
+    let mut edge = unswept(memcached.address(), "memcached.watch = true");
+    set(&memcached, "/poll/a", "one");
+    let mut client = wait_for(&edge, "/poll/a", "one");
+    edge.turn_until_waiting(1);
+    // From here on nobody tells anything.
+    edge.driver.change_feed = None;
+    memcached.kill();
+    edge.turn_until(|edge| edge.metrics.servers[0].state() != ServerState::Up);
+    memcached.restart();
+    set(&memcached, "/poll/a", "two");
+    assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
+    let resyncs = &edge.driver.metrics.feed_resyncs;
+    assert!(resyncs.of(ResyncReason::Returned).value() >= 1);
     edge.assert_nothing_left();
 }
