@@ -1,15 +1,20 @@
 """SIGUSR2: another process takes over, and no client notices but by what the process id says."""
 
 import contextlib
+import os
+import pathlib
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from support import ports
 from support.crowd import Crowd
-from support.dwell import BINARY
+from support.dwell import BINARY, ROOT, Dwell
 from support.http import Connection, request
+from support.other_side import Other
 from support.process import Process
 from support.traffic import TOKEN, Traffic, fill, receive
 from support.upgrade import begin, upgrade
@@ -167,6 +172,75 @@ def test_a_program_that_hangs_is_given_up(start_dwell, cleanup, hangs):
     successor.wait()
     assert "takes longer than limits.upgrade_timeout" in dwell.output()
     assert dwell.get(KEY).body == b"value"
+
+
+@pytest.fixture
+def fails(tmp_path):
+    """As `hangs`, of a program that fails at a step."""
+    program = tmp_path / "dwell"
+    program.symlink_to(BINARY)
+    other_side = ROOT / "tests" / "support" / "other_side.py"
+
+    def fail(step):
+        script = tmp_path / f"other.{step}"
+        script.write_text(f"#!{sys.executable}\n{other_side.read_text()}")
+        script.chmod(0o755)
+        program.unlink()
+        program.write_text(f'#!/bin/sh\nexec "{script}"\n')
+        program.chmod(0o755)
+
+    return program, fail
+
+
+def test_a_program_that_ends_when_it_is_to_serve_leaves_the_store(start_dwell, cleanup, fails):
+    program, fail = fails
+    dwell = start_dwell(program=program)
+    dwell.store().set(KEY, b"value")
+    fail("serve")
+    begin(dwell, cleanup).wait()
+    dwell.await_metric(1, "dwell_upgrades_failed_total")
+    assert "the new process has ended: exit status: 0" in dwell.output()
+    store = dwell.store()
+    assert store.get(KEY) == b"value"
+    store.set(KEY, b"new")
+    assert dwell.get(KEY).body == b"new"
+
+
+@pytest.fixture
+def started(tmp_path):
+    """A process that this one starts to be succeeded by it, and this one's end of the channel."""
+    edge = Dwell(tmp_path, server={"pollers": 3})
+    own, its = socket.socketpair()
+    own.settimeout(10)
+    arguments = [BINARY, "serve", "--config", str(edge.config)]
+
+    def start(parent):
+        environment = {**os.environ, "DWELL_UPGRADE": str(parent)}
+        return subprocess.Popen(
+            arguments, stdin=its, stderr=subprocess.PIPE, env=environment, text=True
+        )
+
+    with own, its:
+        yield start, own
+
+
+def test_all_threads_run_before_it_says_that_it_could_serve(started):
+    start, own = started
+    with start(os.getpid()) as child:
+        other = Other(own)
+        other.send("Hello", 0, bytes([1]))
+        other.send("Listeners")
+        assert other.receive() == "Ready"
+        tasks = pathlib.Path(f"/proc/{child.pid}/task")
+
+        def names():
+            return {(task / "comm").read_text().strip() for task in tasks.iterdir()}
+
+        # A thread gives itself its name; this one waits to be given the items meanwhile.
+        until(lambda: {"loop-1", "loop-2", "upgrade"} <= names(), "all threads run")
+        own.close()
+        child.communicate(timeout=10)
+        assert child.returncode != 0
 
 
 def test_one_upgrade_at_a_time(start_dwell, cleanup, hangs):

@@ -34,7 +34,8 @@ use dwell_evloop::{EventLoop, Sender};
 use dwell_store::{Notify, Seconds, WatcherId};
 use parts::Parts;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
@@ -167,22 +168,19 @@ impl Server {
 
     /// Takes the place of the process before, if there is one, and says whether there was; nobody
     /// else serves from here on.
-    fn succeed(&mut self) -> Result<bool, RunError> {
-        let Some(mut predecessor) = self.predecessor.take() else {
+    fn succeed(&mut self, first: &mut EdgeLoop) -> Result<bool, RunError> {
+        let Some(predecessor) = self.predecessor.take() else {
             return Ok(false);
         };
-        let succeeded = predecessor.succeed(self.service.as_deref());
+        let owns_file = predecessor.owns_file();
+        let succeeded = predecessor.succeed(self.service.as_deref(), &self.fleet);
         succeeded.map_err(RunError::Upgrade)?;
         let config = &self.fleet.settings().config;
-        if let (Some(path), Some((_, first))) = (&config.store.unix_socket, self.loops.first_mut())
-            && predecessor.owns_file()
-            && let Some(server) = &mut first.store_server
+        if let (Some(path), Some(server)) = (&config.store.unix_socket, &mut first.store_server)
+            && owns_file
         {
             server.own_file(path);
         }
-        self.fleet.arrivals().open();
-        let followed = predecessor.follow(Arc::clone(&self.fleet));
-        followed.map_err(RunError::Loop)?;
         Ok(true)
     }
 
@@ -200,29 +198,28 @@ impl Server {
     /// The first loop runs on this thread and hears the signals. The loops end together: one that
     /// fails stops the others.
     fn run(mut self) -> Result<(), RunError> {
-        let is_successor = self.succeed()?;
-        let pid_file = self.write_pid_file(is_successor)?;
-        let (_access, fleet) = (self.access, self.fleet);
-        let service = self.service;
-        let mut loops = self.loops.into_iter();
+        let mut loops = std::mem::take(&mut self.loops).into_iter();
         let Some((mut first, mut edge)) = loops.next() else {
             return Ok(());
         };
+        // What can fail here does so while the process before serves.
         let threads = loops
             .enumerate()
             .map(|(index, (event_loop, edge))| {
-                let fleet = Arc::clone(&fleet);
-                thread::Builder::new()
-                    .name(format!("loop-{}", index + 1))
-                    .spawn(move || turn_to_the_end(event_loop, edge, &fleet))
+                LoopThread::start(index + 1, event_loop, edge, &self.fleet)
             })
             .collect::<io::Result<Vec<_>>>()
             .map_err(RunError::Loop)?;
+        let is_successor = self.succeed(&mut edge)?;
+        let pid_file = self.write_pid_file(is_successor)?;
+        let (_access, fleet) = (self.access, self.fleet);
+        let service = self.service;
+        let handles: Vec<_> = threads.into_iter().map(LoopThread::begin).collect();
         edge.supervise(first.context());
         let mut result = turn_to_the_end(first, edge, &fleet);
-        for thread in threads {
+        for handle in handles {
             let panicked = |_| Err(io::Error::other("a loop panicked"));
-            result = result.and(thread.join().unwrap_or_else(panicked));
+            result = result.and(handle.join().unwrap_or_else(panicked));
         }
         let result = result.map_err(RunError::Loop);
         if let Some(leaving) = fleet.leaving() {
@@ -237,6 +234,37 @@ impl Server {
             store::save(&fleet.settings().config, &service, unix_seconds())
         });
         result.and(saved)
+    }
+}
+
+/// A loop on a thread of its own, which waits to be begun; dropped before that, it ends.
+struct LoopThread {
+    gate: mpsc::SyncSender<()>,
+    handle: JoinHandle<io::Result<()>>,
+}
+
+impl LoopThread {
+    fn start(
+        index: usize,
+        event_loop: EventLoop<Message>,
+        edge: EdgeLoop,
+        fleet: &Arc<Fleet>,
+    ) -> io::Result<Self> {
+        let (gate, opened) = mpsc::sync_channel(1);
+        let fleet = Arc::clone(fleet);
+        let turn = move || match opened.recv() {
+            Ok(()) => turn_to_the_end(event_loop, edge, &fleet),
+            Err(_) => Ok(()),
+        };
+        let thread = thread::Builder::new().name(format!("loop-{index}"));
+        let handle = thread.spawn(turn)?;
+        Ok(Self { gate, handle })
+    }
+
+    fn begin(self) -> JoinHandle<io::Result<()>> {
+        // The thread waits for it.
+        let _ = self.gate.send(());
+        self.handle
     }
 }
 

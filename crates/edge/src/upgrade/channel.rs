@@ -40,9 +40,11 @@ pub(super) enum Kind {
     Connection = 8,
     /// As that, of a memcached client that has said who it is.
     TrustedConnection = 9,
+    /// The next one has heard that it is to serve, and does.
+    Serving = 10,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Hello,
     Kind::Listener,
     Kind::Listeners,
@@ -52,6 +54,7 @@ const KINDS: [Kind; 9] = [
     Kind::Serve,
     Kind::Connection,
     Kind::TrustedConnection,
+    Kind::Serving,
 ];
 
 /// One frame as it came.

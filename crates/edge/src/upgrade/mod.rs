@@ -9,8 +9,9 @@
 //! 2. It says that it could serve. All loops here stand still at the ends of their turns: from now
 //!    on nobody writes to the store, and whatever comes waits in its socket.
 //! 3. The items go over, and the successor says that it has them.
-//! 4. It is told to serve. From now on it accepts the clients of all listening sockets, and the
-//!    loops here go on: with handing over the connections (`moving`), and ending the rest.
+//! 4. It is told to serve, and says that it does: all its threads run already, and nothing is left
+//!    that could fail. From now on it accepts the clients of all listening sockets, and the loops
+//!    here go on: with handing over the connections (`moving`), and ending the rest.
 
 mod channel;
 mod moving;
@@ -258,7 +259,7 @@ impl Upgrader {
         if let Some(notifier) = &self.notifier {
             notifier.main_process(successor.id());
         }
-        if let Err(error) = channel.send(Kind::Serve, 0, b"", None) {
+        if let Err(error) = give_place(&mut channel) {
             if let Some(notifier) = &self.notifier {
                 notifier.main_process(process::id());
             }
@@ -313,4 +314,9 @@ fn give_store(channel: &mut Channel, service: Option<&Arc<StoreService>>) -> io:
         snapshot::write(service.store(), flush_at, &mut *channel)?;
     }
     channel.expect(Kind::Taken).map(drop)
+}
+
+fn give_place(channel: &mut Channel) -> io::Result<()> {
+    channel.send(Kind::Serve, 0, b"", None)?;
+    channel.expect(Kind::Serving).map(drop)
 }

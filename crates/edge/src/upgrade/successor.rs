@@ -14,6 +14,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::parent_id;
 use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -84,11 +85,19 @@ impl Predecessor {
         std::mem::take(&mut self.sockets)
     }
 
-    /// Takes its place, with its items: returns when nobody but this process serves.
+    /// Takes its place, with its items: returns when nobody but this process serves. The
+    /// connections that it hands over from then on, until it ends, come to `fleet`.
     ///
     /// # Errors
-    /// When it has given this process up; it goes on then.
-    pub(crate) fn succeed(&mut self, service: Option<&StoreService>) -> io::Result<()> {
+    /// When it has given this process up, or there is no thread for the connections; it goes on
+    /// then.
+    pub(crate) fn succeed(
+        mut self,
+        service: Option<&StoreService>,
+        fleet: &Arc<Fleet>,
+    ) -> io::Result<()> {
+        // What can fail here does so while the other process serves.
+        let follower = follower(Arc::clone(fleet))?;
         let wants_store = u8::from(self.has_store && service.is_some());
         self.channel.send(Kind::Ready, wants_store, b"", None)?;
         let follows = self.channel.expect(Kind::Store)?.mark == 1;
@@ -97,30 +106,38 @@ impl Predecessor {
         }
         self.channel.send(Kind::Taken, 0, b"", None)?;
         self.channel.expect(Kind::Serve)?;
+        self.channel.send(Kind::Serving, 0, b"", None)?;
         self.channel.set_deadline(None);
+        fleet.arrivals().open();
+        // The thread waits for it.
+        let _ = follower.send(self.channel);
         Ok(())
     }
+}
 
-    /// Takes the connections that it hands over, until it ends.
-    ///
-    /// # Errors
-    /// When there is no thread for that.
-    pub(crate) fn follow(mut self, fleet: Arc<Fleet>) -> io::Result<()> {
-        let follow = move || {
-            let mut count = 0_usize;
-            // Its end is the end of the stream; what else can be wrong ends it as well.
-            while let Ok(frame) = self.channel.receive() {
-                if let Some(arrival) = arrived(frame) {
-                    fleet.arrive(count, arrival);
-                    count += 1;
-                }
-            }
-            fleet.arrivals().close();
-            tracing::info!(connections = count, "the process before this one has ended");
-        };
-        let thread = thread::Builder::new().name("upgrade".to_owned());
-        thread.spawn(follow).map(drop)
+/// A thread that takes the connections from the channel that it is given, if it is given one.
+fn follower(fleet: Arc<Fleet>) -> io::Result<SyncSender<Channel>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let thread = thread::Builder::new().name("upgrade".to_owned());
+    thread.spawn(move || {
+        if let Ok(channel) = receiver.recv() {
+            follow(channel, &fleet);
+        }
+    })?;
+    Ok(sender)
+}
+
+fn follow(mut channel: Channel, fleet: &Fleet) {
+    let mut count = 0_usize;
+    // The other's end is the end of the stream; what else can be wrong ends it as well.
+    while let Ok(frame) = channel.receive() {
+        if let Some(arrival) = arrived(frame) {
+            fleet.arrive(count, arrival);
+            count += 1;
+        }
     }
+    fleet.arrivals().close();
+    tracing::info!(connections = count, "the process before this one has ended");
 }
 
 fn handed(frame: Frame) -> Option<Handed> {
