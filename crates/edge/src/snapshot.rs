@@ -17,11 +17,12 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// What the file begins with.
 const NAME: &[u8; 8] = b"DWELLMEM";
 /// The version of everything below.
-const VERSION: u32 = 2;
-/// The version before it, which is read too: it has no time of a flush.
+const VERSION: u32 = 3;
+/// The first version, which is read too.
 const VERSION_FIRST: u32 = 1;
 
-/// The name and the version; from version 2 on the time of a delayed flush follows, or 0.
+/// The name and the version. From version 2 on the time of a delayed flush follows, or 0; from
+/// version 3 on the largest cas unique that was given out, also to items that are gone.
 const HEAD_BYTES: usize = NAME.len() + size_of::<u32>();
 
 /// Key length, marks, frequent, flags, expiry, cas, value length.
@@ -284,6 +285,7 @@ pub(crate) fn write(
     out.write_all(NAME)?;
     out.write_all(&VERSION.to_le_bytes())?;
     out.write_all(&flush_at.unwrap_or(0).to_le_bytes())?;
+    out.write_all(&store.last_version().to_le_bytes())?;
     let mut items = 0_u64;
     for shard in 0..store.shards() {
         for item in store.kept_items(shard) {
@@ -366,7 +368,7 @@ pub(crate) fn read(
 ) -> io::Result<Option<SnapshotSummary>> {
     let mut input = BufReader::with_capacity(1 << 18, from);
     let mut summary = SnapshotSummary {
-        flush_at: flush_time(&mut input)?,
+        flush_at: read_head(store, &mut input)?,
         ..SnapshotSummary::default()
     };
     let is_flushed = summary.flush_at.is_some_and(|at| at <= now);
@@ -409,15 +411,19 @@ pub(crate) fn read(
     Ok((u64::from_le_bytes(items) == summary.items).then_some(summary))
 }
 
-/// Reads what is before the records of a verified file.
-fn flush_time(input: &mut impl Read) -> io::Result<Option<Seconds>> {
+/// Reads what is before the records, which begins with the time of a delayed flush.
+fn read_head(store: &Store, input: &mut impl Read) -> io::Result<Option<Seconds>> {
     let mut head = [0; HEAD_BYTES];
     input.read_exact(&mut head)?;
-    if number(&head[NAME.len()..]) == VERSION_FIRST {
-        return Ok(None);
+    let version = number(&head[NAME.len()..]);
+    let (mut flush_at, mut last_version) = ([0; size_of::<Seconds>()], [0; 8]);
+    if version >= 2 {
+        input.read_exact(&mut flush_at)?;
     }
-    let mut flush_at = [0; size_of::<Seconds>()];
-    input.read_exact(&mut flush_at)?;
+    if version >= 3 {
+        input.read_exact(&mut last_version)?;
+    }
+    store.continue_versions(u64::from_le_bytes(last_version));
     Ok(Some(Seconds::from_le_bytes(flush_at)).filter(|at| *at > 0))
 }
 
@@ -484,20 +490,38 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_first_version_is_read() {
+    fn a_file_of_an_earlier_version_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("items");
-        save(&filled(), None, &path).unwrap();
-        let mut bytes = fs::read(&path).unwrap();
-        bytes[NAME.len()] = 1;
-        bytes.drain(HEAD_BYTES..HEAD_BYTES + 4);
-        let end = bytes.len() - 8;
-        let mut sum = Xxh3Default::new();
-        sum.update(&bytes[..end]);
-        bytes[end..].copy_from_slice(&sum.digest().to_le_bytes());
-        fs::write(&path, &bytes).unwrap();
-        let summary = load(&empty(), &path, NOW).unwrap();
-        assert_eq!((summary.restored, summary.flush_at), (500, None));
+        // The version, and how many bytes of what is before the records it has.
+        for (version, kept) in [(1, 0), (2, 4)] {
+            save(&filled(), None, &path).unwrap();
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[NAME.len()] = version;
+            bytes.drain(HEAD_BYTES + kept..HEAD_BYTES + 12);
+            let end = bytes.len() - 8;
+            let mut sum = Xxh3Default::new();
+            sum.update(&bytes[..end]);
+            bytes[end..].copy_from_slice(&sum.digest().to_le_bytes());
+            fs::write(&path, &bytes).unwrap();
+            let summary = load(&empty(), &path, NOW).unwrap();
+            assert_eq!((summary.restored, summary.flush_at), (500, None));
+        }
+    }
+
+    #[test]
+    fn the_cas_unique_of_an_item_that_is_gone_is_not_given_out_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("items");
+        let store = filled();
+        store.set(b"gone", 0, Expiry::NEVER, b"value", NOW);
+        let cas = store.get(b"gone", NOW).unwrap().cas;
+        assert!(store.delete(b"gone", NOW));
+        save(&store, None, &path).unwrap();
+        let again = empty();
+        load(&again, &path, NOW).unwrap();
+        again.set(b"gone", 0, Expiry::NEVER, b"another", NOW);
+        assert!(again.get(b"gone", NOW).unwrap().cas > cas);
     }
 
     #[test]
@@ -540,10 +564,10 @@ mod tests {
     fn the_message_says_what_is_wrong_and_where_the_file_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("items");
-        fs::write(&path, b"DWELLMEM\x03\0\0\0").unwrap();
+        fs::write(&path, b"DWELLMEM\x04\0\0\0").unwrap();
         let message = load(&empty(), &path, NOW).unwrap_err().to_string();
         assert!(
-            message.contains("version 3, this program reads 1 to 2"),
+            message.contains("version 4, this program reads 1 to 3"),
             "{message}"
         );
         assert!(message.contains("damaged-1700000000"), "{message}");

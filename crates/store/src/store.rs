@@ -465,9 +465,20 @@ impl Store {
     ///
     /// Versions given out from now on are larger than the item's.
     pub fn restore(&self, key: &[u8], value: &[u8], state: &KeptState, now: Seconds) -> bool {
-        // Relaxed: the number only has to be unique.
-        self.versions.fetch_max(state.cas, Ordering::Relaxed);
+        self.continue_versions(state.cas);
         self.call(key, now, |shard, call| shard.restore(value, state, call))
+    }
+
+    /// The largest version (cas unique) that was given out, to whatever item.
+    pub fn last_version(&self) -> u64 {
+        // Relaxed, here and below: the number only has to be unique.
+        self.versions.load(Ordering::Relaxed)
+    }
+
+    /// Versions given out from now on are larger than `version`: an item of a store whose items
+    /// were taken over may have had it, and be gone.
+    pub fn continue_versions(&self, version: u64) {
+        self.versions.fetch_max(version, Ordering::Relaxed);
     }
 
     /// Whether room is made by evicting; see [`StoreConfig::evicts`].

@@ -122,13 +122,15 @@ impl Executor<'_> {
         let store = &self.service.store;
         let mut keys = keys.iter();
         loop {
-            if self.out.len() >= output_bytes_max || *work == 0 {
-                return Some(keys.rest());
-            }
+            // What is left must be a command of its own, so nothing pauses behind the last key.
+            let rest = keys.rest();
             let Some(key) = keys.next() else {
                 reply::status(self.out, Status::End);
                 return None;
             };
+            if self.out.len() >= output_bytes_max || *work == 0 {
+                return Some(rest);
+            }
             *work -= 1;
             self.metrics.store_hot.read(key);
             let hides_cas = !self.service.limits.cas_enabled;

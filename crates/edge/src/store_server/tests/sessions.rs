@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::store_server::session::OUTPUT_BYTES_MAX;
+use crate::store_server::session::{OUTPUT_BYTES_MAX, Served};
+use dwell_store::Expiry;
 
 /// Sends one line after the other and checks each reply.
 fn check(client: &mut Client, exchanges: &[(&str, &str)]) {
@@ -248,23 +249,39 @@ fn a_long_retrieval_is_collected_piece_by_piece() {
     assert!(client.collected_max < OUTPUT_BYTES_MAX + value.len() + 64);
 }
 
+/// One turn of a session, with work for 64 commands; what it stopped at, and its output.
+fn turn(service: &StoreService, session: &mut Session, input: &[u8]) -> (Served, Vec<u8>) {
+    let mut out = Vec::new();
+    let mut executor = Executor {
+        service,
+        metrics: &service.metrics.of_loop(0),
+        now: NOW,
+        out: &mut out,
+    };
+    let mut work = 64 * WORK_PER_COMMAND;
+    let served = session.serve(&mut executor, input, &mut work);
+    (served, out)
+}
+
+#[test]
+fn nothing_is_left_of_a_retrieval_behind_its_last_key() {
+    let service = service_with(StoreServerLimits::default());
+    let value = vec![b'x'; OUTPUT_BYTES_MAX];
+    service.store.set(b"big", 0, Expiry::NEVER, &value, NOW);
+    for (line, left) in [("get big\r\n", ""), ("get big big\r\n", "get ")] {
+        let mut session = Session::new(service.limits.request);
+        let (served, out) = turn(&service, &mut session, line.as_bytes());
+        assert_eq!(served.stop, Stop::OutputFull);
+        assert_eq!(session.rest_of_line(), left.as_bytes());
+        assert_eq!(out.ends_with(b"END\r\n"), left.is_empty());
+    }
+}
+
 #[test]
 fn a_turn_is_bounded_in_commands_and_in_keys() {
     let service = service_with(StoreServerLimits::default());
-    let metrics = service.metrics.of_loop(0);
     let mut session = Session::new(service.limits.request);
-    let serve = |session: &mut Session, input: &[u8]| {
-        let mut out = Vec::new();
-        let mut executor = Executor {
-            service: &service,
-            metrics: &metrics,
-            now: NOW,
-            out: &mut out,
-        };
-        let mut work = 64 * WORK_PER_COMMAND;
-        let served = session.serve(&mut executor, input, &mut work);
-        (served, out)
-    };
+    let serve = |session: &mut Session, input: &[u8]| turn(&service, session, input);
     let (served, out) = serve(&mut session, &b"mn\r\n".repeat(100));
     assert_eq!(served.stop, Stop::TurnOver);
     assert_eq!((served.used, out.len()), (64 * 4, 64 * 4));
