@@ -116,6 +116,8 @@ pub struct Http {
     connections: Slab<Connection>,
     date: DateCache,
     pub(crate) draining: bool,
+    /// Requests that have not begun are another process's.
+    leaving: bool,
     /// Body and write timeouts run while an exchange is held, and not only for what is left when it
     /// was answered.
     pub(crate) bounds_held: bool,
@@ -144,6 +146,7 @@ impl Http {
             connections: Slab::new(kinds.connection, limits.connections_max),
             date: DateCache::default(),
             draining: false,
+            leaving: false,
             bounds_held: true,
         }
     }
@@ -480,6 +483,7 @@ impl Http {
             limits: &self.limits,
             start,
             draining: self.draining,
+            leaving: self.leaving,
             bounds_held: self.bounds_held,
             served: false,
             received: 0,

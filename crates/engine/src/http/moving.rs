@@ -16,10 +16,10 @@ impl Http {
     /// Stops listening without accepting anybody more, and lets every connection leave that is
     /// between two requests, with what has come of the next one.
     ///
-    /// Shape: what a client has sent and nobody has read stays in the socket. Whoever has the
-    /// listening sockets, too, accepts those whom the kernel has connected. Called again at the
-    /// ends of later turns it lets go of those whose answers have been sent meanwhile; held
-    /// exchanges are the app's to answer.
+    /// Shape: what a client has sent and nobody has read stays in the socket, and no request is
+    /// begun here any more. Whoever has the listening sockets, too, accepts those whom the kernel
+    /// has connected. Called again at the ends of later turns it lets go of those whose answers
+    /// have been sent meanwhile; held exchanges are the app's to answer.
     ///
     /// ```
     /// use dwell_engine::{App, Detached, Http};
@@ -67,6 +67,7 @@ impl Http {
         app: &mut A,
         mut leave: impl FnMut(&mut Context, Detached),
     ) {
+        self.leaving = true;
         let listeners: Vec<_> = self.listeners.tokens().collect();
         for token in listeners {
             self.unlisten(context, token);

@@ -45,7 +45,7 @@ impl<A: App> Visit<'_, A> {
             let rest = &input[used..];
             let (taken, stop) = if self.connection.incoming.is_some() {
                 self.take_body(rest, output)
-            } else if rest.is_empty() {
+            } else if rest.is_empty() || self.leaving {
                 return (used, Stop::Partial);
             } else {
                 self.head(rest, output)

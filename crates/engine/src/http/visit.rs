@@ -48,6 +48,7 @@ pub(super) struct Visit<'v, A> {
     pub(super) limits: &'v Limits,
     pub(super) start: Start<'v>,
     pub(super) draining: bool,
+    pub(super) leaving: bool,
     pub(super) bounds_held: bool,
     /// A request was answered in this visit.
     pub(super) served: bool,
@@ -307,7 +308,9 @@ impl<A> Visit<'_, A> {
         if connection.finished {
             return self.linger();
         }
-        if connection.is_at_end() {
+        // What has come of a request may be for another process.
+        let leaves = self.leaving && connection.tail.is_some();
+        if connection.is_at_end() && !leaves {
             // Between two requests, or within one that is nobody's.
             return Fate::Close;
         }

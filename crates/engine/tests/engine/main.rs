@@ -10,6 +10,7 @@ mod endings;
 mod holds;
 mod lifecycle;
 mod limits;
+mod moving;
 mod pipelining;
 mod refused;
 mod streaming;

@@ -1,0 +1,67 @@
+//! Connections that go on in another server.
+
+use dwell_engine::{Detached, HttpDriver, Limits, Outcome, Reply, Request};
+use dwell_evloop::{Context, EventLoop};
+use dwell_testkit::beside;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+/// Says which server it is.
+fn server(
+    name: &'static str,
+) -> HttpDriver<impl FnMut(&mut Context, &Request<'_>, &mut Reply<'_>) -> Outcome> {
+    HttpDriver::new(
+        Limits::default(),
+        move |_: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>| {
+            reply.text(200, name);
+            Outcome::Answered
+        },
+    )
+}
+
+#[test]
+fn what_comes_behind_a_body_is_served_by_the_successor() {
+    let (mut old_loop, mut new_loop) = (EventLoop::new().unwrap(), EventLoop::new().unwrap());
+    let (mut old, mut new) = (server("old"), server("new"));
+    let any = ([127, 0, 0, 1], 0).into();
+    let address = old.listen(old_loop.context(), any).unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    let put = "PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+    client.write_all(put.as_bytes()).unwrap();
+    let mut go_on = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    beside(
+        || client.read_exact(&mut go_on).unwrap(),
+        || {
+            let patience = Duration::from_millis(10);
+            old_loop.turn(&mut old, Some(patience)).unwrap();
+        },
+    );
+    // Its body is under way when the server begins to hand over.
+    let mut left: Vec<Detached> = Vec::new();
+    client
+        .write_all(b"abcdGET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    while left.is_empty() {
+        let (http, app) = (&mut old.http, &mut old.app);
+        http.hand_over(old_loop.context(), app, |_, detached| left.push(detached));
+        if left.is_empty() {
+            old_loop.turn(&mut old, None).unwrap();
+        }
+    }
+    for detached in left {
+        new.http
+            .adopt_detached(new_loop.context(), detached, &mut new.app);
+    }
+    while new.http.connections() > 0 {
+        new_loop.turn(&mut new, None).unwrap();
+    }
+    let mut answers = String::new();
+    client.read_to_string(&mut answers).unwrap();
+    assert_eq!(answers.matches(" 200 OK\r\n").count(), 2, "{answers}");
+    assert!(
+        answers.contains("\r\n\r\nold\n") && answers.ends_with("\r\n\r\nnew\n"),
+        "{answers}"
+    );
+}
