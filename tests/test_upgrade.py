@@ -343,6 +343,37 @@ def test_the_snapshot_is_written_by_the_last(start_dwell, cleanup, tmp_path):
     assert (again.get("a"), again.get("b")) == (b"1", b"2")
 
 
+def test_a_snapshot_that_cannot_be_written_ends_the_upgrade(start_dwell, cleanup, tmp_path):
+    path = tmp_path / "items"
+    dwell = start_dwell(store={"snapshot": str(path)})
+    dwell.store().set("a", b"1")
+    missing = tmp_path / "missing" / "items"
+    dwell.rewrite(store={"snapshot": str(missing)})
+    begin(dwell, cleanup)
+    dwell.await_metric(1, "dwell_upgrades_failed_total")
+    assert f"snapshot {missing}: " in dwell.output()
+    assert dwell.store().get("a") == b"1"
+    dwell.signal(signal.SIGTERM)
+    assert dwell.wait() == 0
+    assert path.exists()
+
+
+def test_items_that_the_new_process_has_no_store_for_are_kept(start_dwell, cleanup, tmp_path):
+    path = tmp_path / "items"
+    dwell = start_dwell(store={"snapshot": str(path)}, limits={"drain_timeout": "1s"})
+    dwell.store().set("a", b"1")
+    store = dwell.sections.pop("store")
+    dwell.rewrite(memcached={"servers": [ports.text(ports.free_address())]})
+    successor = upgrade(dwell, cleanup)
+    assert dwell.wait() == 0
+    assert path.exists()
+    successor.signal(signal.SIGTERM)
+    successor.wait()
+    del dwell.sections["memcached"]
+    dwell.rewrite(store=store)
+    assert dwell.start_ready().store().get("a") == b"1"
+
+
 def test_the_file_of_the_process_id_follows(cleanup, tmp_path):
     path, address = tmp_path / "pid", ports.free_address()
     arguments = [BINARY, "store", "-p", address[1], "-l", address[0], "-P", path, "-v"]

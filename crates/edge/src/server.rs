@@ -229,7 +229,8 @@ impl Server {
             }
         }
         // What a failed loop leaves is still worth keeping; what another process has is its own.
-        let service = service.filter(|service| !service.store().is_retired());
+        let is_kept_there = fleet.leaving().is_some_and(|leaving| leaving.has_items());
+        let service = service.filter(|_| !is_kept_there);
         let saved = service.map_or(Ok(()), |service| {
             store::save(&fleet.settings().config, &service, unix_seconds())
         });

@@ -38,8 +38,16 @@ pub(super) fn service(
     };
     let store = Arc::new(Store::new(&options, notify));
     let flush_at = match &config.store.snapshot {
-        Some(path) if !comes_by_hand => load(&store, path, now)?,
-        _ => None,
+        Some(path) => {
+            // What is put here now must have somewhere to go at the end.
+            snapshot::check_writable(path).map_err(RunError::Snapshot)?;
+            if comes_by_hand {
+                None
+            } else {
+                load(&store, path, now)?
+            }
+        }
+        None => None,
     };
     let service = StoreService::new(store, limits, Arc::clone(metrics), now);
     if let Some(at) = flush_at {
@@ -85,9 +93,8 @@ fn credentials(path: &Path) -> Result<Credentials, RunError> {
 /// Returns when everything has to go, if it has.
 ///
 /// A damaged snapshot is told and left; one that cannot be opened stops the start, because the end
-/// of the process would write over it; and so does a folder that cannot be written to.
+/// of the process would write over it.
 fn load(store: &Store, path: &Path, now: Seconds) -> Result<Option<Seconds>, RunError> {
-    snapshot::check_writable(path).map_err(RunError::Snapshot)?;
     match snapshot::load(store, path, now) {
         Ok(summary) => {
             let (items, restored) = (summary.items, summary.restored);

@@ -273,7 +273,7 @@ impl Upgrader {
         // What is still to go has its own time.
         let drain_timeout = self.fleet.settings().config.limits.drain_timeout;
         channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
-        self.fleet.hand_over(Leaving::new(channel));
+        self.fleet.hand_over(Leaving::new(channel, wants_store));
         drop(standing);
         Ok(())
     }

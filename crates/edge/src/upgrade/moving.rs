@@ -18,13 +18,20 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Leaving {
     /// Absent once the other end has failed.
     channel: Mutex<Option<Channel>>,
+    has_items: bool,
 }
 
 impl Leaving {
-    pub(super) fn new(channel: Channel) -> Self {
+    pub(super) fn new(channel: Channel, has_items: bool) -> Self {
         Self {
             channel: Mutex::new(Some(channel)),
+            has_items,
         }
+    }
+
+    /// Whether the other process has taken the items of the store.
+    pub(crate) fn has_items(&self) -> bool {
+        self.has_items
     }
 
     /// Gives a connection away, with what has come on it and is not used; the socket is closed
