@@ -243,6 +243,14 @@ def test_all_threads_run_before_it_says_that_it_could_serve(started):
         assert child.returncode != 0
 
 
+def test_a_process_whose_parent_has_ended_does_not_serve(started):
+    start, _ = started
+    with start(os.getpid() + 1) as child:
+        _, errors = child.communicate(timeout=10)
+        assert child.returncode != 0
+        assert "it is not the parent" in errors
+
+
 def test_one_upgrade_at_a_time(start_dwell, cleanup, hangs):
     program, hang = hangs
     dwell = start_dwell(limits={"upgrade_timeout": "1h"}, program=program)

@@ -1,6 +1,7 @@
 //! Going to the background, and the file that tells the process id.
 
 use crate::config::Config;
+use crate::upgrade;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -30,6 +31,7 @@ pub fn start(config: &Config) -> io::Result<()> {
         // Its own name decides which program a link stands for.
         .arg0(env::args_os().next().unwrap_or_default())
         .env(MARK, "1")
+        .env_remove(upgrade::MARK)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -42,7 +42,7 @@ use std::{env, fmt, process, thread};
 /// What the two processes say to one another; others do not understand it.
 const VERSION: u8 = 1;
 /// Names the process that a successor was started by.
-const MARK: &str = "DWELL_UPGRADE";
+pub(crate) const MARK: &str = "DWELL_UPGRADE";
 /// How long a successor that has gone silent may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);

@@ -35,15 +35,21 @@ impl Predecessor {
     /// # Errors
     /// When it cannot be talked to.
     pub(crate) fn from_environment(patience: Duration) -> io::Result<Option<Self>> {
-        let whose = env::var(MARK).ok().and_then(|text| text.parse().ok());
-        // What a process further up was told, or somebody has typed, means nothing here.
-        if whose != Some(parent_id()) {
+        let Some(whose) = env::var_os(MARK) else {
+            return Ok(None);
+        };
+        let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        // What a process further up was told means nothing here; only a successor has a channel.
+        if socket.local_addr().is_err() {
             return Ok(None);
         }
-        let socket = io::stdin().as_fd().try_clone_to_owned()?;
+        if whose.to_str().and_then(|text| text.parse().ok()) != Some(parent_id()) {
+            let whose = whose.display();
+            return Err(io::Error::other(format!("it is not the parent: {whose}")));
+        }
         // Nothing here must hold it open once it is closed.
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-        let channel = Channel::new(UnixStream::from(socket), Instant::now() + patience);
+        let channel = Channel::new(socket, Instant::now() + patience);
         Self::greeted(channel).map(Some)
     }
 
