@@ -82,3 +82,13 @@ def test_the_service_manager_is_told_which_process_serves(start_dwell, cleanup, 
     dwell.get(KEY)
     successor.signal(signal.SIGTERM)
     assert manager.message()["STOPPING"] == "1", "nothing came from the process before"
+
+
+def test_the_watchdog_hears_a_process_that_stands_still(start_dwell, cleanup, manager, monkeypatch):
+    # Longer than this takes: the loops themselves say nothing.
+    monkeypatch.setenv("WATCHDOG_USEC", str(3600 * 1_000_000))
+    dwell = start_dwell()
+    assert manager.message()["READY"] == "1"
+    successor = upgrade(dwell, cleanup)
+    assert manager.message() == {"WATCHDOG": "1"}
+    assert manager.message() == {"MAINPID": str(successor.pid)}

@@ -251,6 +251,18 @@ def test_a_process_whose_parent_has_ended_does_not_serve(started):
         assert "it is not the parent" in errors
 
 
+def test_nobody_stands_still_for_a_program_that_is_deaf(start_dwell, cleanup, fails):
+    program, fail = fails
+    dwell = start_dwell(limits={"upgrade_timeout": "1h"}, program=program)
+    dwell.store().set(KEY, b"value")
+    fail("deaf")
+    successor = begin(dwell, cleanup)
+    dwell.await_metric(1, "dwell_upgrades_failed_total")
+    assert "giving it the items: nothing has moved for 2s" in dwell.output()
+    successor.wait()
+    assert dwell.get(KEY).body == b"value"
+
+
 def test_one_upgrade_at_a_time(start_dwell, cleanup, hangs):
     program, hang = hangs
     dwell = start_dwell(limits={"upgrade_timeout": "1h"}, program=program)

@@ -66,11 +66,13 @@ pub(super) struct Frame {
     pub(super) descriptor: Option<OwnedFd>,
 }
 
-/// One end of the socket pair. Nothing is waited for beyond its deadline.
+/// One end of the socket pair. Nothing is waited for beyond its deadline, nor, where it has a
+/// patience, for longer than that without a byte that moves.
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: UnixStream,
     deadline: Option<Instant>,
+    patience: Option<Duration>,
 }
 
 impl Channel {
@@ -78,7 +80,12 @@ impl Channel {
         Self {
             socket,
             deadline: Some(deadline),
+            patience: None,
         }
+    }
+
+    pub(super) fn set_patience(&mut self, patience: Option<Duration>) {
+        self.patience = patience;
     }
 
     /// Waits until `deadline` from now on, or for ever.
@@ -119,7 +126,7 @@ impl Channel {
             let parts = [IoSlice::new(bytes)];
             match sendmsg(&self.socket, &parts, &mut control, SendFlags::empty()) {
                 Err(rustix::io::Errno::INTR) => {}
-                other => return other.map_err(|error| late(error.into())),
+                other => return other.map_err(|error| self.late(error.into())),
             }
         }
     }
@@ -155,7 +162,7 @@ impl Channel {
             let flags = RecvFlags::empty();
             let received = match recvmsg(&self.socket, &mut parts, &mut control, flags) {
                 Err(rustix::io::Errno::INTR) => continue,
-                other => other.map_err(|error| late(error.into()))?,
+                other => other.map_err(|error| self.late(error.into()))?,
             };
             let descriptor = control.drain().find_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
@@ -193,30 +200,37 @@ impl Channel {
         if left.is_some_and(|left| left.is_zero()) {
             return Err(ErrorKind::TimedOut.into());
         }
-        set(&self.socket, left)
+        let shorter = left.into_iter().chain(self.patience).min();
+        set(&self.socket, shorter)
     }
-}
 
-/// A call that took too long says that it would block.
-fn late(error: io::Error) -> io::Error {
-    if error.kind() == ErrorKind::WouldBlock {
-        ErrorKind::TimedOut.into()
-    } else {
-        error
+    /// A call that took too long says that it would block.
+    fn late(&self, error: io::Error) -> io::Error {
+        let is_over = |deadline| deadline <= Instant::now();
+        match self.patience {
+            _ if error.kind() != ErrorKind::WouldBlock => error,
+            Some(patience) if !self.deadline.is_some_and(is_over) => {
+                let message = format!("nothing has moved for {patience:?}");
+                io::Error::new(ErrorKind::TimedOut, message)
+            }
+            _ => ErrorKind::TimedOut.into(),
+        }
     }
 }
 
 impl Read for Channel {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.bound(UnixStream::set_read_timeout)?;
-        self.socket.read(bytes).map_err(late)
+        let result = self.socket.read(bytes);
+        result.map_err(|error| self.late(error))
     }
 }
 
 impl Write for Channel {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bound(UnixStream::set_write_timeout)?;
-        self.socket.write(bytes).map_err(late)
+        let result = self.socket.write(bytes);
+        result.map_err(|error| self.late(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -265,6 +279,10 @@ mod tests {
         to.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
         assert_eq!(to.receive().unwrap_err().kind(), ErrorKind::TimedOut);
         to.set_deadline(None);
+        to.set_patience(Some(Duration::from_millis(1)));
+        let error = to.receive().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(error.to_string(), "nothing has moved for 1ms");
         drop(from);
         assert_eq!(to.receive().unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }

@@ -45,6 +45,8 @@ const VERSION: u8 = 1;
 pub(crate) const MARK: &str = "DWELL_UPGRADE";
 /// How long a successor that has gone silent may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long the loops may stand still while nothing moves.
+const STILL_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long the new process may take for the connections, beyond the time that they have here.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,7 +121,9 @@ impl fmt::Display for UpgradeError {
         match self {
             Self::Start(error) => write!(f, "the program cannot be started: {error}"),
             Self::Ended(status) => write!(f, "the new process has ended: {status}"),
-            Self::Talk(step, error) if error.kind() == io::ErrorKind::TimedOut => {
+            Self::Talk(step, error)
+                if error.kind() == io::ErrorKind::TimedOut && error.get_ref().is_none() =>
+            {
                 write!(f, "{step}: it takes longer than limits.upgrade_timeout")
             }
             Self::Talk(step, error) => write!(f, "{step}: {error}"),
@@ -232,6 +236,7 @@ impl Upgrader {
     ) -> Result<(standstill::Standing<'_>, Vec<Handed>), UpgradeError> {
         let fleet = &self.fleet;
         let standstill = fleet.standstill();
+        let deadline = deadline.min(Instant::now() + self.patience());
         let serves = || fleet.order() == Order::Serve;
         let standing = standstill.begin(fleet.loops(), deadline, || fleet.wake(), serves);
         match standing {
@@ -239,6 +244,13 @@ impl Upgrader {
             Some(standing) => Ok(standing),
             None => Err(UpgradeError::Busy),
         }
+    }
+
+    /// How long nothing may move while the loops stand still, who do not feed the watchdog then.
+    fn patience(&self) -> Duration {
+        let watchdog = self.notifier.as_ref();
+        let watchdog = watchdog.and_then(|notifier| notifier.watchdog_interval());
+        watchdog.map_or(STILL_TIMEOUT, |interval| interval.min(STILL_TIMEOUT))
     }
 
     fn talk(
@@ -254,8 +266,10 @@ impl Upgrader {
         let wants_store = ready.map_err(step("waiting until it could serve"))?.mark == 1;
         let (standing, _) = self.stand_still(deadline)?;
         let began = Instant::now();
+        channel.set_patience(Some(self.patience()));
         let service = self.service.as_ref().filter(|_| wants_store);
-        give_store(&mut channel, service).map_err(step("giving it the items"))?;
+        let pulse = Pulse::new(self.notifier.as_deref());
+        give_store(&mut channel, service, pulse).map_err(step("giving it the items"))?;
         if let Some(notifier) = &self.notifier {
             notifier.main_process(successor.id());
         }
@@ -273,6 +287,7 @@ impl Upgrader {
         // What is still to go has its own time.
         let drain_timeout = self.fleet.settings().config.limits.drain_timeout;
         channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
+        channel.set_patience(None);
         self.fleet.hand_over(Leaving::new(channel, wants_store));
         drop(standing);
         Ok(())
@@ -307,11 +322,66 @@ fn greet(channel: &mut Channel, has_store: bool, sockets: Vec<Handed>) -> io::Re
     channel.send(Kind::Listeners, 0, b"", None)
 }
 
-fn give_store(channel: &mut Channel, service: Option<&Arc<StoreService>>) -> io::Result<()> {
+/// Feeds the watchdog in the place of the loops that stand still.
+struct Pulse<'n> {
+    notifier: Option<&'n Notifier>,
+    interval: Duration,
+    last: Instant,
+}
+
+impl<'n> Pulse<'n> {
+    fn new(notifier: Option<&'n Notifier>) -> Self {
+        let interval = notifier.and_then(Notifier::watchdog_interval);
+        let pulse = Self {
+            notifier: notifier.filter(|_| interval.is_some()),
+            interval: interval.unwrap_or_default() / 4,
+            last: Instant::now(),
+        };
+        pulse.say();
+        pulse
+    }
+
+    fn say(&self) {
+        if let Some(notifier) = self.notifier {
+            notifier.alive();
+        }
+    }
+
+    fn moved(&mut self) {
+        if self.notifier.is_some() && self.last.elapsed() >= self.interval {
+            self.last = Instant::now();
+            self.say();
+        }
+    }
+}
+
+/// A channel on which every piece is a sign of life.
+struct Lively<'c, 'n> {
+    channel: &'c mut Channel,
+    pulse: Pulse<'n>,
+}
+
+impl io::Write for Lively<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pulse.moved();
+        self.channel.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.channel.flush()
+    }
+}
+
+fn give_store(
+    channel: &mut Channel,
+    service: Option<&Arc<StoreService>>,
+    pulse: Pulse<'_>,
+) -> io::Result<()> {
     channel.send(Kind::Store, u8::from(service.is_some()), b"", None)?;
     if let Some(service) = service {
         let flush_at = service.pending_flush(unix_seconds());
-        snapshot::write(service.store(), flush_at, &mut *channel)?;
+        let channel = &mut *channel;
+        snapshot::write(service.store(), flush_at, Lively { channel, pulse })?;
     }
     channel.expect(Kind::Taken).map(drop)
 }
