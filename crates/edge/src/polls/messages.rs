@@ -1,10 +1,11 @@
 //! What the clients of WebSockets say.
 
+use super::ask;
 use super::follow::KEYS_MAX;
 use super::frames::{self, Command};
 use super::publishing::Asker;
 use super::sockets::has;
-use super::tables::kind;
+use super::tables::{Member, kind};
 use super::{Cursor, Polls, Source, seconds};
 use crate::access::Counted;
 use crate::config::Rate;
@@ -106,6 +107,38 @@ impl Polls {
             if !self.unsubscribe(stream, key) {
                 self.refuse_frame(socket, "not subscribed", Some(key));
             }
+        }
+    }
+
+    /// Has a WebSocket follow a key no longer; whether it did.
+    fn unsubscribe(&mut self, stream: Token, label: &str) -> bool {
+        let Some(set) = self.set_mut(stream) else {
+            return false;
+        };
+        let is_it = |member: &Member| member.label.as_deref() == Some(label);
+        let Some(place) = set.members.iter().position(is_it) else {
+            return false;
+        };
+        let member = set.members.remove(place);
+        let told = self.feeds.get(member.feed).map(|feed| feed.has);
+        self.remove_feed(member.feed);
+        let socket = self.set_mut(stream).and_then(|set| set.socket.as_mut());
+        if let (Some(socket), Some(label), Some(told)) = (socket, member.label, told) {
+            socket.give_up(label, told);
+        }
+        true
+    }
+
+    /// What the client of a WebSocket has of a key that it takes up, if it says that it `has` this.
+    ///
+    /// Shape: of a key that it has followed before, a frame may be on its way that it had not read
+    /// when it said so. Having read it, it has what that says; so unless both are the same, nobody
+    /// knows what it has, and it is told what there is.
+    pub(super) fn still_has(&self, set: Token, label: &str, has: ask::Condition) -> ask::Condition {
+        let socket = self.set(set).and_then(|set| set.socket.as_ref());
+        match socket.and_then(|socket| socket.told_last(label)) {
+            Some(told) if told != has => ask::Condition::Foreign,
+            _ => has,
         }
     }
 

@@ -141,6 +141,7 @@ impl Polls {
             ends,
             route,
             path: request.head.path.into(),
+            given_up: Vec::new(),
         };
         let set = FeedSet {
             members: Vec::new(),
@@ -431,6 +432,7 @@ impl Polls {
             ends: feed.ends,
             route: feed.route,
             path: path.into(),
+            given_up: Vec::new(),
         };
         let member = Member {
             feed: stream,
@@ -495,6 +497,7 @@ impl Polls {
             .and_then(|set| Some(set.socket.as_ref()?.route));
         let peer = socket.peer_address();
         self.may_ask_on(context.now(), route.unwrap_or(NO_ROUTE), &name, peer)?;
+        let has = self.still_has(set, label, has);
         let feed = self.subscribe(context, set, Some(label.into()), &name, has);
         let feed = feed.ok_or_else(|| TOO_MANY.to_owned())?;
         if self.has_upstream()
@@ -516,20 +519,6 @@ impl Polls {
             Some(Err(Senseless::Beside(why))) => Err(why.to_owned()),
             _ => Err("keys of this route are named in the request".to_owned()),
         }
-    }
-
-    /// Has a WebSocket follow a key no longer; whether it did.
-    pub(super) fn unsubscribe(&mut self, stream: Token, label: &str) -> bool {
-        let Some(set) = self.set_mut(stream) else {
-            return false;
-        };
-        let is_it = |member: &Member| member.label.as_deref() == Some(label);
-        let Some(place) = set.members.iter().position(is_it) else {
-            return false;
-        };
-        let member = set.members.remove(place);
-        self.remove_feed(member.feed);
-        true
     }
 
     /// Ends a WebSocket that is old enough; whether it was.

@@ -3,6 +3,7 @@
 use super::ask::{Ask, Condition, Method};
 use super::cursor::Cursor;
 use super::decide::Content;
+use super::follow::KEYS_MAX;
 use crate::access::{Granted, Origin};
 use crate::change_feed::WaitedByLoop;
 use dwell_engine::ExchangeId;
@@ -104,6 +105,32 @@ pub(crate) struct SocketSet {
     pub(crate) route: u16,
     /// The path of its request.
     pub(crate) path: Box<str>,
+    /// The keys that it has given up, by their labels, with what it was told of each last: its
+    /// client may not have heard that yet when it takes the key up again.
+    pub(crate) given_up: Vec<(Box<str>, Condition)>,
+}
+
+impl SocketSet {
+    /// A key is followed no longer, of which the client was told this last.
+    pub(crate) fn give_up(&mut self, label: Box<str>, told: Condition) {
+        let is_full = self.given_up.len() == KEYS_MAX;
+        let known = self.given_up.iter_mut().find(|(of, _)| *of == label);
+        match known {
+            Some((_, known)) => *known = told,
+            None if is_full => {}
+            None => self.given_up.push((label, told)),
+        }
+    }
+
+    /// What the client was told last of a key that it had given up, if it may have been told
+    /// anything; [`Condition::Foreign`] where that is not known any more.
+    pub(crate) fn told_last(&self, label: &str) -> Option<Condition> {
+        let known = self.given_up.iter().find(|(of, _)| **of == *label);
+        let is_full = self.given_up.len() == KEYS_MAX;
+        known
+            .map(|(_, told)| *told)
+            .or(is_full.then_some(Condition::Foreign))
+    }
 }
 
 /// One key of a stream that follows several.
@@ -510,6 +537,27 @@ mod tests {
             group.leave(|_| true);
         }
         assert!(group.is_empty());
+    }
+
+    #[test]
+    fn what_was_told_of_too_many_keys_is_not_known() {
+        let mut socket = SocketSet {
+            sink: Sink::Leaving(0),
+            ends: Tick::new(0),
+            route: 0,
+            path: "/poll/".into(),
+            given_up: Vec::new(),
+        };
+        assert_eq!(socket.told_last("0"), None);
+        for number in 0..=KEYS_MAX {
+            socket.give_up(number.to_string().into(), Condition::None);
+        }
+        socket.give_up("0".into(), Condition::Any);
+        assert_eq!(socket.given_up.len(), KEYS_MAX);
+        assert_eq!(socket.told_last("0"), Some(Condition::Any));
+        assert_eq!(socket.told_last("1"), Some(Condition::None));
+        let beyond = KEYS_MAX.to_string();
+        assert_eq!(socket.told_last(&beyond), Some(Condition::Foreign));
     }
 
     #[test]

@@ -419,7 +419,6 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
-    #[ignore = "random steps beside a real server: for `cargo test -- --ignored`"]
     fn every_client_before_memcached_ends_on_what_is_there(
         steps in proptest::collection::vec(step(), 1..60),
     ) {

@@ -121,6 +121,39 @@ fn a_socket_is_told_what_is_new_and_leaves_nothing() {
 }
 
 #[test]
+fn a_frame_on_its_way_is_not_the_last_of_a_key_that_is_taken_up_again() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    let mut socket = Socket::open(&edge, "/poll/?k=a");
+    socket.await_last(&mut edge, &frame("a", "one"));
+    edge.set("/poll/a", "two");
+    socket.await_last(&mut edge, &frame("a", "two"));
+    let give_up = |edge: &mut Edge, socket: &mut Socket| {
+        socket.say(r#"{"unsubscribe":["a"]}"#);
+        edge.turn_until_waiting(0);
+    };
+    let one = cursor("one");
+    let take_up = format!(r#"{{"subscribe":["a"],"since":{{"a":"{one}"}}}}"#);
+    give_up(&mut edge, &mut socket);
+    edge.set("/poll/a", "one");
+    // As if it had not read the second value yet.
+    socket.say(&take_up);
+    socket.await_last(&mut edge, &frame("a", "one"));
+    give_up(&mut edge, &mut socket);
+    socket.say(&take_up);
+    edge.turn_until_waiting(1);
+    assert_eq!(socket.read(), 3, "it has what it was told last");
+    give_up(&mut edge, &mut socket);
+    edge.delete("/poll/a");
+    // As if it had read nothing at all.
+    socket.say(r#"{"subscribe":["a"]}"#);
+    socket.await_last(&mut edge, r#"{"k":"a","c":null}"#);
+    assert_eq!(socket.read(), 4);
+    drop(socket);
+    edge.assert_nothing_left();
+}
+
+#[test]
 fn a_socket_without_keys_is_one_all_the_same() {
     let mut edge = Edge::new("");
     let mut socket = Socket::open(&edge, "/poll/?k=a");
