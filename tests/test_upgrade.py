@@ -303,6 +303,17 @@ def test_the_configuration_is_that_of_now(lone_edge, cleanup):
     assert lone_edge.metric("dwell_loops") == 3
 
 
+def test_an_address_that_has_just_come_goes_over_too(lone_edge, cleanup):
+    other = ports.free_address()
+    lone_edge.rewrite(server={"listen": [ports.text(lone_edge.address), ports.text(other)]})
+    lone_edge.signal(signal.SIGHUP)
+    until(lambda: accepts(other), "it is bound, if not yet every loop's")
+    upgrade(lone_edge, cleanup)
+    with Connection(other) as client:
+        assert client.get(KEY).status == 404
+    assert lone_edge.wait() == 0
+
+
 def test_with_memcached_there_is_no_store_to_carry(start_dwell, app, memcached, cleanup):
     servers = {"servers": [memcached.name], "sweep_interval": "50ms"}
     dwell = start_dwell(upstream={"url": app.url}, memcached=servers, limits=LIMITS)

@@ -198,7 +198,7 @@ impl EdgeLoop {
     }
 
     /// Sends what the turn has collected: lookups first, as their failures may cause forwards.
-    fn send_outbox(&mut self, context: &mut Context) {
+    pub(crate) fn send_outbox(&mut self, context: &mut Context) {
         self.polls.adopt(context, &mut self.websockets);
         self.send_versions(context);
         self.send_orders(context);
@@ -477,7 +477,7 @@ impl Driver for EdgeLoop {
     }
 
     fn turn_end(&mut self, context: &mut Context) {
-        self.stand_still();
+        self.stand_still(context);
         self.follow_order(context);
         self.follow_feed(context);
         self.send_outbox(context);

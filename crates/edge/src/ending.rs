@@ -109,8 +109,13 @@ impl EdgeLoop {
     }
 
     /// Stands still where all loops are to; what has been decided meanwhile is followed next.
-    pub(crate) fn stand_still(&self) {
-        self.fleet.standstill().stand(|| self.sockets());
+    pub(crate) fn stand_still(&mut self, context: &mut Context) {
+        if self.fleet.standstill().is_wanted() {
+            // The sockets are those of the newest settings.
+            self.send_outbox(context);
+            self.follow_settings(context);
+            self.fleet.standstill().stand(|| self.sockets());
+        }
     }
 
     /// Ends a loop that drains and has nothing left to do. The first one stays until the others

@@ -31,9 +31,13 @@ struct State {
 pub(super) struct Standing<'s>(&'s Standstill);
 
 impl Standstill {
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Acquire)
+    }
+
     /// Stands still if it is wanted, and gives the sockets that `sockets` makes.
     pub(crate) fn stand(&self, sockets: impl FnOnce() -> Vec<Handed>) {
-        if !self.is_wanted.load(Ordering::Acquire) {
+        if !self.is_wanted() {
             return;
         }
         let sockets = sockets();
