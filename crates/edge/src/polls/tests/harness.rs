@@ -3,7 +3,7 @@
 use crate::config;
 use crate::driver::{EdgeLoop, Message};
 use crate::polls::Source;
-use crate::server::single_loop;
+use crate::server::{RunError, single_loop};
 use dwell_evloop::EventLoop;
 use dwell_store::{Expiry, Store};
 use dwell_testkit::free_port;
@@ -24,19 +24,31 @@ pub(super) struct Edge {
 impl Edge {
     /// An edge of one loop; `options` are lines of its configuration file.
     pub(super) fn new(options: &str) -> Self {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        // Another process may take a port that was free a moment ago.
+        let mut edge = Self::on(free_port(), options);
+        for _ in 0..4 {
+            if !edge.as_ref().is_err_and(is_port_taken) {
+                break;
+            }
+            edge = Self::on(free_port(), options);
+        }
+        edge.unwrap()
+    }
+
+    fn on(port: u16, options: &str) -> Result<Self, RunError> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let text = format!(
             "server.listen = \"{address}\"\nserver.admin = \"off\"\nserver.pollers = 1\n\
              store.listen = \"off\"\n{options}\n"
         );
         let config = config::parse("test.toml", &text, &[])
             .unwrap_or_else(|error| panic!("{}", error.render(false)));
-        let (event_loop, driver) = single_loop(config).unwrap();
-        Self {
+        let (event_loop, driver) = single_loop(config)?;
+        Ok(Self {
             event_loop,
             driver,
             address,
-        }
+        })
     }
 
     /// An edge before the application that `app` is.
@@ -119,6 +131,10 @@ impl Edge {
             assert_eq!(store.statistics().watched_keys, 0, "watches of the store");
         }
     }
+}
+
+fn is_port_taken(error: &RunError) -> bool {
+    matches!(error, RunError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse)
 }
 
 pub(super) struct Client {
