@@ -8,6 +8,19 @@ use dwell_evloop::{Context, Listener, Readiness, Token};
 
 impl Http {
     /// The listeners, so that their sockets can be given to another process.
+    ///
+    /// ```
+    /// use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+    /// use dwell_evloop::{Context, EventLoop, Listener};
+    ///
+    /// let app = |_: &mut Context, _: &Request<'_>, _: &mut Reply<'_>| Outcome::Answered;
+    /// let mut event_loop = EventLoop::new()?;
+    /// let mut driver = HttpDriver::new(Limits::default(), app);
+    /// let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// let addresses: Vec<_> = driver.http.listeners().map(Listener::address).collect();
+    /// assert_eq!(addresses, [Some(address)]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
         let tokens = self.listeners.tokens();
         tokens.filter_map(|token| self.listeners.get(token))
