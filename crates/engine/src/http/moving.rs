@@ -14,7 +14,7 @@ impl Http {
     /// use dwell_evloop::{Context, EventLoop, Listener};
     ///
     /// let app = |_: &mut Context, _: &Request<'_>, _: &mut Reply<'_>| Outcome::Answered;
-    /// let mut event_loop = EventLoop::new()?;
+    /// let mut event_loop = EventLoop::<()>::new()?;
     /// let mut driver = HttpDriver::new(Limits::default(), app);
     /// let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
     /// let addresses: Vec<_> = driver.http.listeners().map(Listener::address).collect();
