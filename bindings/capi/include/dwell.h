@@ -27,6 +27,11 @@
 // Threads: an engine may move from thread to thread, but has room for one at a time; a second one
 // is refused with DWELL_BUSY. A dwell_remote may be used by all threads at once.
 //
+// Signals: nothing that a client does raises SIGPIPE in the host, whatever the host has it do: a
+// write to a client that has gone only ends that connection. The engine changes no signal's action,
+// and blocks SIGPIPE in the thread that turns it only while the system copies a piece of a file. A
+// descriptor that dwell_engine_take_descriptor returned is the host's: use MSG_NOSIGNAL there.
+//
 // Handles: 64 bits that name a request, a connection, a WebSocket or a raw stream. An order for one
 // that names nothing any more returns DWELL_STALE. Of one kind a handle comes again when its place
 // in the engine's table has had sixteen million others: forget it when its end is told.

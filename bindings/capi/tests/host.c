@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -276,6 +277,90 @@ static void web_sockets(void) {
     close(client);
 }
 
+// A connected pair: the client's end, and in `ours` the one for the engine. Over TCP the first
+// write to a peer that has gone makes it reset, over a unix socket it fails at once.
+static int pair_of(bool is_tcp, int *ours) {
+    int pair[2];
+    if (!is_tcp) {
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+        *ours = pair[1];
+        return pair[0];
+    }
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(bind(listener, (struct sockaddr *)&address, size) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&address, &size) == 0);
+    pair[0] = connected(ntohs(address.sin_port));
+    *ours = accept(listener, NULL, NULL);
+    close(listener);
+    return pair[0];
+}
+
+// Writes as `form` says to a client that has gone; the engine is told so by the system meanwhile.
+static void written_to_nobody(bool is_tcp, char form) {
+    static uint8_t large[300000];
+    int ours, client = pair_of(is_tcp, &ours);
+    uint64_t connection, handle;
+    CHECK_OK(dwell_engine_adopt(engine, ours, &connection));
+    handle = requested(client, form == 's' ? HANDSHAKE : GET);
+    if (form == 's') {
+        CHECK_OK(dwell_upgrade(engine, handle, DWELL_PLAIN, NULL, 0, TEXT(HANDSHAKE)));
+        handle = wait_for(DWELL_WEBSOCKET_OPENED)->handle;
+    } else if (form == 'r') {
+        CHECK_OK(dwell_detach(engine, handle));
+        wait_for(DWELL_DETACHED);
+        int descriptor = dwell_engine_take_descriptor(engine, handle);
+        CHECK_OK(dwell_engine_adopt_stream(engine, descriptor, NULL, 0, &handle));
+    } else if (form == 'f' || form == 'w') {
+        // Pieces of a file follow the head alone, without a chunk's size in between.
+        uint64_t length = form == 'f' ? 3 * sizeof large : UINT64_MAX;
+        CHECK_OK(dwell_begin(engine, handle, 200, 0, NULL, 0, length));
+        expect(client, "\r\n\r\n");
+    }
+    close(client);
+    if (form == 'a') {
+        CHECK_OK(dwell_informational(engine, handle, 103, NULL, 0));
+        CHECK_OK(dwell_answer(engine, handle, 200, 0, NULL, 0, large, sizeof large));
+    } else if (form == 'f' || form == 'w') {
+        FILE *file = tmpfile();
+        CHECK(file != NULL && fwrite(large, sizeof large, 1, file) == 1 && fflush(file) == 0);
+        // The first piece makes the peer reset, the second one meets that.
+        for (int pieces = 0; pieces < 3; pieces++) {
+            dwell_status status = form == 'f'
+                ? dwell_engine_write_file(engine, handle, 0, dup(fileno(file)), 0, sizeof large)
+                : dwell_write(engine, handle, 0, large, sizeof large);
+            CHECK(status == DWELL_OK || status == DWELL_STALE || status == DWELL_FULL);
+        }
+        fclose(file);
+    } else {
+        for (int pieces = 0; pieces < 3; pieces++) {
+            dwell_status status = form == 's'
+                ? dwell_send(engine, handle, false, 0, large, sizeof large)
+                : dwell_write(engine, handle, 0, large, sizeof large);
+            CHECK(status == DWELL_OK || status == DWELL_STALE || status == DWELL_FULL);
+        }
+    }
+    dwell_event_kind end = form == 's' ? DWELL_WEBSOCKET_CLOSED
+        : form == 'r'                  ? DWELL_STREAM_CLOSED
+                                       : DWELL_CLOSED;
+    wait_for(end);
+}
+
+// This program leaves SIGPIPE as it is, which ends a process.
+static void clients_that_go(void) {
+    struct sigaction action;
+    CHECK(sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+    for (const char *form = "afwsr"; *form != 0; form++) {
+        written_to_nobody(true, *form);
+        written_to_nobody(false, *form);
+    }
+    sigset_t signals;
+    CHECK(sigpending(&signals) == 0 && !sigismember(&signals, SIGPIPE));
+    CHECK(pthread_sigmask(SIG_BLOCK, NULL, &signals) == 0 && !sigismember(&signals, SIGPIPE));
+}
+
 static void sockets_of_the_host(void) {
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET};
@@ -391,6 +476,7 @@ int main(void) {
     bodies(client);
     raw_streams();
     web_sockets();
+    clients_that_go();
     sockets_of_the_host();
     many_orders_at_once();
     other_threads();

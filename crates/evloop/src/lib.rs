@@ -29,7 +29,7 @@
 //! assert!(driver.0);
 //! # Ok::<(), std::io::Error>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod again;
 mod clock;

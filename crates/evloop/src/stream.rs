@@ -4,6 +4,8 @@ mod blocking;
 mod descriptor;
 mod file;
 mod queue;
+#[cfg(target_os = "linux")]
+mod sigpipe;
 mod socket;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Sockets that have left the loop for a thread of their own.
 
-use super::socket::Socket;
+use super::socket::{Socket, flags};
+use rustix::net::send;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,10 +63,11 @@ impl Read for BlockingStream {
 
 impl Write for BlockingStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.write(bytes),
-            Self::Unix(socket) => socket.write(bytes),
-        }
+        let sent = match self {
+            Self::Tcp(socket) => send(socket, bytes, flags::QUIET),
+            Self::Unix(socket) => send(socket, bytes, flags::QUIET),
+        };
+        Ok(sent?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

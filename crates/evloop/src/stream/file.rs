@@ -1,5 +1,7 @@
 //! A part of a file on its way into a socket.
 
+#[cfg(target_os = "linux")]
+use super::sigpipe::without_sigpipe;
 use super::socket::Socket;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -88,7 +90,10 @@ impl FileSlice {
 #[cfg(target_os = "linux")]
 fn send_by_kernel(socket: &Socket, slice: &FileSlice, count: usize) -> io::Result<usize> {
     let mut offset = slice.offset;
-    match rustix::fs::sendfile(socket.as_fd(), &slice.file, Some(&mut offset), count) {
+    let sent = without_sigpipe(count, || {
+        rustix::fs::sendfile(socket.as_fd(), &slice.file, Some(&mut offset), count)
+    });
+    match sent {
         // A file system whose files have no pages to lend.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
             send_by_copy(socket, slice, count)

@@ -3,8 +3,9 @@
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustix::net::{SendAncillaryBuffer, send, sendmsg};
 use socket2::SockRef;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -28,17 +29,7 @@ impl Socket {
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => (&*socket).write(bytes),
-            Socket::Unix(socket) => (&*socket).write(bytes),
-        }
-    }
-
-    fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => (&*socket).write_vectored(slices),
-            Socket::Unix(socket) => (&*socket).write_vectored(slices),
-        }
+        Ok(send(self, bytes, flags::QUIET)?)
     }
 
     pub(super) fn reset_on_drop(&self) -> io::Result<()> {
@@ -61,11 +52,9 @@ impl Socket {
                     *slice = IoSlice::new(part);
                 }
                 let slices = &slices[..parts.len().min(PARTS_PER_WRITE)];
-                if more {
-                    self.write_before_more(slices)
-                } else {
-                    self.write_vectored(slices)
-                }
+                let flags = if more { flags::MORE } else { flags::QUIET };
+                let mut control = SendAncillaryBuffer::default();
+                sendmsg(self, slices, &mut control, flags).map_err(io::Error::from)
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -73,19 +62,6 @@ impl Socket {
                 other => return other,
             }
         }
-    }
-
-    #[cfg(target_os = "linux")]
-    fn write_before_more(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
-        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-        let mut control = SendAncillaryBuffer::default();
-        Ok(sendmsg(self, slices, &mut control, flags)?)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn write_before_more(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write_vectored(slices)
     }
 
     pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
@@ -145,4 +121,27 @@ impl Source for Socket {
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         self.source().deregister(registry)
     }
+}
+
+/// How everything is written: a peer that has gone is an error of the call, and never a signal to
+/// the process, which belongs to the host.
+#[cfg(not(target_vendor = "apple"))]
+pub(super) mod flags {
+    use rustix::net::SendFlags;
+
+    pub(in super::super) const QUIET: SendFlags = SendFlags::NOSIGNAL;
+    /// Something follows at once.
+    #[cfg(target_os = "linux")]
+    pub(super) const MORE: SendFlags = SendFlags::MORE.union(QUIET);
+    #[cfg(not(target_os = "linux"))]
+    pub(super) const MORE: SendFlags = QUIET;
+}
+
+/// There it is an option of the socket, which mio and the standard library set.
+#[cfg(target_vendor = "apple")]
+pub(super) mod flags {
+    use rustix::net::SendFlags;
+
+    pub(in super::super) const QUIET: SendFlags = SendFlags::empty();
+    pub(super) const MORE: SendFlags = QUIET;
 }
