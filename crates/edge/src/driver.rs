@@ -324,6 +324,7 @@ impl EdgeLoop {
             body_follows: false,
             is_upgrade: false,
             taking: Taking::Whole,
+            client: forward.client,
             tag,
         };
         if let Err(error) = self.upstreams.send(context, request) {

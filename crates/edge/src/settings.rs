@@ -268,6 +268,7 @@ mod tests {
             body_follows: false,
             is_upgrade: false,
             taking: Taking::Parts,
+            client: None,
             tag,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::answering::Source;
 use super::{Forward, Forwards, Line, Order, Upload, text};
+use crate::access::{client_address, counted_as};
 use crate::config::Config;
 use crate::upstream::{
     ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, upgrade_of,
@@ -58,6 +59,8 @@ impl Forwards {
             peer: peer.map(|peer| peer.ip()),
             proto: "http",
         };
+        let trusted = &self.config.server.trusted_proxies;
+        let client = client_address(peer, head.fields, trusted).map(counted_as);
         let host = url.address.to_string();
         let body = if request.body_follows {
             RequestBody::Follows
@@ -99,6 +102,7 @@ impl Forwards {
             body_follows: request.body_follows,
             is_upgrade: upgrade_of(head).is_some(),
             taking: Taking::Parts,
+            client,
             tag,
         })));
         Outcome::Held { tag, timeout: None }

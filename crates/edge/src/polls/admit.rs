@@ -177,8 +177,17 @@ impl Polls {
         head: &RequestHead<'_, '_>,
         to: &To<'_, '_>,
     ) -> Option<IpAddr> {
+        self.client_of(head, to.peer_address())
+    }
+
+    /// Whose request this is, as far as clients are told apart by their addresses.
+    pub(super) fn client_of(
+        &self,
+        head: &RequestHead<'_, '_>,
+        peer: Option<SocketAddr>,
+    ) -> Option<IpAddr> {
         let trusted = &self.config.server.trusted_proxies;
-        client_address(to.peer_address(), head.fields, trusted).map(counted_as)
+        client_address(peer, head.fields, trusted).map(counted_as)
     }
 
     fn is_within(

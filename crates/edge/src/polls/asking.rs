@@ -97,6 +97,7 @@ impl Polls {
         }
         let url = self.config.upstream.url.first();
         let host = url.map_or_else(String::new, |url| url.address.to_string());
+        let client = self.client_of(request.head, to.peer_address());
         let token = open.or_else(|| {
             let bytes = question(path, request.head, &host, peer);
             let polls = Vec::new();
@@ -112,6 +113,7 @@ impl Polls {
                 bytes,
                 is_head: false,
                 is_idempotent: true,
+                client,
             });
             Some(fetch)
         })?;

@@ -269,6 +269,7 @@ impl Polls {
             bytes: encode_request(head, body, &host, forwarded, sharing, wants),
             is_head: head.method == "HEAD",
             is_idempotent: forward::is_idempotent(head.method),
+            client: self.client_of(head, peer),
         }
     }
 

@@ -73,7 +73,7 @@ use missing::Missing;
 pub(crate) use pace::Pace;
 use sockets::Change;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tables::{Feed, FeedSet, Fetch, Keys, Lookup, NO_ROUTE, Poll};
@@ -147,6 +147,8 @@ pub(crate) struct Forward {
     pub(crate) bytes: Bytes,
     pub(crate) is_head: bool,
     pub(crate) is_idempotent: bool,
+    /// Whose request it is, where clients can be told apart.
+    pub(crate) client: Option<IpAddr>,
 }
 
 /// Which of how many loops it is, and what they know together.

@@ -154,6 +154,7 @@ impl Webhooks {
             body_follows: false,
             is_upgrade: false,
             taking: Taking::Whole,
+            client: None,
             tag: TAG,
         };
         self.client.send(context, request)

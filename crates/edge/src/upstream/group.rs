@@ -468,6 +468,7 @@ impl UpstreamGroup {
             body_follows: false,
             is_upgrade: false,
             taking: Taking::Whole,
+            client: None,
             tag: LOOK,
         };
         match member.client.send(context, request) {

@@ -29,7 +29,7 @@ pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan};
 pub use health::HealthCheck;
 pub use streaming::Written;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,6 +122,8 @@ pub struct UpstreamRequest {
     pub is_upgrade: bool,
     /// How the answer is handed over.
     pub taking: Taking,
+    /// Whose request it is, where clients can be told apart.
+    pub client: Option<IpAddr>,
     /// Comes back with the answer.
     pub tag: u64,
 }

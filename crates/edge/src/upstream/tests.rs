@@ -69,6 +69,7 @@ impl Edge {
             body_follows: false,
             is_upgrade: false,
             taking: Taking::Whole,
+            client: None,
             tag,
         };
         // The clock of the loop is that of its last turn.
@@ -565,6 +566,7 @@ fn a_connection_is_looked_at_before_it_gets_what_cannot_be_repeated() {
         body_follows: false,
         is_upgrade: false,
         taking: Taking::Whole,
+        client: None,
         tag: 2,
     };
     edge.driver
@@ -770,6 +772,7 @@ fn a_body_that_lost_its_connection_is_to_be_told_of_another() {
         body_follows: true,
         is_upgrade: false,
         taking: Taking::Whole,
+        client: None,
         tag: 2,
     };
     let context = edge.event_loop.context();

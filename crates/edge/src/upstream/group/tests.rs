@@ -122,6 +122,7 @@ impl Loop {
             body_follows,
             is_upgrade: false,
             taking: Taking::Whole,
+            client: None,
             tag,
         };
         self.driver.group.send(self.event_loop.context(), request)
