@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -218,6 +219,17 @@ func (e *exchange) waitLocked(deadline time.Time) error {
 func (e *exchange) send(o order, fields string, parts ...[]byte) {
 	o.handle = e.handle
 	e.loop.enqueue(o, fields, parts...)
+	e.kick()
+}
+
+// sendLast queues the order that ends the exchange, which the loop forgets as it takes it.
+func (e *exchange) sendLast(o order, parts ...[]byte) {
+	o.handle = e.handle
+	e.loop.enqueueLast(o, parts...)
+	e.kick()
+}
+
+func (e *exchange) kick() {
 	if e.inline.Load() == nil {
 		e.loop.kick()
 	}
@@ -252,18 +264,30 @@ func (e *exchange) write(flags uint32, parts ...[]byte) error {
 			return err
 		}
 	}
-	if flags&writeFinish != 0 {
+	isLast := flags&writeFinish != 0
+	if isLast {
 		e.finished = true
 	} else {
 		e.inFlight += size
 	}
 	e.mu.Unlock()
-	e.send(order{op: opWrite, flags: flags}, "", parts...)
+	o := order{op: opWrite, flags: flags}
+	if isLast {
+		e.sendLast(o, parts...)
+	} else {
+		e.send(o, "", parts...)
+	}
 	return nil
 }
 
-// sendFile sends a part of a file as it is; the descriptor is taken over.
+// sendFile sends a part of a file as it is. It owns the descriptor, until the engine does.
 func (e *exchange) sendFile(fd int, offset, length int64) error {
+	isOurs := true
+	defer func() {
+		if isOurs {
+			syscall.Close(fd)
+		}
+	}()
 	e.mu.Lock()
 	for asked := false; e.inFlight > 0 && !e.gone; asked = !asked {
 		if !asked {
@@ -282,6 +306,7 @@ func (e *exchange) sendFile(fd int, offset, length int64) error {
 	e.waits()
 	ok := false
 	if !e.loop.callAndWait(func() {
+		isOurs = false
 		ok = e.loop.engine.writeFile(e.handle, writeNotify, fd, offset, length)
 	}) || !ok {
 		return errClientGone
@@ -307,14 +332,14 @@ func (e *exchange) notifyLocked() {
 	e.mu.Lock()
 }
 
-// end closes the connection without an answer, or in the middle of one.
+// abort closes the connection without an answer, or in the middle of one.
 func (e *exchange) abort() {
 	e.mu.Lock()
 	was := e.finished || e.gone
 	e.finished = true
 	e.mu.Unlock()
 	if !was {
-		e.send(order{op: opClose}, "")
+		e.sendLast(order{op: opClose})
 		e.conn.set(http.StateClosed)
 	}
 }

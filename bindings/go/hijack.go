@@ -53,17 +53,20 @@ func dupDescriptor(source syscall.Conn) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	dup, dupErr := -1, error(nil)
-	err = raw.Control(func(fd uintptr) {
-		n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_DUPFD_CLOEXEC, 0)
-		if errno != 0 {
-			dupErr = errno
-		} else {
-			dup = int(n)
-		}
-	})
+	copied, dupErr := -1, error(nil)
+	err = raw.Control(func(fd uintptr) { copied, dupErr = dup(int(fd)) })
 	if err == nil {
 		err = dupErr
 	}
-	return dup, err
+	return copied, err
+}
+
+// dup duplicates a descriptor, closed on exec from the first moment: a process that is forked
+// meanwhile does not inherit it.
+func dup(fd int) (int, error) {
+	n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
+	if errno != 0 {
+		return -1, os.NewSyscallError("fcntl", errno)
+	}
+	return int(n), nil
 }

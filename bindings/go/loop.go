@@ -26,11 +26,13 @@ type loop struct {
 
 	state atomic.Int32
 
-	mu     sync.Mutex
-	queue  []byte
-	spare  []byte
-	calls  []func()
-	closed bool
+	mu    sync.Mutex
+	queue []byte
+	spare []byte
+	calls []func()
+	// finished are the exchanges that end with what is queued.
+	finished []uint64
+	closed   bool
 
 	// The rest is the owner's.
 	count, next int
@@ -54,7 +56,10 @@ const (
 	again = 2
 )
 
-const queueBytesKept = 1 << 20
+const (
+	queueBytesKept = 1 << 20
+	finishedKept   = 4096
+)
 
 // poller is a goroutine that polls a loop, until a handler that it runs inline has to wait.
 type poller struct {
@@ -69,12 +74,11 @@ func newLoop(c *core, l limits) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := syscall.Dup(e.fileno())
+	fd, err := dup(e.fileno())
 	if err != nil {
 		e.free()
 		return nil, err
 	}
-	syscall.CloseOnExec(fd)
 	syscall.SetNonblock(fd, true)
 	file := os.NewFile(uintptr(fd), "dwell")
 	raw, err := file.SyscallConn()
@@ -186,12 +190,20 @@ func (p *poller) run() {
 	}
 }
 
-// take takes what was queued.
+// take takes what was queued, and forgets the exchanges that end with it: what their programs hang
+// on a request would live on with them.
 func (l *loop) take() ([]byte, []func()) {
 	l.mu.Lock()
 	queue, calls := l.queue, l.calls
 	l.queue, l.calls = l.spare[:0], nil
 	l.spare = nil
+	for _, handle := range l.finished {
+		l.exchanges.remove(handle)
+	}
+	l.finished = l.finished[:0]
+	if cap(l.finished) > finishedKept {
+		l.finished = nil
+	}
 	l.mu.Unlock()
 	return queue, calls
 }
@@ -320,6 +332,16 @@ func (l *loop) enqueue(o order, fields string, parts ...[]byte) {
 	l.mu.Unlock()
 }
 
+// enqueueLast queues the order that ends an exchange.
+func (l *loop) enqueueLast(o order, parts ...[]byte) {
+	l.mu.Lock()
+	if !l.closed {
+		l.queue = appendOrder(l.queue, o, "", parts...)
+		l.finished = append(l.finished, o.handle)
+	}
+	l.mu.Unlock()
+}
+
 // call has f run by the owner, after what was queued before; false when the loop has ended.
 func (l *loop) call(f func()) bool {
 	l.mu.Lock()
@@ -406,6 +428,10 @@ func (p *poller) handle(ev *event) bool {
 		kindUpgradeRefused:
 		if e := p.exchanges.get(handle); e != nil {
 			e.tell(ev)
+			switch ev.kind {
+			case kindGone, kindDetached, kindUpgradeRefused:
+				p.exchanges.remove(handle)
+			}
 		} else if s := p.sockets.get(handle); s != nil {
 			s.tell(ev)
 		} else if s := p.streams.get(handle); s != nil {
@@ -414,6 +440,7 @@ func (p *poller) handle(ev *event) bool {
 	case kindWebSocketOpened:
 		if e := p.exchanges.get(uint64(ev.other)); e != nil && e.upgrading != nil {
 			e.upgraded(handle)
+			p.exchanges.remove(e.handle)
 		}
 	case kindWebSocketMessage, kindWebSocketClosed:
 		if s := p.sockets.get(handle); s != nil {

@@ -20,9 +20,9 @@ type plainWriter struct{ io.Writer }
 
 // sendFile has the system copy a file; false where it cannot be.
 func (w *response) sendFile(src io.Reader) (int64, bool, error) {
-	limit := int64(-1)
-	if limited, ok := src.(*io.LimitedReader); ok {
-		src, limit = limited.R, limited.N
+	limited, isLimited := src.(*io.LimitedReader)
+	if isLimited {
+		src = limited.R
 	}
 	file, ok := src.(*os.File)
 	if !ok {
@@ -37,8 +37,8 @@ func (w *response) sendFile(src io.Reader) (int64, bool, error) {
 		return 0, false, nil
 	}
 	size := info.Size() - offset
-	if limit >= 0 {
-		size = min(size, limit)
+	if isLimited {
+		size = min(size, limited.N)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,21 +47,21 @@ func (w *response) sendFile(src io.Reader) (int64, bool, error) {
 		w.sent.specials[contentType].value == "" {
 		return 0, false, nil
 	}
+	w.emitHeld()
+	w.flushOut(nil)
+	if w.failed != nil {
+		return 0, true, w.failed
+	}
 	fd, err := dupDescriptor(file)
 	if err != nil {
 		return 0, false, nil
 	}
-	w.emitHeld()
-	w.flushOut(nil)
-	if w.failed == nil {
-		w.failed = w.e.sendFile(fd, offset, size)
-	}
-	if w.failed != nil {
+	if w.failed = w.e.sendFile(fd, offset, size); w.failed != nil {
 		return 0, true, w.failed
 	}
 	w.written += size
 	file.Seek(offset+size, io.SeekStart)
-	if limited, ok := src.(*io.LimitedReader); ok {
+	if isLimited {
 		limited.N -= size
 	}
 	return size, true, nil

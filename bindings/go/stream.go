@@ -61,13 +61,16 @@ func SetReadHandler(conn net.Conn, buffered *bufio.Reader, h *StreamHandler) (*S
 	conn.Close()
 	l := c.pick()
 	adopted := false
-	l.callAndWait(func() {
+	isTaken := l.callAndWait(func() {
 		var handle uint64
 		if handle, adopted = l.engine.adoptStream(fd, input); adopted {
 			s.mailbox.loop, s.mailbox.handle = l, handle
 			l.streams.put(s, handle)
 		}
 	})
+	if !isTaken {
+		syscall.Close(fd)
+	}
 	if !adopted {
 		return nil, errNoSocket
 	}
