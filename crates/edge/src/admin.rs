@@ -5,10 +5,11 @@ mod guard;
 use crate::config::Config;
 use crate::dashboard::{self, Dashboard, Setting};
 use crate::driver::ADMIN_KINDS;
+use crate::held::held;
 use crate::inquiry::{Asked, Desk, EXPLAIN_PATH, Inquiry, WATCHED_PATH};
 use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome};
 use crate::polls::{Cursor, seconds};
-use crate::publish::{self, Bearer, Finished, Order, Tokens};
+use crate::publish::{self, Bearer, Finished, Order, Published, Tokens};
 use crate::store_server::StoreService;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, ExchangeId, Http, Limits, Outcome, Reply, Request, Response,
@@ -18,7 +19,7 @@ use dwell_proto::http1::RequestHead;
 use guard::Guard;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// An HTTP server of its own, so that it answers when the clients' one is full.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub(crate) type AdminOrder = (ExchangeId, Order, Vec<u8>, Vec<u8>);
 const KEYS: &str = "/-/keys/";
 /// The tag of whoever waits for memcached; the dashboard's streams have others.
 const ORDER: u64 = u64::MAX;
+/// How long memcached has for an order, whose questions have shorter times of their own.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
 
@@ -247,10 +250,7 @@ impl AdminApp {
         let Some(service) = &self.service else {
             let value = request.body.to_vec();
             self.orders.push((request.exchange, order, key, value));
-            return Outcome::Held {
-                tag: ORDER,
-                timeout: None,
-            };
+            return held(ORDER, ORDER_TIMEOUT);
         };
         let (store, now) = (service.store(), seconds(context));
         let published = publish::carry_out(store, order, &key, request.body, now);
@@ -332,7 +332,6 @@ impl App for AdminApp {
         Outcome::Answered
     }
 
-    // The streams of the dashboard have a time, and those who ask the loops.
     fn expired(
         &mut self,
         context: &mut Context,
@@ -340,6 +339,11 @@ impl App for AdminApp {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
+        if tag == ORDER {
+            let unanswered = Published::Unanswered("memcached has not answered in time");
+            publish::send(&unanswered, Cursor::of(b"", 0), |answer| reply.send(answer));
+            return Outcome::Answered;
+        }
         if Desk::is_own(tag) {
             return self.desk.expired(tag);
         }

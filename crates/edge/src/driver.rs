@@ -68,6 +68,10 @@ pub(crate) const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
 const WATCHDOG: Token = Token::new(kind::TIMER, 0, 3);
 /// Looks whether other loops still ask what this one waits for.
 const FOLLOW: Token = Token::new(kind::TIMER, 0, 4);
+/// Looks whether what exchanges wait for is still there.
+const OWED: Token = Token::new(kind::TIMER, 0, 8);
+/// Names no deadline: a turn that has left something to do has the next one follow at once.
+const LEFT: Token = Token::new(kind::TIMER, 0, 9);
 /// Sends the webhook what is due.
 pub(crate) const PRESENCE: Token = Token::new(kind::TIMER, 0, 7);
 /// The tag of what memcached is given.
@@ -76,6 +80,8 @@ const FILL: Token = Token::new(polls::kind::FILL, 0, 0);
 /// How often a loop looks at keys of the embedded store that its polls wait for, although the
 /// store tells of every change.
 const EMBEDDED_RECHECK: Duration = Duration::from_secs(15);
+/// How often a loop looks whether what exchanges wait for is still there.
+const OWED_RECHECK: Duration = Duration::from_secs(15);
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
 /// Items one sweep looks at.
@@ -178,6 +184,7 @@ impl EdgeLoop {
                 self.arm_watchdog(context);
             }
             FOLLOW => self.polls.recheck_flights(context, &mut self.http),
+            OWED => self.polls.recheck_owed(context, &mut self.http),
             _ => {}
         }
     }
@@ -227,6 +234,9 @@ impl EdgeLoop {
         self.polls.answer_ripe(context, &mut self.http);
         let (http, websockets) = (&mut self.http, &mut self.websockets);
         self.polls.tell_sockets(context, http, websockets);
+        if self.polls.has_left() {
+            context.again(LEFT, Readiness::default());
+        }
     }
 
     /// Sends what publishers have ordered, and answers those whose orders have ended.
@@ -486,6 +496,9 @@ impl Driver for EdgeLoop {
         self.follow_presence(context);
         if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
             context.arm(RECHECK, self.recheck_interval);
+        }
+        if self.polls.owes() && !context.is_armed(OWED) {
+            context.arm(OWED, OWED_RECHECK);
         }
         if self.polls.following() > 0 && !context.is_armed(FOLLOW) {
             context.arm(FOLLOW, FOLLOW_INTERVAL);

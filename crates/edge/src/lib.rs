@@ -20,6 +20,7 @@ mod ending;
 pub mod explain;
 mod fleet;
 mod forward;
+mod held;
 mod inquiry;
 pub mod log;
 pub mod mc;

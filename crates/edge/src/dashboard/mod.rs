@@ -9,6 +9,7 @@ mod sample;
 
 pub(crate) use sample::Setting;
 
+use crate::held::held;
 use crate::metrics::Metrics;
 use crate::store_server::StoreService;
 use dwell_engine::{Body, Outcome, Reply, Request, Response, SharedPiece, WriteError, sse};
@@ -162,10 +163,10 @@ impl Dashboard {
     }
 
     fn hold(&self, context: &Context) -> Outcome {
-        Outcome::Held {
-            tag: self.number,
-            timeout: Some(self.due.saturating_duration_since(context.now())),
-        }
+        held(
+            self.number,
+            self.due.saturating_duration_since(context.now()),
+        )
     }
 
     fn read_if_due(&mut self, context: &Context) {

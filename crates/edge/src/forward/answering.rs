@@ -1,6 +1,7 @@
 //! The application's side of forwards: answers and failures, passed on.
 
 use super::{Forward, Forwards, Order, Tunnel, Upload, text};
+use crate::held::hold;
 use crate::metrics::{StatusClass, UpstreamOutcome};
 use crate::polls::outcome_of;
 use crate::upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
@@ -102,8 +103,8 @@ impl Forwards {
                 http.grant(context, record.exchange, window);
             }
             Upload::Waiting { expects: true } => {
-                let timeout = Some(super::arriving::CONTINUE_TIMEOUT);
-                http.hold(context, record.exchange, forward.to_bits(), timeout);
+                let timeout = super::arriving::CONTINUE_TIMEOUT;
+                hold(http, context, record.exchange, forward.to_bits(), timeout);
             }
             Upload::Granted | Upload::Complete => {}
         }

@@ -4,6 +4,7 @@ use super::answering::Source;
 use super::{Forward, Forwards, Line, Order, Upload, text};
 use crate::access::{client_address, counted_as};
 use crate::config::Config;
+use crate::held::held;
 use crate::upstream::{
     ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, upgrade_of,
 };
@@ -20,6 +21,9 @@ pub(super) const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// After which a client that has ended its side while it waits is asked whether it is there.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// After which a held exchange is looked at, whose request and answer have deadlines of their own.
+pub(crate) const FORWARD_LOOK: Duration = Duration::from_secs(60);
 
 /// Bytes that a body with this announced length may have to be gathered: it then goes out with its
 /// head, and can be sent again.
@@ -105,7 +109,7 @@ impl Forwards {
             client,
             tag,
         })));
-        Outcome::Held { tag, timeout: None }
+        held(tag, FORWARD_LOOK)
     }
 
     /// Answers a request that is not forwarded.
@@ -158,7 +162,7 @@ impl Forwards {
                 piece.extend_from_slice(data);
             }
         }
-        held(forward)
+        held_on(forward)
     }
 
     /// The body of a request is complete.
@@ -172,7 +176,7 @@ impl Forwards {
                 encode::last_chunk_with(piece, &fields);
             }
         }
-        held(forward)
+        held_on(forward)
     }
 
     /// The piece of a body that is written next, to which more can be added.
@@ -210,13 +214,18 @@ impl Forwards {
                 bytes,
             });
         }
-        held(forward)
+        held_on(forward)
     }
 
     /// The application has not asked for a body that its client holds back: it gets it unasked.
+    /// Else it is time to see whether what the exchange waits for is still there.
     pub(crate) fn expired(&mut self, forward: Token, reply: &mut Reply<'_>) -> Outcome {
+        if self.records.get(forward).is_none() {
+            return Outcome::Close;
+        }
         if let Some(record) = self.records.get_mut(forward)
             && record.upload == (Upload::Waiting { expects: true })
+            && record.connection.is_some()
         {
             record.upload = Upload::Granted;
             reply.grant(self.config.upstream.window_bytes);
@@ -229,7 +238,7 @@ impl Forwards {
             // Whoever reads on reads over it; the system of who does not answers with a reset.
             reply.informational(100, &[]);
         }
-        held(forward)
+        held_on(forward)
     }
 
     /// The client sends no more; true where that means that it has left.
@@ -264,11 +273,8 @@ impl Forwards {
 }
 
 /// The exchange is held on.
-fn held(forward: Token) -> Outcome {
-    Outcome::Held {
-        tag: forward.to_bits(),
-        timeout: None,
-    }
+fn held_on(forward: Token) -> Outcome {
+    held(forward.to_bits(), FORWARD_LOOK)
 }
 
 /// Methods that may be sent twice (RFC 9110 section 9.2.2, RFC 10008).

@@ -15,7 +15,7 @@ mod orders;
 mod tunnels;
 
 pub(crate) use answering::{Adopted, Source};
-pub(crate) use arriving::is_idempotent;
+pub(crate) use arriving::{FORWARD_LOOK, is_idempotent};
 pub(crate) use orders::carry_out;
 pub(crate) use tunnels::{Tunnel, Tunnels};
 
@@ -171,6 +171,11 @@ impl Forwards {
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.records.is_empty() && self.orders.is_empty()
+    }
+
+    /// Whether anything is to be done.
+    pub(crate) fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
     }
 
     /// What is to be done by now.

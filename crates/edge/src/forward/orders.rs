@@ -2,6 +2,7 @@
 
 use super::arriving::PROBE_TIMEOUT;
 use super::{Order, Tunnels};
+use crate::held::hold;
 use crate::polls::Polls;
 use crate::settings::Upstreams;
 use crate::upstream::{UpstreamError, UpstreamEvent, Written};
@@ -70,8 +71,7 @@ pub(crate) fn carry_out(
                     }
                 }
                 Order::Probe { forward, exchange } => {
-                    let timeout = Some(PROBE_TIMEOUT);
-                    http.hold(context, exchange, forward.to_bits(), timeout);
+                    hold(http, context, exchange, forward.to_bits(), PROBE_TIMEOUT);
                 }
                 Order::Cancel {
                     connection: Some(connection),

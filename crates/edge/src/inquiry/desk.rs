@@ -2,6 +2,7 @@
 
 use super::{Inquiry, Question};
 use crate::explain::Explained;
+use crate::held::held;
 use dwell_engine::{Body, ExchangeId, Outcome, Reply, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,17 +118,17 @@ impl Desk {
             asked,
             is_overdue: false,
         });
-        let timeout = Some(TIMEOUT);
-        Outcome::Held { tag, timeout }
+        held(tag, TIMEOUT)
     }
 
     /// The time of one of them is over; the answer follows when the turn ends.
     pub(crate) fn expired(&mut self, tag: u64) -> Outcome {
         let waiting = self.waiting.iter_mut().find(|waiting| waiting.tag == tag);
-        if let Some(waiting) = waiting {
-            waiting.is_overdue = true;
-        }
-        Outcome::Held { tag, timeout: None }
+        let Some(waiting) = waiting else {
+            return Outcome::Close;
+        };
+        waiting.is_overdue = true;
+        held(tag, TIMEOUT)
     }
 
     /// One of them has gone.

@@ -14,6 +14,7 @@ use super::{Polls, Source, seconds};
 use crate::config::{KeyError, Methods};
 use crate::demo;
 use crate::forward::{Forwards, forward_of};
+use crate::held::held;
 use crate::metrics::{ClientTimeout, PollOutcome, RefusedStatus, StatusClass};
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{
@@ -102,15 +103,14 @@ impl App for Polls {
             return self.several_expired(context, several, reply);
         }
         if is_publishing(tag) {
-            return Outcome::Held { tag, timeout: None };
+            return self.order_expired(tag);
         }
         if let Some(forward) = forward_of(tag) {
             return self.forwards.expired(forward, reply);
         }
         if let Some(poll) = self.records.get(Token::from_bits(tag)) {
             let Some(key) = poll.waits_for() else {
-                let let_in = self.let_in(context, Token::from_bits(tag), reply);
-                return let_in.unwrap_or(Outcome::Held { tag, timeout: None });
+                return self.owed_expired(context, Token::from_bits(tag), reply);
             };
             let item = self.last_look(context, key);
             if let Some(poll) = self.remove(Token::from_bits(tag)) {
@@ -135,7 +135,7 @@ impl App for Polls {
         match (feed_of(tag), forward_of(tag)) {
             (Some(feed), _) => self.feed_drained(context, feed, reply),
             (_, Some(forward)) => self.forwards.drained(forward),
-            (None, None) => Outcome::Held { tag, timeout: None },
+            (None, None) => held(tag, self.owed_time()),
         }
     }
 

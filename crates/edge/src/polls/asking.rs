@@ -13,6 +13,7 @@ use super::{Forward, Polls};
 use crate::access::{
     Digest, Digester, Granted, Refused, Remembered, Verdict, credential, question,
 };
+use crate::held::{hold, hold_as};
 use crate::metrics::{AuthOutcome, PollOutcome};
 use crate::upstream::{UpstreamError, UpstreamEvent};
 use dwell_engine::websocket::is_upgrade;
@@ -55,6 +56,11 @@ impl Asking {
             questions: Slab::new(kind::QUESTION, questions_max),
             started: None,
         }
+    }
+
+    /// Whether the application has still to answer this question.
+    pub(super) fn is_open(&self, question: Token) -> bool {
+        self.questions.get(question).is_some()
     }
 
     /// Milliseconds since this was asked first.
@@ -235,9 +241,7 @@ impl Polls {
             }
         };
         let outcome = self.look_at_kept(context, poll, verdict, &mut to);
-        if let Outcome::Held { tag, timeout } = outcome {
-            http.hold(context, exchange, tag, timeout);
-        }
+        hold_as(http, context, exchange, &outcome);
     }
 
     /// Looks at a kept request as if it came now.
@@ -306,7 +310,7 @@ impl Polls {
             return;
         };
         kept.granted = Some(Arc::clone(granted));
-        http.hold(context, exchange, token.to_bits(), Some(Duration::ZERO));
+        hold(http, context, exchange, token.to_bits(), Duration::ZERO);
     }
 
     /// Lets somebody in whom the engine calls for; `None` where nobody has said so.

@@ -14,6 +14,7 @@ use super::tables::{Feed, FeedSet, Link, Sink, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::OnDelete;
+use crate::held::{held, hold};
 use crate::metrics::{PollOutcome, StreamEnd};
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, SharedPiece, sse};
 use dwell_evloop::{Context, Token};
@@ -137,17 +138,14 @@ impl Polls {
 
     /// What the engine is told of a stream that was begun just now.
     pub(super) fn hold_feed(&mut self, context: &Context, stream: Token) -> Outcome {
-        Outcome::Held {
-            tag: stream.to_bits(),
-            timeout: Some(self.next_heartbeat(context, stream)),
-        }
+        held(stream.to_bits(), self.next_heartbeat(context, stream))
     }
 
     /// As [`hold_feed`](Self::hold_feed), for an exchange that was held before.
     pub(super) fn hold_feed_later(&mut self, context: &mut Context, http: &mut Http, feed: Token) {
         let timeout = self.next_heartbeat(context, feed);
         if let Some(Sink::Events(exchange)) = self.feeds.get(feed).map(|feed| feed.sink) {
-            http.hold(context, exchange, feed.to_bits(), Some(timeout));
+            hold(http, context, exchange, feed.to_bits(), timeout);
         }
     }
 
@@ -296,6 +294,19 @@ impl Polls {
         }
         let timeout = self.next_heartbeat(context, token);
         sse::keep_alive(reply, token.to_bits(), timeout)
+    }
+
+    /// Ends streams whose key has no record any more, so that no change could reach them.
+    pub(super) fn end_lost_feeds(&mut self, context: &mut Context, http: &mut Http) {
+        let is_lost = |feed: &Feed| self.keys.get(feed.key).is_none();
+        let tokens = self.feeds.tokens();
+        let lost: Vec<Token> = tokens
+            .filter(|token| self.feeds.get(*token).is_some_and(is_lost))
+            .collect();
+        for token in lost {
+            let set = self.feeds.get(token).and_then(|feed| feed.set.token());
+            self.end_feed(context, http, set.unwrap_or(token), RETRY, StreamEnd::Gone);
+        }
     }
 
     /// The client of a stream has left.

@@ -12,6 +12,7 @@ use super::tables::{Fetch, KeptRequest, Link, Poll, kind};
 use super::to::To;
 use super::{Forward, Polls};
 use crate::forward;
+use crate::held::hold;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use crate::upstream::{
     Answer, ForwardedFor, Sharing, UpstreamError, UpstreamEvent, Wants, encode_request,
@@ -134,7 +135,7 @@ impl Polls {
         match self.records.insert(poll) {
             Ok(token) => {
                 self.join_fetch(fetch, token);
-                http.hold(context, exchange, token.to_bits(), None);
+                hold(http, context, exchange, token.to_bits(), self.owed_time());
             }
             // It was taken out of this table a moment ago, so there is room.
             Err(poll) => {

@@ -13,6 +13,7 @@ use super::missing::Behalf;
 use super::tables::{Feed, FeedSet, Link, Member, Sink};
 use super::to::To;
 use super::{Polls, Source, seconds};
+use crate::held::held;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply, Request, sse};
 use dwell_evloop::{Context, Token};
@@ -174,10 +175,7 @@ impl Polls {
         if is_all {
             return self.hold_feed(context, set);
         }
-        Outcome::Held {
-            tag: set.to_bits(),
-            timeout: Some(SOON),
-        }
+        held(set.to_bits(), SOON)
     }
 
     /// Writes what is new to a stream, or that there is nothing.

@@ -7,6 +7,7 @@ use super::tables::{KeptRequest, Link, Lookup, NO_ROUTE, Poll};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::OnDelete;
+use crate::held::{held, hold};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Token};
@@ -121,10 +122,7 @@ impl Polls {
             return Outcome::Answered;
         };
         self.join_waiting(key, token);
-        Outcome::Held {
-            tag: token.to_bits(),
-            timeout: Some(timeout),
-        }
+        held(token.to_bits(), timeout)
     }
 
     /// Holds a poll whose key has no value now, and whose client has the last one: for the rest of
@@ -164,7 +162,7 @@ impl Polls {
         match self.records.insert(poll) {
             Ok(token) => {
                 self.join_waiting(key, token);
-                http.hold(context, exchange, token.to_bits(), Some(timeout));
+                hold(http, context, exchange, token.to_bits(), timeout);
             }
             // There is room, as was made sure of before the key was entered.
             Err(poll) => {
@@ -223,10 +221,7 @@ impl Polls {
         to: &mut To<'_, '_>,
     ) -> Outcome {
         match poll {
-            Some(poll) => Outcome::Held {
-                tag: poll.to_bits(),
-                timeout: None,
-            },
+            Some(poll) => held(poll.to_bits(), self.owed_time()),
             None => self.refuse_busy(context, route, to),
         }
     }

@@ -5,7 +5,8 @@ use super::ask::Method;
 use super::missing::Said;
 use super::tables::{Fetch, kind};
 use super::to::{To, request_line};
-use crate::forward::Adopted;
+use crate::forward::{Adopted, FORWARD_LOOK};
+use crate::held::hold;
 use crate::metrics::PollOutcome;
 use crate::upstream::AnswerPart;
 use dwell_engine::Http;
@@ -58,7 +59,13 @@ impl Polls {
             };
             if let Some(forward) = self.forwards.adopt(http, &adopted, connection, fetch) {
                 is_taken = true;
-                http.hold(context, poll.exchange, forward.to_bits(), None);
+                hold(
+                    http,
+                    context,
+                    poll.exchange,
+                    forward.to_bits(),
+                    FORWARD_LOOK,
+                );
                 self.forwards
                     .parts(context, http, forward, connection, parts);
             } else {

@@ -30,6 +30,7 @@ mod large;
 mod memory;
 mod messages;
 mod missing;
+mod owed;
 mod pace;
 mod publishing;
 mod recall;

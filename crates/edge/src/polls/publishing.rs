@@ -8,6 +8,7 @@ use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::access::Counted;
 use crate::config::RouteConfig;
+use crate::held::held;
 use crate::metrics::PublishOutcome;
 use crate::publish::{self, Bearer, Finished, Order, OrderError, Published};
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request};
@@ -117,10 +118,7 @@ impl Polls {
         let token = self
             .publisher
             .take(context, asker, order, name, request.body);
-        Outcome::Held {
-            tag: token.to_bits(),
-            timeout: None,
-        }
+        held(token.to_bits(), self.owed_time())
     }
 
     /// Takes an order of the admin listener.

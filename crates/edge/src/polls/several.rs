@@ -8,10 +8,12 @@ use super::ask::{Ask, Condition, Method};
 use super::cursors;
 use super::follow::Asked;
 use super::missing::{Behalf, Said};
+use super::owed::OVERDUE;
 use super::tables::{KeptRequest, kind};
 use super::to::To;
 use super::wanted::{Several, Unasked, Wanted};
 use super::{Polls, Source};
+use crate::held::{held, hold};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Http, Outcome, Reply, Request, Response};
 use dwell_evloop::{Context, Token};
@@ -99,10 +101,7 @@ impl Polls {
         }
         self.look_at_several(context, token);
         if self.asks_for_missing(context, token) {
-            return Outcome::Held {
-                tag: token.to_bits(),
-                timeout: None,
-            };
+            return held(token.to_bits(), self.owed_time());
         }
         let is_ready = |poll: &Several| poll.has_news() || !poll.waits();
         if self.several.get(token).is_some_and(is_ready) {
@@ -115,10 +114,7 @@ impl Polls {
             poll.is_held = true;
             poll.unasked = None;
         }
-        Outcome::Held {
-            tag: token.to_bits(),
-            timeout: Some(self.jittered(wait)),
-        }
+        held(token.to_bits(), self.jittered(wait))
     }
 
     /// Puts one key of a poll among those it waits for.
@@ -184,10 +180,7 @@ impl Polls {
                 lookup.polls.push(token);
             }
         }
-        Outcome::Held {
-            tag: token.to_bits(),
-            timeout: None,
-        }
+        held(token.to_bits(), self.owed_time())
     }
 
     /// memcached has answered for one key of a poll, or failed to.
@@ -227,7 +220,7 @@ impl Polls {
     }
 
     /// Every lookup of a poll has ended.
-    fn several_asked(&mut self, context: &mut Context, http: &mut Http, token: Token) {
+    pub(super) fn several_asked(&mut self, context: &mut Context, http: &mut Http, token: Token) {
         if self.asks_for_missing(context, token) {
             return;
         }
@@ -255,8 +248,8 @@ impl Polls {
             poll.is_held = true;
             poll.unasked = None;
             let (exchange, wait) = (poll.exchange, poll.ask.wait());
-            let timeout = Some(self.jittered(wait));
-            http.hold(context, exchange, token.to_bits(), timeout);
+            let timeout = self.jittered(wait);
+            hold(http, context, exchange, token.to_bits(), timeout);
             return;
         }
         let Some(poll) = self.remove_several(token) else {
@@ -300,8 +293,8 @@ impl Polls {
             if matches!(self.source, Source::Embedded(..)) {
                 self.look_at_several(context, token);
             }
-            // What changed and changed back is none.
             if !self.several.get(token).is_some_and(Several::has_news) {
+                self.waits_after_all(context, http, token);
                 continue;
             }
             let Some(poll) = self.remove_several(token) else {
@@ -325,22 +318,40 @@ impl Polls {
         }
     }
 
-    /// The wait of a poll has ended.
+    /// What changed has changed back, so that there is no news: a poll that was about to be
+    /// answered waits like any other, and the application is asked for what has gone meanwhile.
+    fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: Token) {
+        if self.several.get(token).is_some_and(is_stuck) {
+            self.several_asked(context, http, token);
+        }
+        // What had no room beside the news that is gone has room now.
+        if matches!(self.source, Source::Memcached)
+            && let Some(poll) = self.several.get(token).filter(|poll| poll.is_held)
+        {
+            for key in poll.left_out() {
+                self.lookup_of(key);
+            }
+        }
+    }
+
+    /// The wait of a poll has ended, or the time in which its keys are to be known.
     pub(super) fn several_expired(
         &mut self,
         context: &mut Context,
         token: Token,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        if self.is_asking(token) {
-            let tag = token.to_bits();
-            return Outcome::Held { tag, timeout: None };
-        }
+        let is_overdue = self.is_asking(token);
         self.look_at_held(context, token);
         let Some(poll) = self.remove_several(token) else {
             return Outcome::Close;
         };
         let mut to = To::ended_several(reply, &poll, &self.journal);
+        if is_overdue && !poll.has_news() {
+            to.ends(PollOutcome::Failed);
+            to.text(context, 504, OVERDUE);
+            return Outcome::Answered;
+        }
         answer(context, &poll, Moment::Ended, &mut to);
         Outcome::Answered
     }
@@ -359,7 +370,8 @@ impl Polls {
 
     /// The server ends: at most `count` polls that wait end now.
     pub(super) fn drain_several(&mut self, context: &mut Context, http: &mut Http, count: usize) {
-        let is_held = |token: &Token| !self.is_asking(*token);
+        let is_idle = |poll: &Several| poll.is_held || is_stuck(poll);
+        let is_held = |token: &Token| self.several.get(*token).is_some_and(is_idle);
         let tokens: Vec<_> = self.several.tokens().filter(is_held).take(count).collect();
         for token in tokens {
             self.look_at_held(context, token);
@@ -518,6 +530,11 @@ fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut To<'_,
             },
         },
     );
+}
+
+/// Whether a poll neither waits for a change nor for an answer: it is answered when the turn ends.
+pub(super) fn is_stuck(poll: &Several) -> bool {
+    !poll.is_held && poll.asking == 0
 }
 
 /// Whether a tag is that of a poll of several keys.

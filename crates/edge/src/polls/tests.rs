@@ -7,6 +7,8 @@ mod harness;
 mod hints;
 mod missing;
 mod model;
+mod orders;
+mod owed;
 mod recall;
 mod several;
 mod sockets;

@@ -7,6 +7,7 @@ use super::hold::Keep;
 use super::tables::{KeptRequest, Link, Poll, Sink, Version, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
+use crate::held::hold;
 use crate::metrics::{PollOutcome, WakeOutcome};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
@@ -462,7 +463,7 @@ impl Polls {
         }
         self.join_waiting(key, token);
         let timeout = self.jittered(wait);
-        http.hold(context, exchange, token.to_bits(), Some(timeout));
+        hold(http, context, exchange, token.to_bits(), timeout);
     }
 
     /// The sweep learnt the version of a key that is waited for.

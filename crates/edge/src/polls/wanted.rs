@@ -164,6 +164,18 @@ impl Several {
         body
     }
 
+    /// The keys whose values are other than what the client says it has, and that it is not told
+    /// of: there was no room.
+    pub(super) fn left_out(&self) -> Vec<Token> {
+        let is_left_out = |wanted: &&Wanted| {
+            let is_value = matches!(wanted.current, Condition::Since(_));
+            let is_other = wanted.current != wanted.said && wanted.said != Condition::Any;
+            wanted.is_joined && wanted.news.is_none() && is_value && is_other
+        };
+        let left_out = self.wanted.iter().filter(is_left_out);
+        left_out.map(|wanted| wanted.key).collect()
+    }
+
     pub(super) fn places_of(&self, key: Token) -> Vec<usize> {
         let all = self.wanted.iter().enumerate();
         let of_key = all.filter(|(_, wanted)| wanted.key == key);

@@ -163,6 +163,18 @@ impl<A> Publisher<A> {
         }
     }
 
+    /// Ends an order that memcached has not answered in its time; whether it was under way.
+    pub(crate) fn expire(&mut self, token: Token) -> bool {
+        let is_under_way = self.pending.get(token).is_some();
+        self.end(token, failed(Failure::Timeout));
+        is_under_way
+    }
+
+    /// Whether orders have ended that have not been answered.
+    pub(crate) fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
+    }
+
     /// The orders that have ended since this was asked last.
     pub(crate) fn finished(&mut self) -> Vec<Finished<A>> {
         std::mem::take(&mut self.finished)

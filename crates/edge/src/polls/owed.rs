@@ -1,0 +1,122 @@
+//! What is owed an answer that something else has to bring: memcached, the application, another
+//! loop. Each of those has deadlines of its own; this is the bound on what a fault in one of them
+//! could cost.
+
+use super::several::is_stuck;
+use super::tables::kind;
+use super::to::To;
+use super::{Polls, tables::Poll};
+use crate::held::held;
+use crate::metrics::PollOutcome;
+use dwell_engine::{Http, Outcome, Reply};
+use dwell_evloop::{Context, Token};
+use std::time::Duration;
+
+/// Why an answer is given up.
+pub(super) const OVERDUE: &str = "no answer in time";
+/// Beyond the time that memcached and the application have.
+const SPARE: Duration = Duration::from_secs(5);
+/// How long an order has that has ended and is answered when the turn ends.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+impl Polls {
+    /// How long an exchange is held at most for what memcached and the application have to say:
+    /// the application may have to be asked twice, if what it said at first was another's.
+    pub(super) fn owed_time(&self) -> Duration {
+        let (cache, upstream) = (&self.config.memcached, &self.config.upstream);
+        let cache = cache.connect_timeout.saturating_add(cache.timeout);
+        let upstream = upstream.total_timeout.saturating_mul(2);
+        cache.saturating_mul(3).saturating_add(upstream) + SPARE
+    }
+
+    /// The time of a poll is over that waits for no change: it is let in, or answered with 504.
+    pub(super) fn owed_expired(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        if let Some(outcome) = self.let_in(context, token, reply) {
+            return outcome;
+        }
+        let Some(poll) = self.remove(token) else {
+            return Outcome::Close;
+        };
+        let mut to = To::ended(reply, &poll, &self.journal);
+        to.ends(PollOutcome::Failed);
+        to.text(context, 504, OVERDUE);
+        Outcome::Answered
+    }
+
+    /// The time of an order is over: memcached has not said what came of it.
+    pub(super) fn order_expired(&mut self, tag: u64) -> Outcome {
+        if self.publisher.expire(Token::from_bits(tag)) || self.publisher.has_finished() {
+            // It is answered when the turn ends.
+            return held(tag, AT_ONCE);
+        }
+        Outcome::Close
+    }
+
+    /// Whether an exchange is owed an answer.
+    pub(crate) fn owes(&self) -> bool {
+        !self.records.is_empty() || !self.several.is_empty() || !self.feeds.is_empty()
+    }
+
+    /// Whether the end of a turn has left something to be sent or answered: what is sent last may
+    /// bring what others go by.
+    pub(crate) fn has_left(&self) -> bool {
+        let outbox = &self.outbox;
+        let is_sent = outbox.lookups.is_empty()
+            && outbox.forwards.is_empty()
+            && outbox.recalled.is_empty()
+            && outbox.fills.is_empty()
+            && outbox.told.is_empty();
+        let is_told = outbox.ripe.is_empty()
+            && outbox.answered.is_empty()
+            && outbox.changes.is_empty()
+            && outbox.replies.is_empty()
+            && outbox.farewells.is_empty();
+        let has_orders = self.publisher.has_questions() || self.publisher.has_finished();
+        !is_sent || !is_told || has_orders || self.forwards.has_orders()
+    }
+
+    /// Looks at everything that waits, of every kind, whether what it waits for is still there: as
+    /// with [`recheck`](Self::recheck), nothing is expected to be found.
+    pub(crate) fn recheck_owed(&mut self, context: &mut Context, http: &mut Http) {
+        let tokens = self.several.tokens();
+        let stuck: Vec<Token> = tokens
+            .filter(|token| self.several.get(*token).is_some_and(is_stuck))
+            .collect();
+        for token in stuck {
+            self.several_asked(context, http, token);
+        }
+        let tokens = self.records.tokens();
+        let lost: Vec<Token> = tokens
+            .filter(|token| {
+                self.records
+                    .get(*token)
+                    .is_some_and(|poll| self.is_lost(poll))
+            })
+            .collect();
+        for token in lost {
+            let Some(poll) = self.remove(token) else {
+                continue;
+            };
+            let mut to = To::held(http, &poll, &self.journal);
+            to.ends(PollOutcome::Failed);
+            to.text(context, 504, OVERDUE);
+        }
+        self.end_lost_feeds(context, http);
+    }
+
+    /// Whether nothing is there any more that could answer a poll.
+    fn is_lost(&self, poll: &Poll) -> bool {
+        match poll.place.kind() {
+            kind::KEY => self.keys.get(poll.place).is_none(),
+            kind::LOOKUP => self.lookups.get(poll.place).is_none(),
+            kind::FETCH => self.fetches.get(poll.place).is_none(),
+            kind::QUESTION => !self.asking.is_open(poll.place),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What is owed an answer that never comes, as it should not happen: its time ends, and the looks
+//! at everything that waits find it before.
+
+use super::harness::{App, Client, Edge, cursor};
+use super::{before_memcached, wait_for};
+use crate::driver::{EdgeLoop, kind};
+use dwell_evloop::{Driver, Token};
+use dwell_testkit::{Script, ScriptedServer};
+
+/// The deadline of a connection passes.
+fn expire(edge: &mut Edge, connection: Token) {
+    let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
+    driver.expired(context, connection);
+}
+
+fn recheck(edge: &mut Edge) {
+    let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
+    driver.polls.recheck_owed(context, &mut driver.http);
+}
+
+/// The connection of the first client, where its request is held.
+fn held(edge: &EdgeLoop) -> Option<Token> {
+    let of = |generation| Token::new(kind::CLIENT, generation, 0);
+    (0..8)
+        .map(of)
+        .find(|token| edge.http.exchange_on(*token).is_some())
+}
+
+/// Whatever is asked for is lost.
+fn lose_everything(edge: &mut Edge) {
+    let polls = &mut edge.driver.polls;
+    for fetch in polls.fetches.tokens().collect::<Vec<_>>() {
+        polls.close_fetch(fetch);
+    }
+    for lookup in polls.lookups.tokens().collect::<Vec<_>>() {
+        let key = polls.lookups.remove(lookup).unwrap().key;
+        polls.keys.get_mut(key).unwrap().lookups = 0;
+    }
+    for missing in polls.missing.tokens().collect::<Vec<_>>() {
+        polls.missing.remove(missing);
+    }
+    let keys: Vec<_> = ["/poll/a", "/poll/b"]
+        .iter()
+        .filter_map(|name| polls.keys.find(name.as_bytes()))
+        .collect();
+    for key in keys {
+        polls.keys.release(key);
+    }
+}
+
+#[test]
+fn every_kind_that_waits_for_the_application_has_a_deadline() {
+    for request in [
+        "GET /poll/a",
+        "GET /poll/a?wait=50s",
+        "POST /poll/a",
+        "GET /poll/?k=a&k=b",
+        "GET /poll/?k=a&k=b&wait=50s",
+    ] {
+        let app = App::start();
+        let mut edge = Edge::before(&app, "");
+        let mut client = edge.ask(request);
+        edge.turn_until(|edge| !edge.polls.fetches.is_empty());
+        let connection = held(&edge.driver).unwrap();
+        assert!(edge.event_loop.context().is_armed(connection), "{request}");
+        lose_everything(&mut edge);
+        expire(&mut edge, connection);
+        let answer = (504, "no answer in time\n".to_owned());
+        assert_eq!(edge.answer(&mut client), answer, "{request}");
+        edge.assert_nothing_left();
+    }
+}
+
+#[test]
+fn every_kind_that_waits_for_memcached_has_a_deadline() {
+    for request in ["GET /poll/a", "GET /poll/?k=a&k=b&wait=50s", "PUT /poll/a"] {
+        let server = ScriptedServer::start([Script::new().hang()]);
+        let options = "memcached.timeout = \"30s\"\npublish.token = \"0123456789abcdef0123\"\n\
+            [[route]]\nprefix = \"/poll/\"\npublish = true";
+        let mut edge = before_memcached(server.address(), options);
+        let token = "Authorization: Bearer 0123456789abcdef0123\r\nContent-Length: 0\r\n";
+        let fields = if request.starts_with("PUT") {
+            token
+        } else {
+            ""
+        };
+        let mut client = edge.ask(&format!("{request}\n{fields}"));
+        edge.turn_until(|edge| held(edge).is_some());
+        let connection = held(&edge.driver).unwrap();
+        assert!(edge.event_loop.context().is_armed(connection), "{request}");
+        expire(&mut edge, connection);
+        let status = if request.starts_with("PUT") { 502 } else { 504 };
+        assert_eq!(edge.answer(&mut client).0, status, "{request}");
+    }
+}
+
+#[test]
+fn what_lost_its_place_is_found() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    let mut one = edge.ask("GET /poll/a");
+    edge.turn_until(|edge| edge.polls.fetches.len() == 1);
+    lose_everything(&mut edge);
+    recheck(&mut edge);
+    assert_eq!(edge.answer(&mut one).0, 504);
+    edge.assert_nothing_left();
+    let mut held = hold_several(&mut edge);
+    for poll in edge.driver.polls.several.values_mut() {
+        poll.is_held = false;
+    }
+    recheck(&mut edge);
+    edge.set("/poll/a", "two");
+    assert!(edge.answer(&mut held).1.contains("\"v\":\"two\""));
+    let waiting = wait_for(&edge, "/poll/a", "two");
+    edge.turn_until_waiting(1);
+    recheck(&mut edge);
+    assert_eq!(edge.driver.polls.waiting(), 1, "it is where it belongs");
+    drop((waiting, held, one));
+    edge.assert_nothing_left();
+}
+
+fn hold_several(edge: &mut Edge) -> Client {
+    edge.set("/poll/a", "one");
+    edge.set("/poll/b", "two");
+    let since = format!("{}.{}", cursor("one"), cursor("two"));
+    let client = edge.ask(&format!("GET /poll/?k=a&k=b&since={since}&wait=50s"));
+    edge.turn_until_waiting(2);
+    client
+}
