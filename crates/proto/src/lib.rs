@@ -1,4 +1,5 @@
-//! Codecs without I/O: HTTP/1.1, WebSocket, server-sent events and memcached, both sides of each.
+//! Codecs without I/O: HTTP/1.1, WebSocket, server-sent events and memcached, both sides of each,
+//! and strings of JSON.
 //!
 //! Every decoder is given bytes and says how many it used; incomplete input is progress, not an
 //! error. Nothing here reads a clock, touches a socket or allocates for a message that comes in
@@ -6,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod http1;
+pub mod json;
 pub mod memcache;
 pub mod sse;
 pub mod websocket;

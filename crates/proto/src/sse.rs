@@ -29,7 +29,7 @@ use std::fmt;
 use crate::http1::Fields;
 
 pub use decode::{EventStreamDecoder, EventStreamStep, ReceivedEvent};
-pub use encode::{Event, comment};
+pub use encode::{Event, comment, data};
 
 /// The media type of an event stream.
 pub const CONTENT_TYPE: &str = "text/event-stream";

@@ -270,3 +270,29 @@ proptest! {
         prop_assert_eq!(&received(&stream, piece), &expected);
     }
 }
+
+/// The twin of [`data`]: one line after the other.
+fn naive_data(text: &str) -> String {
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let lines: String = text.split('\n').map(|line| format!("data: {line}\n")).collect();
+    lines + "\n"
+}
+
+#[test]
+fn content_takes_memory_of_its_size() {
+    for text in ["", "a", &"\n".repeat(5_000), &"line\n".repeat(2_000), &"x".repeat(9_000)] {
+        let mut out = Vec::new();
+        data(&mut out, text);
+        assert_eq!(out, naive_data(text).as_bytes());
+        assert_eq!(out.len(), out.capacity());
+    }
+}
+
+proptest! {
+    #[test]
+    fn content_is_what_the_naive_twin_makes_of_it(text in "([a-c]{0,20}|\r|\n|\r\n|é){0,20}") {
+        let mut out = Vec::new();
+        data(&mut out, &text);
+        prop_assert_eq!(String::from_utf8(out).unwrap(), naive_data(&text));
+    }
+}

@@ -33,14 +33,52 @@ pub struct Broadcast {
 impl Broadcast {
     /// Encodes a message. Text must be UTF-8.
     pub fn new(kind: MessageKind, payload: &[u8]) -> Self {
-        let mut plain = Vec::new();
+        let mut plain = Vec::with_capacity(payload.len() + HEADER_BYTES_MAX);
         encode::message(&mut plain, kind, payload, None);
         Self {
             kind,
             payload_start: plain.len() - payload.len(),
-            plain: plain.into(),
+            // What it keeps is of its size.
+            plain: plain.into_boxed_slice().into(),
             by_window: Default::default(),
         }
+    }
+
+    /// Bytes of its frames, compressed ones among them.
+    ///
+    /// ```
+    /// use dwell_proto::websocket::{Broadcast, MessageKind};
+    ///
+    /// let news = Broadcast::new(MessageKind::Text, b"news");
+    /// assert_eq!((news.encoded_bytes(), news.is_in_use()), (6, false));
+    /// let waits = news.plain().clone();
+    /// assert!(news.is_in_use());
+    /// # drop(waits);
+    /// ```
+    pub fn encoded_bytes(&self) -> usize {
+        self.plain.len() + self.compressed().map(Bytes::len).sum::<usize>()
+    }
+
+    /// Whether one of its frames is referred to elsewhere, as by a connection that has not sent it
+    /// yet.
+    pub fn is_in_use(&self) -> bool {
+        !self.plain.is_unique() || self.compressed().any(|frame| !frame.is_unique())
+    }
+
+    /// Whether [`frame_for`](Self::frame_for) would have to compress it first.
+    ///
+    /// ```
+    /// use dwell_proto::websocket::{Broadcast, MessageKind};
+    ///
+    /// let news = Broadcast::new(MessageKind::Text, b"news");
+    /// assert!(!news.is_to_compress(None), "nothing was agreed on");
+    /// ```
+    pub fn is_to_compress(&self, deflate: Option<DeflateParameters>) -> bool {
+        window_of(deflate).is_some_and(|(_, index)| self.by_window[index].get().is_none())
+    }
+
+    fn compressed(&self) -> impl Iterator<Item = &Bytes> {
+        self.by_window.iter().filter_map(|frame| frame.get()?.as_ref())
     }
 
     /// Whether it is text or bytes.
@@ -75,11 +113,7 @@ impl Broadcast {
         deflate: Option<DeflateParameters>,
         deflaters: &mut Deflaters,
     ) -> &Bytes {
-        let afresh = deflate.filter(|agreed| agreed.sends_afresh(Role::Server));
-        let window_bits = afresh.map(|agreed| agreed.send_window_bits(Role::Server));
-        let Some((window_bits, index)) =
-            window_bits.and_then(|bits| Some((bits, window_index(bits)?)))
-        else {
+        let Some((window_bits, index)) = window_of(deflate) else {
             return &self.plain;
         };
         let compressed = self.by_window[index]
@@ -90,9 +124,20 @@ impl Broadcast {
     fn compress(&self, deflater: &mut Deflater) -> Option<Bytes> {
         let mut out = Vec::new();
         encode::compressed_message(&mut out, self.kind, self.payload(), None, deflater);
-        (out.len() < self.plain.len()).then(|| out.into())
+        (out.len() < self.plain.len()).then(|| out.into_boxed_slice().into())
     }
 }
+
+/// The window that messages of a server are compressed with for such a connection, and its place;
+/// none where they are sent as they are.
+fn window_of(deflate: Option<DeflateParameters>) -> Option<(u8, usize)> {
+    let afresh = deflate.filter(|agreed| agreed.sends_afresh(Role::Server))?;
+    let window_bits = afresh.send_window_bits(Role::Server);
+    Some((window_bits, window_index(window_bits)?))
+}
+
+/// Bytes before the payload of a frame of a server, at most.
+const HEADER_BYTES_MAX: usize = 10;
 
 #[cfg(test)]
 mod tests {
