@@ -267,6 +267,7 @@ impl Reply<'_> {
             Body::Empty | Body::Absent(_) | Body::Stream(_) => {}
             Body::Slice(bytes) => self.output.extend_from_slice(bytes),
             Body::Shared(bytes) => self.append_shared(bytes),
+            Body::Parts(parts) => self.append_parts(parts),
             Body::File(slice) => self.append_file(slice.clone()),
         }
     }
@@ -291,6 +292,14 @@ impl Reply<'_> {
         }
         let result = self.stream.write_shared(self.output, bytes.clone());
         self.given(bytes.len() as u64, &result);
+    }
+
+    /// Appends body bytes in parts; what is small of them is gathered.
+    fn append_parts(&mut self, parts: &[Bytes]) {
+        for part in parts {
+            self.append_shared(part);
+            self.spill();
+        }
     }
 
     /// Writes what is gathered, and a part of a file behind it.

@@ -24,7 +24,7 @@ enum Value<'a> {
 }
 
 /// A value of this size is worth sharing instead of copying.
-const SHARE_BYTES_MIN: usize = 16 * 1024;
+pub(super) const SHARE_BYTES_MIN: usize = 16 * 1024;
 
 impl<'a> Found<'a> {
     pub(crate) fn borrowed(value: &'a [u8], flags: u32) -> Self {
@@ -63,6 +63,16 @@ impl<'a> Found<'a> {
             Body::Shared(bytes) => bytes,
             _ => Bytes::copy_from_slice(self.bytes()),
         }
+    }
+
+    /// Whether it lasts, and a reference to it is no copy.
+    pub(super) fn is_owned(&self) -> bool {
+        !matches!(self.body, Value::Borrowed(_))
+    }
+
+    /// Makes it one that any number of answers share, by these bytes, which are the same.
+    pub(super) fn share_as(&mut self, shared: Bytes) {
+        self.body = Value::Shared(shared);
     }
 
     /// Makes a large value one that any number of answers share.

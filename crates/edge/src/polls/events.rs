@@ -2,7 +2,9 @@
 
 use super::answers::{FETCHED, HIT};
 use super::cursor::Cursor;
+use super::parts::Parts;
 use super::to::To;
+use bytes::Bytes;
 use dwell_engine::{Body, Reply, Response};
 use dwell_evloop::Context;
 use dwell_proto::sse::{self, Event};
@@ -11,7 +13,7 @@ use dwell_proto::sse::{self, Event};
 pub(super) const DELETE: &str = "delete";
 
 /// Begins a stream with its first events; `is_fetched` says that the application has given them.
-pub(super) fn begin(to: &mut To<'_, '_>, context: &mut Context, is_fetched: bool, first: &[u8]) {
+pub(super) fn begin(to: &mut To<'_, '_>, context: &mut Context, is_fetched: bool, first: Parts) {
     let status = if is_fetched { FETCHED } else { HIT };
     let response = Response {
         status: 200,
@@ -24,51 +26,51 @@ pub(super) fn begin(to: &mut To<'_, '_>, context: &mut Context, is_fetched: bool
         ],
         body: Body::Stream(None),
     };
-    to.stream(context, &response, first);
+    to.stream(context, &response, &first.finish());
 }
 
-/// Appends the event of a value: its id is its cursor.
+/// Appends the event of a value, of which these are the lines: its id is its cursor.
 ///
 /// Shape: an event carries text, so what is not UTF-8 becomes U+FFFD, as it would at the client,
 /// and line ends of any kind become line feeds.
-pub(super) fn value(out: &mut Vec<u8>, cursor: Cursor, value: &[u8]) {
+pub(super) fn value(out: &mut Parts, cursor: Cursor, lines: Bytes) {
     let cursor = cursor.text();
     let event = Event {
         id: std::str::from_utf8(cursor.bare()).ok(),
         ..Event::new("")
     };
-    append(out, &event, value);
+    append(out, &event, lines);
 }
 
 /// Appends the event that tells of a value that is gone, and takes back the id, as its client has
 /// nothing now.
-pub(super) fn deleted(out: &mut Vec<u8>) {
+pub(super) fn deleted(out: &mut Parts) {
     let event = Event {
         event: Some(DELETE),
         id: Some(""),
         ..Event::new("")
     };
-    append(out, &event, b"");
+    append(out, &event, lines(""));
 }
 
 /// Appends the event of a value of one of several keys, which names the key; the id is that of all.
-pub(super) fn value_of(out: &mut Vec<u8>, label: &str, id: &str, value: &[u8]) {
+pub(super) fn value_of(out: &mut Parts, label: &str, id: &str, lines: Bytes) {
     let event = Event {
         event: Some(label),
         id: Some(id),
         ..Event::new("")
     };
-    append(out, &event, value);
+    append(out, &event, lines);
 }
 
 /// Appends the event that tells of the value of one of several keys that it is gone.
-pub(super) fn deleted_of(out: &mut Vec<u8>, label: &str, id: &str) {
+pub(super) fn deleted_of(out: &mut Parts, label: &str, id: &str) {
     let event = Event {
         event: Some(DELETE),
         id: Some(id),
         ..Event::new("")
     };
-    append(out, &event, label.as_bytes());
+    append(out, &event, lines(label));
 }
 
 /// Appends how many milliseconds the client is to wait when the stream has ended.
@@ -87,40 +89,42 @@ pub(super) fn end(reply: &mut Reply<'_>, milliseconds: u64) {
     let _ = reply.finish(&[]);
 }
 
-fn append(out: &mut Vec<u8>, event: &Event<'_>, value: &[u8]) {
-    let data = String::from_utf8_lossy(value);
-    let event = Event {
-        data: &data,
-        ..*event
-    };
+fn append(out: &mut Parts, event: &Event<'_>, lines: Bytes) {
     // Neither a cursor nor the name of an event has a line end, the only thing that is refused.
-    let _ = event.encode(out);
+    if event.encode_fields(out.text()).is_ok() {
+        out.share(lines);
+    }
+}
+
+/// The end of an event with this text.
+fn lines(text: &str) -> Bytes {
+    let mut lines = Vec::new();
+    sse::data(&mut lines, text);
+    lines.into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
-        let mut out = Vec::new();
+    fn text(write: impl FnOnce(&mut Parts)) -> String {
+        let mut out = Parts::default();
         write(&mut out);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(out.finish().concat()).unwrap()
     }
 
     #[test]
     fn a_value_is_an_event_with_its_cursor() {
         let cursor = Cursor::of(b"hello", 0);
-        let event = text(|out| value(out, cursor, b"a\nb"));
+        let event = text(|out| value(out, cursor, lines("a\nb")));
         assert_eq!(event, "id: lVXoVVxi3P0\ndata: a\ndata: b\n\n");
-        let empty = text(|out| value(out, cursor, b""));
+        let empty = text(|out| value(out, cursor, lines("")));
         assert_eq!(empty, "id: lVXoVVxi3P0\ndata: \n\n");
-        let bytes = text(|out| value(out, cursor, b"\xff"));
-        assert_eq!(bytes, "id: lVXoVVxi3P0\ndata: \u{fffd}\n\n");
     }
 
     #[test]
     fn a_deletion_takes_the_id_back() {
         assert_eq!(text(deleted), "event: delete\nid: \ndata: \n\n");
-        assert_eq!(text(|out| retry(out, 1500)), "retry: 1500\n\n");
+        assert_eq!(text(|out| retry(out.text(), 1500)), "retry: 1500\n\n");
     }
 }

@@ -7,15 +7,16 @@
 
 use super::answers::Found;
 use super::ask::{Ask, Condition};
-use super::cursor::Cursor;
 use super::decide::Content;
 use super::events;
+use super::parts::Parts;
 use super::tables::{Feed, FeedSet, Link, Sink, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::OnDelete;
 use crate::held::{held, hold};
 use crate::metrics::{PollOutcome, StreamEnd};
+use bytes::Bytes;
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, SharedPiece, sse};
 use dwell_evloop::{Context, Token};
 use dwell_timers::{TICK, Tick, ticks_ceil};
@@ -93,8 +94,8 @@ impl Polls {
             route: opening.route,
             is_asking: false,
         };
-        let mut first = Vec::new();
-        events::retry(&mut first, self.random_in(RETRY));
+        let mut first = Parts::default();
+        events::retry(first.text(), self.random_in(RETRY));
         self.first_event(&mut feed, opening, found, &mut first);
         // There is room, as was made sure of before the key was entered.
         let token = self.feeds.insert(feed).ok()?;
@@ -103,21 +104,25 @@ impl Polls {
         self.metrics.streams.increment();
         to.ends(PollOutcome::Streamed);
         let is_fetched = found.is_none() && matches!(opening.known, Known::Answered(_));
-        events::begin(to, context, is_fetched, &first);
+        events::begin(to, context, is_fetched, first);
         Some(token)
     }
 
     /// Writes what the client is told before anything changes, if it is anything.
     fn first_event(
-        &self,
+        &mut self,
         feed: &mut Feed,
         opening: &Opening<'_>,
         found: Option<&Found<'_>>,
-        out: &mut Vec<u8>,
+        out: &mut Parts,
     ) {
-        let (value, cursor) = match (found, opening.known) {
-            (Some(found), _) => (found.bytes(), found.content.cursor),
-            (None, Known::Answered(body)) => (body, Cursor::of(body, 0)),
+        let answered;
+        let found = match (found, opening.known) {
+            (Some(found), _) => found,
+            (None, Known::Answered(body)) => {
+                answered = Found::borrowed(body, 0);
+                &answered
+            }
             (None, Known::Nothing) => return,
             (None, Known::Unread | Known::Looked(_)) => {
                 let is_told = self.rules(feed.route).on_delete != OnDelete::KeepWaiting;
@@ -129,9 +134,10 @@ impl Polls {
                 return;
             }
         };
+        let cursor = found.content.cursor;
         if !opening.ask.has(cursor) {
             feed.has = Condition::Since(cursor);
-            events::value(out, cursor, value);
+            events::value(out, cursor, self.encodings.lines(opening.name, found));
             self.metrics.stream_events.increment();
         }
     }
@@ -195,17 +201,18 @@ impl Polls {
         feeds: &[(Token, News)],
         found: Option<&Found<'_>>,
     ) {
-        let Some(&(_, news)) = feeds.first() else {
+        let Some(&(first, news)) = feeds.first() else {
             return;
         };
-        let mut event = Vec::new();
-        match (news, found) {
-            (News::Value, Some(found)) => {
-                events::value(&mut event, found.content.cursor, found.bytes());
-            }
-            _ => events::deleted(&mut event),
-        }
-        let piece = SharedPiece::new(&event);
+        let event = match (news, found) {
+            (News::Value, Some(found)) => self.event_of(first, found),
+            _ => deletion(),
+        };
+        // A small one is kept by reference, however many wait for it.
+        let piece = match event.as_slice() {
+            [text] => Some(SharedPiece::new(text)),
+            _ => None,
+        };
         for (token, news) in feeds {
             if *news == News::Ends {
                 self.end_feed(context, http, *token, RETRY_SOON, StreamEnd::Gone);
@@ -226,12 +233,25 @@ impl Polls {
                 self.tell_member(context, http, set, *token, found);
                 continue;
             }
-            let write = |reply: &mut Reply<'_>| reply.write_piece(&piece).is_ok();
-            if http.with_reply(context, exchange, write) == Some(true) {
+            let write = |reply: &mut Reply<'_>| match &piece {
+                Some(piece) => reply.write_piece(piece),
+                None => reply.write_parts(&event),
+            };
+            if http.with_reply(context, exchange, write) == Some(Ok(())) {
                 feed.was_told(found.map(|found| found.content));
                 self.metrics.stream_events.increment();
             }
         }
+    }
+
+    /// The event that tells a feed of a value of its key.
+    fn event_of(&mut self, feed: Token, found: &Found<'_>) -> Vec<Bytes> {
+        let feed = self.feeds.get(feed);
+        let name = feed.and_then(|feed| Some(&*self.keys.get(feed.key)?.name));
+        let lines = self.encodings.lines(name.unwrap_or_default(), found);
+        let mut event = Parts::default();
+        events::value(&mut event, found.content.cursor, lines);
+        event.finish()
     }
 
     /// The client of a stream has taken all that it was sent: what it has missed meanwhile is
@@ -256,18 +276,15 @@ impl Polls {
         let item = self.last_look(context, key);
         let found = item.as_ref().map(Found::stored);
         let current = found.as_ref().map(|found| found.content);
-        let mut event = Vec::new();
-        match (self.news(feed, current), &found) {
-            (News::Value, Some(found)) => {
-                events::value(&mut event, found.content.cursor, found.bytes());
-            }
+        let event = match (self.news(feed, current), &found) {
+            (News::Value, Some(found)) => self.event_of(token, found),
             (News::Ends, _) => {
                 return self.close_feed(token, reply, RETRY_SOON, StreamEnd::Gone);
             }
-            (News::Deleted, _) => events::deleted(&mut event),
+            (News::Deleted, _) => deletion(),
             _ => return self.hold_feed(context, token),
-        }
-        if reply.write(&event).is_ok()
+        };
+        if reply.write_parts(&event).is_ok()
             && let Some(feed) = self.feeds.get_mut(token)
         {
             feed.was_told(current);
@@ -441,6 +458,13 @@ impl Polls {
     pub(super) fn random_in(&mut self, range: std::ops::Range<u64>) -> u64 {
         range.start + self.random.below(range.end - range.start)
     }
+}
+
+/// The event that tells that there is no value any more.
+fn deletion() -> Vec<Bytes> {
+    let mut event = Parts::default();
+    events::deleted(&mut event);
+    event.finish()
 }
 
 /// How long it is from now to `end`; nothing where that is past.

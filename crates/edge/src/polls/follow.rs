@@ -10,6 +10,7 @@ use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
 use super::missing::Behalf;
+use super::parts::Parts;
 use super::tables::{Feed, FeedSet, Link, Member, Sink};
 use super::to::To;
 use super::{Polls, Source, seconds};
@@ -152,11 +153,11 @@ impl Polls {
             let behalf = Behalf::of(request, ask, route, to.peer_address());
             self.seek_all(context, set, &behalf);
         }
-        let mut first = Vec::new();
-        events::retry(&mut first, self.random_in(RETRY));
+        let mut first = Parts::default();
+        events::retry(first.text(), self.random_in(RETRY));
         let is_all = self.gather(context, set, &mut first);
         to.ends(PollOutcome::Streamed);
-        events::begin(to, context, false, &first);
+        events::begin(to, context, false, first);
         self.hold_set(context, set, is_all)
     }
 
@@ -185,12 +186,12 @@ impl Polls {
         set: Token,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let mut news = Vec::new();
+        let mut news = Parts::default();
         let is_all = self.gather(context, set, &mut news);
         let written = if news.is_empty() {
             sse::heartbeat(reply)
         } else {
-            reply.write(&news)
+            reply.write_parts(&news.finish())
         };
         if written.is_err() {
             return Outcome::Close;
@@ -200,7 +201,7 @@ impl Polls {
 
     /// Appends what is new to a stream, as far as it may be sent at once; whether that was all.
     /// What memcached has is told when it comes.
-    fn gather(&mut self, context: &Context, set: Token, out: &mut Vec<u8>) -> bool {
+    fn gather(&mut self, context: &Context, set: Token, out: &mut Parts) -> bool {
         for token in self.feeds_of(set) {
             let Some(feed) = self.feeds.get(token) else {
                 continue;
@@ -239,9 +240,10 @@ impl Polls {
         let Some(Sink::Events(exchange)) = self.feeds.get(token).map(|feed| feed.sink) else {
             return;
         };
-        let mut event = Vec::new();
+        let mut event = Parts::default();
         self.append_news(set, token, found, &mut event);
-        http.with_reply(context, exchange, |reply| reply.write(&event).is_ok());
+        let event = event.finish();
+        http.with_reply(context, exchange, |reply| reply.write_parts(&event).is_ok());
     }
 
     /// Appends the event of one key of a stream, which is told of it from now on.
@@ -250,12 +252,12 @@ impl Polls {
         set: Token,
         token: Token,
         found: Option<&Found<'_>>,
-        out: &mut Vec<u8>,
+        out: &mut Parts,
     ) {
         if let Some(feed) = self.feeds.get_mut(token) {
             feed.was_told(found.map(|found| found.content));
         }
-        let Some(set) = self.set(set) else {
+        let Some(set) = self.sets.get(set) else {
             return;
         };
         let has = |member: &Member| self.feeds.get(member.feed).map(|feed| feed.has);
@@ -264,8 +266,13 @@ impl Polls {
             return;
         };
         let label = member.label.as_deref().unwrap_or_default();
+        let key = self.feeds.get(token).map(|feed| feed.key);
+        let name = key.and_then(|key| Some(&*self.keys.get(key)?.name));
         match found {
-            Some(found) => events::value_of(out, label, &id, found.bytes()),
+            Some(found) => {
+                let lines = self.encodings.lines(name.unwrap_or_default(), found);
+                events::value_of(out, label, &id, lines);
+            }
             None => events::deleted_of(out, label, &id),
         }
         self.metrics.stream_events.increment();

@@ -4,6 +4,7 @@ use super::answers::Found;
 use super::json;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dwell_engine::websocket::{Broadcast, MessageKind};
 use serde::Deserialize;
 use std::collections::HashMap;
 
@@ -85,17 +86,32 @@ impl Publish {
 
 /// The frame that tells of the value of a key, or that it is gone.
 pub(super) fn value(label: Option<&str>, found: Option<&Found<'_>>) -> Vec<u8> {
+    let mut frame = named(label);
+    match found {
+        Some(found) => json::value(&mut frame, found.bytes(), found.content.cursor),
+        None => frame.extend_from_slice(b"\"c\":null"),
+    }
+    frame.push(b'}');
+    frame
+}
+
+/// The frame that tells of a value, by the members that tell of it.
+pub(super) fn of_members(label: Option<&str>, members: &[u8]) -> Broadcast {
+    let mut frame = named(label);
+    frame.reserve_exact(members.len() + 1);
+    frame.extend_from_slice(members);
+    frame.push(b'}');
+    Broadcast::new(MessageKind::Text, &frame)
+}
+
+/// The beginning of a frame, up to what it tells.
+fn named(label: Option<&str>) -> Vec<u8> {
     let mut frame = vec![b'{'];
     if let Some(label) = label {
         frame.extend_from_slice(b"\"k\":");
         json::string(&mut frame, label);
         frame.push(b',');
     }
-    match found {
-        Some(found) => json::value(&mut frame, found.bytes(), found.content.cursor),
-        None => frame.extend_from_slice(b"\"c\":null"),
-    }
-    frame.push(b'}');
     frame
 }
 

@@ -3,12 +3,7 @@
 use super::cursor::Cursor;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-
-/// Appends a string.
-pub(super) fn string(out: &mut Vec<u8>, text: &str) {
-    // Neither a string nor memory has a way to fail.
-    let _ = serde_json::to_writer(out, text);
-}
+pub(super) use dwell_proto::json::string;
 
 /// Appends the members that tell of a value: `"v"`, or `"b64"` where it is not UTF-8, and `"c"`.
 pub(super) fn value(out: &mut Vec<u8>, value: &[u8], cursor: Cursor) {
@@ -17,7 +12,10 @@ pub(super) fn value(out: &mut Vec<u8>, value: &[u8], cursor: Cursor) {
         string(out, text);
     } else {
         out.extend_from_slice(b"\"b64\":\"");
-        out.extend_from_slice(STANDARD.encode(value).as_bytes());
+        let start = out.len();
+        out.resize(start + value.len().div_ceil(3) * 4, 0);
+        // There is room for just that.
+        let _ = STANDARD.encode_slice(value, &mut out[start..]);
         out.push(b'"');
     }
     out.extend_from_slice(b",\"c\":\"");

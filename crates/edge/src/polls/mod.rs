@@ -15,6 +15,7 @@ mod asking;
 mod cursor;
 mod cursors;
 mod decide;
+mod encodings;
 mod events;
 mod explain;
 mod feeds;
@@ -32,6 +33,7 @@ mod messages;
 mod missing;
 mod owed;
 mod pace;
+mod parts;
 mod publishing;
 mod recall;
 mod reconfigure;
@@ -69,6 +71,7 @@ use decide::Rules;
 use dwell_engine::Detached;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
+use encodings::Encodings;
 use fetch::UnderWay;
 use missing::Missing;
 pub(crate) use pace::Pace;
@@ -185,6 +188,8 @@ pub(crate) struct Polls {
     several: Slab<Several>,
     /// Keys without a value that the application is asked for.
     missing: Slab<Missing>,
+    /// Large values as streams and polls of several keys bring them.
+    encodings: Encodings,
     /// What it has answered with and feeds have not been told yet, by their tokens.
     answered: HashMap<u64, (Bytes, u32)>,
     /// What all loops know; this one is `of_loop`.
@@ -260,6 +265,7 @@ impl Polls {
             sets: Slab::new(kind::SET, held_max),
             several: Slab::new(kind::SEVERAL, held_max),
             missing: Slab::new(kind::MISSING, waiting_max),
+            encodings: Encodings::default(),
             answered: HashMap::new(),
             memory,
             of_loop,

@@ -6,9 +6,11 @@
 use super::answers::{EXPOSED, FETCHED, Found, HIT};
 use super::ask::{Ask, Condition, Method};
 use super::cursors;
+use super::encodings::members;
 use super::follow::Asked;
 use super::missing::{Behalf, Said};
 use super::owed::OVERDUE;
+use super::parts::Parts;
 use super::tables::{KeptRequest, kind};
 use super::to::To;
 use super::wanted::{Several, Unasked, Wanted};
@@ -70,7 +72,10 @@ impl Polls {
         let on_delete = self.rules(route).on_delete;
         for (place, name) in names.iter().enumerate() {
             let item = self.stored(context, name);
-            poll.note(place, item.as_ref().map(Found::stored).as_ref(), on_delete);
+            let found = item.as_ref().map(Found::stored);
+            poll.note(place, found.as_ref(), on_delete, |found| {
+                self.encodings.members(name, found)
+            });
         }
         if !poll.is_to_ask() && (poll.has_news() || !poll.waits()) {
             answer(context, &poll, Moment::Arrived, to);
@@ -141,8 +146,10 @@ impl Polls {
             let Some(key) = wanted(self) else { continue };
             let item = self.last_look(context, key);
             let found = item.as_ref().map(Found::stored);
-            if let Some(poll) = self.several.get_mut(token) {
-                poll.note(place, found.as_ref(), on_delete);
+            if let (Some(poll), Some(key)) = (self.several.get_mut(token), self.keys.get(key)) {
+                poll.note(place, found.as_ref(), on_delete, |found| {
+                    self.encodings.members(&key.name, found)
+                });
             }
         }
     }
@@ -274,12 +281,15 @@ impl Polls {
             return false;
         };
         let on_delete = self.rules(route).on_delete;
-        let Some(poll) = self.several.get_mut(token) else {
+        let record = self.keys.get(key);
+        let (Some(poll), Some(record)) = (self.several.get_mut(token), record) else {
             return false;
         };
         let mut is_news = false;
         for place in poll.places_of(key) {
-            is_news |= poll.note(place, found, on_delete);
+            is_news |= poll.note(place, found, on_delete, |found| {
+                self.encodings.members(&record.name, found)
+            });
         }
         if is_news && poll.is_held {
             self.outbox.ripe.push(token);
@@ -413,7 +423,7 @@ impl Polls {
                 poll.asking += 1;
                 asked += 1;
             } else {
-                poll.note(place, None, on_delete);
+                poll.note(place, None, on_delete, members);
             }
         }
         if let Some(poll) = self.several.get_mut(token) {
@@ -447,7 +457,7 @@ impl Polls {
             };
             poll.has_failed |= matches!(said, Said::Unknown);
             if !matches!(said, Said::Unknown) {
-                poll.note(place, found.as_ref(), on_delete);
+                poll.note(place, found.as_ref(), on_delete, members);
             }
             poll.wanted[place].is_apps = !matches!(said, Said::Nothing);
         }
@@ -511,11 +521,12 @@ fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut To<'_,
     if ask.preferred {
         fields.push(("Preference-Applied", preference.as_bytes()));
     }
-    let mut body = Vec::new();
+    let mut body = Parts::default();
     if status == 200 {
         fields.push(("Content-Type", b"application/json"));
         body = poll.json(&cursor);
     }
+    let body = body.finish();
     fields.push(("Cache-Status", cache_status));
     to.ends(outcome);
     to.send(
@@ -524,7 +535,7 @@ fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut To<'_,
             status,
             fields: &fields,
             body: if status == 200 {
-                Body::Slice(&body)
+                Body::Parts(&body)
             } else {
                 Body::Empty
             },

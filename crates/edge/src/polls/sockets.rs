@@ -269,13 +269,27 @@ impl Polls {
         };
         let content = found.as_ref().map(|found| found.content);
         if self.news(feed, content) != News::None {
-            let frame = frames::value(self.label_of(token), found.as_ref());
-            if socket.send(MessageKind::Text, &frame).is_err() {
+            let frame = self.frame_of(token, found.as_ref());
+            if socket.send_shared(&frame).is_err() {
                 return;
             }
             self.was_told(token, content);
         }
         self.note_told(token, content, is_stored);
+    }
+
+    /// The frame that tells a feed what its key has.
+    fn frame_of(&mut self, token: Token, found: Option<&Found<'_>>) -> Arc<Broadcast> {
+        let key = self.feeds.get(token).map(|feed| feed.key);
+        let label = self.label_of(token).map(str::to_owned);
+        let name = key.and_then(|key| Some(&*self.keys.get(key)?.name));
+        match (found, name) {
+            (Some(found), Some(name)) => self.encodings.frame(name, label.as_deref(), found),
+            _ => {
+                let frame = frames::value(label.as_deref(), found);
+                Arc::new(Broadcast::new(MessageKind::Text, &frame))
+            }
+        }
     }
 
     fn was_told(&mut self, token: Token, content: Option<Content>) {
@@ -357,7 +371,7 @@ impl Polls {
                 .map(|(content, value)| Found::shared(*content, value)),
         };
         let current = found.as_ref().map(|found| found.content);
-        let mut by_label: Vec<(Option<Box<str>>, Broadcast)> = Vec::new();
+        let mut by_label: Vec<(Option<Box<str>>, Arc<Broadcast>)> = Vec::new();
         for token in feeds {
             let Some(feed) = self.feeds.get(token) else {
                 continue;
@@ -375,18 +389,18 @@ impl Polls {
                 continue;
             }
             let label = self.label_of(token);
-            let known = by_label
-                .iter()
-                .position(|(other, _)| other.as_deref() == label);
-            let place = known.unwrap_or_else(|| {
-                let frame = frames::value(label, found.as_ref());
-                let frame = Broadcast::new(MessageKind::Text, &frame);
-                by_label.push((label.map(Box::from), frame));
-                by_label.len() - 1
-            });
-            let frame = &by_label[place].1;
+            let mut known = by_label.iter();
+            let known = known.find(|(other, _)| other.as_deref() == label);
+            let frame = if let Some((_, frame)) = known {
+                Arc::clone(frame)
+            } else {
+                let label = label.map(Box::from);
+                let frame = self.frame_of(token, found.as_ref());
+                by_label.push((label, Arc::clone(&frame)));
+                frame
+            };
             let sent = websockets.with_socket(context, socket, |socket| {
-                socket.queued_bytes() == 0 && socket.send_shared(frame).is_ok()
+                socket.queued_bytes() == 0 && socket.send_shared(&frame).is_ok()
             });
             if sent == Some(true) {
                 self.was_told(token, current);

@@ -6,6 +6,7 @@ use super::wanted::Several;
 use crate::access::{CorsTable, Origin, redacted};
 use crate::log::{AccessLine, AccessWriter};
 use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
+use bytes::Bytes;
 use dwell_engine::{Body, ExchangeId, Http, Reply, Request, Response};
 use dwell_evloop::Context;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -144,7 +145,12 @@ impl<'a, 'r> To<'a, 'r> {
     }
 
     /// Sends an answer and, where it is a streaming one, its first piece.
-    pub(crate) fn stream(&mut self, context: &mut Context, response: &Response<'_>, piece: &[u8]) {
+    pub(crate) fn stream(
+        &mut self,
+        context: &mut Context,
+        response: &Response<'_>,
+        piece: &[Bytes],
+    ) {
         let (route, origin) = self.origin;
         if !origin.is_said() {
             return self.stream_as(context, response, piece);
@@ -162,7 +168,7 @@ impl<'a, 'r> To<'a, 'r> {
         self.stream_as(context, &response, piece);
     }
 
-    fn stream_as(&mut self, context: &mut Context, response: &Response<'_>, piece: &[u8]) {
+    fn stream_as(&mut self, context: &mut Context, response: &Response<'_>, piece: &[Bytes]) {
         self.journal
             .metrics
             .http_requests
@@ -174,7 +180,7 @@ impl<'a, 'r> To<'a, 'r> {
             reply.send(response);
             if !piece.is_empty() {
                 // Nothing is queued before it; a socket that has failed is told of later.
-                let _ = reply.write(piece);
+                let _ = reply.write_parts(piece);
             }
         };
         match &mut self.target {
@@ -243,6 +249,7 @@ fn same<'b>(body: &Body<'b>) -> Body<'b> {
         Body::Absent(length) => Body::Absent(*length),
         Body::Slice(bytes) => Body::Slice(bytes),
         Body::Shared(bytes) => Body::Shared(bytes.clone()),
+        Body::Parts(parts) => Body::Parts(parts),
         Body::File(slice) => Body::File(slice.clone()),
         Body::Stream(length) => Body::Stream(*length),
     }

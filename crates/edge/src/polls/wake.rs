@@ -111,8 +111,10 @@ impl Polls {
         if let Some(record) = self.keys.get_mut(key) {
             record.waiting = group;
         }
-        if let (Some(found), true) = (&mut found, woken.len() > 1) {
-            found.share();
+        if let (Some(found), false) = (&mut found, woken.is_empty())
+            && let Some(record) = self.keys.get(key)
+        {
+            self.encodings.share(&record.name, found);
         }
         count += woken.len() + told.len() + sockets;
         if sockets > 0 || self.is_changing(key) {
@@ -291,8 +293,11 @@ impl Polls {
             &completion.outcome,
             found.as_ref(),
         );
-        if let (Some(found), true) = (&mut found, lookup.polls.len() > 1) {
-            found.share();
+        // A slow reader keeps what it is sent, so a single one is given no copy of its own, either.
+        if let (Some(found), false) = (&mut found, lookup.polls.is_empty())
+            && let Some(record) = self.keys.get(lookup.key)
+        {
+            self.encodings.share(&record.name, found);
         }
         let has_failed = matches!(completion.outcome, Outcome::Failed(_));
         let is_of_sweep = lookup.polls.is_empty();

@@ -5,9 +5,11 @@ use super::ask::{Ask, Condition};
 use super::cursors;
 use super::json;
 use super::missing::Behalf;
+use super::parts::Parts;
 use super::tables::KeptRequest;
 use crate::access::Origin;
 use crate::config::OnDelete;
+use bytes::Bytes;
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
 use std::time::Instant;
@@ -61,19 +63,29 @@ pub(super) struct Wanted {
     /// What there is, as far as it is known.
     pub(super) current: Condition,
     /// What the client is to be told.
-    pub(super) news: Option<Vec<u8>>,
+    pub(super) news: Option<Entry>,
     pub(super) is_joined: bool,
     /// The application is asked for it, or has said what there is. That was never in the cache.
     pub(super) is_apps: bool,
 }
 
+/// What a client is told of one key.
+#[derive(Debug)]
+pub(super) enum Entry {
+    Gone,
+    /// There is a value, of which these members of an object tell.
+    Value(Bytes),
+}
+
 impl Several {
-    /// Takes in what there is under one of the keys; whether that is news to tell.
+    /// Takes in what there is under one of the keys; whether that is news to tell. `members` writes
+    /// a value as members of an object.
     pub(super) fn note(
         &mut self,
         place: usize,
         found: Option<&Found<'_>>,
         on_delete: OnDelete,
+        members: impl FnOnce(&Found<'_>) -> Bytes,
     ) -> bool {
         let others = self.wanted.iter().enumerate();
         let bytes = others.filter(|(other, _)| *other != place);
@@ -102,7 +114,7 @@ impl Several {
             _ => has_room,
         };
         if is_news {
-            wanted.news = Some(entry(&wanted.label, found));
+            wanted.news = Some(found.map_or(Entry::Gone, |found| Entry::Value(members(found))));
         }
         is_news
     }
@@ -148,19 +160,19 @@ impl Several {
     }
 
     /// The body of an answer.
-    pub(super) fn json(&self, cursor: &str) -> Vec<u8> {
-        let mut body = Vec::new();
-        body.extend_from_slice(b"{\"cursor\":");
-        json::string(&mut body, cursor);
-        body.extend_from_slice(b",\"values\":{");
-        let news = self.wanted.iter().filter_map(|wanted| wanted.news.as_ref());
-        for (place, entry) in news.enumerate() {
+    pub(super) fn json(&self, cursor: &str) -> Parts {
+        let mut body = Parts::default();
+        body.text().extend_from_slice(b"{\"cursor\":");
+        json::string(body.text(), cursor);
+        body.text().extend_from_slice(b",\"values\":{");
+        let news = self.wanted.iter().filter(|wanted| wanted.news.is_some());
+        for (place, wanted) in news.enumerate() {
             if place > 0 {
-                body.push(b',');
+                body.text().push(b',');
             }
-            body.extend_from_slice(entry);
+            wanted.append_to(&mut body);
         }
-        body.extend_from_slice(b"}}\n");
+        body.text().extend_from_slice(b"}}\n");
         body
     }
 
@@ -185,22 +197,24 @@ impl Several {
 
 impl Wanted {
     fn news_bytes(&self) -> usize {
-        self.news.as_ref().map_or(0, Vec::len)
-    }
-}
-
-/// One key of the answer.
-fn entry(label: &str, found: Option<&Found<'_>>) -> Vec<u8> {
-    let mut entry = Vec::new();
-    json::string(&mut entry, label);
-    entry.push(b':');
-    match found {
-        Some(found) => {
-            entry.push(b'{');
-            json::value(&mut entry, found.bytes(), found.content.cursor);
-            entry.push(b'}');
+        match &self.news {
+            Some(Entry::Value(members)) => self.label.len() + members.len(),
+            Some(Entry::Gone) => self.label.len(),
+            None => 0,
         }
-        None => entry.extend_from_slice(b"null"),
     }
-    entry
+
+    /// Appends what is new of the key to an answer.
+    fn append_to(&self, body: &mut Parts) {
+        json::string(body.text(), &self.label);
+        body.text().push(b':');
+        match &self.news {
+            Some(Entry::Value(members)) => {
+                body.text().push(b'{');
+                body.share(members.clone());
+                body.text().push(b'}');
+            }
+            Some(Entry::Gone) | None => body.text().extend_from_slice(b"null"),
+        }
+    }
 }

@@ -42,6 +42,8 @@ pub enum Body<'a> {
     Slice(&'a [u8]),
     /// Bytes many answers share; a large body is never copied, not even for a slow reader.
     Shared(Bytes),
+    /// As that, of several parts, one behind the other: large ones are not copied.
+    Parts(&'a [Bytes]),
     /// Part of a file, which the kernel moves to the socket; one that has become shorter meanwhile
     /// ends the connection.
     File(FileSlice),
@@ -59,6 +61,7 @@ impl Body<'_> {
             Body::Absent(length) | Body::Stream(length) => *length,
             Body::Slice(bytes) => Some(bytes.len() as u64),
             Body::Shared(bytes) => Some(bytes.len() as u64),
+            Body::Parts(parts) => Some(length_of(parts)),
             Body::File(slice) => Some(slice.length),
         }
     }
@@ -67,4 +70,9 @@ impl Body<'_> {
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
+}
+
+/// Bytes of all parts.
+pub(super) fn length_of(parts: &[Bytes]) -> u64 {
+    parts.iter().map(|part| part.len() as u64).sum()
 }

@@ -1,6 +1,7 @@
 //! Writing an answer in pieces, or byte for byte.
 
 use super::raw::{RawAnswer, RawProgress};
+use super::response::length_of;
 use super::{Outgoing, Reply, SharedPiece, WriteError};
 use crate::connection::Unread;
 use bytes::Bytes;
@@ -35,6 +36,47 @@ impl Reply<'_> {
         }
         self.outgoing.before(data.len(), self.output);
         self.append_shared(data);
+        self.outgoing.after(self.output);
+        self.spill();
+        Ok(())
+    }
+
+    /// As [`write`](Self::write), of a piece that is in parts, of which others may have some: large
+    /// ones are not copied, not even for a slow reader.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use dwell_engine::{Body, Reply, Response, WriteError};
+    ///
+    /// /// One piece, of which only the beginning is this client's.
+    /// fn greet(reply: &mut Reply<'_>, name: &str, news: &Bytes) -> Result<(), WriteError> {
+    ///     reply.send(&Response { status: 200, fields: &[], body: Body::Stream(None) });
+    ///     reply.write_parts(&[format!("dear {name}, ").into(), news.clone()])?;
+    ///     reply.finish(&[])
+    /// }
+    /// #
+    /// # use dwell_engine::{Request, Server, handler::Exchange};
+    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
+    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+    /// #         greet(exchange, "reader", &Bytes::from_static(b"news")).expect("it takes it");
+    /// #     },
+    /// # )?;
+    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # assert!(answer.ends_with("\r\n\r\n11\r\ndear reader, news\r\n0\r\n\r\n"), "{answer}");
+    /// # Ok::<(), dwell_engine::ServerError>(())
+    /// ```
+    pub fn write_parts(&mut self, parts: &[Bytes]) -> Result<(), WriteError> {
+        let length = length_of(parts) as usize;
+        self.open_piece(length)?;
+        if length == 0 || matches!(self.outgoing, Outgoing::Bodiless) {
+            return Ok(());
+        }
+        self.outgoing.before(length, self.output);
+        self.append_parts(parts);
         self.outgoing.after(self.output);
         self.spill();
         Ok(())

@@ -45,6 +45,27 @@ impl<'a> Event<'a> {
     /// [`SseError::EventType`] or [`SseError::Id`] for what the format cannot carry; nothing is
     /// then written.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), SseError> {
+        self.encode_fields(out)?;
+        data(out, self.data);
+        Ok(())
+    }
+
+    /// Appends what comes before the content, which [`data()`] appends: for content that many
+    /// events have.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    ///
+    /// ```
+    /// use dwell_proto::sse::{Event, data};
+    ///
+    /// let mut out = Vec::new();
+    /// Event { id: Some("7"), ..Event::new("") }.encode_fields(&mut out)?;
+    /// data(&mut out, "news");
+    /// assert_eq!(out, b"id: 7\ndata: news\n\n");
+    /// # Ok::<(), dwell_proto::sse::SseError>(())
+    /// ```
+    pub fn encode_fields(&self, out: &mut Vec<u8>) -> Result<(), SseError> {
         if self.event.is_some_and(|event| event.contains(['\r', '\n'])) {
             return Err(SseError::EventType);
         }
@@ -60,7 +81,6 @@ impl<'a> Event<'a> {
         if let Some(retry) = self.retry {
             line(out, "retry: ", itoa::Buffer::new().format(retry));
         }
-        data(out, self.data);
         Ok(())
     }
 }

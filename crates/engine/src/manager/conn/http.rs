@@ -414,6 +414,7 @@ fn shared(body: Body<'_>) -> Body<'static> {
         Body::Absent(length) => Body::Absent(length),
         Body::Slice(bytes) => Body::Shared(Bytes::copy_from_slice(bytes)),
         Body::Shared(bytes) => Body::Shared(bytes),
+        Body::Parts(parts) => Body::Shared(parts.concat().into()),
         Body::File(slice) => Body::File(slice),
         Body::Stream(length) => Body::Stream(length),
     }
