@@ -8,6 +8,7 @@ use crate::fleet::{Fleet, Order};
 use crate::forward::{self, Tunnels};
 use crate::inquiry::Inquiry;
 use crate::metrics::{LoopMetrics, figure};
+use crate::output::OutputBound;
 use crate::polls::{self, Polls, Source, Told, Verdict, seconds};
 use crate::presence::{Presence, Webhooks};
 use crate::settings::Upstreams;
@@ -72,6 +73,8 @@ const FOLLOW: Token = Token::new(kind::TIMER, 0, 4);
 const OWED: Token = Token::new(kind::TIMER, 0, 8);
 /// Names no deadline: a turn that has left something to do has the next one follow at once.
 const LEFT: Token = Token::new(kind::TIMER, 0, 9);
+/// Lets go of what was encoded and nobody has.
+const ENCODINGS: Token = Token::new(kind::TIMER, 0, 11);
 /// Sends the webhook what is due.
 pub(crate) const PRESENCE: Token = Token::new(kind::TIMER, 0, 7);
 /// The tag of what memcached is given.
@@ -83,6 +86,7 @@ const EMBEDDED_RECHECK: Duration = Duration::from_secs(15);
 /// How often a loop looks whether what exchanges wait for is still there.
 const OWED_RECHECK: Duration = Duration::from_secs(15);
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+const ENCODINGS_INTERVAL: Duration = Duration::from_secs(1);
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
 /// Items one sweep looks at.
 const EXPIRE_BUDGET: usize = 4096;
@@ -101,6 +105,8 @@ pub(crate) enum Message {
     Hinted(Box<[Box<[u8]>]>),
     /// Everything on an external server may have.
     Resync(Resync),
+    /// These clients are among the slowest of too many.
+    TooSlow(Box<[Token]>),
     /// The first loop wants to know something of all.
     Asked(Arc<Inquiry>),
     /// A request to the upstream that this loop has followed has ended.
@@ -139,6 +145,8 @@ pub(crate) struct EdgeLoop {
     pub(crate) webhooks: Option<Webhooks>,
     /// Connections of clients that are not in `http`.
     pub(crate) elsewhere: usize,
+    /// What it does about clients that take too little.
+    pub(crate) output: OutputBound,
     pub(crate) source: Source,
     pub(crate) metrics: Arc<LoopMetrics>,
     pub(crate) fleet: Arc<Fleet>,
@@ -183,6 +191,7 @@ impl EdgeLoop {
                 }
                 self.arm_watchdog(context);
             }
+            ENCODINGS => self.polls.encodings.let_go(0),
             FOLLOW => self.polls.recheck_flights(context, &mut self.http),
             OWED => self.polls.recheck_owed(context, &mut self.http),
             _ => {}
@@ -470,6 +479,7 @@ impl Driver for EdgeLoop {
             }
             Message::Hinted(names) => polls.hinted(&names),
             Message::Resync(resync) => self.resync(resync),
+            Message::TooSlow(tokens) => self.cut_off(context, &tokens),
             Message::Asked(inquiry) => self.answer_inquiry(&inquiry),
         }
     }
@@ -491,6 +501,7 @@ impl Driver for EdgeLoop {
         self.stand_still(context);
         self.follow_order(context);
         self.follow_feed(context);
+        self.bound_output(context);
         self.send_outbox(context);
         self.follow_inquiries(context);
         self.follow_presence(context);
@@ -502,6 +513,9 @@ impl Driver for EdgeLoop {
         }
         if self.polls.following() > 0 && !context.is_armed(FOLLOW) {
             context.arm(FOLLOW, FOLLOW_INTERVAL);
+        }
+        if !self.polls.encodings.is_empty() && !context.is_armed(ENCODINGS) {
+            context.arm(ENCODINGS, ENCODINGS_INTERVAL);
         }
         if let Some(upstream) = &mut self.upstreams.current {
             upstream.start(context);

@@ -26,6 +26,7 @@ pub mod log;
 pub mod mc;
 pub mod metrics;
 mod notify;
+mod output;
 mod polls;
 mod presence;
 pub mod privileges;

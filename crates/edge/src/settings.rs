@@ -215,6 +215,7 @@ impl EdgeLoop {
         self.recheck_interval =
             Self::recheck_interval(&self.source, config.memcached.sweep_interval);
         self.drain_timeout = config.limits.drain_timeout;
+        self.output.set_bytes_max(config.limits.output_bytes_max);
         if self.draining.is_none() {
             self.listen_as_configured(context, settings);
         }

@@ -14,7 +14,7 @@ use crate::connection::{Connection, Phase};
 use crate::date::DateCache;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
-use dwell_evloop::{Context, INPUT_BYTES, Listener, Readiness, Slab, Token};
+use dwell_evloop::{Context, INPUT_BYTES, Listener, LoopOutput, Readiness, Slab, Token};
 use std::net::SocketAddr;
 use std::time::Duration;
 use visit::{Fate, Visit};
@@ -121,6 +121,8 @@ pub struct Http {
     /// Body and write timeouts run while an exchange is held, and not only for what is left when it
     /// was answered.
     pub(crate) bounds_held: bool,
+    /// Where what the connections hold is accounted for.
+    accounts: Option<LoopOutput>,
 }
 
 impl Http {
@@ -148,7 +150,24 @@ impl Http {
             draining: false,
             leaving: false,
             bounds_held: true,
+            accounts: None,
         }
+    }
+
+    /// Accounts from now on for what the connections hold because their clients do not take it.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    /// use dwell_evloop::{LoopOutput, OutputLedger};
+    /// use std::sync::Arc;
+    ///
+    /// let ledger = Arc::new(OutputLedger::default());
+    /// let mut http = Http::new(Kinds { listener: 1, connection: 2 }, Limits::default());
+    /// http.account(LoopOutput::new(Arc::clone(&ledger), 0));
+    /// assert_eq!(ledger.bytes(), 0);
+    /// ```
+    pub fn account(&mut self, accounts: LoopOutput) {
+        self.accounts = Some(accounts);
     }
 
     /// Goes by other limits from now on, but for those of heads, which stay.
@@ -490,6 +509,7 @@ impl Http {
             written: 0,
             stalled,
             scanned: 0,
+            accounts: self.accounts.as_ref(),
         })
     }
 

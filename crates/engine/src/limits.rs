@@ -37,9 +37,21 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// From an answer to the first byte of the next request. Default 75 s.
     pub idle_timeout: Duration,
-    /// For which the peer may take nothing of an answer. Default 30 s.
+    /// For which the peer may take nothing of an answer, or less than `write_rate_min` asks for.
+    /// Default 30 s.
     pub write_timeout: Duration,
+    /// Bytes a second that a peer takes at least while output waits for it, on the average of a
+    /// `write_timeout`; with 0 a single byte is enough. Default 512.
+    pub write_rate_min: u32,
 }
+
+/// Bytes that a peer must take within `timeout`.
+pub(crate) fn write_bytes_min(rate_min: u32, timeout: Duration) -> u64 {
+    u64::try_from(u128::from(rate_min) * timeout.as_millis() / 1000).unwrap_or(u64::MAX)
+}
+
+/// Bytes a second that are little for the slowest of mobile networks.
+pub(crate) const WRITE_RATE_MIN: u32 = 512;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -53,6 +65,7 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
+            write_rate_min: WRITE_RATE_MIN,
         }
     }
 }

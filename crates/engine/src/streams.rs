@@ -42,8 +42,12 @@ pub struct StreamLimits {
     /// From the start of a connect to its end; and, of a manager's `ws_connect`, for the answer to
     /// its handshake. Default 10 s.
     pub connect_timeout: Duration,
-    /// For which the peer may take nothing of what is queued for it. Default 30 s.
+    /// For which the peer may take nothing of what is queued for it, or less than `write_rate_min`
+    /// asks for. Default 30 s.
     pub write_timeout: Duration,
+    /// Bytes a second that a peer takes at least while output waits for it, on the average of a
+    /// `write_timeout`; with 0 a single byte is enough. Default 512.
+    pub write_rate_min: u32,
     /// For which nothing may come or go; none by default, as a raw protocol may be silent.
     pub idle_timeout: Option<Duration>,
 }
@@ -56,6 +60,7 @@ impl Default for StreamLimits {
             output_bytes_max: 1024 * 1024,
             connect_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(30),
+            write_rate_min: crate::limits::WRITE_RATE_MIN,
             idle_timeout: None,
         }
     }

@@ -29,7 +29,7 @@ pub use upgrade::{OriginPolicy, Rejection, Upgrade, UpgradeOptions, is_upgrade, 
 
 use crate::Detached;
 use connection::{Connection, Ending, State};
-use dwell_evloop::{Context, Readiness, Slab, Token};
+use dwell_evloop::{Context, LoopOutput, Readiness, Slab, Token};
 use dwell_proto::websocket::{Deflaters, Inflater};
 use socket::Sending;
 use std::io;
@@ -65,9 +65,26 @@ impl WebSockets {
                     deflaters: Deflaters::new(options.deflate),
                     masks: random::Masks::default(),
                 },
+                accounts: None,
             },
             options,
         }
+    }
+
+    /// Accounts from now on for what the connections hold because their peers do not take it.
+    ///
+    /// ```
+    /// use dwell_engine::websocket::{WebSocketOptions, WebSockets};
+    /// use dwell_evloop::{LoopOutput, OutputLedger};
+    /// use std::sync::Arc;
+    ///
+    /// let ledger = Arc::new(OutputLedger::default());
+    /// let mut sockets = WebSockets::new(0, WebSocketOptions::default());
+    /// sockets.account(LoopOutput::new(Arc::clone(&ledger), 0));
+    /// assert_eq!(ledger.bytes(), 0);
+    /// ```
+    pub fn account(&mut self, accounts: LoopOutput) {
+        self.shared.accounts = Some(accounts);
     }
 
     /// Connections open now, those included that are closing.
@@ -322,6 +339,19 @@ impl WebSockets {
         for token in tokens {
             self.close(context, token, code, reason);
         }
+    }
+
+    /// Resets a connection at once, whatever was queued for it, and tells the app that it has
+    /// closed; false where it was gone. For peers that do not take what they are sent.
+    pub fn cut<A: WebSocketApp>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        app: &mut A,
+    ) -> bool {
+        let is_there = self.contains(token);
+        self.visit(context, token, app, |visit| visit.socket().abort());
+        is_there
     }
 
     /// Ends every connection that is left.

@@ -13,7 +13,9 @@ mod tests;
 pub use blocking::BlockingStream;
 pub use file::{FileSlice, FileTruncated};
 
+use crate::output::LoopOutput;
 use bytes::Bytes;
+use dwell_timers::Tick;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -166,13 +168,14 @@ impl Stream {
     /// As [`write`](Self::write).
     pub fn write_shared(&mut self, head: &[u8], body: Bytes) -> io::Result<()> {
         let written = self.write_through(&[head, &body], false)?;
+        let whole = (body.as_ptr().addr(), body.len());
         if written < head.len() {
             let queue = self.refused_queue();
             queue.push_copy(&head[written..]);
-            queue.push_shared(body);
+            queue.push_shared(body, whole);
         } else if written < head.len() + body.len() {
             self.refused_queue()
-                .push_shared(body.slice(written - head.len()..));
+                .push_shared(body.slice(written - head.len()..), whole);
         }
         Ok(())
     }
@@ -253,6 +256,27 @@ impl Stream {
     /// Bytes of files that wait for the socket to take them; they take no memory.
     pub fn queued_file_bytes(&self) -> u64 {
         self.queue.as_ref().map_or(0, |queue| queue.file_bytes())
+    }
+
+    /// Whether the socket has taken at least so many of the bytes that wait since this was last
+    /// true, or since they began to wait; true where none do.
+    ///
+    /// Shape: for a deadline on a lowest rate: begun anew only when this is true.
+    pub fn has_taken(&mut self, bytes_min: u64) -> bool {
+        self.queue
+            .as_mut()
+            .is_none_or(|queue| queue.has_taken(bytes_min))
+    }
+
+    /// Notes in a ledger what waits for the socket now, until nothing does; nothing where nothing
+    /// waits.
+    ///
+    /// Shape: to be called whenever something may have been written or taken. The ledger, and the
+    /// token by which it names the stream, are those of the first call since something waits.
+    pub fn account(&mut self, output: &LoopOutput, token: crate::Token, now: Tick) {
+        if let Some(queue) = &mut self.queue {
+            queue.account(output, token, now);
+        }
     }
 
     /// Ends the sending side, so that the peer reads the end of the stream.

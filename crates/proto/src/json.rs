@@ -36,7 +36,7 @@ fn escapes(text: &[u8]) -> usize {
     let added = |byte: &u8| {
         let control = 5 * u32::from(*byte < 0x20);
         let short = 4 * u32::from(matches!(*byte, 8 | 9 | 10 | 12 | 13));
-        let mark = u32::from((*byte == b'"') | (*byte == b'\\'));
+        let mark = u32::from(*byte == b'"' || *byte == b'\\');
         control - short + mark
     };
     let parts = text.chunks(SUM_BYTES);
@@ -48,16 +48,19 @@ fn escapes(text: &[u8]) -> usize {
 /// How many bytes at the front of `text` are as they are in a string.
 fn plain_bytes(text: &[u8]) -> usize {
     let (blocks, _) = text.as_chunks::<BLOCK_BYTES>();
-    let is_all_plain = |block: &[u8; BLOCK_BYTES]| {
-        block.iter().fold(true, |all, byte| all & is_plain(*byte))
-    };
-    let whole = blocks.iter().take_while(|block| is_all_plain(block)).count() * BLOCK_BYTES;
+    let is_all_plain =
+        |block: &[u8; BLOCK_BYTES]| block.iter().fold(true, |all, byte| all & is_plain(*byte));
+    let whole = blocks
+        .iter()
+        .take_while(|block| is_all_plain(block))
+        .count()
+        * BLOCK_BYTES;
     let rest = &text[whole..];
     whole + rest.iter().take_while(|byte| is_plain(**byte)).count()
 }
 
 fn is_plain(byte: u8) -> bool {
-    (byte >= 0x20) & (byte != b'"') & (byte != b'\\')
+    byte >= 0x20 && byte != b'"' && byte != b'\\'
 }
 
 fn escape(out: &mut Vec<u8>, byte: u8) {
@@ -100,7 +103,10 @@ mod tests {
                 '\n' => out.push_str("\\n"),
                 '\u{c}' => out.push_str("\\f"),
                 '\r' => out.push_str("\\r"),
-                '\0'..' ' => out.push_str(&format!("\\u{:04x}", character as u32)),
+                '\0'..' ' => {
+                    let code = format!("\\u{:04x}", character as u32);
+                    out.push_str(&code);
+                }
                 _ => out.push(character),
             }
         }

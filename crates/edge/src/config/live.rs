@@ -120,6 +120,8 @@ mod tests {
         "limits.body_timeout",
         "limits.idle_timeout",
         "limits.write_timeout",
+        "limits.write_rate_min",
+        "limits.output_bytes_max",
         "limits.drain_timeout",
         "limits.upgrade_timeout",
         "jwt.secret_file",

@@ -199,6 +199,10 @@ pub struct LimitsConfig {
     pub idle_timeout: Duration,
     /// Without progress while an answer is being written. Beyond it: closed.
     pub write_timeout: Duration,
+    /// What a client takes at least of it. Units: bytes per second. Below it: closed.
+    pub write_rate_min: u32,
+    /// Answers that wait for clients. Units: bytes. Beyond it the slowest are cut off.
+    pub output_bytes_max: usize,
     /// From SIGTERM to exit, for requests and waits under way.
     pub drain_timeout: Duration,
     /// From SIGUSR2 until another process serves. Beyond it: this one goes on.
@@ -225,6 +229,8 @@ impl Default for LimitsConfig {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
+            write_rate_min: 512,
+            output_bytes_max: 256 * MIB,
             drain_timeout: Duration::from_secs(10),
             upgrade_timeout: Duration::from_secs(30),
         }

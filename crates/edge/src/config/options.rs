@@ -348,7 +348,15 @@ options! {
     "limits".limits.idle_timeout = Time(TICK, DAY);
     "How long a kept-alive connection may be without a request. Beyond it: closed."
     "limits".limits.write_timeout = Time(TICK, HOUR);
-    "How long a client may take nothing of an answer. Beyond it: closed."
+    "How long a client may take nothing of an answer, or less than `write_rate_min` asks for. \
+     Beyond it: closed."
+    "limits".limits.write_rate_min = Count(0, 1000 * MILLION);
+    "Bytes a second that a client takes at least of an answer that waits for it, on the average of \
+     a `write_timeout`; for clients of the store, of a minute. 0 asks for a single byte in that \
+     time."
+    "limits".limits.output_bytes_max = Size(MIB, 1024 * GIB);
+    "Bytes of answers and events that clients have not taken yet, for the whole process; what many \
+     of them share counts once. Beyond it the slowest clients are cut off."
     "limits".limits.drain_timeout = Time(Duration::ZERO, HOUR);
     "From SIGTERM to the exit, for requests and waits under way."
     "limits".limits.upgrade_timeout = Time(TICK, HOUR);

@@ -140,6 +140,11 @@ impl Page<'_, '_> {
         })?;
         let help = "Client connections closed at once for limits.connections_max";
         self.counter("connections_refused", help, |of| &of.connections_refused)?;
+        let help = "Bytes of answers and events that clients have not taken yet";
+        let bytes = self.loops.process.output.bytes() as u64;
+        self.level("output_bytes", help, bytes)?;
+        let help = "Clients cut off for limits.output_bytes_max, the slowest first";
+        self.counter("output_cuts", help, |of| &of.output_cuts)?;
         let help = "Deadlines clients missed";
         self.counters("client_timeouts", help, |of| &of.client_timeouts)
     }

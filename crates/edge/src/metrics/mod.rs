@@ -21,6 +21,7 @@ pub use labels::{
 
 use crate::config::UpstreamUrl;
 use crate::upstream::UPSTREAMS_MAX;
+use dwell_evloop::OutputLedger;
 pub(crate) use process::{ProcessFigures, cpu_times};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -193,6 +194,8 @@ pub struct LoopMetrics {
     pub http_requests: CounterSet<StatusClass>,
     /// Requests refused for their form, size or a limit.
     pub bad_requests: CounterSet<RefusedStatus>,
+    /// Clients cut off because too much waited for clients, and they were the slowest.
+    pub output_cuts: Counter,
     /// Deadlines clients missed.
     pub client_timeouts: CounterSet<ClientTimeout>,
     /// From the end of a request's header section to its answer; held polls are not in it.
@@ -291,6 +294,8 @@ pub struct ProcessMetrics {
     pub reloads: Reloads,
     /// Upgrades that were given up.
     pub upgrades_failed: SharedCounter,
+    /// What waits for clients that have not taken it.
+    pub output: Arc<OutputLedger>,
 }
 
 /// What became of the configurations that were read anew.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// What is encoded on one loop.
 #[derive(Debug, Default)]
-pub(super) struct Encodings {
+pub(crate) struct Encodings {
     known: HashTable<Encoding>,
     /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
     hasher: RandomState,
@@ -160,9 +160,11 @@ impl Encodings {
     }
 
     /// Forgets what no reader has any more, but for the newest `bytes_max` bytes of it.
-    pub(super) fn let_go(&mut self, bytes_max: usize) {
+    pub(crate) fn let_go(&mut self, bytes_max: usize) {
         let unused = self.known.iter().filter(|known| !known.encoded.is_in_use());
-        let mut unused: Vec<_> = unused.map(|known| (known.used, known.encoded.bytes())).collect();
+        let mut unused: Vec<_> = unused
+            .map(|known| (known.used, known.encoded.bytes()))
+            .collect();
         unused.sort_unstable_by_key(|(used, _)| std::cmp::Reverse(*used));
         let (mut bytes, mut oldest) = (0, u64::MAX);
         for (used, of_it) in unused {
@@ -181,11 +183,12 @@ impl Encodings {
     }
 
     /// Whether nothing is kept.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
     /// Bytes that were encoded since this was last asked.
+    #[cfg(test)]
     pub(super) fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work)
     }
@@ -245,7 +248,8 @@ mod tests {
         assert_eq!(text(&lines), "data: \n".repeat(LARGE.len() + 1) + "\n");
         assert_eq!(encodings.take_work(), LARGE.len() + lines.len());
         // Another reading of the same content is as good.
-        let again = encodings.lines(b"a", &Found::borrowed(&LARGE.to_vec(), 0));
+        let copy = Bytes::copy_from_slice(LARGE);
+        let again = encodings.lines(b"a", &Found::borrowed(&copy, 0));
         assert_eq!((again.as_ptr(), encodings.take_work()), (lines.as_ptr(), 0));
         let members = encodings.members(b"a", &found);
         assert!(text(&members).starts_with("\"v\":\"\\n\\n"));
@@ -253,7 +257,7 @@ mod tests {
         let same = encodings.frame(b"a", Some("x"), &found);
         assert!(Arc::ptr_eq(&frame, &same));
         let other = encodings.frame(b"a", None, &found);
-        assert_eq!(other.payload()[1..members.len() + 1], members[..]);
+        assert_eq!(other.payload()[1..=members.len()], members[..]);
         assert_eq!(frame.payload()[9..members.len() + 9], members[..]);
     }
 
@@ -275,7 +279,11 @@ mod tests {
         for number in 0..200 {
             let name = format!("{number}");
             encodings.lines(name.as_bytes(), &Found::borrowed(LARGE, 0));
-            let held: usize = encodings.known.iter().map(|known| known.encoded.bytes()).sum();
+            let held: usize = encodings
+                .known
+                .iter()
+                .map(|known| known.encoded.bytes())
+                .sum();
             assert!(held <= 2 * KEPT_BYTES_MAX + 2 * kept.len(), "{held}");
         }
         encodings.take_work();

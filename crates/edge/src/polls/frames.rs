@@ -1,12 +1,14 @@
 //! The text frames of a WebSocket on a poll route.
 
 use super::answers::Found;
-use super::json;
+use super::{Polls, json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dwell_engine::websocket::{Broadcast, MessageKind};
+use dwell_evloop::Token;
 use serde::Deserialize;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What a client asks for with one frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,6 +83,20 @@ impl Publish {
             _ => return None,
         };
         Some(Command::Publish { key: self.k, value })
+    }
+}
+
+impl Polls {
+    /// The frame that tells a feed what its key has.
+    pub(super) fn frame_of(&mut self, token: Token, found: Option<&Found<'_>>) -> Arc<Broadcast> {
+        let key = self.feeds.get(token).map(|feed| feed.key);
+        let label = self.label_of(token).map(str::to_owned);
+        let name = key.and_then(|key| Some(&*self.keys.get(key)?.name));
+        if let (Some(found), Some(name)) = (found, name) {
+            return self.encodings.frame(name, label.as_deref(), found);
+        }
+        let frame = value(label.as_deref(), found);
+        Arc::new(Broadcast::new(MessageKind::Text, &frame))
     }
 }
 

@@ -9,10 +9,10 @@ use super::tables::{Member, kind};
 use super::{Cursor, Polls, Source, seconds};
 use crate::access::Counted;
 use crate::config::Rate;
-use crate::metrics::{PublishOutcome, StreamEnd};
+use crate::metrics::{ClientTimeout, PublishOutcome, StreamEnd};
 use crate::publish::{self, Act, Condition, Finished, Order, Published};
 use dwell_engine::websocket::{
-    CloseCode, Control, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
+    CloseCode, Control, EndCause, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
 };
 use dwell_evloop::{Context, Token};
 use std::collections::HashMap;
@@ -65,7 +65,10 @@ impl WebSocketApp for Polls {
         }
     }
 
-    fn closed(&mut self, _: &mut Context, _: Token, tag: u64, _: WebSocketEnd<'_>) {
+    fn closed(&mut self, _: &mut Context, _: Token, tag: u64, end: WebSocketEnd<'_>) {
+        if end.cause == EndCause::WriteTimeout {
+            self.metrics.client_timeouts.increment(ClientTimeout::Write);
+        }
         if self.remove_stream(Token::from_bits(tag)).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Client);
         }

@@ -189,7 +189,7 @@ pub(crate) struct Polls {
     /// Keys without a value that the application is asked for.
     missing: Slab<Missing>,
     /// Large values as streams and polls of several keys bring them.
-    encodings: Encodings,
+    pub(crate) encodings: Encodings,
     /// What it has answered with and feeds have not been told yet, by their tokens.
     answered: HashMap<u64, (Bytes, u32)>,
     /// What all loops know; this one is `of_loop`.

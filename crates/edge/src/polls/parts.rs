@@ -5,10 +5,10 @@ use bytes::Bytes;
 /// Bytes in order, of which large ones are references.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    parts: Vec<Bytes>,
+    whole: Vec<Bytes>,
     /// What was appended behind the last of them.
     text: Vec<u8>,
-    /// Bytes of `parts`.
+    /// Bytes of `whole`.
     bytes: usize,
 }
 
@@ -28,7 +28,7 @@ impl Parts {
         }
         self.close_text();
         self.bytes += bytes.len();
-        self.parts.push(bytes);
+        self.whole.push(bytes);
     }
 
     /// Bytes of all of it.
@@ -43,13 +43,13 @@ impl Parts {
     /// All of it.
     pub(super) fn finish(mut self) -> Vec<Bytes> {
         self.close_text();
-        self.parts
+        self.whole
     }
 
     fn close_text(&mut self) {
         if !self.text.is_empty() {
             self.bytes += self.text.len();
-            self.parts.push(std::mem::take(&mut self.text).into());
+            self.whole.push(std::mem::take(&mut self.text).into());
         }
     }
 }

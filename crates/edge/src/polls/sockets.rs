@@ -12,7 +12,6 @@ use super::cursors;
 use super::decide::Content;
 use super::feeds::News;
 use super::follow::{Asked, KEYS_MAX, OTHER_ROUTE};
-use super::frames;
 use super::missing::Behalf;
 use super::tables::{Feed, FeedSet, Link, Member, NO_ROUTE, Sink, SocketSet, kind};
 use super::to::To;
@@ -276,20 +275,6 @@ impl Polls {
             self.was_told(token, content);
         }
         self.note_told(token, content, is_stored);
-    }
-
-    /// The frame that tells a feed what its key has.
-    fn frame_of(&mut self, token: Token, found: Option<&Found<'_>>) -> Arc<Broadcast> {
-        let key = self.feeds.get(token).map(|feed| feed.key);
-        let label = self.label_of(token).map(str::to_owned);
-        let name = key.and_then(|key| Some(&*self.keys.get(key)?.name));
-        match (found, name) {
-            (Some(found), Some(name)) => self.encodings.frame(name, label.as_deref(), found),
-            _ => {
-                let frame = frames::value(label.as_deref(), found);
-                Arc::new(Broadcast::new(MessageKind::Text, &frame))
-            }
-        }
     }
 
     fn was_told(&mut self, token: Token, content: Option<Content>) {

@@ -9,6 +9,7 @@ mod missing;
 mod model;
 mod orders;
 mod owed;
+mod output;
 mod recall;
 mod several;
 mod sockets;

@@ -12,6 +12,7 @@ use crate::forward::Tunnels;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
+use crate::output::OutputBound;
 use crate::polls::{Journal, LoopMember, Memory, Polls, Source};
 use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::reload::{ConfigSource, Listening, Reloader};
@@ -82,7 +83,7 @@ impl Parts {
             polls.tell_presence();
         }
         let clients = std::mem::take(&mut bound.clients[index]);
-        let (http, listening) = self.clients(context, clients)?;
+        let (mut http, listening) = self.clients(context, clients)?;
         let mut store_server = None;
         let listeners = std::mem::take(&mut bound.store[index]);
         if let (Some(service), false) = (&self.service, listeners.is_empty()) {
@@ -97,9 +98,12 @@ impl Parts {
             store_server = Some(server);
         }
         let admin = self.admin(context, std::mem::take(&mut bound.admin))?;
+        let mut websockets = WebSockets::new(kind::WEBSOCKET, self.websocket_options());
+        let output = self.output();
+        output.account_for(index, &mut http, &mut websockets, store_server.as_mut());
         Ok(EdgeLoop {
             http,
-            websockets: WebSockets::new(kind::WEBSOCKET, self.websocket_options()),
+            websockets,
             polls,
             admin,
             store_server,
@@ -111,6 +115,7 @@ impl Parts {
             presence: self.presence.clone(),
             webhooks: self.webhooks(index, seed)?,
             elsewhere: 0,
+            output,
             recheck_interval: EdgeLoop::recheck_interval(
                 &source,
                 self.config.memcached.sweep_interval,
@@ -162,6 +167,12 @@ impl Parts {
             batch_max: config.webhook_batch_max,
         };
         Ok(Some(Webhooks::new(kind::WEBHOOK, PRESENCE, plan, seed)))
+    }
+
+    /// What a loop does about clients that take too little.
+    fn output(&self) -> OutputBound {
+        let ledger = Arc::clone(&self.metrics.of_process().output);
+        OutputBound::new(ledger, self.config.limits.output_bytes_max)
     }
 
     fn tunnels(&self) -> Tunnels {
@@ -244,6 +255,7 @@ impl Parts {
             // The pongs are when a connection is asked whether it is old enough to end.
             ping_interval: Some(limits.stream_heartbeat.min(limits.stream_lifetime / 4)),
             write_timeout: limits.write_timeout,
+            write_rate_min: limits.write_rate_min,
             ..WebSocketOptions::default()
         }
     }
@@ -325,6 +337,7 @@ pub(crate) fn http_limits(config: &Config, loops: usize, elsewhere: usize) -> Li
         body_timeout: limits.body_timeout,
         idle_timeout: limits.idle_timeout,
         write_timeout: limits.write_timeout,
+        write_rate_min: limits.write_rate_min,
         ..Limits::default()
     }
 }

@@ -77,6 +77,7 @@ pub(super) fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
         flush_enabled: store.flush_all,
         shutdown_enabled: store.shutdown,
         credentials,
+        write_rate_min: config.limits.write_rate_min,
         ..StoreServerLimits::default()
     })
 }

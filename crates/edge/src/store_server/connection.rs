@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use dwell_evloop::{
-    Accepted, Context, Flushed, Listener, ReadOutcome, Readiness, Slab, Stream, Token,
+    Accepted, Context, Flushed, Listener, LoopOutput, ReadOutcome, Readiness, Slab, Stream, Token,
 };
 use dwell_proto::memcache::ErrorLine;
 use dwell_store::Seconds;
 
 use super::commands::Executor;
-use super::service::{ConnectionRecord, StoreService};
+use super::service::{ConnectionRecord, StoreServerLimits, StoreService};
 use super::session::{Session, Stop, WORK_PER_COMMAND};
 use crate::metrics::LoopMetrics;
 
@@ -40,6 +40,8 @@ pub struct StoreServer {
     pub(super) retired: bool,
     /// Those that can leave for it.
     pub(super) leaving: Vec<Token>,
+    /// Where replies that peers do not take are accounted for.
+    accounts: Option<LoopOutput>,
 }
 
 /// Listeners of one component.
@@ -58,6 +60,8 @@ pub(super) struct Connection {
     unread: bool,
     /// The peer sends no more than what the socket holds.
     peer_closed: bool,
+    /// Replies wait for the socket to take them.
+    waits: bool,
     /// What follows when the queued output is gone.
     pub(super) phase: Phase,
 }
@@ -98,7 +102,23 @@ impl StoreServer {
             draining: false,
             retired: false,
             leaving: Vec::new(),
+            accounts: None,
         }
+    }
+
+    /// Accounts from now on for the replies that peers do not take.
+    pub(crate) fn account(&mut self, accounts: LoopOutput) {
+        self.accounts = Some(accounts);
+    }
+
+    /// Resets a connection whose peer takes too little; false where it is gone.
+    pub(crate) fn cut(&mut self, context: &mut Context, token: Token) -> bool {
+        let Some(connection) = self.connections.get(token) else {
+            return false;
+        };
+        connection.stream.reset_on_drop();
+        self.close(context, token);
+        true
     }
 
     /// Accepts the clients of `listener` from now on; returns its address, if it has one.
@@ -226,6 +246,10 @@ impl StoreServer {
             return;
         };
         let next = connection.advance(context, &self.service, &self.metrics);
+        if let Some(accounts) = &self.accounts {
+            let now = context.tick();
+            connection.stream.account(accounts, token, now);
+        }
         let is_done = self.draining && next == Next::Wait && connection.is_between_commands();
         match next {
             _ if is_done => self.close(context, token),
@@ -234,7 +258,9 @@ impl StoreServer {
             Next::Again => context.again(token, Readiness::default()),
             Next::Wait => {
                 let limits = &self.service.limits;
-                if !connection.is_between_commands() {
+                if connection.is_too_slow(limits) {
+                    // The deadline stays as it was when its replies began to wait.
+                } else if !connection.is_between_commands() {
                     context.arm(token, limits.stall_timeout);
                 } else if let Some(timeout) = limits.idle_timeout {
                     context.arm(token, timeout);
@@ -294,8 +320,17 @@ impl Connection {
             tail: Vec::new(),
             unread: false,
             peer_closed: false,
+            waits: false,
             phase: Phase::Reading,
         }
+    }
+
+    /// Whether replies wait since before, of which the peer has not taken enough yet.
+    fn is_too_slow(&mut self, limits: &StoreServerLimits) -> bool {
+        let bytes_min = u128::from(limits.write_rate_min) * limits.stall_timeout.as_millis() / 1000;
+        let bytes_min = u64::try_from(bytes_min).unwrap_or(u64::MAX);
+        let waited = std::mem::replace(&mut self.waits, !self.stream.is_flushed());
+        waited && self.waits && !self.stream.has_taken(bytes_min)
     }
 
     /// Whether nothing has begun that is not finished.

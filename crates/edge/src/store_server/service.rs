@@ -23,6 +23,9 @@ pub struct StoreServerLimits {
     pub idle_timeout: Option<Duration>,
     /// How long a peer may neither finish a command it began nor read a reply. Default: 60 s.
     pub stall_timeout: Duration,
+    /// Bytes a second that a peer takes at least while replies wait for it, on the average of a
+    /// `stall_timeout`. Default: 512.
+    pub write_rate_min: u32,
     /// What `cache_memlimit` may raise the store to. Units: bytes. Default: 64 MiB.
     pub bytes_max: usize,
     /// Lines and items.
@@ -48,6 +51,7 @@ impl Default for StoreServerLimits {
             connections_max: 1024,
             idle_timeout: None,
             stall_timeout: Duration::from_secs(60),
+            write_rate_min: 512,
             bytes_max: 64 << 20,
             request: RequestLimits::default(),
             protocols: Protocols::Both,

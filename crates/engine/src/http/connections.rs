@@ -2,7 +2,7 @@
 
 use super::Http;
 use super::visit::Fate;
-use crate::app::ExchangeId;
+use crate::app::{App, ExchangeId};
 use crate::connection::Phase;
 use crate::reply::Outgoing;
 use dwell_evloop::{Context, Token};
@@ -156,6 +156,17 @@ impl Http {
             self.forget(context, connection);
             return false;
         }
+        true
+    }
+
+    /// Resets a connection at once, whatever was queued for it, and tells the app of what ends
+    /// with it; false where it was gone. For clients that do not take what they have asked for.
+    pub fn cut<A: App>(&mut self, context: &mut Context, connection: Token, app: &mut A) -> bool {
+        let Some(entry) = self.connections.get(connection) else {
+            return false;
+        };
+        entry.stream.reset_on_drop();
+        self.settle(context, connection, Some(Fate::Close), app);
         true
     }
 

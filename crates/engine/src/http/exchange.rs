@@ -155,6 +155,12 @@ impl<A> Visit<'_, A> {
 
     /// What was written outside of serving is out: goes on from there.
     pub(super) fn delivered(&mut self, delivery: Delivery, output: Vec<u8>) -> Fate {
+        let fate = self.deliver(delivery, output);
+        self.account();
+        fate
+    }
+
+    fn deliver(&mut self, delivery: Delivery, output: Vec<u8>) -> Fate {
         let written = self.write_out(&output);
         self.context.return_output(output);
         let is_failed = !written || delivery == Delivery::Failed;

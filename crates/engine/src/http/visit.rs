@@ -13,9 +13,9 @@
 use crate::app::{App, Event, ExchangeId};
 use crate::connection::{Connection, Peer, Phase, Taking};
 use crate::date::Start;
-use crate::limits::Limits;
+use crate::limits::{Limits, write_bytes_min};
 use crate::reply::Framing;
-use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{Context, Flushed, LoopOutput, ReadOutcome, Readiness, Stream, Token};
 use std::time::Duration;
 
 /// How long a peer may take to read the last answer.
@@ -56,11 +56,13 @@ pub(super) struct Visit<'v, A> {
     pub(super) received: usize,
     /// Bytes that were written in this visit, queued ones among them.
     pub(super) written: u64,
-    /// Output waits since before this visit, and the socket has taken nothing of it since: the
+    /// Output waits since before this visit, and the socket has not taken enough of it since: the
     /// deadline that runs for it stays as it is, whatever else happens.
     pub(super) stalled: bool,
     /// How much of an unfinished head was searched for its end.
     pub(super) scanned: usize,
+    /// Where what waits for the socket is accounted for.
+    pub(super) accounts: Option<&'v LoopOutput>,
 }
 
 impl<A: App> Visit<'_, A> {
@@ -75,6 +77,7 @@ impl<A: App> Visit<'_, A> {
         if self.written > 0 {
             self.app.written(self.context, self.token, stream);
         }
+        self.account();
         fate
     }
 
@@ -96,6 +99,12 @@ impl<A: App> Visit<'_, A> {
 
     /// The deadline of the phase has passed.
     pub(super) fn expired(&mut self) -> Fate {
+        let fate = self.expired_now();
+        self.account();
+        fate
+    }
+
+    fn expired_now(&mut self) -> Fate {
         match self.connection.phase {
             Phase::Idle | Phase::Lingering => Fate::Close,
             Phase::Head | Phase::Body => self.time_out(),
@@ -214,7 +223,10 @@ impl<A: App> Visit<'_, A> {
         };
         let taken = before - unsent(&connection.stream);
         self.written += taken;
-        self.stalled &= taken == 0;
+        let limits = self.limits;
+        let bytes_min = write_bytes_min(limits.write_rate_min, limits.write_timeout);
+        let is_enough = taken > 0 && connection.stream.has_taken(bytes_min);
+        self.stalled &= !is_enough;
         if flushed == Flushed::More {
             self.context.again(self.token, Readiness::WRITABLE);
         }
@@ -228,7 +240,7 @@ impl<A: App> Visit<'_, A> {
             _ if is_held && !connection.outgoing.is_open() => self.advance(),
             Flushed::All => self.resume(),
             Flushed::Blocked | Flushed::More => {
-                if taken > 0 {
+                if is_enough {
                     self.context.arm(self.token, self.limits.write_timeout);
                 }
                 // The same readiness may have brought a piece of a streamed body.
@@ -273,6 +285,14 @@ impl<A: App> Visit<'_, A> {
 }
 
 impl<A> Visit<'_, A> {
+    /// Notes what waits for the socket now.
+    pub(super) fn account(&mut self) {
+        if let Some(accounts) = self.accounts {
+            let stream = &mut self.connection.stream;
+            stream.account(accounts, self.token, self.context.tick());
+        }
+    }
+
     /// An answer is out whose successors were not looked at: goes on with them in the next turn.
     pub(super) fn resume(&mut self) -> Fate {
         let connection = &mut *self.connection;

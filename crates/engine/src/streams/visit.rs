@@ -9,6 +9,7 @@
 
 use super::connection::{Connection, State, StreamEnd, StreamRef};
 use super::{StreamApp, StreamLimits};
+use crate::limits::write_bytes_min;
 use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Token};
 use std::time::Duration;
 
@@ -199,7 +200,9 @@ impl<A: StreamApp> Visit<'_, A> {
             Ok(Flushed::More) => self.context.again(self.token, Readiness::WRITABLE),
             Ok(Flushed::All | Flushed::Blocked) => {}
         }
-        if self.connection.output_bytes() < before {
+        let bytes_min = write_bytes_min(self.limits.write_rate_min, self.limits.write_timeout);
+        let has_taken = self.connection.output_bytes() < before;
+        if has_taken && self.connection.stream.has_taken(bytes_min) {
             arm(self.context, self.token, self.connection, self.limits);
         }
     }

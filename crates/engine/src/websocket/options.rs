@@ -41,8 +41,11 @@ pub struct WebSocketOptions {
     /// pongs do not count. None by default.
     pub idle_timeout: Option<Duration>,
     /// For which the peer may take nothing of what is queued for it before the connection is
-    /// reset. Default 30 s.
+    /// reset; or may take less than `write_rate_min` asks for. Default 30 s.
     pub write_timeout: Duration,
+    /// Bytes a second that a peer takes at least while output waits for it, on the average of a
+    /// `write_timeout`; with 0 a single byte is enough. Default 512.
+    pub write_rate_min: u32,
     /// From our close frame to the end of the connection, whatever is still queued then. Default
     /// 10 s.
     pub close_timeout: Duration,
@@ -63,6 +66,7 @@ impl Default for WebSocketOptions {
             message_timeout: Duration::from_secs(120),
             idle_timeout: None,
             write_timeout: Duration::from_secs(30),
+            write_rate_min: crate::limits::WRITE_RATE_MIN,
             close_timeout: Duration::from_secs(10),
             deflate: DeflateOptions::default(),
         }

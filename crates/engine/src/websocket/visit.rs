@@ -13,7 +13,8 @@ use super::app::{Control, EndCause, WebSocketApp};
 use super::connection::{Connection, Incoming, State, Waits};
 use super::options::WebSocketOptions;
 use super::socket::{Sending, WebSocketRef};
-use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Token};
+use crate::limits::write_bytes_min;
+use dwell_evloop::{Context, Flushed, LoopOutput, ReadOutcome, Readiness, Token};
 use dwell_proto::websocket::{Close, CloseCode, Inflater, PeerError, Role};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ const MESSAGE_BYTES_PER_VISIT: usize = 1 << 20;
 pub(super) struct Shared {
     pub(super) inflater: Inflater,
     pub(super) sending: Sending,
+    /// Where what they hold is accounted for.
+    pub(super) accounts: Option<LoopOutput>,
 }
 
 /// One connection with all that acting on it needs, looked up once for an event.
@@ -358,6 +361,10 @@ impl<A> Visit<'_, A> {
             self.finish();
         }
         self.connection.release_buffers();
+        if let Some(accounts) = &self.shared.accounts {
+            let stream = &mut self.connection.stream;
+            stream.account(accounts, self.token, self.context.tick());
+        }
         self.time();
         if self.connection.has_input() && self.reads() {
             self.context.again(self.token, Readiness::default());
@@ -382,7 +389,10 @@ impl<A> Visit<'_, A> {
             Ok(Flushed::More) => self.context.again(self.token, Readiness::WRITABLE),
             Err(error) => connection.end(EndCause::Failed(error.kind())),
         }
-        self.progressed |= connection.stream.queued_bytes() < before;
+        let options = self.options;
+        let bytes_min = write_bytes_min(options.write_rate_min, options.write_timeout);
+        let has_taken = connection.stream.queued_bytes() < before;
+        self.progressed |= has_taken && connection.stream.has_taken(bytes_min);
     }
 
     /// The last output is out.

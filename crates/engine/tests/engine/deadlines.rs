@@ -196,6 +196,29 @@ fn a_client_that_reads_slowly_but_reads_is_not_closed() {
 }
 
 #[test]
+fn a_client_that_drips_is_closed_although_it_takes_something() {
+    let mut fixture = Fixture::new(Limits {
+        write_timeout: TIMEOUT,
+        write_rate_min: u32::MAX,
+        ..limits()
+    });
+    fixture.server.app.large = vec![b'l'; 50 << 20].into();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/large"));
+    let begun = Instant::now();
+    while fixture.server.app.count(Event::WriteTimeout) == 0 {
+        assert!(
+            client.received.len() < 50 << 20,
+            "it has outlived its deadline"
+        );
+        fixture.turn_for(TIMEOUT / 20);
+        client.receive_at_most(256 << 10);
+    }
+    assert!(begun.elapsed() >= TIMEOUT);
+    assert_eq!(fixture.server.http.connections(), 0);
+}
+
+#[test]
 fn a_last_answer_is_not_waited_for_without_end() {
     let mut fixture = Fixture::default();
     let mut client = fixture.connect();

@@ -2,7 +2,10 @@
 
 use super::file::FileSlice;
 use super::socket::{PARTS_PER_WRITE, Socket};
+use crate::Token;
+use crate::output::{Account, LoopOutput, Share};
 use bytes::{Buf, Bytes, BytesMut};
+use dwell_timers::Tick;
 use std::collections::VecDeque;
 use std::io;
 
@@ -16,11 +19,18 @@ pub(super) struct Queue {
     file_bytes: u64,
     /// The last write was not taken whole, so readiness tells when more can be written.
     refused: bool,
+    /// Bytes that the socket has taken of it, those of files among them.
+    taken: u64,
+    /// How many that were when enough of them had been taken last.
+    enough: u64,
+    /// Where it is accounted for.
+    account: Option<Account>,
 }
 
 #[derive(Debug)]
 enum Segment {
-    Shared(Bytes),
+    /// The second names all of the bytes, of which these are the rest.
+    Shared(Bytes, Share),
     /// Copies of what was written in pieces, put together.
     Gathered(BytesMut),
     File(FileSlice),
@@ -35,6 +45,10 @@ const GATHERED_BYTES_MAX: usize = 16 * 1024;
 
 /// Shared bytes up to this size are copied: a reference takes as much room.
 const COPIED_BYTES_MAX: usize = 128;
+
+/// Shared bytes below this size count for each who refers to them: to know whether they are the
+/// same takes as much.
+const SHARE_BYTES_MIN: usize = 4 * 1024;
 
 impl Queue {
     /// Queues a copy.
@@ -54,13 +68,38 @@ impl Queue {
     }
 
     /// Queues a reference, where that is less than a copy.
-    pub(super) fn push_shared(&mut self, bytes: Bytes) {
+    pub(super) fn push_shared(&mut self, bytes: Bytes, whole: Share) {
         if bytes.len() <= COPIED_BYTES_MAX {
             self.push_copy(&bytes);
         } else {
             self.bytes += bytes.len();
-            self.segments.push_back(Segment::Shared(bytes));
+            self.segments.push_back(Segment::Shared(bytes, whole));
         }
+    }
+
+    /// Whether the socket has taken at least so many bytes since this was last true.
+    pub(super) fn has_taken(&mut self, bytes_min: u64) -> bool {
+        let is_enough = self.taken - self.enough >= bytes_min.max(1);
+        if is_enough {
+            self.enough = self.taken;
+        }
+        is_enough
+    }
+
+    /// Notes in a ledger what it holds now.
+    pub(super) fn account(&mut self, output: &LoopOutput, token: Token, now: Tick) {
+        let mut shares = Vec::new();
+        let mut copied = 0;
+        for segment in &self.segments {
+            match segment {
+                Segment::Shared(_, whole) if whole.1 >= SHARE_BYTES_MIN => shares.push(*whole),
+                Segment::Shared(bytes, _) => copied += bytes.len(),
+                Segment::Gathered(bytes) => copied += bytes.capacity(),
+                Segment::File(_) => {}
+            }
+        }
+        let account = self.account.get_or_insert_with(|| output.open(token, now));
+        account.update(copied, shares, self.taken, now);
     }
 
     pub(super) fn push_file(&mut self, slice: FileSlice) {
@@ -109,6 +148,7 @@ impl Queue {
                 self.refused = sent == 0;
                 file_bytes_left -= sent;
                 self.file_bytes -= sent;
+                self.taken += sent;
                 slice.advance(sent);
                 if slice.length == 0 {
                     self.segments.pop_front();
@@ -129,7 +169,7 @@ impl Queue {
         let (mut count, mut offered, mut more) = (0, 0, false);
         for segment in &self.segments {
             let bytes: &[u8] = match segment {
-                Segment::Shared(bytes) => bytes,
+                Segment::Shared(bytes, _) => bytes,
                 Segment::Gathered(bytes) => bytes,
                 Segment::File(_) => {
                     more = true;
@@ -152,9 +192,10 @@ impl Queue {
     /// Forgets the first `written` bytes, all of them in memory.
     fn advance(&mut self, mut written: usize) {
         self.bytes -= written;
+        self.taken += written as u64;
         while let Some(front) = self.segments.front_mut() {
             let front: &mut dyn Buf = match front {
-                Segment::Shared(bytes) => bytes,
+                Segment::Shared(bytes, _) => bytes,
                 Segment::Gathered(bytes) => bytes,
                 Segment::File(_) => return,
             };

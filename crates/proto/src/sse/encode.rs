@@ -100,7 +100,7 @@ impl<'a> Event<'a> {
 /// ```
 pub fn data(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
-    let is_end = |byte: &&u8| (**byte == b'\r') | (**byte == b'\n');
+    let is_end = |byte: &&u8| matches!(**byte, b'\r' | b'\n');
     let ends = rest.iter().filter(is_end).count();
     // A line end of the text is one of the lines.
     out.reserve(rest.len() + (ends + 1) * DATA.len() + 2);

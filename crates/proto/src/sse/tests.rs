@@ -274,13 +274,22 @@ proptest! {
 /// The twin of [`data`]: one line after the other.
 fn naive_data(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let lines: String = text.split('\n').map(|line| format!("data: {line}\n")).collect();
-    lines + "\n"
+    let lines: Vec<_> = text
+        .split('\n')
+        .map(|line| ["data: ", line, "\n"].concat())
+        .collect();
+    lines.concat() + "\n"
 }
 
 #[test]
 fn content_takes_memory_of_its_size() {
-    for text in ["", "a", &"\n".repeat(5_000), &"line\n".repeat(2_000), &"x".repeat(9_000)] {
+    for text in [
+        "",
+        "a",
+        &"\n".repeat(5_000),
+        &"line\n".repeat(2_000),
+        &"x".repeat(9_000),
+    ] {
         let mut out = Vec::new();
         data(&mut out, text);
         assert_eq!(out, naive_data(text).as_bytes());

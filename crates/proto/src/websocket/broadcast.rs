@@ -78,7 +78,9 @@ impl Broadcast {
     }
 
     fn compressed(&self) -> impl Iterator<Item = &Bytes> {
-        self.by_window.iter().filter_map(|frame| frame.get()?.as_ref())
+        self.by_window
+            .iter()
+            .filter_map(|frame| frame.get()?.as_ref())
     }
 
     /// Whether it is text or bytes.

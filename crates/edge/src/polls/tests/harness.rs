@@ -81,6 +81,19 @@ impl Edge {
         }
     }
 
+    /// A new client whose socket has room for little.
+    pub(super) fn connect_with_window(&self, bytes: usize) -> Client {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        socket.set_recv_buffer_size(bytes).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Client {
+            socket: socket.into(),
+            received: Vec::new(),
+        }
+    }
+
     /// A new client that asks; `request` is a method and a target, and perhaps field lines.
     pub(super) fn ask(&self, request: &str) -> Client {
         let mut client = self.connect();

@@ -13,9 +13,12 @@ pub(super) struct Socket {
 }
 
 impl Socket {
+    /// The handshake.
+    pub(super) const FIELDS: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
     pub(super) fn open(edge: &Edge, target: &str) -> Self {
-        let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-            Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        let fields = Self::FIELDS;
         Self {
             client: edge.ask(&format!("GET {target}\n{fields}")),
             received: Vec::new(),

@@ -1,0 +1,138 @@
+//! The bound on what clients have this process hold by not taking it.
+//!
+//! What waits for clients is in one ledger for all loops. The loop that finds it over the bound
+//! when its turn ends has the slowest clients cut off, wherever they are: its own at once, those of
+//! other loops by a message.
+
+use crate::driver::{EdgeLoop, Message, kind};
+use crate::store_server::StoreServer;
+use dwell_engine::Http;
+use dwell_engine::websocket::WebSockets;
+use dwell_evloop::{Context, LoopOutput, OutputLedger, TICK, Token};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What one loop does about the bound.
+#[derive(Debug)]
+pub(crate) struct OutputBound {
+    ledger: Arc<OutputLedger>,
+    bytes_max: usize,
+    /// Clients that were cut off since the log was told of some.
+    unlogged: usize,
+    logged: Option<Instant>,
+}
+
+/// How often the log is told of clients that were cut off.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+impl OutputBound {
+    pub(crate) fn new(ledger: Arc<OutputLedger>, bytes_max: usize) -> Self {
+        Self {
+            ledger,
+            bytes_max,
+            unlogged: 0,
+            logged: None,
+        }
+    }
+
+    /// Has the components of a loop account for what they hold.
+    pub(crate) fn account_for(
+        &self,
+        index: usize,
+        http: &mut Http,
+        websockets: &mut WebSockets,
+        store_server: Option<&mut StoreServer>,
+    ) {
+        let of_loop = || LoopOutput::new(Arc::clone(&self.ledger), index);
+        http.account(of_loop());
+        websockets.account(of_loop());
+        if let Some(server) = store_server {
+            server.account(of_loop());
+        }
+    }
+
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// Bytes that wait for clients.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.ledger.bytes()
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.ledger.bytes() > self.bytes_max
+    }
+
+    /// Who is to be cut off, by loop: so many that there is room again for a while.
+    fn slowest(&self, context: &Context) -> BTreeMap<usize, Vec<Token>> {
+        let left = self.bytes_max - self.bytes_max / 8;
+        let mut by_loop: BTreeMap<usize, Vec<Token>> = BTreeMap::new();
+        for reader in self.ledger.slowest(left, context.tick()) {
+            by_loop
+                .entry(reader.of_loop)
+                .or_default()
+                .push(reader.token);
+        }
+        by_loop
+    }
+
+    /// So many clients were cut off.
+    fn log(&mut self, now: Instant, count: usize) {
+        self.unlogged += count;
+        let is_due = |logged| now.saturating_duration_since(logged) >= LOG_INTERVAL;
+        if self.unlogged > 0 && self.logged.is_none_or(is_due) {
+            self.logged = Some(now);
+            tracing::warn!(
+                clients = std::mem::take(&mut self.unlogged),
+                held = self.ledger.bytes(),
+                limit = self.bytes_max,
+                "output bytes exceed limits.output_bytes_max: the slowest clients were cut off"
+            );
+        }
+    }
+}
+
+impl EdgeLoop {
+    /// Has the slowest clients cut off where too much waits for clients.
+    pub(crate) fn bound_output(&mut self, context: &mut Context) {
+        if !self.output.is_exceeded() {
+            return;
+        }
+        for (of_loop, tokens) in self.output.slowest(context) {
+            if of_loop == self.index {
+                self.cut_off(context, &tokens);
+            } else {
+                self.fleet.tell(of_loop, Message::TooSlow(tokens.into()));
+            }
+        }
+        // Other loops may take a while, or have nobody left.
+        if !context.is_armed(OUTPUT) {
+            context.arm(OUTPUT, TICK);
+        }
+    }
+
+    /// Cuts off clients that take too little.
+    pub(crate) fn cut_off(&mut self, context: &mut Context, tokens: &[Token]) {
+        let mut count = 0;
+        for token in tokens {
+            let is_cut = match token.kind() {
+                kind::CLIENT => self.http.cut(context, *token, &mut self.polls),
+                kind::WEBSOCKET => self.websockets.cut(context, *token, &mut self.polls),
+                kind::STORE => {
+                    let server = self.store_server.as_mut();
+                    server.is_some_and(|server| server.cut(context, *token))
+                }
+                _ => false,
+            };
+            count += usize::from(is_cut);
+        }
+        self.metrics.output_cuts.add(count as u64);
+        self.output.log(context.now(), count);
+    }
+}
+
+/// Ends the next turn, when there may be room again.
+const OUTPUT: Token = Token::new(kind::TIMER, 0, 10);

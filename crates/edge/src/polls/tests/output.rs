@@ -1,0 +1,82 @@
+//! What clients have a loop hold by not reading.
+
+use super::feeds::Events;
+use super::harness::{Client, Edge};
+use super::sockets::Socket;
+use std::io::Read;
+
+const EVENT: &str = "Accept: text/event-stream\r\n";
+/// More than the sockets of a reader take, and as an event seven times that.
+const VALUE_BYTES: usize = 1 << 20;
+
+fn held(edge: &Edge) -> usize {
+    edge.driver.output.held()
+}
+
+/// A client whose socket takes little of what it asks for.
+fn silent(edge: &Edge, request: &str) -> Client {
+    let mut client = edge.connect_with_window(4096);
+    client.send(request);
+    client
+}
+
+#[test]
+fn readers_that_take_nothing_share_what_they_were_sent() {
+    let mut edge = Edge::new("store.item_bytes_max = \"1MiB\"");
+    let value = "\n".repeat(VALUE_BYTES - 1000);
+    edge.set("/poll/a", &value);
+    let event_bytes = 7 * value.len();
+    let mut clients = Vec::new();
+    for count in 1..=8 {
+        clients.push(silent(&edge, &format!("GET /poll/a\n{EVENT}")));
+        clients.push(silent(&edge, &format!("GET /poll/?k=a\n{EVENT}")));
+        clients.push(silent(&edge, "GET /poll/?k=a"));
+        clients.push(silent(&edge, &format!("GET /poll/a\n{}", Socket::FIELDS)));
+        edge.turn_until(|edge| edge.polls.streams() == 2 * count && edge.polls.sockets() == count);
+        for _ in 0..20 {
+            edge.turn();
+        }
+    }
+    // Lines, members and a frame; heads and framing are each reader's own.
+    let once = event_bytes + 2 * (2 * value.len());
+    assert!(held(&edge) > event_bytes, "{}", held(&edge));
+    assert!(held(&edge) < once + 64 * 1024, "{} of {once}", held(&edge));
+    drop(clients);
+    edge.assert_nothing_left();
+    edge.turn_until(|edge| edge.http.connections() == 0);
+    assert_eq!(held(&edge), 0);
+}
+
+#[test]
+fn the_slowest_are_cut_off_where_too_much_waits() {
+    let options = "limits.output_bytes_max = \"32MiB\"\nstore.item_bytes_max = \"1MiB\"";
+    let mut edge = Edge::new(options);
+    // A reader that reads has nothing to fear.
+    let mut events = Events::follow(&edge, "/poll/good", "");
+    edge.turn_until(|edge| edge.polls.streams() == 1);
+    let mut clients = Vec::new();
+    for round in 0..12 {
+        let key = format!("/poll/{round}");
+        edge.set(&key, &"\n".repeat(VALUE_BYTES - 1000));
+        // As if each had a version of its own.
+        clients.push(silent(&edge, &format!("GET {key}\n{EVENT}")));
+        for _ in 0..20 {
+            edge.turn();
+        }
+        assert!(held(&edge) < 40 << 20, "{}", held(&edge));
+    }
+    let cuts = edge.driver.metrics.output_cuts.value();
+    assert!((7..12).contains(&cuts), "{cuts}");
+    let is_cut = |client: &mut Client| loop {
+        match client.socket.read(&mut [0; 4096]) {
+            Ok(1..) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+            Ok(0) | Err(_) => return true,
+        }
+    };
+    // The oldest have waited the longest.
+    assert!(is_cut(&mut clients[0]));
+    assert!(!is_cut(&mut clients[11]));
+    edge.set("/poll/good", "news");
+    edge.turn_until(|_| events.text().contains("data: news\n"));
+}
