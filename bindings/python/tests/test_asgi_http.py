@@ -30,7 +30,7 @@ def test_scope(run_asgi: RunAsgi) -> None:
     (scope,) = scopes
     assert scope == {
         "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.5"},
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
         "method": "PATCH",
         "scheme": "http",
@@ -266,8 +266,7 @@ def test_disconnect(run_asgi: RunAsgi, path: str) -> None:
                     told.append(message)
                     assert await receive() == message
                     await send({"type": "http.response.start", "status": 200})
-                    with pytest.raises(ConnectionResetError):
-                        await send({"type": "http.response.body"})
+                    await send({"type": "http.response.body"})
                     break
         except OSError as error:
             told.append(error)

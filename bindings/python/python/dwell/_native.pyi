@@ -662,6 +662,8 @@ class AsgiServer:
         """The descriptor that is readable when a turn has something to do."""
     def turn(self) -> None:
         """Delivers what has happened; never waits."""
+    def flush_heads(self) -> None:
+        """Sends the heads of answers whose body has not come with them."""
     def drain(self, drained: Any) -> None:
         """Stops accepting; the future is resolved when every client is gone."""
     def close(self) -> None:

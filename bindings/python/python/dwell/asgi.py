@@ -318,7 +318,7 @@ async def _run(app: Application, scope: Scope, exchange: Any, tasks: Tasks) -> N
         is_gone = _end(exchange, scope, True)
         if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, SystemExit)):
             raise
-        if not (is_gone and isinstance(error, OSError)):
+        if not (is_gone and _is_of_leaving(error)):
             what = exchange.describe()
             logger.error("the application failed on %s", what, exc_info=error)
     else:
@@ -326,6 +326,11 @@ async def _run(app: Application, scope: Scope, exchange: Any, tasks: Tasks) -> N
             logger.error("the application has not answered %s", exchange.describe())
     finally:
         tasks.pop(exchange, None)
+
+
+def _is_of_leaving(error: BaseException) -> bool:
+    """Whether an application raises it only because its client has left."""
+    return isinstance(error, OSError) or type(error).__name__ == "ClientDisconnect"
 
 
 def _end(exchange: Any, scope: Scope, failed: bool) -> bool:
@@ -417,7 +422,6 @@ def _scopes(address: Address, root_path: str) -> tuple[dict[str, Any], dict[str,
     own = {"path": "", "raw_path": b"", "query_string": b"", "headers": []}
     common: dict[str, Any] = {
         **own,
-        "asgi": {"version": "3.0", "spec_version": "2.5"},
         "http_version": "1.1",
         "server": (address.path or address.host, None if address.path else address.port),
         "client": None,
@@ -425,12 +429,16 @@ def _scopes(address: Address, root_path: str) -> tuple[dict[str, Any], dict[str,
     }
     http = {
         "type": "http",
+        # From 2.4 on, applications rely on `send` alone to learn that a client has left: a stream
+        # with nothing to send would never learn of it. With 2.3 they wait in `receive` as well.
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
         "method": "",
         "scheme": "http",
         "extensions": {"http.response.trailers": {}, "http.response.pathsend": {}},
     }
     web_socket = {
         "type": "websocket",
+        "asgi": {"version": "3.0", "spec_version": "2.5"},
         "subprotocols": [],
         "scheme": "ws",
         "extensions": {"websocket.http.response": {}},

@@ -1,9 +1,10 @@
 //! What `receive` and `send` return: the smallest things that can be awaited.
 
-use super::server::AsgiServer;
+use super::server::{AsgiServer, resolve};
 use pyo3::exceptions::PyStopIteration;
 use pyo3::intern;
 use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Something that may have to be waited for.
 pub(super) trait Wait: Send + Sync {
@@ -88,6 +89,26 @@ impl Waiting {
     }
 
     fn close(&self) {}
+}
+
+/// Waits until the loop has come round once.
+#[derive(Debug, Default)]
+pub(super) struct Pause {
+    is_over: AtomicBool,
+}
+
+impl Wait for Pause {
+    fn poll(&self, py: Python<'_>, _: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
+        let is_over = self.is_over.swap(true, Ordering::Relaxed);
+        Ok(is_over.then(|| py.None()))
+    }
+
+    fn park(&self, future: &Bound<'_, PyAny>) {
+        // A task waits for its loop even where the future is resolved already.
+        if let Err(error) = resolve(future) {
+            error.write_unraisable(future.py(), Some(future));
+        }
+    }
 }
 
 /// An awaitable whose value is `None` and always here.

@@ -1,9 +1,9 @@
 //! One HTTP request: `receive` and `send`.
 
-use super::awaitable::{Wait, Waiting};
+use super::awaitable::{Pause, Wait, Waiting};
 use super::driver::Arrival;
 use super::message::{
-    bytes_of, event, fields_of, flag, kind_of, left, start_of, unexpected, unknown,
+    bytes_of, event, fields_of, flag, kind_of, left, start_of, too_long, unexpected, unknown,
 };
 use super::server::{AsgiServer, resolve_all};
 use super::shared::{HttpState, INPUT_WINDOW, OUTPUT_WINDOW, Shared};
@@ -36,14 +36,19 @@ pub(super) struct HttpExchange {
 enum Answer {
     #[default]
     Nothing,
-    /// The head, which is sent with the first piece of the body, and whether trailers follow.
+    /// The head, which is sent with the body or when the app waits, and whether trailers follow.
     Started(Box<AnswerHead>, bool),
+    /// The head was sent because the app waits, and whether trailers follow.
+    Begun(bool),
     /// The body is being sent, and whether trailers follow.
     Open(bool),
     /// The body is complete; these trailers are awaited.
     Trailers(Vec<(Vec<u8>, Vec<u8>)>),
     Complete,
 }
+
+/// Pieces for a client that has left, after which the loop gets its turn.
+const DROPPED_MAX: u32 = 2;
 
 /// Waits for the next event of a request.
 struct Receive {
@@ -69,16 +74,21 @@ impl HttpExchange {
 
     /// Sends a part of the answer; what it returns waits while the client takes nothing.
     fn send<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         message: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
         let kind = kind_of(message)?;
         match &*kind {
-            "http.response.start" => self.start(py, message),
-            "http.response.body" => self.body(py, message),
-            "http.response.trailers" => self.trailers(py, message),
-            "http.response.pathsend" => self.path(py, message),
+            "http.response.start" => {
+                this.start(py, message)?;
+                let server = this.server.bind(py);
+                server.get().hold_head(server, slf)?;
+                Ok(server.get().done(py))
+            }
+            "http.response.body" => this.body(py, message),
+            "http.response.trailers" => this.trailers(py, message),
+            "http.response.pathsend" => this.path(py, message),
             _ => Err(unknown(&kind)),
         }
     }
@@ -95,7 +105,7 @@ impl HttpExchange {
                 let text = Bytes::from_static(b"Internal Server Error\n");
                 self.whole(py, &head, self.sized(text))?;
             }
-            Answer::Open(_) | Answer::Trailers(_) => {
+            Answer::Begun(_) | Answer::Open(_) | Answer::Trailers(_) => {
                 let server = self.server.bind(py);
                 let (exchange, tag) = (self.exchange, self.tag);
                 server.get().with(|context, driver| {
@@ -134,11 +144,7 @@ impl HttpExchange {
         }
     }
 
-    fn start<'py>(
-        &self,
-        py: Python<'py>,
-        message: &Bound<'py, PyDict>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
         let head = start_of(message)?;
         let trailers = flag(message, intern!(py, "trailers"))?;
         let mut answer = self.answer.lock();
@@ -146,8 +152,21 @@ impl HttpExchange {
             return Err(unexpected("http.response.start"));
         }
         *answer = Answer::Started(Box::new(head), trailers);
-        drop(answer);
-        Ok(self.server.get().done(py))
+        Ok(())
+    }
+
+    /// Sends a head that no body has followed so far: its client should not wait for one.
+    ///
+    /// Shape: the server calls it once the app has given way to the loop.
+    pub(super) fn flush_head(&self, py: Python<'_>) {
+        let mut answer = self.answer.lock();
+        if let Answer::Started(_, trailers) = *answer
+            && let Answer::Started(head, _) =
+                std::mem::replace(&mut *answer, Answer::Begun(trailers))
+        {
+            drop(answer);
+            self.begin(py, &head);
+        }
     }
 
     fn body<'py>(
@@ -160,17 +179,20 @@ impl HttpExchange {
         let answer = std::mem::take(&mut *self.answer.lock());
         match answer {
             Answer::Started(head, false) if !more => {
+                let length = data.as_ref().map_or(0, |data| data.len() as u64);
+                if let Some(limit) = self.announced(&head).filter(|limit| length > *limit) {
+                    *self.answer.lock() = Answer::Started(head, false);
+                    return Err(too_long(limit, length));
+                }
                 *self.answer.lock() = Answer::Complete;
                 let body = self.sized(data.map(shared_bytes).unwrap_or_default());
                 self.whole(py, &head, body)
             }
             Answer::Started(head, trailers) => {
-                *self.answer.lock() = Answer::Open(trailers);
-                self.begin(py, &head)?;
+                self.begin(py, &head);
                 self.piece(py, data, more, trailers)
             }
-            Answer::Open(trailers) => {
-                *self.answer.lock() = Answer::Open(trailers);
+            Answer::Begun(trailers) | Answer::Open(trailers) => {
                 self.piece(py, data, more, trailers)
             }
             other => {
@@ -218,7 +240,7 @@ impl HttpExchange {
             sent
         });
         if sent.is_none() {
-            return Err(left());
+            return self.to_nobody(py, false);
         }
         self.finished(py)?;
         server.get().settle(server)?;
@@ -226,15 +248,37 @@ impl HttpExchange {
     }
 
     /// Begins an answer whose body follows in pieces.
-    fn begin(&self, py: Python<'_>, head: &AnswerHead) -> PyResult<()> {
+    fn begin(&self, py: Python<'_>, head: &AnswerHead) {
         let exchange = self.exchange;
-        let sent = self.server.bind(py).get().with(|context, driver| {
+        self.state.lock().owed = self.announced(head);
+        self.server.bind(py).get().with(|context, driver| {
             driver.app.log.status(exchange, head.status);
             driver.http.with_reply(context, exchange, |reply| {
                 head.send(reply, Body::Stream(head.content_length));
             })
         });
-        sent.ok_or_else(left)
+    }
+
+    /// What `send` returns when the client has left: it does nothing.
+    ///
+    /// Shape: the first piece returns at once, for a generator is ended best where it waits by
+    /// itself; then the loop gets its turn, so that who waits in `receive` learns of the end.
+    ///
+    /// # Errors
+    /// `ConnectionResetError` for a stream that goes on although it could have learned of it.
+    fn to_nobody<'py>(&self, py: Python<'py>, more: bool) -> PyResult<Bound<'py, PyAny>> {
+        let dropped = {
+            let mut state = self.state.lock();
+            if more && state.dropped >= DROPPED_MAX && !state.end_told {
+                return Err(left());
+            }
+            state.dropped = state.dropped.wrapping_add(u32::from(more));
+            state.dropped
+        };
+        if !more || dropped % DROPPED_MAX != 0 {
+            return Ok(self.server.get().done(py));
+        }
+        Waiting::new(self.server.clone_ref(py), Pause::default()).into_bound(py)
     }
 
     /// Sends a piece of the body, and the end of the answer behind the last one.
@@ -245,22 +289,32 @@ impl HttpExchange {
         more: bool,
         trailers: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        {
+        *self.answer.lock() = Answer::Open(trailers);
+        let is_gone = {
             let mut state = self.state.lock();
-            if state.is_gone {
-                return Err(left());
-            }
-            if let Some(data) = data {
-                state.pending.push_back(shared_bytes(data));
+            let length = data.as_ref().map_or(0, |data| data.len() as u64);
+            if let Some(owed) = &mut state.owed {
+                *owed = owed
+                    .checked_sub(length)
+                    .ok_or_else(|| too_long(*owed, length))?;
             }
             state.is_finished = !more && !trailers;
-        }
+            if let Some(data) = data
+                && !state.is_gone
+            {
+                state.pending.push_back(shared_bytes(data));
+            }
+            state.is_gone
+        };
         if !more {
             *self.answer.lock() = if trailers {
                 Answer::Trailers(Vec::new())
             } else {
                 Answer::Complete
             };
+        }
+        if is_gone {
+            return self.to_nobody(py, more);
         }
         self.pump(py, &[])
     }
@@ -291,7 +345,9 @@ impl HttpExchange {
             }
             outcome
         });
-        let is_over = outcome.ok_or_else(left)?;
+        let Some(is_over) = outcome else {
+            return self.to_nobody(py, false);
+        };
         if is_over {
             self.finished(py)?;
         }
@@ -360,12 +416,20 @@ impl HttpExchange {
             .extract()?;
         let file = File::open(&path)?;
         let length = file.metadata()?.len();
-        let answer = std::mem::take(&mut *self.answer.lock());
-        let Answer::Started(head, false) = answer else {
-            *self.answer.lock() = answer;
-            return Err(unexpected("http.response.pathsend"));
+        let mut answer = self.answer.lock();
+        let before = std::mem::replace(&mut *answer, Answer::Complete);
+        let head = match before {
+            Answer::Started(head, false) => head,
+            Answer::Begun(false) => {
+                drop(answer);
+                return self.file_piece(py, file, length);
+            }
+            other => {
+                *answer = other;
+                return Err(unexpected("http.response.pathsend"));
+            }
         };
-        *self.answer.lock() = Answer::Complete;
+        drop(answer);
         let length = head.content_length.map_or(length, |most| most.min(length));
         let body = if self.is_head() {
             AnswerBody::Absent(Some(length))
@@ -380,10 +444,61 @@ impl HttpExchange {
     }
 }
 
+impl HttpExchange {
+    /// The length that the app has announced for its body, unless none is sent.
+    fn announced(&self, head: &AnswerHead) -> Option<u64> {
+        let has_body = !self.is_head() && !head.is_bodiless();
+        head.content_length.filter(|_| has_body)
+    }
+
+    /// Sends a file behind a head that was sent already.
+    fn file_piece<'py>(
+        &self,
+        py: Python<'py>,
+        file: File,
+        length: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let length = {
+            let mut state = self.state.lock();
+            state.is_finished = true;
+            state.owed.map_or(length, |owed| owed.min(length))
+        };
+        let slice = FileSlice {
+            file: file.into(),
+            offset: 0,
+            length,
+        };
+        let (exchange, tag) = (self.exchange, self.tag);
+        let server = self.server.bind(py);
+        let sent = server.get().with(|context, driver| {
+            driver.app.log.bytes(exchange, length);
+            let sent = driver.http.with_reply(context, exchange, |reply| {
+                // Both fail only where the answer is over already.
+                let _ = reply.write_file(slice);
+                let _ = reply.finish(&[]);
+            });
+            driver.finish(context, exchange, tag);
+            sent
+        });
+        if sent.is_none() {
+            return self.to_nobody(py, false);
+        }
+        self.finished(py)?;
+        server.get().settle(server)?;
+        Ok(server.get().done(py))
+    }
+}
+
 impl Wait for Receive {
     fn poll(&self, py: Python<'_>, server: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
         let (news, grant) = {
             let mut state = self.state.lock();
+            if state.is_finished && state.pending.is_empty() {
+                // What the client has sent is of no use to an answer that is complete.
+                state.end_told = true;
+                drop(state);
+                return event(py, intern!(py, "http.disconnect"), |_| Ok(()));
+            }
             let pieces: Vec<_> = state.input.drain(..).collect();
             let length: usize = pieces.iter().map(Bytes::len).sum();
             state.outstanding = state.outstanding.saturating_sub(length as u64);
@@ -399,7 +514,8 @@ impl Wait for Receive {
             if has_news {
                 state.input_told = state.input_ended;
                 (Some(Some((pieces, !state.input_ended))), grant)
-            } else if state.is_gone || state.is_finished && state.pending.is_empty() {
+            } else if state.is_gone {
+                state.end_told = true;
                 (Some(None), grant)
             } else {
                 (None, grant)
@@ -435,10 +551,7 @@ impl Wait for Receive {
 impl Wait for Room {
     fn poll(&self, py: Python<'_>, _: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
         let state = self.state.lock();
-        if state.is_gone {
-            return Err(left());
-        }
-        Ok((!state.is_blocked).then(|| py.None()))
+        Ok((state.is_gone || !state.is_blocked).then(|| py.None()))
     }
 
     fn park(&self, future: &Bound<'_, PyAny>) {

@@ -28,6 +28,7 @@ pub(super) struct AsgiServer {
     call_later: Py<PyAny>,
     done: Py<Done>,
     armed: Mutex<Armed>,
+    heads: Mutex<Heads>,
 }
 
 /// The engine's loop and what is on it.
@@ -44,6 +45,18 @@ struct Armed {
     soon: bool,
     timer: Option<(Instant, Py<PyAny>)>,
     drained: Option<Py<PyAny>>,
+}
+
+/// Answers whose head waits for a body: a small answer leaves in one write.
+///
+/// Shape: what is still here when the app has given way to the loop is sent without one.
+#[derive(Default)]
+struct Heads {
+    held: Vec<Py<HttpExchange>>,
+    /// They are looked at when this turn of asyncio is over.
+    is_armed: bool,
+    /// `self.flush_heads`, to be called by the loop; given up with the server.
+    flush: Option<Py<PyAny>>,
 }
 
 #[pymethods]
@@ -80,6 +93,7 @@ impl AsgiServer {
             call_later: event_loop.getattr("call_later")?.unbind(),
             done: Py::new(py, Done)?,
             armed: Mutex::default(),
+            heads: Mutex::default(),
         })
     }
 
@@ -99,11 +113,21 @@ impl AsgiServer {
             let arrivals = std::mem::take(&mut driver.app.arrivals);
             (arrivals, std::mem::take(&mut driver.app.woken))
         };
-        for arrival in &arrivals {
-            this.begin(slf, arrival)?;
-        }
+        // Tasks that run as they are made have given way when they are begun.
+        this.heads().is_armed = true;
+        let begun = arrivals
+            .iter()
+            .try_for_each(|arrival| this.begin(slf, arrival));
+        this.send_heads(py);
+        begun?;
         resolve_all(py, woken)?;
         this.settle(slf)
+    }
+
+    /// Sends the heads of answers whose body has not come with them.
+    fn flush_heads(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().send_heads(slf.py());
+        slf.get().settle(slf)
     }
 
     /// Stops accepting; `drained` is resolved when every client is gone.
@@ -131,6 +155,8 @@ impl AsgiServer {
         };
         resolve_all(py, woken)?;
         // What is armed refers to this server, which would keep itself alive.
+        let heads = std::mem::take(&mut *self.heads());
+        drop(heads);
         let armed = std::mem::take(&mut *self.armed());
         if let Some((_, timer)) = armed.timer {
             timer.call_method0(py, intern!(py, "cancel"))?;
@@ -176,6 +202,39 @@ impl AsgiServer {
             None => Ok(()),
             Some(Duration::ZERO) => self.turn_soon(own),
             Some(wait) => self.turn_later(own, wait),
+        }
+    }
+
+    /// Keeps the head of an answer until its body comes, or the app gives way to the loop.
+    pub(super) fn hold_head(
+        &self,
+        own: &Bound<'_, Self>,
+        exchange: &Bound<'_, HttpExchange>,
+    ) -> PyResult<()> {
+        let py = own.py();
+        let mut heads = self.heads();
+        heads.held.push(exchange.clone().unbind());
+        if std::mem::replace(&mut heads.is_armed, true) {
+            return Ok(());
+        }
+        let flush = heads.flush.as_ref().map(|flush| flush.clone_ref(py));
+        drop(heads);
+        let flush = match flush {
+            Some(flush) => flush,
+            None => own.getattr(intern!(py, "flush_heads"))?.unbind(),
+        };
+        self.heads().flush = Some(flush.clone_ref(py));
+        self.call_soon.bind(py).call1((flush,)).map(|_| ())
+    }
+
+    fn send_heads(&self, py: Python<'_>) {
+        let held = {
+            let mut heads = self.heads();
+            heads.is_armed = false;
+            std::mem::take(&mut heads.held)
+        };
+        for exchange in held {
+            exchange.get().flush_head(py);
         }
     }
 
@@ -246,6 +305,10 @@ impl AsgiServer {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn heads(&self) -> MutexGuard<'_, Heads> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn armed(&self) -> MutexGuard<'_, Armed> {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -260,7 +323,7 @@ pub(super) fn resolve_all(py: Python<'_>, futures: Vec<Py<PyAny>>) -> PyResult<(
 }
 
 /// Resolves a future that nobody has cancelled meanwhile.
-fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(super) fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = future.py();
     if future.call_method0(intern!(py, "done"))?.is_truthy()? {
         return Ok(());
