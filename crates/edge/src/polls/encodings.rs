@@ -188,7 +188,6 @@ impl Encodings {
     }
 
     /// Bytes that were encoded since this was last asked.
-    #[cfg(test)]
     pub(super) fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work)
     }

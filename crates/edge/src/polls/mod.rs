@@ -12,6 +12,8 @@ mod answers;
 mod arrive;
 mod ask;
 mod asking;
+mod budget;
+mod changes;
 mod cursor;
 mod cursors;
 mod decide;
@@ -67,6 +69,7 @@ use crate::random::Random;
 use admit::Visitor;
 use asking::Asking;
 use bytes::Bytes;
+use changes::Changes;
 use decide::Rules;
 use dwell_engine::Detached;
 use dwell_evloop::{Context, Slab, Token};
@@ -75,7 +78,6 @@ use encodings::Encodings;
 use fetch::UnderWay;
 use missing::Missing;
 pub(crate) use pace::Pace;
-use sockets::Change;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -113,8 +115,8 @@ pub(crate) struct Outbox {
     presence: Option<Vec<PresenceChange>>,
     /// Feeds of whose keys the application has said something.
     answered: Vec<Token>,
-    /// What WebSockets are told, by the tokens of keys.
-    changes: HashMap<u64, Change>,
+    /// What WebSockets are told of their keys.
+    changes: Changes,
     /// Frames for one WebSocket each.
     replies: Vec<(Token, String)>,
     /// WebSockets that end with the server.

@@ -5,6 +5,7 @@
 
 use super::answers::{EXPOSED, FETCHED, Found, HIT};
 use super::ask::{Ask, Condition, Method};
+use super::budget::Budget;
 use super::cursors;
 use super::encodings::members;
 use super::follow::Asked;
@@ -60,6 +61,7 @@ impl Polls {
             is_by_tag,
             has_failed: false,
             is_held: false,
+            is_ripe: false,
         };
         if self.has_upstream() {
             let behalf = Behalf::of(request, &poll.ask, route, to.peer_address());
@@ -235,7 +237,7 @@ impl Polls {
             return;
         };
         if poll.has_news() {
-            return self.outbox.ripe.push(token);
+            return self.ripen(token);
         }
         let reason = if poll.has_failed && !poll.waits() {
             let who = if poll.is_fetched {
@@ -292,14 +294,31 @@ impl Polls {
             });
         }
         if is_news && poll.is_held {
-            self.outbox.ripe.push(token);
+            self.ripen(token);
         }
         is_news
     }
 
-    /// Answers the polls of several keys for which the turn has brought news.
+    /// Has a poll answered when the turn ends, or one after it.
+    fn ripen(&mut self, token: Token) {
+        if let Some(poll) = self.several.get_mut(token)
+            && !std::mem::replace(&mut poll.is_ripe, true)
+        {
+            self.outbox.ripe.push(token);
+        }
+    }
+
+    /// Answers the polls of several keys for which the turn has brought news, as far as its budget
+    /// goes.
     pub(crate) fn answer_ripe(&mut self, context: &mut Context, http: &mut Http) {
-        for token in std::mem::take(&mut self.outbox.ripe) {
+        let mut budget = Budget::of_turn();
+        let mut ripe = std::mem::take(&mut self.outbox.ripe).into_iter();
+        while !budget.is_spent()
+            && let Some(token) = ripe.next()
+        {
+            if let Some(poll) = self.several.get_mut(token) {
+                poll.is_ripe = false;
+            }
             if matches!(self.source, Source::Embedded(..)) {
                 self.look_at_several(context, token);
             }
@@ -319,13 +338,13 @@ impl Polls {
             } else {
                 Moment::Arrived
             };
-            answer(
-                context,
-                &poll,
-                moment,
-                &mut To::held_several(http, &poll, &self.journal),
-            );
+            let mut to = To::held_several(http, &poll, &self.journal);
+            answer(context, &poll, moment, &mut to);
+            budget.written(poll.news_bytes());
+            budget.encoded(self.encodings.take_work());
         }
+        // They come before whatever the next turn brings.
+        self.outbox.ripe.splice(0..0, ripe);
     }
 
     /// What changed has changed back, so that there is no news: a poll that was about to be

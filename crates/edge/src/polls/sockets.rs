@@ -18,20 +18,15 @@ use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::{RouteConfig, check_key};
 use crate::metrics::{PollOutcome, StreamEnd};
-use bytes::Bytes;
 use dwell_engine::websocket::{
-    Broadcast, CloseCode, MessageKind, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef,
-    WebSockets, upgrade,
+    CloseCode, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef, WebSockets, upgrade,
 };
-use dwell_engine::{Body, Detached, Http, Outcome, Request, Response};
+use dwell_engine::{Body, Detached, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
 use std::sync::Arc;
 
 /// The subprotocol whose frames these are.
 const SUBPROTOCOL: &str = "dwell.v1";
-
-/// What a key has that WebSockets are to be told of when the turn ends.
-pub(super) type Change = Option<(Content, Bytes)>;
 
 impl Polls {
     /// Makes a WebSocket of the connection of a poll, or answers why not.
@@ -277,7 +272,7 @@ impl Polls {
         self.note_told(token, content, is_stored);
     }
 
-    fn was_told(&mut self, token: Token, content: Option<Content>) {
+    pub(super) fn was_told(&mut self, token: Token, content: Option<Content>) {
         if let Some(feed) = self.feeds.get_mut(token) {
             feed.was_told(content);
             self.metrics.stream_events.increment();
@@ -289,110 +284,6 @@ impl Polls {
         let set = self.feeds.get(feed)?.set.token()?;
         let mut members = self.set(set)?.members.iter();
         members.find(|member| member.feed == feed)?.label.as_deref()
-    }
-
-    /// Notes what a key has, for the WebSockets that are told of it when the turn ends.
-    pub(super) fn note_change(&mut self, key: Token, found: Option<&Found<'_>>) {
-        let change = match &self.source {
-            // It is read anew then.
-            Source::Embedded(..) => None,
-            Source::Memcached => found.map(|found| (found.content, found.to_bytes())),
-        };
-        self.outbox.changes.insert(key.to_bits(), change);
-    }
-
-    /// Whether WebSockets are going to be told of a key when the turn ends.
-    pub(super) fn is_changing(&self, key: Token) -> bool {
-        !self.outbox.changes.is_empty() && self.outbox.changes.contains_key(&key.to_bits())
-    }
-
-    /// Tells WebSockets what the turn has brought of their keys; whoever has not taken what it was
-    /// sent before is told when it has.
-    pub(crate) fn tell_sockets(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        websockets: &mut WebSockets,
-    ) {
-        self.tell_answered(context, http, websockets);
-        if !self.outbox.changes.is_empty() {
-            for (key, change) in std::mem::take(&mut self.outbox.changes) {
-                self.tell_of_change(context, websockets, Token::from_bits(key), &change);
-            }
-        }
-        for (socket, frame) in std::mem::take(&mut self.outbox.replies) {
-            // Whoever has left asks for no answer.
-            let _ = websockets.send(context, socket, MessageKind::Text, frame.as_bytes());
-        }
-        for socket in std::mem::take(&mut self.outbox.farewells) {
-            websockets.close(context, socket, CloseCode::GOING_AWAY, "shutting down");
-        }
-    }
-
-    fn tell_of_change(
-        &mut self,
-        context: &mut Context,
-        websockets: &mut WebSockets,
-        key: Token,
-        change: &Change,
-    ) {
-        let Some(record) = self.keys.get(key) else {
-            return;
-        };
-        let is_feed = |token: &Token| token.kind() == kind::FEED;
-        let feeds: Vec<Token> = record
-            .waiting
-            .members()
-            .iter()
-            .copied()
-            .filter(is_feed)
-            .collect();
-        // The turn may have brought a newer value, which others have been told already.
-        let item = self.stored_at(seconds(context), &record.name);
-        let found = match &self.source {
-            Source::Embedded(..) => item.as_ref().map(Found::stored),
-            Source::Memcached => change
-                .as_ref()
-                .map(|(content, value)| Found::shared(*content, value)),
-        };
-        let current = found.as_ref().map(|found| found.content);
-        let mut by_label: Vec<(Option<Box<str>>, Arc<Broadcast>)> = Vec::new();
-        for token in feeds {
-            let Some(feed) = self.feeds.get(token) else {
-                continue;
-            };
-            let Sink::Socket(socket) = feed.sink else {
-                continue;
-            };
-            if self.news(feed, current) == News::None {
-                continue;
-            }
-            if feed.ends.is_due(context.tick()) {
-                self.end_by_age(feed.set.token().unwrap_or(token), |code, why| {
-                    websockets.close(context, socket, code, why);
-                });
-                continue;
-            }
-            let label = self.label_of(token);
-            let mut known = by_label.iter();
-            let known = known.find(|(other, _)| other.as_deref() == label);
-            let frame = if let Some((_, frame)) = known {
-                Arc::clone(frame)
-            } else {
-                let label = label.map(Box::from);
-                let frame = self.frame_of(token, found.as_ref());
-                by_label.push((label, Arc::clone(&frame)));
-                frame
-            };
-            let sent = websockets.with_socket(context, socket, |socket| {
-                socket.queued_bytes() == 0 && socket.send_shared(&frame).is_ok()
-            });
-            if sent == Some(true) {
-                self.was_told(token, current);
-            } else {
-                self.metrics.stream_postponed.increment();
-            }
-        }
     }
 
     /// The name of a key that a WebSocket asks for by a name of its own.
@@ -539,7 +430,7 @@ impl Polls {
         is_old
     }
 
-    fn end_by_age(&mut self, stream: Token, close: impl FnOnce(CloseCode, &str)) {
+    pub(super) fn end_by_age(&mut self, stream: Token, close: impl FnOnce(CloseCode, &str)) {
         if self.remove_stream(stream).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Lifetime);
             close(CloseCode::GOING_AWAY, "end of its time, come back");

@@ -43,6 +43,8 @@ pub(super) struct Several {
     pub(super) has_failed: bool,
     /// It waits for a change.
     pub(super) is_held: bool,
+    /// It is among those that are answered when the turn ends.
+    pub(super) is_ripe: bool,
 }
 
 /// What it takes to ask the application for the keys of a poll.
@@ -138,6 +140,11 @@ impl Several {
             |wanted: &Wanted| wanted.current == Condition::None && wanted.said != Condition::Any;
         let missing = all.filter(|(_, wanted)| is_missing(wanted));
         missing.map(|(place, _)| place).collect()
+    }
+
+    /// Bytes of what it is to be told.
+    pub(super) fn news_bytes(&self) -> usize {
+        self.wanted.iter().map(Wanted::news_bytes).sum()
     }
 
     pub(super) fn has_news(&self) -> bool {

@@ -18,6 +18,8 @@ pub(super) enum Stop {
     Partial,
     /// The socket does not take the answers.
     Full,
+    /// The answers are much for one turn; the next one goes on with the rest.
+    Sated,
     /// The app holds a request.
     Held,
     /// The last answer of this connection is given.
@@ -341,6 +343,7 @@ impl<A: App> Visit<'_, A> {
             Stop::Failed => Fate::Close,
             Stop::Detach(tag) => Fate::Detach(tag),
             Stop::Held => self.rest_held(),
+            Stop::Sated => self.resume(),
             Stop::Partial | Stop::Full | Stop::Last | Stop::Reject(_) => self.rest(self.served),
         }
     }

@@ -11,6 +11,9 @@ use dwell_proto::http1::{
 
 /// Output that is collected over pipelined requests before it is written.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// Output after which a client that has sent more requests waits for the next turn: a few bytes
+/// can ask for very much.
+const OUTPUT_BYTES_PER_VISIT: u64 = 512 * 1024;
 
 /// The body of a request as it is handed over.
 struct Brought<'a> {
@@ -59,6 +62,10 @@ impl<A: App> Visit<'_, A> {
                     return (used, Stop::Failed);
                 }
                 output.clear();
+            }
+            let is_sated = self.written + output.len() as u64 >= OUTPUT_BYTES_PER_VISIT;
+            if is_sated && self.connection.phase == Phase::Idle && used < input.len() {
+                return (used, Stop::Sated);
             }
             // The body of a held request is taken whatever its answer waits for.
             if self.connection.phase != Phase::Held && !self.connection.stream.is_flushed() {

@@ -272,3 +272,23 @@ fn a_bound_below_what_one_callback_writes_holds_nobody_up() {
         }
     });
 }
+
+#[test]
+fn a_client_that_asks_for_much_at_once_leaves_the_turn_to_others() {
+    let mut fixture = Fixture::default();
+    fixture.server.app.large = vec![b'l'; 400 << 10].into();
+    let mut client = fixture.connect();
+    fixture.send(&mut client, get("/large").repeat(20));
+    let mut answered = 0;
+    while fixture.server.app.seen.len() < 20 {
+        fixture.turn_for(std::time::Duration::from_millis(20));
+        let seen = fixture.server.app.seen.len();
+        // Half a MiB a visit, with the answer by which it is reached, and two visits at most.
+        assert!(seen - answered <= 4, "{} in one turn", seen - answered);
+        answered = seen;
+        client.receive();
+    }
+    for _ in 0..20 {
+        assert_eq!(fixture.answer(&mut client).body.len(), 400 << 10);
+    }
+}

@@ -1,7 +1,7 @@
 //! What clients have a loop hold by not reading.
 
 use super::feeds::Events;
-use super::harness::{Client, Edge};
+use super::harness::{Client, Edge, cursor};
 use super::sockets::Socket;
 use std::io::Read;
 
@@ -45,6 +45,45 @@ fn readers_that_take_nothing_share_what_they_were_sent() {
     edge.assert_nothing_left();
     edge.turn_until(|edge| edge.http.connections() == 0);
     assert_eq!(held(&edge), 0);
+}
+
+#[test]
+fn a_large_change_is_told_to_many_over_several_turns() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    let since = cursor("one");
+    let poll = format!("GET /poll/?k=a&since={since}&wait=50s");
+    let mut polls: Vec<_> = (0..12).map(|_| edge.ask(&poll)).collect();
+    let target = format!("/poll/a?since={since}");
+    let mut sockets: Vec<_> = (0..12).map(|_| Socket::open(&edge, &target)).collect();
+    edge.turn_until_waiting(24);
+    edge.turn_until(|edge| edge.websockets.connections() == 12);
+    let told = |edge: &Edge| {
+        let events = edge.driver.metrics.stream_events.value() as usize;
+        (12 - edge.driver.polls.several.len(), events)
+    };
+    assert_eq!(told(&edge), (0, 0));
+    edge.set("/poll/a", &"a".repeat(VALUE_BYTES - 1000));
+    while told(&edge) == (0, 0) {
+        edge.turn();
+    }
+    // Four MiB a turn, and what it takes to write them as text.
+    let (answered, events) = told(&edge);
+    assert!((1..=3).contains(&answered), "{answered}");
+    assert!((1..=3).contains(&events), "{events}");
+    // Whoever is left gets the newest, and only that.
+    edge.set("/poll/a", "last");
+    let mut newest = 0;
+    for client in &mut polls {
+        let body = edge.answer(client).1;
+        newest += usize::from(body.contains("last"));
+        assert!(body.contains("last") || body.contains("aaaa"));
+    }
+    assert!(newest >= 8, "{newest}");
+    edge.turn_until(|edge| edge.metrics.stream_events.value() >= 12 + events as u64);
+    assert_eq!(told(&edge).1, 12 + events);
+    drop(sockets.drain(..));
+    edge.assert_nothing_left();
 }
 
 #[test]
