@@ -203,3 +203,22 @@ def test_servers_that_ended_hold_no_descriptors() -> None:
     before = descriptors()
     asyncio.run(serve())
     assert descriptors() <= before
+
+
+def test_stopping_lets_background_work_finish(run_asgi: RunAsgi) -> None:
+    ended: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, b"ok")
+        try:
+            await asyncio.sleep(2)
+            ended.append("finished")
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    server = run_asgi(app, lifespan="off")
+    with server.wire() as client:
+        assert client.ask("GET /").body == b"ok"
+    assert server.stop(20)
+    assert ended == ["finished"]

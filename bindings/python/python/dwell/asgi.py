@@ -290,18 +290,23 @@ class _Running:
 
     async def end(self, timeout: float) -> bool:
         """Ends in order within ``timeout``, or when it is cut short; whether it was in order."""
+        deadline = self._loop.time() + timeout
         drained = self._loop.create_future()
         cut = asyncio.ensure_future(self._cut.wait())
         self._server.drain(drained)
         waits: set[asyncio.Future[Any]] = {drained, cut}
         await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         in_order = drained.done()
-        cut.cancel()
         self._loop.remove_reader(self._server.fileno())
         self._server.close()
         if self._tasks and not self._cut.is_set():
-            # Their clients are gone; they have a moment to notice.
-            await asyncio.wait(set(self._tasks.values()), timeout=1.0)
+            # Work that goes on behind an answer has what is left of the time. Tasks whose clients
+            # were cut off have a moment to notice.
+            rest = max(1.0, deadline - self._loop.time())
+            ended = asyncio.ensure_future(asyncio.wait(set(self._tasks.values())))
+            await asyncio.wait({ended, cut}, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+        cut.cancel()
         left = list(self._tasks.values())
         for task in left:
             task.cancel()
