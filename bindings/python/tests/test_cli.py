@@ -355,3 +355,18 @@ def test_version_and_help(start: Start) -> None:
     program = start("--help")
     assert program.end() == 0
     assert "module:app" in "\n".join(program.seen)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("import redi\n", "No module named 'redi'"), ("int('x')\n", "line 1, in <module>")],
+)
+def test_failures_of_the_application_are_shown(tmp_path: Path, source: str, message: str) -> None:
+    (tmp_path / "redi_app.py").write_text(source)
+    command = [sys.executable, "-m", "dwell", "redi_app:app", "--port", "0"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "there is no module" not in done.stderr

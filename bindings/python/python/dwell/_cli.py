@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -186,8 +187,6 @@ def _load(options: argparse.Namespace, watch: Callable[[Stop], None] | None = No
     except BaseException:
         if watch is None:
             raise
-        import traceback
-
         traceback.print_exc()
         stop = Stop()
         stop.on_signals()
@@ -202,12 +201,17 @@ def _import(options: argparse.Namespace) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
+        # One that the application itself lacks is told as such, by the traceback.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise UsageError(
             f"there is no module {module_name!r} in {os.path.abspath(options.app_dir)!r}; "
             "start in the directory it is in, or name that with --app-dir"
         ) from None
+    except (RuntimeError, TypeError, ValueError) as error:
+        # Else they would be taken for mistakes of the command line, which need one line only.
+        traceback.print_exc()
+        raise UsageError(f"module {module_name!r} cannot be imported; see above") from error
     app: Any = module
     for name in (attribute or "app").split("."):
         try:
@@ -258,8 +262,6 @@ def _ask_child(options: argparse.Namespace) -> str:
         except UsageError as error:
             found = f"!{error}"
         except BaseException:
-            import traceback
-
             traceback.print_exc()
         os.write(sender, found.encode())
         os._exit(0)
