@@ -1,6 +1,25 @@
-//! How many connections the process may have.
+//! How many descriptors the process may have, and who may take the last of them.
+//!
+//! The system gives a new descriptor the lowest number that is free (POSIX.1, section 2.6). So the
+//! number of a socket that was just made bounds how many there are in the whole process, without a
+//! count that all loops would share: one from [`Bounds::clients`] on is given back at once, and what
+//! is above stays for the application, the memcached port and those who operate the process.
 
+use crate::config::Config;
+use crate::log::Seldom;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Instant;
+
+/// What is kept for the admin listener.
+const ADMIN: u32 = 16;
+/// What is kept for files that are read again, the snapshot, and an upgrade.
+const SPARE: u32 = 16;
+/// The least that is kept for memcached clients, and for requests to the application.
+const PEERS_MIN: u32 = 16;
+/// Connections that the admin listener takes at most.
+const ADMIN_MAX: u64 = 256;
 
 /// Raises the soft limit on open descriptors to the hard one.
 ///
@@ -21,9 +40,182 @@ pub(crate) fn raise_limit() -> Option<u64> {
     }
 }
 
+/// The limit in force; `None` where there is none.
+pub(crate) fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// What the process may have, and what it has before it serves anybody.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    limit: u32,
+    in_use: u32,
+    refused: Seldom,
+}
+
+/// The first numbers that are too many: a socket with that number or a higher one is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bounds {
+    /// For clients.
+    pub(crate) clients: RawFd,
+    /// For connections to the application.
+    pub(crate) upstream: RawFd,
+    /// For memcached clients.
+    pub(crate) store: RawFd,
+}
+
+/// Whether a socket's number is below `bound`.
+pub(crate) fn is_below(socket: &impl AsFd, bound: RawFd) -> bool {
+    socket.as_fd().as_raw_fd() < bound
+}
+
+impl Descriptors {
+    /// Under a limit, with what is open now; `None` is no limit.
+    pub(crate) fn measure(limit: Option<u64>) -> Self {
+        let most = RawFd::MAX.unsigned_abs();
+        let limit = limit.and_then(|limit| u32::try_from(limit).ok());
+        // The lowest number that is free. Without any, there is nothing to share out.
+        let lowest = File::open("/dev/null").map(|file| file.as_raw_fd().unsigned_abs());
+        let limit = limit.unwrap_or(most).min(most);
+        Self::new(limit, lowest.unwrap_or(limit))
+    }
+
+    fn new(limit: u32, in_use: u32) -> Self {
+        Self {
+            limit,
+            in_use: in_use.min(limit),
+            refused: Seldom::default(),
+        }
+    }
+
+    /// Who may have how many by this configuration.
+    ///
+    /// Shape: at least half of what is left goes to the clients, however little that is.
+    pub(crate) fn bounds(&self, config: &Config) -> Bounds {
+        let left = self.limit - self.in_use;
+        let kept = Kept::of(config, self.limit);
+        let all = kept.operation + kept.store + kept.upstream;
+        let has_clients = !config.server.listen.is_empty();
+        let scale = |part: u32| match left / 2 {
+            half if has_clients && all > half => {
+                (u64::from(part) * u64::from(half) / u64::from(all)) as u32
+            }
+            _ => part.min(left),
+        };
+        let store = self.limit - scale(kept.operation);
+        let upstream = store - scale(kept.store).min(store);
+        let clients = upstream - scale(kept.upstream).min(upstream);
+        let number = |bound: u32| RawFd::try_from(bound).unwrap_or(RawFd::MAX);
+        Bounds {
+            clients: number(clients),
+            upstream: number(upstream),
+            store: number(store),
+        }
+    }
+
+    /// Tells the operator if the limit allows fewer connections than the configuration.
+    pub(crate) fn warn_of_shortage(&self, config: &Config) {
+        let needed = self.needed(config);
+        if u64::from(self.limit) >= needed {
+            return;
+        }
+        let bounds = self.bounds(config);
+        let free = |bound: RawFd| bound.unsigned_abs().saturating_sub(self.in_use);
+        let (option, possible) = if config.server.listen.is_empty() {
+            ("store.connections_max", free(bounds.store))
+        } else {
+            ("limits.connections_max", free(bounds.clients))
+        };
+        tracing::warn!(
+            limit = self.limit,
+            needed,
+            possible,
+            "the limit on open files is too low for {option}, and connections beyond it are \
+             refused: raise it (LimitNOFILE= of a systemd unit, `ulimit -Hn` of a shell, \
+             `--ulimit nofile=` of a container), or lower {option}"
+        );
+    }
+
+    /// What all connections that the configuration allows would take.
+    fn needed(&self, config: &Config) -> u64 {
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let mut needed = u64::from(self.in_use) + u64::from(SPARE);
+        if !config.server.listen.is_empty() {
+            needed = needed.saturating_add(count(config.limits.connections_max));
+        }
+        if has_store_listener(config) {
+            needed = needed.saturating_add(count(config.store.connections_max));
+        }
+        if config.server.admin.is_some() {
+            needed = needed.saturating_add(ADMIN_MAX);
+        }
+        let servers = count(config.upstream.url.len());
+        let upstream = count(config.upstream.connections_max).saturating_mul(servers);
+        needed.saturating_add(upstream)
+    }
+
+    /// Tells the operator, once in a while, that somebody was refused for want of them.
+    pub(crate) fn tell_refused(&self) {
+        if let Some(count) = self.refused.note(Instant::now()) {
+            tracing::warn!(
+                limit = self.limit,
+                count,
+                "connections were refused: the limit on open files is reached"
+            );
+        }
+    }
+}
+
+/// What is kept from the clients, by whom it is for.
+struct Kept {
+    operation: u32,
+    store: u32,
+    upstream: u32,
+}
+
+impl Kept {
+    fn of(config: &Config, limit: u32) -> Self {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut operation = SPARE;
+        if config.server.admin.is_some() {
+            operation += ADMIN;
+        }
+        // Each loop has a connection to each server, and the feed two of the process.
+        let loops = count(config.server.loops());
+        let servers = count(config.memcached.servers.len());
+        operation = operation.saturating_add(servers.saturating_mul(loops.saturating_add(2)));
+        let store = if has_store_listener(config) {
+            count(config.store.connections_max).min(PEERS_MIN.max(limit / 16))
+        } else {
+            0
+        };
+        let upstreams = count(config.upstream.url.len());
+        let upstream = count(config.upstream.connections_max).saturating_mul(upstreams);
+        let upstream = upstream.min(PEERS_MIN.max(limit / 8));
+        // Each is far below what their sum may be.
+        let most = u32::MAX / 4;
+        Self {
+            operation: operation.min(most),
+            store: store.min(most),
+            upstream: upstream.min(most),
+        }
+    }
+}
+
+fn has_store_listener(config: &Config) -> bool {
+    let store = &config.store;
+    let is_bound = store.listen.is_some() || store.unix_socket.is_some();
+    config.uses_embedded_store() && (is_bound || !store.listen_also.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
+
+    fn config(text: &str) -> Config {
+        config::parse("test.toml", text, &[]).unwrap()
+    }
 
     #[test]
     fn the_soft_limit_becomes_the_hard_one() {
@@ -31,5 +223,59 @@ mod tests {
         let limits = getrlimit(Resource::Nofile);
         assert_eq!(limits.current, limits.maximum);
         assert_eq!(raised, limits.current);
+    }
+
+    #[test]
+    fn a_new_descriptor_is_numbered_by_how_many_there_are() {
+        let before = Descriptors::measure(None).in_use;
+        let files: Vec<_> = (0..50).map(|_| File::open("/dev/null").unwrap()).collect();
+        let highest = files.iter().map(AsRawFd::as_raw_fd).max().unwrap();
+        // Other tests open and close theirs meanwhile.
+        assert!(highest.unsigned_abs() + 1 >= 50, "{highest} from {before}");
+        assert!(!is_below(&files[49], 1));
+        assert!(is_below(&files[0], RawFd::MAX));
+    }
+
+    #[test]
+    fn each_has_its_reserve_above_the_clients() {
+        let text = "upstream.url = \"http://127.0.0.1:1\"\nserver.admin = \"127.0.0.1:2\"";
+        let bounds = Descriptors::new(1024, 24).bounds(&config(text));
+        assert_eq!(bounds.store, 1024 - 32);
+        assert_eq!(bounds.upstream, 1024 - 32 - 64);
+        assert_eq!(bounds.clients, 1024 - 32 - 64 - 128);
+        let many = Descriptors::new(1_000_000, 24).bounds(&config(text));
+        assert_eq!(many.clients, 1_000_000 - 32 - 1024 - 256);
+    }
+
+    #[test]
+    fn however_few_there_are_clients_have_half_and_the_others_some() {
+        let text = "upstream.url = \"http://127.0.0.1:1\"\nserver.admin = \"127.0.0.1:2\"";
+        let config = config(text);
+        for limit in [64, 65, 80, 100, 128, 200] {
+            let bounds = Descriptors::new(limit, 24).bounds(&config);
+            let half = i32::try_from(24 + (limit - 24) / 2).unwrap();
+            assert!(bounds.clients >= half, "{limit}: {bounds:?}");
+            assert!(bounds.clients < bounds.upstream, "{limit}: {bounds:?}");
+            assert!(bounds.upstream < bounds.store, "{limit}: {bounds:?}");
+            let limit = i32::try_from(limit).unwrap();
+            assert!(bounds.store < limit - 4, "{limit}: {bounds:?}");
+        }
+        // Nothing is left: nobody is let in, and nothing overflows.
+        let bounds = Descriptors::new(10, 10).bounds(&config);
+        assert_eq!(bounds.clients, 10);
+    }
+
+    #[test]
+    fn what_all_connections_would_take_is_added_up() {
+        let text = "upstream.url = \"http://127.0.0.1:1\"\nserver.admin = \"127.0.0.1:2\"\n\
+                    limits.connections_max = 1000";
+        let needed = Descriptors::new(64, 24).needed(&config(text));
+        assert_eq!(needed, 24 + 16 + 1000 + 1024 + 256 + 256);
+    }
+
+    #[test]
+    fn without_a_limit_nobody_is_refused() {
+        let bounds = Descriptors::measure(None).bounds(&config(""));
+        assert!(bounds.clients > 1_000_000_000, "{bounds:?}");
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::access::Access;
 use crate::config::{self, Config, FlagValue};
+use crate::descriptors::Descriptors;
 use crate::fleet::Fleet;
 use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
@@ -73,6 +74,7 @@ pub(crate) struct Reloader {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) access: Option<AccessSwitch>,
     pub(crate) service: Option<Arc<StoreService>>,
+    pub(crate) descriptors: Arc<Descriptors>,
     /// Requests that no reload has answered yet.
     pub(crate) asked: AtomicU64,
 }
@@ -161,7 +163,7 @@ impl Reloader {
         let upstream = if config.upstream == running.upstream {
             before.upstream.clone()
         } else {
-            crate::server::upstream_plan(&config, self.loops)?
+            crate::server::upstream_plan(&config, self.loops, &self.descriptors)?
         };
         let access = Access::load(&config, before.access.as_deref()).map_err(RunError::Access)?;
         let mut listeners: Vec<Listening> = (0..self.loops).map(|_| Vec::new()).collect();

@@ -17,7 +17,7 @@ use crate::access::Access;
 use crate::change_feed::WaitedKeys;
 use crate::config::Config;
 use crate::daemon::PidFile;
-use crate::descriptors;
+use crate::descriptors::{self, Descriptors};
 use crate::driver::{EdgeLoop, Message};
 use crate::fleet::Fleet;
 use crate::log::AccessLog;
@@ -99,9 +99,7 @@ impl Server {
             pid_file,
         } = options;
         let loops = loops_of(&config);
-        if let Some(descriptors) = descriptors::raise_limit() {
-            tracing::debug!(descriptors, "descriptor limit");
-        }
+        let limit = descriptors::raise_limit();
         let event_loops = event_loops(loops, source.is_some()).map_err(RunError::Loop)?;
         // What only root can read is read, and nothing else is: no thread runs yet. Files that are
         // wrong end the start before anybody can connect.
@@ -111,6 +109,8 @@ impl Server {
         if let Some(user) = &config.server.user {
             become_user(user, &bound)?;
         }
+        let descriptors = Arc::new(Descriptors::measure(limit));
+        descriptors.warn_of_shortage(&config);
         let config = Arc::new(config);
         let everyone: Vec<_> = event_loops.iter().map(EventLoop::sender).collect();
         let now = unix_seconds();
@@ -130,7 +130,7 @@ impl Server {
             .map_err(RunError::AccessLog)?;
         let settings = Settings {
             config: Arc::clone(&config),
-            upstream: upstream_plan(&config, loops)?,
+            upstream: upstream_plan(&config, loops, &descriptors)?,
             access: Some(Arc::clone(&gate)),
             ..Settings::default()
         };
@@ -147,6 +147,7 @@ impl Server {
             gate,
             loops,
             demo,
+            descriptors,
         };
         let mut ready = Vec::with_capacity(loops);
         for (index, mut event_loop) in event_loops.into_iter().enumerate() {

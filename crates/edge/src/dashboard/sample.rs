@@ -150,7 +150,7 @@ impl Numbers {
             at: u64::try_from(now.uptime.as_millis()).unwrap_or(u64::MAX),
             connections_open: all.gauge(|of| &of.connections_open),
             connections: all.counter(|of| &of.connections),
-            connections_refused: all.counter(|of| &of.connections_refused),
+            connections_refused: all.sum(|of| &of.connections_refused),
             polls_held: all.gauge(|of| &of.polls_held),
             waits_held: all.gauge(|of| &of.waits_held),
             streams_open: all.gauge(|of| &of.streams_open),
@@ -192,6 +192,12 @@ impl Sums<'_> {
 
     fn gauge(&self, of: fn(&LoopMetrics) -> &Gauge) -> i64 {
         self.0.loops().iter().map(|cells| of(cells).value()).sum()
+    }
+
+    fn sum<L: Label>(&self, of: fn(&LoopMetrics) -> &CounterSet<L>) -> u64 {
+        let loops = self.0.loops().iter();
+        let of_loop = |cells| L::ALL.iter().map(move |label| of(cells).of(*label).value());
+        loops.flat_map(|cells| of_loop(cells)).sum()
     }
 
     fn counts<L: Label>(&self, of: fn(&LoopMetrics) -> &CounterSet<L>) -> Counts {

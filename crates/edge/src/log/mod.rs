@@ -1,9 +1,11 @@
 //! What the process writes about itself: events for operators, and one line per request.
 
 mod access;
+mod seldom;
 mod time;
 
 pub use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
+pub(crate) use seldom::Seldom;
 pub use time::write_rfc3339;
 
 use crate::config::{LogConfig, LogFormat, LogLevel};

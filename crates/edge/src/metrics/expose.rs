@@ -98,6 +98,12 @@ impl Page<'_, '_> {
                     .encode_descriptor("process_open_fds", "Open files", None, MetricType::Gauge)?
                     .encode_gauge(&open)?;
             }
+            if let Some(most) = figures.max_fds {
+                let help = "Files that may be open";
+                self.encoder
+                    .encode_descriptor("process_max_fds", help, None, MetricType::Gauge)?
+                    .encode_gauge(&most)?;
+            }
         }
         let loops = self.loops.loops.len() as u64;
         self.level("loops", "Loops", loops)?;
@@ -138,8 +144,8 @@ impl Page<'_, '_> {
         self.counter("connections", "Client connections accepted", |of| {
             &of.connections
         })?;
-        let help = "Client connections closed at once for limits.connections_max";
-        self.counter("connections_refused", help, |of| &of.connections_refused)?;
+        let help = "Client connections closed at once by the limit that was reached";
+        self.counters("connections_refused", help, |of| &of.connections_refused)?;
         let help = "Bytes of answers and events that clients have not taken yet";
         let bytes = self.loops.process.output.bytes() as u64;
         self.level("output_bytes", help, bytes)?;

@@ -145,6 +145,15 @@ labels! {
 }
 
 labels! {
+    /// Why a client's connection was closed at once.
+    ConnectionRefusal, "reason":
+    /// There were `limits.connections_max` already.
+    ConnectionsMax = "connections_max",
+    /// What is left of the limit on open files is kept for others.
+    Descriptors = "descriptors",
+}
+
+labels! {
     /// Why the admin listener has not looked at a request.
     AdminRefusal, "reason":
     /// It is for a name that the listener does not go by: 421.

@@ -14,8 +14,8 @@ pub use cells::{Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSu
 pub use health::Health;
 pub use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub use labels::{
-    AdminRefusal, AuthOutcome, ClientTimeout, HintOutcome, Label, LookupOutcome, PollOutcome,
-    PublishOutcome, RefusedStatus, ResyncReason, StatusClass, StoreCommand, StreamEnd,
+    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HintOutcome, Label, LookupOutcome,
+    PollOutcome, PublishOutcome, RefusedStatus, ResyncReason, StatusClass, StoreCommand, StreamEnd,
     UpstreamOutcome, WakeOutcome, WebhookOutcome,
 };
 
@@ -188,8 +188,8 @@ pub struct LoopMetrics {
     pub connections_open: Gauge,
     /// Client connections accepted.
     pub connections: Counter,
-    /// Client connections closed at once because `limits.connections_max` was reached.
-    pub connections_refused: Counter,
+    /// Client connections closed at once, by why.
+    pub connections_refused: CounterSet<ConnectionRefusal>,
     /// Answers by the class of their status.
     pub http_requests: CounterSet<StatusClass>,
     /// Requests refused for their form, size or a limit.

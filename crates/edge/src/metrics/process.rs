@@ -1,5 +1,6 @@
 //! What the operating system says of this process.
 
+use crate::descriptors;
 use std::fs;
 
 /// Figures of the process, as far as the system has `/proc`.
@@ -10,6 +11,8 @@ pub(crate) struct ProcessFigures {
     /// Units: bytes.
     pub(crate) resident_bytes: u64,
     pub(crate) open_fds: Option<u64>,
+    /// The limit on them; `None` where there is none.
+    pub(crate) max_fds: Option<u64>,
 }
 
 impl ProcessFigures {
@@ -20,6 +23,7 @@ impl ProcessFigures {
             cpu_seconds: cpu_seconds(&stat).map(|(user, system)| user + system)?,
             resident_bytes: resident_bytes(&status)?,
             open_fds: open_fds(),
+            max_fds: descriptors::limit(),
         })
     }
 }

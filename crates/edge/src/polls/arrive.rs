@@ -13,9 +13,10 @@ use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::{KeyError, Methods};
 use crate::demo;
+use crate::descriptors::is_below;
 use crate::forward::{Forwards, forward_of};
 use crate::held::held;
-use crate::metrics::{ClientTimeout, PollOutcome, RefusedStatus, StatusClass};
+use crate::metrics::{ClientTimeout, ConnectionRefusal, PollOutcome, RefusedStatus, StatusClass};
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, Event, ExchangeId, Outcome, Reply, Request, Response,
@@ -187,17 +188,21 @@ impl App for Polls {
 
     fn accepted(&mut self, _: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
         // Those that have left HTTP count as well.
-        if open + self.sockets < self.connections_max {
+        if open + self.sockets >= self.connections_max {
+            self.refused(ConnectionRefusal::ConnectionsMax);
+        } else if !is_below(&stream, self.descriptor_bound) {
+            self.refused(ConnectionRefusal::Descriptors);
+        } else {
             return Some(stream);
         }
-        self.metrics.connections_refused.increment();
         None
     }
 
     fn event(&mut self, event: Event) {
         match event {
             Event::Accepted => self.metrics.connections.increment(),
-            Event::Refused | Event::Exhausted => self.metrics.connections_refused.increment(),
+            Event::Refused => self.refused(ConnectionRefusal::ConnectionsMax),
+            Event::Exhausted => self.refused(ConnectionRefusal::Descriptors),
             Event::WriteTimeout => self.metrics.client_timeouts.increment(ClientTimeout::Write),
             Event::Rejected(status) => {
                 if status == 408 {
@@ -218,6 +223,14 @@ impl App for Polls {
 }
 
 impl Polls {
+    /// A client was not let in.
+    fn refused(&mut self, why: ConnectionRefusal) {
+        self.metrics.connections_refused.increment(why);
+        if why == ConnectionRefusal::Descriptors {
+            self.descriptors.tell_refused();
+        }
+    }
+
     fn poll(
         &mut self,
         context: &mut Context,

@@ -60,6 +60,7 @@ use crate::access::{Access, Verifier};
 use crate::change_feed::WaitedByLoop;
 use crate::config::{Config, RouteConfig, share};
 use crate::demo::Demo;
+use crate::descriptors::Descriptors;
 use crate::forward::Forwards;
 use crate::inquiry::Inquiry;
 use crate::metrics::{LookupOutcome, LoopMetrics};
@@ -80,6 +81,7 @@ use missing::Missing;
 pub(crate) use pace::Pace;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::{Feed, FeedSet, Fetch, Keys, Lookup, NO_ROUTE, Poll};
@@ -165,6 +167,8 @@ pub(crate) struct LoopMember {
     pub(crate) loops: usize,
     /// Where the feed sees what it has under way.
     pub(crate) waited: Option<WaitedByLoop>,
+    /// Who may have how many.
+    pub(crate) descriptors: Arc<Descriptors>,
 }
 
 /// Everything one loop knows of its polls.
@@ -202,6 +206,8 @@ pub(crate) struct Polls {
     streams: usize,
     sockets: usize,
     connections_max: usize,
+    descriptors: Arc<Descriptors>,
+    descriptor_bound: RawFd,
     waiting: usize,
     waiting_max: usize,
     /// The last request to the upstream got no answer; only the change is worth a line.
@@ -239,11 +245,13 @@ impl Polls {
             of_loop,
             loops,
             waited,
+            descriptors,
         } = member;
         let keeps_last_known = memory.keeps_values() && recall::keeps_last_known(&config.routes);
         let held_max = share(config.limits.connections_max, loops);
         let verifier = access.verifier(&config);
         let waiting_max = share(config.limits.waiters_max, loops);
+        let descriptor_bound = descriptors.bounds(&config).clients;
         let journal = Arc::new(journal);
         Self {
             forwards: Forwards::new(
@@ -276,6 +284,8 @@ impl Polls {
             streams: 0,
             sockets: 0,
             connections_max: held_max,
+            descriptor_bound,
+            descriptors,
             waiting: 0,
             waiting_max,
             upstream_fails: false,

@@ -39,6 +39,7 @@ impl Polls {
         self.feeds.set_capacity_max(self.waiting_max);
         self.missing.set_capacity_max(self.waiting_max);
         self.connections_max = held_max;
+        self.descriptor_bound = self.descriptors.bounds(&self.config).clients;
         before
     }
 

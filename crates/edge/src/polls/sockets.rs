@@ -17,7 +17,7 @@ use super::tables::{Feed, FeedSet, Link, Member, NO_ROUTE, Sink, SocketSet, kind
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::{RouteConfig, check_key};
-use crate::metrics::{PollOutcome, StreamEnd};
+use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
 use dwell_engine::websocket::{
     CloseCode, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef, WebSockets, upgrade,
 };
@@ -214,7 +214,8 @@ impl Polls {
         let negotiated = Negotiated::from_bits(bits);
         let Ok(socket) = websockets.adopt(context, detached, negotiated, stream.to_bits()) else {
             self.remove_stream(stream);
-            self.metrics.connections_refused.increment();
+            let why = ConnectionRefusal::ConnectionsMax;
+            self.metrics.connections_refused.increment(why);
             return;
         };
         let sink = Sink::Socket(socket);

@@ -6,6 +6,7 @@ use crate::access::{Access, CorsTable};
 use crate::admin::Admin;
 use crate::change_feed::{ChangeFeed, WaitedKeys};
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
+use crate::descriptors::Descriptors;
 use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, PRESENCE, kind};
 use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::forward::Tunnels;
@@ -53,6 +54,7 @@ pub(super) struct Parts {
     pub(super) waited: Option<Arc<WaitedKeys>>,
     pub(super) loops: usize,
     pub(super) demo: bool,
+    pub(super) descriptors: Arc<Descriptors>,
 }
 
 impl Parts {
@@ -89,6 +91,8 @@ impl Parts {
         if let (Some(service), false) = (&self.service, listeners.is_empty()) {
             let mut server =
                 StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(&metrics));
+            let bound = self.descriptors.bounds(&self.config).store;
+            server.keep_descriptors(Arc::clone(&self.descriptors), bound);
             for listener in listeners {
                 if let (true, Some(address)) = (self.demo, listener.address()) {
                     polls.enable_demo(address);
@@ -187,6 +191,7 @@ impl Parts {
             of_loop: index,
             loops: self.loops,
             waited: self.waited.as_ref().map(|waited| waited.of_loop(index)),
+            descriptors: Arc::clone(&self.descriptors),
         }
     }
 
@@ -229,6 +234,7 @@ impl Parts {
             metrics: Arc::clone(&self.metrics),
             access: self.access.as_ref().map(AccessLog::switch),
             service: self.service.clone(),
+            descriptors: Arc::clone(&self.descriptors),
             asked: AtomicU64::new(0),
         }
     }
@@ -349,8 +355,10 @@ pub(crate) fn http_limits(config: &Config, loops: usize, elsewhere: usize) -> Li
 pub(crate) fn upstream_plan(
     config: &Config,
     loops: usize,
+    descriptors: &Descriptors,
 ) -> Result<Option<UpstreamPlan>, RunError> {
     let upstream = &config.upstream;
+    let descriptor_bound = descriptors.bounds(config).upstream;
     let server = |url: &UpstreamUrl| {
         Ok(UpstreamOptions {
             connect_timeout: upstream.connect_timeout,
@@ -364,6 +372,7 @@ pub(crate) fn upstream_plan(
             stall_timeout: upstream.stall_timeout,
             window_bytes: upstream.window_bytes as usize,
             answer_bytes_max: upstream.answer_bytes_max,
+            descriptor_bound,
             ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
         })
     };

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use dwell_store::Seconds;
 use super::commands::Executor;
 use super::service::{ConnectionRecord, StoreServerLimits, StoreService};
 use super::session::{Session, Stop, WORK_PER_COMMAND};
+use crate::descriptors::{Descriptors, is_below};
 use crate::metrics::LoopMetrics;
 
 /// The token kinds a component uses; no other component of the loop may use them.
@@ -42,6 +44,8 @@ pub struct StoreServer {
     pub(super) leaving: Vec<Token>,
     /// Where replies that peers do not take are accounted for.
     accounts: Option<LoopOutput>,
+    /// From which number on a socket is one too many.
+    descriptors: Option<(Arc<Descriptors>, RawFd)>,
 }
 
 /// Listeners of one component.
@@ -103,6 +107,7 @@ impl StoreServer {
             retired: false,
             leaving: Vec::new(),
             accounts: None,
+            descriptors: None,
         }
     }
 
@@ -119,6 +124,11 @@ impl StoreServer {
         connection.stream.reset_on_drop();
         self.close(context, token);
         true
+    }
+
+    /// Refuses from now on clients whose sockets would have `bound` or a higher number.
+    pub(crate) fn keep_descriptors(&mut self, descriptors: Arc<Descriptors>, bound: RawFd) {
+        self.descriptors = Some((descriptors, bound));
     }
 
     /// Accepts the clients of `listener` from now on; returns its address, if it has one.
@@ -220,10 +230,17 @@ impl StoreServer {
         };
         let (service, connections) = (&self.service, &mut self.connections);
         let idle_timeout = service.limits.idle_timeout;
+        let kept = self.descriptors.as_ref();
         listener.accept_batch(context, token, |context, accepted| {
-            let Accepted::Connection(mut stream, peer) = accepted else {
-                return;
+            let (mut stream, peer) = match accepted {
+                Accepted::Connection(stream, peer) => (stream, peer),
+                Accepted::Drained => return,
+                Accepted::Exhausted(_) => return out_of_descriptors(service, kept),
             };
+            if kept.is_some_and(|(_, bound)| !is_below(&stream, *bound)) {
+                let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
+                return out_of_descriptors(service, kept);
+            }
             let now = context.unix_seconds() as Seconds;
             let Some(record) = service.admit(peer, now) else {
                 // The peer may be gone already, or not read it: there is nothing to wait for.
@@ -276,6 +293,14 @@ impl StoreServer {
             context.disarm(token);
             self.service.leave(&connection.record);
         }
+    }
+}
+
+/// Counts a client that was not let in for want of descriptors, and tells of it once in a while.
+fn out_of_descriptors(service: &StoreService, kept: Option<&(Arc<Descriptors>, RawFd)>) {
+    service.refused();
+    if let Some((descriptors, _)) = kept {
+        descriptors.tell_refused();
     }
 }
 

@@ -237,6 +237,11 @@ impl StoreService {
         Some(record)
     }
 
+    /// Counts one that was not let in.
+    pub(super) fn refused(&self) {
+        self.counters.rejected_connections.fetch_add(1, Relaxed);
+    }
+
     /// Counts a connection out.
     pub(super) fn leave(&self, record: &ConnectionRecord) {
         self.records().remove(&record.id);

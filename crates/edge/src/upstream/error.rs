@@ -4,6 +4,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use dwell_proto::http1::{BodyError, HeadError};
+use rustix::io::Errno;
 
 /// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +12,8 @@ use dwell_proto::http1::{BodyError, HeadError};
 pub enum UpstreamError {
     /// No connection could be made.
     Connect(io::ErrorKind),
+    /// The process has no descriptor left for a connection.
+    Descriptors,
     /// No connection was made in time.
     ConnectTimeout(Duration),
     /// The head of the answer did not come in time.
@@ -46,13 +49,25 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
+    /// Why a connection could not be begun.
+    pub(super) fn connect(error: &io::Error) -> Self {
+        // Of the process, and of the system.
+        match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE) => Self::Descriptors,
+            _ => Self::Connect(error.kind()),
+        }
+    }
+
     /// The status that tells a client of it.
     ///
     /// Source: RFC 9110 sections 15.6.3 to 15.6.5.
     pub fn status(&self) -> u16 {
         match self {
             Self::HeaderTimeout(_) | Self::TotalTimeout(_) | Self::Stalled(_) => 504,
-            Self::QueueFull { .. } | Self::QueueTimeout(_) | Self::Unavailable => 503,
+            Self::QueueFull { .. }
+            | Self::QueueTimeout(_)
+            | Self::Unavailable
+            | Self::Descriptors => 503,
             _ => 502,
         }
     }
@@ -62,6 +77,7 @@ impl fmt::Display for UpstreamError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(kind) => write!(out, "cannot connect: {kind}"),
+            Self::Descriptors => out.write_str("no descriptor is left for a connection"),
             Self::ConnectTimeout(after) => write!(out, "no connection within {after:?}"),
             Self::HeaderTimeout(after) => write!(out, "no answer within {after:?}"),
             Self::TotalTimeout(after) => write!(out, "no whole answer within {after:?}"),
@@ -86,5 +102,20 @@ impl std::error::Error for UpstreamError {
             Self::BadBody(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_is_the_fault_of_no_server() {
+        for errno in [Errno::MFILE, Errno::NFILE] {
+            let error = UpstreamError::connect(&errno.into());
+            assert_eq!((error.status(), error), (503, UpstreamError::Descriptors));
+        }
+        let refused = UpstreamError::connect(&Errno::CONNREFUSED.into());
+        assert_eq!(refused.status(), 502);
     }
 }

@@ -10,6 +10,7 @@ use super::answer::{AnswerPart, AnswerReader, Progress};
 use super::client::Upstream;
 use super::connection::{Connection, Exchange, Work};
 use super::{Taking, UpstreamError, UpstreamEvent};
+use crate::descriptors::is_below;
 
 /// What came of reading a connection.
 enum Reading {
@@ -51,8 +52,11 @@ impl Upstream {
     }
 
     fn dial(&mut self, context: &mut Context, exchange: Exchange) -> Result<(), UpstreamError> {
-        let failed = |error: &std::io::Error| UpstreamError::Connect(error.kind());
+        let failed = UpstreamError::connect;
         let stream = Stream::connect(self.options.address).map_err(|error| failed(&error))?;
+        if !is_below(&stream, self.options.descriptor_bound) {
+            return Err(UpstreamError::Descriptors);
+        }
         let inserted = self
             .connections
             .insert(Connection::connecting(stream, exchange));

@@ -424,7 +424,9 @@ impl UpstreamGroup {
         // A server that has too much to do is not one that is dead.
         let is_full = matches!(
             error,
-            UpstreamError::QueueFull { .. } | UpstreamError::QueueTimeout(_)
+            UpstreamError::QueueFull { .. }
+                | UpstreamError::QueueTimeout(_)
+                | UpstreamError::Descriptors
         );
         if !is_full {
             self.left_alone(now, index, error);

@@ -30,6 +30,7 @@ pub use health::HealthCheck;
 pub use streaming::Written;
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,8 @@ pub struct UpstreamOptions {
     pub answer_bytes_max: u64,
     /// Head of one answer. Default: 64 KiB and 100 fields.
     pub answer_head: HeadLimits,
+    /// The first descriptor number that a new connection may not have. Default: none.
+    pub descriptor_bound: RawFd,
 }
 
 impl UpstreamOptions {
@@ -92,6 +95,7 @@ impl UpstreamOptions {
                 head_bytes_max: 64 << 10,
                 ..HeadLimits::default()
             },
+            descriptor_bound: RawFd::MAX,
         }
     }
 }

@@ -1,0 +1,57 @@
+//! Events that may come in great numbers, and are told once in a while.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long nothing more of the kind is told.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Counts events of one kind, of which the first is told, and then no more than one in ten seconds.
+///
+/// Shape: for what is rare or refused anyway: it takes a lock.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom(Mutex<Count>);
+
+#[derive(Debug, Default)]
+struct Count {
+    told_at: Option<Instant>,
+    untold: u64,
+}
+
+impl Seldom {
+    /// Notes one; how many there were since the last that was told, where this one is to be.
+    pub(crate) fn note(&self, now: Instant) -> Option<u64> {
+        self.note_many(now, 1)
+    }
+
+    /// Notes so many.
+    pub(crate) fn note_many(&self, now: Instant, count: u64) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.untold += count;
+        let told_at = state.told_at;
+        if state.untold == 0 || told_at.is_some_and(|at| now.saturating_duration_since(at) < PAUSE)
+        {
+            return None;
+        }
+        state.told_at = Some(now);
+        Some(std::mem::take(&mut state.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_told_and_then_how_many_came_since() {
+        let (seldom, start) = (Seldom::default(), Instant::now());
+        assert_eq!(seldom.note(start), Some(1));
+        for _ in 0..500 {
+            assert_eq!(seldom.note(start + PAUSE / 2), None);
+        }
+        assert_eq!(seldom.note(start + PAUSE), Some(501));
+        assert_eq!(seldom.note(start + PAUSE), None);
+        assert_eq!(seldom.note_many(start + PAUSE * 3, 0), Some(1));
+        assert_eq!(seldom.note_many(start + PAUSE * 6, 0), None);
+    }
+}
