@@ -2,8 +2,8 @@
 //!
 //! The system gives a new descriptor the lowest number that is free (POSIX.1, section 2.6). So the
 //! number of a socket that was just made bounds how many there are in the whole process, without a
-//! count that all loops would share: one from [`Bounds::clients`] on is given back at once, and what
-//! is above stays for the application, the memcached port and those who operate the process.
+//! count that all loops would share. A client whose number is [`Bounds::clients`] or above is
+//! closed at once: those numbers stay for the application, the memcached port and the operator.
 
 use crate::config::Config;
 use crate::log::Seldom;

@@ -44,7 +44,8 @@ use std::{io, thread};
 /// Shape: SIGTERM or SIGINT drains: listeners close, held polls end spread over half of
 /// `limits.drain_timeout`, requests under way finish; a second signal ends at once. With `demo`
 /// the demonstration page and its app are served too, and taken ports give way to the next free.
-/// SIGHUP reads the configuration anew where it has a `source`, and is left alone otherwise.
+/// SIGHUP reads the configuration anew where it has a `source`, and opens the access log again; of
+/// the demonstration it is the end. SIGUSR1 opens the log again; it ends a store without clients.
 /// SIGUSR2 starts the program anew, which takes over what this process does.
 ///
 /// # Errors
@@ -100,7 +101,7 @@ impl Server {
         } = options;
         let loops = loops_of(&config);
         let limit = descriptors::raise_limit();
-        let event_loops = event_loops(loops, source.is_some()).map_err(RunError::Loop)?;
+        let event_loops = event_loops(loops, !demo).map_err(RunError::Loop)?;
         // What only root can read is read, and nothing else is: no thread runs yet. Files that are
         // wrong end the start before anybody can connect.
         let limits = store::limits(&config)?;
@@ -279,13 +280,13 @@ fn presence_of(config: &Config) -> Option<Arc<Presence>> {
 }
 
 /// The loops, with nothing on them but the signals.
-fn event_loops(loops: usize, can_reload: bool) -> io::Result<Vec<EventLoop<Message>>> {
+fn event_loops(loops: usize, is_service: bool) -> io::Result<Vec<EventLoop<Message>>> {
     let mut event_loops = (0..loops)
         .map(|_| EventLoop::new())
         .collect::<io::Result<Vec<_>>>()?;
     // Before the first client can know of us: a signal that comes early is heard later.
     if let Some(first) = event_loops.first_mut() {
-        supervisor::watch_signals(first, can_reload)?;
+        supervisor::watch_signals(first, is_service)?;
     }
     Ok(event_loops)
 }

@@ -3,14 +3,16 @@
 
 use crate::driver::Message;
 use crate::fleet::{Fleet, Order};
+use crate::log::AccessSwitch;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::upgrade::Upgrader;
 use dwell_evloop::EventLoop;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 /// Belongs to the first loop.
@@ -23,6 +25,8 @@ pub(crate) struct Supervisor {
     notifier: Option<Arc<Notifier>>,
     fleet: Arc<Fleet>,
     metrics: Arc<Metrics>,
+    /// Absent where there is no access log.
+    access: Option<AccessSwitch>,
     /// The turns of each loop when they were looked at last.
     turns: Vec<u64>,
 }
@@ -35,6 +39,7 @@ impl Supervisor {
         notifier: Option<Arc<Notifier>>,
         fleet: Arc<Fleet>,
         metrics: Arc<Metrics>,
+        access: Option<AccessSwitch>,
     ) -> Self {
         Self {
             reloader,
@@ -42,6 +47,7 @@ impl Supervisor {
             notifier,
             fleet,
             metrics,
+            access,
             turns: Vec::new(),
         }
     }
@@ -52,8 +58,21 @@ impl Supervisor {
             self.upgrader.ask();
             return true;
         }
-        let (SIGHUP, Some(reloader)) = (signal, &self.reloader) else {
+        if signal == SIGUSR1 {
+            // A store without clients over HTTP has no access log, and ends as memcached does.
+            let serves_clients = !self.fleet.settings().config.server.listen.is_empty();
+            if serves_clients {
+                self.reopen_log();
+            }
+            return serves_clients;
+        }
+        if signal != SIGHUP {
             return false;
+        }
+        let Some(reloader) = &self.reloader else {
+            tracing::info!("no configuration is read again: there is no --config FILE");
+            self.reopen_log();
+            return true;
         };
         let Some(notifier) = self.notifier.clone() else {
             reloader.ask(|| {});
@@ -63,6 +82,22 @@ impl Supervisor {
         let metrics = Arc::clone(&self.metrics);
         reloader.ask(move || notifier.ready(status(&metrics)));
         true
+    }
+
+    /// Opens the file of the access log again, in a thread: a file system may take its time.
+    fn reopen_log(&self) {
+        let Some(access) = self.access.clone() else {
+            return;
+        };
+        let target = self.fleet.settings().config.log.access.clone();
+        let reopen = move || match access.switch_to(&target) {
+            Ok(()) => tracing::info!("access log opened again"),
+            Err(error) => tracing::error!(%error, "the access log cannot be opened again"),
+        };
+        let thread = thread::Builder::new().name("reopen-log".to_owned());
+        if let Err(error) = thread.spawn(reopen) {
+            tracing::error!(%error, "the access log is not opened again: no thread is left");
+        }
     }
 
     /// The loops turn.
@@ -123,13 +158,13 @@ fn status(metrics: &Metrics) -> &'static str {
 /// Has the first loop hear the signals that mean something.
 pub(crate) fn watch_signals(
     event_loop: &mut EventLoop<Message>,
-    can_reload: bool,
+    is_service: bool,
 ) -> io::Result<()> {
-    for signal in [SIGTERM, SIGINT, SIGUSR2] {
+    for signal in [SIGTERM, SIGINT, SIGUSR1, SIGUSR2] {
         event_loop.watch_signal(signal)?;
     }
-    // Where nothing can be read anew it ends the process, as when a terminal is closed.
-    if can_reload {
+    // The demonstration ends with its terminal.
+    if is_service {
         event_loop.watch_signal(SIGHUP)?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! How every answer begins, formatted once a second.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The start of an answer with status 200, which ends in the `Date` field of its second.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ impl DateCache {
     pub(crate) fn at(&mut self, second: u64, wall: SystemTime) -> Start<'_> {
         if self.second != second || self.start.is_empty() {
             self.second = second;
-            self.start = format!("{OK}Date: {}\r\n", httpdate::fmt_http_date(wall));
+            self.start = format!("{OK}Date: {}\r\n", httpdate::fmt_http_date(within(wall)));
         }
         Start(self.start.as_bytes())
     }
@@ -36,13 +36,29 @@ impl<'a> Start<'a> {
     }
 }
 
+/// The nearest moment that an IMF-fixdate has a name for: its years have four digits.
+fn within(wall: SystemTime) -> SystemTime {
+    wall.clamp(UNIX_EPOCH, UNIX_EPOCH + LAST_SECOND)
+}
+
+/// The last second of the year 9999.
+const LAST_SECOND: Duration = Duration::from_secs(253_402_300_799);
+
 /// The status line of nearly every answer.
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn a_clock_that_is_far_off_is_shown_as_the_nearest_date() {
+        let mut cache = DateCache::default();
+        let before = cache.at(1, UNIX_EPOCH - Duration::from_secs(1));
+        assert_eq!(before.date(), b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
+        let after = cache.at(2, UNIX_EPOCH + LAST_SECOND + Duration::from_secs(1));
+        assert_eq!(after.date(), b"Date: Fri, 31 Dec 9999 23:59:59 GMT\r\n");
+    }
 
     #[test]
     fn a_date_is_formatted_anew_when_the_second_changes() {

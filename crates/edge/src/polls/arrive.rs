@@ -223,14 +223,6 @@ impl App for Polls {
 }
 
 impl Polls {
-    /// A client was not let in.
-    fn refused(&mut self, why: ConnectionRefusal) {
-        self.metrics.connections_refused.increment(why);
-        if why == ConnectionRefusal::Descriptors {
-            self.descriptors.tell_refused();
-        }
-    }
-
     fn poll(
         &mut self,
         context: &mut Context,

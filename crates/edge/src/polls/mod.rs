@@ -63,7 +63,7 @@ use crate::demo::Demo;
 use crate::descriptors::Descriptors;
 use crate::forward::Forwards;
 use crate::inquiry::Inquiry;
-use crate::metrics::{LookupOutcome, LoopMetrics};
+use crate::metrics::{ConnectionRefusal, LookupOutcome, LoopMetrics};
 use crate::presence::Change as PresenceChange;
 use crate::publish::Publisher;
 use crate::random::Random;
@@ -302,6 +302,14 @@ impl Polls {
             value_scratch: Vec::new(),
             looks: Vec::new(),
             look_number: 0,
+        }
+    }
+
+    /// A client was not let in.
+    fn refused(&self, why: ConnectionRefusal) {
+        self.metrics.connections_refused.increment(why);
+        if why == ConnectionRefusal::Descriptors {
+            self.descriptors.tell_refused();
         }
     }
 

@@ -11,7 +11,7 @@ use crate::driver::{CLIENT_KINDS, EdgeLoop, Message, PRESENCE, kind};
 use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::forward::Tunnels;
 use crate::log::AccessLog;
-use crate::metrics::Metrics;
+use crate::metrics::{LoopMetrics, Metrics};
 use crate::notify::Notifier;
 use crate::output::OutputBound;
 use crate::polls::{Journal, LoopMember, Memory, Polls, Source};
@@ -89,10 +89,7 @@ impl Parts {
         let mut store_server = None;
         let listeners = std::mem::take(&mut bound.store[index]);
         if let (Some(service), false) = (&self.service, listeners.is_empty()) {
-            let mut server =
-                StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(&metrics));
-            let bound = self.descriptors.bounds(&self.config).store;
-            server.keep_descriptors(Arc::clone(&self.descriptors), bound);
+            let mut server = self.store_server(service, &metrics);
             for listener in listeners {
                 if let (true, Some(address)) = (self.demo, listener.address()) {
                     polls.enable_demo(address);
@@ -135,6 +132,14 @@ impl Parts {
             drain_timeout: self.config.limits.drain_timeout,
             draining: None,
         })
+    }
+
+    /// The server of memcached clients, without listeners.
+    fn store_server(&self, service: &Arc<StoreService>, metrics: &Arc<LoopMetrics>) -> StoreServer {
+        let mut server = StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(metrics));
+        let bound = self.descriptors.bounds(&self.config).store;
+        server.keep_descriptors(Arc::clone(&self.descriptors), bound);
+        server
     }
 
     /// The server of those who operate the process, on the loop that has its listeners.
@@ -222,7 +227,15 @@ impl Parts {
             is_under_way: AtomicBool::new(false),
         };
         let (fleet, metrics) = (Arc::clone(&self.fleet), Arc::clone(&self.metrics));
-        Supervisor::new(reloader, Arc::new(upgrader), notifier, fleet, metrics)
+        let access = self.access.as_ref().map(AccessLog::switch);
+        Supervisor::new(
+            reloader,
+            Arc::new(upgrader),
+            notifier,
+            fleet,
+            metrics,
+            access,
+        )
     }
 
     /// What reads the configuration anew.

@@ -114,6 +114,8 @@ enum UpgradeError {
     Busy,
     /// This process is to end.
     Ending,
+    /// This is the first process of a container, which ends with it.
+    FirstProcess,
 }
 
 impl fmt::Display for UpgradeError {
@@ -129,6 +131,10 @@ impl fmt::Display for UpgradeError {
             Self::Talk(step, error) => write!(f, "{step}: {error}"),
             Self::Busy => f.write_str("a loop has not come to the end of its turn in time"),
             Self::Ending => f.write_str("it is to end"),
+            Self::FirstProcess => f.write_str(
+                "it is process 1, and its container ends with it: start Dwell under an init \
+                 process (docker run --init), or replace the container",
+            ),
         }
     }
 }
@@ -208,6 +214,10 @@ impl Upgrader {
     }
 
     fn upgrade(&self) -> Result<(), UpgradeError> {
+        // The kernel ends all processes of a PID namespace when the first one ends.
+        if process::id() == 1 {
+            return Err(UpgradeError::FirstProcess);
+        }
         // What listens stays the same until it has been handed over.
         let _changes = self.fleet.changes();
         let timeout = self.fleet.settings().config.limits.upgrade_timeout;
