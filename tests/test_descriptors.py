@@ -4,6 +4,7 @@ import contextlib
 import socket
 
 import pytest
+
 from support.dwell import Dwell
 from support.http import request
 from support.store import Store

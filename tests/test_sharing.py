@@ -13,6 +13,13 @@ def one_loop(start_dwell, app):
     return start_dwell(upstream={"url": app.url}, server={"pollers": 1})
 
 
+@pytest.fixture
+def sharing_cookies(start_dwell, app):
+    """The same, where requests with cookies share as others do."""
+    route = {"prefix": "/poll/", "share_cookies": True}
+    return start_dwell(upstream={"url": app.url}, server={"pollers": 1}, route=[route])
+
+
 def ask_together(dwell, app, cleanup, asks):
     """Sends polls for one key while the application hangs; `asks` has the fields of each."""
     app.hang()
@@ -59,15 +66,27 @@ def test_a_request_with_credentials_is_sent_by_itself(one_loop, app, cleanup):
         ("Vary", "*"),
     ],
 )
-def test_an_answer_for_one_client_goes_to_no_other(one_loop, app, cleanup, field):
+def test_an_answer_for_one_client_goes_to_no_other(sharing_cookies, app, cleanup, field):
     app.answer = lambda request: Answer(request.field("Cookie").encode(), fields=(field,))
     names = ["name=alice", "name=bob", "name=carol"]
-    clients = ask_together(one_loop, app, cleanup, [{"Cookie": name} for name in names])
+    clients = ask_together(sharing_cookies, app, cleanup, [{"Cookie": name} for name in names])
     assert len(app.requests) == 1
     app.release()
     answers = [client.answer() for client in clients]
     assert [answer.body.decode() for answer in answers] == names
     assert [answer.field(field[0]) for answer in answers] == [field[1]] * 3
+
+
+def test_a_request_with_a_cookie_shares_nothing(edge, app, cleanup):
+    app.answer = lambda request: Answer((request.field("Cookie") or "nobody").encode())
+    asks = [{"Cookie": "name=alice"}, {"Cookie": "name=bob"}, {}]
+    clients = ask_together(edge, app, cleanup, asks)
+    app.release()
+    answers = [client.answer() for client in clients]
+    assert [answer.body for answer in answers] == [b"name=alice", b"name=bob", b"nobody"]
+    # Nor does anybody get it later, when the application fails.
+    app.answer = lambda request: Answer(b"", 500)
+    assert [edge.get(KEY, fields=fields).body for fields in asks[:2]] == [b"", b""]
 
 
 @pytest.mark.parametrize("status", [401, 403])

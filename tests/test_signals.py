@@ -7,6 +7,7 @@ import signal
 import subprocess
 
 import pytest
+
 from support.dwell import Dwell
 from support.store import Store
 from support.wait import until

@@ -142,6 +142,8 @@ mod tests {
         "route.wait_max",
         "route.empty",
         "route.coalesce_post",
+        "route.share_cookies",
+        "route.identity_headers",
         "route.on_delete",
         "route.allowed_origins",
         "route.websocket_publish",

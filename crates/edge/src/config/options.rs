@@ -389,6 +389,12 @@ options! {
     "Status of the answer to a stored empty value, which means \"nothing new\"."
     "route".coalesce_post = Truth;
     "Whether POST polls that miss on one key share one upstream request, as GET polls do."
+    "route".share_cookies = Truth;
+    "Whether polls with a `Cookie` share answers with others, get stale values and fill the cache. \
+     They do if the key has a `{cookie.NAME}`, `{claim.NAME}` or `{auth.NAME}`."
+    "route".identity_headers = OneOrMany(Name, 0);
+    "Names of further request headers that identify a client, such as `\"X-Api-Key\"`. A poll with \
+     one shares nothing, unless that header or another identity is in the key."
     "route".on_delete = Choice(ON_DELETE);
     "What a held poll gets when its key is deleted or expires: the upstream's answer, 404, or \
      nothing until the next value."

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 /// `[[route]]`: one path prefix whose requests are polls.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own, and any combination is legal"
+)]
 pub struct RouteConfig {
     /// Start of the request path; begins with `/`.
     pub prefix: String,
@@ -22,6 +26,10 @@ pub struct RouteConfig {
     pub empty: EmptyAnswer,
     /// Whether POST polls that miss on one key share one upstream request.
     pub coalesce_post: bool,
+    /// Whether polls with cookies share answers although the key is not made of an identity.
+    pub share_cookies: bool,
+    /// Names of further request headers that identify a client, in any case.
+    pub identity_headers: Vec<String>,
     /// What a held poll gets when its key goes away.
     pub on_delete: OnDelete,
     /// Origins of pages that may open a WebSocket, beside the host's own and those of CORS.
@@ -68,6 +76,8 @@ impl Default for RouteConfig {
             wait_max: Duration::from_secs(55),
             empty: EmptyAnswer::Ok,
             coalesce_post: false,
+            share_cookies: false,
+            identity_headers: Vec::new(),
             on_delete: OnDelete::Origin,
             allowed_origins: Vec::new(),
             websocket_publish: false,

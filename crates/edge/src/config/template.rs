@@ -71,6 +71,18 @@ impl KeyTemplate {
         self.parts.iter().any(|part| matches!(part, Part::Claim(_)))
     }
 
+    /// Whether the key is made of who asks: of a cookie, a claim, or the application's word.
+    pub(crate) fn is_of_identity(&self) -> bool {
+        let is_it = |part: &Part| matches!(part, Part::Cookie(_) | Part::Claim(_) | Part::Auth(_));
+        self.parts.iter().any(is_it)
+    }
+
+    /// Whether this field of the request is a part of the key.
+    pub(crate) fn takes_header(&self, name: &str) -> bool {
+        let is_it = |part: &Part| matches!(part, Part::Header(of) if of.eq_ignore_ascii_case(name));
+        self.parts.iter().any(is_it)
+    }
+
     /// Fields of the application's answer to the question who asks that are a part of the key.
     pub(crate) fn granted_names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {

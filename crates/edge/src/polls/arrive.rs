@@ -9,6 +9,7 @@ use super::follow::{Asked, KEYS_MAX};
 use super::hold::Arrival;
 use super::publishing::{is_publishing, publishes};
 use super::several::several_of;
+use super::sharing::is_for_all;
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::{KeyError, Methods};
@@ -361,6 +362,7 @@ impl Polls {
             max: rules.wait_max,
         };
         let mut ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
+        ask.anybodys &= is_for_all(rules, head);
         // What a QUERY asks for is in its content, and its answer may differ for another.
         ask.anybodys &= ask.method != Method::Query || rules.coalesce_post || !has_content(head);
         self.cut_to_token(context, &mut ask);

@@ -1,11 +1,26 @@
 //! Which requests and answers of the application several clients may share.
 
+use crate::config::RouteConfig;
 use crate::upstream::Answer;
 use dwell_proto::http1::{RequestHead, list_tokens};
 
 /// Whether the answer to this request may be anybody else's (RFC 9111 section 3.5).
 pub(super) fn is_anybodys(head: &RequestHead<'_, '_>) -> bool {
     head.fields.find("authorization").is_none()
+}
+
+/// Whether two clients whose requests of this route have the same key are the same to the
+/// application, as far as their requests tell.
+///
+/// Shape: not with a cookie, a field that the route names, or a token, as each says who asks; but a
+/// key that is made of who asks is one client's.
+pub(super) fn is_for_all(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
+    if route.key.is_of_identity() {
+        return true;
+    }
+    let is_told = |name: &String| head.fields.find(name).is_some() && !route.key.takes_header(name);
+    let has_cookie = !route.share_cookies && head.fields.find("cookie").is_some();
+    !has_cookie && !route.access.jwt && !route.identity_headers.iter().any(is_told)
 }
 
 /// Whether an answer may be given to others than the client whose request got it.

@@ -5,6 +5,7 @@ mod forwards;
 mod guards;
 mod harness;
 mod hints;
+mod identity;
 mod missing;
 mod model;
 mod orders;
