@@ -14,6 +14,7 @@ mod presence;
 mod reference;
 mod report;
 mod route;
+mod routing;
 mod template;
 mod units;
 
@@ -24,6 +25,7 @@ pub use presence::PresenceConfig;
 pub use reference::{example_file, reference_page};
 pub use report::ConfigError;
 pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
+pub(crate) use routing::{Ambiguous, Routing};
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub(crate) use template::{Requested, check_key, cookie_value, query_value};
 pub use units::{UnitError, duration, show_duration, show_size, size};

@@ -66,12 +66,7 @@ impl Default for RouteConfig {
             prefix: "/poll/".to_owned(),
             key: KeyTemplate::path(),
             content_type: "text/plain; charset=utf-8".to_owned(),
-            methods: Methods {
-                get: true,
-                head: true,
-                post: true,
-                query: true,
-            },
+            methods: Methods::ALL,
             wait_default: Duration::ZERO,
             wait_max: Duration::from_secs(55),
             empty: EmptyAnswer::Ok,
@@ -109,6 +104,14 @@ pub struct Methods {
 }
 
 impl Methods {
+    /// Every method that polls.
+    pub const ALL: Self = Self {
+        get: true,
+        head: true,
+        post: true,
+        query: true,
+    };
+
     /// Whether `method`, as it stands in the request line, polls.
     pub fn allows(self, method: &str) -> bool {
         match method {

@@ -118,6 +118,8 @@ labels! {
     Limited = "limited",
     /// No token, or one that is not good: 401; or a WebSocket of a page that may open none: 403.
     Denied = "denied",
+    /// The path may be read as that of another route, and one of the two is guarded: 400.
+    Ambiguous = "ambiguous",
 }
 
 labels! {

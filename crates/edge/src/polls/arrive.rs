@@ -1,18 +1,18 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
 use super::answers::{self, Found};
-use super::ask::{Ask, AskError, Method, Waits};
+use super::ask::{Ask, Method, Waits};
 use super::decide::{Decision, Stage, decide};
-use super::events::DELETE;
 use super::feeds::{Known, Opening, feed_of};
-use super::follow::{Asked, KEYS_MAX};
+use super::follow::Asked;
 use super::hold::Arrival;
 use super::publishing::{is_publishing, publishes};
+use super::senseless::{AMBIGUOUS, Senseless};
 use super::several::several_of;
 use super::sharing::is_for_all;
 use super::to::To;
 use super::{Polls, Source, seconds};
-use crate::config::{KeyError, Methods};
+use crate::config::Routing;
 use crate::demo;
 use crate::descriptors::is_below;
 use crate::forward::{Forwards, forward_of};
@@ -34,14 +34,19 @@ impl App for Polls {
         head: &RequestHead<'_, '_>,
         _stream: &Stream,
     ) -> BodyPlan {
-        match self.config.route(head.path) {
-            Some(route) if self.may_publish(route, head) => BodyPlan::Collect {
-                bytes_max: self.config.publish.value_bytes_max,
+        let config = &self.config;
+        match Routing::of(config).choose(head.path) {
+            Ok(Some(index)) if self.may_publish(&config.routes[index], head) => BodyPlan::Collect {
+                bytes_max: config.publish.value_bytes_max,
             },
-            Some(_) => BodyPlan::Collect {
-                bytes_max: self.config.limits.poll_body_bytes_max,
+            Ok(Some(_)) => BodyPlan::Collect {
+                bytes_max: config.limits.poll_body_bytes_max,
             },
-            None => Forwards::plan(&self.config, head),
+            Ok(None) => Forwards::plan(config, head),
+            // It is refused without its body.
+            Err(_) => BodyPlan::Stream {
+                bytes_max: config.limits.body_bytes_max,
+            },
         }
     }
 
@@ -76,18 +81,18 @@ impl App for Polls {
         if self.demo.is_some() && self.demonstrate(context, request, reply) {
             return Outcome::Answered;
         }
-        let path = request.head.path;
-        let route = self
-            .config
-            .routes
-            .iter()
-            .position(|route| path.starts_with(&route.prefix));
-        match route {
-            Some(index) if publishes(&self.config.routes[index], request.head.method) => {
+        match Routing::of(&self.config).choose(request.head.path) {
+            Ok(Some(index)) if publishes(&self.config.routes[index], request.head.method) => {
                 self.publish(context, index as u16, request, reply)
             }
-            Some(index) => self.poll(context, index as u16, request, reply),
-            None => self.forwards.request(context, request, reply),
+            Ok(Some(index)) => self.poll(context, index as u16, request, reply),
+            Ok(None) => self.forwards.request(context, request, reply),
+            Err(_) => {
+                let mut to = To::now(reply, request, &self.journal, context);
+                to.ends(PollOutcome::Ambiguous);
+                to.text(context, 400, AMBIGUOUS);
+                Outcome::Answered
+            }
         }
     }
 
@@ -534,53 +539,6 @@ impl Polls {
         };
         To::now(reply, request, &self.journal, context).send(context, &response);
         true
-    }
-}
-
-/// Why a poll makes no sense.
-pub(super) enum Senseless {
-    /// The route answers only these methods.
-    Method(Methods),
-    Ask(AskError),
-    Key(KeyError),
-    /// More keys than one request may name.
-    Keys,
-    /// A stream has a key that cannot be told from a deletion.
-    Label,
-    /// A key that whoever may ask for the path of the request may not name beside it.
-    Beside(&'static str),
-}
-
-impl Senseless {
-    pub(super) fn refuse(&self, context: &mut Context, to: &mut To<'_, '_>) {
-        match self {
-            Self::Method(methods) => {
-                let allow = methods.allow_field();
-                let allow = [("Allow", allow.as_bytes())];
-                to.text_with(context, 405, "method not allowed", &allow);
-            }
-            Self::Ask(error) => to.text(context, 400, &error.to_string()),
-            Self::Keys => {
-                to.ends(PollOutcome::BadKey);
-                to.text(context, 400, &format!("more than {KEYS_MAX} keys"));
-            }
-            Self::Label => {
-                to.ends(PollOutcome::BadKey);
-                to.text(
-                    context,
-                    400,
-                    &format!("a stream of keys has none named {DELETE}"),
-                );
-            }
-            Self::Beside(why) => {
-                to.ends(PollOutcome::BadKey);
-                to.text(context, 400, why);
-            }
-            Self::Key(error) => {
-                to.ends(PollOutcome::BadKey);
-                to.text(context, error.status(), &error.to_string());
-            }
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::cursor::Cursor;
 use super::decide::{Content, Decision, Rules, Stage, decide};
 use super::tables::kind;
 use crate::access::redacted;
-use crate::config::{Config, OnDelete, RouteConfig, show_duration};
+use crate::config::{Ambiguous, Config, OnDelete, RouteConfig, Routing, show_duration};
 use crate::explain::{Explained, Explanation, Topic};
 use crate::inquiry::{Inquiry, Watchers, answered};
 use dwell_evloop::Token;
@@ -68,7 +68,8 @@ pub(crate) fn key_of(config: &Config, explained: &Explained) -> Option<Box<[u8]>
     let bytes = explained.head();
     let mut storage = FieldStorage::new();
     let head = parse_request(&bytes, &mut storage, &HeadLimits::default()).ok()?;
-    let route = config.route(head.path)?;
+    let route = Routing::of(config).choose(head.path).ok()??;
+    let route = &config.routes[route];
     let mut scratch = Vec::new();
     let key = route.key.render(
         head.path,
@@ -96,7 +97,13 @@ pub(crate) fn explain(
     let token_parameter = config.jwt.query_parameter.as_deref();
     explanation.request = redacted(&explanation.request, token_parameter).into_owned();
     let topics = &mut explanation.topics;
-    let route = config.route(head.path);
+    let route = match Routing::of(config).choose(head.path) {
+        Ok(route) => route.map(|route| &config.routes[route]),
+        Err(ambiguous) => {
+            topics.push(ambiguous_topic(head.path, ambiguous));
+            return Ok(explanation);
+        }
+    };
     topics.push(route_topic(config, route, &head));
     let Some(route) = route else {
         topics.push(upstream_topic(config, live));
@@ -185,6 +192,23 @@ fn route_topic(config: &Config, route: Option<&RouteConfig>, head: &RequestHead<
         topic.say(format!("405: it answers {allow}, not {}", head.method));
     }
     topic.fact("prefix", json!(route.prefix))
+}
+
+/// Why a path is refused that leads to one route as it came, and to another as it may be read.
+fn ambiguous_topic(path: &str, ambiguous: Ambiguous) -> Topic {
+    let Ambiguous { reading, prefix } = ambiguous;
+    let mut topic = Topic::new(
+        "route",
+        format!("400: applications read {path} differently"),
+    );
+    topic.say(match (&reading, &prefix) {
+        (Some(reading), Some(prefix)) => format!("as {reading} it is for {prefix}"),
+        (Some(reading), None) => format!("as {reading} it is for no route"),
+        (None, _) => "it has a NUL, or too many readings to try".to_owned(),
+    });
+    let topic = topic.fact("prefix", json!(null));
+    let topic = topic.fact("reading", json!(reading));
+    topic.fact("read_as", json!(prefix))
 }
 
 fn key_topic(route: &RouteConfig, head: &RequestHead<'_, '_>) -> (Topic, bool) {
@@ -495,6 +519,21 @@ mod tests {
         assert_eq!(gets("/poll/x", Valued::Missing, false)[0], "not_found");
         let both = gets("/poll/x", Valued::Unknown("down".to_owned()), true);
         assert_eq!(both, ["hit", "miss", "hit", "miss"]);
+    }
+
+    #[test]
+    fn a_path_that_is_refused_says_how_it_may_be_read() {
+        let mut config = Config::default();
+        config.routes[0].access.publish = true;
+        let explained = Explained::new("GET", "/x/..%2fpoll/a", Vec::new());
+        assert_eq!(key_of(&config, &explained), None);
+        let explanation = explain(&config, &explained, None).unwrap();
+        let [route] = &explanation.topics[..] else {
+            panic!("{:?}", explanation.topics)
+        };
+        assert!(route.says[0].starts_with("400: "), "{:?}", route.says);
+        assert_eq!(route.facts["reading"], json!("/poll/a"));
+        assert_eq!(route.facts["read_as"], json!("/poll/"));
     }
 
     #[test]

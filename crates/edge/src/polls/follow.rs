@@ -4,16 +4,17 @@
 //! cursors of all the keys, so it says what the client has, whichever event it has seen last.
 
 use super::answers::Found;
-use super::arrive::Senseless;
 use super::ask::{Ask, Condition};
 use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
 use super::missing::Behalf;
 use super::parts::Parts;
+use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, Sink};
 use super::to::To;
 use super::{Polls, Source, seconds};
+use crate::config::Routing;
 use crate::held::held;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply, Request, sse};
@@ -28,8 +29,6 @@ pub(super) const KEYS_MAX: usize = 64;
 const BYTES_AT_ONCE: usize = 64 * 1024;
 /// When a stream that has not told all goes on, if its client has taken everything.
 const SOON: Duration = Duration::from_millis(10);
-/// Why a key is refused that another route might not give.
-pub(super) const OTHER_ROUTE: &str = "a key is named that is another route's";
 const NO_SLASH: &str = "keys of this route are named behind a path that ends with a slash";
 
 /// One key that a client asks for beside others.
@@ -61,10 +60,12 @@ impl Polls {
                 return Err(Senseless::Keys);
             }
             let path = [head.path, &label].concat();
-            self.check_beside(route, head.path, &path)?;
             let name = template.render(&path, head.query, &self.visit(head), &mut scratch);
+            let name = name.map_err(Senseless::Key)?.into();
+            // A path that makes a key is short.
+            self.check_beside(route, head.path, &path)?;
             asked.push(Asked {
-                name: name.map_err(Senseless::Key)?.into(),
+                name,
                 label: Some(label.into()),
             });
         }
@@ -77,9 +78,7 @@ impl Polls {
     /// application knows what stands below a path with a slash at its end, and not what begins
     /// like any other.
     fn check_beside(&self, route: u16, asked: &str, path: &str) -> Result<(), Senseless> {
-        if !self.is_of_route(route, path) {
-            return Err(Senseless::Beside(OTHER_ROUTE));
-        }
+        self.stays_below(route, path)?;
         let is_asked_about = self
             .route(route)
             .is_some_and(|rules| rules.access.auth.is_some());
@@ -89,12 +88,11 @@ impl Polls {
         Ok(())
     }
 
-    /// Whether a request for `path` would be one of this route.
-    pub(super) fn is_of_route(&self, route: u16, path: &str) -> bool {
-        match (self.config.route(path), self.route(route)) {
-            (Some(of_path), Some(rules)) => of_path.prefix == rules.prefix,
-            _ => false,
-        }
+    /// Makes sure that a request for `path` would be one of this route, however it is read.
+    pub(super) fn stays_below(&self, route: u16, path: &str) -> Result<(), Senseless> {
+        let prefix = self.route(route).map_or("", |rules| &rules.prefix);
+        let stays = Routing::of(&self.config).stays_below(prefix, path);
+        stays.map_err(Senseless::Beside)
     }
 
     /// Begins a stream of several keys, or answers why not.

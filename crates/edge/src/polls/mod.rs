@@ -39,6 +39,7 @@ mod parts;
 mod publishing;
 mod recall;
 mod reconfigure;
+mod senseless;
 mod several;
 mod sharing;
 mod sockets;

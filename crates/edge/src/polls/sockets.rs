@@ -5,14 +5,14 @@
 //! that has not taken what it was sent is sent the newest when it has.
 
 use super::answers::Found;
-use super::arrive::Senseless;
 use super::ask::{Ask, Condition};
 use super::cursor::Cursor;
 use super::cursors;
 use super::decide::Content;
 use super::feeds::News;
-use super::follow::{Asked, KEYS_MAX, OTHER_ROUTE};
+use super::follow::{Asked, KEYS_MAX};
 use super::missing::Behalf;
+use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, NO_ROUTE, Sink, SocketSet, kind};
 use super::to::To;
 use super::{Polls, Source, seconds};
@@ -304,11 +304,9 @@ impl Polls {
             return Some(Err(Senseless::Keys));
         }
         let path = [path, label].concat();
-        if !self.is_of_route(route, &path) {
-            return Some(Err(Senseless::Beside(OTHER_ROUTE)));
-        }
         let name = check_key(path.as_bytes()).map(<[u8]>::to_vec);
-        Some(name.map_err(Senseless::Key))
+        let name = name.map_err(Senseless::Key);
+        Some(name.and_then(|name| self.stays_below(route, &path).map(|()| name)))
     }
 
     /// The set of a WebSocket's keys, made of its one feed where it had no other.

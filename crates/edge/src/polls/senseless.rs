@@ -1,0 +1,59 @@
+//! Requests that are refused because of what they ask for.
+
+use super::ask::AskError;
+use super::events::DELETE;
+use super::follow::KEYS_MAX;
+use super::to::To;
+use crate::config::{KeyError, Methods};
+use crate::metrics::PollOutcome;
+use dwell_evloop::Context;
+
+/// Why a request is refused whose path is for another route if it is read as applications may.
+pub(super) const AMBIGUOUS: &str = "the path may be read as that of another route";
+
+/// Why a poll makes no sense.
+pub(super) enum Senseless {
+    /// The route answers only these methods.
+    Method(Methods),
+    Ask(AskError),
+    Key(KeyError),
+    /// More keys than one request may name.
+    Keys,
+    /// A stream has a key that cannot be told from a deletion.
+    Label,
+    /// A key that whoever may ask for the path of the request may not name beside it.
+    Beside(&'static str),
+}
+
+impl Senseless {
+    pub(super) fn refuse(&self, context: &mut Context, to: &mut To<'_, '_>) {
+        match self {
+            Self::Method(methods) => {
+                let allow = methods.allow_field();
+                let allow = [("Allow", allow.as_bytes())];
+                to.text_with(context, 405, "method not allowed", &allow);
+            }
+            Self::Ask(error) => to.text(context, 400, &error.to_string()),
+            Self::Keys => {
+                to.ends(PollOutcome::BadKey);
+                to.text(context, 400, &format!("more than {KEYS_MAX} keys"));
+            }
+            Self::Label => {
+                to.ends(PollOutcome::BadKey);
+                to.text(
+                    context,
+                    400,
+                    &format!("a stream of keys has none named {DELETE}"),
+                );
+            }
+            Self::Beside(why) => {
+                to.ends(PollOutcome::BadKey);
+                to.text(context, 400, why);
+            }
+            Self::Key(error) => {
+                to.ends(PollOutcome::BadKey);
+                to.text(context, error.status(), &error.to_string());
+            }
+        }
+    }
+}
