@@ -294,6 +294,16 @@ def test_items_survive_a_restart(start, tmp_path):
     until(lambda: client.get("gone") is None, "its time goes on")
 
 
+def test_an_item_may_take_half_of_the_memory(start):
+    client = start("-m", "64", "-I", "32m").client()
+    value = bytes(32 * 1024 * 1024 - 100)
+    assert client.set("large", value)
+    assert client.get("large") == value
+    assert client.stats("settings")[b"item_size_max"] == 32 * 1024 * 1024
+    client.cache_memlimit(16)
+    assert client.stats("settings")[b"item_size_max"] == 8 * 1024 * 1024
+
+
 def test_a_damaged_snapshot_is_kept_aside(start, tmp_path):
     file = tmp_path / "items"
     store = start("--snapshot", file)

@@ -374,6 +374,46 @@ def test_the_snapshot_is_written_by_the_last(start_dwell, cleanup, tmp_path):
     assert (again.get("a"), again.get("b")) == (b"1", b"2")
 
 
+def unique_of(client, number):
+    """What `gets` gives of a key, its value by its length."""
+    value, unique = client.gets(f"full-{number}")
+    return value and (len(value), unique)
+
+
+def test_a_full_store_loses_nothing_on_its_way(start_dwell, cleanup, tmp_path):
+    path = tmp_path / "items"
+    dwell = start_dwell(store={"snapshot": str(path), "bytes_max": "16MiB"})
+    client = dwell.store()
+    count = 0
+    while int(client.stats()[b"evictions"]) < 200:
+        for number in range(count, count + 50):
+            # All orders of magnitude from 1 B to 512 KiB alike.
+            size = (1 << number * 7 % 20) - number % 3 * (1 << number * 7 % 20) // 4
+            client.set(f"full-{number}", b"v" * size)
+            client.get(f"full-{number // 2}")
+        count += 50
+    there = {number: item for number in range(count) if (item := unique_of(client, number))}
+    assert count - 1 in there
+    successor = upgrade(dwell, cleanup)
+    after = dwell.store()
+    assert {number: unique_of(after, number) for number in there} == there
+    assert dwell.wait() == 0
+    successor.signal(signal.SIGTERM)
+    successor.wait()
+    again = dwell.start_ready()
+    restarted = again.store()
+    assert {number: unique_of(restarted, number) for number in there} == there
+    # With half of the room the rest is counted and logged, and the newest is there.
+    again.signal(signal.SIGTERM)
+    assert again.wait() == 0
+    dwell.rewrite(store={"snapshot": str(path), "bytes_max": "8MiB"})
+    smaller = dwell.start_ready()
+    left = {number for number in there if unique_of(smaller.store(), number)}
+    assert f"left_out={len(there) - len(left)} items={len(there)}" in smaller.output()
+    assert 0 < len(left) < len(there)
+    assert max(there) in left
+
+
 def test_a_snapshot_that_cannot_be_written_ends_the_upgrade(start_dwell, cleanup, tmp_path):
     path = tmp_path / "items"
     dwell = start_dwell(store={"snapshot": str(path)})

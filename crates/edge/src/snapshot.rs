@@ -11,22 +11,25 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, process};
 
-use dwell_store::{Expiry, KeptState, Seconds, Store};
+use dwell_store::{Expiry, HashSeed, KeptState, RestoreOutcome, Seconds, Store};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// What the file begins with.
 const NAME: &[u8; 8] = b"DWELLMEM";
 /// The version of everything below.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The first version, which is read too.
 const VERSION_FIRST: u32 = 1;
 
 /// The name and the version. From version 2 on the time of a delayed flush follows, or 0; from
-/// version 3 on the largest cas unique that was given out, also to items that are gone.
+/// version 3 on the largest cas unique that was given out, also to items that are gone; from version
+/// 4 on the seed of the hashes.
 const HEAD_BYTES: usize = NAME.len() + size_of::<u32>();
 
-/// Key length, marks, frequent, flags, expiry, cas, value length.
+/// Key length, marks, queue, flags, expiry, cas, value length.
 const RECORD_BYTES: usize = 1 + 1 + 1 + 4 + 4 + 8 + 4;
+/// The queue of items that are evicted last; the uses stand above it.
+const FREQUENT: u8 = 1;
 /// A key has at least one byte, so this length ends the records.
 const END: u8 = 0;
 /// The number of items and the checksum.
@@ -37,10 +40,30 @@ const TRAILER_BYTES: u64 = 8 + 8;
 pub struct SnapshotSummary {
     /// Items in the file.
     pub items: u64,
-    /// Those that were put back: their time is not over and there is room for them.
+    /// Those that were put back, and are there.
     pub restored: u64,
+    /// Those for which there is no room.
+    pub left_out: u64,
     /// When all of them go, by a `flush_all` whose delay was not over.
     pub flush_at: Option<Seconds>,
+}
+
+impl SnapshotSummary {
+    /// Logs that some items were left out, if there were any.
+    pub(crate) fn warn_of_left_out(&self, store: &Store) {
+        let Self {
+            left_out, items, ..
+        } = *self;
+        if left_out > 0 {
+            let bytes_max = store.statistics().limit_maxbytes;
+            tracing::warn!(
+                left_out,
+                items,
+                bytes_max,
+                "the oldest items do not fit into store.bytes_max"
+            );
+        }
+    }
 }
 
 /// Why a snapshot could not be used.
@@ -286,20 +309,20 @@ pub(crate) fn write(
     out.write_all(&VERSION.to_le_bytes())?;
     out.write_all(&flush_at.unwrap_or(0).to_le_bytes())?;
     out.write_all(&store.last_version().to_le_bytes())?;
+    out.write_all(&store.seed().to_bytes())?;
     let mut items = 0_u64;
-    for shard in 0..store.shards() {
-        for item in store.kept_items(shard) {
-            let (key, state) = (item.value.key(), &item.state);
-            // Keys have at most 250 bytes, and the size of items is bounded far below 32 bits.
-            out.write_all(&[key.len() as u8, state.marks, u8::from(state.is_frequent)])?;
-            out.write_all(&state.flags.to_le_bytes())?;
-            out.write_all(&state.expiry.time().unwrap_or(0).to_le_bytes())?;
-            out.write_all(&state.cas.to_le_bytes())?;
-            out.write_all(&(item.value.len() as u32).to_le_bytes())?;
-            out.write_all(key)?;
-            out.write_all(&item.value)?;
-            items += 1;
-        }
+    for item in store.kept_items_in_order() {
+        let (key, state) = (item.value.key(), &item.state);
+        // Keys have at most 250 bytes, and the size of items is bounded far below 32 bits.
+        let queue = u8::from(state.is_frequent) | state.uses << 1;
+        out.write_all(&[key.len() as u8, state.marks, queue])?;
+        out.write_all(&state.flags.to_le_bytes())?;
+        out.write_all(&state.expiry.time().unwrap_or(0).to_le_bytes())?;
+        out.write_all(&state.cas.to_le_bytes())?;
+        out.write_all(&(item.value.len() as u32).to_le_bytes())?;
+        out.write_all(key)?;
+        out.write_all(&item.value)?;
+        items += 1;
     }
     out.write_all(&[END])?;
     out.write_all(&items.to_le_bytes())?;
@@ -308,8 +331,8 @@ pub(crate) fn write(
     out.flush()?;
     Ok(SnapshotSummary {
         items,
-        restored: 0,
         flush_at,
+        ..SnapshotSummary::default()
     })
 }
 
@@ -372,6 +395,7 @@ pub(crate) fn read(
         ..SnapshotSummary::default()
     };
     let is_flushed = summary.flush_at.is_some_and(|at| at <= now);
+    let evictions = store.statistics().evictions;
     let mut bytes = Vec::new();
     let mut record = [0; RECORD_BYTES];
     loop {
@@ -380,7 +404,7 @@ pub(crate) fn read(
             break;
         }
         input.read_exact(&mut record[1..])?;
-        let [key, marks, frequent, rest @ ..] = record;
+        let [key, marks, queue, rest @ ..] = record;
         let number = |from: usize| number(rest.get(from..).unwrap_or_default());
         let cas = u64::from(number(8)) | u64::from(number(12)) << 32;
         let size = u64::from(key) + u64::from(number(16));
@@ -398,11 +422,23 @@ pub(crate) fn read(
             },
             cas,
             marks,
-            is_frequent: frequent != 0,
+            is_frequent: queue & FREQUENT != 0,
+            uses: queue >> 1,
         };
         summary.items += 1;
-        summary.restored += u64::from(!is_flushed && store.restore(key, value, &state, now));
+        if is_flushed {
+            continue;
+        }
+        match store.restore(key, value, &state, now) {
+            RestoreOutcome::Restored => summary.restored += 1,
+            RestoreOutcome::Expired => {}
+            RestoreOutcome::LeftOut => summary.left_out += 1,
+        }
     }
+    // Those that went again for newer ones.
+    let evicted = store.statistics().evictions.saturating_sub(evictions);
+    summary.restored = summary.restored.saturating_sub(evicted);
+    summary.left_out += evicted;
     let mut items = [0; 8];
     input.read_exact(&mut items)?;
     // The checksum: a file was verified by it, and a socket does not change bytes.
@@ -416,12 +452,23 @@ fn read_head(store: &Store, input: &mut impl Read) -> io::Result<Option<Seconds>
     let mut head = [0; HEAD_BYTES];
     input.read_exact(&mut head)?;
     let version = number(&head[NAME.len()..]);
+    if version > VERSION {
+        let reason = Damage::Version { found: version };
+        return Err(io::Error::other(format!(
+            "the items are not read: {reason}"
+        )));
+    }
     let (mut flush_at, mut last_version) = ([0; size_of::<Seconds>()], [0; 8]);
     if version >= 2 {
         input.read_exact(&mut flush_at)?;
     }
     if version >= 3 {
         input.read_exact(&mut last_version)?;
+    }
+    if version >= 4 {
+        let mut seed = [0; HashSeed::BYTES];
+        input.read_exact(&mut seed)?;
+        store.continue_seed(HashSeed::from_bytes(seed));
     }
     store.continue_versions(u64::from_le_bytes(last_version));
     Ok(Some(Seconds::from_le_bytes(flush_at)).filter(|at| *at > 0))
@@ -434,154 +481,4 @@ fn number(bytes: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use dwell_store::StoreConfig;
-    use std::os::unix::fs::PermissionsExt;
-
-    const NOW: Seconds = 1_700_000_000;
-
-    fn empty() -> Store {
-        Store::new(&StoreConfig::default(), Box::new(()))
-    }
-
-    fn filled() -> Store {
-        let store = empty();
-        for number in 0..500_u32 {
-            let key = format!("key-{number}");
-            let value = vec![number as u8; number as usize * 20];
-            store.set(key.as_bytes(), number, Expiry::at(NOW + 100), &value, NOW);
-        }
-        store
-    }
-
-    #[test]
-    fn what_is_saved_is_loaded() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("items");
-        let store = filled();
-        assert_eq!(save(&store, None, &path).unwrap().items, 500);
-        let again = empty();
-        let summary = load(&again, &path, NOW + 1).unwrap();
-        assert_eq!((summary.items, summary.restored), (500, 500));
-        for number in [0, 1, 77, 499] {
-            let key = format!("key-{number}");
-            let item = again.get(key.as_bytes(), NOW + 1);
-            assert_eq!(item, store.get(key.as_bytes(), NOW + 1));
-        }
-        let late = load(&empty(), &path, NOW + 100).unwrap();
-        assert_eq!((late.items, late.restored), (500, 0), "their time is over");
-        check_writable(&path).unwrap();
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "values are nobody else's business");
-        let files = fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(files, 1, "nothing is left beside the snapshot");
-    }
-
-    #[test]
-    fn a_delayed_flush_comes_although_nobody_ran() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("items");
-        save(&filled(), Some(NOW + 50), &path).unwrap();
-        let early = load(&empty(), &path, NOW + 49).unwrap();
-        assert_eq!((early.restored, early.flush_at), (500, Some(NOW + 50)));
-        let late = load(&empty(), &path, NOW + 50).unwrap();
-        assert_eq!((late.items, late.restored, late.flush_at), (500, 0, None));
-    }
-
-    #[test]
-    fn a_file_of_an_earlier_version_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("items");
-        // The version, and how many bytes of what is before the records it has.
-        for (version, kept) in [(1, 0), (2, 4)] {
-            save(&filled(), None, &path).unwrap();
-            let mut bytes = fs::read(&path).unwrap();
-            bytes[NAME.len()] = version;
-            bytes.drain(HEAD_BYTES + kept..HEAD_BYTES + 12);
-            let end = bytes.len() - 8;
-            let mut sum = Xxh3Default::new();
-            sum.update(&bytes[..end]);
-            bytes[end..].copy_from_slice(&sum.digest().to_le_bytes());
-            fs::write(&path, &bytes).unwrap();
-            let summary = load(&empty(), &path, NOW).unwrap();
-            assert_eq!((summary.restored, summary.flush_at), (500, None));
-        }
-    }
-
-    #[test]
-    fn the_cas_unique_of_an_item_that_is_gone_is_not_given_out_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("items");
-        let store = filled();
-        store.set(b"gone", 0, Expiry::NEVER, b"value", NOW);
-        let cas = store.get(b"gone", NOW).unwrap().cas;
-        assert!(store.delete(b"gone", NOW));
-        save(&store, None, &path).unwrap();
-        let again = empty();
-        load(&again, &path, NOW).unwrap();
-        again.set(b"gone", 0, Expiry::NEVER, b"another", NOW);
-        assert!(again.get(b"gone", NOW).unwrap().cas > cas);
-    }
-
-    #[test]
-    fn no_file_is_no_item() {
-        let folder = tempfile::tempdir().unwrap();
-        let summary = load(&empty(), &folder.path().join("none"), NOW).unwrap();
-        assert_eq!(summary, SnapshotSummary::default());
-    }
-
-    #[test]
-    fn a_file_that_is_wrong_anywhere_is_kept_aside_and_not_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("items");
-        let store = empty();
-        store.set(b"key", 1, Expiry::NEVER, b"value", NOW);
-        save(&store, None, &path).unwrap();
-        let whole = fs::read(&path).unwrap();
-        let cuts = (0..whole.len()).map(|end| whole[..end].to_vec());
-        let flips = (0..whole.len()).map(|place| {
-            let mut bytes = whole.clone();
-            bytes[place] ^= 0x10;
-            bytes
-        });
-        let longer = [whole.clone(), vec![0]].concat();
-        for bytes in cuts.chain(flips).chain([longer]) {
-            fs::write(&path, &bytes).unwrap();
-            let store = empty();
-            let error = load(&store, &path, NOW).unwrap_err();
-            let SnapshotError::Damaged { aside, .. } = &error else {
-                panic!("{error}");
-            };
-            let aside = aside.as_ref().expect("it is moved");
-            assert_eq!(fs::read(aside).unwrap(), bytes);
-            assert!(!path.exists());
-            assert_eq!(store.statistics().curr_items, 0, "{error}");
-        }
-    }
-
-    #[test]
-    fn the_message_says_what_is_wrong_and_where_the_file_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("items");
-        fs::write(&path, b"DWELLMEM\x04\0\0\0").unwrap();
-        let message = load(&empty(), &path, NOW).unwrap_err().to_string();
-        assert!(
-            message.contains("version 4, this program reads 1 to 3"),
-            "{message}"
-        );
-        assert!(message.contains("damaged-1700000000"), "{message}");
-        fs::write(&path, b"hello").unwrap();
-        let message = load(&empty(), &path, NOW).unwrap_err().to_string();
-        assert!(message.contains("not a snapshot"), "{message}");
-    }
-
-    #[test]
-    fn a_folder_that_is_not_there_leaves_nothing_behind() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("no/items");
-        check_writable(&path).unwrap_err();
-        let error = save(&filled(), None, &path).unwrap_err();
-        assert!(matches!(error, SnapshotError::File { .. }), "{error}");
-    }
-}
+mod tests;

@@ -144,20 +144,9 @@ impl Items {
     /// The bytes that a write of `len` bytes of key and value takes more than there are, over the
     /// item at `existing` or beside the others.
     pub(crate) fn demand(&self, existing: Option<u32>, hash: u32, len: usize) -> usize {
-        let (units, outside) = if is_small(len) {
-            (units_for(len), 0)
-        } else {
-            (LARGE_UNITS, allocation_bytes(len))
-        };
-        let slots = if outside > 0 {
-            self.large.growth_bytes()
-        } else {
-            0
-        };
+        let (units, outside, slots) = self.parts_of(len);
         let Some(at) = existing else {
-            let place = self.place_of_new(hash);
-            let table = self.table.growth_bytes(self.len() + 1);
-            return self.record_demand(place, units) + table + outside + slots;
+            return self.demand_in(self.place_of_new(hash), len);
         };
         let tag = self.records.tag(at);
         let released = self.outside_bytes(at, tag);
@@ -165,6 +154,22 @@ impl Items {
             return outside.saturating_sub(released);
         }
         (self.record_demand(tag.place(), units) + outside + slots).saturating_sub(released)
+    }
+
+    /// The bytes that an item more takes in a queue.
+    pub(crate) fn demand_in(&self, place: Place, len: usize) -> usize {
+        let (units, outside, slots) = self.parts_of(len);
+        let table = self.table.growth_bytes(self.len() + 1);
+        self.record_demand(place, units) + table + outside + slots
+    }
+
+    /// The units of a record, the bytes elsewhere, and those that a slot for them may take.
+    fn parts_of(&self, len: usize) -> (u32, usize, usize) {
+        if is_small(len) {
+            return (units_for(len), 0, 0);
+        }
+        let slots = self.large.growth_bytes();
+        (LARGE_UNITS, allocation_bytes(len), slots)
     }
 
     fn record_demand(&self, place: Place, units: u32) -> usize {
@@ -231,10 +236,6 @@ impl Items {
         self.records.set_word(at, word::USED, now);
     }
 
-    pub(crate) fn set_uses(&mut self, at: u32, uses: u8) {
-        self.set_tag(at, self.records.tag(at).with_uses(uses));
-    }
-
     pub(crate) fn set_marks(&mut self, at: u32, marks: u8) {
         let tag = self.records.tag(at);
         self.set_tag(at, tag.with(tag.place(), tag.uses(), marks));
@@ -270,6 +271,19 @@ impl Items {
             self.table.forget(hash);
         }
         self.add(place, 0, key, hash, write, now);
+    }
+
+    /// Stores an item that was kept, in room that the caller has made.
+    pub(crate) fn restore(
+        &mut self,
+        place: Place,
+        uses: u8,
+        key: &[u8],
+        hash: u32,
+        write: Write<'_>,
+        now: Seconds,
+    ) {
+        self.add(place, uses, key, hash, write, now);
     }
 
     /// Stores an item over another one of its key, in room that the caller has made.

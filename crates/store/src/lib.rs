@@ -23,6 +23,7 @@
 
 mod arithmetic;
 mod commands;
+mod config;
 mod item;
 mod items;
 mod keep;
@@ -37,12 +38,13 @@ mod store;
 mod table;
 mod watch;
 
+pub use config::StoreConfig;
 pub use item::{Expiry, Item, ItemRef, Seconds, Value};
-pub use keep::{KeptItem, KeptState};
+pub use keep::{HashSeed, KeptItem, KeptState, RestoreOutcome};
 pub use options::{
     ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, Direction, MetaDebug,
     MetaGet, MetaHit, StoreMode, StoreOptions, StoreOutcome,
 };
 pub use statistics::Statistics;
-pub use store::{KEY_BYTES_MAX, Store, StoreConfig};
+pub use store::{KEY_BYTES_MAX, Store};
 pub use watch::{Notify, SharedKey, WatcherId};

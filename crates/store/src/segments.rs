@@ -298,13 +298,15 @@ impl Segments {
 
     /// All segments: those of the small queue, then those of the main queue, the oldest first.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = u32> {
+        self.in_queue(Place::Small)
+            .chain(self.in_queue(Place::Main))
+    }
+
+    /// The segments of a queue, the oldest first.
+    pub(crate) fn in_queue(&self, place: Place) -> impl Iterator<Item = u32> {
         let name = |index: u32| (index != NIL).then_some(index);
-        [self.small.oldest, self.main.oldest]
-            .into_iter()
-            .flat_map(move |oldest| {
-                let newer = move |&index: &u32| name(self.table[index as usize].newer);
-                std::iter::successors(name(oldest), newer)
-            })
+        let newer = move |&index: &u32| name(self.table[index as usize].newer);
+        std::iter::successors(name(self.queue(place).oldest), newer)
     }
 
     /// The items of a segment, the oldest first.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::item::{Expiry, Seconds};
 use crate::items::{Items, Write};
 use crate::queues::PASSES_OF_COMMAND_MAX;
-use crate::record::mark;
+use crate::record::{Place, mark};
 use crate::segments::Sweep;
 use crate::statistics::Statistics;
 use crate::watch::{Changes, Watches};
@@ -14,8 +14,8 @@ use crate::watch::{Changes, Watches};
 /// of 48 bytes, the version, and the terminators of key and value.
 const ITEM_HEADER_BYTES: usize = 59;
 
-/// The part of a shard that one item may take, so that small items survive a large one.
-const ITEM_SHARE: usize = 4;
+/// The part of a shard that one item may take: as of all of memcached's memory.
+const ITEM_SHARE: usize = 2;
 
 /// The segments that one command may clean when it can evict, too.
 const CLEANS_MAX: usize = 4;
@@ -123,9 +123,12 @@ impl Shard {
         let bytes = ITEM_HEADER_BYTES
             .saturating_add(key_len)
             .saturating_add(value_len);
-        u8::try_from(key_len).is_ok()
-            && bytes <= self.item_bytes_max
-            && bytes <= self.bytes_max() / ITEM_SHARE
+        u8::try_from(key_len).is_ok() && bytes <= self.item_bytes_max()
+    }
+
+    /// The bytes that one item may have, as memcached counts them.
+    pub(crate) fn item_bytes_max(&self) -> usize {
+        self.item_bytes_max.min(self.bytes_max() / ITEM_SHARE)
     }
 
     /// The item of the call's key, if it has not expired.
@@ -225,6 +228,27 @@ impl Shard {
                 return Err(NoRoom);
             }
             existing = existing.and_then(|_| self.items.find(call.hash, call.key));
+        }
+    }
+
+    /// Makes room for an item that is put back; `false` if there is none.
+    pub(crate) fn make_room_to_restore(
+        &mut self,
+        place: Place,
+        len: usize,
+        call: &mut Call<'_>,
+    ) -> bool {
+        let mut passes = PASSES_OF_COMMAND_MAX;
+        loop {
+            let demand = self.items.demand_in(place, len);
+            if demand == 0 || self.bytes().saturating_add(demand) <= self.bytes_max() {
+                return true;
+            }
+            if !self.evict(&mut passes, call.now, call.changes)
+                && !self.items.records.give_back_empty()
+            {
+                return false;
+            }
         }
     }
 

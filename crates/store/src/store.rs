@@ -1,18 +1,16 @@
 //! The store: shards, each behind its lock, under one face.
 
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use foldhash::quality::RandomState;
-
+use crate::config::{StoreConfig, shard_bytes};
 use crate::item::{Expiry, Item, ItemRef, Seconds, allocate};
-use crate::keep::{KeptItem, KeptState};
+use crate::keep::{HashSeed, KeptItem, KeptState, RestoreOutcome, merged};
 use crate::options::{
     ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, MetaDebug, MetaGet,
     MetaHit, StoreOptions, StoreOutcome,
 };
-use crate::record::Entry;
+use crate::record::{Entry, Place};
 use crate::shard::{Call, Shard};
 use crate::statistics::Statistics;
 use crate::table::Table;
@@ -21,46 +19,8 @@ use crate::watch::{Changes, Notify, SharedKey, WatcherId};
 /// The longest key of the protocol. Reads of longer keys miss; see [`Store::watch`] for waits.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// Below this a shard could not hold its own tables.
-const SHARD_BYTES_MIN: usize = 16 * 1024;
-
-/// Above this a shard could not name all places in its segments.
-const SHARD_BYTES_MAX: usize = 8 << 30;
-
-/// The most shards, for more memory than any machine has.
-const SHARDS_MAX: usize = 4096;
-
 /// A value of at least this many bytes is copied before the lock is taken.
 const COPY_OUTSIDE_BYTES: usize = 4096;
-
-/// The sizes of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreConfig {
-    /// The bytes the store may take for items and everything it needs to find them.
-    pub bytes_max: usize,
-    /// The bytes of one item as memcached counts them: key, value and a header of 59 bytes.
-    ///
-    /// An item larger than a quarter of a shard is refused too.
-    pub item_bytes_max: usize,
-    /// Whether items are evicted to make room; without it, a store for which there is no room is
-    /// refused ([`StoreOutcome::OutOfMemory`]).
-    pub evicts: bool,
-    /// The number of shards wanted; fewer if four of the largest items would not fit into one, and
-    /// more above 8 GiB each. There are at most 4096.
-    pub shards: usize,
-}
-
-impl Default for StoreConfig {
-    /// 64 MiB in 16 shards, with items of up to 1 MiB.
-    fn default() -> Self {
-        Self {
-            bytes_max: 64 << 20,
-            item_bytes_max: 1 << 20,
-            evicts: true,
-            shards: 16,
-        }
-    }
-}
 
 /// An in-memory store with the semantics of memcached and word of every change.
 ///
@@ -81,7 +41,8 @@ pub struct Store {
     shards: Box<[Mutex<Shard>]>,
     item_bytes_max: usize,
     evicts: bool,
-    hasher: RandomState,
+    /// Chosen by the first command, or taken over before it.
+    seed: OnceLock<HashSeed>,
     /// The last version number given out.
     versions: AtomicU64,
     flushes: AtomicU64,
@@ -101,13 +62,7 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// An empty store that tells `notify` of changes to watched keys.
     pub fn new(config: &StoreConfig, notify: Box<dyn Notify>) -> Self {
-        let largest = config.item_bytes_max.saturating_mul(4).max(SHARD_BYTES_MIN);
-        let room_for = (config.bytes_max / largest).max(1);
-        let count = config.shards.clamp(1, room_for);
-        let count = count.max(config.bytes_max.div_ceil(SHARD_BYTES_MAX));
-        let count = count.min(SHARDS_MAX);
-        // The next lower power of two: in a shard of twice the size all can still be named.
-        let count = 1 << count.ilog2();
+        let count = config.shard_count();
         let bytes_max = shard_bytes(config.bytes_max, count);
         let shards = (0..count)
             .map(|_| Mutex::new(Shard::new(bytes_max, config.item_bytes_max, config.evicts)))
@@ -116,7 +71,7 @@ impl Store {
             shards,
             item_bytes_max: config.item_bytes_max,
             evicts: config.evicts,
-            hasher: RandomState::default(),
+            seed: OnceLock::new(),
             versions: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             retired: AtomicBool::new(false),
@@ -406,7 +361,7 @@ impl Store {
     ///
     /// A notification on its way may still arrive.
     pub fn unwatch(&self, key: &[u8], watcher: WatcherId) -> bool {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.seed().hash(key);
         self.lock(self.shard_of(hash))
             .watches
             .remove(hash as u32, key, watcher)
@@ -455,18 +410,60 @@ impl Store {
     /// # Panics
     /// When there is no such shard.
     pub fn kept_items(&self, shard: usize) -> impl Iterator<Item = KeptItem> {
-        let segments: Vec<_> = self.lock(shard).items.records.in_order().collect();
+        let segments = self.lock(shard).items.records.in_order().collect();
+        self.kept_in(shard, segments)
+    }
+
+    /// The items of all shards as [`Store::kept_items`] gives them, to be put back into a store that
+    /// may have less room or other shards.
+    ///
+    /// Shape: those first that can be missed first if they are put back in this order: all that were
+    /// used before all others, and of both the oldest first.
+    pub fn kept_items_in_order(&self) -> impl Iterator<Item = KeptItem> {
+        [Place::Main, Place::Small]
+            .into_iter()
+            .flat_map(move |place| {
+                merged((0..self.shards()).map(move |shard| {
+                    let segments = self.lock(shard).items.records.in_queue(place).collect();
+                    self.kept_in(shard, segments)
+                }))
+            })
+    }
+
+    fn kept_in(&self, shard: usize, segments: Vec<u32>) -> impl Iterator<Item = KeptItem> {
         let kept = move |segment| self.lock(shard).kept_items(segment);
         segments.into_iter().flat_map(kept)
     }
 
-    /// Puts an item back as it was when it was kept; `false` if its time is over, or there is no
-    /// room for it.
+    /// Puts an item back as it was when it was kept, into the queue that it was in.
+    ///
+    /// Shape: to be called in the order of [`Store::kept_items_in_order`]. Where there is not room for all,
+    /// the newest stay: what has to go for them counts as evicted.
     ///
     /// Versions given out from now on are larger than the item's.
-    pub fn restore(&self, key: &[u8], value: &[u8], state: &KeptState, now: Seconds) -> bool {
+    pub fn restore(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        state: &KeptState,
+        now: Seconds,
+    ) -> RestoreOutcome {
         self.continue_versions(state.cas);
         self.call(key, now, |shard, call| shard.restore(value, state, call))
+    }
+
+    /// The seed of the hashes, to be kept with the items.
+    pub fn seed(&self) -> &HashSeed {
+        self.seed.get_or_init(HashSeed::random)
+    }
+
+    /// Takes the seed over that the store had whose items are put back; `false` if a key has been
+    /// used here.
+    ///
+    /// Shape: so every item comes into the shard that it was in. By another seed some shards would
+    /// get more than fits into them.
+    pub fn continue_seed(&self, seed: HashSeed) -> bool {
+        self.seed.set(seed).is_ok()
     }
 
     /// The largest version (cas unique) that was given out, to whatever item.
@@ -479,6 +476,12 @@ impl Store {
     /// were taken over may have had it, and be gone.
     pub fn continue_versions(&self, version: u64) {
         self.versions.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// The bytes of the largest item that is stored now, as memcached counts them: those that were
+    /// configured, and at most half of a shard.
+    pub fn item_bytes_max(&self) -> usize {
+        self.lock(0).item_bytes_max()
     }
 
     /// Whether room is made by evicting; see [`StoreConfig::evicts`].
@@ -523,7 +526,7 @@ impl Store {
         now: Seconds,
         command: impl FnOnce(&mut Shard, &mut Call<'_>) -> R,
     ) -> R {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.seed().hash(key);
         self.on_shard(self.shard_of(hash), now, |shard, changes| {
             // The low half of the hash is kept with the item, the high half chose the shard.
             let hash = hash as u32;
@@ -590,8 +593,4 @@ impl Store {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn shard_bytes(bytes_max: usize, shards: usize) -> usize {
-    (bytes_max / shards).max(SHARD_BYTES_MIN)
 }

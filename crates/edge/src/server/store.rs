@@ -100,6 +100,7 @@ fn load(store: &Store, path: &Path, now: Seconds) -> Result<Option<Seconds>, Run
         Ok(summary) => {
             let (items, restored) = (summary.items, summary.restored);
             tracing::info!(path = %path.display(), items, restored, "snapshot read");
+            summary.warn_of_left_out(store);
             Ok(summary.flush_at)
         }
         Err(error @ snapshot::SnapshotError::Damaged { .. }) => {

@@ -259,7 +259,7 @@ impl<'w> StatsWriter<'w> {
             ("auth_enabled_sasl", "no"),
             ("auth_enabled_ascii", yes(limits.credentials.is_some())),
         ]);
-        self.number("item_size_max", limits.request.item_bytes_max as u64);
+        self.number("item_size_max", service.store().item_bytes_max() as u64);
         self.texts(&[("maxconns_fast", "yes"), ("hashpower_init", "0")]);
         self.absent_settings(yes(limits.flush_enabled));
         let idle = limits.idle_timeout.map_or(0, |timeout| timeout.as_secs());

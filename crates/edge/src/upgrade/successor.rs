@@ -178,5 +178,6 @@ fn take_items(channel: &mut Channel, service: &StoreService, now: Seconds) -> io
     }
     let (items, restored) = (summary.items, summary.restored);
     tracing::info!(items, restored, "items taken over");
+    summary.warn_of_left_out(service.store());
     Ok(())
 }
