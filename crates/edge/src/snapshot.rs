@@ -22,8 +22,8 @@ const VERSION: u32 = 4;
 const VERSION_FIRST: u32 = 1;
 
 /// The name and the version. From version 2 on the time of a delayed flush follows, or 0; from
-/// version 3 on the largest cas unique that was given out, also to items that are gone; from version
-/// 4 on the seed of the hashes.
+/// version 3 on the largest cas unique that was given out, also to items that are gone; from
+/// version 4 on the seed of the hashes.
 const HEAD_BYTES: usize = NAME.len() + size_of::<u32>();
 
 /// Key length, marks, queue, flags, expiry, cas, value length.

@@ -414,11 +414,11 @@ impl Store {
         self.kept_in(shard, segments)
     }
 
-    /// The items of all shards as [`Store::kept_items`] gives them, to be put back into a store that
-    /// may have less room or other shards.
+    /// The items of all shards as [`Store::kept_items`] gives them, to be put back into a store
+    /// that may have less room or other shards.
     ///
-    /// Shape: those first that can be missed first if they are put back in this order: all that were
-    /// used before all others, and of both the oldest first.
+    /// Shape: in this order those can be missed first that come first: all that were used before
+    /// all others, and of both the oldest first.
     pub fn kept_items_in_order(&self) -> impl Iterator<Item = KeptItem> {
         [Place::Main, Place::Small]
             .into_iter()
@@ -437,8 +437,8 @@ impl Store {
 
     /// Puts an item back as it was when it was kept, into the queue that it was in.
     ///
-    /// Shape: to be called in the order of [`Store::kept_items_in_order`]. Where there is not room for all,
-    /// the newest stay: what has to go for them counts as evicted.
+    /// Shape: to be called in the order of [`Store::kept_items_in_order`]. Where there is not room
+    /// for all, the newest stay: what has to go for them counts as evicted.
     ///
     /// Versions given out from now on are larger than the item's.
     pub fn restore(
