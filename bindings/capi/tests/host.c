@@ -176,7 +176,7 @@ static void requests_and_answers(int client) {
     CHECK_OK(dwell_engine_local_address(engine, handle, address, sizeof address));
     CHECK(strncmp(address, "127.0.0.1:", 10) == 0);
     // The target is still in the batch, and may be given back.
-    CHECK_OK(dwell_answer(engine, handle, 200, 0, TEXT("X-One: 1\n"), request.target.start,
+    CHECK_OK(dwell_answer(engine, handle, 200, 0, TEXT("X-One: 1\nContent-Length: 999\n"), request.target.start,
                           request.target.length));
     expect(client, "\r\nX-One: 1\r\nContent-Length: 4\r\n\r\n/a?b");
     CHECK(dwell_answer(engine, handle, 200, 0, NULL, 0, NULL, 0) == DWELL_STALE);

@@ -1,5 +1,6 @@
 //! Writing one answer: at once, in pieces, or byte for byte.
 
+mod fields;
 mod outgoing;
 mod piece;
 mod raw;
@@ -15,6 +16,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+pub(crate) use fields::append as append_fields;
 pub(crate) use outgoing::Outgoing;
 pub use piece::SharedPiece;
 pub use response::{Body, Response};
@@ -66,6 +68,20 @@ pub(crate) struct Framing {
     pub(crate) is_head: bool,
     pub(crate) is_http10: bool,
     pub(crate) keep_alive: bool,
+}
+
+impl Framing {
+    /// The options of `Connection`; none where all is as the version has it.
+    fn connection(self, upgrade: bool) -> Option<&'static [u8]> {
+        Some(match (self.keep_alive, upgrade) {
+            (false, false) => b"close",
+            (false, true) => b"close, upgrade",
+            (true, false) if self.is_http10 => b"keep-alive",
+            (true, true) if self.is_http10 => b"keep-alive, upgrade",
+            (true, true) => b"upgrade",
+            (true, false) => return None,
+        })
+    }
 }
 
 /// The place where the answer to one request goes.
@@ -196,9 +212,7 @@ impl Reply<'_> {
             return;
         }
         encode::status_line(self.output, Version::Http11, status);
-        for (name, value) in fields {
-            encode::field(self.output, name, value);
-        }
+        append_fields(self.output, status, fields.iter().copied());
         encode::end_of_head(self.output);
     }
 
@@ -342,10 +356,16 @@ impl Reply<'_> {
                 output.extend_from_slice(self.start.date());
             }
         }
-        for (name, value) in response.fields {
-            encode::field(output, name, value);
-        }
-        match response.body.len() {
+        let asked = append_fields(output, response.status, response.fields.iter().copied());
+        self.framing.keep_alive &= !asked.close;
+        let length = match response.body.len() {
+            // What would have been sent to GET, the app alone can tell.
+            None | Some(0) if self.framing.is_head && asked.content_length.is_some() => {
+                asked.content_length
+            }
+            length => length,
+        };
+        match length {
             _ if is_bodiless(response.status) => {}
             Some(length) => {
                 output.extend_from_slice(b"Content-Length: ");
@@ -359,10 +379,10 @@ impl Reply<'_> {
         }
         if response.status == 101 {
             // The connection has no next request, and `Connection` is the app's.
-        } else if !self.framing.keep_alive {
-            output.extend_from_slice(b"Connection: close\r\n");
-        } else if self.framing.is_http10 {
-            output.extend_from_slice(b"Connection: keep-alive\r\n");
+        } else if let Some(options) = self.framing.connection(asked.upgrade) {
+            output.extend_from_slice(b"Connection: ");
+            output.extend_from_slice(options);
+            output.extend_from_slice(b"\r\n");
         }
         output.extend_from_slice(b"\r\n");
     }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use dwell_engine::ExchangeId;
 use dwell_engine::websocket::{CloseCode, MessageKind, UpgradeOptions, upgrade};
 use dwell_evloop::{Context, Token};
-use dwell_proto::http1::{FieldStorage, HeadLimits, Version, encode, parse_request};
+use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -174,13 +174,7 @@ impl WebSocketExchange {
             let text = format!("subprotocol was not offered: {subprotocol:?}");
             return Err(PyValueError::new_err(text));
         }
-        let mut answer = Vec::new();
-        encode::status_line(&mut answer, Version::Http11, 101);
-        upgrade.for_each_field(|name, value| encode::field(&mut answer, name, value));
-        for (name, value) in fields.fields() {
-            encode::field(&mut answer, name, value);
-        }
-        encode::end_of_head(&mut answer);
+        let answer = upgrade.head(fields.fields());
         let mut detached = driver
             .http
             .detach(context, self.exchange)

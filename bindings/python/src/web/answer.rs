@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use dwell_engine::{Body, Reply, Response};
 use dwell_evloop::FileSlice;
-use dwell_proto::http1::{is_hop_by_hop, is_token, list_tokens};
+use dwell_proto::http1::{is_hop_by_hop, is_token};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -19,8 +19,6 @@ pub(crate) struct AnswerHead {
     /// A reason phrase that is not the registered one.
     pub(crate) reason: Option<Box<[u8]>>,
     pub(crate) content_length: Option<u64>,
-    /// The app wants the connection closed.
-    pub(crate) close: bool,
     names: String,
     values: Vec<u8>,
     /// Where each name and value ends.
@@ -59,11 +57,8 @@ impl AnswerHead {
         // A token is ASCII.
         let name = str::from_utf8(name).unwrap_or_default();
         match name.len() {
-            4 if name.eq_ignore_ascii_case("date") => return Ok(()),
-            10 if name.eq_ignore_ascii_case("connection") => {
-                self.close |= list_tokens(value).any(|token| token.eq_ignore_ascii_case(b"close"));
-                return Ok(());
-            }
+            // What the connection is to do behind the answer is the engine's to read.
+            10 if name.eq_ignore_ascii_case("connection") => {}
             14 if name.eq_ignore_ascii_case("content-length") => {
                 let text = str::from_utf8(value.trim_ascii()).unwrap_or_default();
                 let length = text.parse().map_err(|_| illegal("Content-Length", value))?;
@@ -105,9 +100,6 @@ impl AnswerHead {
             fields: &fields,
             body,
         };
-        if self.close {
-            reply.close_after();
-        }
         match &self.reason {
             Some(reason) => reply.send_with_reason(&response, reason),
             None => reply.send(&response),

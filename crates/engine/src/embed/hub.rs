@@ -13,7 +13,7 @@ use crate::websocket::{
     upgrade,
 };
 use dwell_evloop::{Context, Driver, Readiness, Stream, Token};
-use dwell_proto::http1::{FieldStorage, Version, encode, parse_request};
+use dwell_proto::http1::{FieldStorage, parse_request};
 
 /// Everything but the loop.
 #[derive(Debug)]
@@ -496,13 +496,7 @@ impl Hub {
                 return Ok(());
             }
         };
-        let mut answer = Vec::new();
-        encode::status_line(&mut answer, Version::Http11, agreed.status());
-        agreed.for_each_field(|name, value| encode::field(&mut answer, name, value));
-        for (name, value) in fields.iter() {
-            encode::field(&mut answer, name, value);
-        }
-        encode::end_of_head(&mut answer);
+        let answer = agreed.head(fields.iter());
         let negotiated = agreed.negotiated();
         let mut detached = self.leave(context, token, exchange)?;
         let adopted = detached.stream.write(&answer).and_then(|()| {

@@ -52,7 +52,7 @@ impl Answer {
             .body(body)
     }
 
-    /// Adds a field; not one of those that frame the answer.
+    /// Adds a field; those that frame the answer are left out, as of a [`Response`].
     #[must_use]
     pub fn field(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Bytes>) -> Self {
         self.fields.push((name.into(), value.into()));

@@ -20,11 +20,11 @@ use super::{
     Answer, BodyError, BodyMode, Exchange, Handler, RequestBody, Responder, StreamHandler, Takeover,
 };
 use crate::Request;
-use ::http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use ::http::header::CONTENT_LENGTH;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, response};
 use bytes::Bytes;
 use dwell_evloop::BlockingStream;
-use dwell_proto::http1::{RequestHead, Version, list_tokens};
+use dwell_proto::http1::{RequestHead, Version};
 use http_body::{Body, Frame, SizeHint};
 use std::fmt;
 use std::net::SocketAddr;
@@ -334,21 +334,13 @@ pub(super) fn is_bodiless(status: StatusCode) -> bool {
     is_empty || status.is_informational()
 }
 
-/// Status and fields, without those that the engine sets by itself.
+/// Status and fields.
 pub(super) fn answer_of(head: &response::Parts) -> Answer {
-    let is_switch = head.status == StatusCode::SWITCHING_PROTOCOLS;
-    let mut answer = Answer::new(head.status.as_u16());
-    for (name, value) in &head.headers {
-        if *name == CONNECTION && !is_switch {
-            if list_tokens(value.as_bytes()).any(|token| token.eq_ignore_ascii_case(b"close")) {
-                answer = answer.close_after();
-            }
-        } else if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING && *name != DATE {
-            let value = Bytes::copy_from_slice(value.as_bytes());
-            answer = answer.field(name.as_str().to_owned(), value);
-        }
-    }
-    answer
+    let answer = Answer::new(head.status.as_u16());
+    head.headers.iter().fold(answer, |answer, (name, value)| {
+        let value = Bytes::copy_from_slice(value.as_bytes());
+        answer.field(name.as_str().to_owned(), value)
+    })
 }
 
 /// The size that a response says it has.

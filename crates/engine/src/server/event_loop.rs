@@ -14,6 +14,7 @@ use crate::handler::{
     Answer, Channel, Handler, RawOrder, Takeover, WebSocketHandler, WebSocketOrder, Work,
 };
 use crate::http::{Http, Kinds};
+use crate::reply::append_fields;
 use crate::streams::{StreamLimits, Streams};
 use crate::websocket::{CloseCode, Negotiated, WebSockets};
 use dwell_evloop::{Context, Driver, EventLoop, Listener, Readiness, Token};
@@ -148,9 +149,9 @@ impl<H: Handler> ServerLoop<H> {
     ) {
         let mut head = Vec::new();
         encode::status_line(&mut head, Version::Http11, answer.status());
-        for (name, value) in answer.fields() {
-            encode::field(&mut head, name, value);
-        }
+        let fields = answer.fields().iter();
+        let fields = fields.map(|(name, value)| (name.as_ref(), value.as_ref()));
+        append_fields(&mut head, answer.status(), fields);
         encode::end_of_head(&mut head);
         // As in `ServerApp::detached`; a socket that fails here fails its new owner too.
         let _ = context.deregister(&mut detached.stream);

@@ -1,8 +1,9 @@
 //! The opening handshake, as an [`App`](crate::App) answers it.
 
 use super::app::{Delivery, Negotiated};
+use crate::reply::append_fields;
 use crate::{Body, Reply, Response};
-use dwell_proto::http1::{RequestHead, Version};
+use dwell_proto::http1::{RequestHead, Version, encode};
 use dwell_proto::websocket::{Acceptance, DeflateOptions, HandshakeError, Role, UpgradeRequest};
 use std::fmt;
 
@@ -228,13 +229,60 @@ impl<'a> Upgrade<'a> {
         self.acceptance.for_each_field(field);
     }
 
-    /// Sends the answer, with further fields of the app's own. The outcome of the request is then
-    /// [`Outcome::Detach`](crate::Outcome::Detach).
+    /// The whole head of the answer, with further fields of the app's own; of those that the
+    /// handshake or the engine decides, none is taken.
+    ///
+    /// ```
+    /// use dwell_engine::websocket::Upgrade;
+    /// use dwell_evloop::Stream;
+    ///
+    /// /// For a connection that has left HTTP before it was answered.
+    /// fn answer(stream: &mut Stream, upgrade: &Upgrade<'_>) -> std::io::Result<()> {
+    ///     stream.write(&upgrade.head([("Server", &b"mine"[..])]))
+    /// }
+    /// #
+    /// # use dwell_engine::websocket::{UpgradeOptions, upgrade};
+    /// # use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
+    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+    /// #     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    /// # let (mut storage, limits) = (FieldStorage::new(), HeadLimits::default());
+    /// # let head = parse_request(request.as_bytes(), &mut storage, &limits)?;
+    /// # let upgrade = upgrade(&head, &UpgradeOptions::default())?;
+    /// # let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    /// # answer(&mut Stream::from_descriptor(ours.into())?, &upgrade)?;
+    /// # let answer = std::io::read_to_string(theirs)?;
+    /// # assert!(answer.ends_with("\r\nServer: mine\r\n\r\n"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn head<'f>(&self, fields: impl IntoIterator<Item = (&'f str, &'f [u8])>) -> Vec<u8> {
+        let mut head = Vec::new();
+        encode::status_line(&mut head, Version::Http11, self.status());
+        self.for_each_field(|name, value| encode::field(&mut head, name, value));
+        let fields = fields.into_iter().filter(|(name, _)| self.is_free(name));
+        append_fields(&mut head, self.status(), fields);
+        encode::end_of_head(&mut head);
+        head
+    }
+
+    /// Whether a field is the app's to add.
+    fn is_free(&self, name: &str) -> bool {
+        let mut is_taken = ["Sec-WebSocket-Extensions", "Connection", "Upgrade"]
+            .iter()
+            .any(|taken| name.eq_ignore_ascii_case(taken));
+        self.for_each_field(|taken, _| is_taken |= name.eq_ignore_ascii_case(taken));
+        !is_taken
+    }
+
+    /// Sends the answer, with further fields of the app's own, as in [`head`](Self::head). The
+    /// outcome of the request is then [`Outcome::Detach`](crate::Outcome::Detach).
     pub fn send(&self, reply: &mut Reply<'_>, fields: &[(&str, &[u8])]) {
         let mut owned = Vec::new();
         self.for_each_field(|name, value| owned.push((name, value.to_vec())));
         let own = owned.iter().map(|(name, value)| (*name, value.as_slice()));
-        let all: Vec<_> = own.chain(fields.iter().copied()).collect();
+        let free = fields.iter().copied();
+        let all: Vec<_> = own
+            .chain(free.filter(|(name, _)| self.is_free(name)))
+            .collect();
         reply.send(&Response {
             status: self.status(),
             fields: &all,

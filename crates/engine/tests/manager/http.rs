@@ -22,7 +22,7 @@ fn an_answer_has_its_framing_and_a_type() {
                 "/plain" => conn.reply(200, &[], b"a\0b").unwrap(),
                 "/own" => conn.reply(404, fields, b"gone.").unwrap(),
                 "/last" => conn
-                    .reply(200, &[("Connection", b"close")], b"bye")
+                    .reply(200, &[("Connection", b"keep-alive, Close")], b"bye")
                     .unwrap(),
                 _ => conn.reply_json(200, "{\"a\":1}").unwrap(),
             }

@@ -1,8 +1,8 @@
 //! Answers that are given twice, by several, in crumbs, or by what panics at its end.
 
 use crate::support::{Client, End, get, serve, until};
-use dwell_engine::Request;
 use dwell_engine::handler::{Answer, Exchange, Gone, Responder};
+use dwell_engine::{Body, Request, Response};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc::{Sender, channel};
@@ -179,5 +179,130 @@ fn a_future_that_panics_when_it_is_dropped_costs_nobody_else() {
     }
     assert_eq!(running.shutdown(std::time::Duration::ZERO).failed_loops, 0);
     client.finish_sending();
+    assert_eq!(client.end(), End::InOrder);
+}
+
+/// What frames an answer, and is nothing that a program may decide.
+const OWN: [(&str, &[u8]); 6] = [
+    ("Content-Length", b"999"),
+    ("Transfer-Encoding", b"chunked"),
+    ("Connection", b"keep-alive"),
+    ("Keep-Alive", b"timeout=9"),
+    ("DATE", b"long ago"),
+    ("Content-Length\r\nX-Split", b"1\r\nX-Split: 1"),
+];
+
+#[test]
+fn what_frames_an_answer_is_sent_once_whatever_a_program_adds() {
+    let handler = |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let mut answer = Answer::new(200).field("X-Own", "a\r\nX-Split: 1");
+        for (name, value) in OWN {
+            answer = answer.field(name, value);
+        }
+        match request.head.path {
+            "/reply" => {
+                exchange.informational(103, &OWN);
+                let body = Body::Slice(b"hello");
+                exchange.send(&Response {
+                    status: 200,
+                    fields: &OWN,
+                    body,
+                });
+            }
+            "/pieces" => {
+                exchange.send(&Response {
+                    status: 200,
+                    fields: &OWN,
+                    body: Body::Stream(None),
+                });
+                exchange.write(b"hello").unwrap();
+                exchange.finish(&OWN).unwrap();
+            }
+            "/whole" => exchange.responder().send(answer.body("hello")).unwrap(),
+            _ => {
+                let mut writer = exchange.responder().stream(answer, Some(5)).unwrap();
+                writer.try_write("hello").unwrap();
+                writer.finish(Vec::new()).unwrap();
+            }
+        }
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    for target in ["/reply", "/pieces", "/whole", "/length"] {
+        let mut answer = client.get(target);
+        if answer.status == 103 {
+            assert_eq!(answer.head, "HTTP/1.1 103 Early Hints\r\n\r\n");
+            answer = client.answer();
+        }
+        let head = answer.head.to_ascii_lowercase();
+        let count = |name: &str| head.matches(&format!("\r\n{name}:")).count();
+        assert_eq!(answer.text(), "hello", "{target}");
+        assert_eq!(count("date"), 1, "{head}");
+        assert_eq!(
+            count("content-length") + count("transfer-encoding"),
+            1,
+            "{head}"
+        );
+        assert_eq!(count("connection") + count("keep-alive"), 0, "{head}");
+        assert_eq!(count("x-split"), 0, "{head}");
+        assert!(
+            !head.contains("999") && !head.contains("long ago"),
+            "{head}"
+        );
+        // Behind a body a date frames nothing.
+        let mut trailers = answer.trailers.iter();
+        assert!(trailers.all(|(name, _)| name.eq_ignore_ascii_case("date")));
+    }
+}
+
+#[test]
+fn wishes_among_the_fields_are_granted() {
+    let handler = |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let (status, fields, body): (u16, &[(&str, &[u8])], Body<'_>) = match request.head.path {
+            "/upgrade" => (
+                426,
+                &[("Upgrade", b"h3"), ("Connection", b"upgrade")],
+                Body::Empty,
+            ),
+            "/large" => (200, &[("content-length", b"12345")], Body::Empty),
+            "/stream" => (200, &[("content-length", b"12345")], Body::Stream(None)),
+            "/true" => (200, &[("content-length", b"12345")], Body::Slice(b"true")),
+            "/304" => (304, &[("content-length", b"12345")], Body::Empty),
+            _ => (
+                200,
+                &[("Connection", b"keep-alive, Close")],
+                Body::Slice(b"last"),
+            ),
+        };
+        exchange.send(&Response {
+            status,
+            fields,
+            body,
+        });
+        if exchange.is_open() {
+            exchange.finish(&[]).unwrap();
+        }
+    };
+    let running = serve(|options| options, handler);
+    let mut client = Client::connect(&running);
+    assert_eq!(client.get("/upgrade").field("connection"), Some("upgrade"));
+    let lengths = [
+        ("/large", Some("12345")),
+        ("/stream", Some("12345")),
+        ("/true", Some("4")),
+        ("/304", None),
+    ];
+    for (target, length) in lengths {
+        client.send(format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let answer = client.answer_to("HEAD");
+        assert_eq!(answer.field("content-length"), length, "{target}");
+        assert_eq!(answer.field("transfer-encoding"), None);
+    }
+    assert_eq!(client.get("/large").field("content-length"), Some("0"));
+    let answer = client.get("/last");
+    assert_eq!(
+        (answer.field("connection"), answer.text()),
+        (Some("close"), "last")
+    );
     assert_eq!(client.end(), End::InOrder);
 }

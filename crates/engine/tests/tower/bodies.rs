@@ -65,6 +65,16 @@ async fn sum(request: Request) -> String {
     format!("{} bytes, {digest:?}", collected.to_bytes().len())
 }
 
+/// Says of its framing what is not so.
+async fn last() -> impl axum::response::IntoResponse {
+    let fields = [
+        ("connection", "keep-alive, close"),
+        ("transfer-encoding", "gzip"),
+        ("date", "long ago"),
+    ];
+    (fields, "last")
+}
+
 async fn panics() -> &'static str {
     panic!("as the test wants it")
 }
@@ -87,6 +97,7 @@ fn running() -> Running {
         .route("/much", any(|| async { pieces(100_000, 20_000, false) }))
         .route("/fails", any(|| async { pieces(3, 10, true) }))
         .route("/never", any(std::future::pending::<&str>))
+        .route("/last", any(last))
         .route("/panics", any(panics));
     serve(|options| options.max_body_bytes(1 << 30), service(router))
 }
@@ -107,6 +118,12 @@ fn routes_methods_and_heads() {
         .answer_to("HEAD");
     assert_eq!((head.field("content-length"), head.text()), (Some("5"), ""));
     assert_eq!(client.get("/").text(), "hello");
+    let answer = client.get("/last");
+    let framing =
+        ["connection", "content-length", "transfer-encoding"].map(|name| answer.field(name));
+    assert_eq!(framing, [Some("close"), Some("4"), None]);
+    assert!(!answer.head.contains("long ago") && answer.text() == "last");
+    assert_eq!(client.end(), End::InOrder);
     until(&running, |figures| figures.in_flight == 0);
 }
 

@@ -3,6 +3,7 @@
 //! Everything appends to a `Vec<u8>`; nothing written through [`field`] can end a line early.
 
 use super::framing::Version;
+use super::trailers::is_forbidden;
 use super::words;
 
 /// Appends a status line.
@@ -90,13 +91,16 @@ pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str, version: Vers
 
 /// Appends a field line.
 ///
-/// Shape: carriage returns, line feeds and NULs in the value become spaces; bytes of the name
-/// that no token may hold are dropped.
+/// Shape: carriage returns, line feeds and NULs in the value become spaces. Nothing is appended for
+/// a name that is empty, or has bytes that would end or part it: mended, it could become the name
+/// of another field.
 ///
 /// Source: RFC 9112 section 5; RFC 9110 section 5.5.
 pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
-    push_name(out, name);
+    if !push_name(out, name) {
+        return;
+    }
     let start = out.len();
     out.extend_from_slice(value);
     // Nearly every value is free of control bytes.
@@ -112,7 +116,9 @@ pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 
 /// Appends a field line with a decimal value.
 pub fn field_u64(out: &mut Vec<u8>, name: &str, value: u64) {
-    push_name(out, name);
+    if !push_name(out, name) {
+        return;
+    }
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
@@ -151,9 +157,9 @@ pub fn last_chunk(out: &mut Vec<u8>) {
 }
 
 /// Appends the empty chunk and a trailer section that end a chunked body; values are sanitised as
-/// by [`field`].
+/// by [`field`], and fields that have no say behind a body are left out.
 ///
-/// Source: RFC 9112 section 7.1.2.
+/// Source: RFC 9112 section 7.1.2; RFC 9110 section 6.5.1.
 ///
 /// ```
 /// use dwell_proto::http1::encode;
@@ -168,7 +174,9 @@ pub fn last_chunk(out: &mut Vec<u8>) {
 pub fn last_chunk_with(out: &mut Vec<u8>, trailers: &[(&str, &[u8])]) {
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers {
-        field(out, name, value);
+        if !is_forbidden(name) {
+            field(out, name, value);
+        }
     }
     end_of_head(out);
 }
@@ -263,14 +271,14 @@ fn version_name(version: Version) -> &'static [u8] {
     }
 }
 
-fn push_name(out: &mut Vec<u8>, name: &str) {
-    if words::contains(name.as_bytes(), not_in_a_name) {
-        let is_clean = |byte: &u8| !words::contains(&[*byte], not_in_a_name);
-        out.extend(name.bytes().filter(is_clean));
-    } else {
-        out.extend_from_slice(name.as_bytes());
+/// Whether it is one, and was appended.
+fn push_name(out: &mut Vec<u8>, name: &str) -> bool {
+    if name.is_empty() || words::contains(name.as_bytes(), not_in_a_name) {
+        return false;
     }
+    out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
+    true
 }
 
 /// Finds bytes that would end or part a field name.

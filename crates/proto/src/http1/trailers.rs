@@ -73,7 +73,7 @@ impl<'b> Trailers<'b> {
 /// Whether a field has no say in a trailer section.
 ///
 /// Source: RFC 9110 section 6.5.1.
-fn is_forbidden(name: &str) -> bool {
+pub(super) fn is_forbidden(name: &str) -> bool {
     const FORBIDDEN: &[&str] = &[
         "authorization",
         "cache-control",

@@ -330,25 +330,14 @@ impl Conn<'_> {
         }
         let has_body = status != 101 && !matches!(body, Body::Stream(_));
         let wants_type = has_body && !has(fields, "content-type");
-        let is_plain = !wants_type && !fields.iter().any(|(name, _)| is_framing(status, name));
-        if is_plain {
+        if !wants_type {
             return self.with_reply(|reply| send(reply, status, fields, body))?;
         }
         if fields.is_empty() {
             return self.with_reply(|reply| send(reply, status, &[TEXT], body))?;
         }
-        let mut kept: Vec<_> = wants_type.then_some(TEXT).into_iter().collect();
-        let others = fields.iter().filter(|(name, _)| !is_framing(status, name));
-        kept.extend(others);
-        let closes = fields.iter().any(|(name, value)| {
-            name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case(b"close")
-        });
-        self.with_reply(|reply| {
-            if closes && !reply.is_sent() {
-                reply.close_after();
-            }
-            send(reply, status, &kept, body)
-        })?
+        let all: Vec<_> = [TEXT].iter().chain(fields).copied().collect();
+        self.with_reply(|reply| send(reply, status, &all, body))?
     }
 }
 
@@ -388,17 +377,6 @@ fn write_chunk(reply: &mut Reply<'_>, data: &[u8]) -> Result<(), WriteError> {
         encode::chunk(&mut framed, data);
     }
     reply.raw(&framed)
-}
-
-/// Whether a field says what the engine says by itself.
-fn is_framing(status: u16, name: &str) -> bool {
-    match name.len() {
-        4 => name.eq_ignore_ascii_case("date"),
-        10 => status != 101 && name.eq_ignore_ascii_case("connection"),
-        14 => name.eq_ignore_ascii_case("content-length"),
-        17 => name.eq_ignore_ascii_case("transfer-encoding"),
-        _ => false,
-    }
 }
 
 fn has(fields: Fields<'_>, name: &str) -> bool {

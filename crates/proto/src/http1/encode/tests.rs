@@ -32,7 +32,20 @@ fn a_field_stays_on_its_line() {
         written(|out| field(out, "X", b"a\r\nY: b\0")),
         "X: a  Y: b \r\n"
     );
-    assert_eq!(written(|out| field(out, "X\r\n: Y", b"a")), "XY: a\r\n");
+    for name in [
+        "",
+        "X\r\n: Y",
+        "Content-Length ",
+        "Content\tLength",
+        "\u{e9}",
+        "A:",
+    ] {
+        assert_eq!(written(|out| field(out, name, b"1")), "", "{name:?}");
+        assert_eq!(written(|out| field_u64(out, name, 1)), "", "{name:?}");
+    }
+    let trailers: [(&str, &[u8]); 2] = [("Content-Length", b"3"), ("Digest", b"a")];
+    let section = "0\r\nDigest: a\r\n\r\n";
+    assert_eq!(written(|out| last_chunk_with(out, &trailers)), section);
     assert_eq!(
         written(|out| field_u64(out, "X", u64::MAX)),
         "X: 18446744073709551615\r\n"

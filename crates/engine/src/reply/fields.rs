@@ -1,0 +1,137 @@
+//! The fields of an app on their way into a head.
+//!
+//! The engine frames every answer, so what a program says of the framing must not stand beside it:
+//! two lengths in one head are what a proxy in front is desynchronised with. Such fields are taken
+//! out here, for every face there is of the engine, and what they can still ask for is kept.
+
+use dwell_proto::http1::{encode, list_tokens};
+
+/// What the fields of an app asked of that which the engine writes by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Asked {
+    /// `Connection: close`.
+    pub(super) close: bool,
+    /// `Connection: upgrade`, which belongs to the `Upgrade` of a 426 (RFC 9110 section 7.8).
+    pub(super) upgrade: bool,
+    /// The length of a body that is not sent.
+    pub(super) content_length: Option<u64>,
+}
+
+/// Appends the fields of a head that has this status, but those that are the engine's to write.
+///
+/// Shape: the `Connection` of a 101 names what is switched to, and is the app's.
+pub(crate) fn append<'f>(
+    output: &mut Vec<u8>,
+    status: u16,
+    fields: impl Iterator<Item = (&'f str, &'f [u8])>,
+) -> Asked {
+    let mut asked = Asked::default();
+    for (name, value) in fields {
+        match Own::of(name) {
+            None => encode::field(output, name, value),
+            Some(Own::Connection) if status == 101 => encode::field(output, name, value),
+            Some(Own::Connection) => {
+                for option in list_tokens(value) {
+                    asked.close |= option.eq_ignore_ascii_case(b"close");
+                    asked.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+                }
+            }
+            Some(Own::ContentLength) => asked.content_length = asked.content_length.or(size(value)),
+            Some(Own::Other) => {}
+        }
+    }
+    asked
+}
+
+/// A field that the engine writes by itself, or never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Own {
+    Connection,
+    ContentLength,
+    Other,
+}
+
+impl Own {
+    fn of(name: &str) -> Option<Self> {
+        let (known, own) = match name.len() {
+            4 => ("date", Self::Other),
+            10 if name.as_bytes()[0] | 0x20 == b'k' => ("keep-alive", Self::Other),
+            10 => ("connection", Self::Connection),
+            14 => ("content-length", Self::ContentLength),
+            16 => ("proxy-connection", Self::Other),
+            17 => ("transfer-encoding", Self::Other),
+            _ => return None,
+        };
+        name.eq_ignore_ascii_case(known).then_some(own)
+    }
+}
+
+fn size(value: &[u8]) -> Option<u64> {
+    let digits = value.trim_ascii();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    is_number
+        .then(|| str::from_utf8(digits).ok()?.parse().ok())
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn appended(status: u16, fields: &[(&str, &[u8])]) -> (String, Asked) {
+        let mut output = Vec::new();
+        let asked = append(&mut output, status, fields.iter().copied());
+        (String::from_utf8(output).unwrap(), asked)
+    }
+
+    #[test]
+    fn what_frames_a_message_is_taken_out_in_any_case() {
+        let own: [(&str, &[u8]); 6] = [
+            ("DATE", b"now"),
+            ("Keep-Alive", b"timeout=5"),
+            ("connection", b"keep-alive"),
+            ("Content-Length", b"999"),
+            ("Proxy-Connection", b"keep-alive"),
+            ("Transfer-Encoding", b"gzip, chunked"),
+        ];
+        let (text, asked) = appended(200, &own);
+        assert_eq!(text, "");
+        assert_eq!(asked.content_length, Some(999));
+        assert!(!asked.close && !asked.upgrade);
+        // Of the same lengths, and names that only look like one of them.
+        let others: [(&str, &[u8]); 5] = [
+            ("Vary", b"a"),
+            ("Connectiom", b"close"),
+            ("Kontection", b"close"),
+            ("Content-Length ", b"1"),
+            ("Content-Lengths", b"1"),
+        ];
+        let (text, asked) = appended(200, &others);
+        let kept = "Vary: a\r\nConnectiom: close\r\nKontection: close\r\nContent-Lengths: 1\r\n";
+        assert_eq!((text.as_str(), asked), (kept, Asked::default()));
+    }
+
+    #[test]
+    fn wishes_are_kept() {
+        let (_, asked) = appended(426, &[("Connection", b"Upgrade , CLOSE")]);
+        assert!(asked.close && asked.upgrade);
+        let (text, asked) = appended(101, &[("Connection", b"close"), ("Content-Length", b"3")]);
+        assert_eq!(text, "Connection: close\r\n");
+        assert!(!asked.close);
+        for value in [
+            &b""[..],
+            b"+1",
+            b"-1",
+            b"1 2",
+            b"99999999999999999999",
+            b"0x1",
+        ] {
+            assert_eq!(
+                appended(200, &[("Content-Length", value)]).1.content_length,
+                None
+            );
+        }
+        let twice: [(&str, &[u8]); 2] = [("Content-Length", b" 7 "), ("Content-Length", b"8")];
+        assert_eq!(appended(200, &twice).1.content_length, Some(7));
+    }
+}
