@@ -161,6 +161,34 @@ impl Http {
 
     /// Resets a connection at once, whatever was queued for it, and tells the app of what ends
     /// with it; false where it was gone. For clients that do not take what they have asked for.
+    ///
+    /// ```
+    /// use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+    /// use dwell_evloop::{Context, EventLoop};
+    /// # use std::io::{Read, Write};
+    ///
+    /// # let held = std::cell::Cell::new(None);
+    /// let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
+    ///     # held.set(Some(request.exchange.connection()));
+    ///     Outcome::Held { tag: 0, timeout: None }
+    /// };
+    /// let mut event_loop = EventLoop::new()?;
+    /// let mut driver = HttpDriver::new(Limits::default(), app);
+    /// let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let mut client = std::net::TcpStream::connect(address)?;
+    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    /// # while held.get().is_none() {
+    /// #     event_loop.turn(&mut driver, None)?;
+    /// # }
+    /// # let connection = held.get().expect("it has come");
+    /// // ... turns, until a client has waited too long:
+    /// let HttpDriver { http, app } = &mut driver;
+    /// assert!(http.cut(event_loop.context(), connection, app));
+    /// assert!(!http.contains(connection));
+    /// # let error = client.read(&mut [0]).unwrap_err();
+    /// # assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn cut<A: App>(&mut self, context: &mut Context, connection: Token, app: &mut A) -> bool {
         let Some(entry) = self.connections.get(connection) else {
             return false;
