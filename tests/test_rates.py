@@ -2,6 +2,9 @@
 
 import signal
 
+import pytest
+
+from support.events import EventStream
 from support.wait import until
 from support.websocket import WebSocket
 
@@ -22,6 +25,29 @@ def test_a_client_that_asks_too_often_is_refused(start_dwell):
     assert answers[-1].body == b"more than 3/1h\n"
     assert int(answers[-1].field("Retry-After")) in range(1100, 1201)
     edge.await_metric(2, "dwell_polls_total", outcome="limited")
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_each_key_of_a_request_counts(start_dwell, is_stream):
+    edge = edge_with(start_dwell, route={"rate_per_address": "10/h"})
+    for name in "abcdefgh":
+        edge.store().set(f"/poll/{name}", b"value")
+    target = "/poll/?" + "&".join(f"k={name}" for name in "abcdefgh")
+    if is_stream:
+        with EventStream(edge.address, target) as stream:
+            assert stream.begin().response.status == 200
+    else:
+        assert edge.get(target).status == 200
+    assert [edge.get("/poll/a").status for _ in range(3)] == [200, 200, 429]
+
+
+def test_each_key_of_a_handshake_counts(start_dwell):
+    edge = edge_with(start_dwell, route={"rate_per_address": "3/h"})
+    with WebSocket(edge.address, "/poll/?k=a&k=b&k=c&k=d"):
+        answer = edge.get("/poll/a")
+        assert answer.status == 429
+        # Four were taken of three, so two have to come.
+        assert int(answer.field("Retry-After")) in range(2300, 2401)
 
 
 def test_it_is_told_when_to_come_back(start_dwell):

@@ -64,6 +64,24 @@ impl Limiter {
     /// # Errors
     /// How long it takes until there is one.
     pub(crate) fn take(&self, who: impl Hash, rate: Rate, now: Instant) -> Result<(), Duration> {
+        self.swap(who, now, |full_at, now| rate.take(full_at, now))
+    }
+
+    /// Takes further tokens for a request that was let in, although there may be fewer: the next
+    /// request has to wait for them.
+    pub(crate) fn charge(&self, who: impl Hash, rate: Rate, now: Instant, tokens: u32) {
+        let charged = |full_at, _| Ok(full_at + rate.token() * u64::from(tokens));
+        // It cannot be refused.
+        let _: Result<(), Duration> = self.swap(who, now, charged);
+    }
+
+    /// Changes the time at which the bucket of `who` is full again, as `next` has it.
+    fn swap(
+        &self,
+        who: impl Hash,
+        now: Instant,
+        next: impl Fn(u64, u64) -> Result<u64, Duration>,
+    ) -> Result<(), Duration> {
         let hash = self.hasher.hash_one(who);
         // The lower bits choose the places, so the mark has the upper ones; 0 is a free place.
         let mark = (hash >> TIME_BITS).max(1);
@@ -78,8 +96,7 @@ impl Limiter {
             } else {
                 now
             };
-            let next = rate.take(full_at, now)?;
-            let bucket = mark << TIME_BITS | (next & TIME_MASK);
+            let bucket = mark << TIME_BITS | (next(full_at, now)? & TIME_MASK);
             // Relaxed: a place says nothing of any other memory.
             let swapped =
                 place.compare_exchange(seen, bucket, Ordering::Relaxed, Ordering::Relaxed);
@@ -115,10 +132,14 @@ fn find(ways: &[AtomicU64], mark: u64) -> (&AtomicU64, u64) {
 }
 
 impl Rate {
+    /// The time in which one token comes.
+    fn token(self) -> u64 {
+        (units(self.per) / u64::from(self.count)).max(1)
+    }
+
     /// When the bucket is full again after a token is taken from it.
     fn take(self, full_at: u64, now: u64) -> Result<u64, Duration> {
-        let per = units(self.per);
-        let one = (per / u64::from(self.count)).max(1);
+        let one = self.token();
         let next = full_at + one;
         let latest = now + one * u64::from(self.count);
         if next > latest {
@@ -176,6 +197,19 @@ mod tests {
             assert_eq!(limiter.take("a", rate, full), Ok(()));
         }
         assert!(limiter.take("a", rate, full).is_err());
+    }
+
+    #[test]
+    fn what_is_charged_beyond_the_bucket_is_waited_for() {
+        let (limiter, start) = limiter(64);
+        let rate = rate(4, 4);
+        assert_eq!(limiter.take("a", rate, start), Ok(()));
+        limiter.charge("a", rate, start, 9);
+        // Ten were taken of four; the seventh second brings the first that is free.
+        let wait = limiter.take("a", rate, start).unwrap_err();
+        assert_eq!(wait, Duration::from_secs(7));
+        assert_eq!(limiter.take("a", rate, start + wait), Ok(()));
+        assert_eq!(limiter.take("b", rate, start), Ok(()), "another's bucket");
     }
 
     #[test]

@@ -415,8 +415,8 @@ options! {
     "route".access.cors_max_age = Time(Duration::ZERO, DAY);
     "How long a browser may remember what it was permitted."
     "route".access.rate_per_address = OrOff(Written("rate such as `\"20/s\"` or `\"100/10s\"`"));
-    "Requests of one client address, an IPv6 network of 64 bits counting as one. Beyond it: 429 \
-     with `Retry-After`."
+    "Requests of one client address, each key of a request counting as one. An IPv6 network of 64 \
+     bits is one address. Beyond it: 429 with `Retry-After`."
     "route".access.rate_per_key = OrOff(Written("rate such as `\"20/s\"` or `\"100/10s\"`"));
     "Requests for one key. Beyond it: 429 with `Retry-After`."
     "route".access.rate_per_publisher = OrOff(Written("rate such as `\"20/s\"`"));

@@ -137,6 +137,26 @@ impl Polls {
         }
     }
 
+    /// Counts the keys of a request beyond the first, which its admission has counted: each can be
+    /// a request to the application.
+    pub(super) fn count_further_keys(
+        &self,
+        context: &Context,
+        route: u16,
+        head: &RequestHead<'_, '_>,
+        keys: usize,
+        to: &To<'_, '_>,
+    ) {
+        let rules = &self.config.routes[usize::from(route)];
+        let further = u32::try_from(keys.saturating_sub(1)).unwrap_or(u32::MAX);
+        if let Some(rate) = rules.access.rate_per_address.filter(|_| further > 0) {
+            let client = Counted::Address(self.counted_address(head, to));
+            let whose = (rules.prefix.as_str(), rate, client);
+            let limiter = &self.access.limiter;
+            limiter.charge(whose, rate, context.now(), further);
+        }
+    }
+
     /// Whether a client that is connected already may ask for one more key.
     ///
     /// Shape: behind a proxy that is trusted nobody knows any more who it is, and its address is

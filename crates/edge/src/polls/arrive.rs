@@ -309,7 +309,10 @@ impl Polls {
             Ok((_, asked)) if !self.are_within_key_rate(context, route, &asked, to) => {
                 Outcome::Answered
             }
-            Ok((ask, asked)) => self.open_socket(context, route, request, ask, asked, to),
+            Ok((ask, asked)) => {
+                self.count_further_keys(context, route, request.head, asked.len(), to);
+                self.open_socket(context, route, request, ask, asked, to)
+            }
             Err(senseless) => {
                 senseless.refuse(context, to);
                 Outcome::Answered
@@ -329,6 +332,7 @@ impl Polls {
         if !self.are_within_key_rate(context, route, &asked, to) {
             return Outcome::Answered;
         }
+        self.count_further_keys(context, route, request.head, asked.len(), to);
         match self.read_ask(context, route, request.head) {
             Ok(ask) if ask.is_stream => self.open_set(context, route, request, &ask, asked, to),
             Ok(ask) => self.poll_several(context, route, request, ask, asked, to),
