@@ -128,6 +128,10 @@ impl StoreArguments {
         let mut options = self.options()?;
         let mut ignored = self.ignored();
         self.extended(&mut options, &mut ignored)?;
+        // The configuration takes 0 for one per core; memcached refuses it.
+        if self.last("threads") == Some("0") {
+            return Err(wrong("-t", "at least 1 thread is needed: 0".to_owned()));
+        }
         let addresses = self.addresses()?;
         let is_guarded = self.is_given("allow-remote") || self.is_given("auth-file");
         if let Some(address) = addresses
@@ -232,6 +236,10 @@ impl StoreArguments {
                     let value = format!("{seconds}s");
                     options.push(option("-o idle_timeout", "store.idle_timeout", value));
                 }
+                Some(("ext_path", _)) => {
+                    let reason = "there is no storage on disk; see --snapshot".to_owned();
+                    return Err(wrong("-o ext_path", reason));
+                }
                 _ if is_extended(extended) => ignored.push(format!("-o {extended}")),
                 _ => return Err(wrong("-o", format!("unknown option: {extended}"))),
             }
@@ -324,7 +332,8 @@ const EXTENDED: &str = "maxconns_fast hashpower tail_repair_time hash_algorithm 
     warm_lru_pct hot_max_factor warm_max_factor temporary_ttl slab_chunk_max slab_reassign \
     slab_automove slab_automove_ratio slab_automove_window slab_automove_freeratio \
     watcher_logbuf_size worker_logbuf_size track_sizes hashexpand modern sock_cookie_id \
-    inline_ascii_resp chunked_items resp_obj_mem_limit";
+    inline_ascii_resp chunked_items resp_obj_mem_limit slab_sizes relaxed_privileges \
+    drop_privileges";
 
 /// Where memcached listens.
 const PORT: u16 = 11211;
@@ -431,6 +440,12 @@ mod tests {
     }
 
     #[test]
+    fn options_that_init_scripts_pass_do_not_stop_the_start() {
+        let given = "relaxed_privileges,drop_privileges,no_drop_privileges,slab_sizes=64-128";
+        assert_eq!(plan(&format!("-o {given}")).ignored.len(), 4);
+    }
+
+    #[test]
     fn what_would_be_unsafe_to_ignore_is_refused() {
         for (words, part) in [
             ("-S", "no SASL"),
@@ -445,6 +460,8 @@ mod tests {
             ("-m 0", "-m 0MiB"),
             ("-m much", "-m muchMiB"),
             ("-R 0", "-R 0"),
+            ("-t 0", "at least 1 thread"),
+            ("-o ext_path=/data/file:64m", "--snapshot"),
         ] {
             let error = request(words).unwrap_err().to_string();
             assert!(error.contains(part), "{words}: {error}");
