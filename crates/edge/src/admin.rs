@@ -51,7 +51,7 @@ pub(crate) type AdminOrder = (ExchangeId, Order, Vec<u8>, Vec<u8>);
 const KEYS: &str = "/-/keys/";
 /// The tag of whoever waits for memcached; the dashboard's streams have others.
 const ORDER: u64 = u64::MAX;
-/// How long memcached has for an order, whose questions have shorter times of their own.
+/// The time that memcached has for an order, whose questions have shorter times of their own.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");

@@ -259,7 +259,7 @@ impl HttpExchange {
         });
     }
 
-    /// What `send` returns when the client has left: it does nothing.
+    /// The result of `send` when the client has left: it does nothing.
     ///
     /// Shape: the first piece returns at once, for a generator is ended best where it waits by
     /// itself; then the loop gets its turn, so that who waits in `receive` learns of the end.

@@ -92,7 +92,7 @@ pub(super) fn left() -> PyErr {
     PyConnectionResetError::new_err("the client has left")
 }
 
-/// What a piece of a body is answered with that goes beyond the announced length.
+/// The answer to a piece of a body that goes beyond the announced length.
 pub(super) fn too_long(limit: u64, length: u64) -> PyErr {
     PyRuntimeError::new_err(format!(
         "the body is longer than its Content-Length: {limit} bytes are left, {length} were given"

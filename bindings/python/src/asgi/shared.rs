@@ -82,14 +82,14 @@ pub(super) struct HttpState {
     pub(super) outstanding: u64,
     /// Pieces of the answer that the engine had no room for.
     pub(super) pending: VecDeque<Bytes>,
-    /// What is left of the announced length of the answer, if one was announced.
+    /// The rest of the announced length of the answer, if one was announced.
     pub(super) owed: Option<u64>,
     pub(super) is_finished: bool,
     /// Output waits for the client.
     pub(super) is_blocked: bool,
     /// Nobody waits for the answer any more.
     pub(super) is_gone: bool,
-    /// Whether the app was told that nobody waits, or that its answer is complete.
+    /// Set once the app was told that nobody waits, or that its answer is complete.
     pub(super) end_told: bool,
     /// Pieces of the answer that came after the client had left.
     pub(super) dropped: u32,

@@ -201,7 +201,7 @@ pub struct LimitsConfig {
     pub idle_timeout: Duration,
     /// Without progress while an answer is being written. Beyond it: closed.
     pub write_timeout: Duration,
-    /// What a client takes at least of it. Units: bytes per second. Below it: closed.
+    /// Lowest rate at which a client takes it. Units: bytes per second. Below it: closed.
     pub write_rate_min: u32,
     /// Answers that wait for clients. Units: bytes. Beyond it the slowest are cut off.
     pub output_bytes_max: usize,

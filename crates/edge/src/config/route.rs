@@ -26,7 +26,7 @@ pub struct RouteConfig {
     pub empty: EmptyAnswer,
     /// Whether POST polls that miss on one key share one upstream request.
     pub coalesce_post: bool,
-    /// Whether polls with cookies share answers although the key is not made of an identity.
+    /// Polls with cookies share answers although the key is not made of an identity.
     pub share_cookies: bool,
     /// Names of further request headers that identify a client, in any case.
     pub identity_headers: Vec<String>,

@@ -83,7 +83,7 @@ impl<'c> Routing<'c> {
     }
 }
 
-/// Whether a route lets in or grants anything but what every other does.
+/// Tells whether a route lets in or grants anything but what every other does.
 fn is_guarded(route: &RouteConfig) -> bool {
     let access = &route.access;
     access.is_guarded()
