@@ -25,6 +25,7 @@ mod inquiry;
 pub mod log;
 pub mod mc;
 pub mod metrics;
+pub mod moment;
 mod notify;
 mod output;
 mod polls;

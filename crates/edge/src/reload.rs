@@ -10,6 +10,7 @@ use crate::descriptors::Descriptors;
 use crate::fleet::Fleet;
 use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
+use crate::moment::Moment;
 use crate::server::{RunError, listen_at};
 use crate::snapshot;
 use crate::store_server::StoreService;
@@ -175,6 +176,7 @@ impl Reloader {
             }
         }
         if let (Some(path), Some(_)) = (&config.store.snapshot, &self.service) {
+            snapshot::check_kind(path).map_err(RunError::Snapshot)?;
             snapshot::check_writable(path).map_err(RunError::Snapshot)?;
         }
         if let Some(log) = &self.access {
@@ -185,7 +187,7 @@ impl Reloader {
         if let Some(service) = &self.service
             && config.store.bytes_max != running.store.bytes_max
         {
-            let now = crate::server::unix_seconds();
+            let now = Moment::now().steady;
             service.store().set_bytes_max(config.store.bytes_max, now);
         }
         self.metrics.name_upstreams(&config.upstream.url);

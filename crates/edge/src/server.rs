@@ -22,6 +22,7 @@ use crate::driver::{EdgeLoop, Message};
 use crate::fleet::Fleet;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
+use crate::moment::Moment;
 use crate::polls::Memory;
 use crate::presence::Presence;
 use crate::privileges;
@@ -36,7 +37,7 @@ use parts::Parts;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use std::{io, thread};
 
 /// Runs the edge until a signal ends it.
@@ -114,8 +115,8 @@ impl Server {
         descriptors.warn_of_shortage(&config);
         let config = Arc::new(config);
         let everyone: Vec<_> = event_loops.iter().map(EventLoop::sender).collect();
-        let now = unix_seconds();
-        let metrics = metrics_of(&config, loops, now);
+        let now = Moment::now();
+        let metrics = metrics_of(&config, loops, now.unix);
         let service = store::service(
             &config,
             limits,
@@ -234,7 +235,7 @@ impl Server {
         let is_kept_there = fleet.leaving().is_some_and(|leaving| leaving.has_items());
         let service = service.filter(|_| !is_kept_there);
         let saved = service.map_or(Ok(()), |service| {
-            store::save(&fleet.settings().config, &service, unix_seconds())
+            store::save(&fleet.settings().config, &service, Moment::now())
         });
         result.and(saved)
     }
@@ -315,13 +316,6 @@ fn metrics_of(config: &Config, loops: usize, now: Seconds) -> Arc<Metrics> {
     let upstreams: Vec<_> = upstreams.collect();
     let now = u64::from(now);
     Arc::new(Metrics::with_upstreams(loops, servers, &upstreams, now))
-}
-
-pub(crate) fn unix_seconds() -> Seconds {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| {
-        Seconds::try_from(now.as_secs()).unwrap_or(Seconds::MAX)
-    })
 }
 
 /// The only loop of a server, to be turned by a test.

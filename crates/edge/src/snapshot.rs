@@ -1,18 +1,23 @@
 //! The embedded store's items in a file, from the end of one process to the start of the next.
 //!
 //! The file is written whole under another name and then renamed, so that there is always either
-//! the old or the new one. It begins with a name and a version and ends with the number of items
+//! the old or the new one; what a process that was killed has left of the other is removed by the
+//! next. It begins with a name and a version and ends with the number of items
 //! and a checksum of all before it; numbers are little-endian. What cannot be read whole is
 //! not read at all: it is moved aside, and the process starts empty.
 
-use std::fs::{self, File, OpenOptions};
+use std::fmt;
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::{fmt, process};
 
+use crate::moment::Moment;
 use dwell_store::{Expiry, HashSeed, KeptState, RestoreOutcome, Seconds, Store};
+use nix::fcntl::OFlag;
 use xxhash_rust::xxh3::Xxh3Default;
+
+mod draft;
 
 /// What the file begins with.
 const NAME: &[u8; 8] = b"DWELLMEM";
@@ -165,9 +170,10 @@ pub fn save(
     store: &Store,
     flush_at: Option<Seconds>,
     path: &Path,
+    now: Moment,
 ) -> Result<SnapshotSummary, SnapshotError> {
-    let draft = beside(path, &format!("{}.new", process::id()));
-    let written = write_file(store, flush_at, &draft).and_then(|summary| {
+    let draft = draft::name(path);
+    let written = write_file(store, flush_at, &draft, now).and_then(|summary| {
         fs::rename(&draft, path)?;
         if let Some(folder) = path
             .parent()
@@ -186,22 +192,52 @@ pub fn save(
 
 /// Whether [`save`] could write beside `path` now, so that nobody learns at the end that it cannot.
 ///
+/// Shape: removes what processes that were killed have left there.
+///
 /// # Errors
 /// [`SnapshotError::File`].
 pub fn check_writable(path: &Path) -> Result<(), SnapshotError> {
-    let draft = beside(path, &format!("{}.new", process::id()));
-    let tried = create(&draft).and_then(|_| fs::remove_file(&draft));
+    draft::remove_left(path);
+    let draft = draft::name(path);
+    let tried = draft::create(&draft).and_then(|_| fs::remove_file(&draft));
     tried.map_err(|source| file_error(path, source))
 }
 
-/// Makes a file that nobody else may read: whoever stores values does not publish them.
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
+/// Whether `path` is a file, or nothing yet: anything else cannot be read whole, or not be replaced.
+///
+/// # Errors
+/// [`SnapshotError::File`].
+pub fn check_kind(path: &Path) -> Result<(), SnapshotError> {
+    let kind = match fs::metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(file_error(path, error)),
+    };
+    regular(kind).map_err(|source| file_error(path, source))
+}
+
+/// Refuses what is no regular file, by name.
+fn regular(kind: FileType) -> io::Result<()> {
+    let what = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_fifo() => "a FIFO",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    let reason = format!("it is {what}, not a file");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+}
+
+/// Opens a snapshot for reading, without waiting for anybody.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NONBLOCK.bits();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    regular(file.metadata()?.file_type())?;
+    Ok(file)
 }
 
 /// Puts the items of the file at `path` into `store`; no file is no item.
@@ -212,8 +248,8 @@ fn create(path: &Path) -> io::Result<File> {
 /// # Errors
 /// [`SnapshotError::Damaged`]: nothing was put back, and the file was renamed.
 /// [`SnapshotError::File`]: it cannot be opened or read.
-pub fn load(store: &Store, path: &Path, now: Seconds) -> Result<SnapshotSummary, SnapshotError> {
-    let open = || match File::open(path) {
+pub fn load(store: &Store, path: &Path, now: Moment) -> Result<SnapshotSummary, SnapshotError> {
+    let open = || match open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(file_error(path, error)),
@@ -224,7 +260,7 @@ pub fn load(store: &Store, path: &Path, now: Seconds) -> Result<SnapshotSummary,
     };
     match verify(file) {
         Ok(None) => {}
-        Ok(Some(reason)) => return Err(damaged(path, reason, now)),
+        Ok(Some(reason)) => return Err(damaged(path, reason, now.unix)),
         Err(source) => return Err(file_error(path, source)),
     }
     let Some(file) = open()? else {
@@ -232,9 +268,9 @@ pub fn load(store: &Store, path: &Path, now: Seconds) -> Result<SnapshotSummary,
     };
     match restore(store, file, now) {
         Ok(Some(summary)) => Ok(summary),
-        Ok(None) => Err(damaged(path, Damage::Length, now)),
+        Ok(None) => Err(damaged(path, Damage::Length, now.unix)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Err(damaged(path, Damage::Length, now))
+            Err(damaged(path, Damage::Length, now.unix))
         }
         Err(source) => Err(file_error(path, source)),
     }
@@ -287,9 +323,10 @@ fn write_file(
     store: &Store,
     flush_at: Option<Seconds>,
     path: &Path,
+    now: Moment,
 ) -> io::Result<SnapshotSummary> {
-    let file = create(path)?;
-    let summary = write(store, flush_at, &file)?;
+    let file = draft::create(path)?;
+    let summary = write(store, flush_at, now, &file)?;
     file.sync_all()?;
     Ok(summary)
 }
@@ -299,6 +336,7 @@ fn write_file(
 pub(crate) fn write(
     store: &Store,
     flush_at: Option<Seconds>,
+    now: Moment,
     to: impl Write,
 ) -> io::Result<SnapshotSummary> {
     let mut out = Summed {
@@ -307,7 +345,10 @@ pub(crate) fn write(
     };
     out.write_all(NAME)?;
     out.write_all(&VERSION.to_le_bytes())?;
-    out.write_all(&flush_at.unwrap_or(0).to_le_bytes())?;
+    out.write_all(
+        &now.unix_time(flush_at.map_or(Expiry::NEVER, Expiry::at))
+            .to_le_bytes(),
+    )?;
     out.write_all(&store.last_version().to_le_bytes())?;
     out.write_all(&store.seed().to_bytes())?;
     let mut items = 0_u64;
@@ -317,7 +358,7 @@ pub(crate) fn write(
         let queue = u8::from(state.is_frequent) | state.uses << 1;
         out.write_all(&[key.len() as u8, state.marks, queue])?;
         out.write_all(&state.flags.to_le_bytes())?;
-        out.write_all(&state.expiry.time().unwrap_or(0).to_le_bytes())?;
+        out.write_all(&now.unix_time(state.expiry).to_le_bytes())?;
         out.write_all(&state.cas.to_le_bytes())?;
         out.write_all(&(item.value.len() as u32).to_le_bytes())?;
         out.write_all(key)?;
@@ -376,7 +417,7 @@ fn verify(file: File) -> io::Result<Option<Damage>> {
 }
 
 /// Puts the items of a verified file back; `None` if its records do not end where they should.
-fn restore(store: &Store, file: File, now: Seconds) -> io::Result<Option<SnapshotSummary>> {
+fn restore(store: &Store, file: File, now: Moment) -> io::Result<Option<SnapshotSummary>> {
     let length = file.metadata()?.len();
     read(store, file, length, now)
 }
@@ -387,14 +428,14 @@ pub(crate) fn read(
     store: &Store,
     from: impl Read,
     length: u64,
-    now: Seconds,
+    now: Moment,
 ) -> io::Result<Option<SnapshotSummary>> {
     let mut input = BufReader::with_capacity(1 << 18, from);
     let mut summary = SnapshotSummary {
-        flush_at: read_head(store, &mut input)?,
+        flush_at: now.expiry(read_head(store, &mut input)?).time(),
         ..SnapshotSummary::default()
     };
-    let is_flushed = summary.flush_at.is_some_and(|at| at <= now);
+    let is_flushed = summary.flush_at.is_some_and(|at| at <= now.steady);
     let evictions = store.statistics().evictions;
     let mut bytes = Vec::new();
     let mut record = [0; RECORD_BYTES];
@@ -416,10 +457,7 @@ pub(crate) fn read(
         let (key, value) = bytes.split_at(usize::from(key));
         let state = KeptState {
             flags: number(0),
-            expiry: match number(4) {
-                0 => Expiry::NEVER,
-                time => Expiry::at(time),
-            },
+            expiry: now.expiry(number(4)),
             cas,
             marks,
             is_frequent: queue & FREQUENT != 0,
@@ -429,7 +467,7 @@ pub(crate) fn read(
         if is_flushed {
             continue;
         }
-        match store.restore(key, value, &state, now) {
+        match store.restore(key, value, &state, now.steady) {
             RestoreOutcome::Restored => summary.restored += 1,
             RestoreOutcome::Expired => {}
             RestoreOutcome::LeftOut => summary.left_out += 1,
@@ -447,8 +485,8 @@ pub(crate) fn read(
     Ok((u64::from_le_bytes(items) == summary.items).then_some(summary))
 }
 
-/// Reads what is before the records, which begins with the time of a delayed flush.
-fn read_head(store: &Store, input: &mut impl Read) -> io::Result<Option<Seconds>> {
+/// Reads what is before the records, and returns the Unix time of a delayed flush, or 0.
+fn read_head(store: &Store, input: &mut impl Read) -> io::Result<Seconds> {
     let mut head = [0; HEAD_BYTES];
     input.read_exact(&mut head)?;
     let version = number(&head[NAME.len()..]);
@@ -471,7 +509,7 @@ fn read_head(store: &Store, input: &mut impl Read) -> io::Result<Option<Seconds>
         store.continue_seed(HashSeed::from_bytes(seed));
     }
     store.continue_versions(u64::from_le_bytes(last_version));
-    Ok(Some(Seconds::from_le_bytes(flush_at)).filter(|at| *at > 0))
+    Ok(Seconds::from_le_bytes(flush_at))
 }
 
 /// The number at the front of `bytes`.

@@ -61,6 +61,12 @@ impl Context {
         self.clock.unix_seconds()
     }
 
+    /// Whole seconds since 1970, as far as the wall clock was right when the process started: only
+    /// the monotonic clock moves them on. Lifetimes are counted by them.
+    pub fn steady_seconds(&self) -> u64 {
+        self.clock.steady_seconds()
+    }
+
     /// Sets the deadline of `token`, replacing the one it had.
     ///
     /// Shape: [`Driver::expired`](crate::Driver::expired) is called once, never before `timeout`

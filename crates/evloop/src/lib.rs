@@ -45,6 +45,7 @@ mod slab;
 mod stream;
 mod token;
 
+pub use clock::steady_seconds;
 pub use context::{Context, INPUT_BYTES};
 pub use dwell_timers::TICK;
 pub use event_loop::{Around, Driver, EventLoop};

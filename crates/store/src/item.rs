@@ -124,6 +124,25 @@ impl Expiry {
     ///
     /// Source: memcached `doc/protocol.txt`, "Expiration times".
     pub fn from_exptime(exptime: i64, now: Seconds) -> Self {
+        Self::from_exptime_by(exptime, now, now)
+    }
+
+    /// Reads an `exptime` as it stands on the wire, where the clock that counts lifetimes is not
+    /// the one that clients read: it is `now` by the first, and `unix` by the second.
+    ///
+    /// Shape: as that of [`Expiry::from_exptime`]. An `exptime` that is Unix time comes as many
+    /// seconds after `now` as it is after `unix`.
+    ///
+    /// ```
+    /// use dwell_store::Expiry;
+    ///
+    /// // The wall clock was set forward by an hour since the process started.
+    /// let (now, unix) = (1_700_000_000, 1_700_003_600);
+    /// let remaining = |exptime| Expiry::from_exptime_by(exptime, now, unix).remaining(now);
+    /// assert_eq!(remaining(60), Some(60));
+    /// assert_eq!(remaining(1_700_003_660), Some(60));
+    /// ```
+    pub fn from_exptime_by(exptime: i64, now: Seconds, unix: Seconds) -> Self {
         match exptime {
             0 => Self::NEVER,
             1..=EXPTIME_RELATIVE_MAX => {
@@ -133,8 +152,17 @@ impl Expiry {
             _ => i32::try_from(exptime)
                 .ok()
                 .and_then(|time| u32::try_from(time).ok())
-                .map_or(Self::IMMEDIATE, Self::at),
+                .map_or(Self::IMMEDIATE, |time| Self::at_by(time, now, unix)),
         }
+    }
+
+    /// The expiry at a Unix time that comes as many seconds after `now` as after `unix`; a time
+    /// that has passed stays in the past.
+    pub fn at_by(time: Seconds, now: Seconds, unix: Seconds) -> Self {
+        if time <= unix {
+            return Self::IMMEDIATE;
+        }
+        Self::at(now.saturating_add(time - unix))
     }
 
     /// The expiry that [`Expiry::word`] gave.

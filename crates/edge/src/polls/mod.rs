@@ -501,9 +501,9 @@ impl Polls {
     }
 }
 
-/// The wall clock as the store counts it.
+/// The time as the store counts it.
 pub(crate) fn seconds(context: &Context) -> u32 {
-    u32::try_from(context.unix_seconds()).unwrap_or(u32::MAX)
+    crate::moment::seconds(context.steady_seconds())
 }
 
 /// What one lookup counts as.

@@ -6,12 +6,13 @@ use super::bound::Listen;
 use super::inherited::{Inherited, Place};
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::moment::Moment;
 use crate::snapshot;
 use crate::store_server::{Credentials, Listening, StoreServerLimits, StoreService};
 use crate::upgrade::Role;
 use dwell_evloop::{ListenOptions, Listener, bind_unix, share_out};
 use dwell_proto::memcache::RequestLimits;
-use dwell_store::{Notify, Seconds, Store, StoreConfig};
+use dwell_store::{Expiry, Notify, Seconds, Store, StoreConfig};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -24,7 +25,7 @@ pub(super) fn service(
     limits: StoreServerLimits,
     notify: Box<dyn Notify>,
     metrics: &Arc<Metrics>,
-    now: Seconds,
+    now: Moment,
     comes_by_hand: bool,
 ) -> Result<Option<Arc<StoreService>>, RunError> {
     if !config.uses_embedded_store() {
@@ -49,16 +50,20 @@ pub(super) fn service(
         }
         None => None,
     };
-    let service = StoreService::new(store, limits, Arc::clone(metrics), now);
+    let service = StoreService::new(store, limits, Arc::clone(metrics), now.steady);
     if let Some(at) = flush_at {
-        service.flush_all(i64::from(at), now);
+        service.flush_all(Expiry::at(at), now.steady);
     }
     Ok(Some(service))
 }
 
-/// Reads the file of those who may log in, if there is one.
+/// Reads the file of those who may log in, if there is one, and refuses what can never be a
+/// snapshot.
 pub(super) fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
     let store = &config.store;
+    if let (Some(path), true) = (&store.snapshot, config.uses_embedded_store()) {
+        snapshot::check_kind(path).map_err(RunError::Snapshot)?;
+    }
     let credentials = match &store.auth_file {
         Some(path) => Some(Arc::new(credentials(path)?)),
         None => None,
@@ -95,7 +100,7 @@ fn credentials(path: &Path) -> Result<Credentials, RunError> {
 ///
 /// A damaged snapshot is told and left; one that cannot be opened stops the start, because the end
 /// of the process would write over it.
-fn load(store: &Store, path: &Path, now: Seconds) -> Result<Option<Seconds>, RunError> {
+fn load(store: &Store, path: &Path, now: Moment) -> Result<Option<Seconds>, RunError> {
     match snapshot::load(store, path, now) {
         Ok(summary) => {
             let (items, restored) = (summary.items, summary.restored);
@@ -112,12 +117,13 @@ fn load(store: &Store, path: &Path, now: Seconds) -> Result<Option<Seconds>, Run
 }
 
 /// Writes the snapshot, when nothing serves any more.
-pub(super) fn save(config: &Config, service: &StoreService, now: Seconds) -> Result<(), RunError> {
+pub(super) fn save(config: &Config, service: &StoreService, now: Moment) -> Result<(), RunError> {
     let Some(path) = &config.store.snapshot else {
         return Ok(());
     };
-    let flush_at = service.pending_flush(now);
-    let summary = snapshot::save(service.store(), flush_at, path).map_err(RunError::Snapshot)?;
+    let flush_at = service.pending_flush(now.steady);
+    let summary =
+        snapshot::save(service.store(), flush_at, path, now).map_err(RunError::Snapshot)?;
     tracing::info!(path = %path.display(), items = summary.items, "snapshot written");
     Ok(())
 }

@@ -6,6 +6,14 @@ use std::os::unix::fs::PermissionsExt;
 
 const NOW: Seconds = 1_700_000_000;
 
+/// A process whose wall clock was never set.
+const fn at(seconds: Seconds) -> Moment {
+    Moment {
+        steady: seconds,
+        unix: seconds,
+    }
+}
+
 fn empty() -> Store {
     Store::new(&StoreConfig::default(), Box::new(()))
 }
@@ -34,16 +42,16 @@ fn what_is_saved_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("items");
     let store = filled();
-    assert_eq!(save(&store, None, &path).unwrap().items, 500);
+    assert_eq!(save(&store, None, &path, at(NOW)).unwrap().items, 500);
     let again = empty();
-    let summary = load(&again, &path, NOW + 1).unwrap();
+    let summary = load(&again, &path, at(NOW + 1)).unwrap();
     assert_eq!((summary.items, summary.restored), (500, 500));
     for number in [0, 1, 77, 499] {
         let key = format!("key-{number}");
         let item = again.get(key.as_bytes(), NOW + 1);
         assert_eq!(item, store.get(key.as_bytes(), NOW + 1));
     }
-    let late = load(&empty(), &path, NOW + 100).unwrap();
+    let late = load(&empty(), &path, at(NOW + 100)).unwrap();
     assert_eq!((late.items, late.restored), (500, 0), "their time is over");
     check_writable(&path).unwrap();
     let mode = fs::metadata(&path).unwrap().permissions().mode();
@@ -96,9 +104,9 @@ fn a_full_store_comes_back_whole() {
     let path = folder.path().join("items");
     let (store, items) = full();
     assert!(items.len() > 100, "{}", items.len());
-    save(&store, None, &path).unwrap();
+    save(&store, None, &path, at(NOW)).unwrap();
     let again = of(16 << 20, true);
-    let summary = load(&again, &path, NOW).unwrap();
+    let summary = load(&again, &path, at(NOW)).unwrap();
     assert_eq!(has(&again, &items), items.len(), "{summary:?}");
     assert_eq!((summary.restored, summary.left_out), (summary.items, 0));
     assert_eq!(again.statistics().evictions, 0);
@@ -106,9 +114,11 @@ fn a_full_store_comes_back_whole() {
     assert!(bound.bytes <= bound.limit_maxbytes);
     // By the channel of an upgrade as well.
     let mut bytes = Vec::new();
-    write(&again, None, &mut bytes).unwrap();
+    write(&again, None, at(NOW), &mut bytes).unwrap();
     let third = of(16 << 20, true);
-    let summary = read(&third, &bytes[..], u64::MAX, NOW).unwrap().unwrap();
+    let summary = read(&third, &bytes[..], u64::MAX, at(NOW))
+        .unwrap()
+        .unwrap();
     assert_eq!(has(&third, &items), items.len(), "{summary:?}");
 }
 
@@ -117,10 +127,10 @@ fn what_does_not_fit_is_counted_and_is_not_the_newest() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("items");
     let (store, items) = full();
-    save(&store, None, &path).unwrap();
+    save(&store, None, &path, at(NOW)).unwrap();
     for evicts in [true, false] {
         let smaller = of(8 << 20, evicts);
-        let summary = load(&smaller, &path, NOW).unwrap();
+        let summary = load(&smaller, &path, at(NOW)).unwrap();
         let there = has(&smaller, &items) as u64;
         assert_eq!(summary.items, items.len() as u64);
         assert_eq!(summary.restored, there, "{summary:?}");
@@ -135,10 +145,10 @@ fn what_does_not_fit_is_counted_and_is_not_the_newest() {
 fn a_delayed_flush_comes_although_nobody_ran() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("items");
-    save(&filled(), Some(NOW + 50), &path).unwrap();
-    let early = load(&empty(), &path, NOW + 49).unwrap();
+    save(&filled(), Some(NOW + 50), &path, at(NOW)).unwrap();
+    let early = load(&empty(), &path, at(NOW + 49)).unwrap();
     assert_eq!((early.restored, early.flush_at), (500, Some(NOW + 50)));
-    let late = load(&empty(), &path, NOW + 50).unwrap();
+    let late = load(&empty(), &path, at(NOW + 50)).unwrap();
     assert_eq!((late.items, late.restored, late.flush_at), (500, 0, None));
 }
 
@@ -148,7 +158,7 @@ fn a_file_of_an_earlier_version_is_read() {
     let path = folder.path().join("items");
     // The version, and how many bytes of what is before the records it has.
     for (version, kept) in [(1, 0), (2, 4), (3, 12)] {
-        save(&filled(), None, &path).unwrap();
+        save(&filled(), None, &path, at(NOW)).unwrap();
         let mut bytes = fs::read(&path).unwrap();
         bytes[NAME.len()] = version;
         bytes.drain(HEAD_BYTES + kept..HEAD_BYTES + 12 + HashSeed::BYTES);
@@ -157,7 +167,7 @@ fn a_file_of_an_earlier_version_is_read() {
         sum.update(&bytes[..end]);
         bytes[end..].copy_from_slice(&sum.digest().to_le_bytes());
         fs::write(&path, &bytes).unwrap();
-        let summary = load(&empty(), &path, NOW).unwrap();
+        let summary = load(&empty(), &path, at(NOW)).unwrap();
         assert_eq!((summary.restored, summary.flush_at), (500, None));
     }
 }
@@ -170,9 +180,9 @@ fn the_cas_unique_of_an_item_that_is_gone_is_not_given_out_again() {
     store.set(b"gone", 0, Expiry::NEVER, b"value", NOW);
     let cas = store.get(b"gone", NOW).unwrap().cas;
     assert!(store.delete(b"gone", NOW));
-    save(&store, None, &path).unwrap();
+    save(&store, None, &path, at(NOW)).unwrap();
     let again = empty();
-    load(&again, &path, NOW).unwrap();
+    load(&again, &path, at(NOW)).unwrap();
     again.set(b"gone", 0, Expiry::NEVER, b"another", NOW);
     assert!(again.get(b"gone", NOW).unwrap().cas > cas);
 }
@@ -180,7 +190,7 @@ fn the_cas_unique_of_an_item_that_is_gone_is_not_given_out_again() {
 #[test]
 fn no_file_is_no_item() {
     let folder = tempfile::tempdir().unwrap();
-    let summary = load(&empty(), &folder.path().join("none"), NOW).unwrap();
+    let summary = load(&empty(), &folder.path().join("none"), at(NOW)).unwrap();
     assert_eq!(summary, SnapshotSummary::default());
 }
 
@@ -190,7 +200,7 @@ fn a_file_that_is_wrong_anywhere_is_kept_aside_and_not_read() {
     let path = folder.path().join("items");
     let store = empty();
     store.set(b"key", 1, Expiry::NEVER, b"value", NOW);
-    save(&store, None, &path).unwrap();
+    save(&store, None, &path, at(NOW)).unwrap();
     let whole = fs::read(&path).unwrap();
     let cuts = (0..whole.len()).map(|end| whole[..end].to_vec());
     let flips = (0..whole.len()).map(|place| {
@@ -202,7 +212,7 @@ fn a_file_that_is_wrong_anywhere_is_kept_aside_and_not_read() {
     for bytes in cuts.chain(flips).chain([longer]) {
         fs::write(&path, &bytes).unwrap();
         let store = empty();
-        let error = load(&store, &path, NOW).unwrap_err();
+        let error = load(&store, &path, at(NOW)).unwrap_err();
         let SnapshotError::Damaged { aside, .. } = &error else {
             panic!("{error}");
         };
@@ -218,14 +228,14 @@ fn the_message_says_what_is_wrong_and_where_the_file_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("items");
     fs::write(&path, b"DWELLMEM\x05\0\0\0").unwrap();
-    let message = load(&empty(), &path, NOW).unwrap_err().to_string();
+    let message = load(&empty(), &path, at(NOW)).unwrap_err().to_string();
     assert!(
         message.contains("version 5, this program reads 1 to 4"),
         "{message}"
     );
     assert!(message.contains("damaged-1700000000"), "{message}");
     fs::write(&path, b"hello").unwrap();
-    let message = load(&empty(), &path, NOW).unwrap_err().to_string();
+    let message = load(&empty(), &path, at(NOW)).unwrap_err().to_string();
     assert!(message.contains("not a snapshot"), "{message}");
 }
 
@@ -234,6 +244,76 @@ fn a_folder_that_is_not_there_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("no/items");
     check_writable(&path).unwrap_err();
-    let error = save(&filled(), None, &path).unwrap_err();
+    let error = save(&filled(), None, &path, at(NOW)).unwrap_err();
     assert!(matches!(error, SnapshotError::File { .. }), "{error}");
+}
+
+#[test]
+fn lifetimes_go_on_where_the_wall_clock_was_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("items");
+    for offset in [7200, -7200, 0] {
+        // The clock was set while the process ran; the next one starts with the right time, or with
+        // the same wrong one, a minute after the end of this one.
+        let end = Moment {
+            steady: NOW + 10,
+            unix: (NOW + 10).saturating_add_signed(offset),
+        };
+        save(&filled(), Some(NOW + 95), &path, end).unwrap();
+        let start = at(end.unix + 60);
+        let store = empty();
+        let summary = load(&store, &path, start).unwrap();
+        assert_eq!((summary.items, summary.restored), (500, 500), "{offset}");
+        let left = summary.flush_at.map(|at| at - start.steady);
+        assert_eq!(
+            left,
+            Some(25),
+            "95 s, 10 s of them before and 60 s after the end"
+        );
+        let left = store.meta_debug(b"key-7", start.steady).unwrap().expiry;
+        assert_eq!(left.remaining(start.steady), Some(30));
+        // To a process that counts the seconds otherwise, at the same moment.
+        let mut bytes = Vec::new();
+        write(&store, None, start, &mut bytes).unwrap();
+        let other = Moment {
+            steady: start.steady - 5000,
+            ..start
+        };
+        let successor = empty();
+        read(&successor, &bytes[..], u64::MAX, other).unwrap();
+        let left = successor.meta_debug(b"key-7", other.steady).unwrap().expiry;
+        assert_eq!(left.remaining(other.steady), Some(30));
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused_by_name_and_nobody_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for (path, what) in [
+        (fifo.as_path(), "a FIFO"),
+        (folder.path(), "a directory"),
+        (Path::new("/dev/null"), "a device"),
+    ] {
+        let checked = check_kind(path).unwrap_err().to_string();
+        assert!(
+            checked.contains(&format!("it is {what}, not a file")),
+            "{checked}"
+        );
+        let loaded = load(&empty(), path, at(NOW)).unwrap_err().to_string();
+        assert_eq!(loaded, checked);
+    }
+    check_kind(&folder.path().join("none")).unwrap();
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_for_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("items");
+    fs::write(folder.path().join("items.4000000.new"), b"DWELLMEM").unwrap();
+    check_writable(&path).unwrap();
+    save(&filled(), None, &path, at(NOW)).unwrap();
+    let files = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, 1, "only the snapshot is there");
 }

@@ -42,7 +42,8 @@ impl Executor<'_> {
             Command::Arithmetic { .. } => self.binary_arithmetic(request),
             Command::Flush { delay } => {
                 if self.service.limits.flush_enabled {
-                    self.service.flush_all(i64::from(delay), self.now);
+                    let at = self.expiry(i64::from(delay));
+                    self.service.flush_all(at, self.now);
                     self.done(request, 0);
                 } else {
                     self.refuse(echo, Status::AuthError);
@@ -244,8 +245,8 @@ impl Executor<'_> {
     /// Reads an exptime, which is unsigned here: no number means the past.
     fn binary_expiry(&self, exptime: u32) -> Expiry {
         match i32::try_from(exptime) {
-            Ok(exptime) => Expiry::from_exptime(i64::from(exptime), self.now),
-            Err(_) => Expiry::at(exptime),
+            Ok(exptime) => self.expiry(i64::from(exptime)),
+            Err(_) => Expiry::at_by(exptime, self.now, self.unix),
         }
     }
 }

@@ -30,7 +30,10 @@ pub(super) struct Executor<'e> {
     pub(super) service: &'e StoreService,
     /// What the loop counts.
     pub(super) metrics: &'e LoopMetrics,
+    /// By the clock that counts lifetimes.
     pub(super) now: Seconds,
+    /// By the clock that clients read.
+    pub(super) unix: Seconds,
     /// Where replies are appended.
     pub(super) out: &'e mut Vec<u8>,
 }
@@ -171,7 +174,7 @@ impl Executor<'_> {
 
     /// Reads an exptime of the wire.
     pub(super) fn expiry(&self, exptime: i64) -> Expiry {
-        Expiry::from_exptime(exptime, self.now)
+        Expiry::from_exptime_by(exptime, self.now, self.unix)
     }
 
     fn answer(&mut self, noreply: bool, answer: Result<Status, ErrorLine>) {
@@ -190,7 +193,7 @@ impl Executor<'_> {
         if !self.service.limits.flush_enabled {
             return Err(ErrorLine::FlushDisabled);
         }
-        self.service.flush_all(delay, self.now);
+        self.service.flush_all(self.expiry(delay.max(0)), self.now);
         Ok(Status::Ok)
     }
 

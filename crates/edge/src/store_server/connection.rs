@@ -11,13 +11,13 @@ use dwell_evloop::{
     Accepted, Context, Flushed, Listener, LoopOutput, ReadOutcome, Readiness, Slab, Stream, Token,
 };
 use dwell_proto::memcache::ErrorLine;
-use dwell_store::Seconds;
 
 use super::commands::Executor;
 use super::service::{ConnectionRecord, StoreServerLimits, StoreService};
 use super::session::{Session, Stop, WORK_PER_COMMAND};
 use crate::descriptors::{Descriptors, is_below};
 use crate::metrics::LoopMetrics;
+use crate::moment::Moment;
 
 /// The token kinds a component uses; no other component of the loop may use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,7 +241,7 @@ impl StoreServer {
                 let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
                 return out_of_descriptors(service, kept);
             }
-            let now = context.unix_seconds() as Seconds;
+            let now = Moment::of(context).steady;
             let Some(record) = service.admit(peer, now) else {
                 // The peer may be gone already, or not read it: there is nothing to wait for.
                 let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
@@ -328,7 +328,7 @@ pub(super) fn register(
 struct Turn<'t> {
     service: &'t StoreService,
     metrics: &'t LoopMetrics,
-    now: Seconds,
+    moment: Moment,
     work: usize,
 }
 
@@ -380,7 +380,7 @@ impl Connection {
         let mut turn = Turn {
             service,
             metrics,
-            now: context.unix_seconds() as Seconds,
+            moment: Moment::of(context),
             work: service
                 .limits
                 .commands_per_turn
@@ -429,7 +429,7 @@ impl Connection {
             Ok(ReadOutcome::Closed) | Err(_) => return Some(Next::Close),
         };
         add(&turn.service.counters.bytes_read, read);
-        self.record.last_command.store(turn.now, Relaxed);
+        self.record.last_command.store(turn.moment.steady, Relaxed);
         if self.tail.is_empty() {
             return self.serve_slice(context, turn, &input[..read]);
         }
@@ -484,7 +484,8 @@ impl Connection {
             let mut executor = Executor {
                 service,
                 metrics: turn.metrics,
-                now: turn.now,
+                now: turn.moment.steady,
+                unix: turn.moment.unix,
                 out: &mut out,
             };
             let served = self

@@ -2,9 +2,9 @@
 
 use super::connection::{Connection, Phase, StoreServer, register};
 use super::session::Session;
+use crate::moment::Moment;
 use dwell_evloop::{Context, Flushed, Listener, Readiness, Stream, Token};
 use dwell_proto::memcache::ErrorLine;
-use dwell_store::Seconds;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ impl StoreServer {
         is_trusted: bool,
     ) {
         let peer = stream.peer_address().ok().flatten();
-        let now = context.unix_seconds() as Seconds;
+        let now = Moment::of(context).steady;
         let Some(record) = self.service.admit(peer, now) else {
             // As for one that connects: there is nothing to wait for.
             let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());

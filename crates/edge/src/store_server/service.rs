@@ -189,14 +189,14 @@ impl StoreService {
         }
     }
 
-    /// Removes everything at a moment on the wire, as [`Store::flush_all`] does, and remembers it
-    /// if it has not come.
-    pub fn flush_all(&self, delay: i64, now: Seconds) {
-        let at = Expiry::from_exptime(delay.max(0), now).time();
+    /// Removes everything at a moment, as [`Store::flush_all`] does, and remembers it if it has not
+    /// come; [`Expiry::NEVER`], as an exptime of 0 is read, is now.
+    pub fn flush_all(&self, at: Expiry, now: Seconds) {
+        let at = at.time().filter(|at| *at > now).unwrap_or(0);
         // Held over the flush, so that of two at once the same is the later one here and there.
         let mut flush_at = self.flush_at.lock().unwrap_or_else(PoisonError::into_inner);
-        *flush_at = at.unwrap_or(0);
-        self.store.flush_all(delay, now);
+        *flush_at = at;
+        self.store.flush_all(i64::from(at), now);
     }
 
     /// When everything stored by then goes, if that is still to come.

@@ -30,6 +30,8 @@ struct Client {
     session: Session,
     pending: Vec<u8>,
     now: Seconds,
+    /// How far the wall clock has been set since the start.
+    wall_offset: i32,
     closed: bool,
     /// The most replies that were collected before they were to be written.
     collected_max: usize,
@@ -47,6 +49,7 @@ impl Client {
             session: Session::new(limits),
             pending: Vec::new(),
             now: NOW,
+            wall_offset: 0,
             closed: false,
             collected_max: 0,
         }
@@ -70,6 +73,7 @@ impl Client {
                 service,
                 metrics: &metrics,
                 now: self.now,
+                unix: self.now.saturating_add_signed(self.wall_offset),
                 out: &mut out,
             };
             let served = self.session.serve(&mut executor, &self.pending, &mut work);

@@ -24,8 +24,9 @@ pub(crate) use successor::Predecessor;
 
 use crate::fleet::{Fleet, Order};
 use crate::metrics::Metrics;
+use crate::moment::Moment;
 use crate::notify::Notifier;
-use crate::server::{Place, unix_seconds};
+use crate::server::Place;
 use crate::snapshot;
 use crate::store_server::StoreService;
 use channel::{Channel, Kind};
@@ -389,9 +390,10 @@ fn give_store(
 ) -> io::Result<()> {
     channel.send(Kind::Store, u8::from(service.is_some()), b"", None)?;
     if let Some(service) = service {
-        let flush_at = service.pending_flush(unix_seconds());
+        let now = Moment::now();
+        let flush_at = service.pending_flush(now.steady);
         let channel = &mut *channel;
-        snapshot::write(service.store(), flush_at, Lively { channel, pulse })?;
+        snapshot::write(service.store(), flush_at, now, Lively { channel, pulse })?;
     }
     channel.expect(Kind::Taken).map(drop)
 }

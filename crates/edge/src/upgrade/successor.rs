@@ -3,10 +3,11 @@
 use super::channel::{Channel, Frame, Kind};
 use super::{Arrival, Handed, MARK, OWNS_FILE, Role, VERSION};
 use crate::fleet::Fleet;
-use crate::server::{Place, unix_seconds};
+use crate::moment::Moment;
+use crate::server::Place;
 use crate::snapshot;
 use crate::store_server::StoreService;
-use dwell_store::Seconds;
+use dwell_store::Expiry;
 use std::env;
 use std::fs::File;
 use std::io;
@@ -108,7 +109,7 @@ impl Predecessor {
         self.channel.send(Kind::Ready, wants_store, b"", None)?;
         let follows = self.channel.expect(Kind::Store)?.mark == 1;
         if let (true, Some(service)) = (follows, service) {
-            take_items(&mut self.channel, service, unix_seconds())?;
+            take_items(&mut self.channel, service, Moment::now())?;
         }
         self.channel.send(Kind::Taken, 0, b"", None)?;
         self.channel.expect(Kind::Serve)?;
@@ -168,13 +169,13 @@ fn arrived(frame: Frame) -> Option<Arrival> {
     })
 }
 
-fn take_items(channel: &mut Channel, service: &StoreService, now: Seconds) -> io::Result<()> {
+fn take_items(channel: &mut Channel, service: &StoreService, now: Moment) -> io::Result<()> {
     // A record has at most as much as its two lengths can say.
     let record_bytes_max = u64::from(u32::MAX) + u64::from(u8::MAX);
     let summary = snapshot::read(service.store(), channel, record_bytes_max, now)?;
     let summary = summary.ok_or_else(|| io::Error::other("the items are not complete"))?;
     if let Some(at) = summary.flush_at {
-        service.flush_all(i64::from(at), now);
+        service.flush_all(Expiry::at(at), now.steady);
     }
     let (items, restored) = (summary.items, summary.restored);
     tracing::info!(items, restored, "items taken over");

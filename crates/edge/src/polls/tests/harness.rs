@@ -126,13 +126,13 @@ impl Edge {
     }
 
     pub(super) fn set(&mut self, key: &str, value: &str) {
-        let now = self.event_loop.context().unix_seconds() as u32;
+        let now = self.event_loop.context().steady_seconds() as u32;
         let (key, value) = (key.as_bytes(), value.as_bytes());
         self.store().set(key, 0, Expiry::NEVER, value, now);
     }
 
     pub(super) fn delete(&mut self, key: &str) {
-        let now = self.event_loop.context().unix_seconds() as u32;
+        let now = self.event_loop.context().steady_seconds() as u32;
         assert!(self.store().delete(key.as_bytes(), now));
     }
 

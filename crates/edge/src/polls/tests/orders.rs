@@ -252,7 +252,7 @@ fn take(edge: &mut Edge, clients: &mut [Option<Client>; CLIENTS], step: Step) {
         }
         Step::Set(key, number) => edge.set(KEYS[key], &value(number)),
         Step::Delete(key) => {
-            let now = edge.event_loop.context().unix_seconds() as u32;
+            let now = edge.event_loop.context().steady_seconds() as u32;
             edge.store().delete(KEYS[key].as_bytes(), now);
         }
         Step::Tell(number) => {

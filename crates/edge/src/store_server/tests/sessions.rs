@@ -249,6 +249,47 @@ fn a_long_retrieval_is_collected_piece_by_piece() {
     assert!(client.collected_max < OUTPUT_BYTES_MAX + value.len() + 64);
 }
 
+#[test]
+fn times_of_day_are_those_of_the_wall_clock_and_lifetimes_are_not() {
+    for offset in [7200, -7200] {
+        let mut client = Client::new();
+        client.text("set before 0 10 1\r\nv\r\n");
+        client.wall_offset = offset;
+        let unix = NOW.saturating_add_signed(offset);
+        let soon = unix + 60;
+        for line in [
+            "set relative 0 60 1\r\nv\r\n".to_owned(),
+            format!("set absolute 0 {soon} 1\r\nv\r\n"),
+            format!("ms meta 1 T{soon}\r\nv\r\n"),
+            format!("set past 0 {} 1\r\nv\r\n", unix - 1),
+        ] {
+            client.text(&line);
+        }
+        assert_eq!(client.text("mg before t\r\n"), "HD t10\r\n");
+        assert_eq!(client.text("mg past t\r\n"), "EN\r\n");
+        for key in ["relative", "absolute", "meta"] {
+            assert_eq!(
+                client.text(&format!("mg {key} t\r\n")),
+                "HD t60\r\n",
+                "{key}"
+            );
+        }
+        // The clock is set right again, and nobody's time changes.
+        client.wall_offset = 0;
+        client.now += 59;
+        assert_eq!(client.text("mg before t\r\n"), "EN\r\n");
+        assert_eq!(client.text("mg absolute t\r\n"), "HD t1\r\n");
+        client.text(&format!("flush_all {}\r\n", client.now + 5));
+        client.now += 1;
+        assert_eq!(client.text("mg absolute t\r\n"), "EN\r\n");
+        client.text("set late 0 0 1\r\nv\r\n");
+        client.now += 3;
+        assert_eq!(client.text("mg late t\r\n"), "HD t-1\r\n");
+        client.now += 1;
+        assert_eq!(client.text("mg late t\r\n"), "EN\r\n");
+    }
+}
+
 /// One turn of a session, with work for 64 commands; what it stopped at, and its output.
 fn turn(service: &StoreService, session: &mut Session, input: &[u8]) -> (Served, Vec<u8>) {
     let mut out = Vec::new();
@@ -256,6 +297,7 @@ fn turn(service: &StoreService, session: &mut Session, input: &[u8]) -> (Served,
         service,
         metrics: &service.metrics.of_loop(0),
         now: NOW,
+        unix: NOW,
         out: &mut out,
     };
     let mut work = 64 * WORK_PER_COMMAND;
