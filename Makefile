@@ -180,7 +180,8 @@ install: install-debian install-rust install-python install-clients ## install w
 
 .PHONY: install-debian install-rust install-python install-clients install-go
 install-debian:
-	@scripts/install-debian c++=g++ chromium=chromium curl=curl memcached=memcached memccapable=libmemcached-tools nginx=nginx \
+	@scripts/install-debian c++=g++ chromium=chromium curl=curl \
+		faketime=faketime memcached=memcached memccapable=libmemcached-tools nginx=nginx \
 		strace=strace valgrind=valgrind
 
 install-rust:

@@ -134,6 +134,15 @@ def test_a_snapshot_that_cannot_be_written_is_said_at_the_start(tmp_path):
     assert "items" in done.stderr
 
 
+def test_what_can_never_be_a_snapshot_is_said_at_the_start(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path, what in ((fifo, "a FIFO"), (tmp_path, "a directory"), ("/dev/null", "a device")):
+        done = run("-p", "-1", "--snapshot", path)
+        assert done.returncode == 1
+        assert f"it is {what}, not a file" in done.stderr
+
+
 @pytest.mark.parametrize("words", [["-S"], ["-Z"], ["-l", "0.0.0.0"], ["-o", "nonsense"]])
 def test_what_would_be_unsafe_is_refused(words):
     done = run("-p", "-1", *words)
@@ -332,7 +341,10 @@ def test_a_killed_process_leaves_the_old_snapshot(start, tmp_path):
     store = start("--snapshot", file)
     store.client().set("k", b"new")
     store.kill()
+    left = tmp_path / f"items.{store.pid}.new"
+    left.write_bytes(b"DWELLMEM")
     assert start("--snapshot", file).client().get("k") == b"old"
+    assert not left.exists(), "what it has left of an unfinished one is removed"
 
 
 def test_the_background_and_its_pid_file(cleanup, tmp_path):

@@ -203,7 +203,7 @@ pub fn check_writable(path: &Path) -> Result<(), SnapshotError> {
     tried.map_err(|source| file_error(path, source))
 }
 
-/// Whether `path` is a file, or nothing yet: anything else cannot be read whole, or not be replaced.
+/// Whether `path` is a file, or nothing yet: anything else is not read whole, or not replaced.
 ///
 /// # Errors
 /// [`SnapshotError::File`].
