@@ -242,7 +242,8 @@ impl EdgeLoop {
         self.send_fills(context);
         self.polls.answer_ripe(context, &mut self.http);
         let (http, websockets) = (&mut self.http, &mut self.websockets);
-        self.polls.tell_sockets(context, http, websockets);
+        self.polls.tell_changes(context, http, websockets);
+        self.polls.begin_turn();
         if self.polls.has_left() {
             context.again(LEFT, Readiness::default());
         }

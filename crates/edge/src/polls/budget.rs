@@ -1,21 +1,25 @@
-//! How much of a turn a fan-out may take.
+//! How much of a turn a fan-out may take, and what many small requests ask for.
 //!
-//! One change can be news for very many, and large. Those who are told when a turn ends are told
-//! as far as a budget goes, which counts work and not time; the others stay in the queue they are
-//! in, and the next turn goes on with them, after it has served whoever else came. Nothing is lost
-//! by that: who has not been told still waits for the key, so it is told of any later change, and
-//! what it is told is read, or has been noted, as it is by then. So it gets the newest, once.
+//! One change can be news for very many, and large; and a few bytes can ask for a large value in a
+//! form that takes long to write. What a turn does of that has a budget, which counts work and not
+//! time. What is beyond it stays in the queue it is in, and the next turn goes on with it, after it
+//! has served whoever else came. Nothing is lost by that: who has not been told still waits for
+//! the key, so it is told of any later change, and what it is told is read, or has been noted, as
+//! it is by then. So it gets the newest, once.
 
 /// What is left of the work that one turn may spend on one queue.
 ///
 /// Units: about a byte that is copied; other work is counted as if it were bytes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Budget {
     left: usize,
+    spent: usize,
 }
 
 /// Some milliseconds.
 const WORK_PER_TURN: usize = 4 << 20;
+/// What one key may have of it before the others have theirs.
+const WORK_PER_SLICE: usize = WORK_PER_TURN / 8;
 /// What it takes to find a connection and to write to it.
 const WORK_PER_CONNECTION: usize = 2 * 1024;
 /// What it takes to write a value as text, for each byte.
@@ -27,7 +31,21 @@ impl Budget {
     pub(super) fn of_turn() -> Self {
         Self {
             left: WORK_PER_TURN,
+            spent: 0,
         }
+    }
+
+    /// A share of what is left.
+    pub(super) fn slice(&self) -> Self {
+        Self {
+            left: self.left.min(WORK_PER_SLICE),
+            spent: 0,
+        }
+    }
+
+    /// A share of it was used.
+    pub(super) fn used(&mut self, slice: &Self) {
+        self.spend(slice.spent);
     }
 
     /// A connection was given so many bytes.
@@ -52,5 +70,6 @@ impl Budget {
 
     fn spend(&mut self, work: usize) {
         self.left = self.left.saturating_sub(work);
+        self.spent = self.spent.saturating_add(work);
     }
 }

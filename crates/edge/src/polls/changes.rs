@@ -1,103 +1,286 @@
-//! What WebSockets are told of their keys when a turn ends, as far as its budget goes.
+//! Telling who waits of changes, as far as the budget of a turn goes.
 //!
-//! What is left goes on in the next turn, see [`budget`](super::budget), from where it was: the
-//! members of a key are told in a circle, so that all of them have their turn of a key that changes
-//! all the time.
+//! A change is told at once to as many as the turn has room for. Who is left stands in a queue of
+//! its key, which the ends of this turn and of the next ones go on with, see
+//! [`budget`](super::budget): a slice of each key in turn, so that a key with very many does not
+//! keep the others from theirs. WebSockets always stand there, as their frames go out when the turn
+//! ends. A client that stands in a queue waits for its key like any other: whatever else ends its
+//! wait still does, and what it is told is what there is by then.
 
 use super::answers::Found;
 use super::budget::Budget;
-use super::decide::Content;
-use super::feeds::News;
+use super::decide::{Content, Decision, Stage, decide};
+use super::feeds::{News, Telling};
 use super::tables::{Sink, kind};
 use super::{Polls, Source, seconds};
 use bytes::Bytes;
 use dwell_engine::Http;
 use dwell_engine::websocket::{Broadcast, CloseCode, MessageKind, WebSockets};
 use dwell_evloop::{Context, Token};
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// What a key has that WebSockets are to be told of when the turn ends.
+/// What a key has that is to be told, where it cannot be read again by then.
 pub(super) type Change = Option<(Content, Bytes)>;
 
 /// Frames by the name that a key has in them.
-type Frames = Vec<(Option<Box<str>>, Arc<Broadcast>)>;
+pub(super) type Frames = Vec<(Option<Box<str>>, Arc<Broadcast>)>;
 
-/// The keys of which WebSockets are to be told.
+/// The keys of which somebody is still to be told.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// The newest of each, by the bits of its token.
-    newest: HashMap<u64, Change>,
-    rests: HashMap<u64, Rest>,
+    queues: HashMap<u64, Queue>,
+    /// The keys that have a queue, each once, in their turn.
+    order: VecDeque<Token>,
 }
 
-/// Where telling of a key goes on, and how many members are left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Rest {
-    at: usize,
-    left: usize,
+/// Who is still to be told of one key.
+#[derive(Debug, Default)]
+struct Queue {
+    /// The newest.
+    change: Change,
+    left: VecDeque<Token>,
 }
 
 impl Changes {
     pub(super) fn is_empty(&self) -> bool {
-        self.newest.is_empty()
+        self.queues.is_empty()
     }
 
     fn contains(&self, key: Token) -> bool {
-        self.newest.contains_key(&key.to_bits())
+        self.queues.contains_key(&key.to_bits())
     }
 
-    /// A key has changed: all of its members are to be told of it.
-    fn note(&mut self, key: Token, change: Change) {
-        self.newest.insert(key.to_bits(), change);
-        if let Some(rest) = self.rests.get_mut(&key.to_bits()) {
-            rest.left = usize::MAX;
+    /// These are to be told of a change, behind those who are to be told already.
+    fn note(&mut self, key: Token, change: Change, due: impl IntoIterator<Item = Token>) {
+        let queue = match self.queues.entry(key.to_bits()) {
+            Entry::Occupied(queue) => queue.into_mut(),
+            Entry::Vacant(place) => {
+                self.order.push_back(key);
+                place.insert(Queue::default())
+            }
+        };
+        queue.change = change;
+        let known: HashSet<Token> = queue.left.iter().copied().collect();
+        let is_new = |token: &Token| known.is_empty() || !known.contains(token);
+        queue.left.extend(due.into_iter().filter(is_new));
+    }
+
+    /// The key whose turn it is, and its queue, which it has no longer.
+    fn take(&mut self) -> Option<(Token, Queue)> {
+        let key = self.order.pop_front()?;
+        Some((key, self.queues.remove(&key.to_bits())?))
+    }
+
+    /// The rest of the queue of a key, for when its turn comes again.
+    fn put_back(&mut self, key: Token, queue: Queue) {
+        if queue.left.is_empty() {
+            return;
         }
-    }
-
-    fn take(&mut self) -> HashMap<u64, Change> {
-        std::mem::take(&mut self.newest)
-    }
-
-    /// The members of a key that are to be told, in their turn; the first of them is at the place
-    /// that is returned.
-    fn in_turn(&mut self, key: Token, mut members: Vec<Token>) -> (usize, Vec<Token>) {
-        let rest = self.rests.remove(&key.to_bits());
-        let Rest { at, left } = rest.unwrap_or(Rest {
-            at: 0,
-            left: usize::MAX,
-        });
-        let at = at % members.len().max(1);
-        members.rotate_left(at);
-        members.truncate(left);
-        (at, members)
-    }
-
-    /// The next turn goes on with a key.
-    fn put_off(&mut self, key: Token, change: Change, rest: Rest) {
-        self.rests.insert(key.to_bits(), rest);
-        self.newest.entry(key.to_bits()).or_insert(change);
-    }
-
-    fn forget(&mut self, key: Token) {
-        self.rests.remove(&key.to_bits());
+        match self.queues.remove(&key.to_bits()) {
+            None => self.order.push_back(key),
+            Some(newer) => {
+                self.queues.insert(key.to_bits(), queue);
+                return self.note(key, newer.change, newer.left);
+            }
+        }
+        self.queues.insert(key.to_bits(), queue);
     }
 }
 
 impl Polls {
-    /// Notes what a key has, for the WebSockets that are told of it when the turn ends.
-    pub(super) fn note_change(&mut self, key: Token, found: Option<&Found<'_>>) {
+    /// Has those told of a change when the turn ends, or one after it, who have not been yet.
+    pub(super) fn note_change(
+        &mut self,
+        key: Token,
+        found: Option<&Found<'_>>,
+        due: impl IntoIterator<Item = Token>,
+    ) {
         let change = match &self.source {
             // It is read anew then.
             Source::Embedded(..) => None,
             Source::Memcached => found.map(|found| (found.content, found.to_bytes())),
         };
-        self.outbox.changes.note(key, change);
+        self.outbox.changes.note(key, change, due);
     }
 
-    /// Whether WebSockets are going to be told of a key when the turn ends.
+    /// Whether somebody is still to be told of a key.
     pub(super) fn is_changing(&self, key: Token) -> bool {
         !self.outbox.changes.is_empty() && self.outbox.changes.contains(key)
+    }
+
+    /// Tells polls and streams of events what their key has, one after the other while there is
+    /// budget; returns how many were told or need not be.
+    pub(super) fn tell_some(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        budget: &mut Budget,
+        key: Token,
+        due: &[Token],
+        found: Option<&Found<'_>>,
+    ) -> usize {
+        let mut telling = Telling::of(found);
+        for (count, token) in due.iter().enumerate() {
+            if budget.is_spent() {
+                return count;
+            }
+            match token.kind() {
+                kind::FEED => self.tell_feed(context, http, budget, *token, &mut telling),
+                _ => self.wake(context, http, budget, key, *token, found),
+            }
+            budget.encoded(self.encodings.take_work());
+        }
+        due.len()
+    }
+
+    /// Answers one poll that is held for a key, if what there is now is news to it.
+    fn wake(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        budget: &mut Budget,
+        key: Token,
+        token: Token,
+        found: Option<&Found<'_>>,
+    ) {
+        let poll = self.records.get(token);
+        let Some(poll) = poll.filter(|poll| poll.waits_for() == Some(key)) else {
+            return;
+        };
+        let current = found.map(|found| found.content);
+        let decision = decide(&poll.ask, current, Stage::Held, self.rules(poll.route));
+        if decision == Decision::Wait {
+            return;
+        }
+        let Some(poll) = self.records.remove(token) else {
+            return;
+        };
+        // The key is still needed: the application may be asked for it next.
+        let is_last = self.leave_group(key);
+        self.answer_woken(context, http, key, poll, decision, found);
+        if is_last {
+            self.stop_waiting_for(key);
+        }
+        budget.written(found.map_or(0, |found| found.bytes().len()));
+    }
+
+    /// Tells those who are left of what the turns have brought of their keys, as far as the budget
+    /// of this one goes; whoever has not taken what it was sent before is told when it has.
+    pub(crate) fn tell_changes(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        websockets: &mut WebSockets,
+    ) {
+        self.tell_answered(context, http, websockets);
+        let mut budget = Budget::of_turn();
+        while !budget.is_spent()
+            && let Some((key, mut queue)) = self.outbox.changes.take()
+        {
+            let mut slice = budget.slice();
+            self.tell_slice(context, http, websockets, &mut slice, key, &mut queue);
+            budget.used(&slice);
+            self.outbox.changes.put_back(key, queue);
+        }
+        for (socket, frame) in std::mem::take(&mut self.outbox.replies) {
+            // Whoever has left asks for no answer.
+            let _ = websockets.send(context, socket, MessageKind::Text, frame.as_bytes());
+        }
+        for socket in std::mem::take(&mut self.outbox.farewells) {
+            websockets.close(context, socket, CloseCode::GOING_AWAY, "shutting down");
+        }
+    }
+
+    /// Tells those who are the next in the queue of a key.
+    fn tell_slice(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        websockets: &mut WebSockets,
+        budget: &mut Budget,
+        key: Token,
+        queue: &mut Queue,
+    ) {
+        let Some(record) = self.keys.get(key) else {
+            // Nobody has waited for it since.
+            return queue.left.clear();
+        };
+        // The turn may have brought a newer value, which others have been told already.
+        let item = self.stored_at(seconds(context), &record.name);
+        let mut found = match &self.source {
+            Source::Embedded(..) => item.as_ref().map(Found::stored),
+            Source::Memcached => queue
+                .change
+                .as_ref()
+                .map(|(content, value)| Found::shared(*content, value)),
+        };
+        if let Some(found) = &mut found {
+            self.encodings.share(&record.name, found);
+        }
+        let found = found.as_ref();
+        let mut telling = Telling::of(found);
+        let mut frames = Frames::new();
+        while !budget.is_spent()
+            && let Some(token) = queue.left.pop_front()
+        {
+            let sink = self.feeds.get(token).map(|feed| feed.sink);
+            match (token.kind(), sink) {
+                (kind::POLL, _) => self.wake(context, http, budget, key, token, found),
+                (_, Some(Sink::Events(_))) => {
+                    self.tell_feed(context, http, budget, token, &mut telling);
+                }
+                (_, Some(Sink::Socket(socket))) => {
+                    let feed = (token, socket);
+                    self.tell_of_change(context, websockets, budget, feed, found, &mut frames);
+                }
+                // It is told when it has become a WebSocket.
+                (_, Some(Sink::Leaving(_)) | None) => {}
+            }
+            budget.encoded(self.encodings.take_work());
+        }
+    }
+
+    /// Tells a WebSocket what the key of one of its feeds has.
+    fn tell_of_change(
+        &mut self,
+        context: &mut Context,
+        websockets: &mut WebSockets,
+        budget: &mut Budget,
+        (token, socket): (Token, Token),
+        found: Option<&Found<'_>>,
+        frames: &mut Frames,
+    ) {
+        let current = found.map(|found| found.content);
+        let Some(feed) = self.feeds.get(token) else {
+            return;
+        };
+        if self.news(feed, current) == News::None {
+            return;
+        }
+        if feed.ends.is_due(context.tick()) {
+            self.end_by_age(feed.set.token().unwrap_or(token), |code, why| {
+                websockets.close(context, socket, code, why);
+            });
+            return;
+        }
+        let frame = self.frame_among(frames, token, found);
+        let sent = websockets.with_socket(context, socket, |socket| {
+            if socket.queued_bytes() > 0 {
+                return false;
+            }
+            if frame.is_to_compress(socket.negotiated().deflate) {
+                budget.compressed(frame.plain().len());
+            }
+            socket.send_shared(&frame).is_ok()
+        });
+        budget.written(frame.plain().len());
+        if sent == Some(true) {
+            self.was_told(token, current);
+        } else {
+            self.metrics.stream_postponed.increment();
+        }
     }
 
     /// The frame that tells a feed what its key has, made once for each name of the key.
@@ -117,146 +300,71 @@ impl Polls {
         frames.push((label, Arc::clone(&frame)));
         frame
     }
-
-    /// Tells WebSockets what the turn has brought of their keys; whoever has not taken what it was
-    /// sent before is told when it has.
-    pub(crate) fn tell_sockets(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        websockets: &mut WebSockets,
-    ) {
-        self.tell_answered(context, http, websockets);
-        if !self.outbox.changes.is_empty() {
-            let mut budget = Budget::of_turn();
-            for (key, change) in self.outbox.changes.take() {
-                let key = Token::from_bits(key);
-                self.tell_of_change(context, websockets, &mut budget, key, &change);
-            }
-        }
-        for (socket, frame) in std::mem::take(&mut self.outbox.replies) {
-            // Whoever has left asks for no answer.
-            let _ = websockets.send(context, socket, MessageKind::Text, frame.as_bytes());
-        }
-        for socket in std::mem::take(&mut self.outbox.farewells) {
-            websockets.close(context, socket, CloseCode::GOING_AWAY, "shutting down");
-        }
-    }
-
-    fn tell_of_change(
-        &mut self,
-        context: &mut Context,
-        websockets: &mut WebSockets,
-        budget: &mut Budget,
-        key: Token,
-        change: &Change,
-    ) {
-        let Some(record) = self.keys.get(key) else {
-            return self.outbox.changes.forget(key);
-        };
-        let is_feed = |token: &Token| token.kind() == kind::FEED;
-        let members = record.waiting.members().iter().copied();
-        let feeds = members.filter(is_feed).collect();
-        let (at, feeds) = self.outbox.changes.in_turn(key, feeds);
-        // The turn may have brought a newer value, which others have been told already.
-        let item = self.stored_at(seconds(context), &record.name);
-        let found = match &self.source {
-            Source::Embedded(..) => item.as_ref().map(Found::stored),
-            Source::Memcached => change
-                .as_ref()
-                .map(|(content, value)| Found::shared(*content, value)),
-        };
-        let current = found.as_ref().map(|found| found.content);
-        let mut frames = Vec::new();
-        let count = feeds.len();
-        for (told, token) in feeds.into_iter().enumerate() {
-            if budget.is_spent() {
-                let rest = Rest {
-                    at: at + told,
-                    left: count - told,
-                };
-                return self.outbox.changes.put_off(key, change.clone(), rest);
-            }
-            let Some(feed) = self.feeds.get(token) else {
-                continue;
-            };
-            let Sink::Socket(socket) = feed.sink else {
-                continue;
-            };
-            if self.news(feed, current) == News::None {
-                continue;
-            }
-            if feed.ends.is_due(context.tick()) {
-                self.end_by_age(feed.set.token().unwrap_or(token), |code, why| {
-                    websockets.close(context, socket, code, why);
-                });
-                continue;
-            }
-            let frame = self.frame_among(&mut frames, token, found.as_ref());
-            let sent = websockets.with_socket(context, socket, |socket| {
-                if socket.queued_bytes() > 0 {
-                    return false;
-                }
-                if frame.is_to_compress(socket.negotiated().deflate) {
-                    budget.compressed(frame.plain().len());
-                }
-                socket.send_shared(&frame).is_ok()
-            });
-            budget.written(frame.plain().len());
-            budget.encoded(self.encodings.take_work());
-            if sent == Some(true) {
-                self.was_told(token, current);
-            } else {
-                self.metrics.stream_postponed.increment();
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn key(index: u32) -> Token {
+        Token::new(kind::KEY, 0, index)
+    }
+
+    fn members(indices: impl IntoIterator<Item = u32>) -> Vec<Token> {
+        let token = |index| Token::new(kind::FEED, 0, index);
+        indices.into_iter().map(token).collect()
+    }
+
+    /// Tells so many of the queue whose turn it is.
+    fn tell(changes: &mut Changes, count: usize) -> (u32, Vec<u32>) {
+        let (key, mut queue) = changes.take().unwrap();
+        let count = count.min(queue.left.len());
+        let told = queue.left.drain(..count).map(Token::index).collect();
+        changes.put_back(key, queue);
+        (key.index(), told)
+    }
+
     #[test]
     fn members_have_their_turn_however_often_a_key_changes() {
-        let key = Token::new(kind::KEY, 0, 1);
-        let members = || {
-            (0..5)
-                .map(|index| Token::new(kind::FEED, 0, index))
-                .collect()
-        };
-        let indices = |told: &[Token]| told.iter().map(|token| token.index()).collect::<Vec<_>>();
         let mut changes = Changes::default();
-        let mut told = vec![0; 5];
+        let mut told = Vec::new();
         for _ in 0..5 {
-            changes.note(key, None);
-            assert_eq!(changes.take().len(), 1);
-            let (at, feeds) = changes.in_turn(key, members());
-            assert_eq!(feeds.len(), 5, "all are to be told of the newest");
-            // Two of them, and the budget is spent.
-            for index in indices(&feeds[..2]) {
-                told[index as usize] += 1;
-            }
-            let rest = Rest {
-                at: at + 2,
-                left: 3,
-            };
-            changes.put_off(key, None, rest);
+            changes.note(key(1), None, members(0..5));
+            told.extend(tell(&mut changes, 2).1);
         }
-        assert_eq!(told, [2; 5]);
-        // No change any more: only those who are left.
-        let (at, feeds) = changes.in_turn(key, members());
-        assert_eq!((at, indices(&feeds)), (0, vec![0, 1, 2]));
-        assert_eq!(changes.rests.len(), 0);
+        assert_eq!(told, [0, 1, 2, 3, 4, 0, 1, 2, 3, 0]);
+        // No change any more: only those who are left, and each of them once.
+        let mut rest = Vec::new();
+        while !changes.is_empty() {
+            rest.extend(tell(&mut changes, 2).1);
+        }
+        assert_eq!(rest, [4, 1, 2]);
+        assert!(changes.order.is_empty());
+    }
+
+    #[test]
+    fn keys_have_their_turn_however_many_wait_for_one_of_them() {
+        let mut changes = Changes::default();
+        changes.note(key(1), None, members(0..5));
+        changes.note(key(2), None, members(7..8));
+        let told: Vec<_> = (0..4).map(|_| tell(&mut changes, 2)).collect();
+        let expected = [(1, vec![0, 1]), (2, vec![7]), (1, vec![2, 3]), (1, vec![4])];
+        assert_eq!(told, expected);
+        assert!(changes.is_empty());
     }
 
     #[test]
     fn what_came_while_others_were_told_is_not_replaced_by_what_they_were() {
-        let key = Token::new(kind::KEY, 0, 1);
         let content = super::super::answers::content(b"new", 0);
         let mut changes = Changes::default();
-        changes.note(key, Some((content, Bytes::from_static(b"new"))));
-        changes.put_off(key, None, Rest { at: 1, left: 1 });
-        assert!(changes.take()[&key.to_bits()].is_some());
+        changes.note(key(1), None, members(0..3));
+        let (_, queue) = changes.take().unwrap();
+        let newest = Some((content, Bytes::from_static(b"new")));
+        changes.note(key(1), newest, members(2..5));
+        changes.put_back(key(1), queue);
+        let (_, queue) = changes.take().unwrap();
+        assert!(queue.change.is_some());
+        assert_eq!(queue.left, members(0..5));
+        assert!(changes.is_empty() && changes.order.is_empty());
     }
 }

@@ -7,6 +7,7 @@
 
 use super::answers::Found;
 use super::ask::{Ask, Condition};
+use super::budget::Budget;
 use super::decide::Content;
 use super::events;
 use super::parts::Parts;
@@ -17,7 +18,7 @@ use crate::config::OnDelete;
 use crate::held::{held, hold};
 use crate::metrics::{PollOutcome, StreamEnd};
 use bytes::Bytes;
-use dwell_engine::{ExchangeId, Http, Outcome, Reply, SharedPiece, sse};
+use dwell_engine::{ExchangeId, Http, Outcome, Reply, SharedPiece, WriteError, sse};
 use dwell_evloop::{Context, Token};
 use dwell_timers::{TICK, Tick, ticks_ceil};
 use std::time::Duration;
@@ -57,6 +58,48 @@ pub(super) enum News {
     Deleted,
     /// It ends, so that its client comes back and the application is asked.
     Ends,
+}
+
+/// What a key has, as it is told to many: the event is made once for all of them.
+pub(super) struct Telling<'f, 'v> {
+    found: Option<&'f Found<'v>>,
+    event: Option<SharedEvent>,
+}
+
+impl<'f, 'v> Telling<'f, 'v> {
+    pub(super) fn of(found: Option<&'f Found<'v>>) -> Self {
+        Self { found, event: None }
+    }
+}
+
+/// An event for many streams.
+enum SharedEvent {
+    /// A small one, which is kept by reference, however many wait for it.
+    Piece(SharedPiece, usize),
+    Parts(Vec<Bytes>),
+}
+
+impl SharedEvent {
+    fn new(event: Vec<Bytes>) -> Self {
+        match event.as_slice() {
+            [text] => Self::Piece(SharedPiece::new(text), text.len()),
+            _ => Self::Parts(event),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Piece(_, bytes) => *bytes,
+            Self::Parts(parts) => parts.iter().map(Bytes::len).sum(),
+        }
+    }
+
+    fn write(&self, reply: &mut Reply<'_>) -> Result<(), WriteError> {
+        match self {
+            Self::Piece(piece, _) => reply.write_piece(piece),
+            Self::Parts(parts) => reply.write_parts(parts),
+        }
+    }
 }
 
 impl Polls {
@@ -193,54 +236,50 @@ impl Polls {
         }
     }
 
-    /// Tells feeds of one key what is new; the event is encoded once for all of them.
-    pub(super) fn tell_feeds(
+    /// Tells a stream of events what its key has, if that is news to it.
+    pub(super) fn tell_feed(
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        feeds: &[(Token, News)],
-        found: Option<&Found<'_>>,
+        budget: &mut Budget,
+        token: Token,
+        telling: &mut Telling<'_, '_>,
     ) {
-        let Some(&(first, news)) = feeds.first() else {
+        let found = telling.found;
+        let current = found.map(|found| found.content);
+        let Some(feed) = self.feeds.get(token) else {
             return;
         };
-        let event = match (news, found) {
-            (News::Value, Some(found)) => self.event_of(first, found),
-            _ => deletion(),
+        let (Sink::Events(exchange), set) = (feed.sink, feed.set.token()) else {
+            return;
         };
-        // A small one is kept by reference, however many wait for it.
-        let piece = match event.as_slice() {
-            [text] => Some(SharedPiece::new(text)),
-            _ => None,
+        match self.news(feed, current) {
+            News::None => return,
+            News::Ends => {
+                return self.end_feed(context, http, token, RETRY_SOON, StreamEnd::Gone);
+            }
+            News::Value | News::Deleted => {}
+        }
+        if !http.is_flushed(exchange) {
+            // It is looked at again when its client has taken what it was sent.
+            return self.metrics.stream_postponed.increment();
+        }
+        if let Some(set) = set {
+            let bytes = self.tell_member(context, http, set, token, found);
+            return budget.written(bytes);
+        }
+        let event = match telling.event.take() {
+            Some(event) => event,
+            None => SharedEvent::new(match found {
+                Some(found) => self.event_of(token, found),
+                None => deletion(),
+            }),
         };
-        for (token, news) in feeds {
-            if *news == News::Ends {
-                self.end_feed(context, http, *token, RETRY_SOON, StreamEnd::Gone);
-                continue;
-            }
-            let Some(feed) = self.feeds.get_mut(*token) else {
-                continue;
-            };
-            let Sink::Events(exchange) = feed.sink else {
-                continue;
-            };
-            if !http.is_flushed(exchange) {
-                // It is looked at again when its client has taken what it was sent.
-                self.metrics.stream_postponed.increment();
-                continue;
-            }
-            if let Some(set) = feed.set.token() {
-                self.tell_member(context, http, set, *token, found);
-                continue;
-            }
-            let write = |reply: &mut Reply<'_>| match &piece {
-                Some(piece) => reply.write_piece(piece),
-                None => reply.write_parts(&event),
-            };
-            if http.with_reply(context, exchange, write) == Some(Ok(())) {
-                feed.was_told(found.map(|found| found.content));
-                self.metrics.stream_events.increment();
-            }
+        budget.written(event.bytes());
+        let written = http.with_reply(context, exchange, |reply| event.write(reply));
+        telling.event = Some(event);
+        if written == Some(Ok(())) {
+            self.was_told(token, current);
         }
     }
 
@@ -372,7 +411,13 @@ impl Polls {
 
     /// The server ends: at most `count` streams end now, with a time to come back at.
     pub(super) fn drain_feeds(&mut self, context: &mut Context, http: &mut Http, count: usize) {
-        let tokens: Vec<Token> = self.feeds.tokens().take(count).collect();
+        // Whoever is about to be told of a change is told before it ends.
+        let is_quiet = |token: &Token| {
+            let key = self.feeds.get(*token).map(|feed| feed.key);
+            key.is_none_or(|key| !self.is_changing(key))
+        };
+        let quiet = self.feeds.tokens().filter(is_quiet);
+        let tokens: Vec<Token> = quiet.take(count).collect();
         for token in tokens {
             let set = self.feeds.get(token).and_then(|feed| feed.set.token());
             self.end_feed(context, http, set.unwrap_or(token), RETRY, StreamEnd::Drain);

@@ -226,7 +226,7 @@ impl Polls {
         true
     }
 
-    /// Tells a stream of several keys what is new of one of them.
+    /// Tells a stream of several keys what is new of one of them; returns how many bytes it took.
     pub(super) fn tell_member(
         &mut self,
         context: &mut Context,
@@ -234,14 +234,16 @@ impl Polls {
         set: Token,
         token: Token,
         found: Option<&Found<'_>>,
-    ) {
+    ) -> usize {
         let Some(Sink::Events(exchange)) = self.feeds.get(token).map(|feed| feed.sink) else {
-            return;
+            return 0;
         };
         let mut event = Parts::default();
         self.append_news(set, token, found, &mut event);
+        let bytes = event.len();
         let event = event.finish();
         http.with_reply(context, exchange, |reply| reply.write_parts(&event).is_ok());
+        bytes
     }
 
     /// Appends the event of one key of a stream, which is told of it from now on.

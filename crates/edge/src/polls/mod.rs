@@ -70,6 +70,7 @@ use crate::publish::Publisher;
 use crate::random::Random;
 use admit::Visitor;
 use asking::Asking;
+use budget::Budget;
 use bytes::Bytes;
 use changes::Changes;
 use decide::Rules;
@@ -118,7 +119,7 @@ pub(crate) struct Outbox {
     presence: Option<Vec<PresenceChange>>,
     /// Feeds of whose keys the application has said something.
     answered: Vec<Token>,
-    /// What WebSockets are told of their keys.
+    /// Who is still to be told of keys that have changed.
     changes: Changes,
     /// Frames for one WebSocket each.
     replies: Vec<(Token, String)>,
@@ -197,6 +198,8 @@ pub(crate) struct Polls {
     missing: Slab<Missing>,
     /// Large values as streams and polls of several keys bring them.
     pub(crate) encodings: Encodings,
+    /// What the turn has left for work that can be put off.
+    work: Budget,
     /// What it has answered with and feeds have not been told yet, by their tokens.
     answered: HashMap<u64, (Bytes, u32)>,
     /// What all loops know; this one is `of_loop`.
@@ -277,6 +280,7 @@ impl Polls {
             several: Slab::new(kind::SEVERAL, held_max),
             missing: Slab::new(kind::MISSING, waiting_max),
             encodings: Encodings::default(),
+            work: Budget::of_turn(),
             answered: HashMap::new(),
             memory,
             of_loop,
@@ -304,6 +308,11 @@ impl Polls {
             looks: Vec::new(),
             look_number: 0,
         }
+    }
+
+    /// The next turn has room for work again.
+    pub(crate) fn begin_turn(&mut self) {
+        self.work = Budget::of_turn();
     }
 
     /// A client was not let in.
@@ -461,8 +470,17 @@ impl Polls {
 
     /// A poll or a stream that waited for `key` is gone.
     fn leave_waiting(&mut self, key: Token) {
+        if self.leave_group(key) {
+            self.stop_waiting_for(key);
+        }
+    }
+
+    /// As [`leave_waiting`](Self::leave_waiting), but that the key is still needed; whether nobody
+    /// waits for it any more.
+    fn leave_group(&mut self, key: Token) -> bool {
         self.waiting = self.waiting.saturating_sub(1);
         let (polls, feeds, several) = (&self.records, &self.feeds, &self.several);
+        let mut is_last = false;
         if let Some(record) = self.keys.get_mut(key) {
             let is_member = |token: Token| match token.kind() {
                 kind::POLL => polls.get(token).is_some(),
@@ -470,10 +488,9 @@ impl Polls {
                 _ => feeds.get(token).is_some(),
             };
             record.waiting.leave(is_member);
-            if record.waiting.is_empty() {
-                self.stop_waiting_for(key);
-            }
+            is_last = record.waiting.is_empty();
         }
+        is_last
     }
 
     /// The last one that waited for `key` is gone.

@@ -13,6 +13,7 @@ mod output;
 mod owed;
 mod recall;
 mod several;
+mod slices;
 mod sockets;
 
 use dwell_testkit::{Memcached, Script, ScriptedServer};

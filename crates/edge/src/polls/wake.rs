@@ -68,8 +68,8 @@ impl Polls {
         }
     }
 
-    /// Compares every poll that waits for `key` with what is there now, and answers those for
-    /// whom it is news; returns how many.
+    /// Compares everybody who waits for `key` with what is there now, and tells those for whom it
+    /// is news, at once or, when the turn has no room for that, by and by; returns how many.
     fn settle(
         &mut self,
         context: &mut Context,
@@ -85,61 +85,63 @@ impl Polls {
         }
         let current = found.as_ref().map(|found| found.content);
         let mut group = std::mem::take(&mut record.waiting);
-        let (mut woken, mut told, mut count) = (Vec::new(), Vec::new(), 0);
-        let mut sockets = 0;
-        group.retain(|token| {
-            match token.kind() {
-                kind::FEED => {
-                    return self.keeps_feed(token, current, &mut told, &mut sockets);
-                }
-                kind::SEVERAL => {
-                    count += usize::from(self.note_several(token, key, found.as_ref()));
-                    return self.several.get(token).is_some();
-                }
-                _ => {}
+        let (mut due, mut sockets, mut ripe) = (Vec::new(), Vec::new(), 0);
+        group.retain(|token| match token.kind() {
+            kind::FEED => self.keeps_feed(token, current, &mut due, &mut sockets),
+            kind::SEVERAL => {
+                ripe += usize::from(self.note_several(token, key, found.as_ref()));
+                self.several.get(token).is_some()
             }
-            let Some(poll) = self.records.get(token) else {
-                return false;
-            };
-            let decision = decide(&poll.ask, current, Stage::Held, self.rules(poll.route));
-            if decision != Decision::Wait {
-                woken.push((token, decision));
+            _ => {
+                let poll = self.records.get(token);
+                let is_news = |poll: &Poll| {
+                    let rules = self.rules(poll.route);
+                    decide(&poll.ask, current, Stage::Held, rules) != Decision::Wait
+                };
+                if poll.is_some_and(is_news) {
+                    due.push(token);
+                }
+                poll.is_some()
             }
-            decision == Decision::Wait
         });
         let nobody_left = group.is_empty();
         if let Some(record) = self.keys.get_mut(key) {
             record.waiting = group;
         }
-        if let (Some(found), false) = (&mut found, woken.is_empty())
+        if nobody_left {
+            self.stop_waiting_for(key);
+            return ripe;
+        }
+        if let (Some(found), false) = (&mut found, due.is_empty())
             && let Some(record) = self.keys.get(key)
         {
             self.encodings.share(&record.name, found);
         }
-        count += woken.len() + told.len() + sockets;
-        if sockets > 0 || self.is_changing(key) {
-            self.note_change(key, found.as_ref());
-        }
-        for (token, decision) in woken {
-            self.waiting = self.waiting.saturating_sub(1);
-            if let Some(poll) = self.records.remove(token) {
-                self.wake(context, http, key, poll, decision, found.as_ref());
-            }
-        }
-        self.tell_feeds(context, http, &told, found.as_ref());
-        if nobody_left {
-            self.stop_waiting_for(key);
+        let (count, found) = (due.len() + sockets.len() + ripe, found.as_ref());
+        // Those who are to be told already come first.
+        let told = if self.is_changing(key) {
+            0
+        } else {
+            let mut budget = std::mem::take(&mut self.work);
+            let told = self.tell_some(context, http, &mut budget, key, &due, found);
+            self.work = budget;
+            told
+        };
+        let left = due.drain(told..).chain(sockets);
+        let mut left = left.peekable();
+        if left.peek().is_some() || self.is_changing(key) {
+            self.note_change(key, found, left);
         }
         count
     }
 
-    /// Whether a stream is still there; what its key has now is noted if it is news for it.
+    /// Whether a stream is still there; it is noted if what its key has now is news for it.
     fn keeps_feed(
         &mut self,
         token: Token,
         current: Option<Content>,
-        told: &mut Vec<(Token, News)>,
-        sockets: &mut usize,
+        due: &mut Vec<Token>,
+        sockets: &mut Vec<Token>,
     ) -> bool {
         let Some(feed) = self.feeds.get(token) else {
             return false;
@@ -147,8 +149,8 @@ impl Polls {
         let news = self.news(feed, current);
         match feed.sink {
             _ if news == News::None => {}
-            Sink::Events(_) => told.push((token, news)),
-            Sink::Socket(_) => *sockets += 1,
+            Sink::Events(_) => due.push(token),
+            Sink::Socket(_) => sockets.push(token),
             // It is told when it has become one.
             Sink::Leaving(_) => {}
         }
@@ -159,7 +161,7 @@ impl Polls {
     }
 
     /// Answers one poll that was held.
-    fn wake(
+    pub(super) fn answer_woken(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -217,10 +219,12 @@ impl Polls {
     /// Shape: returns whether any are left.
     pub(crate) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) -> bool {
         self.drain_feeds(context, http, count);
+        // Whoever is about to be told of a change is not told that there is none.
         let waiting: Vec<(Token, Token)> = self
             .records
             .tokens()
             .filter_map(|token| Some((token, self.records.get(token)?.waits_for()?)))
+            .filter(|(_, key)| !self.is_changing(*key))
             .take(count)
             .collect();
         for (token, key) in waiting {

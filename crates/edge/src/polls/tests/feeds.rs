@@ -26,7 +26,7 @@ impl Events {
 
     /// Everything that has come, as text.
     pub(super) fn text(&mut self) -> String {
-        let mut buffer = [0; 16 * 1024];
+        let mut buffer = [0; 64 * 1024];
         while let Ok(read @ 1..) = self.client.socket.read(&mut buffer) {
             self.received.extend_from_slice(&buffer[..read]);
         }

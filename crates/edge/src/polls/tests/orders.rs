@@ -37,7 +37,7 @@ fn tell_first(edge: &mut Edge, verdict: &Verdict) -> bool {
 }
 
 /// memcached says this of a key: to the oldest lookup of it, or to the sweep.
-fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outcome<'_>) {
+pub(super) fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outcome<'_>) {
     let polls = &edge.driver.polls;
     let of_key = polls.keys.find(key.as_bytes()).unwrap();
     let is_it = |lookup: &Token| {
@@ -60,7 +60,7 @@ fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outcome<'_>) {
         .completed(context, &mut driver.http, &completion);
 }
 
-fn hit(value: &str, cas_unique: u64) -> Outcome<'_> {
+pub(super) fn hit(value: &str, cas_unique: u64) -> Outcome<'_> {
     Outcome::Hit {
         value: value.as_bytes(),
         flags: 0,
@@ -69,7 +69,7 @@ fn hit(value: &str, cas_unique: u64) -> Outcome<'_> {
 }
 
 /// A memcached that takes what it is asked and never answers.
-fn silent() -> (ScriptedServer, Edge) {
+pub(super) fn silent() -> (ScriptedServer, Edge) {
     let server = ScriptedServer::start([Script::new().hang()]);
     let edge = before_memcached(server.address(), "memcached.timeout = \"30s\"");
     (server, edge)

@@ -1,0 +1,177 @@
+//! Changes that are told over several turns.
+
+use super::feeds::Events;
+use super::harness::{Client, Edge, cursor};
+use super::orders::{complete, hit, silent};
+use super::sockets::Socket;
+use crate::fleet::Order;
+use dwell_memcache::on_loop::Outcome;
+
+const COUNT: usize = 40;
+/// A turn has room for some twenty of them at once, and for as many at its end.
+const VALUE_BYTES: usize = 200 * 1024;
+
+/// Those who wait for one key, all of them with the value "one".
+struct Waiting {
+    polls: Vec<Client>,
+    streams: Vec<Events>,
+}
+
+impl Waiting {
+    fn begin(edge: &mut Edge) -> Self {
+        let since = cursor("one");
+        let poll = format!("GET /poll/a?since={since}&wait=50s");
+        let streams = (0..COUNT).map(|place| {
+            // Those of several keys are told in the same order.
+            let several = if place % 2 == 0 { "a" } else { "?k=a" };
+            Events::follow(edge, &format!("/poll/{several}"), &since)
+        });
+        let streams = streams.collect();
+        let polls = (0..COUNT).map(|_| edge.ask(&poll)).collect();
+        Self { polls, streams }
+    }
+
+    /// Every poll has one answer, and every stream has come to the newest value, each once.
+    fn assert_told(&mut self, edge: &mut Edge, values: &[&str]) -> Vec<usize> {
+        let mut told = vec![0; values.len()];
+        for client in &mut self.polls {
+            let (status, body) = edge.answer(client);
+            let place = values.iter().position(|value| *value == body);
+            assert_eq!(status, 200);
+            told[place.expect("a value that there was")] += 1;
+            assert!(is_all(client), "one answer");
+        }
+        for stream in &mut self.streams {
+            let newest = format!("data: {}\n\n", values[values.len() - 1]);
+            edge.turn_until(|_| stream.text().contains(&newest));
+            let text = stream.text();
+            let places: Vec<_> = values
+                .iter()
+                .filter_map(|value| text.find(&format!("data: {value}\n\n")))
+                .collect();
+            assert!(places.is_sorted(), "{places:?}");
+            assert_eq!(text.matches("\ndata: ").count(), places.len(), "each once");
+        }
+        told
+    }
+}
+
+/// How many polls and streams have been told.
+fn told(edge: &Edge) -> (usize, usize) {
+    let events = edge.driver.metrics.stream_events.value() as usize;
+    let left = edge.driver.polls.records.len();
+    (COUNT.saturating_sub(left), events)
+}
+
+/// A key has changed, and a part of those who wait has been told.
+fn begin_change(edge: &mut Edge, value: &str) {
+    edge.set("/poll/a", value);
+    while told(edge) == (0, 0) {
+        edge.turn();
+    }
+    let (polls, events) = told(edge);
+    assert!(
+        (2..COUNT + 8).contains(&(polls + events)),
+        "{polls} {events}"
+    );
+    assert!(edge.driver.polls.has_left());
+}
+
+/// Whether there is no second answer; a server that ends closes the connection.
+fn is_all(client: &mut Client) -> bool {
+    client.take_answer().is_none_or(|(status, _)| status == 0)
+}
+
+#[test]
+fn whoever_is_told_later_is_told_the_newest() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    let mut waiting = Waiting::begin(&mut edge);
+    edge.turn_until_waiting(2 * COUNT);
+    let large = "a".repeat(VALUE_BYTES);
+    begin_change(&mut edge, &large);
+    let (told_first, _) = told(&edge);
+    edge.set("/poll/a", "last");
+    let told = waiting.assert_told(&mut edge, &[&large, "last"]);
+    // The turn that brings the newest tells nobody what was before.
+    assert_eq!(told, [told_first, COUNT - told_first]);
+    drop(waiting);
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn others_are_served_while_many_are_told() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    edge.set("/poll/other", "two");
+    let mut waiting = Waiting::begin(&mut edge);
+    let since = cursor("two");
+    let mut other = edge.ask(&format!("GET /poll/other?since={since}&wait=50s"));
+    edge.turn_until_waiting(2 * COUNT + 1);
+    let large = "a".repeat(VALUE_BYTES);
+    begin_change(&mut edge, &large);
+    edge.set("/poll/other", "three");
+    assert_eq!(edge.answer(&mut other), (200, "three".to_owned()));
+    let (polls, events) = told(&edge);
+    assert!(polls + events < 2 * COUNT, "{polls} {events}");
+    waiting.assert_told(&mut edge, &[&large]);
+    drop((waiting, other));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn whoever_is_told_later_is_told_before_the_server_ends() {
+    for order in [Order::Drain, Order::HandOver] {
+        let mut edge = Edge::new("");
+        edge.set("/poll/a", "one");
+        let mut waiting = Waiting::begin(&mut edge);
+        edge.turn_until_waiting(2 * COUNT);
+        let large = "a".repeat(VALUE_BYTES);
+        begin_change(&mut edge, &large);
+        edge.driver.fleet.give(order);
+        waiting.assert_told(&mut edge, &[&large]);
+    }
+}
+
+#[test]
+fn what_memcached_has_said_is_told_before_the_server_ends() {
+    let (_server, mut edge) = silent();
+    let poll = format!("GET /poll/a?since={}&wait=50s", cursor("one"));
+    let mut clients: Vec<_> = (0..2 * COUNT).map(|_| edge.ask(&poll)).collect();
+    edge.turn_until(|edge| edge.polls.records.len() == 2 * COUNT);
+    while !edge.driver.polls.lookups.is_empty() {
+        complete(&mut edge, "/poll/a", false, hit("one", 1));
+    }
+    assert_eq!(edge.driver.polls.waiting(), 2 * COUNT);
+    let large = "a".repeat(VALUE_BYTES);
+    let version = Outcome::Version { cas_unique: 2 };
+    complete(&mut edge, "/poll/a", true, version);
+    complete(&mut edge, "/poll/a", false, hit(&large, 2));
+    let waiting = edge.driver.polls.waiting();
+    assert!((1..2 * COUNT).contains(&waiting), "{waiting}");
+    edge.driver.fleet.give(Order::Drain);
+    for client in &mut clients {
+        assert_eq!(edge.answer(client), (200, large.clone()));
+        assert!(is_all(client));
+    }
+}
+
+#[test]
+fn a_socket_is_told_behind_those_who_came_before_it() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    let mut waiting = Waiting::begin(&mut edge);
+    let target = format!("/poll/a?since={}", cursor("one"));
+    let mut socket = Socket::open(&edge, &target);
+    edge.turn_until_waiting(2 * COUNT + 1);
+    edge.turn_until(|edge| edge.websockets.connections() == 1);
+    let large = "a".repeat(VALUE_BYTES);
+    begin_change(&mut edge, &large);
+    edge.set("/poll/a", "last");
+    waiting.assert_told(&mut edge, &[&large, "last"]);
+    let frame = format!(r#"{{"v":"last","c":"{}"}}"#, cursor("last"));
+    socket.await_last(&mut edge, &frame);
+    assert_eq!(socket.frames, [frame], "it was told nothing else");
+    drop((waiting, socket));
+    edge.assert_nothing_left();
+}
