@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dwell import wsgi
+from programs import ASGI, WSGI, Program, Start
 from servers import AsgiApp, RunAsgi, RunningAsgi, RunWsgi, WsgiApp
 
 
@@ -38,3 +40,21 @@ def run_wsgi() -> Iterator[RunWsgi]:
     yield start
     for server in servers:
         server.stop(timeout=5)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts programs in a directory with applications; they end with the test."""
+    (tmp_path / "web.py").write_text(WSGI)
+    (tmp_path / "aweb.py").write_text(ASGI)
+    programs: list[Program] = []
+
+    def start(*arguments: str) -> Program:
+        programs.append(Program(tmp_path, *arguments))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        if program.process.poll() is None:
+            program.process.kill()
+            program.process.wait()

@@ -7,120 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from queue import Queue
 
 import pytest
 
-from wire import TIMEOUT, Wire, until_refused
-
-WSGI = """
-import os, threading
-gate = threading.Event()
-def app(environ, start_response):
-    path = environ["PATH_INFO"]
-    if path == "/wait":
-        os.write(1, b"waiting\\n")
-        gate.wait(20)
-    if path == "/release":
-        gate.set()
-    if path == "/die":
-        os._exit(9)
-    start_response("200 OK", [("X-Pid", str(os.getpid()))])
-    return [os.path.basename(__file__).encode(), b" ", environ["REMOTE_ADDR"].encode()]
-"""
-
-ASGI = """
-import asyncio, os
-async def app(scope, receive, send):
-    if scope["type"] == "lifespan":
-        while True:
-            kind = (await receive())["type"]
-            os.write(1, kind.encode() + b"\\n")
-            await send({"type": kind + ".complete"})
-            if kind == "lifespan.shutdown":
-                return
-    if scope["path"] == "/wait":
-        os.write(1, b"waiting\\n")
-        await asyncio.sleep(0.5)
-    headers = [(b"x-pid", str(os.getpid()).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"asgi"})
-"""
-
-
-class Program:
-    """A server that runs, with the lines that it prints."""
-
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        command = [sys.executable, "-u", "-m", "dwell", *arguments]
-        self.process = subprocess.Popen(
-            command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        self.lines: Queue[str | None] = Queue()
-        self.seen: list[str] = []
-        self.thread = threading.Thread(target=self._read, daemon=True)
-        self.thread.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line.rstrip("\n"))
-        self.lines.put(None)
-
-    def wait_for(self, text: str) -> str:
-        """Waits until a line with this text is printed."""
-        while True:
-            line = self.lines.get(timeout=TIMEOUT)
-            if line is None:
-                raise AssertionError("it has ended: " + "\n".join(self.seen))
-            self.seen.append(line)
-            if text in line:
-                return line
-
-    def address(self) -> tuple[str, int]:
-        """Waits until it serves."""
-        line = self.wait_for(" on http://")
-        self.wait_for("Ctrl+C")
-        port = line.split("http://127.0.0.1:")[1].split(":")[0]
-        return "127.0.0.1", int(port)
-
-    def send(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def end(self) -> int:
-        """Waits for its end; what it printed is in ``seen``."""
-        status = self.process.wait(TIMEOUT)
-        while (line := self.lines.get(timeout=TIMEOUT)) is not None:
-            self.seen.append(line)
-        return status
-
-
-Start = Callable[..., Program]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts programs in a directory with applications; they end with the test."""
-    (tmp_path / "web.py").write_text(WSGI)
-    (tmp_path / "aweb.py").write_text(ASGI)
-    programs: list[Program] = []
-
-    def start(*arguments: str) -> Program:
-        programs.append(Program(tmp_path, *arguments))
-        return programs[-1]
-
-    yield start
-    for program in programs:
-        if program.process.poll() is None:
-            program.process.kill()
-            program.process.wait()
-
-
-def connect_when_served(address: tuple[str, int]) -> Wire:
-    return Wire(address)
+from programs import WSGI, Start
+from wire import Wire, until_refused
 
 
 @pytest.mark.parametrize(("module", "word"), [("web", "WSGI"), ("aweb:app", "ASGI")])
@@ -151,6 +44,21 @@ def test_requests_under_way_are_finished(start: Start, module: str) -> None:
         program.send(signal.SIGTERM)
         answer = client.answer()
         assert answer.status == 200
+    assert program.end() == 0
+
+
+@pytest.mark.parametrize("module", ["web", "aweb"])
+def test_an_interrupt_is_one_signal_to_workers(start: Start, module: str) -> None:
+    program = start(module, "--port", "0", "--workers", "1", "--threads", "2")
+    address = program.address()
+    with Wire(address) as client, Wire(address) as other:
+        other.ask("GET /")
+        client.request("GET /wait")
+        program.wait_for("waiting")
+        if module == "web":
+            other.request("GET /release")
+        program.interrupt()
+        assert client.answer().status == 200
     assert program.end() == 0
 
 

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import errno
 import importlib
-import inspect
 import logging
 import os
 import sys
@@ -16,10 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dwell import _native
+from dwell._interface import UnknownInterface, interface_of
 from dwell._processes import Stop
 from dwell._sockets import Address, Listening
-
-logger = logging.getLogger("dwell")
 
 
 class UsageError(Exception):
@@ -162,6 +160,7 @@ def _serve(options: argparse.Namespace) -> int:
             limits,
             started,
             watch,
+            is_program=True,
         )
     from dwell import asgi
 
@@ -174,6 +173,7 @@ def _serve(options: argparse.Namespace) -> int:
         limits,
         started,
         watch,
+        is_program=True,
     )
 
 
@@ -222,31 +222,22 @@ def _import(options: argparse.Namespace) -> Any:
                 f"as in {module_name}:application"
             ) from None
     if options.factory:
-        app = app()
+        try:
+            app = app()
+        except (RuntimeError, TypeError, ValueError) as error:
+            traceback.print_exc()
+            raise UsageError(f"the factory {options.app!r} has failed; see above") from error
     if not callable(app):
         raise UsageError(f"{options.app!r} is no application: {app!r}")
     return app
 
 
 def _interface_of(options: argparse.Namespace) -> str:
-    return "asgi" if is_asgi(_import(options)) else "wsgi"
-
-
-def is_asgi(app: Any) -> bool:
-    """Whether an application speaks ASGI: whether calling it makes a coroutine."""
-    if inspect.isclass(app):
-        return hasattr(app, "__await__")
-    if inspect.iscoroutinefunction(app):
-        return True
-    if inspect.isroutine(app):
-        return False
-    if inspect.iscoroutinefunction(type(app).__call__):
-        return True
-    # Frameworks that wrap their own call are told by its parameters.
     try:
-        return list(inspect.signature(app).parameters)[:3] == ["scope", "receive", "send"]
-    except (TypeError, ValueError):
-        return False
+        return interface_of(_import(options))
+    except UnknownInterface as error:
+        text = f"the interface of {options.app!r} is unclear: {error}; "
+        raise UsageError(f"{text}use --interface wsgi or --interface asgi") from None
 
 
 def _ask_child(options: argparse.Namespace) -> str:
@@ -312,11 +303,14 @@ def _watcher(directory: str) -> Callable[[Stop], None]:
 
 
 def _start_log(options: argparse.Namespace) -> None:
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    # The root logger is the application's: it configures that as if nothing had been before.
+    logger = logging.getLogger("dwell")
+    logger.setLevel(options.log_level.upper())
+    logger.propagate = False
+    handler = logging.StreamHandler()
+    text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    handler.setFormatter(logging.Formatter(text, "%H:%M:%S"))
+    logger.addHandler(handler)
 
 
 def _greet(

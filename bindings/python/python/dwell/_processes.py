@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
 import os
 import select
@@ -20,13 +21,29 @@ logger = logging.getLogger("dwell")
 RELOAD = 3
 # A worker that lived for less is not started again at once.
 HASTY = 1.0
+# Seconds beyond the graceful timeout after which a process that still hangs is ended.
+SLACK = 10.0
+# Seconds after which it is ended when it was asked again.
+AT_ONCE = 2.0
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
 class Stop:
-    """The wish that this process ends: in order at first, at once when it is repeated."""
+    """The wish that this process ends: in order at first, at once when it is repeated.
 
-    def __init__(self) -> None:
+    A process that hangs in the application cannot end by itself. So the interpreter's watchdog ends
+    it with status 1, and shows where its threads are: ``AT_ONCE`` seconds after the repetition, and
+    ``patience`` seconds after the first wish.
+
+    Args:
+        patience: ``None`` where the process belongs to somebody else, who goes on behind the
+            server.
+    """
+
+    def __init__(self, patience: float | None = None) -> None:
+        self._patience = patience
+        self.signals = [signal.SIGINT, signal.SIGTERM]
+        self._is_armed = False
         self.asked = threading.Event()
         self.at_once = False
         self.status = 0
@@ -37,7 +54,10 @@ class Stop:
 
     def ask(self, *_: object) -> None:
         """Asks for the end; may be used as a signal handler."""
-        self.at_once = self.asked.is_set()
+        if not self.at_once:
+            # Not at each further repetition: it would wind the watchdog up again.
+            self.at_once = self.asked.is_set()
+            self._arm(AT_ONCE if self.at_once else self._patience)
         self.asked.set()
         with contextlib.suppress(BlockingIOError):
             os.write(self._waker[1], b"!")
@@ -59,8 +79,20 @@ class Stop:
             if is_main:
                 signal.set_wakeup_fd(before)
 
+    def _arm(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self._is_armed = True
+            # Nothing of this needs the interpreter, which the application may hold for ever.
+            faulthandler.dump_traceback_later(min(seconds, 1e6), exit=True, file=2)
+
     def close(self) -> None:
-        """Gives its descriptors back."""
+        """Gives its descriptors back.
+
+        Of a process of our own that was asked twice, the watchdog stays: threads of the application
+        may keep it.
+        """
+        if self._is_armed and not (self.at_once and self._patience is not None):
+            faulthandler.cancel_dump_traceback_later()
         for end in self._waker:
             os.close(end)
 
@@ -81,14 +113,13 @@ class Stop:
         self.ask()
 
     def on_signals(self) -> Callable[[], None]:
-        """Ends by SIGINT and SIGTERM from now on; the result undoes it.
+        """Ends by its signals from now on; the result undoes it.
 
         Does nothing in other threads than the main one, which alone hears signals.
         """
         if threading.current_thread() is not threading.main_thread():
             return lambda: None
-        wanted = (signal.SIGINT, signal.SIGTERM)
-        before = [(number, signal.signal(number, self.ask)) for number in wanted]
+        before = [(number, signal.signal(number, self.ask)) for number in self.signals]
 
         def restore() -> None:
             for number, handler in before:
@@ -178,7 +209,8 @@ class Supervisor:
     def _stop(self) -> None:
         again = self._stopping is not None
         # The workers keep to the time by themselves; this is for those that cannot.
-        self._stopping = time.monotonic() + (0 if again else self._graceful_timeout + 2)
+        patience = self._graceful_timeout + SLACK + 1
+        self._stopping = time.monotonic() + (0 if again else patience)
         self._send_all(signal.SIGTERM)
 
     def _send_all(self, number: signal.Signals) -> None:
@@ -204,7 +236,8 @@ class Supervisor:
         if pid == 0:
             os.close(ready)
             os.close(self._life[1])
-            _be_worker(self._work, place, ready_sender, self._life[0])
+            stop = Stop(self._graceful_timeout + SLACK)
+            _be_worker(self._work, place, ready_sender, self._life[0], stop)
         os.close(ready_sender)
         self._workers[pid] = _Worker(pid, place)
         # There is a byte to read, or the end, when the worker serves or has ended.
@@ -238,11 +271,14 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _be_worker(work: Work, place: int, ready: int, life: int) -> None:
+def _be_worker(work: Work, place: int, ready: int, life: int, stop: Stop) -> None:
     """Works in the process that was forked off, and ends it."""
     status = 1
     try:
-        stop = Stop()
+        # Ctrl+C reaches the whole group of processes, and the supervisor passes it on: together
+        # they would be a repetition. What is started from here has its default again.
+        stop.signals.remove(signal.SIGINT)
+        signal.signal(signal.SIGINT, lambda *_: None)
         stop.on_signals()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

@@ -7,17 +7,18 @@ descriptor is watched like a socket, so there is one thread and nothing is hande
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
-import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
 from dwell import _native
-from dwell._processes import Stop, Supervisor
+from dwell._lifespan import MOMENT, Application, Lifespan, Scope, cancel
+from dwell._processes import SLACK, Stop, Supervisor
 from dwell._sockets import Address, Listening
 
 __all__ = ["Server", "serve"]
@@ -26,16 +27,10 @@ logger = logging.getLogger("dwell")
 
 GRACEFUL_TIMEOUT = 30.0
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+# Seconds that the application has for its shutdown, at least.
+SHUTDOWN_TIMEOUT = 5.0
+
 Tasks = dict[Any, "asyncio.Task[None]"]
-
-
-class LifespanError(RuntimeError):
-    """The application has refused to start."""
 
 
 class Server:
@@ -176,20 +171,38 @@ def run(
     options: dict[str, Any] | None = None,
     started: Callable[[Listening], None] = lambda _: None,
     watch: Callable[[Stop], None] | None = None,
+    is_program: bool = False,
 ) -> int:
-    """Serves the application that ``load`` gives in each process; returns the exit status."""
+    """Serves the application that ``load`` gives in each process; returns the exit status.
+
+    Args:
+        is_program: Whether the process has nothing to do but this, so that it is ended where the
+            application hangs.
+    """
     listening = Listening(addresses, workers or 1)
+
+    made: list[_Running] = []
 
     async def main(app: Application, place: int, ready: Callable[[], None], stop: Stop) -> None:
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
-        stop.tell(lambda: loop.call_soon_threadsafe(asked.set))
+
+        def tell() -> None:
+            # The loop is closed where it has ended by itself.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(asked.set)
+
+        stop.tell(tell)
         if threading.current_thread() is threading.main_thread():
-            # Signals end the wait of the loop, whenever they come.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop.ask)
+            # Signals end the wait of the loop, whenever they come, and are heard at once where the
+            # application does not let the loop turn.
+            for number in stop.signals:
+                loop.add_signal_handler(number, lambda: None)
+            stop.on_signals()
         running = _Running(app, lifespan, options or {})
-        await running.start(listening, place)
+        made.append(running)
+        if not await running.start_unless(asked, listening, place):
+            return
         if watch is not None:
             watch(stop)
         ready()
@@ -207,14 +220,19 @@ def run(
         again.cancel()
 
     def work(place: int, ready: Callable[[], None], stop: Stop) -> None:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner = asyncio.Runner(loop_factory=_loop_factory())
+        try:
             runner.run(main(load(), place, ready, stop))
+        finally:
+            # It would wait for ever for tasks that ignore their cancellation.
+            if all(running.has_ended() for running in made):
+                runner.close()
 
     try:
         if workers is not None:
             started(listening)
             return Supervisor(work, workers, graceful_timeout).run()
-        stop = Stop()
+        stop = Stop(graceful_timeout + SLACK if is_program else None)
         restore = stop.on_signals()
         try:
             work(0, lambda: started(listening), stop)
@@ -243,11 +261,24 @@ class _Running:
         if not callable(app):
             raise TypeError(f"not an ASGI application: {app!r}")
         self._app = app
-        self._lifespan = _Lifespan(app, lifespan)
+        self._lifespan = Lifespan(app, lifespan)
         self._options = options
         # asyncio itself keeps no task alive. Each ends its own entry.
         self._tasks: Tasks = {}
         self._cut = asyncio.Event()
+
+    async def start_unless(self, asked: asyncio.Event, listening: Listening, place: int) -> bool:
+        """Starts, but gives it up when the end is asked for meanwhile; whether it has started."""
+        start = asyncio.ensure_future(self.start(listening, place))
+        end = asyncio.ensure_future(asked.wait())
+        await asyncio.wait({start, end}, return_when=asyncio.FIRST_COMPLETED)
+        end.cancel()
+        if start.done():
+            start.result()
+            return True
+        start.cancel()
+        await self._lifespan.abandon(MOMENT)
+        return False
 
     async def start(self, listening: Listening, place: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -307,12 +338,32 @@ class _Running:
             await asyncio.wait({ended, cut}, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
         cut.cancel()
-        left = list(self._tasks.values())
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await self._lifespan.end()
+        await cancel(set(self._tasks.values()), MOMENT / 4 if self._cut.is_set() else MOMENT)
+        if left := self._left():
+            logger.error("%d requests ignore their cancellation", left)
+        await self._end_lifespan(deadline)
         return in_order
+
+    async def _end_lifespan(self, deadline: float) -> None:
+        """Ends the application in what is left of the time, or at once when it is cut short."""
+        seconds = max(SHUTDOWN_TIMEOUT, deadline - self._loop.time())
+        end = asyncio.ensure_future(self._lifespan.end(seconds))
+        cut = asyncio.ensure_future(self._cut.wait())
+        await asyncio.wait({end, cut}, return_when=asyncio.FIRST_COMPLETED)
+        if not end.done():
+            await asyncio.wait({end}, timeout=MOMENT / 4)
+        cut.cancel()
+        if not end.done():
+            end.cancel()
+            await self._lifespan.abandon(MOMENT / 4)
+
+    def has_ended(self) -> bool:
+        """Whether no task of the application is left."""
+        return self._lifespan.is_over() and not self._left()
+
+    def _left(self) -> int:
+        """Requests whose task goes on."""
+        return sum(not task.done() for task in self._tasks.values())
 
 
 async def _run(app: Application, scope: Scope, exchange: Any, tasks: Tasks) -> None:
@@ -346,77 +397,6 @@ def _end(exchange: Any, scope: Scope, failed: bool) -> bool:
         return bool(exchange.end(failed)) or not failed
     except OSError:
         return True
-
-
-class _Lifespan:
-    """The application's own start and end."""
-
-    def __init__(self, app: Application, mode: str) -> None:
-        if mode not in ("auto", "on", "off"):
-            raise ValueError(f"lifespan is 'auto', 'on' or 'off': {mode!r}")
-        self._app = app
-        self._mode = mode
-        self._task: asyncio.Task[None] | None = None
-        self._events: asyncio.Queue[Message] = asyncio.Queue()
-        self._answers: asyncio.Queue[Message] = asyncio.Queue()
-
-    async def start(self) -> dict[str, Any] | None:
-        """Starts the application; returns the state that its requests see."""
-        if self._mode == "off":
-            return None
-        state: dict[str, Any] = {}
-        scope: Scope = {
-            "type": "lifespan",
-            "asgi": {"version": "3.0", "spec_version": "2.0"},
-            "state": state,
-        }
-        await self._events.put({"type": "lifespan.startup"})
-        self._task = asyncio.ensure_future(self._call(scope))
-        answer = await self._answer()
-        if answer is None:
-            await self._not_spoken()
-            return None
-        if answer["type"] == "lifespan.startup.failed":
-            await self._ended()
-            raise LifespanError(f"the application has not started: {answer.get('message', '')}")
-        return state
-
-    async def _call(self, scope: Scope) -> None:
-        await self._app(scope, self._events.get, self._answers.put)
-
-    async def _answer(self) -> Message | None:
-        """What the application answers; ``None`` where it has returned or raised instead."""
-        assert self._task is not None
-        answer = asyncio.ensure_future(self._answers.get())
-        waits: set[asyncio.Future[Any]] = {answer, self._task}
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if answer.done():
-            return answer.result()
-        answer.cancel()
-        return None
-
-    async def _not_spoken(self) -> None:
-        """The application knows no lifespan, or has failed at it."""
-        assert self._task is not None
-        error = self._task.exception()
-        self._task = None
-        if self._mode == "on":
-            raise LifespanError("the application knows no lifespan") from error
-
-    async def _ended(self) -> None:
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=10)
-            self._task.cancel()
-
-    async def end(self) -> None:
-        """Lets the application end what it has started."""
-        if self._task is None or self._task.done():
-            return
-        await self._events.put({"type": "lifespan.shutdown"})
-        answer = await self._answer()
-        if answer is not None and answer["type"] == "lifespan.shutdown.failed":
-            logger.error("the application has not ended well: %s", answer.get("message", ""))
-        await self._ended()
 
 
 def _scopes(address: Address, root_path: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dwell import _native
 from dwell._native import FileWrapper
-from dwell._processes import Stop, Supervisor
+from dwell._processes import SLACK, Stop, Supervisor
 from dwell._sockets import Address, Listening
 
 if TYPE_CHECKING:
@@ -143,8 +143,14 @@ def run(
     options: dict[str, Any] | None = None,
     started: Callable[[Listening], None] = lambda _: None,
     watch: Callable[[Stop], None] | None = None,
+    is_program: bool = False,
 ) -> int:
-    """Serves the application that ``load`` gives in each process; returns the exit status."""
+    """Serves the application that ``load`` gives in each process; returns the exit status.
+
+    Args:
+        is_program: Whether the process has nothing to do but this, so that it is ended where the
+            application hangs.
+    """
     listening = Listening(addresses, workers or 1)
 
     def work(place: int, ready: Callable[[], None], stop: Stop) -> None:
@@ -165,7 +171,7 @@ def run(
         if workers is not None:
             started(listening)
             return Supervisor(work, workers, graceful_timeout).run()
-        stop = Stop()
+        stop = Stop(graceful_timeout + SLACK if is_program else None)
         restore = stop.on_signals()
         try:
             work(0, lambda: started(listening), stop)

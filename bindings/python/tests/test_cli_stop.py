@@ -1,0 +1,165 @@
+"""``python -m dwell`` ends, whatever the application does."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from programs import Start
+from wire import Wire
+
+HEAD = """
+import asyncio, os, time
+def say(text):
+    os.write(1, text.encode() + b"\\n")
+async def ignore():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            say("ignored")
+"""
+
+IGNORING = (
+    HEAD
+    + """
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    say("waiting")
+    await ignore()
+"""
+)
+
+BLOCKING = (
+    HEAD
+    + """
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    say("waiting")
+    time.sleep(3600)
+"""
+)
+
+STARTING = (
+    HEAD
+    + """
+async def app(scope, receive, send):
+    assert (await receive())["type"] == "lifespan.startup"
+    say("waiting")
+    WAIT
+"""
+)
+
+STOPPING = (
+    HEAD
+    + """
+async def app(scope, receive, send):
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    say("waiting")
+    WAIT
+"""
+)
+
+THREAD = (
+    HEAD
+    + """
+import threading
+def app(environ, start_response):
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    say("waiting")
+    start_response("200 OK", [])
+    return []
+"""
+)
+
+
+def endless(source: str, *, stubborn: bool) -> str:
+    return source.replace("WAIT", "await ignore()" if stubborn else "await asyncio.sleep(3600)")
+
+
+@pytest.mark.parametrize("source", [IGNORING, BLOCKING, THREAD])
+def test_a_second_signal_ends_a_request_that_does_not(
+    start: Start, tmp_path: Path, source: str
+) -> None:
+    (tmp_path / "hang.py").write_text(source)
+    program = start("hang", "--port", "0")
+    with Wire(program.address()) as client:
+        client.request("GET /")
+        program.wait_for("waiting")
+        # Two at once may be one to the process, and nothing shows when it has heard the first.
+        while program.process.poll() is None:
+            program.send(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.process.wait(0.5)
+        program.end()
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_lifespan_that_hangs_at_its_start(start: Start, tmp_path: Path, stubborn: bool) -> None:
+    (tmp_path / "hang.py").write_text(endless(STARTING, stubborn=stubborn))
+    program = start("hang", "--port", "0")
+    program.wait_for("waiting")
+    program.send(signal.SIGTERM)
+    if stubborn:
+        program.wait_for("ignored")
+        program.send(signal.SIGTERM)
+        program.end()
+    else:
+        assert program.end() == 0
+        assert not any("Traceback" in line for line in program.seen)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_lifespan_that_hangs_at_its_shutdown(
+    start: Start, tmp_path: Path, stubborn: bool
+) -> None:
+    (tmp_path / "hang.py").write_text(endless(STOPPING, stubborn=stubborn))
+    program = start("hang", "--port", "0")
+    program.address()
+    program.send(signal.SIGTERM)
+    program.wait_for("waiting")
+    program.send(signal.SIGTERM)
+    program.end()
+
+
+@pytest.mark.parametrize("source", [IGNORING, STOPPING])
+def test_one_signal_is_enough_in_time(start: Start, tmp_path: Path, source: str) -> None:
+    (tmp_path / "hang.py").write_text(endless(source, stubborn=True))
+    program = start("hang", "--port", "0", "--graceful-timeout", "0.1")
+    with Wire(program.address()) as client:
+        if source is IGNORING:
+            client.request("GET /")
+            program.wait_for("waiting")
+        program.send(signal.SIGTERM)
+        assert program.end() == 0
+    message = "ignore their cancellation" if source is IGNORING else "has not ended within 5 s"
+    assert any(message in line for line in program.seen)
+
+
+def test_a_worker_that_leaves_ends_in_time(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "hang.py").write_text(BLOCKING)
+    program = start("hang", "--port", "0", "--workers", "1", "--graceful-timeout", "0.1")
+    with Wire(program.address()) as client:
+        client.request("GET /")
+        program.wait_for("waiting")
+        program.send(signal.SIGHUP)
+        # It hangs in the application: neither itself nor a signal could end it.
+        assert client.is_closed()
+        program.wait_for("in app")
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+
+
+def test_a_failing_shutdown_is_told(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "hang.py").write_text(STOPPING.replace("WAIT", "raise KeyError('the pool')"))
+    program = start("hang", "--port", "0")
+    program.address()
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+    assert any("KeyError: 'the pool'" in line for line in program.seen)
