@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 
 from support import ports
 from support.crowd import Crowd
@@ -205,3 +206,23 @@ def test_many_signals_at_once_end_with_the_newest_file(lone_edge):
         lone_edge.rewrite(limits={"waiters_max": number})
         lone_edge.signal(signal.SIGHUP)
     until(lambda: lone_edge.get(f"{KEY}?wait=1ms").status == 204, "the last one allows waits")
+
+
+def test_who_may_use_the_store_is_read_again(start_dwell, tmp_path):
+    users = tmp_path / "users"
+    users.write_text("alice:old\n")
+    dwell = start_dwell(store={"auth_file": str(users)})
+
+    def login(token):
+        with socket.create_connection(dwell.store_address, timeout=30) as client:
+            client.sendall(b"set login 0 0 %d\r\n%s\r\n" % (len(token), token))
+            return client.recv(1024) == b"STORED\r\n"
+
+    assert login(b"alice old")
+    users.write_text("alice:new\n")
+    reload(dwell)
+    assert login(b"alice new")
+    assert not login(b"alice old")
+    users.write_text("alice\n")
+    refuse(dwell)
+    assert login(b"alice new")

@@ -120,6 +120,52 @@ def test_root_becomes_the_user_who_is_named(cleanup, tmp_path):
     assert (folder / "items").stat().st_mode & 0o777 == 0o600
 
 
+def test_the_pid_file_may_be_one_that_only_root_writes(cleanup, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    folder = tmp_path / "of-root"
+    folder.mkdir(mode=0o755)
+    pid_file = folder / "pid"
+    address = ports.free_address()
+    done = run("-d", "-p", address[1], "-m", "64", "-u", "nobody", "-P", pid_file)
+    assert (done.returncode, done.stderr) == (0, "")
+    pid = int(pid_file.read_text())
+    cleanup.callback(lambda: pathlib.Path(f"/proc/{pid}").exists() and os.kill(pid, signal.SIGKILL))
+    assert pathlib.Path(f"/proc/{pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    assert store_client(address).set("k", b"1") is True
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not accepts(address), "it ends")
+
+
+def test_the_names_and_passwords_are_read_again(start, tmp_path):
+    users = tmp_path / "users"
+    users.write_text("alice:old\n")
+    store = start("-Y", users)
+    alice = socket.create_connection(store.address, timeout=30)
+
+    def ask(line, connection=None):
+        if connection is None:
+            return talk(store.address, line)[0]
+        connection.sendall(line)
+        return connection.recv(1024)
+
+    def login(password):
+        token = b"alice " + password
+        return b"set login 0 0 %d\r\n%s\r\n" % (len(token), token)
+
+    assert ask(login(b"old"), alice) == b"STORED\r\n"
+    users.write_text("alice:new\n")
+    store.signal(signal.SIGHUP)
+    until(lambda: ask(login(b"new")) == b"STORED\r\n", "the new password is known")
+    assert ask(login(b"old")).startswith(b"CLIENT_ERROR authentication failure")
+    assert ask(b"set k 0 0 1\r\nv\r\n", alice) == b"STORED\r\n", "who is in stays"
+    users.write_text("nonsense\n")
+    store.signal(signal.SIGHUP)
+    until(lambda: "the credentials before stay" in store.output(), "it is said")
+    assert "line 1 is not name:password" in store.output()
+    assert ask(login(b"new")) == b"STORED\r\n"
+
+
 def test_a_user_that_is_not_there_is_said():
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")

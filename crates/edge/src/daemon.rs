@@ -2,7 +2,11 @@
 
 use crate::config::Config;
 use crate::upgrade;
+use nix::fcntl::OFlag;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -57,36 +61,100 @@ fn listens(config: &Config) -> bool {
     }
 }
 
-/// A file with the process id, removed when it is dropped.
+/// A file that tells the process id while it serves; what was written is removed when it is
+/// dropped, as far as the system lets it.
 #[derive(Debug)]
-pub struct PidFile(Option<PathBuf>);
+pub struct PidFile {
+    path: PathBuf,
+    is_written: bool,
+}
 
 impl PidFile {
-    /// Writes the file.
+    /// A file that is still to be written.
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            is_written: false,
+        }
+    }
+
+    /// Writes the file, unless this process has; a link in its place is not followed.
     ///
     /// # Errors
     /// When the system refuses it; the message names it.
-    pub fn write(path: PathBuf) -> io::Result<Self> {
-        fs::write(&path, format!("{}\n", process::id())).map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("cannot write {}: {error}", path.display()),
-            )
-        })?;
-        Ok(Self(Some(path)))
+    pub fn write(&mut self) -> io::Result<()> {
+        if !self.is_written {
+            self.try_write().map_err(|error| {
+                let message = format!("cannot write {}: {error}", self.path.display());
+                io::Error::new(error.kind(), message)
+            })?;
+            self.is_written = true;
+        }
+        Ok(())
+    }
+
+    fn try_write(&self) -> io::Result<()> {
+        // Root may write it, where others may put something else.
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(flags.bits())
+            .open(&self.path)?;
+        writeln!(file, "{}", process::id())
     }
 
     /// Leaves the file to another process, which writes its own id there.
     pub fn leave(mut self) {
-        self.0 = None;
+        self.is_written = false;
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
+        if self.is_written {
             // Whoever reads it has to cope with a stale one anyway.
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_pid_file_is_there_from_when_it_is_written_until_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pid");
+        let mut file = PidFile::new(path.clone());
+        assert!(!path.exists());
+        file.write().unwrap();
+        let expected = format!("{}\n", process::id());
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+        fs::remove_file(&path).unwrap();
+        file.write().unwrap();
+        assert!(!path.exists(), "it is written once");
+        drop(file);
+        fs::write(&path, "of another process").unwrap();
+        drop(PidFile::new(path.clone()));
+        assert!(path.exists(), "it was not written");
+        let mut file = PidFile::new(path.clone());
+        file.write().unwrap();
+        file.leave();
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+    }
+
+    #[test]
+    fn nothing_is_written_to_where_a_link_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, victim) = (folder.path().join("pid"), folder.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        symlink(&victim, &path).unwrap();
+        let error = PidFile::new(path).write().unwrap_err().to_string();
+        assert!(error.contains("pid: "), "{error}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     }
 }

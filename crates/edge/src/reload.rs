@@ -179,6 +179,8 @@ impl Reloader {
             snapshot::check_kind(path).map_err(RunError::Snapshot)?;
             snapshot::check_writable(path).map_err(RunError::Snapshot)?;
         }
+        let credentials = config.store.auth_file.as_deref();
+        let credentials = credentials.map(crate::server::credentials).transpose()?;
         if let Some(log) = &self.access {
             let target = &config.log.access;
             log.switch_to(target).map_err(RunError::AccessLog)?;
@@ -189,6 +191,9 @@ impl Reloader {
         {
             let now = Moment::now().steady;
             service.store().set_bytes_max(config.store.bytes_max, now);
+        }
+        if let (Some(service), Some(credentials)) = (&self.service, credentials) {
+            service.change_credentials(credentials);
         }
         self.metrics.name_upstreams(&config.upstream.url);
         before.hand_on(&mut listeners, &config.server.listen);

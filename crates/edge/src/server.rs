@@ -12,6 +12,7 @@ use inherited::Inherited;
 pub use inherited::InheritedError;
 pub(crate) use inherited::Place;
 pub(crate) use parts::{http_limits, upstream_plan};
+pub(crate) use store::credentials;
 
 use crate::access::Access;
 use crate::change_feed::WaitedKeys;
@@ -75,7 +76,7 @@ struct Server {
     service: Option<Arc<StoreService>>,
     /// The process that serves until this one does.
     predecessor: Option<Predecessor>,
-    pid_file: Option<PathBuf>,
+    pid_file: Option<PidFile>,
 }
 
 /// Tells the loops of changes in the embedded store, each by its inbox.
@@ -108,9 +109,9 @@ impl Server {
         let limits = store::limits(&config)?;
         let gate = Arc::new(Access::load(&config, None).map_err(RunError::Access)?);
         let (predecessor, mut bound) = bind(&config, loops, demo)?;
-        if let Some(user) = &config.server.user {
-            become_user(user, &bound)?;
-        }
+        let mut pid_file = pid_file.map(PidFile::new);
+        let to_write = pid_file.as_mut().filter(|_| predecessor.is_none());
+        use_rights(&config, &bound, to_write)?;
         let descriptors = Arc::new(Descriptors::measure(limit));
         descriptors.warn_of_shortage(&config);
         let config = Arc::new(config);
@@ -169,11 +170,10 @@ impl Server {
         })
     }
 
-    /// Takes the place of the process before, if there is one, and says whether there was; nobody
-    /// else serves from here on.
-    fn succeed(&mut self, first: &mut EdgeLoop) -> Result<bool, RunError> {
+    /// Takes the place of the process before, if there is one; nobody else serves from here on.
+    fn succeed(&mut self, first: &mut EdgeLoop) -> Result<(), RunError> {
         let Some(predecessor) = self.predecessor.take() else {
-            return Ok(false);
+            return Ok(());
         };
         let owns_file = predecessor.owns_file();
         let succeeded = predecessor.succeed(self.service.as_deref(), &self.fleet);
@@ -184,18 +184,7 @@ impl Server {
         {
             server.own_file(path);
         }
-        Ok(true)
-    }
-
-    /// Tells the process id. A successor serves already, and goes on where it cannot.
-    fn write_pid_file(&mut self, is_successor: bool) -> Result<Option<PidFile>, RunError> {
-        match self.pid_file.take().map(PidFile::write).transpose() {
-            Err(error) if is_successor => {
-                tracing::error!("{error}");
-                Ok(None)
-            }
-            written => written.map_err(RunError::PidFile),
-        }
+        Ok(())
     }
 
     /// The first loop runs on this thread and hears the signals. The loops end together: one that
@@ -213,8 +202,12 @@ impl Server {
             })
             .collect::<io::Result<Vec<_>>>()
             .map_err(RunError::Loop)?;
-        let is_successor = self.succeed(&mut edge)?;
-        let pid_file = self.write_pid_file(is_successor)?;
+        self.succeed(&mut edge)?;
+        // A successor serves already, and goes on where it cannot write.
+        if let Some(Err(error)) = self.pid_file.as_mut().map(PidFile::write) {
+            tracing::error!("{error}");
+        }
+        let pid_file = self.pid_file;
         let (_access, fleet) = (self.access, self.fleet);
         let service = self.service;
         let handles: Vec<_> = threads.into_iter().map(LoopThread::begin).collect();
@@ -338,6 +331,20 @@ fn turn_to_the_end(
     event_loop.run(&mut edge)?;
     member.ended();
     Ok(())
+}
+
+/// Does what only root may do, and gives up the rights to it if the configuration wants that.
+fn use_rights(
+    config: &Config,
+    bound: &Bound,
+    pid_file: Option<&mut PidFile>,
+) -> Result<(), RunError> {
+    let written = pid_file.map_or(Ok(()), PidFile::write);
+    written.map_err(RunError::PidFile)?;
+    match &config.server.user {
+        Some(user) => become_user(user, bound),
+        None => Ok(()),
+    }
 }
 
 /// Gives up the rights of root; the unix socket belongs to the user from now on.

@@ -1,12 +1,15 @@
 //! What the first loop does beside serving: it hears the signals, and tells the service manager how
 //! the process is.
 
+use crate::config::Config;
 use crate::driver::Message;
 use crate::fleet::{Fleet, Order};
 use crate::log::AccessSwitch;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::reload::Reloader;
+use crate::server::credentials;
+use crate::store_server::StoreService;
 use crate::upgrade::Upgrader;
 use dwell_evloop::EventLoop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -25,8 +28,7 @@ pub(crate) struct Supervisor {
     notifier: Option<Arc<Notifier>>,
     fleet: Arc<Fleet>,
     metrics: Arc<Metrics>,
-    /// Absent where there is no access log.
-    access: Option<AccessSwitch>,
+    files: Files,
     /// The turns of each loop when they were looked at last.
     turns: Vec<u64>,
 }
@@ -39,7 +41,7 @@ impl Supervisor {
         notifier: Option<Arc<Notifier>>,
         fleet: Arc<Fleet>,
         metrics: Arc<Metrics>,
-        access: Option<AccessSwitch>,
+        files: Files,
     ) -> Self {
         Self {
             reloader,
@@ -47,7 +49,7 @@ impl Supervisor {
             notifier,
             fleet,
             metrics,
-            access,
+            files,
             turns: Vec::new(),
         }
     }
@@ -62,7 +64,7 @@ impl Supervisor {
             // A store without clients over HTTP has no access log, and ends as memcached does.
             let serves_clients = !self.fleet.settings().config.server.listen.is_empty();
             if serves_clients {
-                self.reopen_log();
+                self.read_again(Files::open_log);
             }
             return serves_clients;
         }
@@ -71,7 +73,10 @@ impl Supervisor {
         }
         let Some(reloader) = &self.reloader else {
             tracing::info!("no configuration is read again: there is no --config FILE");
-            self.reopen_log();
+            self.read_again(|files, config| {
+                files.open_log(config);
+                files.read_credentials(config);
+            });
             return true;
         };
         let Some(notifier) = self.notifier.clone() else {
@@ -84,19 +89,13 @@ impl Supervisor {
         true
     }
 
-    /// Opens the file of the access log again, in a thread: a file system may take its time.
-    fn reopen_log(&self) {
-        let Some(access) = self.access.clone() else {
-            return;
-        };
-        let target = self.fleet.settings().config.log.access.clone();
-        let reopen = move || match access.switch_to(&target) {
-            Ok(()) => tracing::info!("access log opened again"),
-            Err(error) => tracing::error!(%error, "the access log cannot be opened again"),
-        };
-        let thread = thread::Builder::new().name("reopen-log".to_owned());
-        if let Err(error) = thread.spawn(reopen) {
-            tracing::error!(%error, "the access log is not opened again: no thread is left");
+    /// Opens files again, in a thread: a file system may take its time.
+    fn read_again(&self, read: impl FnOnce(&Files, &Config) + Send + 'static) {
+        let files = self.files.clone();
+        let settings = self.fleet.settings();
+        let thread = thread::Builder::new().name("reopen".to_owned());
+        if let Err(error) = thread.spawn(move || read(&files, &settings.config)) {
+            tracing::error!(%error, "no file is opened again: no thread is left");
         }
     }
 
@@ -138,6 +137,40 @@ impl Supervisor {
         }
         self.turns = turns;
         self.fleet.wake();
+    }
+}
+
+/// What is opened again at a signal, without a configuration to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    /// Absent where there is no access log.
+    pub(crate) access: Option<AccessSwitch>,
+    /// Absent where there is no embedded store.
+    pub(crate) service: Option<Arc<StoreService>>,
+}
+
+impl Files {
+    fn open_log(&self, config: &Config) {
+        let Some(access) = &self.access else {
+            return;
+        };
+        match access.switch_to(&config.log.access) {
+            Ok(()) => tracing::info!("access log opened again"),
+            Err(error) => tracing::error!(%error, "the access log cannot be opened again"),
+        }
+    }
+
+    fn read_credentials(&self, config: &Config) {
+        let (Some(service), Some(path)) = (&self.service, &config.store.auth_file) else {
+            return;
+        };
+        match credentials(path) {
+            Ok(credentials) => {
+                service.change_credentials(credentials);
+                tracing::info!(path = %path.display(), "credentials read again");
+            }
+            Err(error) => tracing::error!("the credentials before stay: {error}"),
+        }
     }
 }
 

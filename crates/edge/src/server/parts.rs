@@ -19,7 +19,7 @@ use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::reload::{ConfigSource, Listening, Reloader};
 use crate::settings::Upstreams;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Files, Supervisor};
 use crate::upgrade::Upgrader;
 use crate::upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
@@ -227,14 +227,17 @@ impl Parts {
             is_under_way: AtomicBool::new(false),
         };
         let (fleet, metrics) = (Arc::clone(&self.fleet), Arc::clone(&self.metrics));
-        let access = self.access.as_ref().map(AccessLog::switch);
+        let files = Files {
+            access: self.access.as_ref().map(AccessLog::switch),
+            service: self.service.clone(),
+        };
         Supervisor::new(
             reloader,
             Arc::new(upgrader),
             notifier,
             fleet,
             metrics,
-            access,
+            files,
         )
     }
 

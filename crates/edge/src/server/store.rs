@@ -87,7 +87,8 @@ pub(super) fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
     })
 }
 
-fn credentials(path: &Path) -> Result<Credentials, RunError> {
+/// Reads who may log in.
+pub(crate) fn credentials(path: &Path) -> Result<Credentials, RunError> {
     let wrong = |reason: String| RunError::AuthFile {
         path: path.to_owned(),
         reason,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use dwell_proto::memcache::RequestLimits;
@@ -40,8 +40,8 @@ pub struct StoreServerLimits {
     pub flush_enabled: bool,
     /// Whether `shutdown` is obeyed. Default: no.
     pub shutdown_enabled: bool,
-    /// Who may use the store by the text protocol; `None`, the default, is everybody who can
-    /// connect. With it the binary protocol is not spoken.
+    /// Who may use the store by the text protocol, at the start; `None`, the default, is everybody
+    /// who can connect. With it the binary protocol is not spoken.
     pub credentials: Option<Arc<Credentials>>,
 }
 
@@ -110,6 +110,8 @@ pub struct StoreService {
     /// When a delayed `flush_all` comes; the past means nothing.
     flush_at: Mutex<Seconds>,
     shutdown_asked: AtomicBool,
+    /// Who may log in now.
+    credentials: RwLock<Arc<Credentials>>,
 }
 
 /// Figures of the connections. All are statistics only: no other memory is published with them.
@@ -144,8 +146,10 @@ impl StoreService {
         metrics: Arc<Metrics>,
         now: Seconds,
     ) -> Arc<Self> {
+        let credentials = limits.credentials.clone().unwrap_or_default();
         Arc::new(Self {
             store,
+            credentials: RwLock::new(credentials),
             limits,
             metrics,
             started: now,
@@ -203,6 +207,21 @@ impl StoreService {
     pub fn pending_flush(&self, now: Seconds) -> Option<Seconds> {
         let flush_at = self.flush_at.lock().unwrap_or_else(PoisonError::into_inner);
         Some(*flush_at).filter(|at| *at > now)
+    }
+
+    /// Lets these log in from now on, where clients have to; who has done so stays.
+    pub fn change_credentials(&self, credentials: Credentials) {
+        let mut current = self
+            .credentials
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(credentials);
+    }
+
+    /// Whether `token`, a name and a password with a space between, is known.
+    pub(super) fn admits(&self, token: &[u8]) -> bool {
+        let current = self.credentials.read();
+        current.unwrap_or_else(PoisonError::into_inner).admit(token)
     }
 
     /// Whether a client has asked for the end of the process, where that is allowed.

@@ -413,8 +413,7 @@ impl Executor<'_> {
             return Err(ErrorLine::BadAuthenticationToken);
         }
         super::connection::add(&counters.auth_commands, 1);
-        let credentials = self.service.limits.credentials.as_ref();
-        if credentials.is_some_and(|known| known.admit(token)) {
+        if self.service.admits(token) {
             return Ok(());
         }
         super::connection::add(&counters.auth_errors, 1);
