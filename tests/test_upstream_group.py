@@ -83,20 +83,30 @@ def test_a_post_is_never_sent_twice(cleanup, start_dwell):
     assert sum(app.connections for app in cutting) == 3
 
 
-def test_when_all_have_failed_requests_are_refused_at_once(start_dwell, apps):
+def test_when_all_have_failed_each_request_tries_them(start_dwell, apps):
     settings = {"url": [app.url for app in apps], "failures_max": 2}
     dwell = start_dwell(upstream=settings, server={"pollers": 1})
     for app in apps:
         app.stop()
-    statuses = ask(dwell, 12)
-    assert set(statuses) == {502, 503}
-    with dwell.connect() as connection:
-        until(lambda: connection.get("/page").status == 503, "it is refused")
-        response = connection.get("/page")
-    if response.status == 503:
-        assert 1 <= int(response.field("Retry-After")) <= 5
+    assert ask(dwell, 12) == [502] * 12
+    assert dwell.metric("dwell_upstream_server_up") == 0
     for app in apps:
         app.start()
+    assert ask(dwell, 12) == [200] * 12
+
+
+def test_when_all_health_checks_fail_requests_are_refused_at_once(start_dwell, apps):
+    health = {"health_path": "/well", "health_interval": "200ms", "failures_max": 2}
+    settings = {"url": [app.url for app in apps], **health}
+    dwell = start_dwell(upstream=settings, server={"pollers": 1})
+    for app in apps:
+        app.answer = lambda request: Answer(b"", 500)
+    dwell.await_metric(0, "dwell_upstream_server_up")
+    response = dwell.get("/page")
+    assert (response.status, response.body) == (503, b"upstream: no server answers\n")
+    assert 1 <= int(response.field("Retry-After")) <= 5
+    for app in apps:
+        app.answer = lambda request: Answer()
     until(lambda: ask(dwell, 1) == [200], "they are asked again")
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import re
 import socket
 import threading
+from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from support import ports
@@ -33,6 +34,8 @@ class Answer:
     body: bytes = b"from the app"
     status: int = 200
     fields: tuple = (("Content-Type", "text/plain"),)
+    # Instead of all that: pieces that are sent as they are, after which the connection is closed.
+    raw: Iterable[bytes] | None = None
 
 
 class Upstream:
@@ -119,6 +122,12 @@ class _Handler(BaseHTTPRequestHandler):
         upstream.requests.append(request)
         upstream.gate.wait(60)
         answer = upstream.answer(request)
+        if answer.raw is not None:
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                for piece in answer.raw:
+                    self.connection.sendall(piece)
+            return
         body = b"" if answer.status in (204, 304) else answer.body
         self.send_response(answer.status)
         for name, value in answer.fields:

@@ -150,7 +150,9 @@ impl Descriptors {
             needed = needed.saturating_add(ADMIN_MAX);
         }
         let servers = count(config.upstream.url.len());
-        let upstream = count(config.upstream.connections_max).saturating_mul(servers);
+        let upstream = &config.upstream;
+        let each = count(upstream.connections_max).saturating_add(count(upstream.transfers_max));
+        let upstream = each.saturating_mul(servers);
         needed.saturating_add(upstream)
     }
 
@@ -190,8 +192,9 @@ impl Kept {
             0
         };
         let upstreams = count(config.upstream.url.len());
-        let upstream = count(config.upstream.connections_max).saturating_mul(upstreams);
-        let upstream = upstream.min(PEERS_MIN.max(limit / 8));
+        let upstream = &config.upstream;
+        let each = count(upstream.connections_max).saturating_add(count(upstream.transfers_max));
+        let upstream = each.saturating_mul(upstreams).min(PEERS_MIN.max(limit / 8));
         // Each is far below what their sum may be.
         let most = u32::MAX / 4;
         Self {
@@ -244,7 +247,7 @@ mod tests {
         assert_eq!(bounds.upstream, 1024 - 32 - 64);
         assert_eq!(bounds.clients, 1024 - 32 - 64 - 128);
         let many = Descriptors::new(1_000_000, 24).bounds(&config(text));
-        assert_eq!(many.clients, 1_000_000 - 32 - 1024 - 256);
+        assert_eq!(many.clients, 1_000_000 - 32 - 1024 - 256 - 4096);
     }
 
     #[test]
@@ -270,7 +273,7 @@ mod tests {
         let text = "upstream.url = \"http://127.0.0.1:1\"\nserver.admin = \"127.0.0.1:2\"\n\
                     limits.connections_max = 1000";
         let needed = Descriptors::new(64, 24).needed(&config(text));
-        assert_eq!(needed, 24 + 16 + 1000 + 1024 + 256 + 256);
+        assert_eq!(needed, 24 + 16 + 1000 + 1024 + 256 + 256 + 4096);
     }
 
     #[test]

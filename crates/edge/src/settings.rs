@@ -255,6 +255,7 @@ mod tests {
             servers: addresses.map(UpstreamOptions::new).collect(),
             options: GroupOptions {
                 failures_max: 3,
+                failures_window: std::time::Duration::from_secs(30),
                 health: None,
                 seed: 7,
             },

@@ -364,8 +364,10 @@ pub struct UpstreamConfig {
     pub header_timeout: Duration,
     /// One exchange. Beyond it: 504.
     pub total_timeout: Duration,
-    /// Open connections to one server. Beyond it requests queue.
+    /// Open connections to one server, without transfers. Beyond it requests queue.
     pub connections_max: usize,
+    /// Connections to one server whose request or answer is on its way, which count apart.
+    pub transfers_max: usize,
     /// Requests that wait for a connection to one server. Beyond it: 503.
     pub queue_max: usize,
     /// How long a request may wait for a connection. Beyond it: 503.
@@ -374,8 +376,10 @@ pub struct UpstreamConfig {
     pub idle_max: usize,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
-    /// Failures in a row after which a server is left alone for a while.
+    /// Failures after which a server is left out for a while.
     pub failures_max: u32,
+    /// How long a request that got no answer counts against its server.
+    pub failures_window: Duration,
     /// What servers are asked from time to time to see whether they are well; `None` is `"off"`.
     pub health_path: Option<String>,
     /// How often they are asked.
@@ -388,6 +392,10 @@ pub struct UpstreamConfig {
     pub window_bytes: u64,
     /// Body of an answer that polls share. Units: bytes. A larger one is for one of them.
     pub answer_bytes_max: u64,
+    /// Head of one answer. Units: bytes. Beyond it: 502.
+    pub answer_head_bytes_max: usize,
+    /// Fields of one answer. Beyond it: 502.
+    pub answer_header_count_max: usize,
 }
 
 impl Default for UpstreamConfig {
@@ -398,17 +406,21 @@ impl Default for UpstreamConfig {
             header_timeout: Duration::from_secs(30),
             total_timeout: Duration::from_secs(60),
             connections_max: 256,
+            transfers_max: 4096,
             queue_max: 1024,
             queue_timeout: Duration::from_secs(10),
             idle_max: 64,
             idle_timeout: Duration::from_secs(30),
             failures_max: 5,
+            failures_window: Duration::from_secs(30),
             health_path: None,
             health_interval: Duration::from_secs(5),
             stall_timeout: Duration::from_secs(300),
             tunnel_timeout: Duration::from_secs(3600),
             window_bytes: 64 * KIB as u64,
             answer_bytes_max: 8 * MIB as u64,
+            answer_head_bytes_max: 64 * KIB,
+            answer_header_count_max: 128,
         }
     }
 }

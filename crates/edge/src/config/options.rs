@@ -225,7 +225,7 @@ options! {
 
     "upstream".upstream.url ["--upstream"] = ManyOrOff(Url);
     "Where the application is. Of several servers each request goes to the one with the fewest \
-     under way, among those that answer. `\"off\"` answers 404 to what would be forwarded."
+     under way, among those in use. `\"off\"` answers 404 to what would be forwarded."
     "upstream".upstream.connect_timeout = Time(TICK, HOUR);
     "How long one connection attempt may take. Beyond it: 502."
     "upstream".upstream.header_timeout = Time(TICK, HOUR);
@@ -242,9 +242,16 @@ options! {
     "Body bytes of one message, in each direction, that are read before the other side has taken \
      them."
     "upstream".upstream.connections_max = Count(1, MILLION);
-    "Open connections to one server. Beyond it requests wait for one to become free."
+    "Open connections to one server, those of transfers not among them. Beyond it requests wait \
+     for one to become free. Clients take turns: however many requests one of them has waiting, \
+     another's first is the next but one."
+    "upstream".upstream.transfers_max = Count(0, MILLION);
+    "Transfers with one server, beside `connections_max`: connections on which a request body is \
+     being passed on, or an answer (a download, an event stream). Beyond it they count among \
+     `connections_max`."
     "upstream".upstream.queue_max = Count(0, MILLION);
-    "Requests that wait for a connection to one server. Beyond it: 503 with `Retry-After`."
+    "Requests that wait for a connection to one server. Beyond it the client with the most waiting \
+     has its newest answered with 503 and `Retry-After`."
     "upstream".upstream.queue_timeout = Time(TICK, HOUR);
     "How long a request may wait for a connection. Beyond it: 503 with `Retry-After`."
     "upstream".upstream.idle_max = Count(0, MILLION);
@@ -252,16 +259,26 @@ options! {
     "upstream".upstream.idle_timeout = Time(TICK, HOUR);
     "How long an unused connection is kept open."
     "upstream".upstream.failures_max = Count(1, 1000);
-    "Requests in a row that one server does not answer until it is left alone for a while: at \
-     first up to a second, up to ten in the end. Then one request, or the next look at its \
-     `health_path`, tries it. While no server is left: 503 with `Retry-After`."
+    "Failures after which one of several servers is left out for a while: at first up to a second, \
+     up to ten in the end. Then one request, or the next health check, tries it. These count: \
+     connection attempts in a row; health checks in a row; requests without an answer within \
+     `failures_window`, if more than half of the paths that were asked for, and of the clients \
+     that asked, got none last. For requests without an answer at most half of the servers are left \
+     out. While no server is in use, all are tried whose health checks do not fail."
+    "upstream".upstream.failures_window = Time(SECOND, HOUR);
+    "How long a request counts for `failures_max`."
     "upstream".upstream.health_path = OrOff(Prefix);
-    "What each loop asks every server by GET from time to time. An answer of 400 or above, or \
-     none, counts as a failure, and only a better one ends the time that a server is left alone."
+    "The path that each loop requests from every server by GET, every `health_interval`. An answer \
+     of 400 or above, or none, is a failed health check, and only a better one brings a server \
+     back. While the health checks of all servers fail: 503 with `Retry-After`."
     "upstream".upstream.health_interval = Time(TICK, HOUR);
     "How often `health_path` is asked, and how long its answer may take."
     "upstream".upstream.answer_bytes_max = Size(KIB, 1024 * GIB);
     "Bytes of an answer that polls share. A larger one is passed on to one of them."
+    "upstream".upstream.answer_head_bytes_max = Size(256, MIB);
+    "Bytes of the status line and the header section of an answer. Beyond it: 502."
+    "upstream".upstream.answer_header_count_max = Count(1, 128);
+    "Header fields of one answer. Beyond it: 502."
 
     "publish".publish.token = OneOrMany(BearerToken, 0);
     "What publishers show as `Authorization: Bearer TOKEN`. Several are all good, so that one can \
@@ -474,6 +491,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const MILLION: u64 = 1_000_000;
 const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(10);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);

@@ -236,7 +236,7 @@ impl Page<'_, '_> {
         })?;
         let help = "Requests to the upstream under way or waiting";
         self.gauge("upstream_outstanding", help, |of| &of.upstream_outstanding)?;
-        let help = "Whether the server is asked: 1 yes, 0 left alone for its failures";
+        let help = "Whether the server is in use: 1 yes, 0 left out for its failures";
         let upstreams = self.loops.upstreams();
         let upstreams = upstreams
             .iter()

@@ -445,7 +445,7 @@ fn upstream_topic(config: &Config, live: Option<&Live>) -> Topic {
         topic.say("the one with the fewest requests under way".to_owned());
     }
     for (address, is_up) in live.map_or(&[][..], |live| &live.upstreams) {
-        let state = if *is_up { "up" } else { "left alone" };
+        let state = if *is_up { "up" } else { "left out" };
         topic.say(format!("{address} is {state}"));
     }
     topic.fact("urls", json!(urls))

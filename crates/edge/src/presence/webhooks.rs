@@ -195,6 +195,7 @@ impl Webhooks {
     }
 
     fn told(&mut self, context: &mut Context, events: Vec<UpstreamEvent>, metrics: &LoopMetrics) {
+        self.client.forget_heads();
         for event in events {
             let verdict = match event {
                 UpstreamEvent::Answer { answer, .. } => match answer.status {

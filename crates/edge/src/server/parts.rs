@@ -382,6 +382,7 @@ pub(crate) fn upstream_plan(
             total_timeout: upstream.total_timeout,
             idle_timeout: upstream.idle_timeout,
             connections_max: share(upstream.connections_max, loops),
+            transfers_max: share(upstream.transfers_max, loops),
             idle_max: share(upstream.idle_max, loops),
             queue_max: share(upstream.queue_max, loops),
             queue_timeout: upstream.queue_timeout,
@@ -389,6 +390,11 @@ pub(crate) fn upstream_plan(
             window_bytes: upstream.window_bytes as usize,
             answer_bytes_max: upstream.answer_bytes_max,
             descriptor_bound,
+            answer_head: HeadLimits {
+                head_bytes_max: upstream.answer_head_bytes_max,
+                field_count_max: upstream.answer_header_count_max,
+                ..HeadLimits::default()
+            },
             ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
         })
     };
@@ -400,6 +406,7 @@ pub(crate) fn upstream_plan(
     });
     let options = GroupOptions {
         failures_max: upstream.failures_max,
+        failures_window: upstream.failures_window,
         health,
         seed: 0,
     };

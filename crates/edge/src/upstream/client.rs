@@ -1,11 +1,12 @@
 //! The pool and the queue.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use dwell_evloop::{Context, Readiness, Slab, Token};
 
 use super::connection::{Connection, Exchange, Work};
+use super::queue::FairQueue;
+use super::recent::Witness;
 use super::{UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 
 /// The application behind the edge, as one loop sees it.
@@ -15,13 +16,27 @@ pub struct Upstream {
     pub(super) connections: Slab<Connection>,
     /// Unused connections; the last came free last.
     pub(super) idle: Vec<Token>,
-    pub(super) queue: VecDeque<Exchange>,
+    /// Connections that count among the transfers.
+    transfers: usize,
+    pub(super) queue: FairQueue,
+    /// The tags of requests that have lost their places in the queue; they are told next.
+    displaced: Vec<u64>,
     /// Bears the deadline of the queue's front; no connection has it.
     queue_token: Token,
     /// That deadline as the loop has been told; see [`Connection::armed`].
     queue_armed: Option<Instant>,
-    /// Tags of the requests that have got the head of their answer, and how long that took.
-    pub(super) heads: Vec<(u64, Duration)>,
+    /// The requests that have got the head of their answer.
+    pub(super) heads: Vec<Headed>,
+}
+
+/// A request that has got the head of its answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Headed {
+    pub(super) tag: u64,
+    /// How long it took.
+    pub(super) waited: Duration,
+    /// What its server is judged by.
+    pub(super) witness: Witness,
 }
 
 impl Upstream {
@@ -29,15 +44,20 @@ impl Upstream {
     /// loop may use it.
     pub fn new(kind: u8, options: UpstreamOptions) -> Self {
         let connections_max = options.connections_max.clamp(1, 1_000_000);
+        let transfers_max = options.transfers_max.min(1_000_000);
+        let all = connections_max + transfers_max;
         Self {
-            connections: Slab::new(kind, connections_max),
+            connections: Slab::new(kind, all),
             idle: Vec::new(),
-            queue: VecDeque::new(),
-            queue_token: Token::new(kind, 0, connections_max as u32),
+            transfers: 0,
+            queue: FairQueue::default(),
+            displaced: Vec::new(),
+            queue_token: Token::new(kind, 0, all as u32),
             queue_armed: None,
             heads: Vec::new(),
             options: UpstreamOptions {
                 connections_max,
+                transfers_max,
                 ..options
             },
         }
@@ -63,9 +83,15 @@ impl Upstream {
         self.queue.len()
     }
 
+    /// Drops what is known of the heads of answers, where nobody asks for it.
+    pub(crate) fn forget_heads(&mut self) {
+        self.heads.clear();
+    }
+
     /// Requests under way or waiting.
     pub(super) fn outstanding(&self) -> usize {
-        self.connections.len() - self.idle.len() + self.queue.len()
+        let under_way = self.connections.len() - self.idle.len();
+        under_way + self.queue.len() + self.displaced.len()
     }
 
     /// Sends a request, on an unused connection, on a new one, or when one comes free.
@@ -84,17 +110,9 @@ impl Upstream {
 
     /// A request that begins now.
     pub(super) fn exchange(&self, context: &Context, request: UpstreamRequest) -> Exchange {
-        Exchange {
-            unannounced: request.body_follows,
-            committed: false,
-            switched: None,
-            request,
-            deadline: context.now() + self.options.total_timeout,
-            sent_at: context.now(),
-            queue_deadline: context.now() + self.queue_timeout(),
-            retried: false,
-            asked: 0,
-        }
+        let now = context.now();
+        let (queued, ended) = (self.queue_timeout(), self.options.total_timeout);
+        Exchange::new(request, now, now + queued, now + ended)
     }
 
     /// Sends a request, which may have been with another server before; as [`send`](Self::send).
@@ -103,25 +121,23 @@ impl Upstream {
         context: &mut Context,
         exchange: Exchange,
     ) -> Result<(), UpstreamError> {
-        if self.queue.is_empty() && self.has_room() {
+        let is_next = self.queue.is_empty() && self.has_room();
+        if is_next || (exchange.request.body_follows && self.has_room_for_transfers()) {
             return self.start(context, exchange);
         }
-        if self.queue.len() >= self.options.queue_max {
-            let limit = self.options.queue_max;
-            return Err(UpstreamError::QueueFull { limit });
+        let displaced = self.queue.push(exchange, self.options.queue_max)?;
+        if let Some(displaced) = displaced {
+            self.displaced.push(displaced.request.tag);
+            self.look_again(context);
         }
-        self.queue.push_back(exchange);
-        if self.queue.len() == 1 {
-            self.arm_queue(context);
-        }
+        self.arm_queue(context);
         Ok(())
     }
 
     /// Forgets a request: no event will come for it. Does nothing if there is none with `tag`.
     pub fn cancel(&mut self, context: &mut Context, tag: u64) {
-        let queued = self.queue.len();
-        self.queue.retain(|exchange| exchange.request.tag != tag);
-        if self.queue.len() < queued {
+        self.displaced.retain(|displaced| *displaced != tag);
+        if self.queue.cancel(tag) {
             return self.arm_queue(context);
         }
         let is_it = |connection: &Connection| {
@@ -207,7 +223,30 @@ impl Upstream {
 
     /// Whether a request can be started now.
     pub(super) fn has_room(&self) -> bool {
-        !self.idle.is_empty() || self.connections.len() < self.options.connections_max
+        let busy = self.connections.len() - self.idle.len() - self.transfers;
+        busy < self.options.connections_max
+    }
+
+    fn has_room_for_transfers(&self) -> bool {
+        self.transfers < self.options.transfers_max
+    }
+
+    /// Counts a connection among the transfers from now on, if there is room; whether it did not
+    /// before.
+    pub(super) fn begin_transfer(&mut self, token: Token) -> bool {
+        let has_room = self.has_room_for_transfers();
+        let connection = self.connections.get_mut(token);
+        let Some(connection) = connection.filter(|it| has_room && !it.is_transfer) else {
+            return false;
+        };
+        connection.is_transfer = true;
+        self.transfers += 1;
+        true
+    }
+
+    /// A connection that counted among the transfers, or not, does so no more.
+    pub(super) fn end_transfer(&mut self, was_transfer: bool) {
+        self.transfers -= usize::from(was_transfer);
     }
 
     /// Starts what waits, as far as there is room.
@@ -216,15 +255,20 @@ impl Upstream {
         context: &mut Context,
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
+        let limit = self.options.queue_max;
+        for tag in std::mem::take(&mut self.displaced) {
+            let error = UpstreamError::QueueFull { limit };
+            sink(context, UpstreamEvent::failed(tag, error));
+        }
         if self.queue.is_empty() {
             return;
         }
         while self.has_room()
-            && let Some(exchange) = self.queue.pop_front()
+            && let Some(exchange) = self.queue.pop()
         {
-            let tag = exchange.request.tag;
+            let (tag, witness) = (exchange.request.tag, exchange.witness);
             if let Err(error) = self.start(context, exchange) {
-                sink(context, UpstreamEvent::failed(tag, error));
+                sink(context, UpstreamEvent::failed_by(tag, error, witness));
             }
         }
         self.arm_queue(context);
@@ -236,12 +280,7 @@ impl Upstream {
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
         let now = context.now();
-        while self
-            .queue
-            .front()
-            .is_some_and(|front| front.queue_deadline <= now)
-            && let Some(exchange) = self.queue.pop_front()
-        {
+        while let Some(exchange) = self.queue.pop_late(now) {
             let error = UpstreamError::QueueTimeout(self.queue_timeout());
             let tag = exchange.request.tag;
             sink(context, UpstreamEvent::failed(tag, error));
@@ -250,7 +289,7 @@ impl Upstream {
     }
 
     fn arm_queue(&mut self, context: &mut Context) {
-        let deadline = self.queue.front().map(|front| front.queue_deadline);
+        let deadline = self.queue.deadline();
         if deadline == self.queue_armed {
             return;
         }

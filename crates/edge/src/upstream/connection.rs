@@ -6,10 +6,12 @@ use std::time::Instant;
 use dwell_evloop::{ReadOutcome, Stream};
 
 use super::answer::{AnswerHead, AnswerReader};
+use super::recent::Witness;
 use super::{Unanswered, UpstreamError, UpstreamOptions, UpstreamRequest};
 
 /// A request on its way.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Exchange {
     pub(super) request: UpstreamRequest,
     /// When it must have ended.
@@ -20,6 +22,10 @@ pub(super) struct Exchange {
     pub(super) retried: bool,
     /// The servers that were asked, a bit for each.
     pub(super) asked: u64,
+    /// It got no answer where it was sent before.
+    pub(super) is_resent: bool,
+    /// What its server is judged by.
+    pub(super) witness: Witness,
     /// Whoever brings its body is to be told of its connection.
     pub(super) unannounced: bool,
     /// When all of it was sent, as far as it was there.
@@ -32,6 +38,7 @@ pub(super) struct Exchange {
 
 /// One connection.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) work: Work,
@@ -41,6 +48,8 @@ pub(super) struct Connection {
     pub(super) armed: Option<Instant>,
     /// Whether it has brought an answer before.
     pub(super) is_reused: bool,
+    /// It counts among the transfers.
+    pub(super) is_transfer: bool,
     /// The application has ended its side; there may be bytes before the end.
     pub(super) is_read_closed: bool,
     /// There may be something to read that nobody has granted.
@@ -61,6 +70,28 @@ pub(super) enum Work {
 }
 
 impl Exchange {
+    /// A request that begins at `now`, and must have got a connection and have ended by then.
+    pub(super) fn new(
+        request: UpstreamRequest,
+        now: Instant,
+        queue_deadline: Instant,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            unannounced: request.body_follows,
+            committed: false,
+            switched: None,
+            witness: Witness::of(&request.bytes, request.client),
+            request,
+            deadline,
+            sent_at: now,
+            queue_deadline,
+            retried: false,
+            asked: 0,
+            is_resent: false,
+        }
+    }
+
     /// It goes on another connection, of which whoever brings its body is told again.
     fn again(self) -> Self {
         Self {
@@ -77,6 +108,7 @@ impl Connection {
             work: Work::Connecting(exchange),
             armed: None,
             is_reused: false,
+            is_transfer: false,
             is_read_closed: false,
             is_unread: false,
             write_error: None,
@@ -148,18 +180,23 @@ impl Connection {
     }
 
     /// Gives up the request, if another server may be sent it: none of it has reached this one, or
-    /// it may be sent twice and nothing of an answer has come. One that is slow is not left for
-    /// another, which would be as slow with twice the work.
+    /// it may be sent twice and nothing of an answer has come. That it is sent once more, as it may
+    /// be what ended the connection. A server that is slow is not left for another, which would be
+    /// as slow with twice the work.
     pub(super) fn into_unanswered(self, error: &UpstreamError) -> Option<Box<Unanswered>> {
         let exchange = match self.work {
             Work::Connecting(exchange) => exchange,
             Work::Exchanging(exchange, reader)
                 if exchange.request.is_idempotent
+                    && !exchange.is_resent
                     && !exchange.committed
                     && !reader.has_begun()
                     && matches!(error, UpstreamError::Closed | UpstreamError::Broken(_)) =>
             {
-                exchange
+                Exchange {
+                    is_resent: true,
+                    ..exchange
+                }
             }
             Work::Idle | Work::Exchanging(..) => return None,
         };

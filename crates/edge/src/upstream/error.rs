@@ -27,7 +27,7 @@ pub enum UpstreamError {
         /// The most requests that may wait.
         limit: usize,
     },
-    /// Every server has failed too often to be asked now.
+    /// No server may be asked now: the health checks of all of them fail.
     Unavailable,
     /// All connections were busy for too long.
     QueueTimeout(Duration),
@@ -87,6 +87,12 @@ impl fmt::Display for UpstreamError {
             Self::QueueTimeout(after) => write!(out, "no connection became free within {after:?}"),
             Self::Closed => out.write_str("connection closed before the end of the answer"),
             Self::Broken(kind) => write!(out, "connection failed: {kind}"),
+            Self::BadHead(HeadError::HeadTooLong { limit, length }) => {
+                write!(out, "answer head exceeds {limit} bytes: {length}")
+            }
+            Self::BadHead(HeadError::TooManyFields { limit }) => {
+                write!(out, "answer has more than {limit} fields")
+            }
             Self::BadHead(_) => out.write_str("malformed head of the answer"),
             Self::BadBody(_) => out.write_str("malformed body of the answer"),
             Self::TooManyInterim { limit } => write!(out, "interim answers exceed {limit}"),

@@ -7,7 +7,7 @@ use dwell_engine::Detached;
 use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
 
 use super::answer::{AnswerPart, AnswerReader, Progress};
-use super::client::Upstream;
+use super::client::{Headed, Upstream};
 use super::connection::{Connection, Exchange, Work};
 use super::{Taking, UpstreamError, UpstreamEvent};
 use crate::descriptors::is_below;
@@ -68,8 +68,17 @@ impl Upstream {
             self.connections.remove(token);
             return Err(failed(&error));
         }
+        self.begin_upload(token);
         self.arm(context, token);
         Ok(())
+    }
+
+    /// A request whose body follows counts among the transfers from the start.
+    fn begin_upload(&mut self, token: Token) {
+        let exchange = self.connections.get(token).and_then(Connection::exchange);
+        if exchange.is_some_and(|exchange| exchange.request.body_follows) {
+            self.begin_transfer(token);
+        }
     }
 
     /// Sends a request on an established connection.
@@ -93,6 +102,7 @@ impl Upstream {
                     context.again(token, Readiness::default());
                 }
                 connection.work = Work::Exchanging(exchange, Box::new(reader));
+                self.begin_upload(token);
                 self.arm(context, token);
                 Ok(())
             }
@@ -134,12 +144,12 @@ impl Upstream {
         let Work::Connecting(exchange) = work else {
             return;
         };
-        let tag = exchange.request.tag;
+        let (tag, witness) = (exchange.request.tag, exchange.witness);
         match self.exchange_on(context, token, exchange) {
             Ok(()) if readiness.is_readable() => self.advance(context, token, readiness, sink),
             Ok(()) => {}
             Err(error) => {
-                sink(context, UpstreamEvent::failed(tag, error));
+                sink(context, UpstreamEvent::failed_by(tag, error, witness));
                 self.dispatch(context, sink);
             }
         }
@@ -175,8 +185,11 @@ impl Upstream {
             (reading, _) => reading,
         };
         match reading {
-            Reading::Waiting | Reading::Paused => {}
-            Reading::Unfinished => context.again(token, readiness),
+            Reading::Waiting | Reading::Paused => self.goes_on(context, token, sink),
+            Reading::Unfinished => {
+                context.again(token, readiness);
+                self.goes_on(context, token, sink);
+            }
             Reading::Complete { reusable } => {
                 self.complete(context, token, reusable, sink);
                 self.dispatch(context, sink);
@@ -189,6 +202,22 @@ impl Upstream {
                 self.fail_or_retry(context, token, error, sink);
                 self.dispatch(context, sink);
             }
+        }
+    }
+
+    /// More of an exchange is to come: an answer that goes on in parts, for however long, keeps
+    /// no others waiting from here on.
+    fn goes_on(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        let work = self.connections.get(token).map(|it| &it.work);
+        let is_in_parts = matches!(work, Some(Work::Exchanging(_, reader))
+            if reader.has_head() && reader.is_in_parts());
+        if is_in_parts && self.begin_transfer(token) {
+            self.dispatch(context, sink);
         }
     }
 
@@ -277,7 +306,11 @@ impl Upstream {
         context.return_input(input);
         if !had_head && reader.has_head() {
             let waited = context.now().saturating_duration_since(exchange.sent_at);
-            self.heads.push((exchange.request.tag, waited));
+            self.heads.push(Headed {
+                tag: exchange.request.tag,
+                waited,
+                witness: exchange.witness,
+            });
         }
         if !parts.is_empty() || had_head != reader.has_head() {
             self.arm(context, token);
@@ -300,6 +333,7 @@ impl Upstream {
             return;
         };
         connection.is_reused = true;
+        let was_transfer = std::mem::take(&mut connection.is_transfer);
         // A request that is answered before it is all sent leaves its rest in the way.
         let is_clean = connection.stream.queued_bytes() == 0
             && !exchange.request.body_follows
@@ -314,6 +348,7 @@ impl Upstream {
         } else {
             self.close(context, token);
         }
+        self.end_transfer(was_transfer);
         if let Some(answer) = reader.take_whole() {
             let (tag, answer) = (exchange.request.tag, Arc::new(answer));
             sink(context, UpstreamEvent::Answer { tag, answer });
@@ -409,14 +444,14 @@ impl Upstream {
         else {
             return;
         };
-        let tag = exchange.request.tag;
+        let (tag, witness) = (exchange.request.tag, exchange.witness);
         let exchange = Exchange {
             retried: true,
             ..exchange
         };
         // A new connection: the others may have been closed along with this one.
         if let Err(error) = self.dial(context, exchange) {
-            sink(context, UpstreamEvent::failed(tag, error));
+            sink(context, UpstreamEvent::failed_by(tag, error, witness));
         }
     }
 
@@ -430,11 +465,13 @@ impl Upstream {
         let Some(connection) = self.close(context, token) else {
             return;
         };
-        if let Some(tag) = connection.exchange().map(|exchange| exchange.request.tag) {
+        if let Some(exchange) = connection.exchange() {
+            let (tag, witness) = (exchange.request.tag, exchange.witness);
             let unanswered = connection.into_unanswered(&error);
             let event = UpstreamEvent::Failed {
                 tag,
                 error,
+                witness,
                 unanswered,
             };
             sink(context, event);
@@ -443,6 +480,7 @@ impl Upstream {
 
     pub(super) fn close(&mut self, context: &mut Context, token: Token) -> Option<Connection> {
         let mut connection = self.connections.remove(token)?;
+        self.end_transfer(connection.is_transfer);
         context.disarm(token);
         // The socket is closed next, which takes it out of the poller in any case.
         let _ = context.deregister(&mut connection.stream);

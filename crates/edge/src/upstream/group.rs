@@ -1,5 +1,6 @@
 //! Several servers with the same application: which one is asked, and what if it fails.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ use crate::random::Random;
 
 use super::client::Upstream;
 use super::connection::Exchange;
-use super::health::{Breaker, HealthCheck, Permit};
+use super::health::{Fault, Health, HealthCheck, Permit};
+use super::recent::Witness;
 use super::{Taking, Unanswered, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 
 /// The most servers of one group.
@@ -20,9 +22,11 @@ pub const UPSTREAMS_MAX: usize = 64;
 /// How a group treats its servers.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
-    /// Requests in a row without an answer after which a server is left alone for a while.
+    /// Failures after which a server is left out for a while.
     pub failures_max: u32,
-    /// How servers are looked after; without it requests try those that were left alone.
+    /// How long a request that got no answer counts against its server.
+    pub failures_window: Duration,
+    /// How servers are checked; without it requests try those that were left out.
     pub health: Option<HealthCheck>,
     /// Where chance begins.
     pub seed: u64,
@@ -39,9 +43,14 @@ pub struct UpstreamPlan {
 
 /// The servers of the application, as one loop sees them.
 ///
-/// A request goes to the server with the fewest under way, of those that answer. If it fails there
-/// and may be sent to another, it is, each server being asked once; so whoever sent it hears of a
-/// failure only when nobody is left.
+/// A request goes to the server with the fewest under way, of those that are in use. If it fails
+/// there and may be sent to another, it is: to each that takes no connection, and to one more where
+/// it was sent and got no answer, since it may be the request that brings its server down.
+///
+/// Servers that take no connections, or whose health checks fail, are left out, however many they
+/// are. For requests without an answer no more than half of all are: what fails at one server
+/// fails at the others, too, where the application is at fault. While none is in use all are tried
+/// but those whose health checks fail.
 #[derive(Debug)]
 pub struct UpstreamGroup {
     members: Vec<Member>,
@@ -55,7 +64,7 @@ pub struct UpstreamGroup {
 #[derive(Debug)]
 struct Member {
     client: Upstream,
-    breaker: Breaker,
+    health: Health,
     address: SocketAddr,
     /// Bears the deadline of the next look; no connection has it.
     look_token: Token,
@@ -70,7 +79,7 @@ struct Member {
 pub struct UpstreamStatus {
     /// Its address.
     pub address: SocketAddr,
-    /// Whether it is asked.
+    /// Whether it is in use.
     pub is_up: bool,
     /// Requests under way or waiting.
     pub outstanding: usize,
@@ -79,9 +88,16 @@ pub struct UpstreamStatus {
 /// What came of the requests of one server in one event.
 #[derive(Default)]
 struct Seen {
-    has_answered: bool,
     look: Option<Result<u16, UpstreamError>>,
-    failures: Vec<(u64, UpstreamError, Option<Box<Unanswered>>)>,
+    failures: Vec<Failure>,
+}
+
+/// A request that failed.
+struct Failure {
+    tag: u64,
+    error: UpstreamError,
+    witness: Witness,
+    unanswered: Option<Box<Unanswered>>,
 }
 
 impl Seen {
@@ -100,16 +116,15 @@ impl Seen {
             UpstreamEvent::Failed {
                 tag,
                 error,
+                witness,
                 unanswered,
-            } => self.failures.push((tag, error, unanswered)),
-            // A request that was sent, and no answer yet.
-            event @ (UpstreamEvent::Started { .. } | UpstreamEvent::BodyTaken { .. }) => {
-                sink(context, event);
-            }
-            answer => {
-                self.has_answered = true;
-                sink(context, answer);
-            }
+            } => self.failures.push(Failure {
+                tag,
+                error,
+                witness,
+                unanswered,
+            }),
+            other => sink(context, other),
         }
     }
 }
@@ -126,7 +141,7 @@ impl UpstreamGroup {
             Member {
                 look_token: client.spare_token(),
                 client,
-                breaker: Breaker::new(options.failures_max),
+                health: Health::new(options.failures_max, options.failures_window),
                 address: server.address,
                 is_looked_at: false,
                 trial: None,
@@ -177,7 +192,7 @@ impl UpstreamGroup {
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = UpstreamStatus> {
         self.members.iter().map(|member| UpstreamStatus {
             address: member.address,
-            is_up: member.breaker.is_closed(),
+            is_up: member.health.is_in_use(),
             outstanding: member.client.outstanding(),
         })
     }
@@ -195,8 +210,8 @@ impl UpstreamGroup {
             .enumerate()
             .flat_map(|(index, member)| {
                 let heads = member.client.heads.drain(..);
-                let of_clients = heads.filter(|(tag, _)| *tag != LOOK);
-                of_clients.map(move |(_, waited)| (index, waited))
+                let of_clients = heads.filter(|head| head.tag != LOOK);
+                of_clients.map(move |head| (index, head.waited))
             })
     }
 
@@ -218,8 +233,8 @@ impl UpstreamGroup {
     /// Sends a request to one of the servers.
     ///
     /// # Errors
-    /// [`UpstreamError::Unavailable`] when every server is left alone, or what kept the one that
-    /// was chosen last from taking it. No event follows then.
+    /// [`UpstreamError::Unavailable`] when the health checks of every server fail, or what kept the
+    /// one that was chosen last from taking it. No event follows then.
     pub fn send(
         &mut self,
         context: &mut Context,
@@ -241,12 +256,13 @@ impl UpstreamGroup {
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
         let index = self.index_of(token);
-        let mut seen = Seen::default();
-        if let Some(member) = self.members.get_mut(index) {
-            let mut notice = |context: &mut Context, event| seen.notice(context, event, sink);
-            member.client.ready(context, token, readiness, &mut notice);
-        }
-        self.conclude(context, index, seen, sink);
+        let Some(member) = self.members.get_mut(index) else {
+            return;
+        };
+        let (mut seen, heads) = (Seen::default(), member.client.heads.len());
+        let mut notice = |context: &mut Context, event| seen.notice(context, event, sink);
+        member.client.ready(context, token, readiness, &mut notice);
+        self.conclude(context, index, heads, seen, sink);
     }
 
     /// The deadline of a token of one of the servers has passed.
@@ -257,19 +273,16 @@ impl UpstreamGroup {
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
         let index = self.index_of(token);
-        if self
-            .members
-            .get(index)
-            .is_some_and(|member| member.look_token == token)
-        {
+        let Some(member) = self.members.get_mut(index) else {
+            return;
+        };
+        if member.look_token == token {
             return self.look_at(context, index);
         }
-        let mut seen = Seen::default();
-        if let Some(member) = self.members.get_mut(index) {
-            let mut notice = |context: &mut Context, event| seen.notice(context, event, sink);
-            member.client.expired(context, token, &mut notice);
-        }
-        self.conclude(context, index, seen, sink);
+        let (mut seen, heads) = (Seen::default(), member.client.heads.len());
+        let mut notice = |context: &mut Context, event| seen.notice(context, event, sink);
+        member.client.expired(context, token, &mut notice);
+        self.conclude(context, index, heads, seen, sink);
     }
 
     /// The client of the server whose connection this is.
@@ -287,29 +300,38 @@ impl UpstreamGroup {
         usize::from(token.kind().wrapping_sub(self.first_kind))
     }
 
-    /// Notes what has come of one server's requests, and sends those that failed to others.
+    /// Notes what has come of one server's requests, and sends those that failed to others; its
+    /// heads from `heads_before` on are new.
     fn conclude(
         &mut self,
         context: &mut Context,
         index: usize,
+        heads_before: usize,
         seen: Seen,
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
+        let now = context.now();
+        // Where servers are checked, one answer does not make a sick one well.
+        let is_proof = self.options.health.is_none();
         let Some(member) = self.members.get_mut(index) else {
             return;
         };
-        // Where servers are looked after, one answer does not make a sick one well.
-        let is_proof = self.options.health.is_none() || member.breaker.is_closed();
-        if seen.has_answered && is_proof {
-            self.succeeded(index);
+        let new = member.client.heads.get(heads_before..).unwrap_or_default();
+        let mut is_back = false;
+        for head in new.iter().filter(|head| head.tag != LOOK) {
+            is_back |= member.health.answered(now, head.witness, is_proof);
+        }
+        if is_back {
+            tell_back(member.address);
         }
         if let Some(result) = seen.look {
-            self.looked(context.now(), index, &result);
+            self.looked(now, index, &result);
         }
-        for (tag, error, unanswered) in seen.failures {
-            self.failed(context.now(), index, &error);
-            self.trial_is_over(context.now(), tag);
-            let result = match unanswered {
+        for failure in seen.failures {
+            let Failure { tag, error, .. } = failure;
+            self.failed(now, index, &error, failure.witness);
+            self.trial_is_over(now, tag);
+            let result = match failure.unanswered {
                 Some(unanswered) => self.place(context, unanswered.0, error),
                 None => Err(error),
             };
@@ -336,9 +358,9 @@ impl UpstreamGroup {
             }
             exchange.asked |= 1 << index;
             let member = &mut self.members[index];
-            if !member.breaker.is_closed() {
+            if member.health.permit(now) == Permit::Trial {
                 let patience = exchange.deadline.saturating_duration_since(now);
-                member.breaker.begin_trial(now, patience);
+                member.health.begin_trial(now, patience);
                 member.trial = Some(exchange.request.tag);
             }
             match member.client.take(context, exchange.clone()) {
@@ -349,7 +371,7 @@ impl UpstreamGroup {
                     return Err(full);
                 }
                 Err(other) => {
-                    self.failed(now, index, &other);
+                    self.failed(now, index, &other, exchange.witness);
                     error = other;
                 }
             }
@@ -367,21 +389,26 @@ impl UpstreamGroup {
         let count = self.members.len();
         let start = self.random.below(count as u64) as usize;
         let has_looks = self.options.health.is_some();
+        let is_any_in_use = self.members.iter().any(|member| member.health.is_in_use());
         let (mut best, mut trial) = (None, None);
         for index in (start..count).chain(0..start) {
             if exchange.asked & (1 << index) != 0 {
                 continue;
             }
             let member = &self.members[index];
-            match member.breaker.permit(now) {
-                Permit::Yes => {
-                    let outstanding = member.client.outstanding();
-                    if best.is_none_or(|(least, _)| outstanding < least) {
-                        best = Some((outstanding, index));
-                    }
+            let is_asked = match member.health.permit(now) {
+                Permit::Yes => true,
+                // Nobody else is there to be asked.
+                _ if !is_any_in_use => !member.health.is_down(),
+                Permit::Trial if !has_looks => {
+                    trial = Some(index);
+                    false
                 }
-                Permit::Trial if !has_looks => trial = Some(index),
-                Permit::Trial | Permit::No => {}
+                Permit::Trial | Permit::No => false,
+            };
+            let outstanding = member.client.outstanding();
+            if is_asked && best.is_none_or(|(least, _)| outstanding < least) {
+                best = Some((outstanding, index));
             }
         }
         let best = best.map(|(_, index)| index);
@@ -398,46 +425,50 @@ impl UpstreamGroup {
     pub(super) fn trial_is_over(&mut self, now: Instant, tag: u64) {
         for member in &mut self.members {
             if member.trial.take_if(|trial| *trial == tag).is_some() {
-                member.breaker.end_trial(now);
+                member.health.end_trial(now);
             }
         }
     }
 
     /// A look at a server has ended.
     fn looked(&mut self, now: Instant, index: usize, result: &Result<u16, UpstreamError>) {
-        self.members[index].is_looked_at = false;
-        match result {
-            Ok(..400) => self.succeeded(index),
-            Ok(status) => self.left_alone(now, index, &format_args!("status {status}")),
-            Err(error) => self.failed(now, index, error),
-        }
-    }
-
-    fn succeeded(&mut self, index: usize) {
         let member = &mut self.members[index];
-        if member.breaker.succeeded() {
-            tracing::info!(server = %member.address, "upstream is asked again");
+        member.is_looked_at = false;
+        match result {
+            Ok(..400) => {
+                if member.health.checked_well() {
+                    tell_back(member.address);
+                }
+            }
+            Ok(status) => self.ill(now, index, &format_args!("status {status}")),
+            Err(error) if Fault::of(error) == Fault::None => {}
+            Err(error) => self.ill(now, index, error),
         }
     }
 
-    fn failed(&mut self, now: Instant, index: usize, error: &UpstreamError) {
-        // A server that has too much to do is not one that is dead.
-        let is_full = matches!(
-            error,
-            UpstreamError::QueueFull { .. }
-                | UpstreamError::QueueTimeout(_)
-                | UpstreamError::Descriptors
-        );
-        if !is_full {
-            self.left_alone(now, index, error);
-        }
-    }
-
-    fn left_alone(&mut self, now: Instant, index: usize, reason: &dyn std::fmt::Display) {
+    /// A health check has failed.
+    fn ill(&mut self, now: Instant, index: usize, reason: &dyn Display) {
         let random = self.random.next();
         let member = &mut self.members[index];
-        if member.breaker.failed(now, random) {
-            tracing::warn!(server = %member.address, %reason, "upstream is left alone");
+        if member.health.checked_ill(now, random) {
+            tell_left_out(member.address, reason);
+        }
+    }
+
+    /// A request has failed at a server.
+    fn failed(&mut self, now: Instant, index: usize, error: &UpstreamError, witness: Witness) {
+        let others = self.members.iter().enumerate();
+        let out = others.filter(|(other, it)| *other != index && !it.health.is_in_use());
+        let may_leave = 2 * (out.count() + 1) <= self.members.len();
+        let random = self.random.next();
+        let member = &mut self.members[index];
+        let leaves = match Fault::of(error) {
+            Fault::None => false,
+            Fault::Connection => member.health.unconnected(now, random),
+            Fault::Gateway => member.health.unanswered(now, witness, may_leave, random),
+        };
+        if leaves {
+            tell_left_out(member.address, error);
         }
     }
 
@@ -453,15 +484,15 @@ impl UpstreamGroup {
         if std::mem::take(&mut member.is_looked_at) {
             member.client.cancel(context, LOOK);
             let error = UpstreamError::HeaderTimeout(interval);
-            self.failed(context.now(), index, &error);
+            self.ill(context.now(), index, &error);
         }
         let member = &mut self.members[index];
         // One that has no connection free is at work, and needs no look.
         if !member.client.has_room() {
             return;
         }
-        if member.breaker.permit(context.now()) == Permit::Trial {
-            member.breaker.begin_trial(context.now(), interval);
+        if member.health.permit(context.now()) == Permit::Trial {
+            member.health.begin_trial(context.now(), interval);
         }
         let request = UpstreamRequest {
             bytes,
@@ -475,9 +506,17 @@ impl UpstreamGroup {
         };
         match member.client.send(context, request) {
             Ok(()) => member.is_looked_at = true,
-            Err(error) => self.failed(context.now(), index, &error),
+            Err(error) => self.looked(context.now(), index, &Err(error)),
         }
     }
+}
+
+fn tell_left_out(server: SocketAddr, reason: &dyn Display) {
+    tracing::warn!(%server, %reason, "upstream is left out");
+}
+
+fn tell_back(server: SocketAddr) {
+    tracing::info!(%server, "upstream is back in use");
 }
 
 fn look_request(path: &str, address: SocketAddr) -> Bytes {

@@ -1,8 +1,11 @@
-//! Whether a server may be asked, by what has come of asking it.
+//! Whether a server is asked, by what has come of asking it.
 
 use std::time::{Duration, Instant};
 
-/// How servers are looked after while nobody asks them.
+use super::UpstreamError;
+use super::recent::{Recent, Witness};
+
+/// How servers are checked while nobody asks them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// What is asked for by `GET`.
@@ -11,23 +14,54 @@ pub struct HealthCheck {
     pub interval: Duration,
 }
 
-/// A breaker: so many failures in a row open it, and one success closes it.
+/// What a failed request shows of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Nothing: it was not sent.
+    None,
+    /// Nobody is there to be asked.
+    Connection,
+    /// The server is there, and this request got no answer: the request may be why.
+    Gateway,
+}
+
+impl Fault {
+    pub(super) fn of(error: &UpstreamError) -> Self {
+        match error {
+            // A server that has too much to do is not one that is dead.
+            UpstreamError::QueueFull { .. }
+            | UpstreamError::QueueTimeout(_)
+            | UpstreamError::Descriptors
+            | UpstreamError::Unavailable => Self::None,
+            UpstreamError::Connect(_) | UpstreamError::ConnectTimeout(_) => Self::Connection,
+            _ => Self::Gateway,
+        }
+    }
+}
+
+/// The health of one server.
 ///
-/// Shape: open, it lets nothing through for a while that grows with every failed trial, and then
-/// one request at a time: the trial. The instants are given, and so is what is random.
+/// Shape: it is left out after so many failed connection attempts in a row, or failed health
+/// checks in a row, or when most of what it was asked within the window failed. Then nothing goes
+/// to it for a while that grows with every failed trial, and after that one request at a time: the
+/// trial. The instants are given, and so is what is random.
 #[derive(Debug)]
-pub(super) struct Breaker {
+pub(super) struct Health {
     failures_max: u32,
-    failures: u32,
+    /// Connection attempts that failed, in a row.
+    unconnected: u32,
+    /// Health checks that failed, in a row.
+    unhealthy: u32,
+    recent: Recent,
     state: State,
-    /// How long it stays open next, at most.
+    /// How long it is left out next, at most.
     delay: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Closed,
-    Open {
+    InUse,
+    LeftOut {
         until: Instant,
     },
     /// One request is on its way; should nothing come of it by then, another is tried.
@@ -45,26 +79,34 @@ pub(super) enum Permit {
     No,
 }
 
-impl Breaker {
-    pub(super) fn new(failures_max: u32) -> Self {
+impl Health {
+    pub(super) fn new(failures_max: u32, window: Duration) -> Self {
         Self {
             failures_max,
-            failures: 0,
-            state: State::Closed,
+            unconnected: 0,
+            unhealthy: 0,
+            recent: Recent::new(window),
+            state: State::InUse,
             delay: DELAY_MIN,
         }
     }
 
     pub(super) fn permit(&self, now: Instant) -> Permit {
         match self.state {
-            State::Closed => Permit::Yes,
-            State::Open { until } | State::Trying { until } if until <= now => Permit::Trial,
-            State::Open { .. } | State::Trying { .. } => Permit::No,
+            State::InUse => Permit::Yes,
+            State::LeftOut { until } | State::Trying { until } if until <= now => Permit::Trial,
+            State::LeftOut { .. } | State::Trying { .. } => Permit::No,
         }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.state == State::Closed
+    /// Whether requests go to it as to any other.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.state == State::InUse
+    }
+
+    /// Whether its health checks say that it is not to be asked, even if no other server is left.
+    pub(super) fn is_down(&self) -> bool {
+        self.unhealthy >= self.failures_max
     }
 
     /// The trial is sent, and has so long.
@@ -76,44 +118,87 @@ impl Breaker {
     /// Nothing has come of the trial, good or bad: another may be made at once.
     pub(super) fn end_trial(&mut self, now: Instant) {
         if matches!(self.state, State::Trying { .. }) {
-            self.state = State::Open { until: now };
+            self.state = State::LeftOut { until: now };
         }
     }
 
-    /// The server has answered; true if it had not for a while.
-    pub(super) fn succeeded(&mut self) -> bool {
-        let was_open = !self.is_closed();
-        self.failures = 0;
-        self.state = State::Closed;
+    /// The server has answered a request; true if that brings it back, where an answer may.
+    pub(super) fn answered(&mut self, now: Instant, witness: Witness, may_return: bool) -> bool {
+        self.unconnected = 0;
+        if !self.is_in_use() {
+            return may_return && self.comes_back();
+        }
+        self.recent.note(now, witness, false);
         self.delay = DELAY_MIN;
-        was_open
+        false
     }
 
-    /// The server has not answered; true if it is left alone from now on.
+    /// A connection attempt has failed; true if the server is left out from now on.
+    pub(super) fn unconnected(&mut self, now: Instant, random: u64) -> bool {
+        self.unconnected = self.unconnected.saturating_add(1);
+        self.fails(now, self.unconnected >= self.failures_max, random)
+    }
+
+    /// A request got no answer; true if the server is left out from now on.
+    ///
+    /// Shape: where it may not be left out, what it came to is remembered all the same.
+    pub(super) fn unanswered(
+        &mut self,
+        now: Instant,
+        witness: Witness,
+        may_leave: bool,
+        random: u64,
+    ) -> bool {
+        self.unconnected = 0;
+        self.recent.note(now, witness, true);
+        let leaves = may_leave && self.recent.has_mostly_failed(self.failures_max);
+        self.fails(now, leaves, random)
+    }
+
+    /// A health check has succeeded; true if the server is back.
+    pub(super) fn checked_well(&mut self) -> bool {
+        self.unconnected = 0;
+        self.unhealthy = 0;
+        !self.is_in_use() && self.comes_back()
+    }
+
+    /// A health check has failed; true if the server is left out from now on.
+    pub(super) fn checked_ill(&mut self, now: Instant, random: u64) -> bool {
+        self.unhealthy = self.unhealthy.saturating_add(1);
+        self.fails(now, self.is_down(), random)
+    }
+
+    fn comes_back(&mut self) -> bool {
+        self.state = State::InUse;
+        self.recent.clear();
+        self.delay = DELAY_MIN;
+        true
+    }
+
+    /// Leaves the server out, if that is to be or its trial has failed; true if it was in use.
     ///
     /// Shape: from a half of the delay on, by `random`, so that loops and edges do not try
-    /// together. Requests that were sent before it opened and fail later change nothing.
-    pub(super) fn failed(&mut self, now: Instant, random: u64) -> bool {
-        self.failures = self.failures.saturating_add(1);
-        let opens = match self.state {
-            State::Closed => self.failures >= self.failures_max,
+    /// together. Requests that were sent before and fail later change nothing.
+    fn fails(&mut self, now: Instant, leaves: bool, random: u64) -> bool {
+        let is_left_out = match self.state {
+            State::InUse => leaves,
             State::Trying { .. } => true,
-            State::Open { .. } => false,
+            State::LeftOut { .. } => false,
         };
-        if !opens {
+        if !is_left_out {
             return false;
         }
-        let was_closed = self.is_closed();
+        let was_in_use = self.is_in_use();
         let half = self.delay / 2;
         let spread = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
         let until = now + half + Duration::from_millis(random % spread.max(1));
-        self.state = State::Open { until };
+        self.state = State::LeftOut { until };
         self.delay = (self.delay * 2).min(DELAY_MAX);
-        was_closed
+        was_in_use
     }
 }
 
-/// How long a server is left alone at first, at most.
+/// How long a server is left out at first, at most.
 const DELAY_MIN: Duration = Duration::from_secs(1);
 /// How long in the end.
 const DELAY_MAX: Duration = Duration::from_secs(10);
@@ -123,62 +208,133 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(60);
+    const WINDOW: Duration = Duration::from_secs(30);
 
-    fn open(now: Instant) -> Breaker {
-        let mut breaker = Breaker::new(3);
-        assert!(!breaker.failed(now, 0));
-        assert!(!breaker.failed(now, 0));
-        assert!(breaker.failed(now, 0));
-        breaker
+    fn health(failures_max: u32) -> Health {
+        Health::new(failures_max, WINDOW)
+    }
+
+    fn witness(path: &str) -> Witness {
+        Witness::of(format!("GET {path} HTTP/1.1\r\n").as_bytes(), None)
+    }
+
+    fn left_out(now: Instant) -> Health {
+        let mut health = health(3);
+        assert!(!health.unconnected(now, 0));
+        assert!(!health.unconnected(now, 0));
+        assert!(health.unconnected(now, 0));
+        health
     }
 
     #[test]
-    fn failures_in_a_row_open_it_and_a_success_between_them_does_not() {
+    fn failed_attempts_to_connect_in_a_row_leave_it_out_and_an_answer_between_them_does_not() {
         let now = Instant::now();
-        let mut breaker = Breaker::new(3);
+        let mut health = health(3);
         for _ in 0..10 {
-            assert!(!breaker.failed(now, 0));
-            assert!(!breaker.failed(now, 0));
-            assert!(!breaker.succeeded());
+            assert!(!health.unconnected(now, 0));
+            assert!(!health.unconnected(now, 0));
+            assert!(!health.answered(now, witness("/"), true));
         }
-        assert_eq!(breaker.permit(now), Permit::Yes);
-        assert_eq!(open(now).permit(now), Permit::No);
+        assert_eq!(health.permit(now), Permit::Yes);
+        assert_eq!(left_out(now).permit(now), Permit::No);
+    }
+
+    #[test]
+    fn one_url_that_fails_leaves_no_server_out_that_answers_another() {
+        let start = Instant::now();
+        let mut health = health(5);
+        let mut now = start;
+        while now < start + 10 * WINDOW {
+            assert!(!health.answered(now, witness("/good"), true));
+            for _ in 0..500 {
+                assert!(!health.unanswered(now, witness("/bad"), true, 0));
+            }
+            now += Duration::from_millis(100);
+        }
+        assert_eq!(health.permit(now), Permit::Yes);
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_is_left_out_where_that_may_be() {
+        let now = Instant::now();
+        let mut health = health(3);
+        for _ in 0..100 {
+            assert!(!health.unanswered(now, witness("/a"), false, 0));
+        }
+        assert!(health.unanswered(now, witness("/a"), true, 0));
+        assert_eq!(health.permit(now), Permit::No);
+        assert!(!health.is_down(), "it may be asked if no other is left");
+    }
+
+    #[test]
+    fn what_it_failed_before_does_not_count_when_it_is_back() {
+        let now = Instant::now();
+        let mut health = health(3);
+        for _ in 0..3 {
+            health.unanswered(now, witness("/a"), true, 0);
+        }
+        let later = now + DELAY_MIN;
+        health.begin_trial(later, PATIENCE);
+        assert!(health.answered(later, witness("/b"), true));
+        assert!(!health.unanswered(later, witness("/a"), true, 0));
+        assert!(!health.unanswered(later, witness("/a"), true, 0));
+        assert_eq!(health.permit(later), Permit::Yes);
+    }
+
+    #[test]
+    fn only_its_health_checks_bring_a_server_down_and_back() {
+        let now = Instant::now();
+        let mut health = health(2);
+        assert!(!health.checked_ill(now, 0));
+        assert!(!health.answered(now, witness("/"), false));
+        assert!(
+            health.checked_ill(now, 0),
+            "an answer to a request is no check"
+        );
+        assert!(health.is_down());
+        assert!(!health.answered(now, witness("/"), false));
+        assert!(health.is_down());
+        assert!(health.checked_well());
+        assert!(!health.is_down() && health.is_in_use());
     }
 
     #[test]
     fn one_trial_is_let_through_when_the_time_has_come() {
         let now = Instant::now();
-        let mut breaker = open(now);
+        let mut health = left_out(now);
         let later = now + DELAY_MIN / 2;
-        assert_eq!(breaker.permit(now + DELAY_MIN / 3), Permit::No);
-        assert_eq!(breaker.permit(later), Permit::Trial);
-        breaker.begin_trial(later, PATIENCE);
-        assert_eq!(breaker.permit(later), Permit::No);
-        assert!(breaker.succeeded());
-        assert_eq!(breaker.permit(later), Permit::Yes);
+        assert_eq!(health.permit(now + DELAY_MIN / 3), Permit::No);
+        assert_eq!(health.permit(later), Permit::Trial);
+        health.begin_trial(later, PATIENCE);
+        assert_eq!(health.permit(later), Permit::No);
+        assert!(health.answered(later, witness("/"), true));
+        assert_eq!(health.permit(later), Permit::Yes);
     }
 
     #[test]
-    fn a_trial_of_which_nothing_comes_does_not_close_it_for_ever() {
+    fn a_trial_of_which_nothing_comes_does_not_leave_it_out_for_ever() {
         let now = Instant::now();
-        let mut breaker = open(now);
-        breaker.begin_trial(now, PATIENCE);
-        assert_eq!(breaker.permit(now + PATIENCE), Permit::Trial);
+        let mut health = left_out(now);
+        health.begin_trial(now, PATIENCE);
+        assert_eq!(health.permit(now + PATIENCE), Permit::Trial);
     }
 
     #[test]
     fn each_failed_trial_makes_the_time_longer_up_to_a_bound() {
         let mut now = Instant::now();
-        let mut breaker = open(now);
+        let mut health = left_out(now);
         let mut waits = Vec::new();
         for _ in 0..6 {
             let opened = now;
-            while breaker.permit(now) != Permit::Trial {
+            while health.permit(now) != Permit::Trial {
                 now += Duration::from_millis(10);
             }
             waits.push(now - opened);
-            breaker.begin_trial(now, PATIENCE);
-            assert!(!breaker.failed(now, 0), "it was open before");
+            health.begin_trial(now, PATIENCE);
+            assert!(
+                !health.unanswered(now, witness("/"), false, 0),
+                "it was out before"
+            );
         }
         let seconds: Vec<_> = waits.iter().map(Duration::as_millis).collect();
         assert_eq!(seconds, [500, 1000, 2000, 4000, 5000, 5000]);
@@ -187,24 +343,22 @@ mod tests {
     #[test]
     fn late_failures_do_not_make_the_time_longer() {
         let now = Instant::now();
-        let mut breaker = open(now);
+        let mut health = left_out(now);
         let later = now + DELAY_MIN / 2;
-        assert!(!breaker.failed(later, 0));
-        assert_eq!(breaker.permit(later), Permit::Trial);
+        assert!(!health.unconnected(later, 0));
+        assert_eq!(health.permit(later), Permit::Trial);
     }
 
     #[test]
     fn chance_spreads_the_trials_over_half_of_the_time() {
         let now = Instant::now();
-        let mut breaker = Breaker::new(1);
-        assert!(breaker.failed(now, u64::MAX));
-        assert_eq!(breaker.permit(now + DELAY_MIN), Permit::Trial);
-        let mut breaker = Breaker::new(1);
-        assert!(breaker.failed(now, 499));
-        assert_eq!(breaker.permit(now + Duration::from_millis(998)), Permit::No);
-        assert_eq!(
-            breaker.permit(now + Duration::from_millis(999)),
-            Permit::Trial
-        );
+        let mut first = health(1);
+        assert!(first.unconnected(now, u64::MAX));
+        assert_eq!(first.permit(now + DELAY_MIN), Permit::Trial);
+        let mut second = health(1);
+        assert!(second.unconnected(now, 499));
+        let after = |milliseconds| now + Duration::from_millis(milliseconds);
+        assert_eq!(second.permit(after(998)), Permit::No);
+        assert_eq!(second.permit(after(999)), Permit::Trial);
     }
 }

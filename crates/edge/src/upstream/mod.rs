@@ -17,6 +17,8 @@ mod error;
 mod exchanging;
 mod group;
 mod health;
+mod queue;
+mod recent;
 mod streaming;
 
 pub use answer::{Answer, AnswerHead, AnswerPart};
@@ -27,6 +29,7 @@ pub use encode::{
 pub use error::UpstreamError;
 pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan};
 pub use health::HealthCheck;
+pub use recent::Witness;
 pub use streaming::Written;
 
 use std::net::{IpAddr, SocketAddr};
@@ -54,8 +57,11 @@ pub struct UpstreamOptions {
     pub total_timeout: Duration,
     /// How long a connection is kept unused. Default: 30 s.
     pub idle_timeout: Duration,
-    /// Open connections. Default: 256.
+    /// Open connections, without those of transfers. Default: 256.
     pub connections_max: usize,
+    /// Connections whose request or answer is on its way in parts: so many count apart, those
+    /// beyond among the others. Default: 4096.
+    pub transfers_max: usize,
     /// Connections kept unused. Default: 64.
     pub idle_max: usize,
     /// Requests that wait for a connection. Default: 1024.
@@ -69,7 +75,7 @@ pub struct UpstreamOptions {
     pub window_bytes: usize,
     /// Body of an answer that is gathered, decoded. Units: bytes. Default: 8 MiB.
     pub answer_bytes_max: u64,
-    /// Head of one answer. Default: 64 KiB and 100 fields.
+    /// Head of one answer. Default: 64 KiB and 128 fields.
     pub answer_head: HeadLimits,
     /// The first descriptor number that a new connection may not have. Default: none.
     pub descriptor_bound: RawFd,
@@ -85,6 +91,7 @@ impl UpstreamOptions {
             total_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(30),
             connections_max: 256,
+            transfers_max: 4096,
             idle_max: 64,
             queue_max: 1024,
             queue_timeout: Duration::from_secs(10),
@@ -93,6 +100,7 @@ impl UpstreamOptions {
             answer_bytes_max: 8 << 20,
             answer_head: HeadLimits {
                 head_bytes_max: 64 << 10,
+                field_count_max: 128,
                 ..HeadLimits::default()
             },
             descriptor_bound: RawFd::MAX,
@@ -189,19 +197,27 @@ pub enum UpstreamEvent {
         tag: u64,
         /// Why.
         error: UpstreamError,
+        /// What its server is judged by.
+        witness: Witness,
         /// The request, where another server may be asked instead.
         unanswered: Option<Box<Unanswered>>,
     },
 }
 
 impl UpstreamEvent {
-    /// A failure after which no other server is asked.
-    pub(crate) fn failed(tag: u64, error: UpstreamError) -> Self {
+    /// A failure of a server, after which no other is asked.
+    pub(crate) fn failed_by(tag: u64, error: UpstreamError, witness: Witness) -> Self {
         Self::Failed {
             tag,
             error,
+            witness,
             unanswered: None,
         }
+    }
+
+    /// A failure of no server.
+    pub(crate) fn failed(tag: u64, error: UpstreamError) -> Self {
+        Self::failed_by(tag, error, Witness::default())
     }
 
     /// That of the request.

@@ -75,6 +75,7 @@ impl Loop {
         let servers: Vec<_> = servers.iter().map(|at| UpstreamOptions::new(*at)).collect();
         let mut options = GroupOptions {
             failures_max: 3,
+            failures_window: Duration::from_secs(30),
             health: None,
             seed: 7,
         };
@@ -113,24 +114,39 @@ impl Loop {
         method: &str,
         body_follows: bool,
     ) -> Result<(), UpstreamError> {
-        self.turn(Duration::ZERO);
-        let bytes = format!("{method} /{tag} HTTP/1.1\r\nHost: a\r\n\r\n").into();
         let request = UpstreamRequest {
-            bytes,
-            is_head: false,
-            is_idempotent: method != "POST",
             body_follows,
-            is_upgrade: false,
-            taking: Taking::Whole,
-            client: None,
-            tag,
+            ..request(tag, method, &format!("/{tag}"), None)
         };
+        self.send_request(request)
+    }
+
+    fn send_request(&mut self, request: UpstreamRequest) -> Result<(), UpstreamError> {
+        self.turn(Duration::ZERO);
         self.driver.group.send(self.event_loop.context(), request)
+    }
+
+    /// As [`ask`](Self::ask), for `path` and by a client that has this number.
+    #[track_caller]
+    fn ask_for(
+        &mut self,
+        tag: u64,
+        method: &str,
+        path: &str,
+        client: Option<u8>,
+    ) -> Result<u16, UpstreamError> {
+        self.send_request(request(tag, method, path, client))?;
+        self.outcome_of(tag)
     }
 
     #[track_caller]
     fn ask(&mut self, tag: u64, method: &str) -> Result<u16, UpstreamError> {
         self.send(tag, method)?;
+        self.outcome_of(tag)
+    }
+
+    #[track_caller]
+    fn outcome_of(&mut self, tag: u64) -> Result<u16, UpstreamError> {
         self.turn_until(|driver| !driver.events.is_empty());
         let (seen, result) = self.driver.events.remove(0);
         assert_eq!(seen, tag);
@@ -143,6 +159,19 @@ impl Loop {
             .statuses()
             .map(|status| status.is_up)
             .collect()
+    }
+}
+
+fn request(tag: u64, method: &str, path: &str, client: Option<u8>) -> UpstreamRequest {
+    UpstreamRequest {
+        bytes: format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n").into(),
+        is_head: false,
+        is_idempotent: method != "POST",
+        body_follows: false,
+        is_upgrade: false,
+        taking: Taking::Whole,
+        client: client.map(|number| [192, 0, 2, number].into()),
+        tag,
     }
 }
 
@@ -236,7 +265,7 @@ fn equal_ones_take_turns() {
 }
 
 #[test]
-fn a_server_that_refuses_connections_costs_nobody_an_answer_and_is_left_alone() {
+fn a_server_that_refuses_connections_costs_nobody_an_answer_and_is_left_out() {
     let app = App::answering(OK);
     let mut edge = Loop::new(&[nobody(), app.address], |_| {});
     for tag in 0..32 {
@@ -294,26 +323,81 @@ fn each_server_is_asked_once_and_then_the_last_failure_is_told() {
 }
 
 #[test]
-fn when_no_server_is_left_requests_fail_at_once_until_a_trial() {
+fn while_no_server_is_in_use_every_request_tries_one() {
     let mut edge = Loop::new(&[nobody()], |_| {});
-    for tag in 0..3 {
+    for tag in 0..20 {
         assert!(matches!(
             edge.ask(tag, "GET"),
             Err(UpstreamError::Connect(_))
         ));
     }
-    let opened = Instant::now();
-    assert_eq!(edge.ask(3, "GET"), Err(UpstreamError::Unavailable));
-    let mut outcomes = Vec::new();
-    edge.turn_until(|_| opened.elapsed() > Duration::from_secs(1));
-    for tag in 4..8 {
-        outcomes.push(edge.ask(tag, "GET"));
+    assert_eq!(edge.ups(), [false]);
+}
+
+/// Closes the connection for paths that contain `bad`, and answers all others.
+fn app_with_bad_paths() -> App {
+    App::new(|head, stream| !head.contains("bad") && stream.write_all(OK).is_ok())
+}
+
+#[test]
+fn one_path_that_fails_does_not_take_a_server_away_from_the_others() {
+    for count in [1, 2, 3] {
+        let apps: Vec<_> = (0..count).map(|_| app_with_bad_paths()).collect();
+        let addresses: Vec<_> = apps.iter().map(|app| app.address).collect();
+        let mut edge = Loop::new(&addresses, |_| {});
+        // Each server has answered something.
+        for _ in 0..100 {
+            assert_eq!(edge.ask_for(1, "GET", "/good", None), Ok(200));
+        }
+        for round in 0..30 {
+            for attacker in 0..8 {
+                let failed = edge.ask_for(2, "GET", "/bad", Some(attacker));
+                assert_eq!(failed, Err(UpstreamError::Closed), "{count} {round}");
+            }
+            let good = edge.ask_for(1, "GET", "/good", Some(200));
+            assert_eq!(good, Ok(200), "{count} {round}");
+        }
+        assert_eq!(edge.ups(), vec![true; count], "{count}");
     }
-    assert!(
-        matches!(outcomes[0], Err(UpstreamError::Connect(_))),
-        "{outcomes:?}"
-    );
-    assert_eq!(outcomes[1], Err(UpstreamError::Unavailable));
+}
+
+#[test]
+fn one_client_whose_requests_all_fail_takes_no_server_away_from_the_others() {
+    let apps = [app_with_bad_paths(), app_with_bad_paths()];
+    let mut edge = Loop::new(&apps.each_ref().map(|app| app.address), |_| {});
+    for client in 0..50 {
+        assert_eq!(edge.ask_for(1, "GET", "/good", Some(client)), Ok(200));
+    }
+    for path in 0..200 {
+        let path = format!("/bad{path}");
+        let failed = edge.ask_for(2, "GET", &path, Some(99));
+        assert_eq!(failed, Err(UpstreamError::Closed));
+    }
+    assert_eq!(edge.ups(), [true, true]);
+}
+
+#[test]
+fn the_request_that_ends_its_server_is_sent_to_one_other_at_most() {
+    let apps: Vec<_> = (0..5).map(|_| app_with_bad_paths()).collect();
+    let addresses: Vec<_> = apps.iter().map(|app| app.address).collect();
+    let mut edge = Loop::new(&addresses, |_| {});
+    let failed = edge.ask_for(1, "GET", "/bad", None);
+    assert_eq!(failed, Err(UpstreamError::Closed));
+    assert_eq!(apps.iter().map(App::requests).sum::<usize>(), 2);
+}
+
+#[test]
+fn at_most_half_of_the_servers_are_left_out_where_none_of_them_answers() {
+    let apps: Vec<_> = (0..4).map(|_| App::new(|_, _| false)).collect();
+    let addresses: Vec<_> = apps.iter().map(|app| app.address).collect();
+    let mut edge = Loop::new(&addresses, |_| {});
+    for tag in 0..60 {
+        let failed = edge.ask_for(tag, "GET", &format!("/{tag}"), Some(tag as u8));
+        assert_eq!(failed, Err(UpstreamError::Closed));
+        let out = edge.ups().iter().filter(|is_up| !**is_up).count();
+        assert!(out <= 2, "{out}");
+    }
+    assert_eq!(edge.ups().iter().filter(|is_up| **is_up).count(), 2);
 }
 
 #[test]
@@ -341,7 +425,7 @@ fn servers_that_are_looked_after_come_and_go_by_what_they_say() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_a_look_is_left_alone() {
+fn a_server_that_does_not_answer_a_look_is_left_out() {
     let app = App::new(|_, stream| {
         let _ = stream.read(&mut [0]);
         false
@@ -384,21 +468,27 @@ fn a_body_that_follows_is_told_of_every_connection_and_let_go_of_by_any() {
 fn a_trial_whose_client_leaves_is_followed_by_another() {
     let heads = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&heads);
-    let app = App::new(move |_, stream| match counter.fetch_add(1, SeqCst) {
+    let flaky = App::new(move |_, stream| match counter.fetch_add(1, SeqCst) {
         0 => false,
         1 => true,
         _ => stream.write_all(OK).is_ok(),
     });
-    let mut edge = Loop::new(&[app.address], |options| options.failures_max = 1);
-    assert_eq!(edge.ask(1, "POST"), Err(UpstreamError::Closed));
+    let other = App::answering(OK);
+    let servers = [flaky.address, other.address];
+    let mut edge = Loop::new(&servers, |options| options.failures_max = 1);
+    while edge.ups() == [true, true] {
+        let _ = edge.ask(1, "POST");
+    }
     let opened = Instant::now();
     edge.turn_until(|_| opened.elapsed() > Duration::from_secs(1));
     edge.send(2, "GET").unwrap();
-    assert_eq!(edge.send(3, "GET"), Err(UpstreamError::Unavailable));
     edge.turn_until(|_| heads.load(SeqCst) == 2);
+    assert_eq!(edge.ask(3, "GET"), Ok(200), "one is tried at a time");
+    assert_eq!(heads.load(SeqCst), 2);
     edge.driver.group.cancel(edge.event_loop.context(), 2);
     assert_eq!(edge.ask(4, "GET"), Ok(200));
-    assert_eq!(edge.ups(), [true]);
+    assert_eq!(heads.load(SeqCst), 3);
+    assert_eq!(edge.ups(), [true, true]);
 }
 
 #[test]

@@ -1,0 +1,221 @@
+//! Requests that wait for a connection.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Instant;
+
+use super::UpstreamError;
+use super::connection::Exchange;
+
+/// Requests that wait: those of one client in the order they came, the clients in turns.
+///
+/// Shape: where no more may wait, the client that has the most waiting gives its newest up for
+/// another's. So a client alone may fill the queue, and one that comes then finds a place in it
+/// and is the next but one. Requests whose client is not known count as one client's.
+#[derive(Debug, Default)]
+pub(super) struct FairQueue {
+    /// By the order they came in.
+    waiting: BTreeMap<u64, Exchange>,
+    /// The places in that order of each client's; none is empty.
+    lines: HashMap<Option<IpAddr>, VecDeque<u64>>,
+    /// The clients that have a line; the first is the next.
+    turns: VecDeque<Option<IpAddr>>,
+    /// The next place in the order.
+    next: u64,
+}
+
+impl FairQueue {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The requests, in the order they came.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Exchange> {
+        self.waiting.values()
+    }
+
+    /// When the one that came first must have got a connection.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let (_, first) = self.waiting.first_key_value()?;
+        Some(first.queue_deadline)
+    }
+
+    /// Takes a request in; returns the one that had to make room for it.
+    ///
+    /// # Errors
+    /// [`UpstreamError::QueueFull`] where `limit` wait and nobody has two more than its client.
+    pub(super) fn push(
+        &mut self,
+        exchange: Exchange,
+        limit: usize,
+    ) -> Result<Option<Exchange>, UpstreamError> {
+        let client = exchange.request.client;
+        let mut displaced = None;
+        if self.waiting.len() >= limit {
+            let own = self.lines.get(&client).map_or(0, VecDeque::len);
+            let longest = self.lines.iter().max_by_key(|(_, line)| line.len());
+            let newest = longest.filter(|(_, line)| line.len() > own + 1);
+            let Some(newest) = newest.and_then(|(_, line)| line.back().copied()) else {
+                return Err(UpstreamError::QueueFull { limit });
+            };
+            displaced = self.remove(newest);
+        }
+        let line = self.lines.entry(client).or_default();
+        if line.is_empty() {
+            self.turns.push_back(client);
+        }
+        line.push_back(self.next);
+        self.waiting.insert(self.next, exchange);
+        self.next += 1;
+        Ok(displaced)
+    }
+
+    /// The first of the client whose turn it is.
+    pub(super) fn pop(&mut self) -> Option<Exchange> {
+        let client = self.turns.pop_front()?;
+        let line = self.lines.get_mut(&client)?;
+        let place = line.pop_front()?;
+        if line.is_empty() {
+            self.lines.remove(&client);
+        } else {
+            self.turns.push_back(client);
+        }
+        self.waiting.remove(&place)
+    }
+
+    /// The one that came first, if it has waited too long.
+    pub(super) fn pop_late(&mut self, now: Instant) -> Option<Exchange> {
+        let (place, first) = self.waiting.first_key_value()?;
+        let place = *place;
+        if first.queue_deadline > now {
+            return None;
+        }
+        self.remove(place)
+    }
+
+    /// Forgets the request with this tag; false where there is none.
+    pub(super) fn cancel(&mut self, tag: u64) -> bool {
+        let mut all = self.waiting.iter();
+        let found = all.find(|(_, exchange)| exchange.request.tag == tag);
+        let place = found.map(|(place, _)| *place);
+        place.is_some_and(|place| self.remove(place).is_some())
+    }
+
+    fn remove(&mut self, place: u64) -> Option<Exchange> {
+        let exchange = self.waiting.remove(&place)?;
+        let client = exchange.request.client;
+        if let Some(line) = self.lines.get_mut(&client) {
+            line.retain(|other| *other != place);
+            if line.is_empty() {
+                self.lines.remove(&client);
+                self.turns.retain(|other| *other != client);
+            }
+        }
+        Some(exchange)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Taking, UpstreamRequest};
+    use super::*;
+    use bytes::Bytes;
+    use std::time::Duration;
+
+    fn request(client: u8, tag: u64, deadline: Instant) -> Exchange {
+        let request = UpstreamRequest {
+            bytes: Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n"),
+            is_head: false,
+            is_idempotent: true,
+            body_follows: false,
+            is_upgrade: false,
+            taking: Taking::Whole,
+            client: (client > 0).then(|| [192, 0, 2, client].into()),
+            tag,
+        };
+        Exchange::new(request, deadline, deadline, deadline)
+    }
+
+    fn tags(queue: &mut FairQueue) -> Vec<u64> {
+        let all = std::iter::from_fn(|| queue.pop());
+        all.map(|exchange| exchange.request.tag).collect()
+    }
+
+    #[test]
+    fn clients_take_turns_and_each_keeps_its_order() {
+        let now = Instant::now();
+        let mut queue = FairQueue::default();
+        for (client, tag) in [(1, 10), (1, 11), (1, 12), (2, 20), (3, 30), (2, 21)] {
+            assert!(queue.push(request(client, tag, now), 6).unwrap().is_none());
+        }
+        assert_eq!(tags(&mut queue), [10, 20, 30, 11, 21, 12]);
+        assert!(queue.is_empty() && queue.lines.is_empty() && queue.turns.is_empty());
+    }
+
+    #[test]
+    fn a_full_queue_takes_the_newest_of_whose_are_the_most() {
+        let now = Instant::now();
+        let mut queue = FairQueue::default();
+        for tag in 0..4 {
+            queue.push(request(1, tag, now), 4).unwrap();
+        }
+        let full = Err(UpstreamError::QueueFull { limit: 4 });
+        let push = |queue: &mut FairQueue, client, tag| {
+            let pushed = queue.push(request(client, tag, now), 4);
+            pushed.map(|displaced| displaced.map(|exchange| exchange.request.tag))
+        };
+        assert_eq!(push(&mut queue, 1, 4), full, "its own do not make room");
+        assert_eq!(push(&mut queue, 2, 20), Ok(Some(3)));
+        assert_eq!(push(&mut queue, 0, 30), Ok(Some(2)));
+        assert_eq!(push(&mut queue, 2, 21), full, "none has two more");
+        assert_eq!(queue.len(), 4);
+        assert_eq!(tags(&mut queue), [0, 20, 30, 1]);
+        assert_eq!(
+            queue.push(request(1, 0, now), 0).unwrap_err(),
+            UpstreamError::QueueFull { limit: 0 }
+        );
+    }
+
+    #[test]
+    fn the_oldest_is_late_first_and_what_is_cancelled_is_gone() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let mut queue = FairQueue::default();
+        for (client, tag, deadline) in [(1, 10, 1), (2, 20, 2), (1, 11, 3)] {
+            queue
+                .push(request(client, tag, after(deadline)), 9)
+                .unwrap();
+        }
+        assert!(queue.pop_late(now).is_none());
+        assert_eq!(queue.deadline(), Some(after(1)));
+        assert_eq!(queue.pop_late(after(2)).unwrap().request.tag, 10);
+        assert!(queue.cancel(20) && !queue.cancel(20));
+        assert_eq!(queue.deadline(), Some(after(3)));
+        assert_eq!(tags(&mut queue), [11]);
+        assert!(queue.lines.is_empty() && queue.turns.is_empty());
+    }
+
+    #[test]
+    fn every_order_of_coming_and_going_leaves_the_tables_alike() {
+        let now = Instant::now();
+        let (mut queue, mut seed) = (FairQueue::default(), 7_u64);
+        for tag in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            match seed >> 60 {
+                0..8 => drop(queue.push(request((seed >> 40) as u8 % 5, tag, now), 16)),
+                8..12 => drop(queue.pop()),
+                _ => drop(queue.cancel(tag.saturating_sub(seed >> 50 & 31))),
+            }
+            let in_lines: usize = queue.lines.values().map(VecDeque::len).sum();
+            assert_eq!(
+                (in_lines, queue.turns.len()),
+                (queue.len(), queue.lines.len())
+            );
+            assert!(queue.len() <= 16);
+        }
+    }
+}

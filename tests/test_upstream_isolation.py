@@ -1,0 +1,207 @@
+"""One URL of the application fails, or one client asks for a lot: the others are served."""
+
+import itertools
+import threading
+
+import pytest
+
+from support.upstream import Answer, Upstream
+from support.wait import until
+
+OK = b"HTTP/1.1 200 OK\r\n"
+FIELD = b"X-Field: value\r\n"
+# One event loop, so that all requests meet in one place; and clients by `X-Forwarded-For`.
+SERVER = {"pollers": 1, "trusted_proxies": "127.0.0.1"}
+COUNT = 300
+
+
+@pytest.fixture
+def stuck(cleanup):
+    """An event for which the application waits; it is set when the test ends."""
+    event = threading.Event()
+    cleanup.callback(event.set)
+    return event
+
+
+def by(client):
+    return {"X-Forwarded-For": client}
+
+
+def statuses(dwell, target, count, fields=()):
+    with dwell.connect() as connection:
+        return [connection.get(target, fields=fields).status for _ in range(count)]
+
+
+FAULTS = {
+    "crash": [],
+    "malformed": [OK + b"X: 1\r\n folded: 2\r\nContent-Length: 0\r\n\r\n"],
+    "long_head": [OK + b"X-Long: " + b"x" * 70_000 + b"\r\nContent-Length: 0\r\n\r\n"],
+    "many_fields": [OK + FIELD * 128 + b"Content-Length: 0\r\n\r\n"],
+    "silence": None,
+}
+
+
+@pytest.fixture(params=FAULTS)
+def faulty(request, cleanup, stuck):
+    """Two servers of an application in which `/bad` has a fault."""
+    pieces = FAULTS[request.param]
+
+    def answer(request):
+        if not request.target.startswith("/bad"):
+            return Answer()
+        if pieces is None:
+            stuck.wait(60)
+        return Answer(raw=pieces or [])
+
+    servers = [Upstream().start(), Upstream().start()]
+    for server in servers:
+        server.answer = answer
+        cleanup.callback(server.stop)
+    return servers
+
+
+def test_one_bad_url_in_a_row_does_not_stop_the_others(start_dwell, faulty, cleanup):
+    upstream = {"url": faulty[0].url, "header_timeout": "1s"}
+    dwell = start_dwell(upstream=upstream, server=SERVER)
+    for _ in range(3):
+        clients = [cleanup.enter_context(dwell.connect()) for _ in range(8)]
+        for client in clients:
+            client.ask("/bad")
+        assert {client.answer().status for client in clients} <= {502, 504}
+        assert statuses(dwell, "/good", 3) == [200] * 3
+    assert dwell.metric("dwell_upstream_server_up", server=faulty[0].url) == 1
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_under_attack_by_one_bad_url_all_good_requests_are_served(
+    start_dwell, faulty, stuck, cleanup, servers
+):
+    faulty = faulty[:servers]
+    upstream = {"url": [server.url for server in faulty], "header_timeout": "1s"}
+    dwell = start_dwell(upstream=upstream, server=SERVER)
+    assert statuses(dwell, "/good", 20, by("192.0.2.1")) == [200] * 20
+    is_over = threading.Event()
+    cleanup.callback(is_over.set)
+
+    def attack(number):
+        with dwell.connect() as connection:
+            for count in itertools.count():
+                if is_over.is_set():
+                    return
+                target = f"/bad?{number}-{count}"
+                connection.get(target, fields=by(f"198.51.100.{number}"))
+
+    attackers = [threading.Thread(target=attack, args=(number,)) for number in range(8)]
+    for attacker in attackers:
+        attacker.start()
+    try:
+        before = 20 + 8
+        until(lambda: sum(len(server.requests) for server in faulty) > before, "it has begun")
+        assert statuses(dwell, "/good", 200, by("192.0.2.1")) == [200] * 200
+    finally:
+        is_over.set()
+        stuck.set()
+        for attacker in attackers:
+            attacker.join()
+
+
+@pytest.mark.parametrize("target", ["/page/", "/poll/"], ids=["forward", "poll"])
+@pytest.mark.parametrize("kind", ["events", "download"])
+def test_answers_that_last_leave_connections_to_the_others(
+    start_dwell, app, stuck, cleanup, kind, target
+):
+    block = bytes(1 << 20)
+
+    def pieces():
+        if kind == "events":
+            yield OK + b"Content-Type: text/event-stream\r\n\r\ndata: first\n\n"
+            stuck.wait(60)
+        else:
+            yield OK + b"Content-Length: 20971520\r\n\r\n"
+            for _ in range(20):
+                yield block
+
+    def answer(request):
+        is_long = request.target.startswith(target)
+        return Answer(raw=pieces()) if is_long else Answer()
+
+    app.answer = answer
+    upstream = {"url": app.url, "queue_timeout": "3s", "answer_bytes_max": "1MiB"}
+    dwell = start_dwell(upstream=upstream, server=SERVER)
+    for number in range(COUNT):
+        # A window that is full soon.
+        client = cleanup.enter_context(dwell.connect(receive_buffer_bytes=4096))
+        client.ask(f"{target}{number}")
+    assert statuses(dwell, "/good", 20) == [200] * 20
+    app.await_requests(COUNT + 20)
+    assert dwell.metric("dwell_upstream_connections_open") >= COUNT
+    assert statuses(dwell, "/good", 20) == [200] * 20
+
+
+def test_transfers_beyond_their_bound_count_among_the_connections(start_dwell, app, stuck, cleanup):
+    def pieces():
+        yield OK + b"Content-Type: text/event-stream\r\n\r\ndata: first\n\n"
+        stuck.wait(60)
+
+    app.answer = lambda request: Answer(raw=pieces()) if request.target == "/long" else Answer()
+    bounds = {"connections_max": 2, "transfers_max": 3, "queue_timeout": "1s"}
+    dwell = start_dwell(upstream={"url": app.url, **bounds}, server=SERVER)
+    clients = [cleanup.enter_context(dwell.connect()) for _ in range(5)]
+    for client in clients:
+        client.ask("/long")
+        assert b"200 OK" in client.socket.recv(65536)
+    refused = dwell.get("/good")
+    assert (refused.status, refused.body) == (
+        503,
+        b"upstream: no connection became free within 1s\n",
+    )
+    # Any of them that ends makes room, and a later one takes its place among the transfers.
+    clients.pop().close()
+    until(lambda: dwell.get("/good").status == 200, "there is room")
+
+
+def test_polls_of_many_keys_leave_places_to_other_clients(start_dwell, app, cleanup):
+    bounds = {"connections_max": 4, "queue_max": 100}
+    dwell = start_dwell(upstream={"url": app.url, **bounds}, server=SERVER)
+    app.hang()
+    pollers = [cleanup.enter_context(dwell.connect()) for _ in range(20)]
+    for number, poller in enumerate(pollers):
+        keys = "&".join(f"k=key-{number}-{key}" for key in range(64))
+        poller.ask(f"/poll/?{keys}", fields=by("198.51.100.1"))
+    dwell.await_metric(4 + 100, "dwell_upstream_outstanding")
+    others = [cleanup.enter_context(dwell.connect()) for _ in range(10)]
+    for number, other in enumerate(others):
+        target = "/page" if number % 2 else f"/poll/other-{number}"
+        other.ask(target, fields=by(f"192.0.2.{number}"))
+    # All of these have been read by the turn that answers a later one.
+    dwell.store().set("/poll/hit", b"value")
+    assert dwell.get("/poll/hit").body == b"value"
+    app.release()
+    assert [other.answer().status for other in others] == [200] * 10
+    theirs = [place for place, it in enumerate(app.requests) if "key-" not in it.target]
+    # They take turns: each of them is asked before most of what came earlier.
+    assert max(theirs) < 50, theirs
+    assert {poller.answer().status for poller in pollers} <= {200, 503}
+
+
+@pytest.mark.parametrize("target", ["/page", "/poll/alice"])
+def test_the_bounds_of_an_answers_head_are_told(start_dwell, app, target):
+    pieces = {}
+    app.answer = lambda request: Answer(raw=[pieces["now"]])
+    limits = {"answer_head_bytes_max": "1KiB", "answer_header_count_max": 5}
+    dwell = start_dwell(upstream={"url": app.url, "failures_max": 1, **limits})
+
+    def told(answer):
+        pieces["now"] = answer
+        response = dwell.get(target, "POST", body=b"x")
+        return response.status, response.body
+
+    end = b"Content-Length: 0\r\n\r\n"
+    assert told(OK + FIELD * 4 + end) == (200, b"")
+    assert told(OK + FIELD * 5 + end) == (502, b"upstream: answer has more than 5 fields\n")
+    fits = b"X: ".ljust(1024 - len(OK) - len(end) - 2, b"x") + b"\r\n"
+    assert told(OK + fits + end) == (200, b"")
+    assert told(OK + b"X" + fits + end)[0] == 502
+    status, text = told(OK + b"X: " + b"x" * 70_000 + b"\r\n" + end)
+    assert status == 502
+    assert text.startswith(b"upstream: answer head exceeds 1024 bytes: "), text
