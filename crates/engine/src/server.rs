@@ -7,6 +7,7 @@
 
 mod app;
 mod builder;
+mod ending;
 mod error;
 mod event_loop;
 mod fleet;

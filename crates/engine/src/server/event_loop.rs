@@ -22,7 +22,7 @@ use dwell_proto::http1::{Version, encode};
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often in a turn the loop looks at what was asked for meanwhile, before others are served.
 const LOOKS_PER_TURN: usize = 16;
@@ -45,6 +45,10 @@ pub(super) struct ServerLoop<H> {
     attention: Vec<Token>,
     /// The deadline a signal sets; `None` where this loop does not watch for them.
     signal_deadline: Option<Duration>,
+    /// The loop has seen that the server ends.
+    has_noticed: bool,
+    /// When it ends at the latest, as far as the loop has taken it up.
+    deadline: Option<Instant>,
     is_draining: bool,
 }
 
@@ -80,6 +84,8 @@ impl<H: Handler> ServerLoop<H> {
             fleet: Arc::clone(fleet),
             attention: Vec::new(),
             signal_deadline,
+            has_noticed: false,
+            deadline: None,
             is_draining: false,
         }
     }
@@ -264,8 +270,20 @@ impl<H: Handler> ServerLoop<H> {
             });
     }
 
-    fn drain(&mut self, context: &mut Context, deadline: Duration) {
-        context.arm(SHUTDOWN, deadline);
+    /// Ends with the server: accepts nobody else, finishes, and is done by the deadline.
+    fn end_with_server(&mut self, context: &mut Context) {
+        let Some(deadline) = self.fleet.deadline() else {
+            return;
+        };
+        if !std::mem::replace(&mut self.has_noticed, true) {
+            // What was sent before the end was asked for is in the inbox, and comes before it.
+            self.link.sender().wake();
+            return;
+        }
+        if self.deadline != Some(deadline) {
+            self.deadline = Some(deadline);
+            context.arm(SHUTDOWN, deadline.saturating_duration_since(context.now()));
+        }
         if !std::mem::replace(&mut self.is_draining, true) {
             self.app.host.drain();
             self.http.drain(context, &mut self.app);
@@ -330,7 +348,6 @@ impl<H: Handler> Driver for ServerLoop<H> {
             }
             Message::Raw(token, order) => self.raw_order(context, token, order),
             Message::WebSocket(token, order) => self.web_socket_order(context, token, order),
-            Message::Drain(deadline) => self.drain(context, deadline),
         }
     }
 
@@ -356,6 +373,7 @@ impl<H: Handler> Driver for ServerLoop<H> {
         }
         self.attention = attention;
         self.settle_departed(context);
+        self.end_with_server(context);
         if self.link.has_attention() {
             self.link.sender().wake();
         }
@@ -386,5 +404,79 @@ impl<H> Drop for ServerLoop<H> {
         self.link.leave();
         self.fleet.count_end();
         self.fleet.release(self.app.places);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::builder::ServerBuilder;
+    use super::super::pool::Pool;
+    use super::*;
+    use crate::Request;
+    use crate::handler::Exchange;
+    use dwell_evloop::INPUT_BYTES;
+
+    /// A loop that its test turns, and what other threads have of it.
+    fn one_loop() -> (EventLoop<Message>, ServerLoop<impl Handler>, Arc<Fleet>) {
+        let settings = ServerBuilder::default().settings;
+        let event_loop = EventLoop::new().unwrap();
+        let link = Arc::new(LoopLink::new(event_loop.sender(), &settings));
+        let pool = Arc::new(Pool::new(1, 1));
+        let fleet = Arc::new(Fleet::new(vec![Arc::clone(&link)], pool, &settings));
+        let handler = Arc::new(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+            exchange.text(200, "hello");
+        });
+        let server_loop = ServerLoop::new(handler, &link, &fleet, None, INPUT_BYTES);
+        (event_loop, server_loop, fleet)
+    }
+
+    /// Turns as often as a loop may need to see the end, without ever waiting.
+    fn turn<H: Handler>(event_loop: &mut EventLoop<Message>, server_loop: &mut ServerLoop<H>) {
+        for _ in 0..3 {
+            let turned = event_loop.turn(server_loop, Some(Duration::ZERO));
+            turned.unwrap();
+        }
+    }
+
+    fn order() -> Message {
+        Message::Raw(Token::new(kind::RAW, 0, 7), RawOrder::Close)
+    }
+
+    #[test]
+    fn a_full_inbox_keeps_no_loop_from_its_end() {
+        let (mut event_loop, mut server_loop, fleet) = one_loop();
+        let sender = event_loop.sender();
+        while sender.send(order()).is_ok() {}
+        fleet.drain(Duration::from_secs(60));
+        turn(&mut event_loop, &mut server_loop);
+        assert!(server_loop.is_draining);
+        assert!(event_loop.context().is_stopped(), "it has no clients");
+    }
+
+    #[test]
+    fn what_was_sent_before_the_end_comes_before_it() {
+        let (mut event_loop, mut server_loop, fleet) = one_loop();
+        // Both come after this turn has delivered its messages, and before it ends.
+        event_loop.sender().send(order()).unwrap();
+        fleet.drain(Duration::from_secs(60));
+        server_loop.turn_end(event_loop.context());
+        assert!(!server_loop.is_draining, "the order is not carried out");
+        turn(&mut event_loop, &mut server_loop);
+        assert!(server_loop.is_draining);
+    }
+
+    #[test]
+    fn a_deadline_that_comes_nearer_is_taken_up() {
+        let (mut event_loop, mut server_loop, fleet) = one_loop();
+        let (near, _far) = mio::net::UnixStream::pair().unwrap();
+        let client = dwell_evloop::Stream::from_unix(near);
+        assert!(server_loop.link.hand_over(client, || false).is_ok());
+        fleet.drain(Duration::from_secs(3600));
+        turn(&mut event_loop, &mut server_loop);
+        assert!(!event_loop.context().is_stopped(), "a client is here");
+        fleet.drain(Duration::from_secs(1800));
+        turn(&mut event_loop, &mut server_loop);
+        assert_eq!(server_loop.deadline, fleet.deadline());
+        assert!(event_loop.context().is_armed(SHUTDOWN));
     }
 }

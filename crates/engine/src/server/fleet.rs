@@ -1,13 +1,14 @@
 //! What the loops of one server have in common.
 
 use super::Settings;
-use super::link::{LoopLink, Message};
+use super::ending::Ending;
+use super::link::LoopLink;
 use super::pool::Pool;
 use super::statistics::Statistics;
 use dwell_evloop::Stream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// How many clients a loop may be ahead of another before it hands over what it accepts, beside
 /// an eighth of the other's.
@@ -21,7 +22,7 @@ pub(crate) struct Fleet {
     max_connections: usize,
     /// Clients that have a place, wherever they are.
     admitted: AtomicUsize,
-    draining: AtomicBool,
+    ending: Ending,
     /// Loops that have not ended.
     running: AtomicUsize,
     cut_connections: AtomicUsize,
@@ -38,7 +39,7 @@ impl Fleet {
             pool,
             max_connections: settings.max_connections,
             admitted: AtomicUsize::new(0),
-            draining: AtomicBool::new(false),
+            ending: Ending::default(),
             running,
             cut_connections: AtomicUsize::new(0),
             cut_requests: AtomicUsize::new(0),
@@ -86,16 +87,20 @@ impl Fleet {
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
+        self.ending.is_near()
     }
 
-    /// Tells every loop to end within `deadline`.
+    /// Ends every loop within `deadline`, or within one that was given before and is nearer.
     pub(super) fn drain(&self, deadline: Duration) {
-        self.draining.store(true, Ordering::SeqCst);
+        self.ending.set(Instant::now(), deadline);
         for link in &self.links {
-            // An inbox holds a million messages; a loop that has not read that many is lost.
-            let _ = link.sender().send(Message::Drain(deadline));
+            link.sender().wake();
         }
+    }
+
+    /// When the server ends at the latest, if it does.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.ending.deadline()
     }
 
     /// Loops that have not ended.

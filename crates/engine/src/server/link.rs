@@ -8,7 +8,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::ThreadId;
-use std::time::Duration;
 
 /// What is sent to a loop.
 #[derive(Debug)]
@@ -19,8 +18,6 @@ pub(crate) enum Message {
     Raw(Token, RawOrder),
     /// Something for a WebSocket.
     WebSocket(Token, WebSocketOrder),
-    /// Accept nobody else, finish, and end at the latest after this time.
-    Drain(Duration),
 }
 
 /// One loop as everybody else sees it.
