@@ -1,6 +1,7 @@
 //! One client connection: where it stands and what is unfinished.
 
 use crate::app::{Detached, ExchangeId};
+use crate::held_input::InputCharge;
 use crate::reply::{Framing, Outgoing};
 use dwell_evloop::{Stream, Token};
 use dwell_proto::http1::{BodyDecoder, BodyFraming};
@@ -53,7 +54,7 @@ pub(crate) struct Connection {
     /// The socket may hold input, or the end of it, that was not read.
     pub(crate) unread: bool,
     pub(crate) peer: Peer,
-    /// The last answer is given; no further request is served.
+    /// The last request is here, or even its answer is given; no further one is served.
     pub(crate) finished: bool,
 }
 
@@ -63,6 +64,8 @@ pub(crate) struct Tail {
     pub(crate) bytes: Vec<u8>,
     /// How much of it was searched for the end of a head.
     pub(crate) scanned: usize,
+    /// Its part of what is kept of long input behind held requests.
+    pub(crate) charge: Option<InputCharge>,
 }
 
 /// A request whose body is on the way.
@@ -227,6 +230,19 @@ impl Connection {
         }
     }
 
+    /// Lets the held request be the last one, so that what has come behind it need not be kept: its
+    /// client asks for that again on another connection (RFC 9112 section 9.3.2).
+    pub(crate) fn be_last(&mut self) {
+        self.framing.keep_alive = false;
+        self.finished = true;
+    }
+
+    /// Whether input of a held request was given up, without which nobody can take over the
+    /// connection.
+    pub(crate) fn has_given_up_input(&self) -> bool {
+        self.phase == Phase::Held && self.finished
+    }
+
     /// Keeps what is left of `input`, which began with the tail kept before; `scanned` bytes of it
     /// were searched for the end of a head.
     pub(crate) fn keep(&mut self, input: &[u8], used: usize, scanned: usize) {
@@ -243,6 +259,7 @@ impl Connection {
                 *tail = Some(Box::new(Tail {
                     bytes: input[used..].to_vec(),
                     scanned,
+                    charge: None,
                 }));
             }
         }

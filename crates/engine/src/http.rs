@@ -12,6 +12,7 @@ mod visit;
 use crate::app::{App, Detached, ExchangeId};
 use crate::connection::{Connection, Phase};
 use crate::date::DateCache;
+use crate::held_input::HeldInput;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, INPUT_BYTES, Listener, LoopOutput, Readiness, Slab, Token};
@@ -123,6 +124,7 @@ pub struct Http {
     pub(crate) bounds_held: bool,
     /// Where what the connections hold is accounted for.
     accounts: Option<LoopOutput>,
+    held_input: HeldInput,
 }
 
 impl Http {
@@ -151,6 +153,7 @@ impl Http {
             leaving: false,
             bounds_held: true,
             accounts: None,
+            held_input: HeldInput::default(),
         }
     }
 
@@ -344,7 +347,8 @@ impl Http {
     /// Takes the connection of a held exchange out of the component; `None` when it is gone.
     ///
     /// Shape: what is left of a streamed body goes with it, as it came; see
-    /// [`Reply::has_unread_body`].
+    /// [`Reply::has_unread_body`]. A connection of which input was not kept, as
+    /// [`Limits::held_input_bytes_max`] has it, is not taken out, but closed.
     ///
     /// ```
     /// use dwell_engine::{ExchangeId, Http, Streams};
@@ -390,7 +394,10 @@ impl Http {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn detach(&mut self, context: &mut Context, exchange: ExchangeId) -> Option<Detached> {
-        self.held(exchange)?;
+        if self.held(exchange)?.has_given_up_input() {
+            context.again(exchange.token, Readiness::HANGUP);
+            return None;
+        }
         let connection = self.forget(context, exchange.token)?;
         Some(unregistered(context, connection.detach()))
     }
@@ -510,6 +517,7 @@ impl Http {
             stalled,
             scanned: 0,
             accounts: self.accounts.as_ref(),
+            held_input: &self.held_input,
         })
     }
 

@@ -38,6 +38,7 @@ mod date;
 pub mod embed;
 pub mod files;
 pub mod handler;
+mod held_input;
 mod http;
 mod limits;
 pub mod manager;

@@ -27,6 +27,10 @@ pub struct Limits {
     /// Bytes of a body the app did not read that are read all the same, so that the connection can
     /// go on after the answer; with more left it is closed. Default 256 KiB.
     pub unread_body_bytes_max: u64,
+    /// Bytes of input that all connections together keep behind requests that are held, where it is
+    /// more than 4 KiB on one of them. With more, a held request is the last one of its connection:
+    /// what has come behind it is dropped, and its client asks for that again. Default 4 MiB.
+    pub held_input_bytes_max: usize,
     /// Bytes of a streaming answer that may wait for a slow reader before more is refused.
     /// Default 1 MiB.
     pub output_bytes_max: usize,
@@ -60,6 +64,7 @@ impl Default for Limits {
             connections_max: 100_000,
             requests_per_connection_max: 100_000,
             unread_body_bytes_max: 256 * 1024,
+            held_input_bytes_max: 4 * 1024 * 1024,
             output_bytes_max: 1024 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

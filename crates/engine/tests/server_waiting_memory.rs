@@ -18,6 +18,9 @@ const CLIENTS: usize = 1_000;
 /// The targets: tables, deadline, handle and everything else.
 const HELD_BYTES_MAX: usize = 288;
 const STREAM_BYTES_MAX: usize = 304;
+/// What is kept of the requests that clients send behind those that are held: up to 4 KiB of each,
+/// and 4 MiB of all together.
+const INPUT_BYTES_MAX: usize = 4 * 1024 + (4 << 20) / CLIENTS;
 
 struct Counting;
 
@@ -70,10 +73,12 @@ fn serve(waiting: &Arc<Waiting>) -> Running {
         .unwrap()
 }
 
-/// Takes the clients of a server to where they wait; bytes per client.
-fn bytes_per_client(path: &str) -> usize {
+/// Takes the clients of a server to where they wait, each of which has sent this much behind its
+/// request; bytes per client.
+fn bytes_per_client(path: &str, sent_behind: usize) -> usize {
     let running = serve(&Arc::default());
-    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let behind = "x".repeat(sent_behind);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n{behind}");
     let mut clients = Vec::with_capacity(CLIENTS + 1);
     let mut arrive = || {
         let mut client = TcpStream::connect(running.addresses()[0]).unwrap();
@@ -95,9 +100,11 @@ fn bytes_per_client(path: &str) -> usize {
 
 #[test]
 fn clients_that_wait_for_a_handler_cost_little() {
-    let held = bytes_per_client("/held");
-    let stream = bytes_per_client("/stream");
-    println!("bytes per held request: {held}, per event stream: {stream}");
+    let held = bytes_per_client("/held", 0);
+    let stream = bytes_per_client("/stream", 0);
+    let flooding = bytes_per_client("/held", 60_000);
+    println!("bytes per held request: {held}, per event stream: {stream}, with input: {flooding}");
     assert!(held <= HELD_BYTES_MAX, "{held}");
     assert!(stream <= STREAM_BYTES_MAX, "{stream}");
+    assert!(flooding <= HELD_BYTES_MAX + INPUT_BYTES_MAX, "{flooding}");
 }

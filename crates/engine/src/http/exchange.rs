@@ -208,7 +208,13 @@ impl<A: App> Visit<'_, A> {
         output: &mut Vec<u8>,
     ) -> Option<Stop> {
         let exchange = self.connection.exchange(self.token);
+        let cannot_leave = self.connection.has_given_up_input();
         match (outcome, delivery) {
+            (Outcome::Detach { tag }, _) if cannot_leave => {
+                self.app.abandoned(self.context, exchange, tag);
+                self.connection.phase = Phase::Idle;
+                return Some(Stop::Failed);
+            }
             (Outcome::Held { tag, timeout }, Delivery::Nothing | Delivery::Open) => {
                 self.hold(tag, timeout);
                 return (self.connection.body_credit() == 0).then_some(Stop::Held);

@@ -112,7 +112,11 @@ impl Http {
             (token, connection, detached.input.is_empty())
         {
             let bytes = detached.input;
-            connection.tail = Some(Box::new(Tail { bytes, scanned: 0 }));
+            connection.tail = Some(Box::new(Tail {
+                bytes,
+                scanned: 0,
+                charge: None,
+            }));
             context.again(token, Readiness::default());
         }
     }

@@ -4,6 +4,7 @@ use super::exchange::{CONTINUE, Stop};
 use super::visit::{Fate, Visit};
 use crate::app::{App, BodyPlan, Request};
 use crate::connection::{Incoming, Phase, Taking};
+use crate::held_input::HELD_INPUT_BYTES_FREE;
 use crate::reply::Framing;
 use dwell_proto::http1::{
     BodyFraming, FieldStorage, RequestHead, Trailers, Version, next_request, parse_request,
@@ -32,11 +33,24 @@ impl<A: App> Visit<'_, A> {
             stop = Stop::Last;
         }
         let connection = &mut *self.connection;
+        let left = input.len() - used;
+        let mut charge = None;
+        if stop == Stop::Held && left > HELD_INPUT_BYTES_FREE && connection.incoming.is_none() {
+            charge = self
+                .held_input
+                .charge(left, self.limits.held_input_bytes_max);
+            if charge.is_none() {
+                connection.be_last();
+            }
+        }
         if connection.finished {
             connection.tail = None;
-            connection.unread |= used < input.len();
+            connection.unread |= left > 0;
         } else {
             connection.keep(input, used, self.scanned);
+        }
+        if let Some(tail) = &mut connection.tail {
+            tail.charge = charge;
         }
         self.end(stop, output)
     }

@@ -13,6 +13,7 @@
 use crate::app::{App, Event, ExchangeId};
 use crate::connection::{Connection, Peer, Phase, Taking};
 use crate::date::Start;
+use crate::held_input::HeldInput;
 use crate::limits::{Limits, write_bytes_min};
 use crate::reply::Framing;
 use dwell_evloop::{Context, Flushed, LoopOutput, ReadOutcome, Readiness, Stream, Token};
@@ -63,6 +64,7 @@ pub(super) struct Visit<'v, A> {
     pub(super) scanned: usize,
     /// Where what waits for the socket is accounted for.
     pub(super) accounts: Option<&'v LoopOutput>,
+    pub(super) held_input: &'v HeldInput,
 }
 
 impl<A: App> Visit<'_, A> {
@@ -174,12 +176,16 @@ impl<A: App> Visit<'_, A> {
         fate
     }
 
-    /// Puts the tail and one read into `input`; returns their size, or nothing after a reset.
-    fn fill(&mut self, input: &mut [u8]) -> Option<usize> {
+    /// Puts the tail and one read into `input`, which grows where a connection has brought more
+    /// than fits; returns their size, or nothing after a reset.
+    fn fill(&mut self, input: &mut Vec<u8>) -> Option<usize> {
         let connection = &mut *self.connection;
         let mut kept = 0;
         if let Some(tail) = &connection.tail {
             kept = tail.bytes.len();
+            if kept > input.len() {
+                input.resize(kept, 0);
+            }
             input[..kept].copy_from_slice(&tail.bytes);
             self.scanned = tail.scanned;
         }

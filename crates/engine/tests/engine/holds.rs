@@ -1,6 +1,7 @@
 //! Exchanges that are answered later, expire, or are left by their client.
 
 use crate::support::{Client, End, Fixture, get};
+use dwell_engine::Limits;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -118,6 +119,103 @@ fn input_behind_a_held_request_is_not_read_without_bound() {
     assert!(fixture.answer_hold(0, "news"));
     assert_eq!(fixture.answer(&mut client).text(), "news");
     assert_eq!(fixture.answer(&mut client).text(), "GET /flood []");
+}
+
+/// A server that keeps this much of long input behind held requests.
+fn keeping(held_input_bytes_max: usize) -> Fixture {
+    Fixture::new(Limits {
+        held_input_bytes_max,
+        ..Limits::default()
+    })
+}
+
+/// Sends a request that is held, and so many bytes of others behind it.
+fn hold_before(fixture: &mut Fixture, bytes: usize) -> Client {
+    let mut client = fixture.connect();
+    let behind = get("/behind") + &"x".repeat(bytes);
+    fixture.send(&mut client, get("/hold") + &behind[..bytes]);
+    client
+}
+
+/// Answers the newest hold; whether what has come behind it is served as well.
+fn goes_on(fixture: &mut Fixture, tag: usize, client: &mut Client) -> bool {
+    assert!(fixture.answer_hold(tag, "news"));
+    let answer = fixture.answer(client);
+    assert_eq!(answer.text(), "news");
+    if answer.field("connection") == Some("close") {
+        client.finish_sending();
+        assert_eq!(fixture.end(client), End::InOrder);
+        return false;
+    }
+    assert_eq!(fixture.answer(client).text(), "GET /behind []");
+    true
+}
+
+#[test]
+fn little_input_behind_a_held_request_is_always_kept() {
+    let mut fixture = keeping(0);
+    for (tag, (bytes, is_kept)) in [(4096, true), (4097, false)].into_iter().enumerate() {
+        let mut client = hold_before(&mut fixture, bytes);
+        assert_eq!(goes_on(&mut fixture, tag, &mut client), is_kept, "{bytes}");
+    }
+    let seen = &fixture.server.app.seen;
+    assert_eq!(*seen, ["GET /hold", "GET /behind", "GET /hold"]);
+}
+
+#[test]
+fn long_input_behind_held_requests_has_one_bound() {
+    let mut fixture = keeping(15_000);
+    let mut clients: Vec<_> = (0..4).map(|_| hold_before(&mut fixture, 5_000)).collect();
+    assert!(
+        !goes_on(&mut fixture, 3, &mut clients[3]),
+        "there are three"
+    );
+    assert!(goes_on(&mut fixture, 0, &mut clients[0]));
+    clients.remove(0);
+    // What one has given back another may have; a client that leaves gives its part back, too.
+    let mut fifth = hold_before(&mut fixture, 5_000);
+    assert!(goes_on(&mut fixture, 4, &mut fifth));
+    clients.remove(0).reset();
+    fixture.turn_until("it is gone", |server| server.app.abandoned.len() == 1);
+    let mut last: Vec<_> = (0..3).map(|_| hold_before(&mut fixture, 5_000)).collect();
+    assert!(
+        goes_on(&mut fixture, 6, &mut last[1]),
+        "the second place is free"
+    );
+    assert!(!goes_on(&mut fixture, 7, &mut last[2]));
+}
+
+#[test]
+fn a_connection_whose_input_was_given_up_does_not_leave() {
+    let mut fixture = keeping(0);
+    let client = hold_before(&mut fixture, 5_000);
+    let exchange = fixture.server.app.held[0].0;
+    let context = fixture.event_loop.context();
+    assert!(fixture.server.http.detach(context, exchange).is_none());
+    fixture.turn();
+    assert_eq!(fixture.server.app.abandoned, [0]);
+    assert_eq!(fixture.connections_left(), 0);
+    drop(client);
+    // Nor does it where the app lets it leave of its own accord.
+    let mut client = fixture.connect();
+    fixture.send(
+        &mut client,
+        get("/hold?ms=10&then=detach") + &"x".repeat(5000),
+    );
+    fixture.turn_until("it is closed", |server| server.http.connections() == 0);
+    assert_eq!(fixture.server.app.abandoned, [0, 1]);
+    assert!(fixture.server.app.detached.is_empty());
+}
+
+#[test]
+fn a_body_that_waits_behind_a_held_request_is_not_given_up() {
+    let mut fixture = keeping(0);
+    let mut client = fixture.connect();
+    let head = "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\n";
+    fixture.send(&mut client, head.to_owned() + &"x".repeat(50_000));
+    fixture.turn();
+    fixture.reply(0, |reply| reply.grant(50_000));
+    assert_eq!(fixture.answer(&mut client).text(), "50000 bytes");
 }
 
 #[test]

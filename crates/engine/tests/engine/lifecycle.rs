@@ -60,6 +60,7 @@ fn limits(random: &mut Random, timeout: Duration) -> Limits {
     Limits {
         requests_per_connection_max: random.of(&[3, 1000]),
         unread_body_bytes_max: random.of(&[0, 500, 100_000]),
+        held_input_bytes_max: random.of(&[0, 20_000, 1 << 20]),
         output_bytes_max: random.of(&[0, 1000, 100_000]),
         header_timeout: timeout,
         body_timeout: timeout,
@@ -129,7 +130,13 @@ impl World {
         assert!(http.is_held(exchange), "what was not ended is held");
         match self.random.below(20) {
             0 => assert!(http.abort(context, exchange)),
-            1 => drop(http.detach(context, exchange).unwrap()),
+            1 => {
+                if http.detach(context, exchange).is_none() {
+                    // The client has sent too much to leave; the app hears of its end.
+                    app.exchanges[index].is_broken = true;
+                    return;
+                }
+            }
             2 => drop(http.close_connection(context, exchange.connection())),
             3 | 4 => {
                 let (tag, timeout) = (app.tag(index), app.timeout());

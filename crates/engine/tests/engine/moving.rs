@@ -7,6 +7,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+/// How long a client waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Says which server it is.
 fn server(
     name: &'static str,
@@ -64,4 +67,37 @@ fn what_comes_behind_a_body_is_served_by_the_successor() {
         answers.contains("\r\n\r\nold\n") && answers.ends_with("\r\n\r\nnew\n"),
         "{answers}"
     );
+}
+
+#[test]
+fn a_connection_may_bring_more_than_a_loop_reads_at_once() {
+    let input_bytes = 20_000;
+    let mut old_loop = EventLoop::new().unwrap();
+    let mut new_loop = EventLoop::with_input_bytes(input_bytes).unwrap();
+    let (mut old, mut new) = (server("old"), server("new"));
+    let any = ([127, 0, 0, 1], 0).into();
+    let address = old.listen(old_loop.context(), any).unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    while old.http.connections() == 0 {
+        old_loop.turn(&mut old, None).unwrap();
+    }
+    let requests = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+    assert!(requests.len() > input_bytes);
+    let (http, app) = (&mut old.http, &mut old.app);
+    http.hand_over(old_loop.context(), app, |_, mut detached| {
+        detached.input = requests.clone().into_bytes();
+        new.http
+            .adopt_detached(new_loop.context(), detached, &mut new.app);
+    });
+    client.shutdown(Shutdown::Write).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answers = String::new();
+    beside(
+        || client.read_to_string(&mut answers).unwrap(),
+        || {
+            let patience = Duration::from_millis(10);
+            new_loop.turn(&mut new, Some(patience)).unwrap();
+        },
+    );
+    assert_eq!(answers.matches("\r\n\r\nnew\n").count(), 1000);
 }

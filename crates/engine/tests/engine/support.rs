@@ -266,6 +266,7 @@ impl App for Script {
         match parameter(&self.held[tag as usize].1, "then") {
             Some("hold") => Outcome::Held { tag, timeout: None },
             Some("close") => Outcome::Close,
+            Some("detach") => Outcome::Detach { tag },
             Some("forget") => Outcome::Answered,
             Some("both") => {
                 reply.send(&text(200, "both"));
