@@ -65,6 +65,16 @@ def test_a_target_that_never_ends_is_414_or_431(small):
         assert connection.is_ended()
 
 
+def test_a_method_that_never_ends_is_501(small):
+    # One that ends is no other.
+    refused(small, request("/page", "A" * 65), 501)
+    assert small.get("/page", "A" * 64).status == 200
+    with small.connect() as connection:
+        connection.send(b"A" * 100_000)
+        assert connection.answer().status == 501
+        assert connection.is_ended()
+
+
 def test_a_head_over_the_limit_is_431(small):
     empty = len(request("/page", fields={"X": ""}))
     assert small.get("/page", fields={"X": "x" * (2048 - empty)}).status == 200

@@ -145,7 +145,11 @@ CASES = {
     "no host": Case(get(fields=b"")),
     "no host by 1.0": Case(get(fields=b"", version=b"HTTP/1.0")),
     "two hosts": Case(get(fields=b"Host: a\r\nHost: b\r\n")),
-    "host of nothing": Case(get(fields=b"Host:\r\n")),
+    "host of nothing": Case(
+        get(fields=b"Host:\r\n"),
+        ours=["400"],
+        why="the host of an http URI is not empty, RFC 9110 section 4.2.1",
+    ),
     "host with a space": Case(get(fields=b"Host: a b\r\n")),
     "host with a port": Case(get(fields=b"Host: a:8000\r\n")),
     "host and user": Case(get(fields=b"Host: me@a\r\n")),

@@ -16,7 +16,8 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @pytest.fixture
 def edge(start_dwell, raw):
-    return start_dwell(upstream={"url": raw.url}, server={"pollers": 1})
+    route = {"prefix": "/poll/", "identity_headers": "X-Api-Key"}
+    return start_dwell(upstream={"url": raw.url}, server={"pollers": 1}, route=[route])
 
 
 def post(*fields, body=b"0\r\n\r\n"):
@@ -97,6 +98,8 @@ BAD_CHUNKS = {
     "bare line feed behind the size": b"5\nhello\r\n0\r\n\r\n",
     "bare carriage return behind the size": b"5\rhello\r\n0\r\n\r\n",
     "bare line feed in an extension": b"5;a\nb\r\nhello\r\n0\r\n\r\n",
+    "extension without a name": b"5;\r\nhello\r\n0\r\n\r\n",
+    "extension that is no token": b"5;a{b}\r\nhello\r\n0\r\n\r\n",
     "bare line feed behind the data": b"5\r\nhello\n0\r\n\r\n",
     "more data than the size": b"5\r\nhello!\r\n0\r\n\r\n",
     "folded trailer": b"0\r\nX-A: b\r\n c\r\n\r\n",
@@ -146,6 +149,18 @@ PASSED = {
         CHUNKED + b"0\r\nContent-Length: 5\r\nTransfer-Encoding: x\r\nHost: b\r\nX-A: b\r\n\r\n",
         b"0\r\nX-A: b\r\n\r\n",
     ),
+    "trailers that tell who asks are dropped": (
+        CHUNKED
+        + b"0\r\nX-Forwarded-For: 1.2.3.4\r\nx-forwarded-host: b\r\nForwarded: for=1.2.3.4\r\n"
+        + b"X-Real-IP: 1.2.3.4\r\nCookie: a=b\r\nAuthorization: b\r\nX_Forwarded_For: 1.2.3.4\r\n"
+        + b"X-Api-Key: b\r\nContent-Type: b\r\nIf-Match: b\r\nVia: b\r\nX-A: b\r\n\r\n",
+        b"0\r\nX-A: b\r\n\r\n",
+    ),
+    "trailers of the connection are dropped": (
+        post(b"Connection: X-Mine, close", b"Transfer-Encoding: chunked", body=b"")
+        + b"0\r\nX-Mine: b\r\nX-A: b\r\n\r\n",
+        b"0\r\nX-A: b\r\n\r\n",
+    ),
     "a coding in capitals": (
         post(b"TRANSFER-encoding: CHUNKED", body=b"1\r\na\r\n0\r\n\r\n"),
         b"1\r\na\r\n0\r\n\r\n",
@@ -182,8 +197,9 @@ def test_what_is_passed_is_written_anew(edge, raw, name):
         assert app.read(len(expected)) == expected
         app.send(OK)
         assert client.answer().body == b"ok"
-        client.send(request("/next"))
-        assert app.read_head().startswith(b"GET /next ")
+        if b"close" not in sent:
+            client.send(request("/next"))
+            assert app.read_head().startswith(b"GET /next ")
 
 
 def connect(client, raw, sent):
@@ -198,6 +214,46 @@ def test_the_authority_of_an_absolute_target_wins(edge, raw):
         assert head.startswith(b"GET /path?q HTTP/1.1\r\n")
         assert field(head, "Host") == b"one.test:80"
         assert field(head, "X-Forwarded-Host") == b"one.test:80"
+
+
+FOR_CLIENT = (
+    b"X-Forwarded-Proto: https\r\nX-Forwarded-Host: other.test\r\nX-Forwarded-Port: 443\r\n"
+    b"Forwarded: for=192.0.2.1\r\nX-Real-IP: 192.0.2.1\r\n"
+)
+
+
+@pytest.mark.parametrize("target", ["/", "/poll/a"])
+@pytest.mark.parametrize("trusted", ["192.168.0.0/16", "127.0.0.0/8"])
+def test_only_a_trusted_proxy_speaks_for_its_client(start_dwell, raw, target, trusted):
+    dwell = start_dwell(upstream={"url": raw.url}, server={"trusted_proxies": trusted})
+    sent = b"GET %s HTTP/1.1\r\nHost: a\r\n%s\r\n" % (target.encode(), FOR_CLIENT)
+    with dwell.connect() as client, contextlib.closing(connect(client, raw, sent)) as app:
+        head = app.read_head()
+        told = {
+            name: field(head, name)
+            for name in (
+                "X-Forwarded-Proto",
+                "X-Forwarded-Host",
+                "X-Forwarded-Port",
+                "Forwarded",
+                "X-Real-IP",
+            )
+        }
+        if trusted.startswith("127"):
+            expected = [b"https", b"other.test", b"443", b"for=192.0.2.1", b"192.0.2.1"]
+        else:
+            expected = [b"http", b"a", None, None, None]
+        assert list(told.values()) == expected
+
+
+@pytest.mark.parametrize("target", ["/", "/poll/a"])
+def test_a_request_without_a_host_does_not_get_that_of_the_application(start_dwell, raw, target):
+    dwell = start_dwell(upstream={"url": raw.url, "default_host": "www.example.org"})
+    sent = b"GET %s HTTP/1.0\r\n\r\n" % target.encode()
+    with dwell.connect() as client, contextlib.closing(connect(client, raw, sent)) as app:
+        head = app.read_head()
+        assert field(head, "Host") == b"www.example.org"
+        assert field(head, "X-Forwarded-Host") is None
 
 
 def test_who_has_passed_a_request_on_is_named(edge, raw):

@@ -182,6 +182,17 @@ def test_trailers_of_an_answer_pass(pair):
     assert app.read_head().startswith(b"GET /next ")
 
 
+def test_trailers_of_the_connection_stay_on_it(pair):
+    client, app, _ = pair()
+    app.send(
+        b"HTTP/1.1 200 OK\r\nConnection: X-Mine\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"2\r\nok\r\n0\r\nX-Mine: 1\r\nX-A: 2\r\n\r\n"
+    )
+    assert read_head(client).field("Transfer-Encoding") == "chunked"
+    expected = b"2\r\nok\r\n0\r\nX-A: 2\r\n\r\n"
+    assert client._take(len(expected)) == expected
+
+
 def test_trailers_of_a_request_pass(pair):
     head = (
         b"POST / HTTP/1.1\r\nHost: a\r\nConnection: TE\r\nTE: trailers\r\nTrailer: Digest\r\n"

@@ -149,6 +149,30 @@ def test_a_refusal_is_an_answer_like_any_other(start_dwell, raw):
             assert app.read_head().startswith(b"GET /next ")
 
 
+@pytest.mark.parametrize("protocols", [b"Upgrade: other/1\r\n", b"", b"Upgrade: chat/1, b\r\n"])
+def test_a_switch_to_what_was_not_asked_for_is_502(start_dwell, raw, protocols):
+    dwell = start_dwell(upstream={"url": raw.url})
+    with dwell.connect() as client:
+        client.send(request("/chat", fields=UPGRADE))
+        with contextlib.closing(raw.accept()) as app:
+            app.read_head()
+            app.send(SWITCHED.replace(b"Upgrade: chat/1\r\n", protocols))
+            assert client.answer().status == 502
+            assert app.is_cut()
+    dwell.await_metric(1, "dwell_upstream_requests_total", outcome="bad_answer")
+    assert dwell.metric("dwell_tunnels_open") == 0
+
+
+def test_the_protocol_may_be_one_of_several_and_in_other_letters(start_dwell, raw):
+    dwell = start_dwell(upstream={"url": raw.url})
+    with dwell.connect() as client:
+        client.send(request("/", fields={**UPGRADE, "Upgrade": "other/2, CHAT/1"}))
+        with contextlib.closing(raw.accept()) as app:
+            app.read_head()
+            app.send(SWITCHED)
+            assert client._head().status == 101
+
+
 @pytest.mark.parametrize(
     "sent",
     [

@@ -342,7 +342,7 @@ impl EdgeLoop {
             is_head: forward.is_head,
             is_idempotent: forward.is_idempotent,
             body_follows: false,
-            is_upgrade: false,
+            upgrade: None,
             taking: Taking::Whole,
             client: forward.client,
             tag,

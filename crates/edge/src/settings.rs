@@ -268,7 +268,7 @@ mod tests {
             is_head: false,
             is_idempotent: true,
             body_follows: false,
-            is_upgrade: false,
+            upgrade: None,
             taking: Taking::Parts,
             client: None,
             tag,

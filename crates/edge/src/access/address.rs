@@ -14,8 +14,8 @@ pub(crate) fn client_address(
     trusted: &[Network],
 ) -> Option<IpAddr> {
     let mut address = peer?.ip().to_canonical();
-    let is_proxy = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
-    if trusted.is_empty() || !is_proxy(address) {
+    let is_proxy = |address| is_among(address, trusted);
+    if !is_proxy(address) {
         return Some(address);
     }
     let lines: Vec<&[u8]> = fields.all("x-forwarded-for").collect();
@@ -32,6 +32,16 @@ pub(crate) fn client_address(
         }
     }
     Some(address)
+}
+
+/// Whether a connection is one of a proxy that may speak for its clients. One whose address cannot
+/// be told any more is not.
+pub(crate) fn is_trusted(peer: Option<SocketAddr>, trusted: &[Network]) -> bool {
+    peer.is_some_and(|peer| is_among(peer.ip().to_canonical(), trusted))
+}
+
+fn is_among(address: IpAddr, trusted: &[Network]) -> bool {
+    trusted.iter().any(|network| network.contains(address))
 }
 
 /// An address as proxies write it: in brackets or not, with a port or not.
@@ -106,6 +116,16 @@ mod tests {
         ] {
             assert_eq!(client("127.0.0.1:9", fields), address, "{fields}");
         }
+    }
+
+    #[test]
+    fn only_a_proxy_that_is_named_is_trusted() {
+        let trusted: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
+        let by = |peer: &str| is_trusted(Some(peer.parse().unwrap()), &trusted);
+        assert!(by("10.1.2.3:4") && by("[::ffff:10.1.2.3]:4"));
+        assert!(!by("127.0.0.1:4") && !by("192.168.0.1:4") && !by("[::1]:4"));
+        assert!(!is_trusted(None, &trusted));
+        assert!(!is_trusted(Some("127.0.0.1:4".parse().unwrap()), &[]));
     }
 
     #[test]

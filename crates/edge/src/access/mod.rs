@@ -12,7 +12,7 @@ mod remembered;
 mod verdict;
 mod verifier;
 
-pub(crate) use address::{client_address, counted_as};
+pub(crate) use address::{client_address, counted_as, is_trusted};
 pub(crate) use cors::{CorsTable, Origin};
 pub(crate) use jwt::Claims;
 pub(crate) use rate::{Counted, Limiter};

@@ -117,13 +117,13 @@ pub(crate) fn credential(
 pub(crate) fn question(
     path: &str,
     head: &RequestHead<'_, '_>,
-    host: &str,
+    default_host: &str,
     peer: Option<IpAddr>,
 ) -> Bytes {
     let mut out = Vec::with_capacity(256 + head.target.len());
     encode::request_line(&mut out, "GET", path, Version::Http11);
-    let named = head.host.filter(|host| !host.is_empty());
-    encode::field(&mut out, "Host", named.unwrap_or(host.as_bytes()));
+    let host = head.host.unwrap_or(default_host.as_bytes());
+    encode::field(&mut out, "Host", host);
     encode::field(&mut out, "X-Original-Method", head.method.as_bytes());
     // Not the target, which may begin with a scheme: what is asked for is decided by the path.
     let uri = match head.query {

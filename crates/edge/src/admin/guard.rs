@@ -32,22 +32,22 @@ impl Guard {
 
     /// Why a request is refused, if it is.
     pub(super) fn refusal(&self, head: &RequestHead<'_, '_>) -> Option<AdminRefusal> {
-        if !self.knows_host(head.host.unwrap_or_default()) {
+        if !self.knows_host(head.host) {
             return Some(AdminRefusal::Host);
         }
         let changes_nothing = matches!(head.method, "GET" | "HEAD");
         (!changes_nothing && is_of_another_site(head)).then_some(AdminRefusal::Site)
     }
 
-    fn knows_host(&self, host: &[u8]) -> bool {
-        let Some(hosts) = &self.hosts else {
+    fn knows_host(&self, host: Option<&[u8]>) -> bool {
+        // A request without one is no browser's.
+        let (Some(hosts), Some(host)) = (&self.hosts, host) else {
             return true;
         };
-        // What parsed as a host is ASCII; a request without one is no browser's.
+        // What parsed as a host is ASCII.
         let host = std::str::from_utf8(host).unwrap_or_default();
         let name = without_port(host);
-        name.is_empty()
-            || name.eq_ignore_ascii_case("localhost")
+        name.eq_ignore_ascii_case("localhost")
             || name.parse::<Ipv4Addr>().is_ok()
             || is_ipv6_literal(name)
             || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
@@ -93,7 +93,8 @@ mod tests {
 
     fn refusal(options: &str, line: &str, fields: &str) -> Option<AdminRefusal> {
         let config = config::parse("test.toml", &format!("[server]\n{options}\n"), &[]).unwrap();
-        let text = format!("{line} HTTP/1.1\r\n{fields}\r\n");
+        let version = if fields.is_empty() { "1.0" } else { "1.1" };
+        let text = format!("{line} HTTP/{version}\r\n{fields}\r\n");
         let mut storage = FieldStorage::new();
         let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
         Guard::of(&config.server).refusal(&head)
@@ -111,10 +112,10 @@ mod tests {
             "127.0.0.1:9090",
             "[::1]:9090",
             "[::1]",
-            "",
         ] {
             assert_eq!(of_host("", host), None, "{host}");
         }
+        assert_eq!(refusal("", "GET /-/", ""), None);
         let refused = Some(AdminRefusal::Host);
         for host in [
             "evil.example",

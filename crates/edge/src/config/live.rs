@@ -94,6 +94,7 @@ mod tests {
         "store.snapshot",
         "memcached.sweep_interval",
         "upstream.url",
+        "upstream.default_host",
         "upstream.connect_timeout",
         "upstream.header_timeout",
         "upstream.total_timeout",

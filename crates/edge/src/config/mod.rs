@@ -135,7 +135,7 @@ pub struct ServerConfig {
     pub pollers: usize,
     /// Who to become when started as root, once every listener is there.
     pub user: Option<String>,
-    /// Proxies whose `X-Forwarded-For` says who a client is.
+    /// Proxies whose fields tell who a client is, and what it asked for.
     pub trusted_proxies: Vec<Network>,
 }
 
@@ -358,6 +358,8 @@ pub struct MemcachedServer {
 pub struct UpstreamConfig {
     /// Where it is, each a server of its own; none answers 404 instead of forwarding.
     pub url: Vec<UpstreamUrl>,
+    /// What stands in for the host that a client of HTTP/1.0 does not name.
+    pub default_host: String,
     /// One connection attempt. Beyond it: 502.
     pub connect_timeout: Duration,
     /// From the request sent to the header section received. Beyond it: 504.
@@ -402,6 +404,7 @@ impl Default for UpstreamConfig {
     fn default() -> Self {
         Self {
             url: Vec::new(),
+            default_host: "localhost".to_owned(),
             connect_timeout: Duration::from_secs(2),
             header_timeout: Duration::from_secs(30),
             total_timeout: Duration::from_secs(60),

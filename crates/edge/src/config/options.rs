@@ -161,8 +161,9 @@ options! {
     "User to become when started as root, as soon as every listener is there. Snapshot and logs \
      are written as that user."
     "server".server.trusted_proxies = OneOrMany(Written("address or `ADDRESS/BITS`"), 0);
-    "Proxies in front of the edge. In the `X-Forwarded-For` of a connection from one of them, the \
-     last address that is none of them is the client's, for rate limits."
+    "Proxies in front of Dwell. In the `X-Forwarded-For` of a connection from one of them, the \
+     rightmost address not in this list is the client's. Only their `X-Forwarded-Proto`, \
+     `X-Forwarded-Host`, `Forwarded` and `X-Real-IP` reach the application."
 
     "store".store.listen ["--store"] = OrOff(Listen);
     "Where the memcached protocol is spoken. An address that other machines can reach is refused \
@@ -226,6 +227,8 @@ options! {
     "upstream".upstream.url ["--upstream"] = ManyOrOff(Url);
     "Where the application is. Of several servers each request goes to the one with the fewest \
      under way, among those in use. `\"off\"` answers 404 to what would be forwarded."
+    "upstream".upstream.default_host = Name;
+    "The `Host` of requests whose client names none, as HTTP/1.0 allows."
     "upstream".upstream.connect_timeout = Time(TICK, HOUR);
     "How long one connection attempt may take. Beyond it: 502."
     "upstream".upstream.header_timeout = Time(TICK, HOUR);

@@ -294,6 +294,7 @@ impl Forwards {
             source: Source::Miss,
             is_head: poll.is_head,
             is_chunked: false,
+            nominated: None,
             is_half_closed: false,
             is_stream: false,
         };

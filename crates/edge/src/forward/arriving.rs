@@ -2,15 +2,17 @@
 
 use super::answering::Source;
 use super::{Forward, Forwards, Line, Order, Upload, text};
-use crate::access::{client_address, counted_as};
-use crate::config::Config;
+use crate::access::{client_address, counted_as, is_trusted};
+use crate::config::{Config, RouteConfig};
 use crate::held::held;
 use crate::upstream::{
-    ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, upgrade_of,
+    ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, nominated, upgrade_of,
 };
+use bytes::Bytes;
 use dwell_engine::{BodyPlan, Outcome, Reply, Request};
 use dwell_evloop::{Context, Token};
-use dwell_proto::http1::{BodyFraming, RequestHead, Trailers, encode};
+use dwell_proto::http1::{BodyFraming, RequestHead, Trailers, encode, list_tokens};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the application may take to ask for a body that its client holds back. Many never do,
@@ -20,7 +22,11 @@ use std::time::Duration;
 pub(super) const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// After which a client that has ended its side while it waits is asked whether it is there.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+///
+/// Shape: long enough for most answers, so that a client that ends its side as a habit, and reads
+/// on, is rarely sent an interim answer; short enough that an application hardly works for nobody.
+/// (nginx does not ask: to it such a client has left.)
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// After which a held exchange is looked at, whose request and answer have deadlines of their own.
 pub(crate) const FORWARD_LOOK: Duration = Duration::from_secs(60);
@@ -51,27 +57,27 @@ impl Forwards {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let head = request.head;
-        let Some(url) = self.config.upstream.url.first() else {
+        if self.config.upstream.url.is_empty() {
             return self.refuse(context, request, reply, 404, "no route and no upstream");
-        };
+        }
         if self.records.is_full() {
             let reason = "too many requests are under way";
             return self.refuse(context, request, reply, 503, reason);
         }
         let peer = reply.peer_address();
+        let trusted = &self.config.server.trusted_proxies;
         let forwarded = ForwardedFor {
             peer: peer.map(|peer| peer.ip()),
             proto: "http",
+            is_trusted: is_trusted(peer, trusted),
         };
-        let trusted = &self.config.server.trusted_proxies;
         let client = client_address(peer, head.fields, trusted).map(counted_as);
-        let host = url.address.to_string();
         let body = if request.body_follows {
             RequestBody::Follows
         } else {
             RequestBody::Whole(request.body)
         };
-        let bytes = encode_forward(head, body, &host, forwarded);
+        let bytes = encode_forward(head, body, &self.config.upstream.default_host, forwarded);
         let is_logged = self.journal.access.is_some();
         let record = Forward {
             exchange: request.exchange,
@@ -92,6 +98,7 @@ impl Forwards {
             source: Source::Bypass,
             is_head: head.method == "HEAD",
             is_chunked: head.framing == BodyFraming::Chunked,
+            nominated: nominated(head.framing, head.fields),
             is_half_closed: false,
             is_stream: false,
         };
@@ -104,7 +111,7 @@ impl Forwards {
             is_head: head.method == "HEAD",
             is_idempotent: is_idempotent(head.method),
             body_follows: request.body_follows,
-            is_upgrade: upgrade_of(head).is_some(),
+            upgrade: upgrade_of(head).map(Bytes::copy_from_slice),
             taking: Taking::Parts,
             client,
             tag,
@@ -142,6 +149,7 @@ impl Forwards {
                 source: Source::Bypass,
                 is_head: method == "HEAD",
                 is_chunked: false,
+                nominated: None,
                 is_half_closed: false,
                 is_stream: false,
             };
@@ -170,10 +178,13 @@ impl Forwards {
         if let Some(record) = self.records.get_mut(forward) {
             record.upload = Upload::Complete;
             let is_chunked = record.is_chunked;
+            let nominated = record.nominated.take();
+            let config = Arc::clone(&self.config);
             let piece = self.piece_of(forward, true);
             if is_chunked {
-                let fields: Vec<_> = trailers.iter().collect();
-                encode::last_chunk_with(piece, &fields);
+                let passes = |name| trailer_passes(name, nominated.as_deref(), &config.routes);
+                let fields = trailers.iter().filter(|(name, _)| passes(name));
+                encode::last_chunk_with(piece, &fields.collect::<Vec<_>>());
             }
         }
         held_on(forward)
@@ -270,6 +281,19 @@ impl Forwards {
         let tag = forward.to_bits();
         self.orders.push(Order::Cancel { connection, tag });
     }
+}
+
+/// Whether a trailer field of a request goes on, of those that the decoder lets through: not one of
+/// the connection, not one by which a route tells clients apart, and no name that CGI and WSGI
+/// cannot tell from another.
+///
+/// Source: RFC 9110 sections 6.5.1 and 7.6.1.
+fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[RouteConfig]) -> bool {
+    let is = |other: &[u8]| name.as_bytes().eq_ignore_ascii_case(other);
+    let of_clients = || routes.iter().flat_map(|route| &route.identity_headers);
+    !name.contains('_')
+        && !list_tokens(nominated.unwrap_or_default()).any(is)
+        && !of_clients().any(|header| is(header.as_bytes()))
 }
 
 /// The exchange is held on.

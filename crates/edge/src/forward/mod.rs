@@ -69,6 +69,8 @@ struct Forward {
     is_head: bool,
     /// The body of the request goes on in chunks.
     is_chunked: bool,
+    /// The `Connection` of a request with such a body, until that has ended.
+    nominated: Option<Box<[u8]>>,
     /// The client has ended its sending side.
     is_half_closed: bool,
     /// The answer is a stream of events.

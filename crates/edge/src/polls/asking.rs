@@ -101,11 +101,9 @@ impl Polls {
         if open.is_none() && self.asking.questions.is_full() || self.records.is_full() {
             return Some(self.refuse_busy(context, route, to));
         }
-        let url = self.config.upstream.url.first();
-        let host = url.map_or_else(String::new, |url| url.address.to_string());
         let client = self.client_of(request.head, to.peer_address());
         let token = open.or_else(|| {
-            let bytes = question(path, request.head, &host, peer);
+            let bytes = question(path, request.head, &config.upstream.default_host, peer);
             let polls = Vec::new();
             let fetch = self
                 .asking

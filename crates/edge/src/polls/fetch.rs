@@ -11,6 +11,7 @@ use super::sharing::may_be_shared;
 use super::tables::{Fetch, KeptRequest, Link, Poll, kind};
 use super::to::To;
 use super::{Forward, Polls};
+use crate::access::is_trusted;
 use crate::forward;
 use crate::held::hold;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
@@ -258,16 +259,16 @@ impl Polls {
         sharing: Sharing,
         wants: Wants,
     ) -> Forward {
-        let url = self.config.upstream.url.first();
-        let host = url.map_or_else(String::new, |url| url.address.to_string());
+        let host = &self.config.upstream.default_host;
         let forwarded = ForwardedFor {
             peer: peer.map(|peer| peer.ip()),
             proto: "http",
+            is_trusted: is_trusted(peer, &self.config.server.trusted_proxies),
         };
         Forward {
             // Replaced by the token of the fetch it becomes.
             fetch: Token::from_bits(0),
-            bytes: encode_request(head, body, &host, forwarded, sharing, wants),
+            bytes: encode_request(head, body, host, forwarded, sharing, wants),
             is_head: head.method == "HEAD",
             is_idempotent: forward::is_idempotent(head.method),
             client: self.client_of(head, peer),

@@ -80,7 +80,7 @@ impl Behalf {
     /// For a key that is named when the request has long gone: nothing of the client but its
     /// address.
     pub(super) fn nameless(path: &str, route: u16, peer: Option<SocketAddr>) -> Self {
-        let head = format!("GET {path} HTTP/1.1\r\nHost:\r\n\r\n");
+        let head = format!("GET {path} HTTP/1.0\r\n\r\n");
         let ask = Ask {
             method: Method::Get,
             condition: Condition::None,

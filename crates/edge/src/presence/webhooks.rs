@@ -152,7 +152,7 @@ impl Webhooks {
             is_head: false,
             is_idempotent: false,
             body_follows: false,
-            is_upgrade: false,
+            upgrade: None,
             taking: Taking::Whole,
             client: None,
             tag: TAG,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use dwell_proto::http1::{
     BodyFraming, FieldStorage, Fields, ResponseDecoder, ResponseError, ResponseHead,
-    ResponseLimits, ResponsePart, is_hop_by_hop,
+    ResponseLimits, ResponsePart, is_hop_by_hop, list_tokens,
 };
 
 use super::{Taking, UpstreamError, UpstreamOptions};
@@ -60,6 +60,8 @@ pub(super) struct AnswerReader {
     /// What is gathered: nothing before the head.
     head: Option<AnswerHead>,
     data: Vec<u8>,
+    /// The `Connection` of an answer in chunks: trailer fields may be among what it nominates.
+    nominated: Option<Box<[u8]>>,
 }
 
 /// How far an answer has come.
@@ -84,6 +86,7 @@ impl AnswerReader {
             credit,
             head: None,
             data: Vec::new(),
+            nominated: None,
         }
     }
 
@@ -135,6 +138,7 @@ impl AnswerReader {
                     return Ok(Progress::Switched(input.len() - rest.len()));
                 }
                 ResponsePart::Head(head) => {
+                    self.nominated = nominated(head.framing, head.fields);
                     let kept = AnswerHead::new(&head);
                     if self.taking == Taking::Whole && kept.may_be_gathered(options) {
                         self.data = Vec::with_capacity(kept.expected_bytes());
@@ -210,7 +214,12 @@ impl AnswerReader {
 
     fn complete(&mut self, nothing_follows: bool, parts: &mut Vec<AnswerPart>) -> Progress {
         if self.is_in_parts() {
+            let nominated = self.nominated.take().unwrap_or_default();
+            let is_nominated = |name: &str| {
+                list_tokens(&nominated).any(|one| one.eq_ignore_ascii_case(name.as_bytes()))
+            };
             let trailers = self.decoder.trailers().iter();
+            let trailers = trailers.filter(|(name, _)| !is_nominated(name));
             let owned = trailers.map(|(name, value)| (name.into(), Bytes::copy_from_slice(value)));
             parts.push(AnswerPart::End(owned.collect()));
         }
@@ -260,6 +269,18 @@ impl AnswerHead {
             _ => 0,
         }
     }
+}
+
+/// What a message in chunks nominates as fields of its connection, which go no further in its
+/// trailer section either.
+///
+/// Source: RFC 9110 section 7.6.1.
+pub(crate) fn nominated(framing: BodyFraming, fields: Fields<'_, '_>) -> Option<Box<[u8]>> {
+    if framing != BodyFraming::Chunked {
+        return None;
+    }
+    let lines: Vec<&[u8]> = fields.all("connection").collect();
+    (!lines.is_empty()).then(|| lines.join(&b","[..]).into())
 }
 
 fn is_event_stream(content_type: &[u8]) -> bool {

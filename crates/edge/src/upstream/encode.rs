@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use dwell_proto::http1::{
-    BodyFraming, Fields, RequestHead, Version, encode, is_hop_by_hop, list_tokens,
-};
+use dwell_proto::http1::{BodyFraming, RequestHead, Version, encode, is_hop_by_hop, list_tokens};
 
 /// Who a request came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +13,8 @@ pub struct ForwardedFor {
     pub peer: Option<IpAddr>,
     /// How it came: `http` or `https`.
     pub proto: &'static str,
+    /// Whether that address is one of a proxy that may speak for others.
+    pub is_trusted: bool,
 }
 
 /// Whether the answer to a request is for its client alone.
@@ -61,12 +61,12 @@ struct Passing<'b> {
 
 /// Makes the request that the application gets from a poll of a client.
 ///
-/// Shape: method, target, `Host` and all end-to-end fields stay as they are; `host` stands in
-/// where the client named none. A target in absolute form is sent as its path, with its authority
-/// as `Host`. The body goes with a `Content-Length`, whatever its framing was.
+/// Shape: method, target, `Host` and all end-to-end fields stay as they are; `default_host` stands
+/// in where the client named none. A target in absolute form is sent as its path, with its
+/// authority as `Host`. The body goes with a `Content-Length`, whatever its framing was.
 /// `X-Forwarded-For` gets the peer appended, and `Via` the edge. `X-Forwarded-Proto` and
-/// `X-Forwarded-Host` are ours, except that those of a peer on a loopback or private address are
-/// kept: there it is a proxy of one's own that knows better.
+/// `X-Forwarded-Host` are the edge's, but of a trusted proxy its own are kept, and so are the other
+/// fields in which proxies tell of a client; from all others these are dropped.
 ///
 /// Left out, besides the fields of the connection and those it nominates: `Expect`, whose promise
 /// was kept already, and names with an underscore, which CGI and WSGI cannot tell from the same
@@ -76,7 +76,7 @@ struct Passing<'b> {
 pub fn encode_request(
     head: &RequestHead<'_, '_>,
     body: &[u8],
-    host: &str,
+    default_host: &str,
     forwarded: ForwardedFor,
     sharing: Sharing,
     wants: Wants,
@@ -86,7 +86,8 @@ pub fn encode_request(
         (is_for_all && is_ones_own(name)) || (wants == Wants::OneValue && is_of_streams(name))
     };
     let body = RequestBody::Whole(body);
-    encode(head, body, host, forwarded, Passing::default(), is_left_out)
+    let passing = Passing::default();
+    encode(head, body, default_host, forwarded, passing, is_left_out)
 }
 
 /// As [`encode_request`], of a request that is no poll: its body may follow, and go on as chunks
@@ -97,7 +98,7 @@ pub fn encode_request(
 pub fn encode_forward(
     head: &RequestHead<'_, '_>,
     body: RequestBody<'_>,
-    host: &str,
+    default_host: &str,
     forwarded: ForwardedFor,
 ) -> Bytes {
     let fields = head.fields;
@@ -108,7 +109,7 @@ pub fn encode_forward(
         takes_trailers: fields.has_token("connection", "te") && fields.has_token("te", "trailers"),
         is_chunked: follows && head.framing == BodyFraming::Chunked,
     };
-    encode(head, body, host, forwarded, passing, |_| false)
+    encode(head, body, default_host, forwarded, passing, |_| false)
 }
 
 /// The protocol that a request asks for, if that is passed on: of a request without a body, as the
@@ -128,7 +129,7 @@ pub fn upgrade_of<'b>(head: &RequestHead<'_, 'b>) -> Option<&'b [u8]> {
 fn encode(
     head: &RequestHead<'_, '_>,
     body: RequestBody<'_>,
-    host: &str,
+    default_host: &str,
     forwarded: ForwardedFor,
     passing: Passing<'_>,
     is_left_out: impl Fn(&str) -> bool,
@@ -139,20 +140,19 @@ fn encode(
     };
     let mut out = Vec::with_capacity(head.length + whole.len() + ADDED_BYTES);
     request_line(&mut out, head);
-    let named = head.host.filter(|host| !host.is_empty());
-    let host = named.unwrap_or(host.as_bytes());
+    let host = head.host.unwrap_or(default_host.as_bytes());
     encode::field(&mut out, "Host", host);
-    let peer_is_proxy = forwarded.peer.is_none_or(is_private);
     let has_nominated = head.fields.find("connection").is_some();
     for (name, value) in head.fields.iter() {
         let nominated = || has_nominated && head.fields.has_token("connection", name);
         let is_announcement = passing.is_chunked && name.eq_ignore_ascii_case("trailer");
-        let is_kept = is_announcement || !is_written_anew(name, peer_is_proxy);
+        let is_believed = forwarded.is_trusted || !is_of_proxies(name);
+        let is_kept = is_announcement || (!is_written_anew(name) && is_believed);
         if is_kept && !is_left_out(name) && !nominated() {
             encode::field(&mut out, name, value);
         }
     }
-    forwarded_fields(&mut out, head.fields, host, forwarded, peer_is_proxy);
+    forwarded_fields(&mut out, head, forwarded);
     via(&mut out, head);
     match (body, head.framing) {
         (RequestBody::Follows, BodyFraming::Length(length)) => {
@@ -221,13 +221,8 @@ fn request_line(out: &mut Vec<u8>, head: &RequestHead<'_, '_>) {
     encode::request_line(out, head.method, &target, Version::Http11);
 }
 
-fn forwarded_fields(
-    out: &mut Vec<u8>,
-    fields: Fields<'_, '_>,
-    host: &[u8],
-    forwarded: ForwardedFor,
-    peer_is_proxy: bool,
-) {
+fn forwarded_fields(out: &mut Vec<u8>, head: &RequestHead<'_, '_>, forwarded: ForwardedFor) {
+    let fields = head.fields;
     let mut chain = Vec::new();
     for earlier in fields.all(FOR) {
         append_member(&mut chain, earlier);
@@ -241,11 +236,11 @@ fn forwarded_fields(
     if !chain.is_empty() {
         encode::field(out, FOR, &chain);
     }
-    let is_kept = |name| peer_is_proxy && fields.find(name).is_some();
+    let is_kept = |name| forwarded.is_trusted && fields.find(name).is_some();
     if !is_kept(PROTO) {
         encode::field(out, PROTO, forwarded.proto.as_bytes());
     }
-    if !is_kept(HOST) && !host.is_empty() {
+    if let Some(host) = head.host.filter(|_| !is_kept(HOST)) {
         encode::field(out, HOST, host);
     }
 }
@@ -257,7 +252,7 @@ fn append_member(list: &mut Vec<u8>, member: &[u8]) {
     list.extend_from_slice(member);
 }
 
-fn is_written_anew(name: &str, peer_is_proxy: bool) -> bool {
+fn is_written_anew(name: &str) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     is_hop_by_hop(name)
         || is("host")
@@ -265,8 +260,18 @@ fn is_written_anew(name: &str, peer_is_proxy: bool) -> bool {
         || is("expect")
         || is(FOR)
         || is(VIA)
-        || (!peer_is_proxy && (is(PROTO) || is(HOST)))
         || name.contains('_')
+}
+
+/// Fields in which a proxy tells of its client, beside [`FOR`].
+///
+/// Source: RFC 7239 for the one that has a standard.
+fn is_of_proxies(name: &str) -> bool {
+    const BEGINNING: &str = "X-Forwarded-";
+    let start = name.get(..BEGINNING.len()).unwrap_or_default();
+    start.eq_ignore_ascii_case(BEGINNING)
+        || name.eq_ignore_ascii_case("Forwarded")
+        || name.eq_ignore_ascii_case("X-Real-IP")
 }
 
 /// Fields that make an answer depend on what one client has or takes (RFC 9110 sections 12.5.3,
@@ -291,18 +296,6 @@ fn is_of_streams(name: &str) -> bool {
     start.eq_ignore_ascii_case(WEBSOCKET)
         || name.eq_ignore_ascii_case("accept")
         || name.eq_ignore_ascii_case("last-event-id")
-}
-
-/// Whether an address is not one of the open Internet.
-fn is_private(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => {
-            address.is_loopback() || address.is_private() || address.is_link_local()
-        }
-        IpAddr::V6(address) => {
-            address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local()
-        }
-    }
 }
 
 const FOR: &str = "X-Forwarded-For";

@@ -9,7 +9,7 @@ use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
 use super::answer::{AnswerPart, AnswerReader, Progress};
 use super::client::{Headed, Upstream};
 use super::connection::{Connection, Exchange, Work};
-use super::{Taking, UpstreamError, UpstreamEvent};
+use super::{Taking, UpstreamError, UpstreamEvent, UpstreamRequest};
 use crate::descriptors::is_below;
 
 /// What came of reading a connection.
@@ -292,7 +292,7 @@ impl Upstream {
             let progress = reader.feed(&input[..length], &self.options, parts);
             match Reading::of(progress, &input[..length]) {
                 Reading::Waiting if !is_all => {}
-                Reading::Switched(_) if !exchange.request.is_upgrade => {
+                Reading::Switched(_) if !is_asked_for(&exchange.request, parts) => {
                     parts.clear();
                     reading = Reading::Failed(UpstreamError::SwitchedProtocols);
                     break;
@@ -516,6 +516,11 @@ impl Reading {
             Err(error) => Self::Failed(error),
         }
     }
+}
+
+/// Whether the switch of protocols that ends `parts` is what the request asked for.
+fn is_asked_for(request: &UpstreamRequest, parts: &[AnswerPart]) -> bool {
+    matches!(parts.last(), Some(AnswerPart::Head(head)) if request.has_asked_for(head))
 }
 
 /// Reads of one connection in one turn; a long answer lets the others have theirs.

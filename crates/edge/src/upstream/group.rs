@@ -499,7 +499,7 @@ impl UpstreamGroup {
             is_head: false,
             is_idempotent: true,
             body_follows: false,
-            is_upgrade: false,
+            upgrade: None,
             taking: Taking::Whole,
             client: None,
             tag: LOOK,

@@ -21,6 +21,7 @@ mod queue;
 mod recent;
 mod streaming;
 
+pub(crate) use answer::nominated;
 pub use answer::{Answer, AnswerHead, AnswerPart};
 pub use client::Upstream;
 pub use encode::{
@@ -40,7 +41,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dwell_engine::Detached;
 use dwell_evloop::Token;
-use dwell_proto::http1::HeadLimits;
+use dwell_proto::http1::{HeadLimits, list_tokens};
 
 /// Where the application is, and what it is allowed.
 ///
@@ -120,7 +121,6 @@ pub enum Taking {
 
 /// A request as [`encode_request`] or [`encode_forward`] made it.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct UpstreamRequest {
     /// Head and body, or as much of it as is there.
     pub bytes: Bytes,
@@ -130,14 +130,27 @@ pub struct UpstreamRequest {
     pub is_idempotent: bool,
     /// Whether the rest of the body follows by [`Upstream::write_body`].
     pub body_follows: bool,
-    /// Whether it asks for another protocol.
-    pub is_upgrade: bool,
+    /// The protocols that it asks for, if it does.
+    pub upgrade: Option<Bytes>,
     /// How the answer is handed over.
     pub taking: Taking,
     /// Whose request it is, where clients can be told apart.
     pub client: Option<IpAddr>,
     /// Comes back with the answer.
     pub tag: u64,
+}
+
+impl UpstreamRequest {
+    /// Whether the head of a 101 names protocols that were asked for, and no others.
+    ///
+    /// Source: RFC 9110 section 7.8.
+    fn has_asked_for(&self, head: &AnswerHead) -> bool {
+        let offered = self.upgrade.as_deref().unwrap_or_default();
+        let chosen = head.upgrade.as_deref().unwrap_or_default();
+        let is_offered =
+            |protocol: &[u8]| list_tokens(offered).any(|one| one.eq_ignore_ascii_case(protocol));
+        list_tokens(chosen).next().is_some() && list_tokens(chosen).all(is_offered)
+    }
 }
 
 /// What became of a request.

@@ -132,7 +132,7 @@ mod tests {
             is_head: false,
             is_idempotent: true,
             body_follows: false,
-            is_upgrade: false,
+            upgrade: None,
             taking: Taking::Whole,
             client: (client > 0).then(|| [192, 0, 2, client].into()),
             tag,

@@ -15,9 +15,21 @@ enum Place {
     SizeStart,
     /// After at least one digit.
     Size,
-    /// In whitespace after the digits, which only an extension may follow.
-    SizeWhitespace,
-    Extension,
+    /// In whitespace that only the semicolon of an extension may follow.
+    ExtensionWhitespace,
+    /// Behind that semicolon, before the first byte of a name.
+    ExtensionStart,
+    ExtensionName,
+    /// In whitespace after a name.
+    ExtensionNameEnd,
+    /// Behind the equals sign, before the first byte of a value.
+    ExtensionValueStart,
+    ExtensionToken,
+    ExtensionQuoted,
+    /// Behind a backslash within quotes.
+    ExtensionEscape,
+    /// Behind the closing quote.
+    ExtensionQuotedEnd,
     SizeLineFeed,
     Data,
     DataReturn,
@@ -116,15 +128,10 @@ impl ChunkDecoder {
     fn framing_byte(&mut self, place: Place, byte: u8) -> Result<Place, BodyError> {
         match (place, byte) {
             (Place::SizeStart | Place::Size, byte) if byte.is_ascii_hexdigit() => self.digit(byte),
-            (Place::Size | Place::SizeWhitespace, b' ' | b'\t') => {
-                self.extension(Place::SizeWhitespace)
-            }
-            (Place::Size | Place::SizeWhitespace, b';') => self.extension(Place::Extension),
-            (Place::Size | Place::Extension, b'\r') => Ok(Place::SizeLineFeed),
+            (Place::Size, b' ' | b'\t' | b';') => self.extension(place, byte),
+            (Place::Size, b'\r') => Ok(Place::SizeLineFeed),
             (Place::Size, b'\n') => Err(BodyError::ChunkLineEnd),
             (Place::SizeStart | Place::Size, _) => Err(BodyError::ChunkSize),
-            (Place::Extension, byte) if is_value_byte(byte) => self.extension(Place::Extension),
-            (Place::SizeWhitespace | Place::Extension, _) => Err(BodyError::ChunkExtension),
             (Place::SizeLineFeed, b'\n') if self.size == 0 => Ok(Place::TrailerStart),
             (Place::SizeLineFeed, b'\n') => Ok(Place::Data),
             (Place::DataReturn, b'\r') => Ok(Place::DataLineFeed),
@@ -140,6 +147,18 @@ impl ChunkDecoder {
                 self.trailers.get_or_insert_default().bytes.push(byte);
                 Ok(Place::TrailerStart)
             }
+            (
+                Place::ExtensionWhitespace
+                | Place::ExtensionStart
+                | Place::ExtensionName
+                | Place::ExtensionNameEnd
+                | Place::ExtensionValueStart
+                | Place::ExtensionToken
+                | Place::ExtensionQuoted
+                | Place::ExtensionEscape
+                | Place::ExtensionQuotedEnd,
+                byte,
+            ) => self.extension(place, byte),
             _ => Err(BodyError::ChunkLineEnd),
         }
     }
@@ -157,14 +176,15 @@ impl ChunkDecoder {
         Ok(Place::Size)
     }
 
-    fn extension(&mut self, next: Place) -> Result<Place, BodyError> {
+    /// Counts a byte of an extension, and finds what it may be followed by.
+    fn extension(&mut self, place: Place, byte: u8) -> Result<Place, BodyError> {
         self.extension_bytes += 1;
         if self.extension_bytes > EXTENSION_BYTES_MAX {
             return Err(BodyError::ChunkExtensionsTooLong {
                 limit: EXTENSION_BYTES_MAX as usize,
             });
         }
-        Ok(next)
+        after_extension_byte(place, byte).ok_or(BodyError::ChunkExtension)
     }
 
     fn trailer(&mut self, place: Place, byte: u8) -> Result<Place, BodyError> {
@@ -188,6 +208,50 @@ impl ChunkDecoder {
             _ => Err(BodyError::Trailer),
         }
     }
+}
+
+/// Where the next byte stands behind a byte of an extension; `None` where that has no place.
+///
+/// Source: RFC 9112 section 7.1.1; RFC 9110 sections 5.6.2 and 5.6.4.
+fn after_extension_byte(place: Place, byte: u8) -> Option<Place> {
+    let next = match (place, byte) {
+        (
+            Place::Size
+            | Place::ExtensionWhitespace
+            | Place::ExtensionToken
+            | Place::ExtensionQuotedEnd,
+            b' ' | b'\t',
+        ) => Place::ExtensionWhitespace,
+        (
+            Place::Size
+            | Place::ExtensionWhitespace
+            | Place::ExtensionName
+            | Place::ExtensionNameEnd
+            | Place::ExtensionToken
+            | Place::ExtensionQuotedEnd,
+            b';',
+        ) => Place::ExtensionStart,
+        (Place::ExtensionStart | Place::ExtensionValueStart, b' ' | b'\t') => place,
+        (Place::ExtensionStart | Place::ExtensionName, byte) if is_token_byte(byte) => {
+            Place::ExtensionName
+        }
+        (Place::ExtensionName | Place::ExtensionNameEnd, b' ' | b'\t') => Place::ExtensionNameEnd,
+        (Place::ExtensionName | Place::ExtensionNameEnd, b'=') => Place::ExtensionValueStart,
+        (Place::ExtensionValueStart, b'"') | (Place::ExtensionEscape, _) if is_value_byte(byte) => {
+            Place::ExtensionQuoted
+        }
+        (Place::ExtensionValueStart | Place::ExtensionToken, byte) if is_token_byte(byte) => {
+            Place::ExtensionToken
+        }
+        (Place::ExtensionQuoted, b'"') => Place::ExtensionQuotedEnd,
+        (Place::ExtensionQuoted, b'\\') => Place::ExtensionEscape,
+        (Place::ExtensionQuoted, byte) if is_value_byte(byte) => Place::ExtensionQuoted,
+        (Place::ExtensionName | Place::ExtensionToken | Place::ExtensionQuotedEnd, b'\r') => {
+            Place::SizeLineFeed
+        }
+        _ => return None,
+    };
+    Some(next)
 }
 
 /// Enough for every 64-bit size, leading zeros included.

@@ -9,6 +9,13 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeadError {
+    /// The method is longer than any that there is.
+    MethodTooLong {
+        /// The most bytes allowed.
+        limit: usize,
+        /// The bytes there were, or that had arrived.
+        length: usize,
+    },
     /// The request target is longer than allowed.
     TargetTooLong {
         /// The most bytes allowed.
@@ -79,7 +86,7 @@ impl HeadError {
             Self::TargetTooLong { .. } => 414,
             Self::Expectation => 417,
             Self::HeadTooLong { .. } | Self::TooManyFields { .. } => 431,
-            Self::CodingUnsupported | Self::Connect => 501,
+            Self::MethodTooLong { .. } | Self::CodingUnsupported | Self::Connect => 501,
             Self::VersionUnsupported => 505,
             _ => 400,
         }
@@ -89,6 +96,9 @@ impl HeadError {
 impl fmt::Display for HeadError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
+            Self::MethodTooLong { limit, length } => {
+                return write!(out, "method exceeds {limit} bytes: {length}");
+            }
             Self::TargetTooLong { limit, length } => {
                 return write!(out, "request target exceeds {limit} bytes: {length}");
             }
@@ -139,7 +149,7 @@ pub enum BodyError {
     },
     /// A chunk size is not one to sixteen hexadecimal digits.
     ChunkSize,
-    /// A chunk extension holds a control byte, or does not start with a semicolon.
+    /// A chunk extension is not a semicolon and a name, with or without a value.
     ChunkExtension,
     /// The chunk extensions of one body are longer than allowed.
     ChunkExtensionsTooLong {

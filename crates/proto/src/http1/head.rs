@@ -106,7 +106,8 @@ fn is_leading(before: &[u8]) -> bool {
 /// Which limit an unfinished or oversized head broke.
 ///
 /// Shape: call it when `head.len()` exceeds `head_bytes_max` and [`head_end`] found nothing; it
-/// tells a target that never ends (414) from a header section that is too long (431).
+/// tells a method that never ends (501) and a target that never ends (414) from a header section
+/// that is too long (431).
 ///
 /// ```
 /// use dwell_proto::http1::{HeadLimits, head_end, oversized_head};
@@ -119,8 +120,13 @@ fn is_leading(before: &[u8]) -> bool {
 /// assert_eq!(oversized_head(input, &limits).status(), 414);
 /// ```
 pub fn oversized_head(head: &[u8], limits: &HeadLimits) -> HeadError {
-    let line = memchr(b'\n', head).map_or(head, |end| &head[..end]);
-    let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let start = head.trim_ascii_start();
+    let line = memchr(b'\n', start).map_or(start, |end| &start[..end]);
+    let mut words = line.split(|byte| *byte == b' ');
+    if let Err(error) = check_method_length(words.next().map_or(0, <[u8]>::len)) {
+        return error;
+    }
+    let target = words.next().unwrap_or_default();
     if target.len() > limits.target_bytes_max {
         let (limit, length) = (limits.target_bytes_max, target.len());
         return HeadError::TargetTooLong { limit, length };
@@ -129,6 +135,17 @@ pub fn oversized_head(head: &[u8], limits: &HeadLimits) -> HeadError {
         limit: limits.head_bytes_max,
         length: head.len(),
     }
+}
+
+/// Refuses a method that is longer than any.
+///
+/// Source: RFC 9112 section 3, which asks for 501 then.
+pub(super) fn check_method_length(length: usize) -> Result<(), HeadError> {
+    if length > METHOD_BYTES_MAX {
+        let limit = METHOD_BYTES_MAX;
+        return Err(HeadError::MethodTooLong { limit, length });
+    }
+    Ok(())
 }
 
 /// Turns the grammar's verdict on a head into ours.
@@ -206,4 +223,6 @@ fn names_another_version(head: &[u8]) -> bool {
 }
 
 const FIELD_COUNT_CEILING: usize = 128;
+/// The longest registered method has 17 bytes.
+const METHOD_BYTES_MAX: usize = 64;
 const LEADING_BYTES_MAX: usize = 8;

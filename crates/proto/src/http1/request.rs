@@ -8,8 +8,8 @@ use super::error::HeadError;
 use super::fields::Fields;
 use super::framing::{BodyFraming, FramingFields, Version};
 use super::head::{
-    FieldStorage, HeadLimits, check_edges, grammar_error, head_end, offset_of_end, oversized_head,
-    visit_fields,
+    FieldStorage, HeadLimits, check_edges, check_method_length, grammar_error, head_end,
+    offset_of_end, oversized_head, visit_fields,
 };
 use super::target::{is_host, parse_target};
 
@@ -28,7 +28,8 @@ pub struct RequestHead<'f, 'b> {
     pub path: &'b str,
     /// What follows the first `?` of the target.
     pub query: Option<&'b str>,
-    /// The host and port that the request is for; absent or empty if it named none. ASCII.
+    /// The host and port that the request is for; absent where one of HTTP/1.0 named none. ASCII,
+    /// never empty.
     pub host: Option<&'b [u8]>,
     /// The protocol version.
     pub version: Version,
@@ -177,7 +178,7 @@ fn check_request<'f, 'b>(
         target,
         version,
     } = line;
-    check_lengths(target, head, limits)?;
+    check_lengths(method, target, head, limits)?;
     check_edges(head, method.as_bytes())?;
     let line_end = offset_of_end(head, target.as_bytes()) + " HTTP/1.1".len();
     if head.get(line_end) != Some(&b'\r') {
@@ -217,7 +218,13 @@ fn check_request<'f, 'b>(
     })
 }
 
-fn check_lengths(target: &str, head: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
+fn check_lengths(
+    method: &str,
+    target: &str,
+    head: &[u8],
+    limits: &HeadLimits,
+) -> Result<(), HeadError> {
+    check_method_length(method.len())?;
     if target.len() > limits.target_bytes_max {
         let (limit, length) = (limits.target_bytes_max, target.len());
         return Err(HeadError::TargetTooLong { limit, length });

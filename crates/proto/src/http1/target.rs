@@ -50,7 +50,7 @@ fn parse_unusual<'b>(method: &str, target: &'b str) -> Result<Target<'b>, HeadEr
     let rest = strip_scheme(target).ok_or(HeadError::Target)?;
     let authority_end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, rest) = rest.split_at(authority_end);
-    if authority.is_empty() || !is_host(authority.as_bytes()) {
+    if !is_host(authority.as_bytes()) {
         return Err(HeadError::HostInvalid);
     }
     let (path, query) = match rest.split_once('?') {
@@ -86,9 +86,10 @@ fn is_clean(target: &[u8]) -> bool {
     })
 }
 
-/// Whether the text is a host with an optional port, or nothing at all.
+/// Whether the text is a host with an optional port. The host of an `http` URI is never empty, so
+/// neither is this one, whatever is behind it.
 ///
-/// Source: RFC 9110 section 7.2; RFC 3986 section 3.2.2.
+/// Source: RFC 9110 sections 4.2.1 and 7.2; RFC 9112 section 3.2; RFC 3986 section 3.2.2.
 pub(super) fn is_host(text: &[u8]) -> bool {
     if let [b'[', rest @ ..] = text {
         let Some(end) = rest.iter().position(|byte| *byte == b']') else {
@@ -107,7 +108,7 @@ pub(super) fn is_host(text: &[u8]) -> bool {
     let is_name = name
         .iter()
         .fold(true, |clean, byte| clean & HOST_BYTES[usize::from(*byte)]);
-    is_name && is_port(port)
+    is_name && !name.is_empty() && is_port(port)
 }
 
 /// Whether the text is nothing, or a colon with at most five digits.

@@ -70,29 +70,53 @@ impl<'b> Trailers<'b> {
     }
 }
 
-/// Whether a field has no say in a trailer section.
+/// Whether a field has no say in a trailer section: one that frames, routes, authenticates, makes a
+/// condition, controls caches, says how the content is read, or names the client.
 ///
-/// Source: RFC 9110 section 6.5.1.
+/// Source: RFC 9110 section 6.5.1; RFC 7239 section 4; RFC 9530 section 2 for the one `Content-`
+/// field that is made for trailers.
 pub(super) fn is_forbidden(name: &str) -> bool {
     const FORBIDDEN: &[&str] = &[
+        "age",
         "authorization",
         "cache-control",
-        "content-encoding",
-        "content-length",
-        "content-range",
-        "content-type",
         "cookie",
         "expect",
+        "expires",
+        "forwarded",
         "host",
+        "http2-settings",
+        "location",
         "max-forwards",
+        "origin",
         "pragma",
+        "proxy-authentication-info",
         "range",
+        "referer",
+        "retry-after",
         "set-cookie",
+        "vary",
+        "via",
+        "warning",
+        "www-authenticate",
+        "x-real-ip",
     ];
+    const FORBIDDEN_BEGINNINGS: &[&str] = &[
+        "access-control-",
+        "content-",
+        "if-",
+        "sec-",
+        "x-forwarded-",
+        "x-http-method",
+    ];
+    let begins = |beginning: &&str| {
+        let start = name.get(..beginning.len()).unwrap_or_default();
+        start.eq_ignore_ascii_case(beginning)
+    };
+    let is = |known: &&str| name.eq_ignore_ascii_case(known);
     is_hop_by_hop(name)
-        || FORBIDDEN
-            .iter()
-            .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
+        || FORBIDDEN.iter().any(is)
+        || (FORBIDDEN_BEGINNINGS.iter().any(begins) && !is(&"content-digest"))
 }
 
 #[cfg(test)]
@@ -120,6 +144,41 @@ mod tests {
             assert_eq!(fields, expected, "{step}");
             assert_eq!(decoder.trailers().find("X-TWO"), Some(&b""[..]));
             assert_eq!(decoder.trailers().find("host"), None);
+        }
+    }
+
+    #[test]
+    fn what_comes_too_late_to_be_obeyed_is_left_out() {
+        for name in [
+            "X-Forwarded-For",
+            "x-forwarded-anything",
+            "X-Real-IP",
+            "Forwarded",
+            "Via",
+            "Cookie",
+            "Authorization",
+            "Proxy-Authorization",
+            "Host",
+            "Content-Length",
+            "content-location",
+            "Transfer-Encoding",
+            "If-None-Match",
+            "Sec-WebSocket-Key",
+            "Origin",
+        ] {
+            let input = format!("0\r\n{name}: a\r\n\r\n");
+            assert!(decoded(input.as_bytes(), 7).trailers().is_empty(), "{name}");
+        }
+        for name in [
+            "Digest",
+            "Content-Digest",
+            "grpc-status",
+            "ETag",
+            "Server-Timing",
+        ] {
+            let input = format!("0\r\n{name}: a\r\n\r\n");
+            let decoder = decoded(input.as_bytes(), 7);
+            assert_eq!(decoder.trailers().find(name), Some(&b"a"[..]));
         }
     }
 

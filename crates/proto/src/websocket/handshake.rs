@@ -72,9 +72,6 @@ impl<'f, 'b> UpgradeRequest<'f, 'b> {
         if head.method != "GET" || head.version != Version::Http11 {
             return Err(HandshakeError::Method);
         }
-        if head.host.is_none_or(<[u8]>::is_empty) {
-            return Err(HandshakeError::Host);
-        }
         if !matches!(head.framing, BodyFraming::None | BodyFraming::Length(0)) {
             return Err(HandshakeError::Body);
         }
@@ -332,8 +329,6 @@ impl<'a> ClientHandshake<'a> {
 pub enum HandshakeError {
     /// The request is not `GET` in HTTP/1.1.
     Method,
-    /// The request names no host.
-    Host,
     /// The request has a body.
     Body,
     /// `Upgrade` does not name `websocket`, or `Connection` does not name `upgrade`.
@@ -395,7 +390,6 @@ impl fmt::Display for HandshakeError {
         let text = match self {
             Self::Status { status } => return write!(out, "status is not 101: {status}"),
             Self::Method => "request is not GET in HTTP/1.1",
-            Self::Host => "missing host",
             Self::Body => "request with a body",
             Self::Upgrade => "no upgrade to websocket",
             Self::Version => "websocket version is not 13",

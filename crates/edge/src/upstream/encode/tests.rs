@@ -1,4 +1,4 @@
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 
 use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
 
@@ -7,16 +7,21 @@ use super::*;
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
 
 fn encode_from(peer: Option<IpAddr>, head: &str, body: &[u8]) -> String {
-    let mut storage = FieldStorage::new();
-    let head = parse_request(head.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
     let forwarded = ForwardedFor {
         peer,
         proto: "http",
+        is_trusted: false,
     };
+    encode_of(forwarded, head, body)
+}
+
+fn encode_of(forwarded: ForwardedFor, head: &str, body: &[u8]) -> String {
+    let mut storage = FieldStorage::new();
+    let head = parse_request(head.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
     let bytes = encode_request(
         &head,
         body,
-        "app:3000",
+        "default",
         forwarded,
         Sharing::Own,
         Wants::AsAsked,
@@ -59,7 +64,7 @@ fn an_empty_body_keeps_its_length_if_it_had_one() {
 }
 
 #[test]
-fn the_host_is_that_of_the_target_or_the_field_or_the_application() {
+fn the_host_is_that_of_the_target_or_the_field_or_the_default() {
     let host = |head: &str| {
         let text = encode_from(Some(CLIENT), head, b"");
         let mut lines = text.lines();
@@ -71,10 +76,11 @@ fn the_host_is_that_of_the_target_or_the_field_or_the_application() {
     let (start, named) = host("GET /x HTTP/1.0\r\n\r\n");
     assert_eq!(
         (&start[..], &named[..]),
-        ("GET /x HTTP/1.1", "Host: app:3000")
+        ("GET /x HTTP/1.1", "Host: default")
     );
-    let (_, named) = host("GET /x HTTP/1.1\r\nHost:\r\n\r\n");
-    assert_eq!(named, "Host: app:3000");
+    // No client has named it.
+    let text = encode_from(Some(CLIENT), "GET /x HTTP/1.0\r\n\r\n", b"");
+    assert!(!text.contains("X-Forwarded-Host"), "{text}");
     let (start, _) = host("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(start, "OPTIONS * HTTP/1.1");
 }
@@ -103,32 +109,38 @@ fn the_chain_of_addresses_grows_at_its_end() {
 }
 
 #[test]
-fn only_a_proxy_of_ones_own_names_protocol_and_host() {
-    let head =
-        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\n\r\n";
-    for (peer, kept) in [
-        (Some(CLIENT), false),
-        (
-            Some(IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))),
-            false,
-        ),
-        (Some(IpAddr::V6(Ipv6Addr::LOCALHOST)), true),
-        (Some(IpAddr::V4(Ipv4Addr::new(192, 168, 1, 1))), true),
-        (None, true),
-    ] {
-        let text = encode_from(peer, head, b"");
-        let expected = if kept { ("https", "b") } else { ("http", "a") };
-        assert!(
-            text.contains(&format!("X-Forwarded-Proto: {}\r\n", expected.0)),
-            "{peer:?}"
-        );
-        assert!(
-            text.contains(&format!("X-Forwarded-Host: {}\r\n", expected.1)),
-            "{peer:?}"
-        );
-        assert_eq!(text.matches("X-Forwarded-Proto").count(), 1);
-        assert_eq!(text.matches("X-Forwarded-Host").count(), 1);
+fn only_a_trusted_proxy_speaks_for_a_client() {
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\nx-forwarded-HOST: b\r\n\
+        X-Forwarded-Port: 443\r\nForwarded: for=1.1.1.1\r\nX-Real-IP: 1.1.1.1\r\n\r\n";
+    let sent = |peer, is_trusted| {
+        let proto = "http";
+        let forwarded = ForwardedFor {
+            peer,
+            proto,
+            is_trusted,
+        };
+        encode_of(forwarded, head, b"").to_ascii_lowercase()
+    };
+    let ours = "x-forwarded-for: {}\r\nx-forwarded-proto: http\r\nx-forwarded-host: a\r\nvia";
+    for peer in ["203.0.113.7", "127.0.0.1", "192.168.1.1", "::1", "fd00::1"] {
+        let text = sent(Some(peer.parse().unwrap()), false);
+        assert!(text.contains(&ours.replace("{}", peer)), "{text}");
+        for theirs in ["https", ": b", "port", "1.1.1.1"] {
+            assert!(!text.contains(theirs), "{theirs} in {text}");
+        }
     }
+    let text = sent(Some(CLIENT), true);
+    for theirs in [
+        "x-forwarded-proto: https\r\n",
+        "x-forwarded-host: b\r\n",
+        "x-forwarded-port: 443\r\n",
+        "forwarded: for=1.1.1.1\r\n",
+        "x-real-ip: 1.1.1.1\r\n",
+    ] {
+        assert_eq!(text.matches(theirs).count(), 1, "{theirs} in {text}");
+    }
+    assert_eq!(text.matches("x-forwarded-proto").count(), 1);
+    assert_eq!(text.matches("x-forwarded-host").count(), 1);
 }
 
 #[test]
@@ -154,6 +166,7 @@ fn a_shared_request_leaves_out_what_fits_one_client_only() {
     let forwarded = ForwardedFor {
         peer: None,
         proto: "http",
+        is_trusted: false,
     };
     let shared = encode_request(
         &head,
@@ -181,6 +194,7 @@ fn for_a_stream_of_the_edges_own_one_value_is_asked() {
     let forwarded = ForwardedFor {
         peer: None,
         proto: "http",
+        is_trusted: false,
     };
     let sent = |wants| {
         let bytes = encode_request(&head, b"", "app", forwarded, Sharing::Own, wants);
@@ -202,8 +216,9 @@ fn forward(head: &str) -> String {
     let forwarded = ForwardedFor {
         peer: None,
         proto: "http",
+        is_trusted: false,
     };
-    let bytes = encode_forward(&head, RequestBody::Follows, "app:3000", forwarded);
+    let bytes = encode_forward(&head, RequestBody::Follows, "default", forwarded);
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 

@@ -168,7 +168,7 @@ fn request(tag: u64, method: &str, path: &str, client: Option<u8>) -> UpstreamRe
         is_head: false,
         is_idempotent: method != "POST",
         body_follows: false,
-        is_upgrade: false,
+        upgrade: None,
         taking: Taking::Whole,
         client: client.map(|number| [192, 0, 2, number].into()),
         tag,

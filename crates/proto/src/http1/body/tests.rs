@@ -43,11 +43,10 @@ pub(in crate::http1) fn decode_naively(input: &[u8]) -> Result<Option<(Vec<u8>, 
             .iter()
             .take_while(|byte| byte.is_ascii_hexdigit())
             .count();
-        let extension = line[digits..].trim_ascii_start();
-        let has_extension = extension.first() == Some(&b';');
-        if digits == 0 || digits > 16 || (digits < line.len() && !has_extension) {
+        if digits == 0 || digits > 16 {
             return Err(());
         }
+        naive_extensions(&line[digits..])?;
         let text = std::str::from_utf8(&line[..digits]).unwrap();
         let size = usize::from_str_radix(text, 16).unwrap();
         if size > 1 << 20 {
@@ -81,6 +80,45 @@ pub(in crate::http1) fn decode_naively(input: &[u8]) -> Result<Option<(Vec<u8>, 
             return Err(());
         }
     }
+}
+
+/// Extensions as the grammar has them: each a semicolon, a name, and perhaps a value.
+fn naive_extensions(mut text: &[u8]) -> Result<(), ()> {
+    let blank = |text: &[u8]| {
+        let blanks = text.iter().take_while(|byte| b" \t".contains(byte));
+        blanks.count()
+    };
+    let token = |text: &[u8]| {
+        let bytes = text
+            .iter()
+            .take_while(|byte| crate::http1::is_token(&[**byte]));
+        bytes.count()
+    };
+    while !text.is_empty() {
+        text = text[blank(text)..].strip_prefix(b";").ok_or(())?;
+        text = &text[blank(text)..];
+        let name = token(text);
+        if name == 0 {
+            return Err(());
+        }
+        text = &text[name..];
+        let Some(value) = text[blank(text)..].strip_prefix(b"=") else {
+            continue;
+        };
+        text = &value[blank(value)..];
+        if let Some(mut quoted) = text.strip_prefix(b"\"") {
+            while quoted.first().ok_or(())? != &b'"' {
+                let length = 1 + usize::from(quoted[0] == b'\\');
+                quoted = quoted.get(length..).ok_or(())?;
+            }
+            text = &quoted[1..];
+        } else if token(text) > 0 {
+            text = &text[token(text)..];
+        } else {
+            return Err(());
+        }
+    }
+    Ok(())
 }
 
 type Line<'b> = (&'b [u8], &'b [u8]);
@@ -117,6 +155,16 @@ fn chunks_are_joined() {
         b"0123456789"
     );
     assert_eq!(whole(b"1 \t;name\r\nx\r\n0\r\n\r\n").0, b"x");
+    for extensions in [
+        "; a \t= \"\\\"; \u{e9}\\\\\" ;b",
+        ";a;b;c=d",
+        ";a=\"\"",
+        "\t;\ta\t;\tb\t=\tc",
+        ";!#$%&'*+-.^_`|~09azAZ=x",
+    ] {
+        let input = format!("1{extensions}\r\nx\r\n0{extensions}\r\n\r\n");
+        assert_eq!(whole(input.as_bytes()).0, b"x", "{extensions:?}");
+    }
     assert_eq!(whole(b"0000000000000001\r\nx\r\n0\r\n\r\n").0, b"x");
     assert_eq!(
         whole(b"0\r\nChecksum: 1\r\nEmpty:\r\n\r\nGET"),
@@ -187,6 +235,42 @@ fn hostile_chunks_are_refused() {
         let in_pieces =
             decode_in_pieces(BodyFraming::Chunked, 1 << 20, input.as_bytes(), &by_bytes);
         assert_eq!(in_pieces, outcome);
+    }
+}
+
+#[test]
+fn malformed_extensions_are_refused() {
+    for line in [
+        "5;",
+        "5; ",
+        "5;;a",
+        "5;a;",
+        "5;a ",
+        "5;a b",
+        "5;a=",
+        "5;=b",
+        "5;a==b",
+        "5;a=b c",
+        "5;a=b ",
+        "5;a=\"b",
+        "5;a=\"b\"c",
+        "5;a=\"b\\",
+        "5;a=b\"c\"",
+        "5;a(b)",
+        "5;a@b",
+        "5;\u{e9}",
+        "5;a=\u{e9}",
+    ] {
+        let input = format!("{line}\r\nhello\r\n0\r\n\r\n");
+        assert_eq!(
+            decode(input.as_bytes()),
+            Err(BodyError::ChunkExtension),
+            "{line:?}"
+        );
+        let by_bytes: Vec<usize> = (1..input.len()).collect();
+        let in_pieces =
+            decode_in_pieces(BodyFraming::Chunked, 1 << 20, input.as_bytes(), &by_bytes);
+        assert_eq!(in_pieces, Err(BodyError::ChunkExtension));
     }
 }
 
@@ -298,6 +382,9 @@ fn chunked_like() -> impl Strategy<Value = Vec<u8>> {
             out
         }),
         2 => Just(b"3;a=b\r\nabc\r\n".to_vec()),
+        3 => proptest::collection::vec(
+            proptest::sample::select(&b";;==ab \t\"\\\xe9@"[..]), 0..8,
+        ).prop_map(|extensions| [b"1", &extensions[..], b"\r\nx\r\n"].concat()),
         2 => Just(b"0\r\n\r\n".to_vec()),
         2 => Just(b"0\r\nX: y\r\n\r\n".to_vec()),
         1 => proptest::collection::vec(

@@ -242,13 +242,20 @@ fn wrong_hosts_are_refused() {
         ("GET / HTTP/1.1\r\nHost: [z]\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: \u{e9}\r\n\r\n", 400),
         ("GET http://a/ HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost:\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: \t\r\n\r\n", 400),
+        ("GET / HTTP/1.0\r\nHost:\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: :80\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: :\r\n\r\n", 400),
+        ("OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n", 400),
+        ("GET http://a/ HTTP/1.1\r\nHost:\r\n\r\n", 400),
+        ("GET http://:80/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     ]);
 }
 
 #[test]
 fn unusual_but_valid_heads_are_accepted() {
     for input in [
-        "GET / HTTP/1.1\r\nHost:\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a:\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a_b.example:8080\r\n\r\n",
@@ -411,7 +418,18 @@ fn limits_have_their_own_statuses() {
         unfinished(&format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(300))),
         431
     );
-    assert_eq!(unfinished(&"A".repeat(300)), 431);
+    assert_eq!(unfinished(&"A".repeat(300)), 501);
+    let long_method = format!("{} /{}", "A".repeat(65), "a".repeat(300));
+    assert_eq!(unfinished(&long_method), 501);
+    assert_eq!(unfinished(&format!("\r\n{long_method}")), 501);
+    let with_method = |length: usize| {
+        let method = "A".repeat(length);
+        format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n")
+    };
+    assert_eq!(status(&with_method(64)), 0);
+    assert_eq!(status(&with_method(65)), 501);
+    assert_eq!(status(&with_method(500)), 501);
+    assert_eq!(status(&with_method(65).replace("1.1", "1.2")), 501);
 }
 
 #[test]
