@@ -384,6 +384,16 @@ pub trait App {
         reply: &mut Reply<'_>,
     ) -> Outcome;
 
+    /// Whether a request whose head has come is to wait for the next turn, as its answer would be
+    /// too much work for what is left of this one.
+    ///
+    /// Shape: asked before anything else is told of the request, and again in the next turn, as if
+    /// it had come then: [`Context::is_repeating`] tells. Requests behind it wait as well.
+    fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {
+        let _ = (context, head);
+        false
+    }
+
     /// A piece of the streamed body of a held exchange.
     ///
     /// Shape: never more than is granted; asked for again with every piece, so the outcome of the

@@ -1,6 +1,7 @@
 //! What is to be delivered once more in the next turn.
 
 use crate::{Readiness, Token};
+use std::ops::Range;
 
 /// Deliveries that were put back, at most one for a token.
 ///
@@ -12,9 +13,21 @@ pub(crate) struct Again {
     /// By kind and index: where in `queue` a token may be. An entry of an earlier turn points
     /// anywhere, which the token found there tells.
     places: Vec<Vec<u32>>,
+    /// Where in `queue` those stand that were put back before and are so once more.
+    repeated: Range<usize>,
 }
 
 impl Again {
+    /// What was put back in the turn before is delivered from here on.
+    pub(crate) fn begin_repeating(&mut self) {
+        self.repeated = self.queue.len()..self.queue.len();
+    }
+
+    /// It has been delivered.
+    pub(crate) fn end_repeating(&mut self) {
+        self.repeated.end = self.queue.len();
+    }
+
     /// Puts `readiness` of `token` back, together with what was put back before.
     pub(crate) fn push(&mut self, token: Token, readiness: Readiness) {
         let (kind, index) = (usize::from(token.kind()), token.index() as usize);
@@ -38,8 +51,11 @@ impl Again {
         self.queue.is_empty()
     }
 
-    /// Exchanges the queue for `empty`, whose memory is used again.
+    /// Exchanges the queue for `empty`, whose memory is used again. Those that have waited for
+    /// longest come first.
     pub(crate) fn swap(&mut self, empty: &mut Vec<(Token, Readiness)>) {
+        let Range { start, end } = std::mem::take(&mut self.repeated);
+        self.queue[..end].rotate_left(start);
         std::mem::swap(&mut self.queue, empty);
     }
 }
@@ -65,6 +81,36 @@ mod tests {
                 (first, Readiness::default()),
                 (second, Readiness::READABLE.and(Readiness::READ_CLOSED)),
                 (Token::new(2, 0, 7), Readiness::WRITABLE),
+            ]
+        );
+    }
+
+    #[test]
+    fn whoever_was_put_back_first_comes_first() {
+        let mut again = Again::default();
+        let token = |index| Token::new(1, 0, index);
+        let put = |again: &mut Again, index| again.push(token(index), Readiness::READABLE);
+        put(&mut again, 5);
+        again.begin_repeating();
+        put(&mut again, 1);
+        put(&mut again, 5);
+        put(&mut again, 2);
+        again.end_repeating();
+        put(&mut again, 6);
+        let mut queue = Vec::new();
+        again.swap(&mut queue);
+        let order: Vec<_> = queue.iter().map(|(token, _)| token.index()).collect();
+        assert_eq!(order, [1, 2, 5, 6]);
+        // The next turn has none of them.
+        queue.clear();
+        put(&mut again, 7);
+        put(&mut again, 8);
+        again.swap(&mut queue);
+        assert_eq!(
+            queue,
+            [
+                (token(7), Readiness::READABLE),
+                (token(8), Readiness::READABLE)
             ]
         );
     }

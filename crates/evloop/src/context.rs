@@ -24,6 +24,7 @@ pub struct Context {
     input_bytes: usize,
     output: Vec<u8>,
     stopped: bool,
+    is_repeating: bool,
 }
 
 impl Context {
@@ -38,6 +39,7 @@ impl Context {
             input_bytes,
             output: Vec::new(),
             stopped: false,
+            is_repeating: false,
         }
     }
 
@@ -97,6 +99,24 @@ impl Context {
     /// for several times in a turn, it is one delivery with all that was put back.
     pub fn again(&mut self, token: Token, readiness: Readiness) {
         self.again.push(token, readiness);
+    }
+
+    /// Whether what is being delivered was put back by [`again`](Self::again) in an earlier turn.
+    ///
+    /// For drivers with a bound on the work of a turn: what has just come and what has waited for
+    /// its turn each have a part of it, so that neither keeps the other from its own. What was put
+    /// back is delivered last in a turn, and what has waited for longest is the first of it.
+    pub fn is_repeating(&self) -> bool {
+        self.is_repeating
+    }
+
+    pub(crate) fn set_repeating(&mut self, is_repeating: bool) {
+        self.is_repeating = is_repeating;
+        if is_repeating {
+            self.again.begin_repeating();
+        } else {
+            self.again.end_repeating();
+        }
     }
 
     /// Registers a socket once, for reading and writing, edge-triggered.

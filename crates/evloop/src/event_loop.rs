@@ -276,9 +276,11 @@ impl<M: Send> EventLoop<M> {
 
     fn deliver_again<D: Driver<Message = M>>(&mut self, driver: &mut D) {
         // What these deliveries put back goes to `context.again` and waits for the next turn.
+        self.context.set_repeating(true);
         for (token, readiness) in self.again.drain(..) {
             driver.ready(&mut self.context, token, readiness);
         }
+        self.context.set_repeating(false);
     }
 
     fn expire<D: Driver<Message = M>>(&mut self, driver: &mut D) {

@@ -25,6 +25,8 @@ pub(crate) enum Counted<'a> {
     Publisher(Option<IpAddr>),
     /// Frames with values of one WebSocket, by its loop and its token there.
     Socket(usize, u64),
+    /// Its messages of any kind, by the keys they name.
+    Messages(usize, u64),
 }
 
 /// The buckets of all clients.

@@ -121,6 +121,7 @@ mod tests {
         "limits.waiters_max",
         "limits.stream_heartbeat",
         "limits.stream_lifetime",
+        "limits.websocket_messages_rate",
         "limits.header_timeout",
         "limits.body_timeout",
         "limits.idle_timeout",

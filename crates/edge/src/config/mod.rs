@@ -193,6 +193,8 @@ pub struct LimitsConfig {
     pub stream_lifetime: Duration,
     /// One message of a WebSocket's client. Units: bytes. Beyond it: closed with 1009.
     pub websocket_message_bytes_max: usize,
+    /// Messages of one WebSocket's client, by the keys that they name. Beyond it: closed with 1008.
+    pub websocket_messages_rate: Option<Rate>,
     /// From the first byte of a request to the end of its header section. Beyond it: 408.
     pub header_timeout: Duration,
     /// From the end of the header section to the end of the body. Beyond it: 408.
@@ -227,6 +229,10 @@ impl Default for LimitsConfig {
             stream_heartbeat: Duration::from_secs(20),
             stream_lifetime: Duration::from_secs(3600),
             websocket_message_bytes_max: 64 * KIB,
+            websocket_messages_rate: Some(Rate {
+                count: 1000,
+                per: Duration::from_secs(1),
+            }),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

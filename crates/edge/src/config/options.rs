@@ -361,6 +361,9 @@ options! {
     "limits".limits.websocket_message_bytes_max = Size(128, GIB);
     "Bytes of one message that a WebSocket's client sends. Beyond it the connection is closed with \
      1009."
+    "limits".limits.websocket_messages_rate = OrOff(Written("rate such as `\"20/s\"`"));
+    "Messages that the client of one WebSocket may send; one that names several keys counts for \
+     each of them. Beyond it the connection is closed with 1008."
     "limits".limits.header_timeout = Time(TICK, HOUR);
     "From the first byte of a request to the end of its header section. Beyond it: 408."
     "limits".limits.body_timeout = Time(TICK, HOUR);

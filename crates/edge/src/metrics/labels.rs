@@ -198,6 +198,8 @@ labels! {
     Lifetime = "lifetime",
     /// Its value went away, and the client is to come back for the application's.
     Gone = "gone",
+    /// The client of a WebSocket sent more than `limits.websocket_messages_rate` messages.
+    Rate = "rate",
     /// The server ends.
     Drain = "drain",
 }

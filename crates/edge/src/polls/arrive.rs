@@ -1,7 +1,9 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
+use super::accept::wants_events;
 use super::answers::{self, Found};
 use super::ask::{Ask, Method, Waits};
+use super::budget::Now;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening, feed_of};
 use super::follow::Asked;
@@ -94,6 +96,10 @@ impl App for Polls {
                 Outcome::Answered
             }
         }
+    }
+
+    fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {
+        self.is_busy(Now::of(context)) && is_work(head)
     }
 
     fn expired(
@@ -549,6 +555,11 @@ impl Polls {
 /// Whether a query has a field `k`; a first look that costs nothing.
 fn names_keys(query: &str) -> bool {
     query.starts_with("k=") || query.contains("&k=")
+}
+
+/// Whether the answer to a request may be much work: it is made for the request, or lasts.
+fn is_work(head: &RequestHead<'_, '_>) -> bool {
+    head.query.is_some_and(names_keys) || is_upgrade(head) || wants_events(head)
 }
 
 /// Whether a request comes with content.

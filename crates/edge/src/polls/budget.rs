@@ -7,6 +7,9 @@
 //! the key, so it is told of any later change, and what it is told is read, or has been noted, as
 //! it is by then. So it gets the newest, once.
 
+use super::seconds;
+use dwell_evloop::Context;
+
 /// What is left of the work that one turn may spend on one queue.
 ///
 /// Units: about a byte that is copied; other work is counted as if it were bytes.
@@ -22,10 +25,56 @@ const WORK_PER_TURN: usize = 4 << 20;
 const WORK_PER_SLICE: usize = WORK_PER_TURN / 8;
 /// What it takes to find a connection and to write to it.
 const WORK_PER_CONNECTION: usize = 2 * 1024;
+/// What it takes to follow a key, or to follow it no longer.
+const WORK_PER_KEY: usize = 8 * 1024;
 /// What it takes to write a value as text, for each byte.
 const ENCODING: usize = 2;
 /// What it takes to compress, for each byte.
 const COMPRESSION: usize = 16;
+
+/// What a turn has left for the work that requests and messages of clients ask for: a part for
+/// what has just come, and one for what was put off.
+#[derive(Debug)]
+pub(super) struct Work {
+    new: Budget,
+    put_off: Budget,
+}
+
+impl Work {
+    pub(super) fn of_turn() -> Self {
+        Self {
+            new: Budget::of_turn(),
+            put_off: Budget::of_turn(),
+        }
+    }
+
+    /// What is left for what is being done.
+    pub(super) fn left(&mut self, now: Now) -> &mut Budget {
+        if now.is_repeating {
+            &mut self.put_off
+        } else {
+            &mut self.new
+        }
+    }
+}
+
+/// What is to be known of the time at which something is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    /// The wall clock as the store counts it.
+    pub(super) seconds: u32,
+    /// It was put off in an earlier turn.
+    is_repeating: bool,
+}
+
+impl Now {
+    pub(super) fn of(context: &Context) -> Self {
+        Self {
+            seconds: seconds(context),
+            is_repeating: context.is_repeating(),
+        }
+    }
+}
 
 impl Budget {
     pub(super) fn of_turn() -> Self {
@@ -61,6 +110,11 @@ impl Budget {
     /// So many bytes were compressed.
     pub(super) fn compressed(&mut self, bytes: usize) {
         self.spend(bytes.saturating_mul(COMPRESSION));
+    }
+
+    /// So many keys were followed, or are followed no longer.
+    pub(super) fn followed(&mut self, keys: usize) {
+        self.spend(keys.saturating_mul(WORK_PER_KEY));
     }
 
     /// Whether the rest is for the next turn.

@@ -7,7 +7,7 @@
 
 use super::answers::Found;
 use super::ask::{Ask, Condition};
-use super::budget::Budget;
+use super::budget::{Budget, Now};
 use super::decide::Content;
 use super::events;
 use super::parts::Parts;
@@ -139,10 +139,18 @@ impl Polls {
         };
         let mut first = Parts::default();
         events::retry(first.text(), self.random_in(RETRY));
-        self.first_event(&mut feed, opening, found, &mut first);
+        // What the application has said cannot be read again.
+        let is_put_off = found.is_some() && self.is_busy(Now::of(context));
+        if !is_put_off {
+            self.first_event(&mut feed, opening, found, &mut first);
+        }
+        self.has_written(Now::of(context), first.len());
         // There is room, as was made sure of before the key was entered.
         let token = self.feeds.insert(feed).ok()?;
         self.join_waiting(key, token);
+        if is_put_off {
+            self.note_change(key, found, [token]);
+        }
         self.streams += 1;
         self.metrics.streams.increment();
         to.ends(PollOutcome::Streamed);
@@ -312,9 +320,17 @@ impl Polls {
             self.lookup_of(key);
             return self.hold_feed(context, token);
         }
+        if self.is_busy(Now::of(context)) {
+            // It is read when there is room to tell of it.
+            self.note_change(key, None, [token]);
+            return self.hold_feed(context, token);
+        }
         let item = self.last_look(context, key);
         let found = item.as_ref().map(Found::stored);
         let current = found.as_ref().map(|found| found.content);
+        let Some(feed) = self.feeds.get(token) else {
+            return Outcome::Close;
+        };
         let event = match (self.news(feed, current), &found) {
             (News::Value, Some(found)) => self.event_of(token, found),
             (News::Ends, _) => {
@@ -323,6 +339,8 @@ impl Polls {
             (News::Deleted, _) => deletion(),
             _ => return self.hold_feed(context, token),
         };
+        let bytes = event.iter().map(Bytes::len).sum();
+        self.has_written(Now::of(context), bytes);
         if reply.write_parts(&event).is_ok()
             && let Some(feed) = self.feeds.get_mut(token)
         {

@@ -5,6 +5,7 @@
 
 use super::answers::Found;
 use super::ask::{Ask, Condition};
+use super::budget::Now;
 use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
@@ -186,7 +187,9 @@ impl Polls {
     ) -> Outcome {
         let mut news = Parts::default();
         let is_all = self.gather(context, set, &mut news);
-        let written = if news.is_empty() {
+        let written = if news.is_empty() && !is_all {
+            Ok(())
+        } else if news.is_empty() {
             sse::heartbeat(reply)
         } else {
             reply.write_parts(&news.finish())
@@ -215,11 +218,13 @@ impl Polls {
             let found = item.as_ref().map(Found::stored).or(answered);
             let current = found.as_ref().map(|found| found.content);
             let is_news = self.news(feed, current) != News::None;
-            if is_news && out.len() > BYTES_AT_ONCE {
+            if is_news && (out.len() > BYTES_AT_ONCE || self.is_busy(Now::of(context))) {
                 return false;
             }
             if is_news {
+                let before = out.len();
                 self.append_news(set, token, found.as_ref(), out);
+                self.has_written(Now::of(context), out.len() - before);
             }
             self.note_told(token, current, is_stored);
         }

@@ -28,6 +28,14 @@ pub(super) enum Command {
 }
 
 impl Command {
+    /// How many keys it names, and one at least.
+    pub(super) fn keys(&self) -> usize {
+        match self {
+            Self::Subscribe { keys, .. } | Self::Unsubscribe { keys } => keys.len().max(1),
+            Self::Publish { .. } => 1,
+        }
+    }
+
     /// Reads a frame; `None` for what is no frame of a client.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let fields: Fields = serde_json::from_slice(text).ok()?;

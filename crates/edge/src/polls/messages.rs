@@ -1,6 +1,7 @@
 //! What the clients of WebSockets say.
 
 use super::ask;
+use super::budget::Now;
 use super::follow::KEYS_MAX;
 use super::frames::{self, Command};
 use super::publishing::Asker;
@@ -18,6 +19,10 @@ use dwell_evloop::{Context, Token};
 use std::collections::HashMap;
 
 impl WebSocketApp for Polls {
+    fn puts_off(&mut self, context: &Context) -> bool {
+        self.is_busy(Now::of(context))
+    }
+
     fn message(
         &mut self,
         context: &mut Context,
@@ -29,9 +34,17 @@ impl WebSocketApp for Polls {
             return;
         }
         if message.kind == MessageKind::Binary {
-            return self.dismiss(socket, CloseCode::UNSUPPORTED_DATA, "frames of text alone");
+            let why = "frames of text alone";
+            return self.dismiss(socket, CloseCode::UNSUPPORTED_DATA, why, StreamEnd::Client);
         }
-        match Command::parse(&message.payload) {
+        let command = Command::parse(&message.payload);
+        let keys = command.as_ref().map_or(1, Command::keys);
+        if let Some(rate) = self.over_messages_rate(context, socket.token(), keys) {
+            let why = format!("more than {rate} messages");
+            return self.dismiss(socket, CloseCode::POLICY_VIOLATION, &why, StreamEnd::Rate);
+        }
+        self.work.left(Now::of(context)).followed(keys);
+        match command {
             Some(Command::Subscribe { keys, since }) => {
                 self.subscribe_all(context, socket, &keys, &since);
             }
@@ -43,6 +56,7 @@ impl WebSocketApp for Polls {
                 socket,
                 CloseCode::POLICY_VIOLATION,
                 "not a frame of dwell.v1",
+                StreamEnd::Client,
             ),
         }
     }
@@ -61,7 +75,7 @@ impl WebSocketApp for Polls {
     fn drained(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>) {
         let stream = Token::from_bits(socket.tag());
         if !self.ends_by_age(context, stream, socket) {
-            self.tell_all(seconds(context), stream, socket);
+            self.tell_all(Now::of(context), stream, socket);
         }
     }
 
@@ -77,11 +91,31 @@ impl WebSocketApp for Polls {
 
 impl Polls {
     /// Closes a WebSocket; it waits for nothing from now on, however long its client takes.
-    fn dismiss(&mut self, socket: &mut WebSocketRef<'_>, code: CloseCode, why: &str) {
+    fn dismiss(
+        &mut self,
+        socket: &mut WebSocketRef<'_>,
+        code: CloseCode,
+        why: &str,
+        end: StreamEnd,
+    ) {
         if self.remove_stream(Token::from_bits(socket.tag())).is_some() {
-            self.metrics.streams_ended.increment(StreamEnd::Client);
+            self.metrics.streams_ended.increment(end);
         }
         socket.close(code, why);
+    }
+
+    /// The rate that a WebSocket is over with a message that names so many keys, if there is one.
+    fn over_messages_rate(&self, context: &Context, socket: Token, keys: usize) -> Option<Rate> {
+        let rate = self.config.limits.websocket_messages_rate?;
+        let who = Counted::Messages(self.of_loop, socket.to_bits());
+        let limiter = &self.access.limiter;
+        if limiter.take(who, rate, context.now()).is_err() {
+            return Some(rate);
+        }
+        if keys > 1 {
+            limiter.charge(who, rate, context.now(), keys as u32 - 1);
+        }
+        None
     }
 
     fn subscribe_all(

@@ -7,6 +7,7 @@
 
 use super::answers::Found;
 use super::ask::{Ask, Condition, Method};
+use super::budget::Now;
 use super::decide::Content;
 use super::feeds::News;
 use super::fetch::{sharing, wants};
@@ -14,7 +15,7 @@ use super::memory::{LastKnown, Verdict};
 use super::recall::{is_whole_value, stands_for};
 use super::sharing::may_be_shared;
 use super::tables::{Fetch, KeptRequest, Sink, kind};
-use super::{Forward, Polls, Source, UnderWay, seconds};
+use super::{Forward, Polls, Source, UnderWay};
 use crate::upstream::Sharing;
 use bytes::Bytes;
 use dwell_engine::websocket::WebSockets;
@@ -422,7 +423,7 @@ impl Polls {
             };
             match (sink, set.token()) {
                 (Sink::Socket(socket), _) => {
-                    let now = seconds(context);
+                    let now = Now::of(context);
                     websockets.with_socket(context, socket, |socket| {
                         self.tell_socket(now, token, socket);
                     });

@@ -70,7 +70,7 @@ use crate::publish::Publisher;
 use crate::random::Random;
 use admit::Visitor;
 use asking::Asking;
-use budget::Budget;
+use budget::{Now, Work};
 use bytes::Bytes;
 use changes::Changes;
 use decide::Rules;
@@ -198,8 +198,7 @@ pub(crate) struct Polls {
     missing: Slab<Missing>,
     /// Large values as streams and polls of several keys bring them.
     pub(crate) encodings: Encodings,
-    /// What the turn has left for work that can be put off.
-    work: Budget,
+    work: Work,
     /// What it has answered with and feeds have not been told yet, by their tokens.
     answered: HashMap<u64, (Bytes, u32)>,
     /// What all loops know; this one is `of_loop`.
@@ -280,7 +279,7 @@ impl Polls {
             several: Slab::new(kind::SEVERAL, held_max),
             missing: Slab::new(kind::MISSING, waiting_max),
             encodings: Encodings::default(),
-            work: Budget::of_turn(),
+            work: Work::of_turn(),
             answered: HashMap::new(),
             memory,
             of_loop,
@@ -312,7 +311,20 @@ impl Polls {
 
     /// The next turn has room for work again.
     pub(crate) fn begin_turn(&mut self) {
-        self.work = Budget::of_turn();
+        self.work = Work::of_turn();
+    }
+
+    /// Whether no more work is to be begun in this turn that can be put off; what was encoded
+    /// since counts.
+    fn is_busy(&mut self, now: Now) -> bool {
+        let work = self.work.left(now);
+        work.encoded(self.encodings.take_work());
+        work.is_spent()
+    }
+
+    /// A client was given what took as much to make; whether it is on its way makes no difference.
+    fn has_written(&mut self, now: Now, bytes: usize) {
+        self.work.left(now).written(bytes);
     }
 
     /// A client was not let in.

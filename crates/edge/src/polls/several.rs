@@ -5,7 +5,7 @@
 
 use super::answers::{EXPOSED, FETCHED, Found, HIT};
 use super::ask::{Ask, Condition, Method};
-use super::budget::Budget;
+use super::budget::{Budget, Now};
 use super::cursors;
 use super::encodings::members;
 use super::follow::Asked;
@@ -81,6 +81,7 @@ impl Polls {
         }
         if !poll.is_to_ask() && (poll.has_news() || !poll.waits()) {
             answer(context, &poll, Moment::Arrived, to);
+            self.has_written(Now::of(context), MAKING * poll.news_bytes());
             return Outcome::Answered;
         }
         self.hold_several(context, poll, &names, to)
@@ -114,6 +115,7 @@ impl Polls {
         if self.several.get(token).is_some_and(is_ready) {
             if let Some(poll) = self.remove_several(token) {
                 answer(context, &poll, Moment::Arrived, to);
+                self.has_written(Now::of(context), MAKING * poll.news_bytes());
             }
             return Outcome::Answered;
         }
@@ -340,7 +342,7 @@ impl Polls {
             };
             let mut to = To::held_several(http, &poll, &self.journal);
             answer(context, &poll, moment, &mut to);
-            budget.written(poll.news_bytes());
+            budget.written(MAKING * poll.news_bytes());
             budget.encoded(self.encodings.take_work());
         }
         // They come before whatever the next turn brings.
@@ -573,5 +575,7 @@ pub(super) fn several_of(tag: u64) -> Option<Token> {
     (token.kind() == kind::SEVERAL).then_some(token)
 }
 
+/// What it takes to put an answer together, for each byte of it.
+const MAKING: usize = 2;
 /// The key of a poll that is answered before it needs a record of one.
 const NOBODYS: Token = Token::new(0, 0, 0);

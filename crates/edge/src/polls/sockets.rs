@@ -6,6 +6,7 @@
 
 use super::answers::Found;
 use super::ask::{Ask, Condition};
+use super::budget::Now;
 use super::cursor::Cursor;
 use super::cursors;
 use super::decide::Content;
@@ -15,7 +16,7 @@ use super::missing::Behalf;
 use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, NO_ROUTE, Sink, SocketSet, kind};
 use super::to::To;
-use super::{Polls, Source, seconds};
+use super::{Polls, Source};
 use crate::config::{RouteConfig, check_key};
 use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
 use dwell_engine::websocket::{
@@ -228,19 +229,19 @@ impl Polls {
             }
         }
         self.metrics.websockets.increment();
-        let now = seconds(context);
+        let now = Now::of(context);
         websockets.with_socket(context, socket, |socket| self.tell_all(now, stream, socket));
     }
 
     /// Tells a WebSocket what is new of each of its keys. What memcached has is told when it comes.
-    pub(super) fn tell_all(&mut self, now: u32, stream: Token, socket: &mut WebSocketRef<'_>) {
+    pub(super) fn tell_all(&mut self, now: Now, stream: Token, socket: &mut WebSocketRef<'_>) {
         for token in self.feeds_of(stream) {
             self.tell_socket(now, token, socket);
         }
     }
 
     /// As [`tell_all`](Self::tell_all), for one key.
-    pub(super) fn tell_socket(&mut self, now: u32, token: Token, socket: &mut WebSocketRef<'_>) {
+    pub(super) fn tell_socket(&mut self, now: Now, token: Token, socket: &mut WebSocketRef<'_>) {
         let Some(key) = self.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
@@ -253,10 +254,14 @@ impl Polls {
             self.lookup_of(key);
             return;
         }
+        if answered.is_none() && self.is_busy(now) {
+            // It is read when there is room to tell of it.
+            return self.note_change(key, None, [token]);
+        }
         let item = self
             .keys
             .get(key)
-            .and_then(|key| self.stored_at(now, &key.name));
+            .and_then(|key| self.stored_at(now.seconds, &key.name));
         let is_stored = item.is_some();
         let found = item.as_ref().map(Found::stored).or(answered);
         let Some(feed) = self.feeds.get(token) else {
@@ -265,6 +270,11 @@ impl Polls {
         let content = found.as_ref().map(|found| found.content);
         if self.news(feed, content) != News::None {
             let frame = self.frame_of(token, found.as_ref());
+            let bytes = frame.plain().len();
+            self.has_written(now, bytes);
+            if frame.is_to_compress(socket.negotiated().deflate) {
+                self.work.left(now).compressed(bytes);
+            }
             if socket.send_shared(&frame).is_err() {
                 return;
             }
@@ -396,7 +406,7 @@ impl Polls {
             let behalf = Behalf::nameless(path, route, peer);
             self.seek(context, feed, &behalf);
         }
-        self.tell_socket(seconds(context), feed, socket);
+        self.tell_socket(Now::of(context), feed, socket);
         Ok(())
     }
 

@@ -15,6 +15,7 @@ mod recall;
 mod several;
 mod slices;
 mod sockets;
+mod work;
 
 use dwell_testkit::{Memcached, Script, ScriptedServer};
 use harness::{App, Client, Edge, cursor};

@@ -1,6 +1,7 @@
 //! What ends a wait: a change, the end of its time, or the end of the server.
 
 use super::answers::{self, Found};
+use super::budget::Now;
 use super::decide::{Content, Decision, Stage, decide};
 use super::feeds::{Known, News, Opening};
 use super::hold::Keep;
@@ -122,9 +123,9 @@ impl Polls {
         let told = if self.is_changing(key) {
             0
         } else {
-            let mut budget = std::mem::take(&mut self.work);
+            let mut budget = std::mem::take(self.work.left(Now::of(context)));
             let told = self.tell_some(context, http, &mut budget, key, &due, found);
-            self.work = budget;
+            *self.work.left(Now::of(context)) = budget;
             told
         };
         let left = due.drain(told..).chain(sockets);

@@ -101,6 +101,9 @@ impl<A: App> Visit<'_, A> {
             }
         };
         self.scanned = 0;
+        if self.app.puts_off(self.context, &head) {
+            return (0, Some(Stop::Sated));
+        }
         let (head_bytes, rest) = input.split_at(head.length);
         let connection = &mut *self.connection;
         connection.framing = framing_of(&head);

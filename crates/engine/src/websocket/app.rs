@@ -90,6 +90,16 @@ pub trait WebSocketApp {
         let _ = (context, socket, message);
     }
 
+    /// Whether further messages are to wait for the next turn, as they would be too much work for
+    /// what is left of this one.
+    ///
+    /// Shape: asked before each frame, and of what waits again in the next turn:
+    /// [`Context::is_repeating`] tells.
+    fn puts_off(&mut self, context: &Context) -> bool {
+        let _ = context;
+        false
+    }
+
     /// A data frame came, or a piece of one; with [`Delivery::Frames`] alone, and then instead of
     /// [`message`](Self::message).
     ///

@@ -247,8 +247,8 @@ impl<A: WebSocketApp> Visit<'_, A> {
     }
 
     /// Whether this visit has had its share of the turn.
-    fn is_sated(&self) -> bool {
-        self.message_bytes >= MESSAGE_BYTES_PER_VISIT
+    fn is_sated(&mut self) -> bool {
+        self.message_bytes >= MESSAGE_BYTES_PER_VISIT || self.app.puts_off(self.context)
     }
 
     /// The peer's close frame came: answers it where ours is not out yet.

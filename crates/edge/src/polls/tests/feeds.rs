@@ -24,12 +24,22 @@ impl Events {
         }
     }
 
-    /// Everything that has come, as text.
-    pub(super) fn text(&mut self) -> String {
-        let mut buffer = [0; 64 * 1024];
+    /// Whether the last that has come is this.
+    pub(super) fn ends_with(&mut self, text: &str) -> bool {
+        self.read();
+        self.received.ends_with(text.as_bytes())
+    }
+
+    fn read(&mut self) {
+        let mut buffer = vec![0; 64 * 1024];
         while let Ok(read @ 1..) = self.client.socket.read(&mut buffer) {
             self.received.extend_from_slice(&buffer[..read]);
         }
+    }
+
+    /// Everything that has come, as text.
+    pub(super) fn text(&mut self) -> String {
+        self.read();
         String::from_utf8_lossy(&self.received).into_owned()
     }
 

@@ -170,7 +170,7 @@ impl Client {
 
     /// The next answer, if it is all here; an end of the stream is an answer of status 0.
     pub(super) fn take_answer(&mut self) -> Option<(u16, String)> {
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = vec![0; 64 * 1024];
         let mut has_ended = false;
         match self.socket.read(&mut buffer) {
             Ok(0) => has_ended = true,

@@ -58,6 +58,30 @@ impl Socket {
         self.frames.len()
     }
 
+    /// Whether so much has come, in frames of any length.
+    pub(super) fn has_received(&mut self, bytes: usize) -> bool {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(read @ 1..) = self.client.socket.read(&mut buffer) {
+            self.received.extend_from_slice(&buffer[..read]);
+        }
+        self.received.len() >= bytes
+    }
+
+    /// Turns until the server has closed it with this code.
+    #[track_caller]
+    pub(super) fn await_close(&mut self, edge: &mut Edge, code: u16) {
+        let mut close = vec![0x88];
+        edge.turn_until(|_| {
+            self.has_received(0);
+            let found = self.received.windows(4).find(|four| four[0] == 0x88);
+            found.is_some_and(|frame| {
+                close = frame.to_vec();
+                true
+            })
+        });
+        assert_eq!(u16::from_be_bytes([close[2], close[3]]), code);
+    }
+
     fn take_frame(&mut self) -> Option<(u8, Vec<u8>)> {
         let (length, start) = match *self.received.get(1)? {
             126 => {

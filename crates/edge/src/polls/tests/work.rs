@@ -1,0 +1,108 @@
+//! Requests and messages of few bytes that ask for much.
+
+use super::feeds::Events;
+use super::harness::Edge;
+use super::sockets::Socket;
+use crate::metrics::{PollOutcome, StreamEnd};
+
+const COUNT: usize = 12;
+
+/// An edge with a large value for each of some clients, and a small one for somebody else.
+fn edge_with_values() -> Edge {
+    let mut edge = Edge::new("store.item_bytes_max = \"1MiB\"");
+    for number in 0..COUNT {
+        let lines = "\n".repeat(400_000);
+        edge.set(&format!("/poll/{number}"), &format!("{lines}{number}"));
+    }
+    edge.set("/poll/small", "small");
+    edge
+}
+
+#[test]
+fn polls_of_several_keys_leave_the_turn_to_others() {
+    let mut edge = edge_with_values();
+    let ask = |number| edge.ask(&format!("GET /poll/?k={number}"));
+    let mut clients: Vec<_> = (0..COUNT).map(ask).collect();
+    let mut other = edge.ask("GET /poll/small");
+    edge.turn_until(|edge| edge.http.connections() == COUNT + 1);
+    assert_eq!(edge.answer(&mut other), (200, "small".to_owned()));
+    let hits = edge.driver.metrics.polls.of(PollOutcome::Hit).value() as usize;
+    assert!(hits < COUNT, "{hits}");
+    for (number, client) in clients.iter_mut().enumerate() {
+        let (status, body) = edge.answer(client);
+        assert!(status == 200 && body.contains(&format!("\\n{number}\"")));
+    }
+    drop((clients, other));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn first_values_leave_the_turn_to_others() {
+    let mut edge = edge_with_values();
+    let follow = |number| Events::follow(&edge, &format!("/poll/{number}"), "");
+    let mut streams: Vec<_> = (0..COUNT).map(follow).collect();
+    let open = |number| Socket::open(&edge, &format!("/poll/{number}"));
+    let mut sockets: Vec<_> = (0..COUNT).map(open).collect();
+    let mut other = edge.ask("GET /poll/small");
+    edge.turn_until(|edge| edge.http.connections() + edge.websockets.connections() > 2 * COUNT);
+    assert_eq!(edge.answer(&mut other), (200, "small".to_owned()));
+    let events = |edge: &Edge| edge.driver.metrics.stream_events.value() as usize;
+    assert!(events(&edge) < 2 * COUNT, "{}", events(&edge));
+    for (number, stream) in streams.iter_mut().enumerate() {
+        let end = format!("data: {number}\n\n\r\n");
+        edge.turn_until(|_| stream.ends_with(&end));
+    }
+    edge.turn_until(|edge| edge.metrics.stream_events.value() as usize == 2 * COUNT);
+    for socket in &mut sockets {
+        edge.turn_until(|_| socket.has_received(800_000));
+    }
+    for _ in 0..10 {
+        edge.turn();
+    }
+    assert_eq!(events(&edge), 2 * COUNT, "each is told once");
+    drop((streams, sockets, other));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn keys_taken_up_and_given_up_leave_the_turn_to_others() {
+    let mut edge = Edge::new("limits.websocket_messages_rate = \"off\"");
+    edge.set("/poll/small", "small");
+    let mut socket = Socket::open(&edge, "/poll/");
+    edge.turn_until(|edge| edge.websockets.connections() == 1);
+    let names: Vec<_> = (0..16).map(|name| format!("\"{name}\"")).collect();
+    let names = names.join(",");
+    for _ in 0..200 {
+        socket.say(&format!("{{\"subscribe\":[{names}]}}"));
+        socket.say(&format!("{{\"unsubscribe\":[{names}]}}"));
+    }
+    let mut other = edge.ask("GET /poll/small");
+    assert_eq!(edge.answer(&mut other), (200, "small".to_owned()));
+    let begun = 1 + 200 * 16;
+    let waits = edge.driver.metrics.waits.value();
+    assert!(waits < begun, "{waits}");
+    edge.turn_until(|edge| edge.metrics.waits.value() == begun);
+    drop((socket, other));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn messages_beyond_their_rate_end_a_socket() {
+    let mut edge = Edge::new("limits.websocket_messages_rate = \"20/h\"");
+    let (mut within, mut beyond) = (Socket::open(&edge, "/poll/"), Socket::open(&edge, "/poll/"));
+    edge.turn_until(|edge| edge.websockets.connections() == 2);
+    // Each key that is named counts.
+    for socket in [&mut within, &mut beyond] {
+        socket.say(r#"{"subscribe":["a","b","c","d","e","f","g","h","i","j"]}"#);
+        socket.say(r#"{"unsubscribe":["a","b","c","d","e","f","g","h","i","j"]}"#);
+    }
+    beyond.say(r#"{"subscribe":["a"]}"#);
+    edge.turn_until(|edge| edge.polls.sockets() == 1);
+    beyond.await_close(&mut edge, 1008);
+    let ended = &edge.driver.metrics.streams_ended;
+    assert_eq!(ended.of(StreamEnd::Rate).value(), 1);
+    edge.set("/poll/", "news");
+    edge.turn_until(|_| within.read() == 1);
+    drop((within, beyond));
+    edge.assert_nothing_left();
+}
