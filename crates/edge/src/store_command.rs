@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn every_flag_that_means_something_is_obeyed() {
         let plan = plan(
-            "-p 11300 -l localhost,::1 -m 128 -M -c 99 -I 2m -t 3 -F -B binary -b 7 -A -C -R 20 \
+            "-p 11300 -l localhost,::1 -m 128 -M -c 99 -I 2m -t 3 -F -B binary -b 7 -A -C -X -R 20 \
              -u nobody -o idle_timeout=30 -vv -d -P /run/x.pid --snapshot /tmp/s \
              --metrics 127.0.0.1:1",
         );
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(store.protocols, Protocols::Binary);
         assert_eq!(store.idle_timeout, Duration::from_secs(30));
         assert_eq!(store.snapshot, Some("/tmp/s".into()));
-        assert!(!store.cas);
+        assert!(!store.cas && !store.dump);
         assert_eq!(store.commands_per_turn, 20);
         assert_eq!(plan.config.server.user, Some("nobody".to_owned()));
         assert_eq!(plan.config.server.pollers, 3);

@@ -2,7 +2,7 @@
 
 use triomphe::Arc;
 
-use crate::item::{Expiry, Item, ItemRef};
+use crate::item::{Expiry, Item, ItemRef, Seconds};
 use crate::items::Write;
 use crate::options::{
     DeleteOptions, DeleteOutcome, MetaDebug, MetaGet, MetaHit, StoreMode, StoreOptions,
@@ -330,14 +330,18 @@ impl Shard {
 
     pub(crate) fn meta_debug(&mut self, call: &mut Call<'_>) -> Option<MetaDebug> {
         let at = self.find(call)?;
+        Some(self.describe(at, call.now))
+    }
+
+    pub(crate) fn describe(&self, at: u32, now: Seconds) -> MetaDebug {
         let entry = self.items.entry(at);
-        Some(MetaDebug {
+        MetaDebug {
             expiry: entry.expiry,
-            unused_seconds: call.now.saturating_sub(entry.used),
+            unused_seconds: now.saturating_sub(entry.used),
             cas: entry.cas,
             fetched: entry.has(mark::FETCHED),
             bytes: self.items.item_bytes(at),
-        })
+        }
     }
 
     /// Finds the item, counts the lookup and notes the use.

@@ -36,6 +36,7 @@ mod shard;
 mod statistics;
 mod store;
 mod table;
+mod walk;
 mod watch;
 
 pub use config::StoreConfig;
@@ -47,4 +48,5 @@ pub use options::{
 };
 pub use statistics::Statistics;
 pub use store::{KEY_BYTES_MAX, Store};
+pub use walk::{Walk, WalkedItem};
 pub use watch::{Notify, SharedKey, WatcherId};

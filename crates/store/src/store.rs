@@ -544,7 +544,7 @@ impl Store {
     }
 
     /// Runs a command on one shard, after what time has made due, and makes the calls it owes.
-    fn on_shard<R>(
+    pub(crate) fn on_shard<R>(
         &self,
         index: usize,
         now: Seconds,

@@ -71,6 +71,19 @@ impl Table {
         self.bucket(self.place(hash)).first
     }
 
+    /// The first record of the bucket that a hash is in, and how many low bits the hashes of that
+    /// bucket have in common; `None` if there are no buckets.
+    pub(crate) fn bucket_of(&self, hash: u32) -> Option<(u32, u32)> {
+        if self.buckets == 0 {
+            return None;
+        }
+        let place = self.place(hash);
+        let half = self.mask >> 1;
+        let is_split = place > half || place + half + 1 < self.buckets;
+        let mask = if is_split { self.mask } else { half };
+        Some((self.bucket(place).first, mask.count_ones()))
+    }
+
     /// Puts a record into its bucket, of a table that then holds `items`.
     pub(crate) fn link(&mut self, records: &mut Segments, at: u32, hash: u32, items: usize) {
         if items > self.buckets {

@@ -19,6 +19,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "store.item_bytes_max",
     "store.evictions",
     "store.cas",
+    "store.dump",
     "store.flush_all",
     "store.shutdown",
     "store.connections_max",

@@ -274,6 +274,8 @@ pub struct StoreConfig {
     pub evictions: bool,
     /// Whether items have a cas unique.
     pub cas: bool,
+    /// Whether clients may list keys.
+    pub dump: bool,
     /// Whether clients may `flush_all`.
     pub flush_all: bool,
     /// Whether clients may `shutdown` the process.
@@ -304,6 +306,7 @@ impl Default for StoreConfig {
             item_bytes_max: MIB,
             evictions: true,
             cas: true,
+            dump: true,
             flush_all: true,
             shutdown: false,
             connections_max: 1024,

@@ -191,6 +191,8 @@ options! {
      storing object`."
     "store".store.cas = Truth;
     "Whether items have a cas unique. Without it every one is 0, and `cas` never stores."
+    "store".store.dump = Truth;
+    "Whether clients may list all keys by `lru_crawler metadump` and `stats cachedump`."
     "store".store.flush_all = Truth;
     "Whether clients may remove everything by `flush_all`."
     "store".store.shutdown = Truth;

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::snapshot;
-use crate::store_server::{Credentials, Listening, StoreServerLimits, StoreService};
+use crate::store_server::{Allowed, Credentials, Listening, StoreServerLimits, StoreService};
 use crate::upgrade::Role;
 use dwell_evloop::{ListenOptions, Listener, bind_unix, share_out};
 use dwell_proto::memcache::RequestLimits;
@@ -79,8 +79,11 @@ pub(super) fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
         protocols: store.protocols,
         cas_enabled: store.cas,
         commands_per_turn: store.commands_per_turn,
-        flush_enabled: store.flush_all,
-        shutdown_enabled: store.shutdown,
+        allowed: Allowed {
+            dump: store.dump,
+            flush_all: store.flush_all,
+            shutdown: store.shutdown,
+        },
         credentials,
         write_rate_min: config.limits.write_rate_min,
         ..StoreServerLimits::default()
@@ -143,6 +146,7 @@ pub(super) fn bind(
     }
     let mut options = ListenOptions::default();
     options.backlog = i32::from(config.store.backlog);
+    listening.backlog = config.store.backlog;
     for address in config.store.listen.iter().chain(&config.store.listen_also) {
         let listen = Listen::new(Role::Store, *address, options, demo);
         let shares = listen.shares(inherited, loops)?;

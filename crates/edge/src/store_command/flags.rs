@@ -190,8 +190,8 @@ flags! {
     "adjusts max item size\n(default: 1m, min: 1k, max: 1024m)"
     'S' "enable-sasl", Effect::Refused("there is no SASL here; -Y is authentication by text"); ""
     'F' "disable-flush-all", option("store.flush_all", no); "disable flush_all command"
-    'X' "disable-dumping", Effect::Ignored("there is nothing to dump");
-    "accepted: there is nothing to dump"
+    'X' "disable-dumping", option("store.dump", no);
+    "disable stats cachedump and lru_crawler metadump"
     'W' "disable-watch", Effect::Ignored("there is nothing to watch");
     "accepted: there is nothing to watch"
     'Y' "auth-file" = "file", option("store.auth_file", as_it_is);

@@ -41,7 +41,7 @@ impl Executor<'_> {
             Command::Delete { key } => self.binary_delete(request, key),
             Command::Arithmetic { .. } => self.binary_arithmetic(request),
             Command::Flush { delay } => {
-                if self.service.limits.flush_enabled {
+                if self.service.limits.allowed.flush_all {
                     let at = self.expiry(i64::from(delay));
                     self.service.flush_all(at, self.now);
                     self.done(request, 0);
@@ -217,7 +217,7 @@ impl Executor<'_> {
     fn binary_stats(&mut self, echo: Echo, topic: &[u8]) {
         let outcome = StatsWriter::binary(self.out, echo).topic(self.service, topic, self.now);
         match outcome {
-            StatsOutcome::Shown | StatsOutcome::Reset => {
+            StatsOutcome::Shown | StatsOutcome::Reset | StatsOutcome::Taken => {
                 Reply::new(echo, Status::Success).write(self.out);
             }
             StatsOutcome::DetailUsage | StatsOutcome::Unknown => {

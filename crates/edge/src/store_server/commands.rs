@@ -190,7 +190,7 @@ impl Executor<'_> {
     }
 
     fn flush(&mut self, delay: i64) -> Result<Status, ErrorLine> {
-        if !self.service.limits.flush_enabled {
+        if !self.service.limits.allowed.flush_all {
             return Err(ErrorLine::FlushDisabled);
         }
         self.service.flush_all(self.expiry(delay.max(0)), self.now);
@@ -198,7 +198,7 @@ impl Executor<'_> {
     }
 
     fn shut_down(&mut self, is_mode_known: bool) -> After {
-        if !self.service.limits.shutdown_enabled {
+        if !self.service.limits.allowed.shutdown {
             reply::error(self.out, ErrorLine::ShutdownDisabled);
         } else if !is_mode_known {
             reply::error(self.out, ErrorLine::InvalidShutdownMode);
@@ -213,6 +213,7 @@ impl Executor<'_> {
         let outcome = StatsWriter::text(self.out).topic(self.service, topic, self.now);
         match outcome {
             StatsOutcome::Shown => reply::status(self.out, Status::End),
+            StatsOutcome::Taken => reply::status(self.out, Status::Ok),
             StatsOutcome::Reset => reply::status(self.out, Status::Reset),
             StatsOutcome::DetailUsage => reply::error(self.out, ErrorLine::StatsDetailUsage),
             StatsOutcome::Unknown => reply::error(self.out, ErrorLine::Unknown),

@@ -13,6 +13,7 @@ mod binary;
 mod commands;
 mod connection;
 mod credentials;
+mod dump;
 mod meta;
 mod moving;
 mod service;
@@ -21,7 +22,7 @@ mod stats;
 
 pub use connection::{Kinds, StoreServer};
 pub use credentials::{Credentials, CredentialsError};
-pub use service::{Listening, Protocols, StoreServerLimits, StoreService, VERSION};
+pub use service::{Allowed, Listening, Protocols, StoreServerLimits, StoreService, VERSION};
 
 #[cfg(test)]
 mod tests;

@@ -132,6 +132,7 @@ impl StoreServer {
 impl Connection {
     /// Whether its client notices nothing if another process goes on with it.
     fn can_leave(&self) -> bool {
-        self.phase != Phase::Closing && !self.session.is_discarding()
+        let is_whole = !self.session.is_discarding() && !self.session.is_listing();
+        self.phase != Phase::Closing && is_whole
     }
 }

@@ -36,10 +36,8 @@ pub struct StoreServerLimits {
     pub cas_enabled: bool,
     /// Commands of one connection before another has its turn. Default: 64.
     pub commands_per_turn: usize,
-    /// Whether `flush_all` is obeyed. Default: yes.
-    pub flush_enabled: bool,
-    /// Whether `shutdown` is obeyed. Default: no.
-    pub shutdown_enabled: bool,
+    /// What clients may do beside reading and writing.
+    pub allowed: Allowed,
     /// Who may use the store by the text protocol, at the start; `None`, the default, is everybody
     /// who can connect. With it the binary protocol is not spoken.
     pub credentials: Option<Arc<Credentials>>,
@@ -57,9 +55,29 @@ impl Default for StoreServerLimits {
             protocols: Protocols::Both,
             cas_enabled: true,
             commands_per_turn: 64,
-            flush_enabled: true,
-            shutdown_enabled: false,
+            allowed: Allowed::default(),
             credentials: None,
+        }
+    }
+}
+
+/// Commands that an operator may want to keep from clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Listings of all keys. Default: yes.
+    pub dump: bool,
+    /// `flush_all`. Default: yes.
+    pub flush_all: bool,
+    /// `shutdown`. Default: no.
+    pub shutdown: bool,
+}
+
+impl Default for Allowed {
+    fn default() -> Self {
+        Self {
+            dump: true,
+            flush_all: true,
+            shutdown: false,
         }
     }
 }
@@ -94,6 +112,8 @@ pub struct Listening {
     pub tcp: Option<SocketAddr>,
     /// Its unix socket.
     pub unix: Option<PathBuf>,
+    /// Connections that the kernel keeps until they are accepted.
+    pub backlog: u16,
 }
 
 /// The store with what its servers on all loops count.

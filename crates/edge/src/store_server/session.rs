@@ -10,6 +10,7 @@ use dwell_proto::memcache::{
 
 use super::commands::{After, Executor, Retrieval, command_label};
 use super::credentials;
+use super::dump::{Dump, is_cachedump};
 use super::service::{Protocols, StoreService};
 use crate::metrics::StoreCommand;
 
@@ -33,6 +34,8 @@ pub(super) struct Session {
     protocol: Protocol,
     /// A retrieval of which some keys are answered; the rest is at the front of the input.
     paused: Option<Paused>,
+    /// A listing that goes on before anything else does.
+    dump: Option<Box<Dump>>,
 }
 
 #[derive(Debug)]
@@ -110,6 +113,7 @@ impl Session {
         Self {
             protocol: Protocol::Undecided(limits),
             paused: None,
+            dump: None,
         }
     }
 
@@ -118,6 +122,7 @@ impl Session {
         Self {
             protocol: Protocol::Text(RequestDecoder::new(limits)),
             paused: None,
+            dump: None,
         }
     }
 
@@ -168,6 +173,11 @@ impl Session {
             } else if let Some(paused) = self.paused.take() {
                 used += self.retrieve(executor, paused, &input[used..], work);
                 None
+            } else if let Some(dump) = &mut self.dump {
+                if dump.step(executor, work) {
+                    self.dump = None;
+                }
+                None
             } else {
                 let step = self.measured_step(executor, &input[used..], work);
                 used += step.used;
@@ -178,6 +188,11 @@ impl Session {
                 return Served { used, stop };
             }
         }
+    }
+
+    /// Whether a listing has begun that only this process can go on with.
+    pub(super) fn is_listing(&self) -> bool {
+        self.dump.is_some()
     }
 
     /// Whether the session waits for the rest of something that has begun without leaving input.
@@ -245,6 +260,14 @@ impl Session {
                 };
                 let used = self.begin(executor, retrieval, keys, &input[..used], work);
                 Step::command(used, StoreCommand::GetAndTouch, After::Continue)
+            }
+            Progress::Command(Command::Stats { arguments }) if is_cachedump(arguments) => {
+                self.dump = executor.cachedump(arguments).map(Box::new);
+                Step::command(used, StoreCommand::Stats, After::Continue)
+            }
+            Progress::Command(Command::LruCrawler { arguments }) => {
+                self.dump = executor.lru_crawler(arguments).map(Box::new);
+                Step::other(used)
             }
             Progress::Command(command) => {
                 let after = executor.execute(&command);

@@ -22,6 +22,8 @@ pub(super) enum StatsOutcome {
     Shown,
     /// The counters are 0 again.
     Reset,
+    /// What was asked for is taken, and shows nothing.
+    Taken,
     /// `stats detail` without what to do.
     DetailUsage,
     /// No such topic.
@@ -97,8 +99,9 @@ impl<'w> StatsWriter<'w> {
             (Some(b"conns"), _) => self.connections(service, now),
             // memcached's own answer where it does not collect them.
             (Some(b"sizes"), _) => self.put("sizes_status", "disabled"),
-            // Figures by prefix are not collected, so they are not promised either.
-            (Some(b"detail"), Some(b"on" | b"off" | b"dump")) => return StatsOutcome::Unknown,
+            // Figures by prefix are not collected, so there are none to show.
+            (Some(b"detail"), Some(b"on" | b"off")) => return StatsOutcome::Taken,
+            (Some(b"detail"), Some(b"dump")) => {}
             (Some(b"detail"), _) => return StatsOutcome::DetailUsage,
             (Some(b"dwell"), _) => self.dwell(service),
             (Some(b"reset"), _) => {
@@ -242,7 +245,7 @@ impl<'w> StatsWriter<'w> {
         let yes = |truth: bool| if truth { "yes" } else { "no" };
         self.number("umask", 700);
         self.texts(&[
-            ("shutdown_command", yes(limits.shutdown_enabled)),
+            ("shutdown_command", yes(limits.allowed.shutdown)),
             ("growth_factor", "1.25"),
         ]);
         self.numbers(&[
@@ -253,7 +256,10 @@ impl<'w> StatsWriter<'w> {
         self.texts(&[("stat_key_prefix", ":"), ("detail_enabled", "no")]);
         self.number("reqs_per_event", limits.commands_per_turn as u64);
         self.put("cas_enabled", yes(limits.cas_enabled));
-        self.number("tcp_backlog", 4096);
+        self.number(
+            "tcp_backlog",
+            listening.map_or(0, |at| u64::from(at.backlog)),
+        );
         self.texts(&[
             ("binding_protocol", limits.protocols.name()),
             ("auth_enabled_sasl", "no"),
@@ -261,7 +267,7 @@ impl<'w> StatsWriter<'w> {
         ]);
         self.number("item_size_max", service.store().item_bytes_max() as u64);
         self.texts(&[("maxconns_fast", "yes"), ("hashpower_init", "0")]);
-        self.absent_settings(yes(limits.flush_enabled));
+        self.absent_settings(yes(limits.allowed.flush_all), yes(limits.allowed.dump));
         let idle = limits.idle_timeout.map_or(0, |timeout| timeout.as_secs());
         self.number("idle_timeout", idle);
         self.zeros("watcher_logbuf_size worker_logbuf_size read_buf_mem_limit");
@@ -270,7 +276,7 @@ impl<'w> StatsWriter<'w> {
     }
 
     /// Settings of memcached's slabs and LRUs, which are not the ones of this store.
-    fn absent_settings(&mut self, flush_enabled: &str) {
+    fn absent_settings(&mut self, flush_enabled: &str, dump_enabled: &str) {
         self.texts(&[
             ("slab_reassign", "no"),
             ("slab_automove", "0"),
@@ -282,7 +288,7 @@ impl<'w> StatsWriter<'w> {
             ("lru_crawler_tocrawl", "0"),
             ("tail_repair_time", "0"),
             ("flush_enabled", flush_enabled),
-            ("dump_enabled", "no"),
+            ("dump_enabled", dump_enabled),
             ("hash_algorithm", "foldhash"),
             ("lru_maintainer_thread", "no"),
             ("lru_segmented", "no"),

@@ -4,6 +4,7 @@
 mod binary;
 mod component;
 mod differential;
+mod dump;
 mod sessions;
 
 use std::sync::Arc;
@@ -35,6 +36,8 @@ struct Client {
     closed: bool,
     /// The most replies that were collected before they were to be written.
     collected_max: usize,
+    /// How often a turn was over before its input was served.
+    turns_over: usize,
 }
 
 impl Client {
@@ -52,6 +55,7 @@ impl Client {
             wall_offset: 0,
             closed: false,
             collected_max: 0,
+            turns_over: 0,
         }
     }
 
@@ -83,7 +87,10 @@ impl Client {
             match served.stop {
                 Stop::Starved => break,
                 Stop::OutputFull => {}
-                Stop::TurnOver => work = work_per_turn,
+                Stop::TurnOver => {
+                    work = work_per_turn;
+                    self.turns_over += 1;
+                }
                 Stop::Close => self.closed = true,
             }
         }

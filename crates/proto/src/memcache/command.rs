@@ -99,6 +99,11 @@ pub enum Command<'b> {
         /// What about; nothing for the general statistics.
         arguments: Tokens<'b>,
     },
+    /// `lru_crawler`: listings of keys, and what clears expired items.
+    LruCrawler {
+        /// Which of them, and its arguments.
+        arguments: Tokens<'b>,
+    },
     /// `quit`: close without an answer.
     Quit,
     /// `shutdown`: end the process, where that is allowed.

@@ -73,6 +73,9 @@ pub(super) fn parse_line(line: &[u8]) -> Line<'_> {
         b"stats" => Line::Command(Command::Stats {
             arguments: tokens.rest(),
         }),
+        b"lru_crawler" => Line::Command(Command::LruCrawler {
+            arguments: tokens.rest(),
+        }),
         b"quit" => Line::Command(Command::Quit),
         b"shutdown" => parse_shutdown(tokens.rest().text()),
         _ if tokens

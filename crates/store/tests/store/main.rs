@@ -12,6 +12,7 @@ mod meta;
 mod model;
 mod threads;
 mod time;
+mod walk;
 mod watchers;
 
 use std::sync::{Arc, Mutex};

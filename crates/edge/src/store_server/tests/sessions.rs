@@ -192,7 +192,8 @@ fn stats_show_what_happened() {
         &[
             ("stats sizes\r\n", "STAT sizes_status disabled\r\nEND\r\n"),
             ("stats reset\r\n", "RESET\r\n"),
-            ("stats detail on\r\n", "ERROR\r\n"),
+            ("stats detail on\r\n", "OK\r\n"),
+            ("stats detail dump\r\n", "END\r\n"),
         ],
     );
     assert!(client.text("stats\r\n").contains("STAT cmd_set 0\r\n"));
