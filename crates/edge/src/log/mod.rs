@@ -1,10 +1,12 @@
 //! What the process writes about itself: events for operators, and one line per request.
 
 mod access;
+mod outage;
 mod seldom;
 mod time;
 
 pub use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
+pub(crate) use outage::Outage;
 pub(crate) use seldom::Seldom;
 pub use time::write_rfc3339;
 

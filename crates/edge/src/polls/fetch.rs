@@ -291,12 +291,12 @@ impl Polls {
             // A request that was sent, and no answer yet.
             UpstreamEvent::Started { .. } | UpstreamEvent::BodyTaken { .. } => {}
             UpstreamEvent::Failed { error, .. } => {
-                if !std::mem::replace(&mut self.upstream_fails, true) {
-                    tracing::warn!(%error, "upstream does not answer");
+                if let Some(count) = self.upstream.failed(context.now()) {
+                    tracing::warn!(%error, count, "upstream does not answer");
                 }
             }
             _ => {
-                if std::mem::take(&mut self.upstream_fails) {
+                if self.upstream.worked() {
                     tracing::info!("upstream answers");
                 }
             }

@@ -64,6 +64,7 @@ use crate::demo::Demo;
 use crate::descriptors::Descriptors;
 use crate::forward::Forwards;
 use crate::inquiry::Inquiry;
+use crate::log::Outage;
 use crate::metrics::{ConnectionRefusal, LookupOutcome, LoopMetrics};
 use crate::presence::Change as PresenceChange;
 use crate::publish::Publisher;
@@ -213,8 +214,8 @@ pub(crate) struct Polls {
     descriptor_bound: RawFd,
     waiting: usize,
     waiting_max: usize,
-    /// The last request to the upstream got no answer; only the change is worth a line.
-    upstream_fails: bool,
+    /// Whether requests to the upstream get answers.
+    upstream: Outage,
     draining: bool,
     access: Arc<Access>,
     verifier: Verifier,
@@ -292,7 +293,7 @@ impl Polls {
             descriptors,
             waiting: 0,
             waiting_max,
-            upstream_fails: false,
+            upstream: Outage::default(),
             draining: false,
             verifier,
             asking: Asking::new(held_max),

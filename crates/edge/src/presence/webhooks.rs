@@ -2,6 +2,7 @@
 
 use super::Presence;
 use super::board::Event;
+use crate::log::Outage;
 use crate::metrics::{Counter, LoopMetrics, WebhookOutcome, figure};
 use crate::random::Random;
 use crate::upstream::{
@@ -40,8 +41,8 @@ pub(crate) struct Webhooks {
     /// That deadline as the loop has been told.
     armed: Option<Instant>,
     random: Random,
-    /// The last request failed; only the change is worth a line.
-    fails: bool,
+    /// Whether requests are taken.
+    outage: Outage,
 }
 
 /// Events that are being sent.
@@ -80,6 +81,7 @@ impl Webhooks {
             header_timeout: plan.timeout,
             total_timeout: plan.timeout,
             connections_max: 1,
+            transfers_max: 0,
             idle_max: 1,
             queue_max: 1,
             answer_bytes_max: ANSWER_BYTES_MAX,
@@ -92,7 +94,7 @@ impl Webhooks {
             timer,
             armed: None,
             random: Random::new(seed),
-            fails: false,
+            outage: Outage::default(),
         }
     }
 
@@ -227,13 +229,13 @@ impl Webhooks {
             Verdict::Taken => {
                 let delivered = metrics.webhook_events.of(WebhookOutcome::Delivered);
                 delivered.add(batch.events);
-                if std::mem::take(&mut self.fails) {
+                if self.outage.worked() {
                     tracing::info!("webhook answers");
                 }
             }
             Verdict::Failed(why) if batch.attempts < self.plan.attempts_max => {
-                if !std::mem::replace(&mut self.fails, true) {
-                    tracing::warn!(why, "webhook does not take events");
+                if let Some(count) = self.outage.failed(now) {
+                    tracing::warn!(why, count, "webhook does not take events");
                 }
                 metrics.webhook_retries.increment();
                 batch.due = Some(now + self.backoff(batch.attempts));
@@ -284,3 +286,86 @@ fn encode(plan: &WebhookPlan, events: &[Event]) -> Bytes {
 
 /// What the webhook may say, which nobody reads.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dwell_evloop::{Driver, EventLoop};
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    const KIND: u8 = 7;
+    const REQUESTS: u64 = 50;
+    const REQUEST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+
+    struct Alone {
+        webhooks: Webhooks,
+        metrics: LoopMetrics,
+    }
+
+    impl Driver for Alone {
+        type Message = ();
+
+        fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+            self.webhooks
+                .ready(context, token, readiness, &self.metrics);
+        }
+
+        fn expired(&mut self, context: &mut Context, token: Token) {
+            self.webhooks.expired(context, token, &self.metrics);
+        }
+
+        fn message(&mut self, _: &mut Context, (): ()) {}
+    }
+
+    /// Answers every request of one connection with 204.
+    fn hook() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut answers = stream.try_clone().unwrap();
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                if line.is_empty() {
+                    answers.write_all(b"HTTP/1.1 204 No\r\n\r\n").unwrap();
+                }
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn requests_that_are_over_leave_nothing_behind() {
+        let plan = WebhookPlan {
+            address: hook(),
+            host: "a".to_owned(),
+            path: "/".to_owned(),
+            token: None,
+            timeout: Duration::from_secs(20),
+            attempts_max: 1,
+            batch_max: 1,
+        };
+        let mut driver = Alone {
+            webhooks: Webhooks::new(KIND, Token::new(KIND + 1, 0, 0), plan, 7),
+            metrics: LoopMetrics::default(),
+        };
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        for _ in 0..REQUESTS {
+            driver.webhooks.batch = Some(Batch {
+                request: Bytes::from_static(REQUEST),
+                events: 1,
+                attempts: 0,
+                due: None,
+            });
+            driver.webhooks.send(event_loop.context()).unwrap();
+            while driver.webhooks.batch.is_some() {
+                let patience = Duration::from_millis(50);
+                event_loop.turn(&mut driver, Some(patience)).unwrap();
+            }
+            assert_eq!(driver.webhooks.client.heads_kept(), 0);
+        }
+        let delivered = driver.metrics.webhook_events.of(WebhookOutcome::Delivered);
+        assert_eq!(delivered.value(), REQUESTS);
+    }
+}

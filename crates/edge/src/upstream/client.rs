@@ -88,6 +88,12 @@ impl Upstream {
         self.heads.clear();
     }
 
+    /// How many heads of answers it remembers.
+    #[cfg(test)]
+    pub(crate) fn heads_kept(&self) -> usize {
+        self.heads.len()
+    }
+
     /// Requests under way or waiting.
     pub(super) fn outstanding(&self) -> usize {
         let under_way = self.connections.len() - self.idle.len();

@@ -1,0 +1,76 @@
+//! What fails and works again, told seldom however often that changes.
+
+use super::Seldom;
+use std::time::Instant;
+
+/// Whether something that many requests use has failed last, as far as it was told.
+///
+/// Shape: the first failure is told, and the success after it. Then nothing for a while: where
+/// some requests fail and others do not, the two take turns as fast as clients ask.
+#[derive(Debug, Default)]
+pub(crate) struct Outage {
+    failures: Seldom,
+    is_told: bool,
+}
+
+impl Outage {
+    /// Notes a failure; how many there were since the last that was told, where this one is to be.
+    pub(crate) fn failed(&mut self, now: Instant) -> Option<u64> {
+        if self.is_told {
+            return None;
+        }
+        let count = self.failures.note(now);
+        self.is_told = count.is_some();
+        count
+    }
+
+    /// Notes a success; true if it is to be told.
+    pub(crate) fn worked(&mut self) -> bool {
+        std::mem::take(&mut self.is_told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn an_outage_has_one_line_at_its_beginning_and_one_at_its_end() {
+        let (mut outage, now) = (Outage::default(), Instant::now());
+        assert!(!outage.worked());
+        assert_eq!(outage.failed(now), Some(1));
+        for second in 0..1000 {
+            assert_eq!(outage.failed(now + Duration::from_secs(second)), None);
+        }
+        assert!(outage.worked());
+        assert!(!outage.worked());
+    }
+
+    #[test]
+    fn failures_among_successes_are_told_once_in_a_while() {
+        let (mut outage, start) = (Outage::default(), Instant::now());
+        let (mut lines, mut told) = (0, 0);
+        for place in 0..60_000 {
+            let failed = outage.failed(start + Duration::from_millis(place));
+            told += failed.unwrap_or(0);
+            lines += usize::from(failed.is_some()) + usize::from(outage.worked());
+        }
+        assert!((2..=20).contains(&lines), "{lines}");
+        assert!(told > 40_000, "{told}");
+    }
+
+    #[test]
+    fn an_outage_that_begins_soon_after_another_is_told_when_it_lasts() {
+        let (mut outage, start) = (Outage::default(), Instant::now());
+        assert_eq!(outage.failed(start), Some(1));
+        assert!(outage.worked());
+        let mut lines = 0;
+        for second in 1..100 {
+            let failed = outage.failed(start + Duration::from_secs(second));
+            lines += usize::from(failed.is_some());
+        }
+        assert_eq!(lines, 1);
+        assert!(outage.worked());
+    }
+}
