@@ -268,8 +268,8 @@ options! {
      up to ten in the end. Then one request, or the next health check, tries it. These count: \
      connection attempts in a row; health checks in a row; requests without an answer within \
      `failures_window`, if more than half of the paths that were asked for, and of the clients \
-     that asked, got none last. For requests without an answer at most half of the servers are left \
-     out. While no server is in use, all are tried whose health checks do not fail."
+     that asked, got none last. For requests without an answer at most half of the servers are \
+     left out. While no server is in use, all are tried whose health checks do not fail."
     "upstream".upstream.failures_window = Time(SECOND, HOUR);
     "How long a request counts for `failures_max`."
     "upstream".upstream.health_path = OrOff(Prefix);

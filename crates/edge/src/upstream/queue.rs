@@ -14,15 +14,18 @@ use super::connection::Exchange;
 /// and is the next but one. Requests whose client is not known count as one client's.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
-    /// By the order they came in.
-    waiting: BTreeMap<u64, Exchange>,
-    /// The places in that order of each client's; none is empty.
-    lines: HashMap<Option<IpAddr>, VecDeque<u64>>,
+    /// By when they must have got a connection: one that comes from another server has less time.
+    waiting: BTreeMap<Place, Exchange>,
+    /// The places of each client's, as they came; none is empty.
+    lines: HashMap<Option<IpAddr>, VecDeque<Place>>,
     /// The clients that have a line; the first is the next.
     turns: VecDeque<Option<IpAddr>>,
-    /// The next place in the order.
-    next: u64,
+    /// How many have come.
+    count: u64,
 }
+
+/// The deadline of a request, and how many came before it.
+type Place = (Instant, u64);
 
 impl FairQueue {
     pub(super) fn len(&self) -> usize {
@@ -33,15 +36,15 @@ impl FairQueue {
         self.waiting.is_empty()
     }
 
-    /// The requests, in the order they came.
+    /// The requests, in no order that means anything.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Exchange> {
         self.waiting.values()
     }
 
-    /// When the one that came first must have got a connection.
+    /// When the first of them is late.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let (_, first) = self.waiting.first_key_value()?;
-        Some(first.queue_deadline)
+        let ((deadline, _), _) = self.waiting.first_key_value()?;
+        Some(*deadline)
     }
 
     /// Takes a request in; returns the one that had to make room for it.
@@ -68,9 +71,10 @@ impl FairQueue {
         if line.is_empty() {
             self.turns.push_back(client);
         }
-        line.push_back(self.next);
-        self.waiting.insert(self.next, exchange);
-        self.next += 1;
+        let place = (exchange.queue_deadline, self.count);
+        line.push_back(place);
+        self.waiting.insert(place, exchange);
+        self.count += 1;
         Ok(displaced)
     }
 
@@ -87,11 +91,11 @@ impl FairQueue {
         self.waiting.remove(&place)
     }
 
-    /// The one that came first, if it has waited too long.
+    /// One that has waited too long.
     pub(super) fn pop_late(&mut self, now: Instant) -> Option<Exchange> {
-        let (place, first) = self.waiting.first_key_value()?;
+        let (place, _) = self.waiting.first_key_value()?;
         let place = *place;
-        if first.queue_deadline > now {
+        if place.0 > now {
             return None;
         }
         self.remove(place)
@@ -105,7 +109,7 @@ impl FairQueue {
         place.is_some_and(|place| self.remove(place).is_some())
     }
 
-    fn remove(&mut self, place: u64) -> Option<Exchange> {
+    fn remove(&mut self, place: Place) -> Option<Exchange> {
         let exchange = self.waiting.remove(&place)?;
         let client = exchange.request.client;
         if let Some(line) = self.lines.get_mut(&client) {
@@ -181,21 +185,25 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_late_first_and_what_is_cancelled_is_gone() {
+    fn whose_time_is_over_is_late_and_what_is_cancelled_is_gone() {
         let now = Instant::now();
         let after = |seconds| now + Duration::from_secs(seconds);
         let mut queue = FairQueue::default();
-        for (client, tag, deadline) in [(1, 10, 1), (2, 20, 2), (1, 11, 3)] {
+        // The first of the third client was with another server before.
+        let all = [(1, 10, 2), (2, 20, 3), (1, 11, 4), (3, 30, 1), (3, 31, 5)];
+        for (client, tag, deadline) in all {
             queue
                 .push(request(client, tag, after(deadline)), 9)
                 .unwrap();
         }
         assert!(queue.pop_late(now).is_none());
         assert_eq!(queue.deadline(), Some(after(1)));
+        assert_eq!(queue.pop_late(after(1)).unwrap().request.tag, 30);
+        assert!(queue.pop_late(after(1)).is_none());
         assert_eq!(queue.pop_late(after(2)).unwrap().request.tag, 10);
         assert!(queue.cancel(20) && !queue.cancel(20));
-        assert_eq!(queue.deadline(), Some(after(3)));
-        assert_eq!(tags(&mut queue), [11]);
+        assert_eq!(queue.deadline(), Some(after(4)));
+        assert_eq!(tags(&mut queue), [11, 31]);
         assert!(queue.lines.is_empty() && queue.turns.is_empty());
     }
 
