@@ -3,6 +3,7 @@
 mod act;
 mod cache;
 mod connection;
+mod errand;
 mod errors;
 mod events;
 mod files;
@@ -17,12 +18,13 @@ mod view;
 
 use connection::Connection;
 use dwell_engine::manager::{self as engine, ManagerError, Options, Scope};
+use errand::Reply;
 use message::{HttpMessage, WsMessage};
 use pyo3::exceptions::{PyNotImplementedError, PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
-use shared::{Shared, Slot, Unavailable, WAKEUP_ID, lock};
+use shared::{Shared, Unavailable, WAKEUP_ID, lock};
 use signals::{Handlers, SignalWakeup};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -173,13 +175,7 @@ impl Manager {
     #[pyo3(signature = (timeout_ms=0))]
     fn poll(&self, py: Python<'_>, timeout_ms: i64) -> PyResult<()> {
         let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-        let mut engine = self.shared.engine_soon().map_err(|why| match why {
-            Unavailable::Here | Unavailable::Elsewhere => PyRuntimeError::new_err(
-                "poll() is not reentrant and must not be called concurrently. \
-                 It runs already, in this thread or another one.",
-            ),
-            why => errors::unavailable(why),
-        })?;
+        let mut engine = self.shared.engine_soon().map_err(errors::not_reentrant)?;
         let manager = engine.manager().ok_or_else(errors::freed)?;
         if timeout_ms != 0
             && let Ok(mut signals) = self.signals.try_lock()
@@ -199,6 +195,8 @@ impl Manager {
     /// Polls until SIGINT or SIGTERM comes or a handler closes the manager, then closes it.
     #[pyo3(signature = (poll_ms=100))]
     fn run(&self, py: Python<'_>, poll_ms: i64) -> PyResult<()> {
+        // Refused in a handler, or while another thread polls: the manager is theirs to close.
+        drop(self.shared.engine_soon().map_err(errors::not_reentrant)?);
         let stopped = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&stopped);
         let callback = PyCFunction::new_closure(py, None, None, move |_, _| {
@@ -265,8 +263,8 @@ impl Manager {
             return Err(errors::freed());
         }
         let number = self.shared.add_timer(callback.unbind());
-        let start = |scope: &mut Scope<'_>| {
-            let weak = Arc::downgrade(&self.shared);
+        let weak = Arc::downgrade(&self.shared);
+        let start = move |scope: &mut Scope<'_>| {
             let ring = move |scope: &mut Scope<'_>| {
                 if let Some(shared) = weak.upgrade() {
                     Python::attach(|py| shared.ring(py, scope, number, !repeat));
@@ -287,7 +285,7 @@ impl Manager {
             Err(why) => {
                 let callback = lock(&self.shared.timers).remove(&number);
                 drop(callback);
-                Err(errors::unavailable(why))
+                Err(why)
             }
         }
     }
@@ -297,8 +295,8 @@ impl Manager {
     fn connections<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let ids = match self.with_scope(|scope| scope.connections()) {
             Ok(ids) => ids,
-            Err(Unavailable::Freed) => Vec::new(),
-            Err(why) => return Err(errors::unavailable(why)),
+            Err(_) if self.is_closed() => Vec::new(),
+            Err(why) => return Err(why),
         };
         let objects = ids.into_iter().map(|id| self.shared.object(py, id));
         PyTuple::new(py, objects.collect::<PyResult<Vec<_>>>()?)
@@ -360,7 +358,7 @@ impl Manager {
     }
 
     fn __repr__(&self) -> String {
-        match self.with_scope(|scope| scope.connections().len()) {
+        match self.near(|scope| scope.connections().len()) {
             Ok(connections) => format!("<Manager connections={connections}>"),
             Err(Unavailable::Freed) => "<Manager closed>".to_owned(),
             Err(_) => "<Manager polling>".to_owned(),
@@ -397,9 +395,15 @@ impl Manager {
         let is_own = own.is_some();
         let slot = self.shared.slot(own);
         let target = with_protocol(url, http);
-        let opened = self.open_with(opening, &target, Arc::clone(&slot));
-        let opened = opened.map_err(errors::unavailable)?;
-        self.conclude(py)?;
+        let handler = trampoline(Arc::downgrade(&self.shared), Arc::clone(&slot));
+        let opened = self.with_scope(move |scope| match opening {
+            Opening::Listen => scope.listen_with(&target, handler),
+            Opening::Connect => scope.connect_with(&target, handler),
+            Opening::WebSocket => ws_connect(scope, &target, handler),
+        })?;
+        if frame::is_within(&self.shared) || !self.shared.polls.load(Ordering::Acquire) {
+            self.conclude(py)?;
+        }
         let id = opened.map_err(|error| match error {
             ManagerError::Url { fault, .. } => errors::of_url(py, opening.verb(), url, &fault),
             error => errors::of_manager(py, error),
@@ -410,41 +414,43 @@ impl Manager {
         self.shared.object(py, id)
     }
 
-    fn open_with(
+    /// Calls `act` with the manager: at once from a handler or where nobody polls, else by the
+    /// thread that does.
+    fn with_scope<R: Send + 'static>(
         &self,
-        opening: Opening,
-        url: &str,
-        slot: Arc<Slot>,
-    ) -> Result<Result<u64, ManagerError>, Unavailable> {
-        let handler = trampoline(Arc::downgrade(&self.shared), slot);
-        let mut handler = Some(handler);
-        let within = frame::with_scope(&self.shared, |scope| {
-            handler.take().map(|handler| match opening {
-                Opening::Listen => scope.listen_with(url, handler),
-                Opening::Connect => scope.connect_with(url, handler),
-                Opening::WebSocket => ws_connect(scope, url, handler),
-            })
-        });
-        if let Some(opened) = within.flatten() {
-            return Ok(opened);
+        act: impl FnOnce(&mut Scope<'_>) -> R + Send + 'static,
+    ) -> PyResult<R> {
+        let mut act = Some(act);
+        loop {
+            let once = |scope: &mut Scope<'_>| act.take().map(|act| act(scope));
+            match self.near(once) {
+                Ok(Some(result)) => return Ok(result),
+                Ok(None) => return Err(errors::unavailable(Unavailable::Here)),
+                Err(Unavailable::Elsewhere) => {}
+                Err(unavailable) => return Err(errors::unavailable(unavailable)),
+            }
+            let Some(asked) = act.take() else {
+                return Err(errors::unavailable(Unavailable::Here));
+            };
+            let reply = errand::ask(
+                asked,
+                |courier| {
+                    let call = |scope: &mut Scope<'_>| courier.deliver(|asked| asked(scope));
+                    self.shared.waker.call(call)
+                },
+                || self.shared.polls.load(Ordering::Acquire),
+            );
+            match reply.map_err(errors::of_wakeup)? {
+                Reply::Answer(result) => return Ok(result),
+                Reply::Gone => return Err(errors::freed()),
+                Reply::Back(asked) => act = Some(asked),
+                Reply::Late => return Err(errors::unavailable(Unavailable::Busy)),
+            }
         }
-        let mut engine = self.shared.engine_soon()?;
-        let manager = engine.manager().ok_or(Unavailable::Freed)?;
-        let handler = handler.ok_or(Unavailable::Here)?;
-        let opened = match opening {
-            Opening::Listen => manager.listen_with(url, handler),
-            Opening::Connect => manager.connect_with(url, handler),
-            Opening::WebSocket => manager
-                .scope()
-                .and_then(|mut scope| ws_connect(&mut scope, url, handler)),
-        };
-        drop(engine);
-        self.shared.called();
-        Ok(opened)
     }
 
     /// Calls `act` with the manager, from a handler or where nobody polls.
-    fn with_scope<R>(&self, act: impl FnOnce(&mut Scope<'_>) -> R) -> Result<R, Unavailable> {
+    fn near<R>(&self, act: impl FnOnce(&mut Scope<'_>) -> R) -> Result<R, Unavailable> {
         let mut act = Some(act);
         let mut once = |scope: &mut Scope<'_>| act.take().map(|act| act(scope));
         if let Some(Some(result)) = frame::with_scope(&self.shared, &mut once) {

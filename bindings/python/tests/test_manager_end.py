@@ -220,3 +220,86 @@ def test_fileno_is_ready_when_there_is_something_to_tell():
             client.socket.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
             assert ready.poll(5000)
             client.answer()
+
+
+# Draining.
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+
+
+def begin_events(conn):
+    conn.http_sse("news", "1")
+
+
+def begin_raw(conn):
+    conn.send(STREAM)
+    conn.send(b"event: news\ndata: 1\n\n")
+
+
+def begin_chunks(conn):
+    conn.reply(200, "", {"Transfer-Encoding": "chunked"})
+    conn.http_chunk("event: news\ndata: 1\n\n")
+
+
+@pytest.mark.parametrize("begin", [begin_events, begin_raw, begin_chunks])
+@pytest.mark.parametrize("where", ["handler", "outside", "other"])
+def test_drain_ends_a_stream(begin, where):
+    open_one: list[Connection] = []
+
+    def handler(conn, event, data):
+        if event == Event.HTTP_MSG and data.uri == "/other":
+            open_one[0].drain()
+            conn.reply(200, "ok")
+        elif event == Event.HTTP_MSG:
+            open_one.append(conn)
+            begin(conn)
+            if where == "handler":
+                conn.drain()
+                assert conn.is_draining
+
+    with Loop(handler) as loop:
+        listener = loop.listen()
+        with loop.client(listener) as client:
+            client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            loop.until(lambda: open_one)
+            if where == "outside":
+                open_one[0].drain()
+                assert open_one[0].is_draining
+            if where == "other":
+                loop.ask(listener, b"GET /other HTTP/1.1\r\nHost: a\r\n\r\n")
+            received = client.rest()
+        assert b"data: 1" in received
+        if begin is begin_chunks:
+            # The client sees that it is whole.
+            assert received.endswith(b"0\r\n\r\n")
+        loop.until(lambda: not open_one[0].id)
+
+
+def test_drain_lets_out_what_is_queued():
+    body = b"x" * (1 << 20)
+
+    def handler(conn, event, data):
+        if event == Event.HTTP_MSG:
+            conn.send(STREAM)
+            conn.send(body)
+            conn.drain()
+
+    with Loop(handler) as loop:
+        listener = loop.listen()
+        with loop.client(listener) as client:
+            client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            loop.until_told(Event.HTTP_MSG)
+            assert client.rest() == STREAM + body
+
+
+def test_a_request_has_status_0():
+    seen: list[int | None] = []
+
+    def handler(conn, event, data):
+        if event == Event.HTTP_MSG:
+            seen.append(data.status())
+            conn.reply(200, "ok")
+
+    with Loop(handler) as loop:
+        loop.ask(loop.listen(), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert seen == [0]

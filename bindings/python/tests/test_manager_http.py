@@ -104,7 +104,7 @@ def test_what_a_request_says():
         "empty": None,
         "no": None,
         "charset": "utf-8",
-        "status": None,
+        "status": 0,
         "true": True,
         "text_of": "<HttpMessage POST /a/b>",
     }

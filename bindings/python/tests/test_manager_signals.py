@@ -117,3 +117,13 @@ def test_run_ends_when_a_handler_closes_the_manager():
     manager.timer_add(0, manager.close)
     manager.run()
     assert manager.closed
+
+
+def test_the_first_poll_of_a_second_manager_waits():
+    with Manager() as first, Manager() as second:
+        first.poll(1)
+        began = time.monotonic()
+        second.poll(200)
+        assert time.monotonic() - began >= 0.19
+        # Signals go on ending the waits of the first.
+        assert signal.set_wakeup_fd(-1) != -1

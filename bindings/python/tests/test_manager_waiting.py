@@ -95,15 +95,13 @@ def test_threads_answer_through_their_connection():
 def test_another_thread_is_told_what_it_may_not_do():
     entered, refused = threading.Event(), []
     with Loop() as loop:
-        listener = loop.listen()
 
         def other():
             entered.wait()
             for call in [
                 lambda: loop.manager.poll(0),
-                lambda: loop.manager.listen("http://127.0.0.1:0"),
                 lambda: loop.manager.close(),
-                lambda: listener.local_addr,
+                lambda: loop.manager.fileno(),
             ]:
                 try:
                     call()
@@ -120,9 +118,9 @@ def test_another_thread_is_told_what_it_may_not_do():
 
         loop.manager.timer_add(0, ring)
         loop.until(lambda: not thread.is_alive())
-    assert [text.split()[0] for text in refused] == ["poll()", "another", "Cannot", "another"]
+    assert [text.split()[0] for text in refused] == ["poll()", "Cannot", "another"]
     assert "not reentrant" in refused[0]
-    assert "while poll() is active" in refused[2]
+    assert "while poll() is active" in refused[1]
 
 
 def test_a_poll_within_a_handler_is_refused():

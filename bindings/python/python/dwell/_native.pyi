@@ -130,6 +130,9 @@ class Manager:
 
         Args:
             poll_ms: The timeout of each poll, which makes no difference to how soon it ends.
+
+        Raises:
+            RuntimeError: In a handler, and while another thread polls.
         """
 
     def wakeup(self, connection_id: int | None = None, data: Buffer | None = None) -> bool:
@@ -501,7 +504,10 @@ class Connection:
         """Has `POLL` told at the end of every poll; on a listener to the clients to come, too."""
 
     def drain(self) -> None:
-        """Closes it after the answer that is owed; nothing more is served."""
+        """Closes it after the answer that is owed; one that was begun ends with what was sent.
+
+        What is queued goes out first, and nothing more is served.
+        """
 
     def close(self) -> None:
         """Closes it when what is queued is out."""
@@ -571,7 +577,7 @@ class HttpMessage:
         """
 
     def status(self) -> int | None:
-        """The status of a response."""
+        """The status of a response; 0 of a request."""
 
     def header_var(self, header_name: str, var_name: str) -> str | None:
         """A parameter of a header's value, such as `charset` of `Content-Type`."""

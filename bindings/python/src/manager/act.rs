@@ -112,7 +112,11 @@ impl Act<'_> {
     /// What cannot fail.
     fn apply_simple(&self, conn: &mut Conn<'_>) {
         match self {
-            Self::Drain => conn.drain(),
+            Self::Drain => {
+                // An answer that was begun ends with what was sent of it. It fails where none was.
+                let _ = conn.finish(&[]);
+                conn.drain();
+            }
             Self::Close => conn.close(),
             Self::Abort => conn.abort(),
             Self::Error(text) => conn.error(text),
@@ -215,6 +219,11 @@ impl SseEvent<'_> {
             sent => sent,
         }
     }
+}
+
+/// Whether a piece of output would be taken.
+pub(super) fn takes_output(conn: &mut Conn<'_>) -> bool {
+    !conn.is_listening() && !conn.is_closing() && !conn.is_full()
 }
 
 fn send_frame(conn: &mut Conn<'_>, opcode: u8, data: &[u8]) -> Result<(), ConnError> {

@@ -9,12 +9,12 @@
     reason = "what comes from Python is a value"
 )]
 
-use super::act::{Act, SseEvent, check_frame, close_payload, opcode};
+use super::act::{Act, SseEvent, check_frame, close_payload, opcode, takes_output};
 use super::errors;
 use super::files;
 use super::frame;
 use super::message::HttpMessage;
-use super::shared::{Shared, lock};
+use super::shared::{Shared, Unavailable, lock};
 use super::values::{address_of, bytes_of, fields_of, python_bool, status_of};
 use super::view::{Snapshot, View};
 use base64::Engine as _;
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Asks what is false of a connection that is gone.
-    fn is(&self, question: impl FnOnce(&mut Conn<'_>) -> bool) -> PyResult<bool> {
+    fn is(&self, question: impl FnOnce(&mut Conn<'_>) -> bool + Send + 'static) -> PyResult<bool> {
         Ok(self.shared.ask(self.id(), question)?.unwrap_or(false))
     }
 
@@ -104,7 +104,7 @@ impl Connection {
     ) -> PyResult<R> {
         let shown = frame::with_view(message.loan.serial(), |view| {
             let act = |conn: &mut Conn<'_>| act(conn, view);
-            self.shared.ask(self.id(), act)
+            self.shared.ask_near(self.id(), act)
         });
         match shown {
             Some(done) => done?.ok_or_else(errors::closed),
@@ -229,7 +229,7 @@ impl Connection {
     /// Whether it takes output.
     #[getter]
     fn is_writable(&self) -> PyResult<bool> {
-        self.is(|conn| !conn.is_listening() && !conn.is_closing() && !conn.is_full())
+        self.is(takes_output)
     }
 
     /// Whether so much output waits for the peer that no more is taken.
@@ -296,7 +296,7 @@ impl Connection {
 
     /// In `READ`: has the last `length` bytes handed out again with the next ones.
     fn keep(&self, length: usize) -> PyResult<()> {
-        let kept = self.shared.ask(self.id(), |conn| conn.keep(length))?;
+        let kept = self.shared.ask_near(self.id(), |conn| conn.keep(length))?;
         kept.ok_or_else(errors::closed)
     }
 
@@ -531,7 +531,7 @@ impl Connection {
     fn stream_body(&self, length_max: u64) -> PyResult<()> {
         let asked = self
             .shared
-            .ask(self.id(), |conn| conn.stream_body(length_max))?;
+            .ask_near(self.id(), |conn| conn.stream_body(length_max))?;
         asked.ok_or_else(errors::closed)
     }
 
@@ -550,7 +550,7 @@ impl Connection {
         self.act(Act::PollEvents(wanted))
     }
 
-    /// Closes it after the answer that is owed; nothing more is served.
+    /// Closes it after the answer that is owed; one that was begun ends with what was sent of it.
     fn drain(&self) -> PyResult<()> {
         self.end_by(Act::Drain)
     }
@@ -570,17 +570,19 @@ impl Connection {
         self.act(Act::Error(Cow::Borrowed(message)))
     }
 
-    fn __repr__(&self) -> PyResult<String> {
+    /// Shape: never waits for another thread, so that it can be logged from anywhere.
+    fn __repr__(&self) -> String {
         let id = self.id();
-        if id == 0 {
-            return Ok("<Connection closed>".to_owned());
+        let question = |conn: &mut Conn<'_>| takes_output(conn);
+        match self.shared.reach(id, question, Shared::engine) {
+            Ok(Some(writable)) => format!(
+                "<Connection id={id} readable={} writable={}>",
+                python_bool(self.is_readable()),
+                python_bool(writable),
+            ),
+            Ok(None) | Err(Unavailable::Freed) => "<Connection closed>".to_owned(),
+            Err(_) => format!("<Connection id={id}>"),
         }
-        let (readable, writable) = (self.is_readable(), self.is_writable()?);
-        Ok(format!(
-            "<Connection id={id} readable={} writable={}>",
-            python_bool(readable),
-            python_bool(writable),
-        ))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

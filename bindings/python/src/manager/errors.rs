@@ -1,5 +1,6 @@
 //! What is wrong, as the exceptions of Python.
 
+use super::errand::PATIENCE;
 use super::shared::Unavailable;
 use dwell_engine::manager::{ConnError, ManagerError, WakeupError};
 use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
@@ -28,9 +29,24 @@ pub(super) fn unavailable(why: Unavailable) -> PyErr {
             "this cannot be done while a handler of the same Manager is running a call into it",
         ),
         Unavailable::Elsewhere => PyRuntimeError::new_err(
-            "another thread is in poll(); only wakeup(), Timer.cancel() and what sends on a \
-             Connection may be called meanwhile",
+            "another thread is in poll(); this can be done by that thread only",
         ),
+        Unavailable::Busy => PyRuntimeError::new_err(format!(
+            "the thread in poll() has not answered within {} s; a handler of it may be waiting \
+             for this thread",
+            PATIENCE.as_secs()
+        )),
+    }
+}
+
+/// Why `poll` or `run` cannot begin.
+pub(super) fn not_reentrant(why: Unavailable) -> PyErr {
+    match why {
+        Unavailable::Here | Unavailable::Elsewhere => PyRuntimeError::new_err(
+            "poll() is not reentrant and must not be called concurrently. \
+             It runs already, in this thread or another one.",
+        ),
+        why => unavailable(why),
     }
 }
 

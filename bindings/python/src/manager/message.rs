@@ -135,9 +135,9 @@ impl HttpMessage {
         }
     }
 
-    /// The status of a response.
+    /// The status of a response; 0 of a request.
     fn status(&self) -> Option<u16> {
-        self.status_code()
+        self.loan.read(|view| Some(view.status().unwrap_or(0)))
     }
 
     /// A parameter of a header's value, such as `charset` of `Content-Type`.
@@ -165,14 +165,6 @@ impl HttpMessage {
 }
 
 impl HttpMessage {
-    fn status_code(&self) -> Option<u16> {
-        #[expect(
-            clippy::redundant_closure_for_method_calls,
-            reason = "a method of `View` is of one lifetime, and a closure of any"
-        )]
-        self.loan.read(|view| view.status())
-    }
-
     fn text<'py>(
         &self,
         py: Python<'py>,

@@ -2,10 +2,11 @@
 
 use super::act::Act;
 use super::cache::Cache;
+use super::errand::{self, Reply};
 use super::errors;
 use super::frame::{self, Reached};
 use super::view::Snapshot;
-use dwell_engine::manager::{self as engine, Conn, Waker};
+use dwell_engine::manager::{self as engine, Conn, Waker, WakeupError};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
@@ -86,6 +87,8 @@ pub(super) enum Unavailable {
     Here,
     /// Another thread polls.
     Elsewhere,
+    /// Another thread polls, and has had no time for a question.
+    Busy,
 }
 
 /// The engine, while this thread alone has it.
@@ -216,7 +219,7 @@ impl Shared {
             Ok(Some(done)) => done.map_err(|error| errors::of_conn(&error)),
             Ok(None) | Err(Unavailable::Freed) => Err(errors::closed()),
             Err(Unavailable::Forked) => Err(errors::unavailable(Unavailable::Forked)),
-            Err(Unavailable::Here | Unavailable::Elsewhere) => {
+            Err(_) => {
                 let act = act.into_owned();
                 // It is the connection's end that is told of what fails there.
                 let queued = self.waker.run(id, move |conn| drop(act.apply(conn)));
@@ -225,8 +228,45 @@ impl Shared {
         }
     }
 
-    /// Asks something of a connection; nothing where it is gone.
-    pub(super) fn ask<R>(
+    /// Asks something of a connection; nothing where it is gone. While another thread polls, that
+    /// one is asked.
+    pub(super) fn ask<R: Send + 'static>(
+        &self,
+        id: u64,
+        question: impl FnOnce(&mut Conn<'_>) -> R + Send + 'static,
+    ) -> PyResult<Option<R>> {
+        let mut question = Some(question);
+        loop {
+            let once = |conn: &mut Conn<'_>| question.take().map(|question| question(conn));
+            match self.reach(id, once, Self::engine_soon) {
+                Ok(answer) => return Ok(answer.flatten()),
+                Err(Unavailable::Freed) => return Ok(None),
+                Err(Unavailable::Elsewhere) => {}
+                Err(unavailable) => return Err(errors::unavailable(unavailable)),
+            }
+            let Some(asked) = question.take() else {
+                return Ok(None);
+            };
+            let reply = errand::ask(
+                asked,
+                |courier| {
+                    let answer = |conn: &mut Conn<'_>| courier.deliver(|asked| asked(conn));
+                    self.waker.run(id, answer)
+                },
+                || self.polls.load(Ordering::Acquire),
+            );
+            match reply {
+                Ok(Reply::Answer(answer)) => return Ok(Some(answer)),
+                Ok(Reply::Gone) | Err(WakeupError::Closed) => return Ok(None),
+                Ok(Reply::Back(asked)) => question = Some(asked),
+                Ok(Reply::Late) => return Err(errors::unavailable(Unavailable::Busy)),
+                Err(error) => return Err(errors::of_wakeup(error)),
+            }
+        }
+    }
+
+    /// As [`ask`](Self::ask), of what only handlers can reach, or while nobody polls.
+    pub(super) fn ask_near<R>(
         &self,
         id: u64,
         question: impl FnOnce(&mut Conn<'_>) -> R,
@@ -239,7 +279,7 @@ impl Shared {
     }
 
     /// Calls `use_it` with a connection; nothing where it is gone.
-    fn reach<'s, R>(
+    pub(super) fn reach<'s, R>(
         &'s self,
         id: u64,
         use_it: impl FnOnce(&mut Conn<'_>) -> R,

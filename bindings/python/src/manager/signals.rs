@@ -32,15 +32,20 @@ impl SignalWakeup {
             return;
         }
         // Without it a signal still interrupts the wait, but for the moment before it.
-        if let Ok(socket) = manager.interrupter()
-            && let Ok(before) = set_wakeup_fd(py, socket.as_raw_fd())
-        {
-            if before == -1 {
-                self.socket = Some(socket);
-            } else {
-                // An asyncio loop's, for one, which hears of signals by it.
+        match set_wakeup_fd(py, -1) {
+            Ok(-1) => {}
+            Ok(before) => {
+                // Another manager's or an asyncio loop's, which hears of signals by it.
                 let _ = set_wakeup_fd(py, before);
+                return;
             }
+            // Not the main thread.
+            Err(_) => return,
+        }
+        if let Ok(socket) = manager.interrupter()
+            && set_wakeup_fd(py, socket.as_raw_fd()).is_ok()
+        {
+            self.socket = Some(socket);
         }
     }
 

@@ -208,7 +208,7 @@ impl Conn<'_> {
     ///     for id in manager.connections() {
     ///         if let Some(mut conn) = manager.conn(id) {
     ///             conn.drain();
-    ///             assert!(conn.is_draining() || conn.is_closing());
+    ///             assert!(conn.is_draining());
     ///         }
     ///     }
     /// }
@@ -236,11 +236,11 @@ impl Conn<'_> {
             _ => false,
         };
         let owes = owes || self.record().is_some_and(|record| record.collects);
-        if !owes {
-            return self.close();
-        }
         if let Ok(record) = self.scope.state.open_record(self.token) {
             record.draining = true;
+        }
+        if !owes {
+            return self.close();
         }
         let _ = self.with_reply(|reply| {
             reply.close_after();

@@ -3,7 +3,7 @@
 use super::conn::Access;
 use super::event::Event;
 use super::resolve::Resolved;
-use super::state::{Act, Leaves, State};
+use super::state::{Act, Call, Leaves, State};
 use super::{Components, Conn, Scope, kind};
 use crate::websocket::Negotiated;
 use dwell_evloop::{Context, Driver, Readiness, Token};
@@ -19,6 +19,7 @@ const WORK: Token = Token::new(kind::WORK, 0, 0);
 pub(super) enum Message {
     Wakeup { id: u64, data: bytes::Bytes },
     Act { id: u64, act: Act },
+    Call(Call),
     ForgetTimer(Token),
     Resolved(Resolved),
 }
@@ -76,6 +77,7 @@ impl Driver for Hub {
                 }
             }
             Message::Act { id, act } => self.act(context, id, act),
+            Message::Call(call) => self.call(context, call),
             Message::ForgetTimer(token) => self.forget_timer(context, token),
             Message::Resolved(resolved) => self.resolved(context, resolved),
         }
@@ -151,6 +153,14 @@ impl Hub {
         let outcome = catch_unwind(AssertUnwindSafe(|| conn.run(act)));
         if outcome.is_err() {
             conn.abort();
+            self.state.panics += 1;
+        }
+    }
+
+    /// Runs what another thread wants done with the manager.
+    fn call(&mut self, context: &mut Context, call: Call) {
+        let mut scope = self.scope(context);
+        if catch_unwind(AssertUnwindSafe(|| call(&mut scope))).is_err() {
             self.state.panics += 1;
         }
     }

@@ -79,6 +79,9 @@ pub(super) struct Extra {
 /// Something to do on a connection when no callback runs.
 pub(super) type Act = Box<dyn FnOnce(&mut Conn<'_>) + Send>;
 
+/// Something to be done with the whole manager.
+pub(super) type Call = Box<dyn FnOnce(&mut Scope<'_>) + Send>;
+
 /// What becomes of a connection that leaves HTTP.
 pub(super) struct Leaving {
     pub(super) record: Token,

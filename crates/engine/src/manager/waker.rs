@@ -1,8 +1,8 @@
 //! The way into a manager from other threads.
 
-use super::Conn;
 use super::error::WakeupError;
 use super::hub::Message;
+use super::{Conn, Scope};
 use bytes::Bytes;
 use dwell_evloop::Sender;
 use std::fmt;
@@ -113,6 +113,33 @@ impl Waker {
             id,
             act: Box::new(act),
         })
+    }
+
+    /// Has `call` called with the manager by the thread that polls it, between two handlers.
+    ///
+    /// # Errors
+    /// As [`wakeup_with`](Self::wakeup_with).
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let waker = manager.waker();
+    /// std::thread::spawn(move || {
+    ///     waker.call(|scope| {
+    ///         scope.listen("tcp://127.0.0.1:0").expect("a port is free");
+    ///     })
+    /// });
+    /// while manager.connection_count() == 0 {
+    ///     manager.poll(None)?;
+    /// }
+    /// # Ok::<(), dwell_engine::manager::ManagerError>(())
+    /// ```
+    pub fn call(
+        &self,
+        call: impl FnOnce(&mut Scope<'_>) + Send + 'static,
+    ) -> Result<(), WakeupError> {
+        self.send(Message::Call(Box::new(call)))
     }
 
     /// Whether the manager is closed or gone.
