@@ -458,8 +458,7 @@ impl Manager {
         }
         let mut engine = self.shared.engine_soon()?;
         let manager = engine.manager().ok_or(Unavailable::Freed)?;
-        let mut scope = manager.scope().map_err(|_| Unavailable::Freed)?;
-        let result = once(&mut scope);
+        let result = manager.call(&mut once).map_err(|_| Unavailable::Freed)?;
         drop(engine);
         self.shared.called();
         result.ok_or(Unavailable::Here)

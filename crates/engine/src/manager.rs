@@ -421,6 +421,19 @@ impl Manager {
         Ok(hub.scope(event_loop.context()))
     }
 
+    /// Calls `call` with everything in reach, as [`Waker::call`] does from another thread; what
+    /// handlers are to be told of it they are told before this returns.
+    ///
+    /// # Errors
+    /// [`ManagerError::Closed`].
+    pub fn call<R>(&mut self, call: impl FnOnce(&mut Scope<'_>) -> R) -> Result<R, ManagerError> {
+        let Inner { event_loop, hub } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
+        let context = event_loop.context();
+        let result = call(&mut hub.scope(context));
+        hub.settle(context);
+        Ok(result)
+    }
+
     /// A connection or listener, with everything in reach; `None` when it is gone.
     ///
     /// ```
@@ -515,11 +528,7 @@ impl Manager {
         &mut self,
         act: impl FnOnce(&mut Scope<'_>) -> Result<T, ManagerError>,
     ) -> Result<T, ManagerError> {
-        let Inner { event_loop, hub } = self.inner.as_mut().ok_or(ManagerError::Closed)?;
-        let context = event_loop.context();
-        let result = act(&mut hub.scope(context));
-        hub.settle(context);
-        result
+        self.call(act)?
     }
 }
 
