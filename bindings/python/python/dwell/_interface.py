@@ -54,7 +54,9 @@ def _makes_coroutine(app: Any) -> bool:
         # An object of it is what a call gives.
         return hasattr(app, "__await__")
     # Some have a call of their own in the object, others only in the class.
-    candidates = [app, getattr(app, "__call__", None), getattr(type(app), "__call__", None)]  # noqa: B004
+    own = getattr(app, "__call__", None)  # noqa: B004
+    of_class = getattr(type(app), "__call__", None)  # noqa: B004
+    candidates = [app, own, of_class]
     return any(map(_is_coroutine_function, candidates))
 
 
