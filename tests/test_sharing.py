@@ -106,7 +106,7 @@ def test_an_answer_in_one_of_several_codings_is_shared(one_loop, app, cleanup):
     assert len(app.requests) == 1
 
 
-def test_what_fits_one_client_only_is_not_asked_for(edge, app):
+def test_what_a_client_says_goes_along_with_a_request_of_its_own_alone(edge, app):
     fields = {
         "If-None-Match": '"abc"',
         "If-Modified-Since": "Tue, 15 Nov 1994 12:45:26 GMT",
@@ -115,9 +115,63 @@ def test_what_fits_one_client_only_is_not_asked_for(edge, app):
         "Accept-Encoding": "gzip",
         "Accept-Language": "eo",
     }
-    assert edge.get(KEY, fields=fields).status == 200
-    sent = {name: app.requests[0].field(name) for name in fields}
-    assert sent == {**dict.fromkeys(fields), "Accept-Language": "eo"}
+    assert edge.get(f"{KEY}?since=x&wait=1&room=2", fields=fields).status == 200
+    assert app.requests[0].target == f"{KEY}?room=2"
+    assert {name: app.requests[0].field(name) for name in fields} == dict.fromkeys(fields)
+    # What is refused so is asked for once more as it came.
+    app.answer = lambda request: Answer(b"", 200 if request.field("Accept-Language") else 406)
+    assert edge.get("/poll/bob?wait=1", fields=fields).status == 200
+    assert app.requests[2].target == "/poll/bob?wait=1"
+    assert {name: app.requests[2].field(name) for name in fields} == fields
+
+
+@pytest.mark.parametrize("victim_first", [True, False])
+def test_attackers_who_ask_all_the_time_leave_the_others_their_answers(
+    start_dwell, app, cleanup, victim_first
+):
+    """Fields that applications refuse, fall over, or answer with something else."""
+    route = {"prefix": "/poll/", "negative": "1h"}
+    dwell = start_dwell(upstream={"url": app.url}, route=[route], server={"pollers": 2})
+
+    def answer(request):
+        if request.field("X-Bad") or len(request.field("X-Long") or "") > 4096:
+            return Answer(b"bad", 400)
+        if request.field("X-Crash") or "crash" in request.target:
+            return Answer(b"crashed", 500)
+        host = request.field("X-Forwarded-Host") or ""
+        return Answer(b"for " + host.encode(), 302 if "evil" in host else 200)
+
+    app.answer = answer
+    hostile = [
+        {"X-Bad": "1"},
+        {"X-Long": "x" * 5000},
+        {"X-Crash": "1"},
+        {"X-Forwarded-Host": "evil"},
+    ]
+    asks = [{}, *hostile] if victim_first else [*hostile, {}]
+    for number in range(5):
+        app.hang()
+        clients, key = [], f"/poll/{number}"
+        for fields in asks:
+            clients.append(cleanup.enter_context(dwell.connect()))
+            clients[-1].ask(key, fields=fields)
+        app.await_requests(1)
+        app.release()
+        answers = [client.answer() for client in clients]
+        victim = answers[0 if victim_first else -1]
+        assert (victim.status, victim.body) == (200, b"for localhost")
+        assert dwell.get(f"{key}?crash").status == 500
+        assert dwell.get(key).status == 200
+
+
+def test_a_failure_of_one_kind_of_request_is_remembered_for_no_other(start_dwell, app):
+    route = {"prefix": "/poll/", "negative": "1h"}
+    dwell = start_dwell(upstream={"url": app.url}, route=[route], server={"pollers": 1})
+    app.answer = lambda request: Answer(b"", 500 if "?" in request.target else 200)
+    for _ in range(2):
+        assert dwell.get(f"{KEY}?crash").status == 500
+    assert len(app.requests) == 1
+    assert dwell.get(f"{KEY}?since=.").status == 200
 
 
 @pytest.mark.parametrize(("target", "method"), [(KEY, "POST"), (KEY, "HEAD"), ("/page", "GET")])

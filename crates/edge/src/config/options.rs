@@ -230,7 +230,8 @@ options! {
     "Where the application is. Of several servers each request goes to the one with the fewest \
      under way, among those in use. `\"off\"` answers 404 to what would be forwarded."
     "upstream".upstream.default_host = Name;
-    "The `Host` of requests whose client names none, as HTTP/1.0 allows."
+    "The `Host` of requests whose client names none, as HTTP/1.0 allows, and of those whose answers \
+     fill the cache."
     "upstream".upstream.connect_timeout = Time(TICK, HOUR);
     "How long one connection attempt may take. Beyond it: 502."
     "upstream".upstream.header_timeout = Time(TICK, HOUR);
@@ -460,7 +461,7 @@ options! {
     "route".fill = Truth;
     "Whether the upstream's answers to GET polls are put into the cache where they may be: 200 \
      with `s-maxage` or `max-age`, which is how long they stay there. Nothing that is there is \
-     replaced."
+     replaced. The upstream gets `upstream.default_host` as `Host` then."
     "route".stale_if_error = Time(Duration::ZERO, DAY);
     "How long the last known value is given when neither the cache nor the upstream answers. An \
      answer's own `stale-if-error` wins. `\"0s\"` never gives it."

@@ -83,6 +83,12 @@ impl KeyTemplate {
         self.parts.iter().any(is_it)
     }
 
+    /// Whether this parameter of the query is a part of the key.
+    pub(crate) fn takes_query(&self, name: &str) -> bool {
+        let is_it = |part: &Part| matches!(part, Part::Query(of) if of == name);
+        self.parts.iter().any(is_it)
+    }
+
     /// Fields of the application's answer to the question who asks that are a part of the key.
     pub(crate) fn granted_names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {

@@ -5,7 +5,8 @@
 //! when the application has answered.
 
 use super::admit::Visitor;
-use super::ask::plain_ask;
+use super::ask::{Method, plain_ask};
+use super::common::Common;
 use super::hold::{Arrival, Keep};
 use super::tables::{Poll, kind};
 use super::to::To;
@@ -114,6 +115,7 @@ impl Polls {
             self.metrics.auth.increment(AuthOutcome::Asked);
             self.outbox.forwards.push(Forward {
                 fetch,
+                common: Common::nobodys(Method::Get),
                 bytes,
                 is_head: false,
                 is_idempotent: true,

@@ -2,16 +2,16 @@
 
 use super::answers::{self, FETCHED};
 use super::ask::{Ask, Method};
+use super::common::{Common, Passing, Variant, common_target, has_body, is_accept, takes_any};
 use super::cursor::{Cursor, CursorText};
 use super::feeds::Known;
 use super::hold::{Arrival, Keep};
 use super::memory::{Begun, Verdict};
 use super::recall::{Origin, stands_for};
-use super::sharing::may_be_shared;
 use super::tables::{Fetch, KeptRequest, Link, Poll, kind};
 use super::to::To;
 use super::{Forward, Polls};
-use crate::access::is_trusted;
+use crate::access::{client_address, is_trusted};
 use crate::forward;
 use crate::held::hold;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
@@ -37,7 +37,10 @@ impl Polls {
         to: &mut To<'_, '_>,
     ) -> Outcome {
         let shared = self.is_shared(&arrival.ask, arrival.route);
-        if shared && let Some(recall) = self.recall_for(context, &arrival) {
+        let variant = self
+            .common_of(arrival.request.head, &arrival.ask, arrival.route)
+            .variant;
+        if shared && let Some(recall) = self.recall_for(context, &arrival, variant) {
             return self.recall_arrival(context, arrival, recall, to);
         }
         let key = if shared {
@@ -45,10 +48,9 @@ impl Polls {
         } else {
             None
         };
-        match self.under_way(key, &arrival.ask) {
-            UnderWay::Nothing => self.start_fetch(context, arrival, key, to),
-            UnderWay::AnothersMethod => self.start_fetch(context, arrival, None, to),
-            UnderWay::Fetch(fetch) => {
+        match self.under_way(key, variant) {
+            None => self.start_fetch(context, arrival, key, to),
+            Some(fetch) => {
                 let poll = self.record(context, &arrival, fetch, Keep::Request);
                 let joined = self.records.insert(poll).ok();
                 if let Some(poll) = joined {
@@ -70,29 +72,46 @@ impl Polls {
         let name = self.keys.get(key).map(|key| key.name.clone());
         let name = name.as_deref().unwrap_or_default();
         let key = self.is_shared(&poll.ask, poll.route).then_some(key);
+        let common = self.common_of_kept(&poll);
         if key.is_some()
-            && let Some(recall) = self.recall(context.now(), name, &poll.ask, poll.route)
+            && let Some(recall) = self.recall(context.now(), name, common.variant, poll.route)
         {
             return self.recall_later(context, http, name, poll, recall);
         }
-        match self.under_way(key, &poll.ask) {
-            UnderWay::Nothing => self.send_kept(context, http, key, name, poll),
-            UnderWay::AnothersMethod => self.send_kept(context, http, None, name, poll),
-            UnderWay::Fetch(fetch) => self.place_in_fetch(context, http, fetch, poll),
+        match self.under_way(key, common.variant) {
+            None => self.send_kept(context, http, key, name, poll),
+            Some(fetch) => self.place_in_fetch(context, http, fetch, poll),
         }
     }
 
-    /// What a miss on `key` finds under way. The application may answer another method otherwise,
-    /// so polls share a request only with those of the same.
-    pub(super) fn under_way(&self, key: Option<Token>, ask: &Ask) -> UnderWay {
-        let fetch = key.and_then(|key| self.keys.get(key)?.fetch.token());
-        let Some(token) = fetch else {
-            return UnderWay::Nothing;
-        };
-        match self.fetches.get(token) {
-            Some(fetch) if fetch.method == ask.method => UnderWay::Fetch(token),
-            Some(_) => UnderWay::AnothersMethod,
-            None => UnderWay::Nothing,
+    /// The request under way for `key` from which the application gets the same.
+    pub(super) fn under_way(&self, key: Option<Token>, variant: Variant) -> Option<Token> {
+        let mut next = self.keys.get(key?)?.fetch;
+        while let Some(token) = next.token() {
+            let fetch = self.fetches.get(token)?;
+            if fetch.common.variant == variant {
+                return Some(token);
+            }
+            next = fetch.next;
+        }
+        None
+    }
+
+    /// What a request is if others share it.
+    pub(super) fn common_of(&self, head: &RequestHead<'_, '_>, ask: &Ask, route: u16) -> Common {
+        match self.route(route) {
+            Some(rules) => Common::of(rules, head, wants(ask), ask.method, self.memory.hasher()),
+            None => Common::nobodys(ask.method),
+        }
+    }
+
+    pub(super) fn common_of_kept(&self, poll: &Poll) -> Common {
+        let mut storage = FieldStorage::new();
+        let kept = poll.request.as_deref().map(KeptRequest::head);
+        let head = kept.map(|head| parse_request(head, &mut storage, &self.head_limits()));
+        match head {
+            Some(Ok(head)) => self.common_of(&head, &poll.ask, poll.route),
+            _ => Common::nobodys(poll.ask.method),
         }
     }
 
@@ -109,13 +128,13 @@ impl Polls {
         let encoded = poll
             .request
             .as_deref()
-            .and_then(|kept| self.encode_kept(kept, peer, sharing(key), wants(&poll.ask)));
+            .and_then(|kept| self.encode_kept(kept, peer, key.is_some(), &poll.ask, poll.route));
         let Some(forward) = encoded else {
             let mut to = To::held(http, &poll, &self.journal);
             to.ends(PollOutcome::NotFound);
             return to.text(context, 404, "no such key");
         };
-        let Some(fetch) = self.open_fetch(key, name, poll.ask.method, poll.route, forward) else {
+        let Some(fetch) = self.open_fetch(key, name, poll.route, forward) else {
             let mut to = To::held(http, &poll, &self.journal);
             self.refuse_busy(context, poll.route, &mut to);
             return;
@@ -171,9 +190,9 @@ impl Polls {
         } else {
             let Request { head, body, .. } = *arrival.request;
             let peer = to.peer_address();
-            let forward = self.encode(head, body, peer, sharing(key), wants(&arrival.ask));
-            let (method, route) = (arrival.ask.method, arrival.route);
-            self.open_fetch(key, arrival.name, method, route, forward)
+            let (ask, route) = (&arrival.ask, arrival.route);
+            let forward = self.encode(head, body, peer, key.is_some(), ask, route);
+            self.open_fetch(key, arrival.name, route, forward)
         };
         let Some(fetch) = fetch else {
             if let Some(key) = key {
@@ -181,14 +200,9 @@ impl Polls {
             }
             return self.refuse_busy(context, arrival.route, to);
         };
-        // It is the first of this fetch, so its request is never sent a second time; but a stream
-        // takes its key from it once more, one that waits may be held on, and where another loop
-        // has sent the request, the answer may be for its client alone.
-        let is_anothers = self
-            .fetches
-            .get(fetch)
-            .is_some_and(|fetch| fetch.is_anothers);
-        let keep = if is_anothers || arrival.ask.is_stream || arrival.ask.waits() {
+        // What is sent as it came is never sent a second time; but a stream takes its key from it
+        // once more, and one that waits may be held on.
+        let keep = if key.is_some() || arrival.ask.is_stream || arrival.ask.waits() {
             Keep::Request
         } else {
             Keep::Line
@@ -206,22 +220,19 @@ impl Polls {
         &mut self,
         key: Option<Token>,
         name: &[u8],
-        method: Method,
         route: u16,
         mut forward: Forward,
     ) -> Option<Token> {
+        let record = key.and_then(|key| self.keys.get(key));
         let fetch = self.fetches.insert(Fetch {
             key,
-            name: name.into(),
-            method,
-            route,
-            polls: Vec::new(),
-            is_anothers: false,
+            next: record.map(|record| record.fetch).unwrap_or_default(),
+            ..Fetch::new(name, route, forward.common)
         });
         let fetch = fetch.ok()?;
         if let Some(record) = key.and_then(|key| self.keys.get_mut(key)) {
             record.fetch = Link::to(fetch);
-            if let Begun::Follow = self.begin_flight(fetch, name, method) {
+            if let Begun::Follow = self.begin_flight(fetch, name, forward.common.variant) {
                 return Some(fetch);
             }
         }
@@ -243,32 +254,58 @@ impl Polls {
         &self,
         kept: &KeptRequest,
         peer: Option<SocketAddr>,
-        sharing: Sharing,
-        wants: Wants,
+        is_shared: bool,
+        ask: &Ask,
+        route: u16,
     ) -> Option<Forward> {
         let mut storage = FieldStorage::new();
         let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
-        Some(self.encode(&head, kept.body(), peer, sharing, wants))
+        Some(self.encode(&head, kept.body(), peer, is_shared, ask, route))
     }
 
+    /// The request that the application gets: for all who ask the same, or as it came.
     pub(super) fn encode(
         &self,
         head: &RequestHead<'_, '_>,
         body: &[u8],
         peer: Option<SocketAddr>,
-        sharing: Sharing,
-        wants: Wants,
+        is_shared: bool,
+        ask: &Ask,
+        route: u16,
     ) -> Forward {
+        let common = self.common_of(head, ask, route);
+        let rules = self.route(route).filter(|_| is_shared);
+        let passing = rules.map(|rules| Passing::new(rules, has_body(head)));
+        let takes_any = takes_any(head);
+        let passes = |name: &str| {
+            let is_said = !takes_any || !is_accept(name);
+            passing.is_none_or(|passing| is_said && passing.takes(name))
+        };
+        let target = rules.and_then(|_| common_target(head.path, head.query));
+        let trusted = &self.config.server.trusted_proxies;
+        let sharing = match rules {
+            Some(_) => Sharing::Shared {
+                passes: &passes,
+                client: client_address(peer, head.fields, trusted),
+            },
+            None => Sharing::Own,
+        };
+        let asked = RequestHead {
+            target: target.as_deref().unwrap_or(head.target),
+            authority: head.authority.filter(|_| target.is_none()),
+            ..*head
+        };
         let host = &self.config.upstream.default_host;
         let forwarded = ForwardedFor {
             peer: peer.map(|peer| peer.ip()),
             proto: "http",
-            is_trusted: is_trusted(peer, &self.config.server.trusted_proxies),
+            is_trusted: is_trusted(peer, trusted),
         };
         Forward {
             // Replaced by the token of the fetch it becomes.
             fetch: Token::from_bits(0),
-            bytes: encode_request(head, body, host, forwarded, sharing, wants),
+            common,
+            bytes: encode_request(&asked, body, host, forwarded, sharing, wants(ask)),
             is_head: head.method == "HEAD",
             is_idempotent: forward::is_idempotent(head.method),
             client: self.client_of(head, peer),
@@ -354,10 +391,10 @@ impl Polls {
         if fetch.key.is_some() && !fetch.is_anothers {
             self.remember(context, &fetch, verdict);
         }
-        let polls = fetch.polls.clone();
+        let mut polls = fetch.polls.clone();
+        self.queue_up(context, http, &fetch, verdict, &mut polls);
         let stale = self.instead_of(context, &fetch, verdict);
         let shared = Shared {
-            is_personal: matches!(verdict, Ok(answer) if !may_be_shared(answer)),
             // An app that answers with the value it has stored saves its client the same value
             // again.
             cursor: match verdict {
@@ -368,7 +405,7 @@ impl Polls {
         };
         for (place, token) in polls.into_iter().enumerate() {
             if token.kind() == kind::MISSING {
-                self.missing_told(context, http, &fetch, token, verdict, stale.as_ref());
+                self.missing_told(context, http, token, verdict, stale.as_ref());
                 continue;
             }
             let Some(poll) = self.records.remove(token) else {
@@ -389,7 +426,7 @@ impl Polls {
             let is_own = place == 0 && !fetch.is_anothers;
             match verdict {
                 Ok(answer) => {
-                    self.give_answer(context, http, &fetch, poll, answer, &shared, is_own);
+                    self.give_answer(context, http, &fetch.name, &poll, answer, &shared, is_own);
                 }
                 Err(error) => self.tell_failure(context, http, &poll, error),
             }
@@ -397,6 +434,7 @@ impl Polls {
         if let Some(key) = fetch.key {
             self.keys.release(key);
         }
+        self.next_in_queue(context, http, fetch.queue);
     }
 
     /// Gives one client an answer that may be another's.
@@ -408,26 +446,22 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        fetch: &Fetch,
-        poll: Poll,
+        name: &[u8],
+        poll: &Poll,
         answer: &Answer,
         shared: &Shared,
         is_own: bool,
     ) {
-        // What is for the client whose request was sent, the others ask for themselves.
-        if !is_own && shared.is_personal {
-            return self.send_kept(context, http, None, &fetch.name, poll);
-        }
         if poll.ask.is_stream && answer.status == 200 {
             let known = Known::Answered(&answer.body);
-            return self.stream_later(context, http, &poll, &fetch.name, known);
+            return self.stream_later(context, http, poll, name, known);
         }
         let status = match is_own {
             _ if shared.is_remembered => REMEMBERED,
             true => FETCHED,
             false => COLLAPSED,
         };
-        self.pass_on(context, http, &poll, answer, shared.cursor.as_ref(), status);
+        self.pass_on(context, http, poll, answer, shared.cursor.as_ref(), status);
     }
 
     /// Gives one client the upstream's answer.
@@ -490,7 +524,15 @@ impl Polls {
     pub(super) fn close_fetch(&mut self, token: Token) -> Option<Fetch> {
         let fetch = self.fetches.remove(token)?;
         if let Some(record) = fetch.key.and_then(|key| self.keys.get_mut(key)) {
-            record.fetch = Link::default();
+            let mut link = &mut record.fetch;
+            while *link != Link::to(token) {
+                let before = link.token().and_then(|before| self.fetches.get_mut(before));
+                let Some(before) = before else {
+                    return Some(fetch);
+                };
+                link = &mut before.next;
+            }
+            *link = fetch.next;
             self.following -= usize::from(fetch.is_anothers);
         }
         Some(fetch)
@@ -499,25 +541,8 @@ impl Polls {
 
 /// What is the same for all who share an answer.
 struct Shared {
-    is_personal: bool,
     cursor: Option<CursorText>,
     is_remembered: bool,
-}
-
-/// What a miss finds under way for its key.
-pub(super) enum UnderWay {
-    Nothing,
-    Fetch(Token),
-    /// A request that polls of another method share.
-    AnothersMethod,
-}
-
-/// A fetch that has a key is shared by those who miss on it.
-pub(super) fn sharing(key: Option<Token>) -> Sharing {
-    match key {
-        Some(_) => Sharing::Shared,
-        None => Sharing::Own,
-    }
 }
 
 /// What the application is asked for.

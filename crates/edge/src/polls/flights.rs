@@ -1,8 +1,9 @@
 //! One request for a key over all loops: who asks, who follows, and what the followers are told.
 
-use super::ask::Method;
+use super::common::Variant;
 use super::memory::{Begun, Follower, Verdict};
-use super::missing::Said;
+use super::queued::owner;
+use super::sharing::Owner;
 use super::tables::{Fetch, kind};
 use super::{Polls, Told};
 use crate::metrics::UpstreamOutcome;
@@ -11,12 +12,12 @@ use dwell_evloop::{Context, Token};
 
 impl Polls {
     /// Whether this loop asks for a shared fetch, or another one that does will tell it.
-    pub(super) fn begin_flight(&mut self, fetch: Token, name: &[u8], method: Method) -> Begun {
+    pub(super) fn begin_flight(&mut self, fetch: Token, name: &[u8], variant: Variant) -> Begun {
         let follower = Follower {
             of_loop: self.of_loop,
             fetch: fetch.to_bits(),
         };
-        let begun = self.memory.begin(name, method, follower);
+        let begun = self.memory.begin(name, variant, follower);
         if matches!(begun, Begun::Follow) {
             self.following += 1;
             self.metrics
@@ -29,20 +30,21 @@ impl Polls {
         begun
     }
 
-    /// Tells the loops that follow what a fetch of this one came to.
+    /// Tells the loops that follow what a fetch of this one came to, if that is theirs, too.
     pub(super) fn end_flight(&mut self, fetch: &Fetch, verdict: &Verdict) {
         if fetch.key.is_none() || fetch.is_anothers {
             return;
         }
-        for follower in self.memory.end(&fetch.name, fetch.method) {
-            let verdict = Some(verdict.clone());
+        let is_for_all = owner(verdict, fetch.common.is_plain) == Owner::All;
+        for follower in self.memory.end(&fetch.name, fetch.common.variant) {
+            let verdict = is_for_all.then(|| verdict.clone());
             self.outbox.told.push(Told { follower, verdict });
         }
     }
 
     /// Tells the loops that follow a fetch of this one to ask for themselves.
-    pub(super) fn end_flight_for_each(&mut self, name: &[u8], method: Method) {
-        for follower in self.memory.end(name, method) {
+    pub(super) fn end_flight_for_each(&mut self, name: &[u8], variant: Variant) {
+        for follower in self.memory.end(name, variant) {
             let verdict = None;
             self.outbox.told.push(Told { follower, verdict });
         }
@@ -58,7 +60,7 @@ impl Polls {
     pub(crate) fn recheck_flights(&mut self, context: &mut Context, http: &mut Http) {
         let is_lost = |fetch: &Fetch| {
             let follows = fetch.is_anothers && fetch.key.is_some();
-            follows && !self.memory.is_asked(&fetch.name, fetch.method)
+            follows && !self.memory.is_asked(&fetch.name, fetch.common.variant)
         };
         let tokens = self.fetches.tokens();
         let lost: Vec<Token> = tokens
@@ -92,7 +94,7 @@ impl Polls {
                 && fetch.key.is_some()
                 && !fetch.is_anothers
             {
-                self.memory.end(&fetch.name, fetch.method);
+                self.memory.end(&fetch.name, fetch.common.variant);
             }
         }
     }
@@ -110,20 +112,11 @@ impl Polls {
         if let Some(verdict) = verdict {
             return self.verdict_came(context, http, fetch, verdict, false);
         }
-        let Some(Fetch {
-            key, name, polls, ..
-        }) = self.close_fetch(fetch)
-        else {
+        let Some(fetch) = self.close_fetch(fetch) else {
             return;
         };
-        for token in polls {
-            if token.kind() == kind::MISSING {
-                self.missing_ends(context, http, token, Said::Unknown);
-            } else if let Some(poll) = self.records.remove(token) {
-                self.send_kept(context, http, None, &name, poll);
-            }
-        }
-        if let Some(key) = key {
+        self.each_for_itself(context, http, &fetch, &fetch.polls);
+        if let Some(key) = fetch.key {
             self.keys.release(key);
         }
     }

@@ -3,7 +3,7 @@
 use super::Polls;
 use super::ask::Method;
 use super::missing::Said;
-use super::tables::{Fetch, kind};
+use super::tables::kind;
 use super::to::{To, request_line};
 use crate::forward::{Adopted, FORWARD_LOOK};
 use crate::held::hold;
@@ -23,32 +23,24 @@ impl Polls {
         connection: Token,
         parts: &[AnswerPart],
     ) {
-        let Some(Fetch {
-            key,
-            name,
-            polls,
-            method,
-            ..
-        }) = self.close_fetch(fetch)
-        else {
+        let Some(closed) = self.close_fetch(fetch) else {
             return;
         };
-        if key.is_some() {
-            self.end_flight_for_each(&name, method);
+        if closed.key.is_some() {
+            self.end_flight_for_each(&closed.name, closed.common.variant);
         }
+        let mut polls = closed.polls.clone();
+        let missing = polls.extract_if(.., |token| token.kind() == kind::MISSING);
+        for token in missing.collect::<Vec<_>>() {
+            self.missing_ends(context, http, token, Said::Unknown);
+        }
+        let own = closed
+            .polls
+            .first()
+            .filter(|token| polls.first() == Some(*token));
         let mut is_taken = false;
-        for (place, token) in polls.into_iter().enumerate() {
-            if token.kind() == kind::MISSING {
-                self.missing_ends(context, http, token, Said::Unknown);
-                continue;
-            }
-            let Some(poll) = self.records.remove(token) else {
-                continue;
-            };
-            if place > 0 {
-                self.send_kept(context, http, None, &name, poll);
-                continue;
-            }
+        if let Some(poll) = own.and_then(|token| self.records.remove(*token)) {
+            polls.remove(0);
             self.metrics.polls.increment(PollOutcome::Miss);
             let kept = poll.request.as_deref();
             let adopted = Adopted {
@@ -76,8 +68,10 @@ impl Polls {
         if !is_taken {
             self.forwards.cancel(connection, fetch);
         }
-        if let Some(key) = key {
+        self.each_for_itself(context, http, &closed, &polls);
+        if let Some(key) = closed.key {
             self.keys.release(key);
         }
+        self.next_in_queue(context, http, closed.queue);
     }
 }

@@ -5,7 +5,7 @@
 //! taken for what is asked of memcached or of the application, and not for hits of the embedded
 //! store.
 
-use super::ask::Method;
+use super::common::Variant;
 use super::cursor::Cursor;
 use super::freshness::Freshness;
 use crate::upstream::{Answer, UpstreamError};
@@ -76,9 +76,9 @@ struct Shard {
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Who follows those who ask, by method.
-    flights: Vec<(Method, Vec<Follower>)>,
-    verdict: Option<(Method, Verdict, Instant)>,
+    /// Who follows those who ask, by what the application gets.
+    flights: Vec<(Variant, Vec<Follower>)>,
+    verdict: Option<(Variant, Verdict, Instant)>,
     value: Option<Value>,
     /// It has a place in the order.
     is_listed: bool,
@@ -90,6 +90,8 @@ struct Value {
     flags: u32,
     cursor: Cursor,
     is_answer: bool,
+    /// What the application got for it; nothing where the cache had it.
+    of: Option<u64>,
     noted: Instant,
     stale_from: Instant,
     freshness: Freshness,
@@ -106,48 +108,53 @@ impl Memory {
         }
     }
 
+    /// What requests to the application are told apart by.
+    pub(crate) fn hasher(&self) -> &RandomState {
+        &self.hasher
+    }
+
     /// Whether values are kept at all.
     pub(crate) fn keeps_values(&self) -> bool {
         self.bytes_max > 0
     }
 
     /// A loop is about to ask for a key.
-    pub(crate) fn begin(&self, name: &[u8], method: Method, follower: Follower) -> Begun {
+    pub(crate) fn begin(&self, name: &[u8], variant: Variant, follower: Follower) -> Begun {
         let mut shard = self.shard(name);
         let entry = shard.entries.entry(name.into()).or_default();
-        let flight = entry.flights.iter_mut().find(|flight| flight.0 == method);
+        let flight = entry.flights.iter_mut().find(|flight| flight.0 == variant);
         if let Some((_, followers)) = flight {
             followers.push(follower);
             return Begun::Follow;
         }
-        entry.flights.push((method, Vec::new()));
+        entry.flights.push((variant, Vec::new()));
         Begun::Lead
     }
 
     /// The loop that asked has been answered; returns those who are to be told.
-    pub(crate) fn end(&self, name: &[u8], method: Method) -> Vec<Follower> {
+    pub(crate) fn end(&self, name: &[u8], variant: Variant) -> Vec<Follower> {
         let mut shard = self.shard(name);
         let Some(entry) = shard.entries.get_mut(name) else {
             return Vec::new();
         };
-        let place = entry.flights.iter().position(|flight| flight.0 == method);
+        let place = entry.flights.iter().position(|flight| flight.0 == variant);
         let flight = place.map(|place| entry.flights.swap_remove(place));
         shard.release(name);
         flight.map_or_else(Vec::new, |(_, followers)| followers)
     }
 
     /// Whether a loop asks for this key.
-    pub(crate) fn is_asked(&self, name: &[u8], method: Method) -> bool {
+    pub(crate) fn is_asked(&self, name: &[u8], variant: Variant) -> bool {
         let shard = self.shard(name);
         let entry = shard.entries.get(name);
-        entry.is_some_and(|entry| entry.flights.iter().any(|flight| flight.0 == method))
+        entry.is_some_and(|entry| entry.flights.iter().any(|flight| flight.0 == variant))
     }
 
     /// Notes that nobody need ask for this key until then.
     pub(crate) fn refuse(
         &self,
         name: &[u8],
-        method: Method,
+        variant: Variant,
         verdict: Verdict,
         until: Instant,
         now: Instant,
@@ -157,17 +164,17 @@ impl Memory {
             return;
         }
         let entry = shard.entries.entry(name.into()).or_default();
-        let is_new = entry.verdict.replace((method, verdict, until)).is_none();
+        let is_new = entry.verdict.replace((variant, verdict, until)).is_none();
         shard.verdicts += usize::from(is_new);
     }
 
     /// What a request for this key came to a moment ago, if that still counts.
-    pub(crate) fn verdict(&self, name: &[u8], method: Method, now: Instant) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, name: &[u8], variant: Variant, now: Instant) -> Option<Verdict> {
         let mut shard = self.shard(name);
         let entry = shard.entries.get_mut(name)?;
         let (of, verdict, until) = entry.verdict.as_ref()?;
         if *until > now {
-            return (*of == method).then(|| verdict.clone());
+            return (*of == variant).then(|| verdict.clone());
         }
         entry.verdict = None;
         shard.verdicts -= 1;
@@ -184,6 +191,7 @@ impl Memory {
         let mut shard = self.shard(name);
         if let Some(known) = shard.value_mut(name)
             && known.cursor == value.cursor
+            && known.of == value.of
         {
             (known.noted, known.stale_from) = (now, stale_from);
             known.is_answer &= value.shared.is_some();
@@ -195,6 +203,7 @@ impl Memory {
         let kept = Value {
             body: value.shared.cloned().unwrap_or_else(copy),
             is_answer: value.shared.is_some(),
+            of: value.of,
             noted: now,
             flags: value.flags,
             cursor: value.cursor,
@@ -211,10 +220,23 @@ impl Memory {
         self.shard(name).forget(name);
     }
 
-    /// The value that a key had last.
-    pub(crate) fn last_known(&self, name: &[u8], now: Instant) -> Option<LastKnown> {
+    /// Forgets the value of a key as [`forget`](Self::forget) does, unless the application has
+    /// brought it for another request.
+    pub(crate) fn forget_of(&self, name: &[u8], digest: u64) {
+        let mut shard = self.shard(name);
+        let known = shard.value_mut(name);
+        if known.is_some_and(|value| value.of.is_none_or(|of| of == digest)) {
+            shard.forget(name);
+        }
+    }
+
+    /// The value that a key had last, of the cache or for the same request.
+    pub(crate) fn last_known(&self, name: &[u8], digest: u64, now: Instant) -> Option<LastKnown> {
         let mut shard = self.shard(name);
         let value = shard.value_mut(name)?;
+        if value.of.is_some_and(|of| of != digest) {
+            return None;
+        }
         value.is_used = true;
         Some(LastKnown {
             body: value.body.clone(),
@@ -248,6 +270,8 @@ pub(crate) struct NewValue<'a> {
     pub(crate) flags: u32,
     pub(crate) cursor: Cursor,
     pub(crate) freshness: Freshness,
+    /// What the application got for it; nothing where the cache had it.
+    pub(crate) of: Option<u64>,
 }
 
 impl Shard {

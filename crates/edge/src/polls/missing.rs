@@ -10,13 +10,10 @@ use super::ask::{Ask, Condition, Method};
 use super::budget::Now;
 use super::decide::Content;
 use super::feeds::News;
-use super::fetch::{sharing, wants};
 use super::memory::{LastKnown, Verdict};
 use super::recall::{is_whole_value, stands_for};
-use super::sharing::may_be_shared;
-use super::tables::{Fetch, KeptRequest, Sink, kind};
-use super::{Forward, Polls, Source, UnderWay};
-use crate::upstream::Sharing;
+use super::tables::{KeptRequest, Sink, kind};
+use super::{Forward, Polls, Source};
 use bytes::Bytes;
 use dwell_engine::websocket::WebSockets;
 use dwell_engine::{Http, Request};
@@ -223,14 +220,15 @@ impl Polls {
             return false;
         };
         let (ask, route) = (missing.behalf.ask, missing.behalf.route);
-        let shared = self.is_shared(&ask, route);
-        if shared && let Some(recall) = self.recall(context.now(), name, &ask, route) {
-            if recall.is_for_renewal()
-                && let Some(forward) = self.encode_missing(token, Sharing::Shared)
-            {
-                self.revalidate(name, ask.method, route, forward);
+        let Some(forward) = self.encode_missing(token, self.is_shared(&ask, route)) else {
+            return false;
+        };
+        let (shared, common) = (self.is_shared(&ask, route), forward.common);
+        if shared && let Some(recall) = self.recall(context.now(), name, common.variant, route) {
+            if recall.is_for_renewal() {
+                self.revalidate(name, route, forward);
             }
-            let fetch = self.open_recalled(recall, name, ask.method, route);
+            let fetch = self.open_recalled(recall, name, common, route);
             let fetch = fetch.and_then(|fetch| self.fetches.get_mut(fetch));
             return fetch.is_some_and(|fetch| {
                 fetch.polls.push(token);
@@ -238,26 +236,11 @@ impl Polls {
             });
         }
         let key = shared.then(|| self.keys.enter(name)).flatten();
-        match self.under_way(key, &ask) {
-            UnderWay::Nothing => self.send_for(key, name, token),
-            UnderWay::AnothersMethod => self.send_for(None, name, token),
-            UnderWay::Fetch(fetch) => {
-                self.join_fetch(fetch, token);
-                true
-            }
+        if let Some(fetch) = self.under_way(key, common.variant) {
+            self.join_fetch(fetch, token);
+            return true;
         }
-    }
-
-    /// Sends a request for a key to the application.
-    fn send_for(&mut self, key: Option<Token>, name: &[u8], token: Token) -> bool {
-        let forward = self.encode_missing(token, sharing(key));
-        let behalf = self.missing.get(token).map(|missing| &missing.behalf);
-        let fetch = behalf
-            .map(|behalf| (behalf.ask.method, behalf.route))
-            .zip(forward)
-            .and_then(|((method, route), forward)| {
-                self.open_fetch(key, name, method, route, forward)
-            });
+        let fetch = self.open_fetch(key, name, route, forward);
         match (fetch, key) {
             (Some(fetch), _) => self.join_fetch(fetch, token),
             (None, Some(key)) => {
@@ -269,7 +252,7 @@ impl Polls {
     }
 
     /// The request that a poll of the key alone would be.
-    fn encode_missing(&self, token: Token, sharing: Sharing) -> Option<Forward> {
+    pub(super) fn encode_missing(&self, token: Token, is_shared: bool) -> Option<Forward> {
         let Missing { behalf, target, .. } = self.missing.get(token)?;
         let kept = &behalf.request;
         let mut storage = FieldStorage::new();
@@ -278,12 +261,14 @@ impl Polls {
             Some(target) => RequestHead {
                 target,
                 authority: None,
+                path: target.split('?').next().unwrap_or_default(),
+                query: target.split_once('?').map(|(_, query)| query),
                 ..head
             },
             None => head,
         };
-        let wants = wants(&behalf.ask);
-        Some(self.encode(&head, kept.body(), behalf.peer, sharing, wants))
+        let (ask, route) = (&behalf.ask, behalf.route);
+        Some(self.encode(&head, kept.body(), behalf.peer, is_shared, ask, route))
     }
 
     /// A fetch that was shared has ended for a key: what of its verdict is for who asks for it.
@@ -291,7 +276,6 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        fetch: &Fetch,
         token: Token,
         verdict: &Verdict,
         stale: Option<&LastKnown>,
@@ -300,16 +284,8 @@ impl Polls {
             return;
         };
         let stale = stale.filter(|known| stands_for(known, &missing.behalf.ask));
-        let is_own = fetch.polls.first() == Some(&token) && !fetch.is_anothers;
         let said = match (verdict, stale) {
             (_, Some(known)) => Said::Value(known.body.clone(), known.flags),
-            // What is for the client whose request was sent, the others ask for themselves.
-            (Ok(answer), _) if !is_own && !may_be_shared(answer) => {
-                if self.send_for(None, &fetch.name, token) {
-                    return;
-                }
-                Said::Unknown
-            }
             (Ok(answer), _) => match answer.status {
                 200 if is_whole_value(answer) => Said::Value(answer.body.clone(), 0),
                 200 | 500.. => Said::Unknown,

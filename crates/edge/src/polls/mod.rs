@@ -14,6 +14,7 @@ mod ask;
 mod asking;
 mod budget;
 mod changes;
+mod common;
 mod cursor;
 mod cursors;
 mod decide;
@@ -37,6 +38,7 @@ mod owed;
 mod pace;
 mod parts;
 mod publishing;
+mod queued;
 mod recall;
 mod reconfigure;
 mod senseless;
@@ -74,12 +76,12 @@ use asking::Asking;
 use budget::{Now, Work};
 use bytes::Bytes;
 use changes::Changes;
+use common::Common;
 use decide::Rules;
 use dwell_engine::Detached;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
 use encodings::Encodings;
-use fetch::UnderWay;
 use missing::Missing;
 pub(crate) use pace::Pace;
 use std::collections::HashMap;
@@ -155,6 +157,8 @@ pub(crate) struct Fill {
 #[derive(Debug)]
 pub(crate) struct Forward {
     pub(crate) fetch: Token,
+    /// What it is to others.
+    pub(crate) common: Common,
     pub(crate) bytes: Bytes,
     pub(crate) is_head: bool,
     pub(crate) is_idempotent: bool,

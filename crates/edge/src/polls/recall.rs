@@ -3,21 +3,22 @@
 
 use super::answers::{self, Found};
 use super::ask::{Ask, Method};
+use super::common::{Common, Variant};
 use super::cursor::Cursor;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::Known;
-use super::fetch::wants;
 use super::freshness::Freshness;
 use super::hold::{Arrival, Keep};
 use super::memory::{LastKnown, NewValue, Verdict};
 use super::missing::Said;
-use super::sharing::may_be_shared;
+use super::queued::owner;
+use super::sharing::Owner;
 use super::tables::{Fetch, Poll, kind};
 use super::to::To;
 use super::{Fill, Forward, Polls, Source, seconds};
 use crate::config::RouteConfig;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
-use crate::upstream::{Answer, Sharing, UpstreamError};
+use crate::upstream::{Answer, UpstreamError};
 use bytes::Bytes;
 use dwell_engine::{Http, Outcome as Owed, Request};
 use dwell_evloop::{Context, Token};
@@ -60,25 +61,30 @@ impl Polls {
         &self,
         now: Instant,
         name: &[u8],
-        ask: &Ask,
+        variant: Variant,
         route: u16,
     ) -> Option<Recall> {
         let rules = self.route(route)?;
-        if let Some(verdict) = self.memory.verdict(name, ask.method, now) {
+        if let Some(verdict) = self.memory.verdict(name, variant, now) {
             return Some(Recall::Verdict(verdict));
         }
         if !rules.fill {
             return None;
         }
-        let known = self.memory.last_known(name, now)?;
+        let known = self.memory.last_known(name, variant.digest, now)?;
         let within = known
             .while_revalidate
             .unwrap_or(rules.stale_while_revalidate);
         is_within(&known, within).then_some(Recall::Stale(known))
     }
 
-    pub(super) fn recall_for(&self, context: &Context, arrival: &Arrival<'_>) -> Option<Recall> {
-        self.recall(context.now(), arrival.name, &arrival.ask, arrival.route)
+    pub(super) fn recall_for(
+        &self,
+        context: &Context,
+        arrival: &Arrival<'_>,
+        variant: Variant,
+    ) -> Option<Recall> {
+        self.recall(context.now(), arrival.name, variant, arrival.route)
     }
 
     /// A poll whose request something remembered takes the place of, as it arrives.
@@ -90,13 +96,13 @@ impl Polls {
         to: &mut To<'_, '_>,
     ) -> Owed {
         let (ask, route, name) = (arrival.ask, arrival.route, arrival.name);
+        let Request { head, body, .. } = *arrival.request;
+        let common = self.common_of(head, &ask, route);
         if recall.is_for_renewal() {
-            let Request { head, body, .. } = *arrival.request;
-            let peer = to.peer_address();
-            let forward = self.encode(head, body, peer, Sharing::Shared, wants(&ask));
-            self.revalidate(name, ask.method, route, forward);
+            let forward = self.encode(head, body, to.peer_address(), true, &ask, route);
+            self.revalidate(name, route, forward);
         }
-        let Some(fetch) = self.open_recalled(recall, name, ask.method, route) else {
+        let Some(fetch) = self.open_recalled(recall, name, common, route) else {
             return self.refuse_busy(context, route, to);
         };
         let poll = self.record(context, &arrival, fetch, Keep::Request);
@@ -116,16 +122,17 @@ impl Polls {
         poll: Poll,
         recall: Recall,
     ) {
+        let common = self.common_of_kept(&poll);
         if recall.is_for_renewal()
             && let Some(kept) = poll.request.as_deref()
         {
             let peer = http.peer_address(poll.exchange);
-            let forward = self.encode_kept(kept, peer, Sharing::Shared, wants(&poll.ask));
+            let forward = self.encode_kept(kept, peer, true, &poll.ask, poll.route);
             if let Some(forward) = forward {
-                self.revalidate(name, poll.ask.method, poll.route, forward);
+                self.revalidate(name, poll.route, forward);
             }
         }
-        let Some(fetch) = self.open_recalled(recall, name, poll.ask.method, poll.route) else {
+        let Some(fetch) = self.open_recalled(recall, name, common, poll.route) else {
             let mut to = To::held(http, &poll, &self.journal);
             self.refuse_busy(context, poll.route, &mut to);
             return;
@@ -138,7 +145,7 @@ impl Polls {
         &mut self,
         recall: Recall,
         name: &[u8],
-        method: Method,
+        common: Common,
         route: u16,
     ) -> Option<Token> {
         let outcome = match recall {
@@ -146,12 +153,8 @@ impl Polls {
             Recall::Stale(_) => UpstreamOutcome::Revalidated,
         };
         let fetch = self.fetches.insert(Fetch {
-            key: None,
-            name: name.into(),
-            method,
-            route,
-            polls: Vec::new(),
             is_anothers: true,
+            ..Fetch::new(name, route, common)
         });
         let fetch = fetch.ok()?;
         self.metrics.upstream_requests.increment(outcome);
@@ -187,19 +190,12 @@ impl Polls {
     }
 
     /// Asks for a newer value of a key that somebody was given a stale one of.
-    pub(super) fn revalidate(&mut self, name: &[u8], method: Method, route: u16, forward: Forward) {
+    pub(super) fn revalidate(&mut self, name: &[u8], route: u16, forward: Forward) {
         let Some(key) = self.keys.enter(name) else {
             return;
         };
-        let is_asked = self
-            .keys
-            .get(key)
-            .is_some_and(|key| key.fetch.token().is_some());
-        if is_asked
-            || self
-                .open_fetch(Some(key), name, method, route, forward)
-                .is_none()
-        {
+        let is_asked = self.under_way(Some(key), forward.common.variant).is_some();
+        if is_asked || self.open_fetch(Some(key), name, route, forward).is_none() {
             self.keys.release(key);
         }
     }
@@ -210,23 +206,24 @@ impl Polls {
         let Some(rules) = self.route(fetch.route) else {
             return;
         };
-        let (now, name) = (context.now(), &*fetch.name);
+        let (now, name, common) = (context.now(), &*fetch.name, fetch.common);
         let refuse = |verdict: Verdict, during: Duration| {
             if !during.is_zero() {
-                memory.refuse(name, fetch.method, verdict, now + during, now);
+                memory.refuse(name, common.variant, verdict, now + during, now);
             }
         };
+        let is_for_all = owner(verdict, common.is_plain) == Owner::All;
         match verdict {
+            _ if !is_for_all && verdict.as_ref().map_or(true, |answer| answer.status >= 500) => {}
             // A full queue says nothing of the key.
             Err(error) if error.status() == 503 => {}
             Err(error) => refuse(Err(error.clone()), rules.negative),
-            Ok(answer) if !may_be_shared(answer) => {
-                if answer.status < 500 {
-                    memory.forget(name);
-                }
-            }
+            Ok(_) if !is_for_all => memory.forget_of(name, common.variant.digest),
             Ok(answer) if answer.status >= 500 => refuse(Ok(in_short(answer)), rules.negative),
             Ok(answer) if answer.status == 200 => {
+                if common.variant.method == Method::Post {
+                    return;
+                }
                 let freshness = Freshness::of(answer);
                 let value = NewValue {
                     bytes: &answer.body,
@@ -234,15 +231,16 @@ impl Polls {
                     flags: 0,
                     cursor: Cursor::of(&answer.body, 0),
                     freshness,
+                    of: Some(common.variant.digest),
                 };
                 memory.note(name, &value, now);
-                if rules.fill && is_whole_value(answer) {
+                if rules.fill && common.is_of_key && is_whole_value(answer) {
                     let lifetime = freshness.lifetime.unwrap_or_default();
                     self.fill(context, name, &answer.body, lifetime);
                 }
             }
             Ok(answer) => {
-                memory.forget(name);
+                memory.forget_of(name, common.variant.digest);
                 if matches!(answer.status, 404 | 410) {
                     refuse(Ok(in_short(answer)), rules.negative_not_found);
                 }
@@ -298,6 +296,7 @@ impl Polls {
                     flags: *flags,
                     cursor: found.content.cursor,
                     freshness: Freshness::default(),
+                    of: None,
                 };
                 self.memory.note(&record.name, &value, now);
             }
@@ -323,7 +322,8 @@ impl Polls {
         if poll.ask.is_stream {
             return false;
         }
-        let Some(known) = self.stale_if_error(context.now(), &name, poll.route) else {
+        let digest = self.common_of_kept(poll).variant.digest;
+        let Some(known) = self.stale_if_error(context.now(), &name, digest, poll.route) else {
             return false;
         };
         if let Some(poll) = self.records.remove(token) {
@@ -337,10 +337,11 @@ impl Polls {
         &self,
         now: Instant,
         name: &[u8],
+        digest: u64,
         route: u16,
     ) -> Option<LastKnown> {
         let rules = self.route(route)?;
-        let known = self.memory.last_known(name, now)?;
+        let known = self.memory.last_known(name, digest, now)?;
         let within = known.if_error.unwrap_or(rules.stale_if_error);
         is_within(&known, within).then_some(known)
     }
@@ -355,7 +356,8 @@ impl Polls {
     ) -> Option<LastKnown> {
         let has_failed = verdict.as_ref().map_or(true, |answer| answer.status >= 500);
         if has_failed {
-            self.stale_if_error(context.now(), &fetch.name, fetch.route)
+            let digest = fetch.common.variant.digest;
+            self.stale_if_error(context.now(), &fetch.name, digest, fetch.route)
         } else {
             None
         }

@@ -23,27 +23,55 @@ pub(super) fn is_for_all(route: &RouteConfig, head: &RequestHead<'_, '_>) -> boo
     !has_cookie && !route.access.jwt && !route.identity_headers.iter().any(is_told)
 }
 
-/// Whether an answer may be given to others than the client whose request got it.
-///
-/// Shape: not when it refuses who asked, not with a cookie, not when `Cache-Control` forbids a
-/// shared cache to keep it, and not when it was chosen by fields of the request.
-/// `Accept-Encoding` is no such field, as a shared request is sent without it.
-///
-/// Source: RFC 9111 sections 3, 4 and 4.1.
-pub(super) fn may_be_shared(answer: &Answer) -> bool {
-    let is_refusal = matches!(answer.status, 401 | 403 | 407);
-    !is_refusal
-        && answer
-            .fields
-            .iter()
-            .all(|(name, value)| match name.to_ascii_lowercase().as_str() {
-                "set-cookie" => false,
-                "cache-control" => !list_tokens(value).any(is_personal),
-                "vary" => {
-                    list_tokens(value).all(|field| field.eq_ignore_ascii_case(b"accept-encoding"))
-                }
-                _ => true,
-            })
+/// Whose an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Everybody's who asks for the key.
+    All,
+    /// Everybody's, if nothing that one client sent has brought it about: the application failed.
+    AllIfPlain,
+    /// The client's whose request got it.
+    Asker,
+    /// Nobody's but by a request of their own: what a shared request leaves out may change it.
+    Nobody,
+}
+
+impl Owner {
+    /// Shape: everybody's is what says something of the key: a value, that there is none, or where
+    /// else it is. What refuses who asked or how, or was chosen by fields of the request, is not.
+    /// `Accept-Encoding` is no such field, as a shared request is sent without it. 429 and 503 are
+    /// what an address gets that asks too often.
+    ///
+    /// Source: RFC 9111 sections 3, 4 and 4.1.
+    pub(super) fn of(answer: &Answer) -> Self {
+        let mut owner = match answer.status {
+            200 | 204 | 404 | 410 => Self::All,
+            301 | 302 | 303 | 307 | 308 if is_public(answer) => Self::All,
+            429 | 503 => Self::Asker,
+            500.. => Self::AllIfPlain,
+            _ => Self::Nobody,
+        };
+        for (name, value) in &answer.fields {
+            match name.to_ascii_lowercase().as_str() {
+                "set-cookie" => return Self::Asker,
+                "cache-control" if list_tokens(value).any(is_personal) => return Self::Asker,
+                "vary" if !list_tokens(value).all(is_left_to_us) => owner = Self::Nobody,
+                _ => {}
+            }
+        }
+        owner
+    }
+}
+
+fn is_public(answer: &Answer) -> bool {
+    let is_public = |directive: &[u8]| directive.eq_ignore_ascii_case(b"public");
+    answer.fields.iter().any(|(name, value)| {
+        name.eq_ignore_ascii_case("cache-control") && list_tokens(value).any(is_public)
+    })
+}
+
+fn is_left_to_us(field: &[u8]) -> bool {
+    field.eq_ignore_ascii_case(b"accept-encoding")
 }
 
 /// `private`, with or without its field names, or `no-store`.
@@ -73,6 +101,10 @@ mod tests {
         }
     }
 
+    fn may_be_shared(answer: &Answer) -> bool {
+        Owner::of(answer) == Owner::All
+    }
+
     #[test]
     fn a_plain_answer_is_everybodys() {
         for fields in [
@@ -86,14 +118,31 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_for_who_asked() {
-        for status in [401, 403, 407] {
-            let refusal = Answer {
+    fn what_says_nothing_of_the_key_is_nobody_elses() {
+        let owner = |status, fields| {
+            Owner::of(&Answer {
                 status,
-                ..answer(&[])
-            };
-            assert!(!may_be_shared(&refusal), "{status}");
+                ..answer(fields)
+            })
+        };
+        for status in [400, 401, 403, 406, 407, 413, 421, 431, 451, 302, 304, 206] {
+            assert_eq!(owner(status, &[]), Owner::Nobody, "{status}");
         }
+        for status in [200, 204, 404, 410] {
+            assert_eq!(owner(status, &[]), Owner::All, "{status}");
+        }
+        for status in [301, 302, 303, 307, 308] {
+            let public = owner(status, &[("Cache-Control", "max-age=5, Public")]);
+            assert_eq!(public, Owner::All, "{status}");
+        }
+        assert_eq!(owner(400, &[("Cache-Control", "public")]), Owner::Nobody);
+        assert_eq!(
+            [429, 503].map(|status| owner(status, &[])),
+            [Owner::Asker; 2]
+        );
+        assert_eq!(owner(500, &[]), Owner::AllIfPlain);
+        assert_eq!(owner(500, &[("Set-Cookie", "a=b")]), Owner::Asker);
+        assert_eq!(owner(500, &[("Vary", "Origin")]), Owner::Nobody);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The records of everything that waits, and the tables they live in.
 
-use super::ask::{Ask, Condition, Method};
+use super::ask::{Ask, Condition};
+use super::common::Common;
 use super::cursor::Cursor;
 use super::decide::Content;
 use super::follow::KEYS_MAX;
@@ -204,7 +205,7 @@ pub(crate) struct Key {
     /// Lookups under way, this one among them; the polls that share one may begin to wait, so the
     /// record outlives them.
     pub(crate) lookups: u32,
-    /// The request to the upstream that further misses share.
+    /// The first of the requests to the upstream that further misses share.
     pub(crate) fetch: Link,
     /// That of the value the waiting polls were compared with.
     pub(crate) version: Version,
@@ -252,12 +253,32 @@ pub(crate) struct Fetch {
     pub(crate) name: Box<[u8]>,
     /// Index of the route of those who began it.
     pub(crate) route: u16,
-    /// Polls of another method ask for themselves.
-    pub(crate) method: Method,
+    /// Polls from which the application would get something else ask for themselves.
+    pub(crate) common: Common,
     /// The first is the one whose request was sent, unless that was another loop's.
     pub(crate) polls: Vec<Token>,
+    /// The next one for the same key.
+    pub(crate) next: Link,
+    /// Where those are whose turn comes when this one has ended.
+    pub(crate) queue: Link,
     /// Another loop has sent the request, or it was sent before: the answer is for everybody.
     pub(crate) is_anothers: bool,
+}
+
+impl Fetch {
+    /// Of nobody yet, for nobody else.
+    pub(crate) fn new(name: &[u8], route: u16, common: Common) -> Self {
+        Self {
+            key: None,
+            name: name.into(),
+            route,
+            common,
+            polls: Vec::new(),
+            next: Link::default(),
+            queue: Link::default(),
+            is_anothers: false,
+        }
+    }
 }
 
 /// A token or none in the room of a token: kinds begin at 1, so no token is all zeros.

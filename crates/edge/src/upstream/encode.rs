@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use dwell_proto::http1::{BodyFraming, RequestHead, Version, encode, is_hop_by_hop, list_tokens};
+use dwell_proto::http1::{
+    BodyFraming, Fields, RequestHead, Version, encode, is_hop_by_hop, list_tokens,
+};
 
 /// Who a request came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +20,19 @@ pub struct ForwardedFor {
 }
 
 /// Whether the answer to a request is for its client alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
+#[derive(Clone, Copy)]
+pub enum Sharing<'s> {
     /// For its client alone.
     Own,
     /// Others may get it too, so the request leaves out what would make the answer fit its client
-    /// only: conditions, ranges and `Accept-Encoding`.
-    Shared,
+    /// only: conditions, ranges and `Accept-Encoding`, who has passed it on, and all other fields
+    /// that are not let through.
+    Shared {
+        /// Which fields go along, `Host` among them.
+        passes: &'s dyn Fn(&str) -> bool,
+        /// Whose request it is.
+        client: Option<IpAddr>,
+    },
 }
 
 /// What an answer is to be, whatever the client wants to make of it.
@@ -57,7 +65,13 @@ struct Passing<'b> {
     takes_trailers: bool,
     /// The body is chunked, and may have trailer fields.
     is_chunked: bool,
+    /// Others share it, so nobody is named as having passed it on but its client.
+    shared: Option<Client>,
 }
+
+/// Whose request it is; `None` where that has no address.
+#[derive(Clone, Copy, Debug)]
+struct Client(Option<IpAddr>);
 
 /// Makes the request that the application gets from a poll of a client.
 ///
@@ -78,15 +92,25 @@ pub fn encode_request(
     body: &[u8],
     default_host: &str,
     forwarded: ForwardedFor,
-    sharing: Sharing,
+    sharing: Sharing<'_>,
     wants: Wants,
 ) -> Bytes {
     let is_left_out = |name: &str| {
-        let is_for_all = sharing == Sharing::Shared || wants == Wants::OneValue;
+        let is_for_all = match sharing {
+            Sharing::Own => wants == Wants::OneValue,
+            Sharing::Shared { passes, .. } if !passes(name) => return true,
+            Sharing::Shared { .. } => true,
+        };
         (is_for_all && is_ones_own(name)) || (wants == Wants::OneValue && is_of_streams(name))
     };
+    let passing = match sharing {
+        Sharing::Own => Passing::default(),
+        Sharing::Shared { client, .. } => Passing {
+            shared: Some(Client(client)),
+            ..Passing::default()
+        },
+    };
     let body = RequestBody::Whole(body);
-    let passing = Passing::default();
     encode(head, body, default_host, forwarded, passing, is_left_out)
 }
 
@@ -108,6 +132,7 @@ pub fn encode_forward(
         expects: follows && head.expect_continue,
         takes_trailers: fields.has_token("connection", "te") && fields.has_token("te", "trailers"),
         is_chunked: follows && head.framing == BodyFraming::Chunked,
+        ..Passing::default()
     };
     encode(head, body, default_host, forwarded, passing, |_| false)
 }
@@ -140,7 +165,8 @@ fn encode(
     };
     let mut out = Vec::with_capacity(head.length + whole.len() + ADDED_BYTES);
     request_line(&mut out, head);
-    let host = head.host.unwrap_or(default_host.as_bytes());
+    let named = head.host.filter(|_| !is_left_out("host"));
+    let host = named.unwrap_or(default_host.as_bytes());
     encode::field(&mut out, "Host", host);
     let has_nominated = head.fields.find("connection").is_some();
     for (name, value) in head.fields.iter() {
@@ -152,8 +178,12 @@ fn encode(
             encode::field(&mut out, name, value);
         }
     }
-    forwarded_fields(&mut out, head, forwarded);
-    via(&mut out, head);
+    let is_kept = |name: &str| forwarded.is_trusted && !is_left_out(name);
+    forwarded_fields(&mut out, head.fields, named, forwarded, passing, is_kept);
+    via(&mut out, head, passing.shared.is_some());
+    if passing.shared.is_some() && is_left_out("user-agent") {
+        encode::field(&mut out, "User-Agent", b"dwell");
+    }
     match (body, head.framing) {
         (RequestBody::Follows, BodyFraming::Length(length)) => {
             encode::field_u64(&mut out, "Content-Length", length);
@@ -193,9 +223,9 @@ fn connection_fields(out: &mut Vec<u8>, passing: Passing<'_>) {
 /// Adds the edge to those who have passed the request on.
 ///
 /// Source: RFC 9110 section 7.6.3.
-fn via(out: &mut Vec<u8>, head: &RequestHead<'_, '_>) {
+fn via(out: &mut Vec<u8>, head: &RequestHead<'_, '_>, is_shared: bool) {
     let mut chain = Vec::new();
-    for earlier in head.fields.all(VIA) {
+    for earlier in head.fields.all(VIA).filter(|_| !is_shared) {
         append_member(&mut chain, earlier);
     }
     append_member(
@@ -221,13 +251,20 @@ fn request_line(out: &mut Vec<u8>, head: &RequestHead<'_, '_>) {
     encode::request_line(out, head.method, &target, Version::Http11);
 }
 
-fn forwarded_fields(out: &mut Vec<u8>, head: &RequestHead<'_, '_>, forwarded: ForwardedFor) {
-    let fields = head.fields;
+fn forwarded_fields(
+    out: &mut Vec<u8>,
+    fields: Fields<'_, '_>,
+    host: Option<&[u8]>,
+    forwarded: ForwardedFor,
+    passing: Passing<'_>,
+    is_kept: impl Fn(&str) -> bool,
+) {
     let mut chain = Vec::new();
-    for earlier in fields.all(FOR) {
+    for earlier in fields.all(FOR).filter(|_| passing.shared.is_none()) {
         append_member(&mut chain, earlier);
     }
-    if let Some(peer) = forwarded.peer {
+    let client = passing.shared.unwrap_or(Client(forwarded.peer));
+    if let Some(peer) = client.0 {
         let mut text = String::with_capacity(40);
         // Writing to a string cannot fail.
         let _ = write!(text, "{}", peer.to_canonical());
@@ -236,11 +273,11 @@ fn forwarded_fields(out: &mut Vec<u8>, head: &RequestHead<'_, '_>, forwarded: Fo
     if !chain.is_empty() {
         encode::field(out, FOR, &chain);
     }
-    let is_kept = |name| forwarded.is_trusted && fields.find(name).is_some();
+    let is_kept = |name| fields.find(name).is_some() && is_kept(name);
     if !is_kept(PROTO) {
         encode::field(out, PROTO, forwarded.proto.as_bytes());
     }
-    if let Some(host) = head.host.filter(|_| !is_kept(HOST)) {
+    if let Some(host) = host.filter(|_| !is_kept(HOST)) {
         encode::field(out, HOST, host);
     }
 }
@@ -276,7 +313,7 @@ fn is_of_proxies(name: &str) -> bool {
 
 /// Fields that make an answer depend on what one client has or takes (RFC 9110 sections 12.5.3,
 /// 13.1 and 14.2).
-fn is_ones_own(name: &str) -> bool {
+pub(crate) fn is_ones_own(name: &str) -> bool {
     const OWN: [&str; 7] = [
         "if-none-match",
         "if-modified-since",
@@ -290,7 +327,7 @@ fn is_ones_own(name: &str) -> bool {
 }
 
 /// Fields that ask for a stream of events or a WebSocket, or say where one was.
-fn is_of_streams(name: &str) -> bool {
+pub(crate) fn is_of_streams(name: &str) -> bool {
     const WEBSOCKET: &str = "sec-websocket-";
     let start = name.get(..WEBSOCKET.len()).unwrap_or_default();
     start.eq_ignore_ascii_case(WEBSOCKET)

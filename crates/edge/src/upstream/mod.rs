@@ -27,6 +27,7 @@ pub use client::Upstream;
 pub use encode::{
     ForwardedFor, RequestBody, Sharing, Wants, encode_forward, encode_request, upgrade_of,
 };
+pub(crate) use encode::{is_of_streams, is_ones_own};
 pub use error::UpstreamError;
 pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan};
 pub use health::HealthCheck;

@@ -1,10 +1,19 @@
 //! The common memory, with the time given.
 
+use super::super::ask::Method;
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
 const NAME: &[u8] = b"/poll/a";
+const GET: Variant = Variant {
+    method: Method::Get,
+    digest: 1,
+};
+const POST: Variant = Variant {
+    method: Method::Post,
+    digest: 1,
+};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn note(memory: &Memory, name: &[u8], value: &[u8], now: Instant) {
@@ -14,12 +23,13 @@ fn note(memory: &Memory, name: &[u8], value: &[u8], now: Instant) {
         flags: 0,
         cursor: Cursor::of(value, 0),
         freshness: Freshness::default(),
+        of: None,
     };
     memory.note(name, &value, now);
 }
 
 fn known(memory: &Memory, name: &[u8], now: Instant) -> Option<Vec<u8>> {
-    let known = memory.last_known(name, now)?;
+    let known = memory.last_known(name, 1, now)?;
     Some(known.body.to_vec())
 }
 
@@ -30,28 +40,22 @@ fn follower(of_loop: usize) -> Follower {
 #[test]
 fn one_asks_and_the_others_follow() {
     let memory = Memory::new(0);
+    assert!(matches!(memory.begin(NAME, GET, follower(0)), Begun::Lead));
     assert!(matches!(
-        memory.begin(NAME, Method::Get, follower(0)),
-        Begun::Lead
-    ));
-    assert!(matches!(
-        memory.begin(NAME, Method::Get, follower(1)),
+        memory.begin(NAME, GET, follower(1)),
         Begun::Follow
     ));
     assert!(matches!(
-        memory.begin(NAME, Method::Get, follower(2)),
+        memory.begin(NAME, GET, follower(2)),
         Begun::Follow
     ));
     // Another method is another question.
-    assert!(matches!(
-        memory.begin(NAME, Method::Post, follower(1)),
-        Begun::Lead
-    ));
-    assert!(memory.is_asked(NAME, Method::Get));
-    assert_eq!(memory.end(NAME, Method::Get), [follower(1), follower(2)]);
-    assert!(!memory.is_asked(NAME, Method::Get));
-    assert_eq!(memory.end(NAME, Method::Post), []);
-    assert_eq!(memory.end(NAME, Method::Post), []);
+    assert!(matches!(memory.begin(NAME, POST, follower(1)), Begun::Lead));
+    assert!(memory.is_asked(NAME, GET));
+    assert_eq!(memory.end(NAME, GET), [follower(1), follower(2)]);
+    assert!(!memory.is_asked(NAME, GET));
+    assert_eq!(memory.end(NAME, POST), []);
+    assert_eq!(memory.end(NAME, POST), []);
     assert!(lock(&memory.shards[0]).entries.is_empty());
 }
 
@@ -60,11 +64,11 @@ fn a_verdict_counts_until_its_time_and_for_its_method() {
     let memory = Memory::new(0);
     let now = Instant::now();
     let verdict = Err(UpstreamError::Closed);
-    memory.refuse(NAME, Method::Get, verdict, now + SECOND, now);
-    assert!(memory.verdict(NAME, Method::Get, now).is_some());
-    assert!(memory.verdict(NAME, Method::Post, now).is_none());
-    assert!(memory.verdict(NAME, Method::Get, now + SECOND).is_none());
-    assert!(memory.verdict(NAME, Method::Get, now).is_none());
+    memory.refuse(NAME, GET, verdict, now + SECOND, now);
+    assert!(memory.verdict(NAME, GET, now).is_some());
+    assert!(memory.verdict(NAME, POST, now).is_none());
+    assert!(memory.verdict(NAME, GET, now + SECOND).is_none());
+    assert!(memory.verdict(NAME, GET, now).is_none());
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn verdicts_are_bounded_and_old_ones_make_room() {
     let refuse = |number: usize, now: Instant| {
         let verdict = Err(UpstreamError::Closed);
         let name = number.to_string();
-        memory.refuse(name.as_bytes(), Method::Get, verdict, now + SECOND, now);
+        memory.refuse(name.as_bytes(), GET, verdict, now + SECOND, now);
     };
     let entries = || {
         memory
@@ -91,7 +95,7 @@ fn verdicts_are_bounded_and_old_ones_make_room() {
         refuse(number, now + SECOND);
     }
     assert_eq!(entries(), SHARDS * VERDICTS_MAX);
-    assert!(memory.verdict(b"0", Method::Get, now + SECOND).is_some());
+    assert!(memory.verdict(b"0", GET, now + SECOND).is_some());
 }
 
 #[test]
@@ -100,13 +104,44 @@ fn the_last_value_is_known_with_the_time_it_has_been_stale() {
     let now = Instant::now();
     note(&memory, NAME, b"one", now);
     note(&memory, NAME, b"two", now + SECOND);
-    let known = memory.last_known(NAME, now + 3 * SECOND).unwrap();
+    let known = memory.last_known(NAME, 1, now + 3 * SECOND).unwrap();
     assert_eq!(
         (&known.body[..], known.staleness),
         (&b"two"[..], 2 * SECOND)
     );
     memory.forget(NAME);
-    assert!(memory.last_known(NAME, now).is_none());
+    assert!(memory.last_known(NAME, 1, now).is_none());
+}
+
+#[test]
+fn an_answer_is_known_to_those_who_ask_the_same() {
+    let memory = Memory::new(1 << 20);
+    let now = Instant::now();
+    let value = NewValue {
+        of: Some(2),
+        shared: Some(&Bytes::from_static(b"made")),
+        bytes: b"made",
+        flags: 0,
+        cursor: Cursor::of(b"made", 0),
+        freshness: Freshness::default(),
+    };
+    memory.note(NAME, &value, now);
+    assert!(memory.last_known(NAME, 1, now).is_none());
+    assert!(memory.last_known(NAME, 2, now).is_some());
+    // That there is none for one says nothing of the other.
+    memory.forget_of(NAME, 1);
+    assert!(memory.last_known(NAME, 2, now).is_some());
+    // The same bytes for another are another's.
+    let of_another = NewValue {
+        of: Some(1),
+        ..value
+    };
+    memory.note(NAME, &of_another, now);
+    assert!(memory.last_known(NAME, 1, now).is_some());
+    memory.forget_of(NAME, 1);
+    assert!(memory.last_known(NAME, 1, now).is_none());
+    note(&memory, NAME, b"cached", now);
+    assert!(memory.last_known(NAME, 1, now).is_some());
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn entry(key: &str, value: &str) -> String {
 fn a_socket_shares_the_request_of_a_poll_and_waits_for_the_cache() {
     let app = App::start();
     let mut edge = Edge::before(&app, "");
-    let mut poll = edge.ask("GET /poll/a?x=1");
+    let mut poll = edge.ask("GET /poll/a?since=x&wait=5");
     let (mut exchange, _) = app.accept(&mut edge);
     let mut socket = Socket::open(&edge, "/poll/a");
     edge.turn_until_waiting(1);

@@ -3,27 +3,27 @@
 
 use super::harness::{App, Edge, cursor};
 use super::sockets::Socket;
-use crate::polls::ask::{Ask, Condition, Method};
+use crate::polls::ask::plain_ask;
+use crate::polls::common::Variant;
 use crate::polls::cursor::Cursor;
 use crate::polls::freshness::Freshness;
 use crate::polls::memory::{Begun, Follower, NewValue, Verdict};
 use crate::polls::recall::Recall;
 use crate::upstream::{Answer, UpstreamError};
 use bytes::Bytes;
+use dwell_proto::http1::{FieldStorage, parse_request};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const NAME: &[u8] = b"/poll/a";
 
-fn get() -> Ask {
-    Ask {
-        method: Method::Get,
-        condition: Condition::None,
-        wait_ms: 0,
-        preferred: false,
-        anybodys: true,
-        is_stream: false,
-    }
+/// What a plain GET of the key is.
+fn get(edge: &Edge) -> Variant {
+    let polls = &edge.driver.polls;
+    let text = b"GET /poll/a HTTP/1.1\r\nHost: edge\r\n\r\n";
+    let mut storage = FieldStorage::new();
+    let head = parse_request(text, &mut storage, &polls.head_limits()).unwrap();
+    polls.common_of(&head, &plain_ask(&head), 0).variant
 }
 
 /// Notes a value of the application that is fresh for five seconds.
@@ -38,6 +38,7 @@ fn note(edge: &Edge, now: Instant) {
             lifetime: Some(Duration::from_secs(5)),
             ..Freshness::default()
         },
+        of: Some(get(edge).digest),
     };
     edge.driver.polls.memory.note(NAME, &value, now);
 }
@@ -50,7 +51,7 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
     let edge = Edge::before(&app, route);
     let (polls, start) = (&edge.driver.polls, Instant::now());
     let after = |seconds| start + Duration::from_secs(seconds);
-    let recalls = |seconds| match polls.recall(after(seconds), NAME, &get(), 0) {
+    let recalls = |seconds| match polls.recall(after(seconds), NAME, get(&edge), 0) {
         Some(recall @ Recall::Stale(_)) => Some(recall.is_for_renewal()),
         _ => None,
     };
@@ -61,7 +62,11 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
         [0, 1, 15, 16].map(recalls),
         [Some(false), Some(true), Some(true), None]
     );
-    let stands_in = |seconds| polls.stale_if_error(after(seconds), NAME, 0).is_some();
+    let stands_in = |seconds| {
+        polls
+            .stale_if_error(after(seconds), NAME, get(&edge).digest, 0)
+            .is_some()
+    };
     assert_eq!([16, 65, 66].map(stands_in), [true, true, false]);
 }
 
@@ -75,8 +80,8 @@ fn a_failure_is_remembered_before_a_value_and_for_its_time() {
     let verdict = Err(UpstreamError::Unavailable);
     let until = start + Duration::from_secs(2);
     let memory = &polls.memory;
-    memory.refuse(NAME, Method::Get, verdict, until, start);
-    let recall = |at| polls.recall(at, NAME, &get(), 0);
+    memory.refuse(NAME, get(&edge), verdict, until, start);
+    let recall = |at| polls.recall(at, NAME, get(&edge), 0);
     let just_before = until.checked_sub(Duration::from_millis(1)).unwrap();
     assert!(matches!(recall(just_before), Some(Recall::Verdict(Err(_)))));
     assert!(matches!(recall(until), Some(Recall::Stale(_))));
@@ -88,7 +93,7 @@ fn followers(edge: &mut Edge) -> (super::Client, Socket) {
         of_loop: 1,
         fetch: 0,
     };
-    let begun = edge.driver.polls.memory.begin(NAME, Method::Get, other);
+    let begun = edge.driver.polls.memory.begin(NAME, get(edge), other);
     assert!(matches!(begun, Begun::Lead));
     let (poll, socket) = (edge.ask("GET /poll/a"), Socket::open(edge, "/poll/a"));
     edge.turn_until(|edge| edge.polls.records.len() + edge.polls.missing.len() == 2);
@@ -99,7 +104,7 @@ fn followers(edge: &mut Edge) -> (super::Client, Socket) {
 /// The other loop has been answered, and its word for this one is lost.
 fn forget(edge: &Edge) {
     let memory = &edge.driver.polls.memory;
-    assert_eq!(memory.end(NAME, Method::Get).len(), 1);
+    assert_eq!(memory.end(NAME, get(edge)).len(), 1);
 }
 
 fn recheck(edge: &mut Edge) {
@@ -162,18 +167,21 @@ fn what_another_loop_was_answered_is_for_those_who_follow() {
 }
 
 #[test]
-fn what_is_too_large_to_share_is_asked_for_by_polls_and_told_to_no_socket() {
+fn those_who_followed_for_nothing_ask_for_themselves() {
     let app = App::start();
     let mut edge = Edge::before(&app, "");
     let (mut poll, mut socket) = followers(&mut edge);
     forget(&edge);
     tell(&mut edge, None);
-    let (mut exchange, _) = app.accept(&mut edge);
-    exchange.answer(200, "", "one");
+    let (mut of_poll, _) = app.accept(&mut edge);
+    let (mut of_socket, _) = app.accept(&mut edge);
+    of_poll.answer(200, "", "one");
+    of_socket.answer(200, "", "two");
     assert_eq!(edge.answer(&mut poll), (200, "one".to_owned()));
+    socket.await_last(&mut edge, &frame("two"));
     edge.set("/poll/a", "stored");
     socket.await_last(&mut edge, &frame("stored"));
-    assert_eq!(socket.frames.len(), 1);
+    assert_eq!(socket.frames.len(), 2);
     drop(socket);
     edge.assert_nothing_left();
 }

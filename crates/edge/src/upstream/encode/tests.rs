@@ -160,7 +160,8 @@ fn what_is_sent_parses_as_one_request() {
 #[test]
 fn a_shared_request_leaves_out_what_fits_one_client_only() {
     let text = "GET /poll/a HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"x\"\r\nRange: bytes=0-1\r\n\
-        Accept-Encoding: gzip\r\nAccept: text/html\r\nCookie: a=1\r\n\r\n";
+        Accept-Encoding: gzip\r\nAccept: text/html\r\nCookie: a=1\r\n\
+        X-Forwarded-For: <x>\r\nX-Forwarded-Host: evil\r\nVia: 1.1 x\r\nX-Bad: 1\r\n\r\n";
     let mut storage = FieldStorage::new();
     let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
     let forwarded = ForwardedFor {
@@ -168,16 +169,22 @@ fn a_shared_request_leaves_out_what_fits_one_client_only() {
         proto: "http",
         is_trusted: false,
     };
-    let shared = encode_request(
-        &head,
-        b"",
-        "app",
-        forwarded,
-        Sharing::Shared,
-        Wants::AsAsked,
-    );
+    let client = Some(CLIENT);
+    let passes = |name: &str| name.eq_ignore_ascii_case("accept");
+    let passes: &dyn Fn(&str) -> bool = &passes;
+    let sharing = Sharing::Shared { passes, client };
+    let shared = encode_request(&head, b"", "app", forwarded, sharing, Wants::AsAsked);
     let shared = String::from_utf8(shared.to_vec()).unwrap();
-    assert!(shared.contains("Accept: text/html\r\n") && shared.contains("Cookie: a=1\r\n"));
+    let expected = "GET /poll/a HTTP/1.1\r\nHost: app\r\nAccept: text/html\r\n\
+        X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-Proto: http\r\n\
+        Via: 1.1 dwell\r\nUser-Agent: dwell\r\nConnection: keep-alive\r\n\r\n";
+    assert_eq!(shared, expected);
+    // What is only one client's goes along with no shared request.
+    let passes: &dyn Fn(&str) -> bool = &|_| true;
+    let sharing = Sharing::Shared { passes, client };
+    let shared = encode_request(&head, b"", "app", forwarded, sharing, Wants::AsAsked);
+    let shared = String::from_utf8(shared.to_vec()).unwrap();
+    assert!(shared.contains("Host: a\r\n") && shared.contains("Cookie: a=1\r\n"));
     for own in ["If-None-Match", "Range", "Accept-Encoding"] {
         assert!(!shared.contains(own), "{own} in {shared}");
     }

@@ -1,0 +1,209 @@
+//! What the application gets of a request whose answer may be others', too.
+//!
+//! Such a request carries a short list of what its client sent, and those share it from whom the
+//! application would get the same: nothing that only one of them sent decides what the others get.
+
+use super::ask::Method;
+use crate::config::RouteConfig;
+use crate::upstream::{Wants, is_of_streams, is_ones_own};
+use dwell_proto::http1::{BodyFraming, RequestHead, is_hop_by_hop};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+
+/// What tells requests for one key apart for the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Variant {
+    pub(crate) method: Method,
+    /// Of the target and of all that goes along, keyed so that nobody can make two alike.
+    pub(crate) digest: u64,
+}
+
+/// A request as it is sent for all who ask the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Common {
+    pub(crate) variant: Variant,
+    /// Something that its client sent is left out.
+    pub(crate) is_trimmed: bool,
+    /// It carries nothing but what is the same for all who share it.
+    pub(crate) is_plain: bool,
+    /// It carries nothing but what the key is made of, so its answer may be stored under the key.
+    pub(crate) is_of_key: bool,
+}
+
+impl Common {
+    pub(crate) fn of(
+        route: &RouteConfig,
+        head: &RequestHead<'_, '_>,
+        wants: Wants,
+        method: Method,
+        hasher: &RandomState,
+    ) -> Self {
+        let mut digest = hasher.build_hasher();
+        head.path.hash(&mut digest);
+        for part in query_parts(head.query) {
+            part.hash(&mut digest);
+        }
+        let has_body = has_body(head);
+        let passing = Passing::new(route, has_body);
+        let takes_any = takes_any(head);
+        let (mut is_trimmed, mut is_plain) = (route.fill, !has_body);
+        if passing.takes("host") {
+            head.host.hash(&mut digest);
+        }
+        for (name, value) in head.fields.iter() {
+            if is_of_connection(name) || is_ones_own(name) {
+                continue;
+            }
+            if takes_any && is_accept(name) {
+                continue;
+            }
+            if wants == Wants::OneValue && is_of_streams(name) {
+                continue;
+            }
+            if !passing.takes(name) {
+                is_trimmed = true;
+            } else if passing.is_unshared(name) {
+                is_plain = false;
+            } else {
+                name.to_ascii_lowercase().hash(&mut digest);
+                value.hash(&mut digest);
+            }
+        }
+        Self {
+            variant: Variant {
+                method,
+                digest: digest.finish(),
+            },
+            is_trimmed,
+            is_plain,
+            is_of_key: is_plain && method == Method::Get && is_target_of_key(route, head),
+        }
+    }
+
+    /// As [`of`](Self::of), of nothing that could be shared.
+    pub(super) fn nobodys(method: Method) -> Self {
+        Self {
+            variant: Variant { method, digest: 0 },
+            is_trimmed: false,
+            is_plain: false,
+            is_of_key: false,
+        }
+    }
+}
+
+/// Whether the target says nothing beside what the key is made of, and that only once: of two
+/// values the application may take the one that is not in the key. A key that is made of who asks
+/// is that client's, whatever it says.
+fn is_target_of_key(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
+    let key = &route.key;
+    if key.is_of_identity() {
+        return true;
+    }
+    let name_of = |part: &str| part.split('=').next().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = query_parts(head.query).map(name_of).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    let is_once = names.len() == count && names.iter().all(|name| key.takes_query(name));
+    let fields = head.fields.iter().map(|(name, _)| name);
+    let mut headers: Vec<String> = fields
+        .filter(|name| key.takes_header(name))
+        .map(str::to_ascii_lowercase)
+        .collect();
+    headers.sort_unstable();
+    let is_repeated = headers.windows(2).any(|two| two[0] == two[1]);
+    is_once && !is_repeated && (key.takes_path() || head.path == route.prefix)
+}
+
+/// Which fields of a request for all go to the application.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passing<'r> {
+    route: &'r RouteConfig,
+    is_identity: bool,
+    has_body: bool,
+}
+
+impl<'r> Passing<'r> {
+    pub(super) fn new(route: &'r RouteConfig, has_body: bool) -> Self {
+        Self {
+            route,
+            is_identity: route.key.is_of_identity(),
+            has_body,
+        }
+    }
+
+    pub(super) fn takes(self, name: &str) -> bool {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        if self.route.key.takes_header(name) || is("x-forwarded-proto") {
+            return true;
+        }
+        if is("cookie") {
+            return self.is_identity || self.route.share_cookies;
+        }
+        // The cache has one value of a key, whatever name and form the first who asked wanted.
+        if is("host") || is("x-forwarded-host") || is("accept") {
+            return !self.route.fill;
+        }
+        self.has_body && (is("content-type") || is("content-encoding") || is("content-language"))
+    }
+
+    /// Whether requests share that differ in this field: the route says that they may.
+    fn is_unshared(self, name: &str) -> bool {
+        let is_content = name
+            .get(..8)
+            .is_some_and(|start| start.eq_ignore_ascii_case("content-"));
+        let is_cookie = name.eq_ignore_ascii_case("cookie");
+        (is_content || is_cookie && !self.is_identity) && !self.route.key.takes_header(name)
+    }
+}
+
+/// The target of a request for all, where it is another than that of the client: what a query says
+/// of the client's value and of its wait is the client's alone.
+pub(super) fn common_target(path: &str, query: Option<&str>) -> Option<String> {
+    let query = query?;
+    if query.split('&').all(is_for_all) {
+        return None;
+    }
+    let rest: Vec<&str> = query_parts(Some(query)).collect();
+    let mut target = path.to_owned();
+    if !rest.is_empty() {
+        target.push('?');
+        target.push_str(&rest.join("&"));
+    }
+    Some(target)
+}
+
+/// What a query says to the application.
+pub(super) fn query_parts(query: Option<&str>) -> impl Iterator<Item = &str> {
+    let parts = query.unwrap_or_default().split('&');
+    parts.filter(|part| is_for_all(part))
+}
+
+fn is_for_all(part: &str) -> bool {
+    let name = part.split('=').next().unwrap_or_default();
+    !matches!(name, "" | "k" | "since" | "wait" | "last_event_id")
+}
+
+pub(super) fn has_body(head: &RequestHead<'_, '_>) -> bool {
+    !matches!(head.framing, BodyFraming::None | BodyFraming::Length(0))
+}
+
+/// Fields that the edge writes itself, or nobody.
+fn is_of_connection(name: &str) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    is_hop_by_hop(name)
+        || is("host")
+        || is("content-length")
+        || is("expect")
+        || is("via")
+        || is("x-forwarded-for")
+}
+
+pub(super) fn is_accept(name: &str) -> bool {
+    name.eq_ignore_ascii_case("accept")
+}
+
+/// Whether a request asks for any form, which is what one without `Accept` asks for.
+pub(super) fn takes_any(head: &RequestHead<'_, '_>) -> bool {
+    let mut asked = head.fields.all("accept");
+    asked.all(|value| value.trim_ascii() == b"*/*")
+}

@@ -1,0 +1,150 @@
+//! Polls that asked for the same and got nothing by it: each asks for itself, a few at a time.
+
+use super::memory::Verdict;
+use super::missing::Said;
+use super::sharing::Owner;
+use super::tables::{Fetch, Link, kind};
+use super::to::To;
+use super::{Forward, Polls};
+use dwell_engine::Http;
+use dwell_evloop::{Context, Token};
+
+/// Requests of those who wait for one another that are under way at once.
+const AT_ONCE: usize = 16;
+
+impl Polls {
+    /// Takes those out of `polls` for whom what a shared request came to is not; they ask for
+    /// themselves.
+    pub(super) fn queue_up(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: &Fetch,
+        verdict: &Verdict,
+        polls: &mut Vec<Token>,
+    ) {
+        // What was sent for one client is its own, and what was remembered is everybody's.
+        if fetch.key.is_none() || fetch.is_anothers {
+            return;
+        }
+        let answered = match owner(verdict, fetch.common.is_plain) {
+            Owner::All | Owner::AllIfPlain => return,
+            Owner::Nobody if fetch.common.is_trimmed => 0,
+            Owner::Nobody | Owner::Asker => 1,
+        };
+        let queued = polls.split_off(answered.min(polls.len()));
+        self.each_for_itself(context, http, fetch, &queued);
+    }
+
+    /// Has each of these ask for itself, in the order in which they came. Their time goes on.
+    pub(super) fn each_for_itself(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: &Fetch,
+        polls: &[Token],
+    ) {
+        if polls.is_empty() {
+            return;
+        }
+        let queue = self.fetches.insert(Fetch {
+            polls: polls.iter().rev().copied().collect(),
+            ..Fetch::new(&fetch.name, fetch.route, fetch.common)
+        });
+        let Ok(queue) = queue else {
+            for token in polls {
+                self.turn_away(context, http, *token);
+            }
+            return;
+        };
+        for token in polls {
+            if let Some(poll) = self.records.get_mut(*token) {
+                poll.place = queue;
+            }
+        }
+        for _ in 0..AT_ONCE.min(polls.len()) {
+            self.next_in_queue(context, http, Link::to(queue));
+        }
+    }
+
+    /// Sends the request of the next one whose client is still there.
+    pub(super) fn next_in_queue(&mut self, context: &mut Context, http: &mut Http, queue: Link) {
+        let Some(queue) = queue.token() else {
+            return;
+        };
+        loop {
+            let Some(waiting) = self.fetches.get_mut(queue) else {
+                return;
+            };
+            let (next, is_last) = (waiting.polls.pop(), waiting.polls.is_empty());
+            let (name, route) = (waiting.name.clone(), waiting.route);
+            if is_last {
+                self.close_fetch(queue);
+            }
+            let Some(token) = next else {
+                return;
+            };
+            if self.ask_alone(http, &name, route, token, queue) {
+                return;
+            }
+            self.turn_away(context, http, token);
+        }
+    }
+
+    /// Sends the request of one who waited; false if that cannot be.
+    fn ask_alone(
+        &mut self,
+        http: &mut Http,
+        name: &[u8],
+        route: u16,
+        token: Token,
+        queue: Token,
+    ) -> bool {
+        let Some(forward) = self.own_request(http, token) else {
+            return false;
+        };
+        let Some(fetch) = self.open_fetch(None, name, route, forward) else {
+            return false;
+        };
+        if let Some(fetch) = self.fetches.get_mut(fetch) {
+            fetch.queue = Link::to(queue);
+            fetch.polls.push(token);
+        }
+        if let Some(poll) = self.records.get_mut(token) {
+            poll.place = fetch;
+        }
+        true
+    }
+
+    fn own_request(&self, http: &Http, token: Token) -> Option<Forward> {
+        if token.kind() == kind::MISSING {
+            return self.encode_missing(token, false);
+        }
+        let poll = self.records.get(token)?;
+        let peer = http.peer_address(poll.exchange);
+        let kept = poll.request.as_deref()?;
+        self.encode_kept(kept, peer, false, &poll.ask, poll.route)
+    }
+
+    /// Tells one that nothing can be sent for it, if it is still there.
+    fn turn_away(&mut self, context: &mut Context, http: &mut Http, token: Token) {
+        if token.kind() == kind::MISSING {
+            self.missing_ends(context, http, token, Said::Unknown);
+        } else if let Some(poll) = self.records.remove(token) {
+            let mut to = To::held(http, &poll, &self.journal);
+            self.refuse_busy(context, poll.route, &mut to);
+        }
+    }
+}
+
+/// Whose it is what a shared request came to.
+pub(super) fn owner(verdict: &Verdict, is_plain: bool) -> Owner {
+    let owner = verdict
+        .as_ref()
+        .map_or(Owner::AllIfPlain, |answer| Owner::of(answer));
+    match owner {
+        Owner::AllIfPlain if is_plain => Owner::All,
+        Owner::AllIfPlain => Owner::Asker,
+        owner => owner,
+    }
+}
