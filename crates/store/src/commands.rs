@@ -1,6 +1,6 @@
 //! The commands, on one locked shard; those on numbers are in `arithmetic`.
 
-use triomphe::Arc;
+use crate::arena::SharedRun;
 
 use crate::item::{Expiry, Item, ItemRef, Seconds};
 use crate::items::Write;
@@ -89,7 +89,7 @@ impl Shard {
     pub(crate) fn store(
         &mut self,
         value: &[u8],
-        ready: Option<Arc<[u8]>>,
+        ready: Option<SharedRun>,
         options: &StoreOptions,
         call: &mut Call<'_>,
     ) -> StoreOutcome {

@@ -5,6 +5,8 @@ use std::ops::Deref;
 
 use triomphe::Arc;
 
+use crate::arena::SharedRun;
+
 /// Seconds of Unix time, or a number of seconds, as memcached counts them.
 pub type Seconds = u32;
 
@@ -13,23 +15,47 @@ const EXPTIME_RELATIVE_MAX: i64 = 60 * 60 * 24 * 30;
 
 /// The bytes of a stored value: those of a large one are shared with the store, not copied.
 ///
-/// Shape: one reference-counted allocation; a clone is a counter increment. The bytes never
-/// change while a `Value` holds them, whatever happens to the key.
+/// Shape: reference-counted; a clone is a counter increment. The bytes never change while a
+/// `Value` holds them, whatever happens to the key.
 #[derive(Clone)]
 pub struct Value {
-    /// The key followed by the value.
-    data: Arc<[u8]>,
+    data: Data,
     key_len: u8,
 }
 
+/// The key followed by the value.
+#[derive(Clone)]
+enum Data {
+    Copied(Arc<[u8]>),
+    Shared(SharedRun),
+}
+
+impl Data {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Shared(run) => run,
+        }
+    }
+}
+
 impl Value {
-    pub(crate) fn new(data: Arc<[u8]>, key_len: u8) -> Self {
+    /// A copy of the bytes of a small item.
+    pub(crate) fn copied(data: &[u8], key_len: u8) -> Self {
+        let data = Data::Copied(Arc::from(data));
+        Self { data, key_len }
+    }
+
+    /// The bytes of a large item where they are.
+    pub(crate) fn shared(data: SharedRun, key_len: u8) -> Self {
+        let data = Data::Shared(data);
         Self { data, key_len }
     }
 
     /// The key these bytes were stored under.
     pub fn key(&self) -> &[u8] {
         self.data
+            .bytes()
             .get(..usize::from(self.key_len))
             .unwrap_or_default()
     }
@@ -40,6 +66,7 @@ impl Deref for Value {
 
     fn deref(&self) -> &[u8] {
         self.data
+            .bytes()
             .get(usize::from(self.key_len)..)
             .unwrap_or_default()
     }
@@ -64,6 +91,11 @@ impl fmt::Debug for Value {
         write!(formatter, "b\"{}\"", self.escape_ascii())
     }
 }
+
+const _: () = assert!(
+    size_of::<Value>() == 24,
+    "either is told apart by its pointer"
+);
 
 /// A value with what is stored beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,29 +221,4 @@ impl Expiry {
     pub fn remaining(self, now: Seconds) -> Option<Seconds> {
         self.time().map(|time| time.saturating_sub(now))
     }
-}
-
-/// Puts a key and the two parts of a value into one allocation.
-pub(crate) fn allocate(key: &[u8], head: &[u8], tail: &[u8]) -> Arc<[u8]> {
-    let len = key.len() + head.len() + tail.len();
-    // One allocation: the iterator's length is trusted, and filling it first is a `memset`.
-    let mut data: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-    if let Some(bytes) = Arc::get_mut(&mut data) {
-        let (front, rest) = bytes.split_at_mut(key.len());
-        let (middle, back) = rest.split_at_mut(head.len());
-        front.copy_from_slice(key);
-        middle.copy_from_slice(head);
-        back.copy_from_slice(tail);
-    }
-    data
-}
-
-/// The bytes that an allocation of `len` bytes of key and value really takes.
-///
-/// The reference count stands in front, and the allocator adds a word, rounds up to 16 and gives at
-/// least 32.
-pub(crate) fn allocation_bytes(len: usize) -> usize {
-    (len + size_of::<usize>() + size_of::<usize>())
-        .next_multiple_of(16)
-        .max(32)
 }

@@ -1,8 +1,7 @@
 //! The items of one shard: their records, the hash table over them, and the large values.
 
-use triomphe::Arc;
-
-use crate::item::{Expiry, Seconds, allocate, allocation_bytes};
+use crate::arena::{Arena, SharedRun, UNIT_BYTES};
+use crate::item::{Expiry, Seconds};
 use crate::large::LargeValues;
 use crate::record::{
     Entry, HEADER_BYTES, LARGE_UNITS, NIL, Place, RECORD_BYTES_MAX, State, Tag, is_small, mark,
@@ -23,8 +22,8 @@ pub(crate) struct Write<'a> {
     /// The value, in two parts.
     pub(crate) head: &'a [u8],
     pub(crate) tail: &'a [u8],
-    /// Key and value in their allocation, if somebody has made it already.
-    pub(crate) ready: Option<Arc<[u8]>>,
+    /// Key and value in an uncharged run, if somebody has filled one already.
+    pub(crate) ready: Option<SharedRun>,
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
     pub(crate) marks: u8,
@@ -82,7 +81,7 @@ pub(crate) struct Items {
 impl Items {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let mut items = Self {
-            records: Segments::default(),
+            records: Segments::new(Arena::new(bytes_max)),
             table: Table::default(),
             large: LargeValues::default(),
             segment_bytes: 0,
@@ -96,7 +95,7 @@ impl Items {
 
     /// The bytes of everything: records, table and large values.
     pub(crate) fn bytes(&self) -> usize {
-        self.records.bytes() + self.table.bytes() + self.large.bytes()
+        self.records.bytes() + self.table.list_bytes() + self.large.slot_bytes()
     }
 
     pub(crate) fn bytes_max(&self) -> usize {
@@ -124,7 +123,8 @@ impl Items {
     pub(crate) fn plan_for(&mut self, bytes_max: usize) {
         self.segment_bytes = (bytes_max / SEGMENTS_WANTED)
             .clamp(RECORD_BYTES_MAX, SEGMENT_BYTES_MAX)
-            .next_multiple_of(HEADER_BYTES);
+            .next_multiple_of(UNIT_BYTES);
+        self.records.arena.set_bytes_max(bytes_max);
     }
 
     /// The bytes that are kept free for moves.
@@ -159,7 +159,7 @@ impl Items {
     /// The bytes that an item more takes in a queue.
     pub(crate) fn demand_in(&self, place: Place, len: usize) -> usize {
         let (units, outside, slots) = self.parts_of(len);
-        let table = self.table.growth_bytes(self.len() + 1);
+        let table = self.table.growth_bytes(self.len() + 1, &self.records.arena);
         self.record_demand(place, units) + table + outside + slots
     }
 
@@ -169,7 +169,11 @@ impl Items {
             return (units_for(len), 0, 0);
         }
         let slots = self.large.growth_bytes();
-        (LARGE_UNITS, allocation_bytes(len), slots)
+        (
+            LARGE_UNITS,
+            LargeValues::demand(len, &self.records.arena),
+            slots,
+        )
     }
 
     fn record_demand(&self, place: Place, units: u32) -> usize {
@@ -187,7 +191,7 @@ impl Items {
             return 0;
         }
         let value = self.large.value(self.slot(at));
-        value.map_or(0, |data| allocation_bytes(data.len()))
+        value.map_or(0, |data| LargeValues::value_bytes(data.len()))
     }
 
     fn slot(&self, at: u32) -> u32 {
@@ -212,7 +216,7 @@ impl Items {
         let tag = Tag(word_at(record, word::TAG));
         if tag.is_large() {
             let shared = self.large.value(word_at(record, HEADER_BYTES));
-            return Entry::new(record, shared.map_or(&[], |data| data), shared);
+            return Entry::new(record, shared.map_or(&[], |run| run), shared);
         }
         Entry::new(record, small_data(record, tag), None)
     }
@@ -322,18 +326,30 @@ impl Items {
         let slot = self.slot(at);
         let len = key.len() + write.value_len();
         let there = self.large.value_mut(slot).filter(|data| data.len() == len);
-        if let (None, Some(data)) = (&write.ready, there.and_then(Arc::get_mut)) {
+        if let (None, Some(data)) = (&write.ready, there.and_then(SharedRun::get_mut)) {
             // Nobody reads the old bytes and the new ones fit exactly: no allocation at all.
             write.copy_to(&mut data[key.len()..]);
             return;
         }
-        let data = write
-            .ready
-            .unwrap_or_else(|| allocate(key, write.head, write.tail));
         let before = self.outside_bytes(at, self.records.tag(at));
+        let data = self.run_of(key, write);
         let queue = self.records.queue_mut(place);
-        queue.bytes = queue.bytes - before + allocation_bytes(data.len());
-        self.large.replace(slot, data);
+        queue.bytes = queue.bytes - before + LargeValues::value_bytes(data.len());
+        self.large.replace(slot, data, &mut self.records.arena);
+    }
+
+    /// A charged run with key and value.
+    fn run_of(&mut self, key: &[u8], write: Write<'_>) -> SharedRun {
+        let arena = &mut self.records.arena;
+        if let Some(run) = write.ready
+            && arena.charge(&run)
+        {
+            return run;
+        }
+        let run = arena.take_shared(key.len() + write.head.len() + write.tail.len());
+        let run = run.filled(&[key, write.head, write.tail]);
+        arena.charge(&run);
+        run
     }
 
     fn add(
@@ -359,10 +375,8 @@ impl Items {
         let record = self.records.record_mut(at);
         write_state(record, &write.state(hash, now));
         if is_large {
-            let data = write
-                .ready
-                .unwrap_or_else(|| allocate(key, write.head, write.tail));
-            self.records.queue_mut(place).bytes += allocation_bytes(data.len());
+            let data = self.run_of(key, write);
+            self.records.queue_mut(place).bytes += LargeValues::value_bytes(data.len());
             let slot = self.large.insert(data);
             self.records.set_word(at, HEADER_BYTES, slot);
         } else {
@@ -384,11 +398,11 @@ impl Items {
                 let (tag, key, hash) = (entry.tag, entry.key(), entry.hash);
                 let write = Write {
                     head: entry.value(),
-                    ready: entry.shared.cloned(),
                     ..Write::empty(entry.flags, entry.expiry, tag.marks(), entry.cas)
                 };
                 fresh.add(place, tag.uses(), key, hash, write, entry.used);
                 self.remove(at);
+                self.records.arena.trim();
             }
         }
         *self = fresh;
@@ -401,7 +415,8 @@ impl Items {
         self.table.unlink(&mut self.records, at, items);
         if tag.is_large() {
             self.records.queue_mut(tag.place()).bytes -= self.outside_bytes(at, tag);
-            self.large.remove(self.slot(at));
+            let slot = self.slot(at);
+            self.large.remove(slot, &mut self.records.arena);
         }
         self.records.release(at);
     }

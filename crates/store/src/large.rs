@@ -1,8 +1,6 @@
-//! The values too large for a record, each in an allocation that readers share.
+//! The values too large for a record, each in a run of bytes that readers share.
 
-use triomphe::Arc;
-
-use crate::item::allocation_bytes;
+use crate::arena::{Arena, SharedRun};
 use crate::record::NIL;
 
 /// The fewest slots that the table grows by.
@@ -11,12 +9,12 @@ const GROWTH_MIN: usize = 8;
 #[derive(Debug)]
 enum Slot {
     /// The key followed by the value.
-    Taken(Arc<[u8]>),
+    Taken(SharedRun),
     /// The next vacant slot.
     Vacant(u32),
 }
 
-const _: () = assert!(size_of::<Slot>() == 16, "a slot is as large as its pointer");
+const _: () = assert!(size_of::<Slot>() == 16, "a slot is a pointer and a word");
 
 #[derive(Debug)]
 pub(crate) struct LargeValues {
@@ -24,8 +22,6 @@ pub(crate) struct LargeValues {
     /// The first vacant slot.
     vacant: u32,
     taken: usize,
-    /// The bytes of the values.
-    bytes: usize,
 }
 
 impl Default for LargeValues {
@@ -34,15 +30,19 @@ impl Default for LargeValues {
             slots: Vec::new(),
             vacant: NIL,
             taken: 0,
-            bytes: 0,
         }
     }
 }
 
 impl LargeValues {
-    /// The bytes of the values and their slots.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.slot_bytes()
+    /// The bytes that a value of `len` bytes with its key takes, its slot aside.
+    pub(crate) fn value_bytes(len: usize) -> usize {
+        Arena::run_bytes(Arena::shared_len(len))
+    }
+
+    /// The most bytes that a value more takes, its slot aside.
+    pub(crate) fn demand(len: usize, arena: &Arena) -> usize {
+        arena.demand(Arena::shared_len(len))
     }
 
     /// The bytes that the slots take more when a value is added.
@@ -52,7 +52,7 @@ impl LargeValues {
         slots * size_of::<Slot>()
     }
 
-    /// The bytes of the slots alone.
+    /// The bytes of the slots; the values are the arena's.
     pub(crate) fn slot_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
     }
@@ -61,8 +61,7 @@ impl LargeValues {
         (self.slots.len() / 16).max(GROWTH_MIN)
     }
 
-    pub(crate) fn insert(&mut self, data: Arc<[u8]>) -> u32 {
-        self.bytes += allocation_bytes(data.len());
+    pub(crate) fn insert(&mut self, data: SharedRun) -> u32 {
         self.taken += 1;
         let slot = self.vacant;
         if let Some(Slot::Vacant(next)) = self.slots.get(slot as usize) {
@@ -77,7 +76,7 @@ impl LargeValues {
         (self.slots.len() - 1) as u32
     }
 
-    pub(crate) fn value(&self, slot: u32) -> Option<&Arc<[u8]>> {
+    pub(crate) fn value(&self, slot: u32) -> Option<&SharedRun> {
         match self.slots.get(slot as usize) {
             Some(Slot::Taken(data)) => Some(data),
             _ => None,
@@ -85,27 +84,25 @@ impl LargeValues {
     }
 
     /// A value to be written in place, by whoever finds that nobody shares it.
-    pub(crate) fn value_mut(&mut self, slot: u32) -> Option<&mut Arc<[u8]>> {
+    pub(crate) fn value_mut(&mut self, slot: u32) -> Option<&mut SharedRun> {
         match self.slots.get_mut(slot as usize) {
             Some(Slot::Taken(data)) => Some(data),
             _ => None,
         }
     }
 
-    pub(crate) fn replace(&mut self, slot: u32, data: Arc<[u8]>) {
-        self.bytes += allocation_bytes(data.len());
+    pub(crate) fn replace(&mut self, slot: u32, data: SharedRun, arena: &mut Arena) {
         if let Some(there) = self.value_mut(slot) {
-            let before = std::mem::replace(there, data);
-            self.bytes -= allocation_bytes(before.len());
+            arena.free_shared(std::mem::replace(there, data));
         }
     }
 
-    pub(crate) fn remove(&mut self, slot: u32) {
+    pub(crate) fn remove(&mut self, slot: u32, arena: &mut Arena) {
         let vacant = Slot::Vacant(self.vacant);
         if let Some(there) = self.slots.get_mut(slot as usize)
             && let Slot::Taken(data) = std::mem::replace(there, vacant)
         {
-            self.bytes -= allocation_bytes(data.len());
+            arena.free_shared(data);
             self.taken -= 1;
             self.vacant = slot;
         }

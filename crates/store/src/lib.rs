@@ -10,17 +10,22 @@
 //!
 //! # Memory
 //!
-//! [`StoreConfig::bytes_max`] bounds what is allocated, not only what is used: segments with their
+//! [`StoreConfig::bytes_max`] bounds what is taken, not only what is used: segments with their
 //! gaps, the values outside of them, the hash table with the memory of what was evicted. The bound
 //! is never exceeded, not even between two steps of a store: room is made first.
 //!
+//! All of it lies in pages from the system, in an arena for each shard, and goes back to the system
+//! when it is free. What is in memory is at most 1.15 of the bound, whatever the sizes are, and the
+//! values that callers still hold after the store has dropped them.
+//!
 //! An item of up to about 1 KiB is a record of 32 bytes, its key and its value, in a segment of
-//! the queue that it is in; larger ones have a record there, and an allocation of their own.
+//! the queue that it is in; larger ones have a record there, and a run of bytes of their own.
 //! Records are appended at the new end of a queue and evicted from the old end, by S3-FIFO, which
 //! a scan does not disturb. What is removed elsewhere leaves a gap; when gaps are more than a
 //! sixteenth of the memory, segments are cleaned, one at a time, by moving what is left in them.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 
+mod arena;
 mod arithmetic;
 mod commands;
 mod config;

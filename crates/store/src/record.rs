@@ -4,8 +4,7 @@
 //! place is [`Place::Vacant`] is nothing but that word and a gap. The value of a large item is
 //! elsewhere, and its record ends with the slot of the value in place of key and value.
 
-use triomphe::Arc;
-
+use crate::arena::SharedRun;
 use crate::item::{Expiry, Item, ItemRef, Seconds, Value};
 
 /// No record.
@@ -16,7 +15,7 @@ pub(crate) const UNIT_BYTES: usize = 4;
 
 pub(crate) const HEADER_BYTES: usize = 32;
 
-/// The longest record; an item that would need more has its bytes in an allocation of their own.
+/// The longest record; an item that would need more has its bytes in a run of their own.
 pub(crate) const RECORD_BYTES_MAX: usize = 1024;
 
 /// The units of a record of a large item.
@@ -206,8 +205,8 @@ pub(crate) fn small_data(record: &[u8], tag: Tag) -> &[u8] {
 pub(crate) struct Entry<'a> {
     /// The key followed by the value.
     data: &'a [u8],
-    /// The allocation that has them, of a large item.
-    pub(crate) shared: Option<&'a Arc<[u8]>>,
+    /// The run that has them, of a large item.
+    pub(crate) shared: Option<&'a SharedRun>,
     pub(crate) tag: Tag,
     pub(crate) hash: u32,
     pub(crate) expiry: Expiry,
@@ -219,7 +218,7 @@ pub(crate) struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// Reads the header of a record whose key and value are `data`.
     #[inline]
-    pub(crate) fn new(record: &'a [u8], data: &'a [u8], shared: Option<&'a Arc<[u8]>>) -> Self {
+    pub(crate) fn new(record: &'a [u8], data: &'a [u8], shared: Option<&'a SharedRun>) -> Self {
         let record = record.first_chunk().unwrap_or(&[0; HEADER_BYTES]);
         let cas_low = u64::from(word_at(record, word::CAS));
         let cas_high = u64::from(word_at(record, word::CAS + size_of::<u32>()));
@@ -276,9 +275,12 @@ impl<'a> Entry<'a> {
 
     /// The item for a caller to keep: shared if it is large, else a copy.
     pub(crate) fn item(&self) -> Item {
-        let data = self.shared.map_or_else(|| Arc::from(self.data), Arc::clone);
+        let key_len = self.tag.key_len() as u8;
         Item {
-            value: Value::new(data, self.tag.key_len() as u8),
+            value: match self.shared {
+                Some(run) => Value::shared(run.clone(), key_len),
+                None => Value::copied(self.data, key_len),
+            },
             flags: self.flags,
             cas: self.cas,
         }

@@ -6,6 +6,7 @@
 //!
 //! A record is named by its segment and the unit it begins at, in one word.
 
+use crate::arena::{Arena, Run};
 use crate::record::{NIL, Place, Tag, UNIT_BYTES, word, word_at};
 
 /// The bits of a record's name that say where in its segment it begins.
@@ -16,9 +17,6 @@ pub(crate) const SEGMENT_BYTES_MAX: usize = UNIT_BYTES << UNIT_BITS;
 
 /// The segments that can be named; the last one's last unit would be [`NIL`].
 const SEGMENTS_MAX: usize = (1 << (32 - UNIT_BITS)) - 1;
-
-/// What the allocator adds to a segment.
-const ALLOCATOR_BYTES: usize = 16;
 
 /// The fewest segments that the table of segments grows by.
 const GROWTH_MIN: usize = 8;
@@ -32,7 +30,7 @@ pub(crate) const GAP_SHARE: u32 = 16;
 #[derive(Debug)]
 struct Segment {
     /// Empty if there is no such segment.
-    bytes: Box<[u8]>,
+    bytes: Run,
     /// The units that have been appended.
     filled: u32,
     /// Those of them that are records with an item.
@@ -85,13 +83,14 @@ impl Sweep {
 
 #[derive(Debug)]
 pub(crate) struct Segments {
+    /// What segments, and all else that items need, lie in: dropped first, so that none is
+    /// returned to it.
+    pub(crate) arena: Arena,
     table: Vec<Segment>,
     /// The first vacant entry of the table.
     vacant: u32,
     pub(crate) small: Queue,
     pub(crate) main: Queue,
-    /// The bytes of all segments, with what the allocator adds.
-    bytes: usize,
     /// The sums over all segments.
     filled: usize,
     live: usize,
@@ -101,26 +100,24 @@ pub(crate) struct Segments {
     cleaning: usize,
 }
 
-impl Default for Segments {
-    fn default() -> Self {
+impl Segments {
+    pub(crate) fn new(arena: Arena) -> Self {
         Self {
+            arena,
             table: Vec::new(),
             vacant: NIL,
             small: Queue::EMPTY,
             main: Queue::EMPTY,
-            bytes: 0,
             filled: 0,
             live: 0,
             sweeping: 0,
             cleaning: 0,
         }
     }
-}
 
-impl Segments {
-    /// The bytes of all segments and of the table of them.
+    /// The bytes of everything in the arena, and of the table of segments.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.table_bytes()
+        self.arena.bytes() + self.table_bytes()
     }
 
     /// The bytes of the table of segments.
@@ -138,7 +135,7 @@ impl Segments {
         let is_full = self.vacant == NIL && self.table.len() == self.table.capacity();
         let entries = if is_full { self.growth() } else { 0 };
         (self.vacant != NIL || self.table.len() < SEGMENTS_MAX)
-            .then_some(segment_bytes + ALLOCATOR_BYTES + entries * size_of::<Segment>())
+            .then_some(self.arena.demand(segment_bytes) + entries * size_of::<Segment>())
     }
 
     fn growth(&self) -> usize {
@@ -151,7 +148,7 @@ impl Segments {
     pub(crate) fn open(&mut self, place: Place, segment_bytes: usize) {
         let older = self.queue(place).newest;
         let segment = Segment {
-            bytes: vec![0; segment_bytes].into_boxed_slice(),
+            bytes: self.arena.take(segment_bytes),
             filled: 0,
             live: 0,
             first: 0,
@@ -160,7 +157,6 @@ impl Segments {
             older,
             place,
         };
-        self.bytes += segment_bytes + ALLOCATOR_BYTES;
         let index = self.vacant;
         let index = if index == NIL {
             if self.table.len() == self.table.capacity() {
@@ -255,7 +251,7 @@ impl Segments {
     ///
     /// Shape: whether there were any.
     pub(crate) fn give_back_empty(&mut self) -> bool {
-        let before = self.bytes;
+        let before = self.arena.bytes();
         for place in [Place::Small, Place::Main] {
             let newest = self.queue(place).newest as usize;
             let segment = self.table.get(newest);
@@ -263,16 +259,15 @@ impl Segments {
                 self.give_back(newest);
             }
         }
-        self.bytes < before
+        self.arena.bytes() < before
     }
 
     /// Takes a segment without items out of its queue.
     fn give_back(&mut self, index: usize) {
         let segment = &mut self.table[index];
         let (older, newer, place) = (segment.older, segment.newer, segment.place);
-        self.bytes -= segment.bytes.len() + ALLOCATOR_BYTES;
+        self.arena.free(std::mem::take(&mut segment.bytes));
         self.filled -= segment.filled as usize;
-        segment.bytes = Box::default();
         segment.filled = 0;
         segment.place = Place::Vacant;
         segment.newer = self.vacant;
@@ -460,7 +455,7 @@ fn unit_of(at: u32) -> u32 {
 impl Segments {
     /// Counts everything anew and compares.
     pub(crate) fn check(&self) {
-        let (mut bytes, mut filled, mut live) = (0, 0, 0);
+        let (mut filled, mut live) = (0, 0);
         for (index, segment) in self.table.iter().enumerate() {
             assert_eq!(segment.place == Place::Vacant, segment.bytes.is_empty());
             if segment.place == Place::Vacant {
@@ -476,10 +471,9 @@ impl Segments {
             }
             assert_eq!((unit, items), (segment.filled, segment.live));
             assert!(segment.live > 0 || segment.newer == NIL && unit == 0);
-            bytes += segment.bytes.len() + ALLOCATOR_BYTES;
             filled += segment.filled as usize;
             live += segment.live as usize;
         }
-        assert_eq!((bytes, filled, live), (self.bytes, self.filled, self.live));
+        assert_eq!((filled, live), (self.filled, self.live));
     }
 }

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::arena::SharedRun;
 use crate::item::{Expiry, Seconds};
 use crate::items::{Items, Write};
+use crate::options::{StoreMode, StoreOptions};
 use crate::queues::PASSES_OF_COMMAND_MAX;
 use crate::record::{Place, mark};
 use crate::segments::Sweep;
@@ -231,6 +233,26 @@ impl Shard {
         }
     }
 
+    /// Makes room for a value and takes the run for it, to be filled while the shard is not locked.
+    ///
+    /// Shape: `None` if it is to be filled under the lock: where it may be refused after all, or
+    /// where the item that it replaces may be what room is made of.
+    pub(crate) fn run_for(
+        &mut self,
+        value: &[u8],
+        options: &StoreOptions,
+        call: &mut Call<'_>,
+    ) -> Option<SharedRun> {
+        let is_sure = options.mode == StoreMode::Set && options.cas.is_none();
+        let fits = self.fits(call.key.len(), value.len());
+        if !is_sure || !fits || !self.evicts || options.expiry.is_past(call.now) {
+            return None;
+        }
+        let len = call.key.len() + value.len();
+        self.make_room(len, None, call).ok()?;
+        Some(self.items.records.arena.take_shared(len))
+    }
+
     /// Makes room for an item that is put back; `false` if there is none.
     pub(crate) fn make_room_to_restore(
         &mut self,
@@ -311,8 +333,9 @@ impl Shard {
         self.items.remove(at);
     }
 
-    /// Does what has become due: a delayed `flush_all`.
+    /// Does what has become due: a delayed `flush_all`, and to give free memory back.
     pub(crate) fn advance(&mut self, now: Seconds, changes: &mut Changes) -> Option<Flushed> {
+        self.items.records.arena.trim();
         if self.flush_at.is_some_and(|at| at <= now) {
             return Some(self.flush(changes));
         }
@@ -337,6 +360,7 @@ impl Shard {
     /// Removes what has expired under watched keys, and looks at `budget` records besides.
     pub(crate) fn sweep(&mut self, now: Seconds, budget: usize, changes: &mut Changes) -> usize {
         let mut removed = 0;
+        self.items.records.arena.sweep();
         while let Some((hash, key)) = self.watches.pop_alarm(now) {
             let Some(at) = self.items.find(hash, &key) else {
                 continue;

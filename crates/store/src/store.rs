@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::config::{StoreConfig, shard_bytes};
-use crate::item::{Expiry, Item, ItemRef, Seconds, allocate};
+use crate::item::{Expiry, Item, ItemRef, Seconds};
 use crate::keep::{HashSeed, KeptItem, KeptState, RestoreOutcome, merged};
 use crate::options::{
     ArithmeticOptions, ArithmeticOutcome, DeleteOptions, DeleteOutcome, MetaDebug, MetaGet,
@@ -19,8 +19,8 @@ use crate::watch::{Changes, Notify, SharedKey, WatcherId};
 /// The longest key of the protocol. Reads of longer keys miss; see [`Store::watch`] for waits.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// A value of at least this many bytes is copied before the lock is taken.
-const COPY_OUTSIDE_BYTES: usize = 4096;
+/// A value of at least this many bytes is copied while its shard is not locked.
+const FILL_OUTSIDE_BYTES: usize = 64 << 10;
 
 /// An in-memory store with the semantics of memcached and word of every change.
 ///
@@ -39,7 +39,6 @@ const COPY_OUTSIDE_BYTES: usize = 4096;
 /// ```
 pub struct Store {
     shards: Box<[Mutex<Shard>]>,
-    item_bytes_max: usize,
     evicts: bool,
     /// Chosen by the first command, or taken over before it.
     seed: OnceLock<HashSeed>,
@@ -69,7 +68,6 @@ impl Store {
             .collect();
         Self {
             shards,
-            item_bytes_max: config.item_bytes_max,
             evicts: config.evicts,
             seed: OnceLock::new(),
             versions: AtomicU64::new(0),
@@ -568,8 +566,11 @@ impl Store {
         meta_commands: u64,
         now: Seconds,
     ) -> StoreOutcome {
-        let large = (COPY_OUTSIDE_BYTES..=self.item_bytes_max).contains(&value.len());
-        let ready = large.then(|| allocate(key, value, &[]));
+        let mut ready = None;
+        if value.len() >= FILL_OUTSIDE_BYTES {
+            let run = self.call(key, now, |shard, call| shard.run_for(value, options, call));
+            ready = run.map(|run| run.filled(&[key, value]));
+        }
         self.call(key, now, |shard, call| {
             shard.statistics.cmd_meta += meta_commands;
             shard.store(value, ready, options, call)

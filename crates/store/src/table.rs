@@ -6,13 +6,19 @@
 //!
 //! Source: Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980.
 
+use crate::arena::{Arena, Run};
 use crate::record::{NIL, word, word_at};
 use crate::segments::Segments;
 
-/// The buckets of one allocation; there are none, or at least so many.
+/// The buckets of one run; there are none, or at least so many.
 const PAGE_BUCKETS: usize = 256;
 
-const PAGE_BYTES: usize = PAGE_BUCKETS * size_of::<Bucket>() + 16;
+const BUCKET_BYTES: usize = 2 * size_of::<u32>();
+
+const PAGE_BYTES: usize = PAGE_BUCKETS * BUCKET_BYTES;
+
+/// Where the second word of a bucket is.
+const DROPPED: usize = size_of::<u32>();
 
 /// The fewest pages that the list of pages grows by.
 const GROWTH_MIN: usize = 16;
@@ -29,9 +35,17 @@ const EMPTY: Bucket = Bucket {
     dropped: 0,
 };
 
+impl Bucket {
+    fn to_bytes(self) -> [u8; BUCKET_BYTES] {
+        let [first, dropped] = [self.first, self.dropped].map(u64::from);
+        (first | dropped << u32::BITS).to_le_bytes()
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    pages: Vec<Box<[Bucket]>>,
+    /// Of both words of every bucket, as records have theirs.
+    pages: Vec<Run>,
     buckets: usize,
     /// The least power of two that is not below `buckets`, less one.
     mask: usize,
@@ -39,7 +53,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// What an item takes of the table.
-    pub(crate) const ITEM_BYTES: usize = size_of::<Bucket>();
+    pub(crate) const ITEM_BYTES: usize = BUCKET_BYTES;
 
     pub(crate) fn bytes(&self) -> usize {
         self.pages.len() * PAGE_BYTES + self.list_bytes()
@@ -47,17 +61,17 @@ impl Table {
 
     /// The bytes of the list of pages.
     pub(crate) fn list_bytes(&self) -> usize {
-        self.pages.capacity() * size_of::<Box<[Bucket]>>()
+        self.pages.capacity() * size_of::<Run>()
     }
 
     /// The bytes that the table takes more when it holds `items`.
-    pub(crate) fn growth_bytes(&self, items: usize) -> usize {
+    pub(crate) fn growth_bytes(&self, items: usize, arena: &Arena) -> usize {
         if items <= self.pages.len() * PAGE_BUCKETS {
             return 0;
         }
         let is_full = self.pages.len() == self.pages.capacity();
         let entries = if is_full { self.growth() } else { 0 };
-        PAGE_BYTES + entries * size_of::<Box<[Bucket]>>()
+        arena.demand(PAGE_BYTES) + entries * size_of::<Run>()
     }
 
     fn growth(&self) -> usize {
@@ -90,8 +104,8 @@ impl Table {
             self.split(records);
         }
         let place = self.place(hash);
-        let bucket = self.bucket_mut(place);
-        let chain = std::mem::replace(&mut bucket.first, at);
+        let chain = self.bucket(place).first;
+        self.set_first(place, at);
         records.set_word(at, word::CHAIN, chain);
     }
 
@@ -109,12 +123,12 @@ impl Table {
     /// Has whatever points to a record point elsewhere.
     pub(crate) fn replace(&mut self, records: &mut Segments, at: u32, with: u32) {
         let place = self.place(word_at(records.record(at), word::HASH));
-        let bucket = self.bucket_mut(place);
-        if bucket.first == at {
-            bucket.first = with;
+        let first = self.bucket(place).first;
+        if first == at {
+            self.set_first(place, with);
             return;
         }
-        let mut before = bucket.first;
+        let mut before = first;
         loop {
             let next = word_at(records.record(before), word::CHAIN);
             if next == at {
@@ -128,7 +142,7 @@ impl Table {
     /// Remembers that an item was dropped.
     pub(crate) fn remember(&mut self, hash: u32) {
         let place = self.place(hash);
-        self.bucket_mut(place).dropped = hash;
+        self.set_dropped(place, hash);
     }
 
     /// Whether an item of this hash was dropped lately.
@@ -139,7 +153,7 @@ impl Table {
     /// Forgets an item that [`Table::remembers`].
     pub(crate) fn forget(&mut self, hash: u32) {
         let place = self.place(hash);
-        self.bucket_mut(place).dropped = 0;
+        self.set_dropped(place, 0);
     }
 
     /// Adds a bucket, which takes over its part of another one.
@@ -148,7 +162,11 @@ impl Table {
             if self.pages.len() == self.pages.capacity() {
                 self.pages.reserve_exact(self.growth());
             }
-            self.pages.push(Box::new([EMPTY; PAGE_BUCKETS]));
+            let mut page = records.arena.take(PAGE_BYTES);
+            for bucket in page.chunks_exact_mut(BUCKET_BYTES) {
+                bucket.copy_from_slice(&EMPTY.to_bytes());
+            }
+            self.pages.push(page);
         }
         if self.buckets == 0 {
             self.buckets = PAGE_BUCKETS;
@@ -159,17 +177,17 @@ impl Table {
         self.buckets += 1;
         self.mask = self.buckets.next_power_of_two() - 1;
         let source = target & self.mask >> 1;
-        let Bucket { first, dropped } = std::mem::replace(self.bucket_mut(source), EMPTY);
+        let Bucket { first, dropped } = self.replace_bucket(source, EMPTY);
         if dropped != 0 {
-            let place = self.place(dropped);
-            self.bucket_mut(place).dropped = dropped;
+            self.set_dropped(self.place(dropped), dropped);
         }
         let mut at = first;
         while at != NIL {
             let record = records.record(at);
             let next = word_at(record, word::CHAIN);
             let place = self.place(word_at(record, word::HASH));
-            let chain = std::mem::replace(&mut self.bucket_mut(place).first, at);
+            let chain = self.bucket(place).first;
+            self.set_first(place, at);
             records.set_word(at, word::CHAIN, chain);
             at = next;
         }
@@ -179,18 +197,19 @@ impl Table {
     fn merge(&mut self, records: &mut Segments) {
         let source = self.buckets - 1;
         let target = source & self.mask >> 1;
-        let from = std::mem::replace(self.bucket_mut(source), EMPTY);
+        let from = self.replace_bucket(source, EMPTY);
         self.buckets = source;
         self.mask = self.buckets.next_power_of_two() - 1;
         if self.buckets.is_multiple_of(PAGE_BUCKETS) {
-            self.pages.pop();
+            let page = self.pages.pop().unwrap_or_default();
+            records.arena.free(page);
         }
-        let into = self.bucket_mut(target);
+        let into = self.bucket(target);
         if into.dropped == 0 {
-            into.dropped = from.dropped;
+            self.set_dropped(target, from.dropped);
         }
         if into.first == NIL {
-            into.first = from.first;
+            self.set_first(target, from.first);
             return;
         }
         let mut last = into.first;
@@ -213,12 +232,37 @@ impl Table {
         }
     }
 
-    fn bucket(&self, place: usize) -> &Bucket {
-        &self.pages[place / PAGE_BUCKETS][place % PAGE_BUCKETS]
+    fn bucket(&self, place: usize) -> Bucket {
+        let page = &self.pages[place / PAGE_BUCKETS];
+        let at = place % PAGE_BUCKETS * BUCKET_BYTES;
+        Bucket {
+            first: word_at(page, at),
+            dropped: word_at(page, at + DROPPED),
+        }
     }
 
-    fn bucket_mut(&mut self, place: usize) -> &mut Bucket {
-        &mut self.pages[place / PAGE_BUCKETS][place % PAGE_BUCKETS]
+    fn set_first(&mut self, place: usize, first: u32) {
+        self.set_word(place, 0, first);
+    }
+
+    fn set_dropped(&mut self, place: usize, hash: u32) {
+        self.set_word(place, DROPPED, hash);
+    }
+
+    fn replace_bucket(&mut self, place: usize, with: Bucket) -> Bucket {
+        let before = self.bucket(place);
+        self.set_first(place, with.first);
+        self.set_dropped(place, with.dropped);
+        before
+    }
+
+    #[inline]
+    fn set_word(&mut self, place: usize, word: usize, value: u32) {
+        let page = &mut self.pages[place / PAGE_BUCKETS];
+        let at = place % PAGE_BUCKETS * BUCKET_BYTES + word;
+        if let Some(bytes) = page[at..].first_chunk_mut() {
+            *bytes = value.to_le_bytes();
+        }
     }
 }
 

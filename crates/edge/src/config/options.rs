@@ -183,7 +183,8 @@ options! {
     "store".store.protocols = Choice(PROTOCOLS);
     "Which protocols are spoken; `auto` is both, by the first byte of a connection."
     "store".store.bytes_max = Size(MIB, 1024 * GIB);
-    "Bytes that items take with their overhead. Beyond it the least useful items go."
+    "Bytes that items take with their overhead. Beyond it the least useful items go. The process \
+     takes at most 1.15 of it, and about 10 MiB for itself."
     "store".store.item_bytes_max = Size(KIB, GIB);
     "Bytes of one value. A larger one gets `SERVER_ERROR object too large for cache`."
     "store".store.evictions = Truth;

@@ -36,6 +36,7 @@ const LAYERS: &[Layer] = &[
             "hashbrown",
             "itoa",
             "memchr",
+            "rustix",
             "triomphe",
             "xxhash-rust",
         ]),

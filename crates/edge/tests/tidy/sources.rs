@@ -32,6 +32,7 @@ const CLOCK_READER: &str = "crates/timers/src/shared/clock.rs";
 /// crate forbids it.
 const FENCED_CRATES: &[&str] = &[
     "crates/evloop/",
+    "crates/store/",
     "crates/timers/",
     "bindings/capi/",
     "bindings/python/",
