@@ -76,9 +76,12 @@ fn store(arguments: &StoreArguments) -> ExitCode {
 
 fn ended(result: Result<(), server::RunError>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            log::end("");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
-            say(&mut io::stderr(), &format!("dwell: {error}\n"));
+            log::end(&format!("dwell: {error}\n"));
             ExitCode::FAILURE
         }
     }

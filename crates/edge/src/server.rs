@@ -21,7 +21,7 @@ use crate::daemon::PidFile;
 use crate::descriptors::{self, Descriptors};
 use crate::driver::{EdgeLoop, Message};
 use crate::fleet::Fleet;
-use crate::log::AccessLog;
+use crate::log::{self, AccessLog};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::polls::Memory;
@@ -118,6 +118,7 @@ impl Server {
         let everyone: Vec<_> = event_loops.iter().map(EventLoop::sender).collect();
         let now = Moment::now();
         let metrics = metrics_of(&config, loops, now.unix);
+        let access = start_logs(&config, loops, &metrics)?;
         let service = store::service(
             &config,
             limits,
@@ -129,8 +130,6 @@ impl Server {
         if let Some(service) = &service {
             service.listens(std::mem::take(&mut bound.store_at));
         }
-        let access = AccessLog::open(&config.log.access, loops, metrics.of_process())
-            .map_err(RunError::AccessLog)?;
         let settings = Settings {
             config: Arc::clone(&config),
             upstream: upstream_plan(&config, loops, &descriptors)?,
@@ -299,6 +298,17 @@ fn bind(
     };
     let bound = Bound::bind(config, loops, demo, inherited)?;
     Ok((predecessor, bound))
+}
+
+/// Has the logs written by threads, which have the rights that the process has by now.
+fn start_logs(
+    config: &Config,
+    loops: usize,
+    metrics: &Metrics,
+) -> Result<Option<AccessLog>, RunError> {
+    let metrics = metrics.of_process();
+    log::write_in_background(&metrics).map_err(RunError::Loop)?;
+    AccessLog::open(&config.log.access, loops, &metrics).map_err(RunError::AccessLog)
 }
 
 /// Zeroed metrics for these loops and peers.

@@ -1,18 +1,16 @@
 //! The access log: one JSON line per request.
 //!
-//! Each loop appends to a buffer of its own, and one thread writes the buffers out. A loop never
-//! waits for the disk: when its buffer is full, lines are dropped and counted.
+//! Each loop appends to a buffer of its own, which the [writer](super::writer) writes out. A loop
+//! never waits for the disk.
 
 use super::time::write_rfc3339;
+use super::writer::{Appender, LogOptions, LogWriter, Switch};
 use crate::config::AccessTarget;
 use crate::metrics::ProcessMetrics;
-use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::mem;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// What is said of one request.
@@ -36,12 +34,9 @@ pub struct AccessLine<'a> {
     pub outcome: &'a str,
 }
 
-/// The access log of the process; dropping it writes what is left.
+/// The access log of the process; dropping it writes what is left, for two seconds at most.
 #[derive(Debug)]
-pub struct AccessLog {
-    shared: Arc<Shared>,
-    writer: Option<JoinHandle<()>>,
-}
+pub struct AccessLog(LogWriter);
 
 impl AccessLog {
     /// Opens the target and starts the writing thread; `None` when the log is off.
@@ -51,7 +46,7 @@ impl AccessLog {
     pub fn open(
         target: &AccessTarget,
         loops: usize,
-        metrics: Arc<ProcessMetrics>,
+        metrics: &ProcessMetrics,
     ) -> io::Result<Option<Self>> {
         let output = open(target)?;
         output
@@ -61,7 +56,7 @@ impl AccessLog {
 
     /// What tells it to write elsewhere.
     pub fn switch(&self) -> AccessSwitch {
-        AccessSwitch(Arc::clone(&self.shared))
+        AccessSwitch(self.0.switch())
     }
 
     /// Starts the thread that writes to `output`.
@@ -71,22 +66,15 @@ impl AccessLog {
     pub fn start(
         output: impl Write + Send + 'static,
         loops: usize,
-        metrics: Arc<ProcessMetrics>,
+        metrics: &ProcessMetrics,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            buffers: (0..loops).map(|_| Mutex::default()).collect(),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            metrics,
-        });
-        let of_writer = Arc::clone(&shared);
-        let writer = thread::Builder::new()
-            .name("access-log".to_owned())
-            .spawn(move || of_writer.write_until_stopped(Box::new(output)))?;
-        Ok(Self {
-            shared,
-            writer: Some(writer),
-        })
+        let options = LogOptions {
+            name: "access log",
+            buffers: loops,
+            gather: GATHER,
+            dropped: Arc::clone(&metrics.access_log_dropped),
+        };
+        LogWriter::start(output, options).map(Self)
     }
 
     /// The end one loop writes to.
@@ -94,11 +82,7 @@ impl AccessLog {
     /// # Panics
     /// When there is no such loop.
     pub fn of_loop(&self, index: usize) -> AccessWriter {
-        assert!(index < self.shared.buffers.len(), "no loop {index}");
-        AccessWriter {
-            shared: Arc::clone(&self.shared),
-            index,
-        }
+        AccessWriter(self.0.appender(index))
     }
 }
 
@@ -116,7 +100,7 @@ fn open(target: &AccessTarget) -> io::Result<Option<Box<dyn Write + Send>>> {
 
 /// Tells a running access log where to write.
 #[derive(Clone, Debug)]
-pub struct AccessSwitch(Arc<Shared>);
+pub struct AccessSwitch(Switch);
 
 impl AccessSwitch {
     /// Writes to `target` from now on, which is opened anew even if it is the same: whoever moves
@@ -126,48 +110,21 @@ impl AccessSwitch {
     /// What opening the file failed with; the lines go where they went before.
     pub fn switch_to(&self, target: &AccessTarget) -> io::Result<()> {
         if let Some(output) = open(target)? {
-            lock(&self.0.state).next_output = Some(NextOutput(output));
-            self.0.changed.notify_one();
+            self.0.switch_to(output);
         }
         Ok(())
     }
 }
 
-impl Drop for AccessLog {
-    fn drop(&mut self) {
-        lock(&self.shared.state).stop = true;
-        self.shared.changed.notify_one();
-        if let Some(writer) = self.writer.take() {
-            // A panic of the writer has been reported by then, and nothing else depends on it.
-            let _ = writer.join();
-        }
-    }
-}
-
 /// One loop's end of the access log.
 #[derive(Clone, Debug)]
-pub struct AccessWriter {
-    shared: Arc<Shared>,
-    index: usize,
-}
+pub struct AccessWriter(Appender);
 
 impl AccessWriter {
     /// Appends one line, which is on its way to the disk within 50 ms; drops and counts it when
     /// the loop's buffer is full.
     pub fn write(&self, line: &AccessLine<'_>) {
-        let mut buffer = lock(&self.shared.buffers[self.index]);
-        if buffer.len() >= BUFFER_BYTES_MAX {
-            self.shared.metrics.access_log_dropped.add(1);
-            return;
-        }
-        let is_first = buffer.is_empty();
-        line.append_to(&mut buffer);
-        drop(buffer);
-        // The writer is woken once for all lines until it takes the buffer.
-        if is_first {
-            lock(&self.shared.state).pending = true;
-            self.shared.changed.notify_one();
-        }
+        self.0.append(|buffer| line.append_to(buffer));
     }
 }
 
@@ -193,93 +150,6 @@ impl AccessLine<'_> {
     }
 }
 
-#[derive(Debug)]
-struct Shared {
-    /// One for each loop, touched by that loop and the writer.
-    buffers: Box<[Mutex<Vec<u8>>]>,
-    state: Mutex<State>,
-    changed: Condvar,
-    metrics: Arc<ProcessMetrics>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    pending: bool,
-    stop: bool,
-    /// Where the next lines go, if not where the last ones went.
-    next_output: Option<NextOutput>,
-}
-
-struct NextOutput(Box<dyn Write + Send>);
-
-impl fmt::Debug for NextOutput {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("NextOutput")
-    }
-}
-
-impl Shared {
-    fn write_until_stopped(&self, mut output: Box<dyn Write + Send>) {
-        let mut failing = false;
-        let mut taken = Vec::new();
-        loop {
-            let stop = self.wait();
-            if let Some(NextOutput(next)) = lock(&self.state).next_output.take() {
-                output = next;
-            }
-            for buffer in &self.buffers {
-                mem::swap(&mut *lock(buffer), &mut taken);
-                if !taken.is_empty() {
-                    let result = output.write_all(&taken);
-                    self.count_failure(&result, &taken, &mut failing);
-                    taken.clear();
-                }
-            }
-            let _ = output.flush();
-            if stop {
-                return;
-            }
-        }
-    }
-
-    /// Sleeps until there are lines, then a moment for more of them; tells whether to stop.
-    fn wait(&self) -> bool {
-        let state = lock(&self.state);
-        let waited = self.changed.wait_while(state, |state| {
-            !state.pending && !state.stop && state.next_output.is_none()
-        });
-        let state = waited.unwrap_or_else(PoisonError::into_inner);
-        let gathered = self
-            .changed
-            .wait_timeout_while(state, GATHER, |state| !state.stop);
-        let (mut state, _) = gathered.unwrap_or_else(PoisonError::into_inner);
-        state.pending = false;
-        state.stop
-    }
-
-    /// Counts the lines of a failed write, and reports the first failure of a row.
-    fn count_failure(&self, result: &io::Result<()>, lines: &[u8], failing: &mut bool) {
-        match result {
-            Ok(()) => *failing = false,
-            Err(error) => {
-                self.metrics.access_log_dropped.add(line_ends(lines));
-                if !mem::replace(failing, true) {
-                    tracing::warn!(%error, "the access log cannot be written");
-                }
-            }
-        }
-    }
-}
-
-/// Nothing is left half-done under these locks, so what a panicking thread leaves is whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn line_ends(lines: &[u8]) -> u64 {
-    lines.split(|byte| *byte == b'\n').count() as u64 - 1
-}
-
 /// Appends `text` as the inside of a JSON string. Source: RFC 8259 section 7.
 fn escape(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
@@ -295,9 +165,6 @@ fn escape(out: &mut Vec<u8>, text: &str) {
 
 /// How long the writer waits for more lines once it has some.
 const GATHER: Duration = Duration::from_millis(50);
-
-/// What one loop may have waiting; about 5,000 lines.
-const BUFFER_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,19 @@
 //! What the process writes about itself: events for operators, and one line per request.
 
 mod access;
+mod events;
 mod outage;
 mod seldom;
 mod time;
+mod writer;
 
 pub use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
+pub use events::{end, write_in_background};
 pub(crate) use outage::Outage;
 pub(crate) use seldom::Seldom;
 pub use time::write_rfc3339;
+
+use events::EventLine;
 
 use crate::config::{LogConfig, LogFormat, LogLevel};
 use std::io::{self, IsTerminal};
@@ -18,14 +23,17 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, reload};
 
-/// Sends the events of the whole process to standard error.
+/// Sends the events of the whole process, and its panics, to standard error.
 ///
 /// Shape: the first call counts; a later one changes nothing.
 pub fn start(config: &LogConfig) {
     let (level, handle) = reload::Layer::new(filter(config.level));
     let registry = tracing_subscriber::registry().with(level);
     // Loops say the same things, each of its own clients and peers.
-    let events = fmt::layer().with_thread_names(true).with_writer(io::stderr);
+    let events = fmt::layer()
+        .with_thread_names(true)
+        .log_internal_errors(false)
+        .with_writer(|| EventLine);
     // Whoever set a subscriber first keeps it: the process has one.
     let started = match config.format {
         LogFormat::Text => {
@@ -39,6 +47,7 @@ pub fn start(config: &LogConfig) {
         }
     };
     if started.is_ok() {
+        events::tell_panics();
         // Fails only if the subscriber is gone.
         let _ = CHANGE_LEVEL.set(Box::new(move |level| drop(handle.reload(level))));
     }

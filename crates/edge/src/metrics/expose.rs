@@ -58,7 +58,9 @@ impl Collector for Scrape {
             "access_log_dropped",
             "Lines the access log had no room for",
             dropped,
-        )
+        )?;
+        let dropped = self.metrics.process.log_dropped.value();
+        page.number("log_dropped", "Events the log had no room for", dropped)
     }
 }
 

@@ -289,7 +289,9 @@ pub struct LoopMetrics {
 #[derive(Debug, Default)]
 pub struct ProcessMetrics {
     /// Lines the access log had no room for.
-    pub access_log_dropped: SharedCounter,
+    pub access_log_dropped: Arc<SharedCounter>,
+    /// Events the log had no room for.
+    pub log_dropped: Arc<SharedCounter>,
     /// Configurations read anew.
     pub reloads: Reloads,
     /// Upgrades that were given up.

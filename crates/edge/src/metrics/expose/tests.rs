@@ -20,6 +20,7 @@ fn sample() -> String {
     metrics.of_loop(1).waits_held.add(6);
     metrics.of_loop(1).servers[1].set(ServerState::Up);
     metrics.of_process().access_log_dropped.add(3);
+    metrics.of_process().log_dropped.add(5);
     metrics.render(Some(StoreFigures {
         items: 5,
         evictions: 7,
@@ -44,6 +45,7 @@ fn loops_are_added_up() {
         "dwell_store_items 5",
         "dwell_store_evictions_total 7",
         "dwell_access_log_dropped_total 3",
+        "dwell_log_dropped_total 5",
         "process_start_time_seconds 1700000000",
     ] {
         assert!(

@@ -1,0 +1,140 @@
+//! Events for operators, on standard error.
+//!
+//! Until the process serves they are written at once. From then on they go through a
+//! [writer](super::writer): a loop that logs does not wait for who reads it.
+
+use super::writer::{Appender, END_TIMEOUT, LogOptions, LogWriter};
+use crate::metrics::ProcessMetrics;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, Write};
+use std::panic::{self, PanicHookInfo};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+/// The events of the process, once nobody waits for them.
+struct Background {
+    writer: LogWriter,
+    appender: Appender,
+}
+
+/// The process has one standard error.
+static BACKGROUND: OnceLock<Background> = OnceLock::new();
+
+/// Has events written by a thread of their own from now on; counts those that nobody takes.
+///
+/// Shape: the first call counts. Called by a process that is root no more, as a thread keeps the
+/// rights that it was started with.
+///
+/// # Errors
+/// What starting the thread failed with; events are written as before.
+pub fn write_in_background(metrics: &ProcessMetrics) -> io::Result<()> {
+    if BACKGROUND.get().is_some() {
+        return Ok(());
+    }
+    let background = Background::start(io::stderr(), metrics)?;
+    // Whoever was first keeps it; the thread of the other one ends by being dropped.
+    let _ = BACKGROUND.set(background);
+    Ok(())
+}
+
+/// Writes `last_words` and what is left of the events before: the last thing a process does. Waits
+/// for a reader for two seconds at most.
+pub fn end(last_words: &str) {
+    match BACKGROUND.get() {
+        Some(background) => background.report(last_words, END_TIMEOUT),
+        // Nobody is left to be told.
+        None => drop(io::stderr().write_all(last_words.as_bytes())),
+    }
+}
+
+/// Has panics told like events, and waits for a moment until they are written: the process may be
+/// about to end.
+pub(super) fn tell_panics() {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| match BACKGROUND.get() {
+        Some(background) => background.report(&shown(panic), PANIC_TIMEOUT),
+        None => before(panic),
+    }));
+}
+
+/// What the standard library says of a panic.
+fn shown(panic: &PanicHookInfo<'_>) -> String {
+    let thread = thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        format!("\nthread '{name}' {panic}\n{backtrace}\n")
+    } else {
+        format!("\nthread '{name}' {panic}\n")
+    }
+}
+
+impl Background {
+    fn start(output: impl Write + Send + 'static, metrics: &ProcessMetrics) -> io::Result<Self> {
+        let options = LogOptions {
+            name: "log",
+            buffers: 1,
+            gather: Duration::ZERO,
+            dropped: Arc::clone(&metrics.log_dropped),
+        };
+        let writer = LogWriter::start(output, options)?;
+        let appender = writer.appender(0);
+        Ok(Self { writer, appender })
+    }
+
+    /// Writes what must not be lost, and waits for that at most so long.
+    fn report(&self, text: &str, timeout: Duration) {
+        self.appender
+            .append_always(|lines| lines.extend_from_slice(text.as_bytes()));
+        self.writer.flush(timeout);
+    }
+}
+
+/// What one event is written to.
+pub(super) struct EventLine;
+
+impl Write for EventLine {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match BACKGROUND.get() {
+            Some(background) => {
+                let appender = &background.appender;
+                appender.append(|lines| lines.extend_from_slice(bytes));
+                Ok(bytes.len())
+            }
+            None => io::stderr().write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How long a thread that panics waits until that is written.
+const PANIC_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::super::writer::BUFFER_BYTES_MAX;
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn last_words_come_behind_all_that_waits_and_wait_for_nobody() {
+        let (mut reader, output) = io::pipe().unwrap();
+        let background = Background::start(output, &ProcessMetrics::default()).unwrap();
+        // More than the pipe and a buffer take.
+        let line = [b'e'; 1_000];
+        for _ in 0..3 * BUFFER_BYTES_MAX / line.len() {
+            background
+                .appender
+                .append(|lines| lines.extend_from_slice(&line));
+        }
+        background.report("the reason\n", Duration::from_millis(20));
+        drop(background.writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("the reason\n"), "it is not lost");
+    }
+}

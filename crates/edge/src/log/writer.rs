@@ -1,0 +1,326 @@
+//! The writing of a log: in a thread of its own, so that nobody else waits for who reads it.
+//!
+//! Everything that is logged goes to a buffer, and the thread writes the buffers out. Where a disk
+//! is slow, or nobody reads a pipe, a buffer fills: lines are dropped and counted then.
+
+use crate::metrics::SharedCounter;
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+use std::{fmt, mem};
+
+/// How one log is written.
+#[derive(Debug)]
+pub(super) struct LogOptions {
+    /// What it is called.
+    pub(super) name: &'static str,
+    /// Those who write to it and should not wait for one another have a buffer each.
+    pub(super) buffers: usize,
+    /// How long the thread waits for more lines once it has some.
+    pub(super) gather: Duration,
+    /// Counts the lines that are lost.
+    pub(super) dropped: Arc<SharedCounter>,
+}
+
+/// One log of the process; dropped, it writes what is left, for as long as [`END_TIMEOUT`] at most.
+#[derive(Debug)]
+pub(super) struct LogWriter(Arc<Shared>);
+
+/// One end at which lines are put in.
+#[derive(Clone, Debug)]
+pub(super) struct Appender {
+    shared: Arc<Shared>,
+    index: usize,
+}
+
+/// Tells a running log where to write.
+#[derive(Clone, Debug)]
+pub(super) struct Switch(Arc<Shared>);
+
+/// How long the end of a log takes at most: what nobody has read by then is lost.
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl LogWriter {
+    /// Starts the thread that writes to `output`.
+    ///
+    /// # Errors
+    /// What starting the thread failed with.
+    pub(super) fn start(
+        output: impl Write + Send + 'static,
+        options: LogOptions,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(options));
+        let of_thread = Arc::clone(&shared);
+        let name = shared.options.name.replace(' ', "-");
+        let write = move || of_thread.write_until_stopped(Box::new(output));
+        // Nobody joins it, as it may wait for its reader for ever.
+        thread::Builder::new().name(name).spawn(write)?;
+        Ok(Self(shared))
+    }
+
+    /// The end with the buffer of this number.
+    ///
+    /// # Panics
+    /// When there is no such buffer.
+    pub(super) fn appender(&self, index: usize) -> Appender {
+        let name = self.0.options.name;
+        assert!(index < self.0.buffers.len(), "no buffer {index} of {name}");
+        Appender {
+            shared: Arc::clone(&self.0),
+            index,
+        }
+    }
+
+    /// What tells it to write elsewhere.
+    pub(super) fn switch(&self) -> Switch {
+        Switch(Arc::clone(&self.0))
+    }
+
+    /// Waits until what was put in so far is written, at most so long; whether it is.
+    pub(super) fn flush(&self, timeout: Duration) -> bool {
+        let mut state = lock(&self.0.state);
+        state.asked += 1;
+        let asked = state.asked;
+        self.0.changed.notify_one();
+        let is_owed = |state: &mut State| state.done < asked && !state.has_ended;
+        let waited = self.0.written.wait_timeout_while(state, timeout, is_owed);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.done >= asked || state.has_ended
+    }
+
+    /// Writes what is left, and ends the thread; gives up after so long. Whether it is written.
+    pub(super) fn end(&self, timeout: Duration) -> bool {
+        lock(&self.0.state).stop = true;
+        self.flush(timeout)
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.end(END_TIMEOUT);
+    }
+}
+
+impl Appender {
+    /// Lets `write` append lines, which are on their way within moments; drops and counts them when
+    /// the buffer is full.
+    pub(super) fn append(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut buffer = lock(&self.shared.buffers[self.index]);
+        if buffer.lines.len() >= BUFFER_BYTES_MAX {
+            buffer.dropped += 1;
+            self.shared.options.dropped.add(1);
+            return;
+        }
+        self.put(buffer, write);
+    }
+
+    /// As [`append`](Self::append), for what must not be lost, and comes seldom.
+    pub(super) fn append_always(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.put(lock(&self.shared.buffers[self.index]), write);
+    }
+
+    fn put(&self, mut buffer: MutexGuard<'_, Buffer>, write: impl FnOnce(&mut Vec<u8>)) {
+        let is_first = buffer.lines.is_empty();
+        write(&mut buffer.lines);
+        drop(buffer);
+        // The thread is woken once for all lines until it takes the buffer.
+        if is_first {
+            lock(&self.shared.state).pending = true;
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+impl Switch {
+    /// Writes to `output` from now on.
+    pub(super) fn switch_to(&self, output: Box<dyn Write + Send>) {
+        lock(&self.0.state).next_output = Some(NextOutput(output));
+        self.0.changed.notify_one();
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: LogOptions,
+    buffers: Box<[Mutex<Buffer>]>,
+    state: Mutex<State>,
+    /// There is something to do for the thread.
+    changed: Condvar,
+    /// The thread has done what was asked of it.
+    written: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Buffer {
+    lines: Vec<u8>,
+    /// Lines it had no room for since the thread has looked.
+    dropped: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pending: bool,
+    stop: bool,
+    has_ended: bool,
+    /// How often it was asked to write everything, and has.
+    asked: u64,
+    done: u64,
+    /// Where the next lines go, if not where the last ones went.
+    next_output: Option<NextOutput>,
+}
+
+struct NextOutput(Box<dyn Write + Send>);
+
+impl fmt::Debug for NextOutput {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("NextOutput")
+    }
+}
+
+/// What the thread does next.
+struct Round {
+    stop: bool,
+    asked: u64,
+    next_output: Option<NextOutput>,
+}
+
+/// What the thread has lost and not told of.
+#[derive(Debug, Default)]
+struct Losses {
+    untold: u64,
+    is_failing: bool,
+}
+
+impl Shared {
+    fn new(options: LogOptions) -> Self {
+        Self {
+            buffers: (0..options.buffers).map(|_| Mutex::default()).collect(),
+            options,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            written: Condvar::new(),
+        }
+    }
+
+    fn write_until_stopped(&self, mut output: Box<dyn Write + Send>) {
+        let (mut losses, mut taken) = (Losses::default(), Vec::new());
+        loop {
+            let round = self.wait();
+            if let Some(NextOutput(next)) = round.next_output {
+                output = next;
+            }
+            // The last time once more: what was lost may have been told in this very log.
+            for _ in 0..=usize::from(round.stop) {
+                self.write_out(&mut *output, &mut taken, &mut losses);
+            }
+            let mut state = lock(&self.state);
+            state.done = round.asked;
+            state.has_ended = round.stop;
+            drop(state);
+            self.written.notify_all();
+            if round.stop {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until there are lines, then a moment for more of them.
+    fn wait(&self) -> Round {
+        let is_idle = |state: &mut State| {
+            !state.pending
+                && !state.stop
+                && state.asked == state.done
+                && state.next_output.is_none()
+        };
+        let waited = self.changed.wait_while(lock(&self.state), is_idle);
+        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        let gather = self.options.gather;
+        let gathers = |state: &mut State| !state.stop && state.asked == state.done;
+        let gathered = self.changed.wait_timeout_while(state, gather, gathers);
+        let (mut state, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+        state.pending = false;
+        Round {
+            stop: state.stop,
+            asked: state.asked,
+            next_output: state.next_output.take(),
+        }
+    }
+
+    fn write_out(&self, output: &mut dyn Write, taken: &mut Vec<u8>, losses: &mut Losses) {
+        for buffer in &self.buffers {
+            let mut buffer = lock(buffer);
+            mem::swap(&mut buffer.lines, taken);
+            losses.untold += mem::take(&mut buffer.dropped);
+            drop(buffer);
+            if taken.is_empty() {
+                continue;
+            }
+            let result = write_all(output, taken).and_then(|()| output.flush());
+            self.tell(&result, taken, losses);
+            taken.clear();
+            // One burst is no reason to keep its memory.
+            taken.shrink_to(KEPT_BYTES_MAX);
+        }
+    }
+
+    /// Counts the lines of a failed write, and tells of the first failure of a row; tells of what
+    /// was lost as soon as lines are written again.
+    fn tell(&self, result: &io::Result<()>, lines: &[u8], losses: &mut Losses) {
+        let log = self.options.name;
+        match result {
+            Ok(()) => {
+                losses.is_failing = false;
+                let lines = mem::take(&mut losses.untold);
+                if lines > 0 {
+                    tracing::warn!(log, lines, "lines of a log were dropped: nobody took them");
+                }
+            }
+            Err(error) => {
+                let lost = line_ends(lines);
+                losses.untold += lost;
+                self.options.dropped.add(lost);
+                if !mem::replace(&mut losses.is_failing, true) {
+                    tracing::warn!(log, %error, "a log cannot be written");
+                }
+            }
+        }
+    }
+}
+
+/// Writes everything, also where somebody else has made the descriptor one that does not block.
+fn write_all(output: &mut dyn Write, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match output.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                thread::sleep(RETRY_INTERVAL);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is left half-done under these locks, so what a panicking thread leaves is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn line_ends(lines: &[u8]) -> u64 {
+    lines.split(|byte| *byte == b'\n').count() as u64 - 1
+}
+
+/// What one buffer may have waiting; about 5,000 lines.
+pub(super) const BUFFER_BYTES_MAX: usize = 1 << 20;
+
+/// What stays allocated for the next lines.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Between two attempts to write to what is full and does not block.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+"""Logs that nobody reads: they hold nobody up, neither clients nor the end."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import termios
+import time
+
+import pytest
+
+from support.dwell import Dwell
+from support.wait import PATIENCE_S, until
+
+KEY = "/poll/alice"
+PIPE_BYTES = 4096
+EVENT = "no configuration is read again"
+EVENTS = 200
+
+
+class Unread:
+    """A pipe as both outputs of a process, which is read when the test says so."""
+
+    def __init__(self, path):
+        os.mkfifo(path)
+        self.path = path
+        self._end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(self._end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._text = b""
+
+    def is_full(self):
+        """Whether hardly another line fits."""
+        waiting = fcntl.ioctl(self._end, termios.FIONREAD, b"\0" * 4)
+        return struct.unpack("i", waiting)[0] > PIPE_BYTES - 400
+
+    def read(self):
+        """What the process has written so far."""
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self._end, 65536):
+                self._text += piece
+        return self._text.decode()
+
+    def close(self):
+        os.close(self._end)
+
+
+@pytest.fixture
+def start_unread(cleanup, tmp_path):
+    """Starts `dwell serve` of one loop with a pipe as its outputs that nobody reads."""
+
+    def start(*flags):
+        pipe = Unread(tmp_path / "pipe")
+        cleanup.callback(pipe.close)
+        dwell = Dwell(tmp_path)
+        server, store = dwell.sections["server"], dwell.sections["store"]
+        at = ["--listen", server["listen"], "--admin", server["admin"], "--store", store["listen"]]
+        dwell.arguments = [dwell.arguments[0], "serve", "--pollers", "1", *at, *flags]
+        dwell.log = pipe.path
+        dwell.output = pipe.read
+        cleanup.callback(dwell.stop)
+        dwell.start_ready()
+        dwell.store().set(KEY, b"value")
+        return dwell, pipe
+
+    return start
+
+
+def log_much(dwell):
+    """Has the loop log an event for each of many signals, and serve a client after each."""
+    for _ in range(EVENTS):
+        dwell.signal(signal.SIGHUP)
+        assert dwell.get(KEY).body == b"value"
+
+
+def ends(dwell):
+    """Whether the process ends in order, in about the time that its logs may take."""
+    begun = time.monotonic()
+    dwell.signal(signal.SIGTERM)
+    return dwell.wait() == 0 and time.monotonic() - begun < PATIENCE_S
+
+
+def test_a_log_that_nobody_reads_holds_no_client_up(start_unread):
+    dwell, pipe = start_unread()
+    log_much(dwell)
+    assert pipe.is_full()
+    assert dwell.metric("dwell_log_dropped_total") == 0
+    # It is all there once somebody reads.
+    until(lambda: pipe.read().count(EVENT) == EVENTS, "all events are written")
+    assert ends(dwell)
+    assert "ending" in pipe.read()
+
+
+def test_the_end_waits_for_no_reader_of_a_log(start_unread):
+    dwell, pipe = start_unread("--access-log", "-")
+    log_much(dwell)
+    assert pipe.is_full()
+    assert ends(dwell)
+
+
+def test_a_start_that_fails_says_why(cleanup, tmp_path):
+    first = Dwell(tmp_path)
+    cleanup.callback(first.stop)
+    first.start_ready()
+    (tmp_path / "second").mkdir()
+    second = Dwell(tmp_path / "second", server={"listen": first.sections["server"]["listen"]})
+    cleanup.callback(second.stop)
+    second.start()
+    assert second.wait() == 1
+    assert "cannot listen on" in second.output()
