@@ -94,8 +94,10 @@ type limits struct {
 func newEngine(l limits) (*engine, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var options C.dwell_options
-	C.dwell_options_default(&options)
+	options := C.dwell_options{size: C.size_t(unsafe.Sizeof(C.dwell_options{}))}
+	if status := C.dwell_options_default(&options); status != C.DWELL_OK {
+		return nil, statusError(status)
+	}
 	options.head_bytes_max = C.uint64_t(l.headBytes)
 	options.target_bytes_max = C.uint64_t(l.headBytes)
 	options.field_count_max = 128

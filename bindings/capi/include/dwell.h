@@ -175,8 +175,12 @@ typedef struct dwell_engine dwell_engine;
 // outlive the engine.
 typedef struct dwell_remote dwell_remote;
 
-// Bounds and reports of an engine; fill it by dwell_options_default, then change what you want.
+// Bounds and reports of an engine: set `size`, have dwell_options_default fill in the rest, then
+// change what you want.
 typedef struct dwell_options {
+  // The size of this struct where the host was compiled, `sizeof(dwell_options)`. Later versions
+  // of the library have further options at its end, which are at their defaults for older hosts.
+  size_t size;
   // Bytes of a request head, at most 65535.
   uint64_t head_bytes_max;
   // Field lines of a request, at most 128.
@@ -309,17 +313,20 @@ typedef struct dwell_request {
 extern "C" {
 #endif // __cplusplus
 
-// Fills in the defaults. `options` must not be null.
+// Fills in the defaults of as many options as `size` has room for, and makes it the size of those
+// that this library has. `options` must not be null; without its `size` it is refused.
 //
 // # Safety
-// `options` must be null or writable.
+// `options` must be null, or readable and writable for as many bytes as its `size` says.
 enum dwell_status dwell_options_default(struct dwell_options *options);
 
 // Makes an engine that listens nowhere. Free it with dwell_engine_free. `options` may be null for
-// the defaults; some that cannot be return DWELL_INVALID.
+// the defaults; some that cannot be return DWELL_INVALID, and so does a `size` that is not one of
+// dwell_options_default.
 //
 // # Safety
-// `options` must be null or readable, `engine` null or writable.
+// `options` must be null, or readable for as many bytes as its `size` says, and `engine` null or
+// writable.
 enum dwell_status dwell_engine_new(const struct dwell_options *options,
                                    struct dwell_engine **engine);
 
@@ -475,6 +482,10 @@ enum dwell_status dwell_engine_request_field(struct dwell_engine *engine,
 
 // Sends a whole answer, which the engine frames: `fields` are those but for framing, `name:value`
 // and a line feed each. Of the flags DWELL_CLOSE alone counts.
+//
+// A line feed ends a field wherever it is, so a value that came from elsewhere and has one goes on
+// as another field: check such values first. A carriage return or a zero within a value is sent as
+// a space. A line without a colon, or whose name is not a token, is left out.
 //
 // # Safety
 // `engine` must be null, or come from `dwell_engine_new` and not be freed;

@@ -171,10 +171,14 @@ impl dwell_span {
     }
 }
 
-/// Bounds and reports of an engine; fill it by dwell_options_default, then change what you want.
+/// Bounds and reports of an engine: set `size`, have dwell_options_default fill in the rest, then
+/// change what you want.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct dwell_options {
+    /// The size of this struct where the host was compiled, `sizeof(dwell_options)`. Later versions
+    /// of the library have further options at its end, which are at their defaults for older hosts.
+    pub size: usize,
     /// Bytes of a request head, at most 65535.
     pub head_bytes_max: u64,
     /// Field lines of a request, at most 128.
@@ -220,6 +224,10 @@ pub struct dwell_options {
     pub first_request_timeout_ms: u64,
 }
 
+/// The size of the options as the first version with a size has them. It never changes.
+const OPTIONS_SIZE_MIN: usize =
+    offset_of!(dwell_options, first_request_timeout_ms) + size_of::<u64>();
+
 /// Times beyond this are for ever: some hundred days.
 const TIMEOUT_MS_MAX: u64 = 100 * 24 * 60 * 60 * 1000;
 
@@ -228,6 +236,7 @@ impl dwell_options {
         let millis = |time: Duration| time.as_millis() as u64;
         let http = &options.http;
         Self {
+            size: size_of::<Self>(),
             head_bytes_max: http.head.head_bytes_max as u64,
             field_count_max: http.head.field_count_max as u64,
             target_bytes_max: http.head.target_bytes_max as u64,
@@ -293,18 +302,44 @@ impl dwell_options {
     }
 }
 
-/// Fills in the defaults. `options` must not be null.
+/// Fills in the defaults of as many options as `size` has room for, and makes it the size of those
+/// that this library has. `options` must not be null; without its `size` it is refused.
 ///
 /// # Safety
-/// `options` must be null or writable.
+/// `options` must be null, or readable and writable for as many bytes as its `size` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_options_default(options: *mut dwell_options) -> dwell_status {
-    if options.is_null() {
+    // SAFETY: null, or a struct that begins with its size.
+    let Some(size) = (unsafe { pointers::first_size(options) }) else {
+        return dwell_status::DWELL_INVALID;
+    };
+    if size < OPTIONS_SIZE_MIN {
         return dwell_status::DWELL_INVALID;
     }
-    // SAFETY: not null, and the caller's to write.
-    unsafe { pointers::put(options, dwell_options::of(&Options::default())) };
+    let mut defaults = dwell_options::of(&Options::default());
+    defaults.size = size.min(defaults.size);
+    // SAFETY: the caller says that `size` bytes are writable, and no more are written.
+    unsafe { pointers::put_front(options, &raw const defaults, defaults.size) };
     dwell_status::DWELL_OK
+}
+
+/// The options of a host, and the defaults of those that it was compiled without; `None` for ones
+/// that this library does not have.
+///
+/// # Safety
+/// `options` must be null, or readable for as many bytes as its `size` says.
+pub(crate) unsafe fn options_of(options: *const dwell_options) -> Option<Options> {
+    let mut known = dwell_options::of(&Options::default());
+    // SAFETY: null, or a struct that begins with its size.
+    let Some(size) = (unsafe { pointers::first_size(options) }) else {
+        return Some(Options::default());
+    };
+    if !(OPTIONS_SIZE_MIN..=known.size).contains(&size) {
+        return None;
+    }
+    // SAFETY: the caller says that `size` bytes are readable, and `known` has room for them.
+    unsafe { pointers::put_front(&raw mut known, options, size) };
+    Some(known.to_options())
 }
 
 /// What an engine has done so far, and what it has now.

@@ -6,7 +6,7 @@
 
 use crate::data::{
     dwell_batch, dwell_event, dwell_options, dwell_request, dwell_span, dwell_statistics,
-    request_of, span_of,
+    options_of, request_of, span_of,
 };
 use crate::pointers;
 use crate::status::{dwell_status, guarded, of_command, system};
@@ -111,10 +111,12 @@ unsafe fn owned(descriptor: c_int) -> Result<OwnedFd, dwell_status> {
 }
 
 /// Makes an engine that listens nowhere. Free it with dwell_engine_free. `options` may be null for
-/// the defaults; some that cannot be return DWELL_INVALID.
+/// the defaults; some that cannot be return DWELL_INVALID, and so does a `size` that is not one of
+/// dwell_options_default.
 ///
 /// # Safety
-/// `options` must be null or readable, `engine` null or writable.
+/// `options` must be null, or readable for as many bytes as its `size` says, and `engine` null or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_engine_new(
     options: *const dwell_options,
@@ -124,10 +126,11 @@ pub unsafe extern "C" fn dwell_engine_new(
         if engine.is_null() {
             return dwell_status::DWELL_INVALID;
         }
-        // SAFETY: null or readable.
-        let options = unsafe { options.as_ref() };
-        let options = options.copied().map(dwell_options::to_options);
-        match Engine::new(options.unwrap_or_default()) {
+        // SAFETY: null, or readable for its size.
+        let Some(options) = (unsafe { options_of(options) }) else {
+            return dwell_status::DWELL_INVALID;
+        };
+        match Engine::new(options) {
             Ok(made) => {
                 let descriptor = made.as_fd().as_raw_fd();
                 let made = Box::new(dwell_engine {

@@ -15,6 +15,10 @@ use std::str;
 /// Sends a whole answer, which the engine frames: `fields` are those but for framing, `name:value`
 /// and a line feed each. Of the flags DWELL_CLOSE alone counts.
 ///
+/// A line feed ends a field wherever it is, so a value that came from elsewhere and has one goes on
+/// as another field: check such values first. A carriage return or a zero within a value is sent as
+/// a space. A line without a colon, or whose name is not a token, is left out.
+///
 /// # Safety
 /// `engine` must be null, or come from `dwell_engine_new` and not be freed;
 /// what a length stands behind must be null, or have so many readable bytes.

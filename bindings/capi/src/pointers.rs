@@ -28,6 +28,29 @@ pub(crate) unsafe fn put<T>(target: *mut T, value: T) {
     }
 }
 
+/// The size that a struct begins with; `None` for null.
+///
+/// # Safety
+/// `start` must be null, or aligned and readable for the size.
+pub(crate) unsafe fn first_size<T>(start: *const T) -> Option<usize> {
+    // SAFETY: null, or readable as the caller says.
+    unsafe { start.cast::<usize>().as_ref() }.copied()
+}
+
+/// Copies the first bytes of a struct over those of another.
+///
+/// # Safety
+/// So many bytes must be readable at `source` and writable at `target`, which do not overlap. What
+/// `target` is read as must be good with any of them.
+pub(crate) unsafe fn put_front<T>(target: *mut T, source: *const T, bytes: usize) {
+    // SAFETY: as the caller says.
+    unsafe {
+        target
+            .cast::<u8>()
+            .copy_from_nonoverlapping(source.cast(), bytes);
+    };
+}
+
 /// Copies as much of a text as fits, with a zero behind it.
 ///
 /// # Safety

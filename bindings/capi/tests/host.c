@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +138,20 @@ static void nothing_and_nobody(void) {
 }
 
 static void options_and_addresses(void) {
-    dwell_options options;
+    struct {
+        dwell_options known;
+        uint64_t later;
+    } grown = {.known = {.size = sizeof grown}, .later = 7};
+    CHECK_OK(dwell_options_default(&grown.known));
+    CHECK(grown.known.size == sizeof grown.known && grown.later == 7);
+    grown.known.size = sizeof grown;
+    CHECK(dwell_engine_new(&grown.known, &engine) == DWELL_INVALID);
+    dwell_options options = {.size = offsetof(dwell_options, body_credit)};
+    CHECK(dwell_options_default(&options) == DWELL_INVALID && options.head_bytes_max == 0);
+    options.size = 0;
+    CHECK(dwell_options_default(&options) == DWELL_INVALID);
+    CHECK(dwell_engine_new(&options, &engine) == DWELL_INVALID);
+    options.size = sizeof options;
     CHECK_OK(dwell_options_default(&options));
     options.head_bytes_max = 1 << 20;
     CHECK(dwell_engine_new(&options, &engine) == DWELL_INVALID);
