@@ -85,6 +85,17 @@ struct Queue {
     closed: bool,
 }
 
+/// One worker among those of a meeting, until it ends in whatever way: the loop wakes a worker at
+/// once only where all sleep, and one that is counted and has panicked never does.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Meeting>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.queue().workers -= 1;
+    }
+}
+
 impl Meeting {
     pub(super) fn new(sender: Sender<()>, queue_max: usize, is_parallel: bool) -> Self {
         Self {
@@ -99,14 +110,10 @@ impl Meeting {
         }
     }
 
-    /// A worker begins.
-    pub(super) fn join(&self) {
+    /// A worker begins; it is counted until its place is dropped.
+    pub(super) fn join(self: &Arc<Self>) -> Place {
         self.queue().workers += 1;
-    }
-
-    /// A worker ends.
-    pub(super) fn part(&self) {
-        self.queue().workers -= 1;
+        Place(Arc::clone(self))
     }
 
     /// How many more jobs there is room for.

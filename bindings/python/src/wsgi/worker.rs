@@ -27,7 +27,7 @@ pub(super) struct Worker {
 impl Worker {
     /// Serves until the server ends.
     pub(super) fn run(&mut self, py: Python<'_>) {
-        self.meeting.join();
+        let _place = self.meeting.join();
         loop {
             let job = match self.meeting.try_take() {
                 Some(job) => job,
@@ -38,7 +38,6 @@ impl Worker {
             };
             self.serve(py, job);
         }
-        self.meeting.part();
     }
 
     fn serve(&mut self, py: Python<'_>, mut job: Job) {
