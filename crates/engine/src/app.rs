@@ -8,7 +8,8 @@ use std::time::Duration;
 /// Names one request and the answer owed to it.
 ///
 /// Shape: valid until the answer is sent or [`App::abandoned`] tells that nobody waits for it;
-/// afterwards it names nothing, never the next request of the same connection.
+/// afterwards it names nothing, never the next request of the same connection. A name comes again
+/// when its place in the table has had sixteen million other connections.
 ///
 /// ```
 /// use dwell_engine::{ExchangeId, Http, Response};

@@ -8,7 +8,7 @@
 //! ([`AsFd`]) and takes turns of no length, not later than [`wait_max`](Engine::wait_max) says when
 //! it is asked after the last order.
 //!
-//! The bindings to C, Go and Python's web servers stand on it.
+//! The bindings to C and Go stand on it; Python's web servers use [`Http`](crate::Http).
 //!
 //! ```
 //! use dwell_engine::embed::{Batch, Command, Engine, EventKind, FieldLines, Options};

@@ -56,6 +56,8 @@ pub struct EventLoop<M> {
 
 /// Readiness events taken from the system in one turn; more come in the next.
 const EVENTS_PER_TURN: usize = 1024;
+/// Messages, or deliveries put back, for which memory stays when a burst of them is over.
+const MESSAGES_KEPT_MAX: usize = 16 * 1024;
 /// Deadlines expired in one turn; more follow in the next, which does not wait.
 const EXPIRIES_PER_TURN: usize = 65_536;
 /// The longest wait that is given a length: the system counts milliseconds in 31 bits, and what
@@ -254,6 +256,8 @@ impl<M: Send> EventLoop<M> {
         for message in self.messages.drain(..) {
             driver.message(&mut self.context, message);
         }
+        // It takes turns with the inbox's own.
+        self.messages.shrink_to(MESSAGES_KEPT_MAX);
     }
 
     fn deliver_events<D: Driver<Message = M>>(&mut self, driver: &mut D) {
@@ -281,6 +285,7 @@ impl<M: Send> EventLoop<M> {
             driver.ready(&mut self.context, token, readiness);
         }
         self.context.set_repeating(false);
+        self.again.shrink_to(MESSAGES_KEPT_MAX);
     }
 
     fn expire<D: Driver<Message = M>>(&mut self, driver: &mut D) {
@@ -312,17 +317,18 @@ impl<M> AsRawFd for EventLoop<M> {
 mod tests {
     use super::*;
 
-    /// A driver that nothing is told.
-    struct Deaf;
+    /// A driver that is told of things in vain.
+    #[derive(Default)]
+    struct Deaf<M>(std::marker::PhantomData<M>);
 
-    impl Driver for Deaf {
-        type Message = ();
+    impl<M: Send> Driver for Deaf<M> {
+        type Message = M;
 
         fn ready(&mut self, _: &mut Context, _: Token, _: Readiness) {}
 
         fn expired(&mut self, _: &mut Context, _: Token) {}
 
-        fn message(&mut self, _: &mut Context, (): ()) {}
+        fn message(&mut self, _: &mut Context, _: M) {}
     }
 
     #[test]
@@ -331,7 +337,7 @@ mod tests {
         let mut rounds = 0;
         let mut turn = |event_loop: &mut EventLoop<()>, timeout| {
             let before = rounds;
-            let turned = event_loop.turn_around(&mut Deaf, Some(timeout), &mut |wait| {
+            let turned = event_loop.turn_around(&mut Deaf::default(), Some(timeout), &mut |wait| {
                 rounds += 1;
                 wait();
             });
@@ -351,7 +357,9 @@ mod tests {
         let mut interrupter = event_loop.interrupter().unwrap();
         for _ in 0..2 {
             io::Write::write_all(&mut interrupter, b"\x02").unwrap();
-            event_loop.turn(&mut Deaf, Some(WAIT_MAX)).unwrap();
+            event_loop
+                .turn(&mut Deaf::default(), Some(WAIT_MAX))
+                .unwrap();
         }
     }
 
@@ -371,11 +379,43 @@ mod tests {
             })
             .collect();
         for _ in &pairs {
-            event_loop.turn(&mut Deaf, Some(Duration::ZERO)).unwrap();
+            event_loop
+                .turn(&mut Deaf::default(), Some(Duration::ZERO))
+                .unwrap();
             assert_eq!(event_loop.wait_max(), Some(Duration::ZERO));
         }
-        event_loop.turn(&mut Deaf, Some(Duration::ZERO)).unwrap();
+        event_loop
+            .turn(&mut Deaf::default(), Some(Duration::ZERO))
+            .unwrap();
         assert_eq!(event_loop.wait_max(), None);
+    }
+
+    #[test]
+    fn the_memory_of_a_burst_goes_with_it() {
+        let mut event_loop = EventLoop::<u64>::new().unwrap();
+        let sender = event_loop.sender();
+        for _ in 0..2 {
+            for number in 0..10 * MESSAGES_KEPT_MAX as u64 {
+                sender.send(number).unwrap();
+            }
+            for index in 0..10 * MESSAGES_KEPT_MAX as u32 {
+                event_loop
+                    .context()
+                    .again(Token::new(1, 0, index), Readiness::default());
+            }
+            for _ in 0..2 {
+                event_loop
+                    .turn(&mut Deaf::default(), Some(Duration::ZERO))
+                    .unwrap();
+            }
+            let kept = event_loop
+                .messages
+                .capacity()
+                .max(event_loop.inbox.capacity());
+            assert!(kept <= MESSAGES_KEPT_MAX, "{kept} messages");
+            let kept = event_loop.again.capacity();
+            assert!(kept <= MESSAGES_KEPT_MAX, "{kept} deliveries");
+        }
     }
 
     #[test]

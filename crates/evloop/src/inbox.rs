@@ -114,6 +114,12 @@ impl<M> Inbox<M> {
             std::mem::swap(queue, into);
         }
     }
+
+    /// Messages for which the inbox has memory.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.shared.lock().as_ref().map_or(0, Vec::capacity)
+    }
 }
 
 impl<M> Drop for Inbox<M> {

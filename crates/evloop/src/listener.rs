@@ -9,7 +9,7 @@ pub use unix::bind_unix;
 use crate::{Context, Readiness, Stream, Token};
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener};
-use socket2::{Domain, Protocol, SockAddr, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -88,6 +88,7 @@ pub fn bind_group(
     (0..count)
         .map(|_| {
             let socket = bind(address, true)?;
+            write_at_once(&socket)?;
             socket.listen(options.backlog)?;
             Ok(Listener {
                 socket: Socket::Tcp(TcpListener::from_std(socket.into()), address),
@@ -130,6 +131,7 @@ impl Listener {
     /// ```
     pub fn from_tcp(socket: std::net::TcpListener) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
+        write_at_once(&socket)?;
         let address = socket.local_addr()?;
         Ok(Self {
             socket: Socket::Tcp(TcpListener::from_std(socket), address),
@@ -251,10 +253,20 @@ impl Listener {
     }
 }
 
+/// Has what is written to the connections of a listener go out at once: answers are written whole,
+/// so delaying a short segment only adds latency.
+fn write_at_once<'s, S>(socket: &'s S) -> io::Result<()>
+where
+    SockRef<'s>: From<&'s S>,
+{
+    SockRef::from(socket).set_tcp_nodelay(true)
+}
+
 fn tcp_connection(socket: TcpStream, peer: SocketAddr) -> Accepted {
-    // Answers are written whole, so delaying a short segment only adds latency. A socket that
-    // refuses the option (its peer is gone already) fails at its first read.
-    let _ = socket.set_nodelay(true);
+    // On Linux a connection has the option from its listener. A socket that refuses it elsewhere
+    // (its peer is gone already) fails at its first read.
+    #[cfg(not(target_os = "linux"))]
+    let _ = write_at_once(&socket);
     Accepted::Connection(Stream::from_tcp(socket), Some(peer))
 }
 
@@ -288,5 +300,23 @@ mod tests {
         );
         let error = bind_group(address, 1, ListenOptions::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn what_is_written_to_a_client_goes_out_at_once() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let made = bind_group(any, 1, ListenOptions::default())
+            .unwrap()
+            .remove(0);
+        let given = Listener::from_tcp(std::net::TcpListener::bind(any).unwrap()).unwrap();
+        for listener in [made, given] {
+            let address = listener.address().unwrap();
+            let _client = std::net::TcpStream::connect(address).unwrap();
+            // Over loopback the connection is there when the client has it.
+            let Accepted::Connection(stream, Some(_)) = listener.accept().unwrap() else {
+                panic!("a client has connected");
+            };
+            assert!(SockRef::from(&stream).tcp_nodelay().unwrap());
+        }
     }
 }

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// How often in a turn the loop looks at what was asked for meanwhile, before others are served.
 const LOOKS_PER_TURN: usize = 16;
+/// Exchanges to look at for which memory stays when a burst of them is over.
+const ATTENTION_KEPT_MAX: usize = 16 * 1024;
 /// The deadline of a server that ends.
 const SHUTDOWN: Token = Token::new(kind::SHUTDOWN, 0, 0);
 /// Input that a raw stream may leave unused.
@@ -370,6 +372,8 @@ impl<H: Handler> Driver for ServerLoop<H> {
             for token in attention.drain(..) {
                 self.look(context, token);
             }
+            // It takes turns with the link's own.
+            attention.shrink_to(ATTENTION_KEPT_MAX);
         }
         self.attention = attention;
         self.settle_departed(context);
@@ -463,6 +467,22 @@ mod tests {
         assert!(!server_loop.is_draining, "the order is not carried out");
         turn(&mut event_loop, &mut server_loop);
         assert!(server_loop.is_draining);
+    }
+
+    #[test]
+    fn the_memory_of_a_burst_goes_with_it() {
+        let (mut event_loop, mut server_loop, _fleet) = one_loop();
+        let link = Arc::clone(&server_loop.link);
+        for _ in 0..2 {
+            for index in 0..10 * ATTENTION_KEPT_MAX as u32 {
+                link.attend(Token::new(kind::HELD, 0, index));
+            }
+            turn(&mut event_loop, &mut server_loop);
+            let mut of_link = Vec::new();
+            link.take_attention(&mut of_link);
+            let kept = server_loop.attention.capacity().max(of_link.capacity());
+            assert!(kept <= ATTENTION_KEPT_MAX, "{kept}");
+        }
     }
 
     #[test]
