@@ -162,6 +162,25 @@ def test_transfers_beyond_their_bound_count_among_the_connections(start_dwell, a
     until(lambda: dwell.get("/good").status == 200, "there is room")
 
 
+@pytest.mark.parametrize("target", ["/slow/", "/poll/slow-"], ids=["forward", "poll"])
+def test_one_client_whose_requests_hang_leaves_connections_to_others(
+    start_dwell, app, stuck, cleanup, target
+):
+    def answer(request):
+        if "slow" in request.target:
+            stuck.wait(60)
+        return Answer()
+
+    app.answer = answer
+    dwell = start_dwell(upstream={"url": app.url, "queue_timeout": "3s"}, server=SERVER)
+    for number in range(COUNT):
+        client = cleanup.enter_context(dwell.connect())
+        client.ask(f"{target}{number}", fields=by("198.51.100.1"))
+    dwell.await_metric(COUNT, "dwell_upstream_outstanding")
+    assert statuses(dwell, "/good", 20, by("192.0.2.1")) == [200] * 20
+    assert dwell.metric("dwell_upstream_outstanding") > 200
+
+
 def test_polls_of_many_keys_leave_places_to_other_clients(start_dwell, app, cleanup):
     bounds = {"connections_max": 4, "queue_max": 100}
     dwell = start_dwell(upstream={"url": app.url, **bounds}, server=SERVER)

@@ -251,7 +251,8 @@ options! {
     "upstream".upstream.connections_max = Count(1, MILLION);
     "Open connections to one server, those of transfers not among them. Beyond it requests wait \
      for one to become free. Clients take turns: however many requests one of them has waiting, \
-     another's first is the next but one."
+     another's first is the next but one. A client has at most four of them for each that is free, \
+     so that a fifth is left to others."
     "upstream".upstream.transfers_max = Count(0, MILLION);
     "Transfers with one server, beside `connections_max`: connections on which a request body is \
      being passed on, or an answer (a download, an event stream). Beyond it they count among \

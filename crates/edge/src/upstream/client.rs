@@ -1,5 +1,6 @@
 //! The pool and the queue.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use dwell_evloop::{Context, Readiness, Slab, Token};
@@ -7,6 +8,7 @@ use dwell_evloop::{Context, Readiness, Slab, Token};
 use super::connection::{Connection, Exchange, Work};
 use super::queue::FairQueue;
 use super::recent::Witness;
+use super::shares::{Shares, are_plenty};
 use super::{UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 
 /// The application behind the edge, as one loop sees it.
@@ -127,7 +129,9 @@ impl Upstream {
         context: &mut Context,
         exchange: Exchange,
     ) -> Result<(), UpstreamError> {
-        let is_next = self.queue.is_empty() && self.has_room();
+        // What waits has no connection free, or not for its client.
+        let client = exchange.request.client;
+        let is_next = !self.queue.has(client) && self.has_room_for(client);
         if is_next || (exchange.request.body_follows && self.has_room_for_transfers()) {
             return self.start(context, exchange);
         }
@@ -227,10 +231,24 @@ impl Upstream {
         self.options.queue_timeout.min(self.options.total_timeout)
     }
 
-    /// Whether a request can be started now.
-    pub(super) fn has_room(&self) -> bool {
+    /// Whether a request of this client can be started now.
+    pub(super) fn has_room_for(&self, client: Option<IpAddr>) -> bool {
+        let (busy, free) = self.busy_and_free();
+        are_plenty(busy, free) || (free > 0 && self.shares().allows(client, free))
+    }
+
+    /// Connections with a request, without transfers, and how many more there may be of them.
+    fn busy_and_free(&self) -> (usize, usize) {
         let busy = self.connections.len() - self.idle.len() - self.transfers;
-        busy < self.options.connections_max
+        (busy, self.options.connections_max.saturating_sub(busy))
+    }
+
+    fn shares(&self) -> Shares {
+        let connections = self.connections.tokens();
+        let connections = connections.filter_map(|token| self.connections.get(token));
+        let busy = connections.filter(|connection| !connection.is_transfer);
+        let exchanges = busy.filter_map(Connection::exchange);
+        exchanges.map(|exchange| exchange.request.client).collect()
     }
 
     fn has_room_for_transfers(&self) -> bool {
@@ -269,9 +287,23 @@ impl Upstream {
         if self.queue.is_empty() {
             return;
         }
-        while self.has_room()
-            && let Some(exchange) = self.queue.pop()
-        {
+        let mut shares = None;
+        loop {
+            let (busy, free) = self.busy_and_free();
+            let next = match free {
+                0 => None,
+                _ if are_plenty(busy, free) => self.queue.pop(|_| true),
+                _ => {
+                    let shares = shares.get_or_insert_with(|| self.shares());
+                    self.queue.pop(|client| shares.allows(client, free))
+                }
+            };
+            let Some(exchange) = next else {
+                break;
+            };
+            if let Some(shares) = &mut shares {
+                shares.add(exchange.request.client);
+            }
             let (tag, witness) = (exchange.request.tag, exchange.witness);
             if let Err(error) = self.start(context, exchange) {
                 sink(context, UpstreamEvent::failed_by(tag, error, witness));

@@ -488,7 +488,7 @@ impl UpstreamGroup {
         }
         let member = &mut self.members[index];
         // One that has no connection free is at work, and needs no look.
-        if !member.client.has_room() {
+        if !member.client.has_room_for(None) {
             return;
         }
         if member.health.permit(context.now()) == Permit::Trial {

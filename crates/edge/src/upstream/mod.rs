@@ -19,6 +19,7 @@ mod group;
 mod health;
 mod queue;
 mod recent;
+mod shares;
 mod streaming;
 
 pub(crate) use answer::nominated;

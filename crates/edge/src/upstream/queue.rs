@@ -78,9 +78,15 @@ impl FairQueue {
         Ok(displaced)
     }
 
-    /// The first of the client whose turn it is.
-    pub(super) fn pop(&mut self) -> Option<Exchange> {
-        let client = self.turns.pop_front()?;
+    /// Whether requests of this client wait.
+    pub(super) fn has(&self, client: Option<IpAddr>) -> bool {
+        self.lines.contains_key(&client)
+    }
+
+    /// The first of the client whose turn it is, of those that `may` have one.
+    pub(super) fn pop(&mut self, may: impl Fn(Option<IpAddr>) -> bool) -> Option<Exchange> {
+        let turn = self.turns.iter().position(|client| may(*client))?;
+        let client = self.turns.remove(turn)?;
         let line = self.lines.get_mut(&client)?;
         let place = line.pop_front()?;
         if line.is_empty() {
@@ -145,7 +151,7 @@ mod tests {
     }
 
     fn tags(queue: &mut FairQueue) -> Vec<u64> {
-        let all = std::iter::from_fn(|| queue.pop());
+        let all = std::iter::from_fn(|| queue.pop(|_| true));
         all.map(|exchange| exchange.request.tag).collect()
     }
 
@@ -158,6 +164,19 @@ mod tests {
         }
         assert_eq!(tags(&mut queue), [10, 20, 30, 11, 21, 12]);
         assert!(queue.is_empty() && queue.lines.is_empty() && queue.turns.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_may_have_none_keeps_its_turn() {
+        let now = Instant::now();
+        let mut queue = FairQueue::default();
+        for (client, tag) in [(1, 10), (1, 11), (2, 20), (2, 21)] {
+            queue.push(request(client, tag, now), 9).unwrap();
+        }
+        let is_other = |client: Option<IpAddr>| client != Some([192, 0, 2, 1].into());
+        assert_eq!(queue.pop(is_other).unwrap().request.tag, 20);
+        assert!(queue.pop(|_| false).is_none());
+        assert_eq!(tags(&mut queue), [10, 21, 11]);
     }
 
     #[test]
@@ -215,7 +234,7 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             match seed >> 60 {
                 0..8 => drop(queue.push(request((seed >> 40) as u8 % 5, tag, now), 16)),
-                8..12 => drop(queue.pop()),
+                8..12 => drop(queue.pop(|client| client.is_some() || seed % 2 == 0)),
                 _ => drop(queue.cancel(tag.saturating_sub(seed >> 50 & 31))),
             }
             let in_lines: usize = queue.lines.values().map(VecDeque::len).sum();

@@ -61,6 +61,16 @@ impl Edge {
     }
 
     fn send_bytes(&mut self, tag: u64, method: &str, bytes: Bytes) -> Result<(), UpstreamError> {
+        self.send_by(None, tag, method, bytes)
+    }
+
+    fn send_by(
+        &mut self,
+        client: Option<IpAddr>,
+        tag: u64,
+        method: &str,
+        bytes: Bytes,
+    ) -> Result<(), UpstreamError> {
         let (is_head, is_idempotent) = (method == "HEAD", method != "POST");
         let request = UpstreamRequest {
             bytes,
@@ -69,7 +79,7 @@ impl Edge {
             body_follows: false,
             upgrade: None,
             taking: Taking::Whole,
-            client: None,
+            client,
             tag,
         };
         // The clock of the loop is that of its last turn.
@@ -600,6 +610,34 @@ fn requests_queue_for_a_connection() {
         seen.push(tag);
     }
     assert_eq!((seen, app.connections()), (vec![0, 1, 2, 3], 1));
+}
+
+#[test]
+fn a_client_whose_requests_are_not_answered_leaves_connections_to_others() {
+    let app = App::new(|_, stream| match read_request(stream) {
+        Some(head) if head.starts_with("GET /good ") => stream.write_all(OK).unwrap(),
+        _ => read_to_end(stream),
+    });
+    let options = UpstreamOptions {
+        connections_max: 50,
+        ..app.options
+    };
+    let mut edge = Edge::new(options);
+    let bytes = |path| format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n").into();
+    let client = |number| Some([192, 0, 2, number].into());
+    for tag in 0..100 {
+        edge.send_by(client(1), tag, "GET", bytes("slow")).unwrap();
+    }
+    // Four for each that is free.
+    assert_eq!(edge.driver.upstream.queued(), 100 - 41);
+    for tag in 100..110 {
+        edge.send_by(client(2), tag, "GET", bytes("good")).unwrap();
+        assert_eq!(edge.next(), (tag, ok(b"ok")));
+    }
+    assert_eq!(edge.driver.upstream.queued(), 100 - 41);
+    // What one of its own leaves free it has itself.
+    edge.driver.upstream.cancel(edge.event_loop.context(), 0);
+    edge.turn_until(|driver| driver.upstream.queued() == 100 - 42);
 }
 
 #[test]
