@@ -9,6 +9,7 @@ mod exchange;
 mod file;
 mod input;
 mod meeting;
+mod uploads;
 mod worker;
 
 use crate::web::listen;

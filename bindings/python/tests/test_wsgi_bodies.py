@@ -7,13 +7,14 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from servers import Environ, RunWsgi, Start, resident, text, wire
-from wire import TIMEOUT
+from wire import TIMEOUT, Wire
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -115,8 +116,8 @@ def test_a_client_that_leaves_within_its_body(run_wsgi: RunWsgi) -> None:
         return text(start, b"nobody reads this")
 
     with wire(run_wsgi(app)) as client:
-        client.request("POST /", "Content-Length: 1000000")
-        client.send(b"x" * 1000)
+        client.request("POST /", "Content-Length: 3000000")
+        client.send(b"x" * 1_200_000)
     assert done.wait(TIMEOUT)
     assert "left" in str(seen[0])
 
@@ -182,6 +183,106 @@ def test_huge_bodies_take_no_memory(run_wsgi: RunWsgi) -> None:
             peak = max(peak, resident())
         assert received == total
         assert peak - before < 30_000_000
+
+
+THREADS = 4
+KINDS: dict[str, tuple[int, list[str]]] = {
+    "short": (100_000, []),
+    "long": (3_000_000, []),
+    "expected": (100_000, ["Expect: 100-continue"]),
+    "chunked": (100_000, ["Transfer-Encoding: chunked"]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slow_bodies_leave_threads_to_others(run_wsgi: RunWsgi, kind: str) -> None:
+    length, headers = KINDS[kind]
+    called = threading.Semaphore(0)
+
+    def app(environ: Environ, start: Start) -> list[bytes]:
+        called.release()
+        return text(start, str(len(environ["wsgi.input"].read())).encode())
+
+    server = run_wsgi(app, threads=THREADS)
+    slow = [wire(server) for _ in range(3 * THREADS)]
+    body = bytes(length)
+    if kind == "chunked":
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (length, body)
+    else:
+        headers = [*headers, f"Content-Length: {length}"]
+    sent = 0 if kind == "expected" else len(body) // 2
+    for client in slow:
+        client.request("POST /", *headers)
+        client.send(body[:sent])
+    if kind != "short":
+        # Half of the threads wait for a body.
+        for _ in range(THREADS // 2):
+            assert called.acquire(timeout=TIMEOUT)
+    for _ in range(2 * THREADS):
+        with wire(server) as client:
+            assert client.ask("GET /").body == b"0"
+        with wire(server) as client:
+            assert client.ask("POST /", "Content-Length: 3", body=b"abc").body == b"3"
+    # Those that leave make room for the others, which are all answered in the end.
+    slow.pop().close()
+    slow.pop(0).close()
+
+    def finish(client: Wire) -> None:
+        if kind == "expected":
+            assert client.head().status == 100
+        client.send(body[sent:])
+        assert client.answer().body == str(length).encode()
+
+    with ThreadPoolExecutor(len(slow)) as pool:
+        for done in [pool.submit(finish, client) for client in slow]:
+            done.result(TIMEOUT)
+    for client in slow:
+        client.close()
+
+
+def test_a_body_is_gathered_before_the_application_is_called(run_wsgi: RunWsgi) -> None:
+    called: list[str] = []
+
+    def app(environ: Environ, start: Start) -> list[bytes]:
+        called.append(environ["PATH_INFO"])
+        return text(start, environ["wsgi.input"].read()[-3:])
+
+    server = run_wsgi(app, threads=1)
+    with wire(server) as client, wire(server) as left:
+        left.request("POST /left", "Content-Length: 200000")
+        left.send(bytes(100_000))
+        client.request("POST /slow", "Content-Length: 200000")
+        client.send(bytes(100_000))
+        left.close()
+        with wire(server) as other:
+            assert other.ask("GET /other").status == 200
+        client.send(bytes(99_997) + b"end")
+        assert client.answer().body == b"end"
+        assert client.ask("GET /again").status == 200
+    assert called == ["/other", "/slow", "/again"]
+
+
+def test_gathered_bodies_have_a_bound(run_wsgi: RunWsgi) -> None:
+    called = threading.Semaphore(0)
+
+    def app(environ: Environ, start: Start) -> list[bytes]:
+        called.release()
+        return text(start, str(len(environ["wsgi.input"].read())).encode())
+
+    server = run_wsgi(app, threads=4, max_gathered_bytes=200_000)
+    clients = [wire(server) for _ in range(4)]
+    for client in clients:
+        client.request("POST /", "Content-Length: 100000")
+        client.send(bytes(70_000))
+    # There is no room for all of them, so two have a thread.
+    for _ in range(2):
+        assert called.acquire(timeout=TIMEOUT)
+    for client in clients:
+        client.send(bytes(30_000))
+    for client in clients:
+        assert client.answer().body == b"100000"
+        assert client.ask("POST /", "Content-Length: 100000", body=bytes(100_000)).status == 200
+        client.close()
 
 
 def test_files_are_sent_by_the_kernel(run_wsgi: RunWsgi, tmp_path: Path) -> None:

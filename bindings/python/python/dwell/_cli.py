@@ -107,6 +107,8 @@ _LIMITS: list[tuple[str, type, str]] = [
     ("max-body-bytes", int, "of a request: no bound"),
     ("max-message-bytes", int, "of a WebSocket: 1048576"),
     ("max-queue", int, "requests that wait for a thread: 1024"),
+    ("max-gathered-body-bytes", int, "of a body before a thread has it: 1048576"),
+    ("max-gathered-bytes", int, "the same, of all bodies together: 67108864"),
     ("header-timeout", float, "from the first byte to the end of a head: 10"),
     ("read-timeout", float, "between two pieces of a body: 30"),
     ("write-timeout", float, "for which a client may take nothing: 30"),

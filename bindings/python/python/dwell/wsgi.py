@@ -1,8 +1,8 @@
 """Serves WSGI applications (PEP 3333): Flask, Django, and any other.
 
 A loop written in Rust accepts, reads and writes without the interpreter; threads that Python has
-made call the application. A slow client occupies no thread until its request is complete, and
-large bodies are streamed both ways.
+made call the application. A slow client occupies no thread until its request is complete, or the
+first MiB of its body has come; large bodies are streamed both ways, by half of the threads at most.
 """
 
 from __future__ import annotations

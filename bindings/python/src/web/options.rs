@@ -15,6 +15,10 @@ pub(crate) struct Options {
     pub(crate) limits: Limits,
     pub(crate) body_bytes_max: u64,
     pub(crate) queue_max: usize,
+    /// Bytes of a body that WSGI gathers before a thread has its request.
+    pub(crate) gathered_body_bytes: u64,
+    /// The same, of all bodies together.
+    pub(crate) gathered_bytes: u64,
     pub(crate) root_path: String,
     pub(crate) half_close: bool,
     pub(crate) access_log: bool,
@@ -38,6 +42,8 @@ impl Default for Options {
             },
             body_bytes_max: u64::MAX,
             queue_max: 1024,
+            gathered_body_bytes: 1024 * 1024,
+            gathered_bytes: 64 * 1024 * 1024,
             root_path: String::new(),
             half_close: false,
             access_log: false,
@@ -103,6 +109,8 @@ impl Options {
                 self.body_bytes_max = bytes.unwrap_or(u64::MAX);
             }
             "max_queue" => self.queue_max = at_least_one(name, value)?,
+            "max_gathered_body_bytes" => self.gathered_body_bytes = at_least_one(name, value)?,
+            "max_gathered_bytes" => self.gathered_bytes = at_least_one(name, value)?,
             "header_timeout" => limits.header_timeout = seconds(name, value)?,
             "read_timeout" => limits.body_timeout = seconds(name, value)?,
             "write_timeout" => {

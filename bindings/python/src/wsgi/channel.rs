@@ -1,6 +1,5 @@
 //! A request body on its way in and a streaming answer on its way out, between loop and worker.
 
-use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -8,6 +7,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const INPUT_WINDOW: u64 = 256 * 1024;
 /// Bytes of an answer that a worker may hand over before the engine has taken them.
 const OUTPUT_WINDOW: usize = 256 * 1024;
+
+/// Bytes of a body that are joined as they come.
+const PIECE_BYTES_MAX: usize = 16 * 1024;
 
 /// What a worker and the loop share of one exchange.
 #[derive(Debug, Default)]
@@ -18,7 +20,7 @@ pub(super) struct Channel {
 
 #[derive(Debug, Default)]
 struct State {
-    input: VecDeque<Bytes>,
+    input: VecDeque<Vec<u8>>,
     /// Bytes that were granted to the client and not read yet.
     outstanding: u64,
     input_ended: bool,
@@ -29,7 +31,7 @@ struct State {
 /// What the reader of a body gets.
 #[derive(Debug)]
 pub(super) enum Piece {
-    Data(Bytes),
+    Data(Vec<u8>),
     End,
     /// The client has left before the end.
     Gone,
@@ -42,8 +44,21 @@ pub(super) enum Piece {
 impl Channel {
     /// Body bytes came.
     pub(super) fn arrive(&self, data: &[u8]) {
-        self.lock().input.push_back(Bytes::copy_from_slice(data));
+        let mut state = self.lock();
+        // A body that comes byte by byte takes no more memory than another one.
+        match state.input.back_mut() {
+            Some(last) if last.len() + data.len() <= PIECE_BYTES_MAX => {
+                last.extend_from_slice(data);
+            }
+            _ => state.input.push_back(data.to_vec()),
+        }
+        drop(state);
         self.changed.notify_all();
+    }
+
+    /// So much of the body was asked for ahead of its reader.
+    pub(super) fn asked(&self, bytes: u64) {
+        self.lock().outstanding += bytes;
     }
 
     /// The body is complete.

@@ -2,6 +2,7 @@
 
 use super::channel::Channel;
 use super::meeting::{Job, JobBody, Meeting, Order};
+use super::uploads::{Share, Uploads};
 use crate::web::access_log::AccessLog;
 use crate::web::address::Peers;
 use crate::web::answer::AnswerHead;
@@ -12,7 +13,7 @@ use dwell_engine::{
     App, Body, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, Response, WriteError,
 };
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
-use dwell_proto::http1::{RequestHead, Trailers};
+use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -55,12 +56,18 @@ struct WsgiApp {
     jobs: Vec<Job>,
     /// Room in the queue when the turn began.
     room: usize,
+    uploads: Uploads,
 }
 
 /// An exchange of which more is to come: of the request's body, or of the answer.
 #[derive(Debug)]
 struct Entry {
     channel: Arc<Channel>,
+    share: Share,
+    /// Until a worker has it.
+    job: Option<Box<Job>>,
+    /// It waits for fewer bodies to be on their way.
+    is_waiting: bool,
     pending: VecDeque<Bytes>,
     is_finished: bool,
 }
@@ -77,6 +84,7 @@ impl WsgiLoop {
                 room: meeting.room(),
                 meeting,
                 log: AccessLog::new(options.access_log),
+                uploads: Uploads::new(options.gathered_body_bytes, options.gathered_bytes),
                 options,
                 peers: Peers::default(),
                 entries: HashMap::new(),
@@ -187,6 +195,10 @@ impl Driver for WsgiLoop {
             self.carry_out(context, order);
         }
         self.orders = orders;
+        if !self.app.jobs.is_empty() {
+            // Of requests that have waited for others to end.
+            meeting.offer(&mut self.app.jobs);
+        }
         if context.now().duration_since(self.looked).as_millis() > 0 {
             self.looked = context.now();
             meeting.look();
@@ -241,6 +253,52 @@ impl WsgiApp {
     fn leave(&mut self, exchange: ExchangeId) {
         if let Some(entry) = self.entries.remove(&exchange) {
             entry.channel.leave();
+            self.uploads.end(entry.share);
+            self.advance();
+        }
+    }
+
+    /// Gives workers the requests that have waited for fewer bodies to be on their way.
+    fn advance(&mut self) {
+        while let Some(exchange) = self.uploads.next(self.meeting.workers()) {
+            // One that is gone, or complete, waits no more.
+            if let Some(entry) = self.entries.get_mut(&exchange)
+                && let Some(job) = entry.job.take()
+            {
+                let workers = self.meeting.workers();
+                if self.uploads.begin(exchange, &mut entry.share, workers) {
+                    self.jobs.push(*job);
+                } else {
+                    entry.job = Some(job);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gathers more of a body, or has a worker take its request.
+    fn gather(&mut self, exchange: ExchangeId, reply: &mut Reply<'_>) {
+        let Some(entry) = self.entries.get_mut(&exchange) else {
+            return;
+        };
+        if entry.job.is_none() || entry.is_waiting {
+            return;
+        }
+        if let Some(more) = self.uploads.more(&mut entry.share) {
+            entry.channel.asked(more);
+            reply.grant(more);
+            return;
+        }
+        let workers = self.meeting.workers();
+        if self.uploads.begin(exchange, &mut entry.share, workers) {
+            self.jobs.extend(entry.job.take().map(|job| *job));
+        } else {
+            entry.is_waiting = true;
+            if self.uploads.waiting() > 2 * self.entries.len() {
+                let entries = &self.entries;
+                self.uploads
+                    .retain(|exchange| entries.get(exchange).is_some_and(Entry::waits));
+            }
         }
     }
 }
@@ -249,9 +307,17 @@ impl Entry {
     fn new(channel: Arc<Channel>) -> Self {
         Self {
             channel,
+            share: Share::default(),
+            job: None,
+            is_waiting: false,
             pending: VecDeque::new(),
             is_finished: false,
         }
+    }
+
+    /// Whether it waits for fewer bodies to be on their way.
+    fn waits(&self) -> bool {
+        self.is_waiting && self.job.is_some()
     }
 
     /// Writes what there is room for; true when the answer is complete.
@@ -292,7 +358,12 @@ impl App for WsgiApp {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        if self.jobs.len() >= self.room {
+        let waits = if request.body_follows {
+            self.uploads.waiting()
+        } else {
+            0
+        };
+        if self.jobs.len() + waits >= self.room {
             reply.send(&OVERLOADED);
             return Outcome::Answered;
         }
@@ -307,21 +378,37 @@ impl App for WsgiApp {
         let now = context.now();
         self.log
             .begin(exchange, now, head.method(), head.target(), &origin);
-        let (body, tag) = if request.body_follows {
-            let channel = Arc::new(Channel::default());
-            self.entries
-                .insert(exchange, Entry::new(Arc::clone(&channel)));
-            (JobBody::Streamed(channel), STREAMS)
-        } else {
-            (JobBody::Whole(request.body.to_vec()), 0)
-        };
-        self.jobs.push(Job {
+        if !request.body_follows {
+            self.jobs.push(Job {
+                exchange,
+                head,
+                origin,
+                body: JobBody::Whole(request.body.to_vec()),
+            });
+            return Outcome::Held {
+                tag: 0,
+                timeout: None,
+            };
+        }
+        let channel = Arc::new(Channel::default());
+        let mut entry = Entry::new(Arc::clone(&channel));
+        entry.job = Some(Box::new(Job {
             exchange,
             head,
             origin,
-            body,
-        });
-        Outcome::Held { tag, timeout: None }
+            body: JobBody::Streamed(channel),
+        }));
+        let is_sized = matches!(request.head.framing, BodyFraming::Length(_));
+        if !is_sized || request.head.expect_continue {
+            // The client may send nothing before the app has said something.
+            entry.share = Share::direct();
+        }
+        self.entries.insert(exchange, entry);
+        self.gather(exchange, reply);
+        Outcome::Held {
+            tag: STREAMS,
+            timeout: None,
+        }
     }
 
     fn body_data(
@@ -330,24 +417,36 @@ impl App for WsgiApp {
         exchange: ExchangeId,
         tag: u64,
         data: &[u8],
-        _: &mut Reply<'_>,
+        reply: &mut Reply<'_>,
     ) -> Outcome {
-        if let Some(entry) = self.entries.get(&exchange) {
+        if let Some(entry) = self.entries.get_mut(&exchange) {
             entry.channel.arrive(data);
+            entry.share.add(data.len());
+            self.gather(exchange, reply);
         }
         Outcome::Held { tag, timeout: None }
     }
 
     fn body_end(
         &mut self,
-        _: &mut Context,
+        context: &mut Context,
         exchange: ExchangeId,
         tag: u64,
         _: Trailers<'_>,
-        _: &mut Reply<'_>,
+        reply: &mut Reply<'_>,
     ) -> Outcome {
-        if let Some(entry) = self.entries.get(&exchange) {
+        if let Some(entry) = self.entries.get_mut(&exchange) {
             entry.channel.complete();
+            self.uploads.complete(&mut entry.share);
+            if entry.job.is_some() && self.jobs.len() >= self.room {
+                self.log.status(exchange, OVERLOADED.status);
+                reply.send(&OVERLOADED);
+                self.leave(exchange);
+                self.log.end(exchange, context.wall(), true);
+                return Outcome::Answered;
+            }
+            self.jobs.extend(entry.job.take().map(|job| *job));
+            self.advance();
         }
         Outcome::Held { tag, timeout: None }
     }

@@ -116,6 +116,11 @@ impl Meeting {
         Place(Arc::clone(self))
     }
 
+    /// How many workers there are.
+    pub(super) fn workers(&self) -> usize {
+        self.queue().workers
+    }
+
     /// How many more jobs there is room for.
     pub(super) fn room(&self) -> usize {
         self.queue_max.saturating_sub(self.queue().jobs.len())

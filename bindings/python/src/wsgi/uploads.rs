@@ -1,0 +1,129 @@
+//! Bodies on their way: what is kept of them before a worker is taken, and how many workers wait
+//! for the rest.
+
+use dwell_engine::ExchangeId;
+use std::collections::VecDeque;
+
+/// The bodies of one loop that are not complete.
+///
+/// Shape: a body is gathered up to a bound before a worker has its request. Of the bodies that are
+/// longer, so many are handed over at once that half of the workers are left for other requests.
+#[derive(Debug)]
+pub(super) struct Uploads {
+    body_bytes_max: u64,
+    bytes_max: u64,
+    /// Bytes that are kept, or were asked for.
+    bytes: u64,
+    /// Requests that a worker has, or will, while their body still comes.
+    running: usize,
+    /// Requests that wait until there are fewer of those.
+    waiting: VecDeque<ExchangeId>,
+}
+
+/// What one exchange has of it.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    asked: u64,
+    came: u64,
+    /// Nothing is gathered of it.
+    is_direct: bool,
+    is_running: bool,
+}
+
+/// Bytes that are asked for at once.
+const WINDOW: u64 = 64 * 1024;
+
+impl Uploads {
+    /// Keeps `body_bytes_max` of each body, and `bytes_max` of all together.
+    pub(super) fn new(body_bytes_max: u64, bytes_max: u64) -> Self {
+        Self {
+            body_bytes_max,
+            bytes_max,
+            bytes: 0,
+            running: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// How much more of a body is to be asked for; `None` when no more is gathered of it.
+    ///
+    /// Shape: 0 while what was asked for is still to come.
+    pub(super) fn more(&mut self, share: &mut Share) -> Option<u64> {
+        if share.is_direct || share.came >= self.body_bytes_max {
+            return None;
+        }
+        if share.asked - share.came.min(share.asked) > WINDOW / 2 {
+            return Some(0);
+        }
+        let wanted = WINDOW.min(self.body_bytes_max.saturating_sub(share.asked));
+        if wanted == 0 {
+            return Some(0);
+        }
+        if self.bytes + wanted > self.bytes_max {
+            return None;
+        }
+        self.bytes += wanted;
+        share.asked += wanted;
+        Some(wanted)
+    }
+
+    /// Whether a request whose body is not complete may have one of `workers`; else it waits.
+    pub(super) fn begin(
+        &mut self,
+        exchange: ExchangeId,
+        share: &mut Share,
+        workers: usize,
+    ) -> bool {
+        if self.running >= (workers / 2).max(1) {
+            self.waiting.push_back(exchange);
+            return false;
+        }
+        self.running += 1;
+        share.is_running = true;
+        true
+    }
+
+    /// The body is complete: its worker waits for it no more.
+    pub(super) fn complete(&mut self, share: &mut Share) {
+        self.running -= usize::from(std::mem::take(&mut share.is_running));
+    }
+
+    /// The exchange is over.
+    pub(super) fn end(&mut self, mut share: Share) {
+        self.complete(&mut share);
+        self.bytes -= share.asked;
+    }
+
+    /// Requests that wait, or have waited and are gone.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Forgets those that are gone.
+    pub(super) fn retain(&mut self, is_here: impl Fn(&ExchangeId) -> bool) {
+        self.waiting.retain(is_here);
+    }
+
+    /// The request that has waited longest, if another one may have a worker.
+    pub(super) fn next(&mut self, workers: usize) -> Option<ExchangeId> {
+        if self.running >= (workers / 2).max(1) {
+            return None;
+        }
+        self.waiting.pop_front()
+    }
+}
+
+impl Share {
+    /// The body is the app's to ask for.
+    pub(super) fn direct() -> Self {
+        Self {
+            is_direct: true,
+            ..Self::default()
+        }
+    }
+
+    /// So many bytes came.
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.came += bytes as u64;
+    }
+}
