@@ -1,5 +1,6 @@
 //! The commands that change a number.
 
+use crate::item::Expiry;
 use crate::items::Write;
 use crate::options::{ArithmeticOptions, ArithmeticOutcome, Direction};
 use crate::shard::{Call, Shard};
@@ -11,11 +12,10 @@ impl Shard {
         call: &mut Call<'_>,
     ) -> ArithmeticOutcome {
         let Some(at) = self.find(call) else {
-            let Some(vivify) = options.vivify else {
+            let Some(expiry) = options.vivify else {
                 self.count_arithmetic(options.direction, false);
                 return ArithmeticOutcome::NotFound;
             };
-            let expiry = options.expiry.unwrap_or(vivify);
             let cas = call.version(options.cas_new);
             let blank = Write::empty(0, expiry, 0, cas);
             return self.put_number(None, options.initial, 0, blank, call);
@@ -28,7 +28,8 @@ impl Shard {
             return ArithmeticOutcome::NotNumeric;
         };
         let (flags, marks) = (entry.flags, entry.tag.marks());
-        let expiry = options.expiry.unwrap_or(entry.expiry);
+        let expiry_before = entry.expiry;
+        let expiry = options.expiry.unwrap_or(expiry_before);
         let len_before = entry.value().len();
         let number = match options.direction {
             Direction::Increment => before.wrapping_add(options.delta),
@@ -37,13 +38,13 @@ impl Shard {
         self.count_arithmetic(options.direction, true);
         let cas = call.version(options.cas_new);
         let blank = Write::empty(flags, expiry, marks, cas);
-        self.put_number(Some(at), number, len_before, blank, call)
+        self.put_number(Some((at, expiry_before)), number, len_before, blank, call)
     }
 
     /// Stores a number in decimal, with spaces behind it up to the length of the old value.
     fn put_number(
         &mut self,
-        existing: Option<u32>,
+        existing: Option<(u32, Expiry)>,
         number: u64,
         len_before: usize,
         blank: Write<'_>,
@@ -61,13 +62,14 @@ impl Shard {
             tail: &spaces,
             ..blank
         };
-        if self.put(existing, write, call).is_err() {
+        if self.put(existing.map(|(at, _)| at), write, call).is_err() {
             return ArithmeticOutcome::OutOfMemory;
         }
         ArithmeticOutcome::Done {
             number,
             cas,
             expiry,
+            expiry_before: existing.map(|(_, expiry)| expiry),
         }
     }
 

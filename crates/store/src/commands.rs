@@ -279,10 +279,15 @@ impl Shard {
         let stale = entry.has(mark::STALE);
         let win_sent = entry.has(mark::WIN_SENT);
         let expiry_before = entry.expiry;
-        let remaining = expiry_before.remaining(call.now);
+        let expiry = options.expiry.unwrap_or(expiry_before);
+        let judged = if options.recache_last {
+            expiry
+        } else {
+            expiry_before
+        };
+        let remaining = judged.remaining(call.now);
         let runs_out = matches!((remaining, options.recache), (Some(left), Some(r)) if left < r);
         let won = !win_sent && (stale || runs_out);
-        let expiry = options.expiry.unwrap_or(expiry_before);
         let result = visit(MetaHit {
             item: entry,
             expiry_before,
@@ -309,9 +314,8 @@ impl Shard {
 
     /// Creates the empty item that tells others a value is on its way.
     fn vivify<'a>(&mut self, options: &MetaGet, call: &mut Call<'a>) -> Option<MetaHit<Entry<'a>>> {
-        let vivify = options.vivify.filter(|_| self.fits(call.key.len(), 0))?;
+        let expiry = options.vivify.filter(|_| self.fits(call.key.len(), 0))?;
         let cas = call.version(options.cas_new);
-        let expiry = options.expiry.unwrap_or(vivify);
         let marks = mark::WIN_SENT | mark::FETCHED;
         self.put(None, Write::empty(0, expiry, marks, cas), call)
             .ok()?;

@@ -73,10 +73,12 @@ pub enum StoreOutcome {
 pub struct MetaGet {
     /// Give the item this expiry (`T`).
     pub expiry: Option<Expiry>,
-    /// Create a missing item, empty, with this expiry (`N`).
+    /// Create a missing item, empty, with this expiry (`N`), whatever `expiry` is.
     pub vivify: Option<Expiry>,
     /// Offer a win when fewer seconds than this are left (`R`), judged before `expiry` is applied.
     pub recache: Option<Seconds>,
+    /// Judge that after `expiry` is applied instead (`T` before `R`).
+    pub recache_last: bool,
     /// Do not count the read as a use of the item (`u`).
     pub no_bump: bool,
     /// The version number of an item created by `vivify` (`E`).
@@ -172,7 +174,7 @@ pub struct ArithmeticOptions {
     pub delta: u64,
     /// Change only this version (`C`).
     pub cas: Option<u64>,
-    /// Create a missing item with this expiry (`N`).
+    /// Create a missing item with this expiry (`N`), whatever `expiry` is.
     pub vivify: Option<Expiry>,
     /// The number a created item holds (`J`).
     pub initial: u64,
@@ -207,6 +209,8 @@ pub enum ArithmeticOutcome {
         cas: u64,
         /// The item's expiry.
         expiry: Expiry,
+        /// What it was before; `None` if the item was created.
+        expiry_before: Option<Expiry>,
     },
     /// There is no such item.
     NotFound,

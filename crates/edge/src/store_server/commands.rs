@@ -249,6 +249,8 @@ impl Executor<'_> {
         let bytes = (megabytes as usize).saturating_mul(1 << 20);
         if megabytes < MEGABYTES_MIN {
             b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n"
+        } else if megabytes > MEGABYTES_MAX {
+            b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n"
         } else if bytes > self.service.limits.bytes_max {
             b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
         } else {
@@ -335,3 +337,5 @@ fn stored(outcome: StoreOutcome) -> Result<Status, ErrorLine> {
 
 /// The least memory memcached lets itself be limited to. Units: MiB.
 const MEGABYTES_MIN: u32 = 8;
+/// The most that memcached takes for a number of MiB.
+const MEGABYTES_MAX: u32 = 1_000_000_000;

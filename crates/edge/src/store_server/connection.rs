@@ -13,7 +13,7 @@ use dwell_evloop::{
 use dwell_proto::memcache::ErrorLine;
 
 use super::commands::Executor;
-use super::service::{ConnectionRecord, StoreServerLimits, StoreService};
+use super::service::{ConnectionRecord, Doing, StoreServerLimits, StoreService};
 use super::session::{Session, Stop, WORK_PER_COMMAND};
 use crate::descriptors::{Descriptors, is_below};
 use crate::metrics::LoopMetrics;
@@ -178,10 +178,16 @@ impl StoreServer {
     /// The deadline of a token of this component has passed.
     pub fn expired(&mut self, context: &mut Context, token: Token) {
         if token.kind() == self.kinds.listener {
-            self.accept(context, token);
-        } else {
-            self.close(context, token);
+            return self.accept(context, token);
         }
+        let has_idled = |connection: &Connection| connection.doing() == Doing::Reading;
+        let counters = &self.service.counters;
+        if self.service.limits.idle_timeout.is_some()
+            && self.connections.get(token).is_some_and(has_idled)
+        {
+            add(&counters.idle_kicks, 1);
+        }
+        self.close(context, token);
     }
 
     /// Stops listening and closes connections that are between commands; the others are closed
@@ -275,11 +281,10 @@ impl StoreServer {
             Next::Again => context.again(token, Readiness::default()),
             Next::Wait => {
                 let limits = &self.service.limits;
+                connection.record.does(connection.doing());
                 if connection.is_too_slow(limits) {
                     // The deadline stays as it was when its replies began to wait.
-                } else if !connection.is_between_commands() {
-                    context.arm(token, limits.stall_timeout);
-                } else if let Some(timeout) = limits.idle_timeout {
+                } else if let Some(timeout) = connection.timeout(limits, Moment::of(context)) {
                     context.arm(token, timeout);
                 } else {
                     context.disarm(token);
@@ -358,6 +363,29 @@ impl Connection {
         waited && self.waits && !self.stream.has_taken(bytes_min)
     }
 
+    /// What the connection does while it waits.
+    fn doing(&self) -> Doing {
+        if self.stream.queued_bytes() > 0 {
+            return Doing::Writing;
+        }
+        self.session.doing(self.tail.len())
+    }
+
+    /// How long the connection may go on waiting, if that has a bound.
+    fn timeout(&self, limits: &StoreServerLimits, now: Moment) -> Option<Duration> {
+        match limits.idle_timeout {
+            idle_timeout if self.is_between_commands() => idle_timeout,
+            Some(idle_timeout) if self.doing() == Doing::Reading => {
+                // Pieces of a line are no command, so the time goes on from the last one. It is
+                // counted in whole seconds, of which the first may be a part of one.
+                let last = self.record.last_command.load(Relaxed);
+                let passed = Duration::from_secs(now.steady.saturating_sub(last).into());
+                Some((idle_timeout + Duration::from_secs(1)).saturating_sub(passed))
+            }
+            _ => Some(limits.stall_timeout),
+        }
+    }
+
     /// Whether nothing has begun that is not finished.
     fn is_between_commands(&self) -> bool {
         self.tail.is_empty() && !self.session.is_discarding() && self.stream.queued_bytes() == 0
@@ -429,7 +457,6 @@ impl Connection {
             Ok(ReadOutcome::Closed) | Err(_) => return Some(Next::Close),
         };
         add(&turn.service.counters.bytes_read, read);
-        self.record.last_command.store(turn.moment.steady, Relaxed);
         if self.tail.is_empty() {
             return self.serve_slice(context, turn, &input[..read]);
         }
@@ -480,6 +507,7 @@ impl Connection {
         let service = turn.service;
         let mut out = context.take_output();
         let mut used = 0;
+        self.record.does(Doing::Executing);
         let next = loop {
             let mut executor = Executor {
                 service,
@@ -515,6 +543,10 @@ impl Connection {
             }
         };
         context.return_output(out);
+        if used > 0 {
+            let now = turn.moment.steady;
+            self.record.last_command.store(now, Relaxed);
+        }
         (used, next)
     }
 }

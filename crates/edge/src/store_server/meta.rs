@@ -31,9 +31,11 @@ impl Executor<'_> {
 
     fn meta_get(&mut self, get: &MetaGet<'_>) {
         let flags = &get.flags;
+        let times = self.times(flags.all, flags.exptime, flags.vivify);
         let options = store::MetaGet {
-            expiry: self.optional_expiry(flags.exptime),
-            vivify: self.optional_expiry(flags.vivify),
+            expiry: times.touch,
+            vivify: times.created(),
+            recache_last: comes_before(flags.all, b'T', b'R'),
             recache: flags
                 .recache
                 .map(|recache| Seconds::try_from(recache).unwrap_or(0)),
@@ -51,7 +53,7 @@ impl Executor<'_> {
             } else {
                 reply::meta_status(self.out, MetaStatus::Header);
             }
-            self.hit_flags(get, &hit);
+            self.hit_flags(get, &times, &hit);
             reply::end_line(self.out);
             if flags.value {
                 reply::data(self.out, value);
@@ -63,20 +65,15 @@ impl Executor<'_> {
     }
 
     /// The flags a hit returns, in the order they were asked for, then those it adds itself.
-    fn hit_flags(&mut self, get: &MetaGet<'_>, hit: &MetaHit<ItemRef<'_>>) {
-        // memcached creates an item without an expiry, which `N` gives it when its turn comes.
-        let mut expiry = if hit.created {
-            Expiry::NEVER
-        } else {
-            hit.expiry_before
-        };
+    fn hit_flags(&mut self, get: &MetaGet<'_>, times: &Times, hit: &MetaHit<ItemRef<'_>>) {
+        let before = (!hit.created).then_some(hit.expiry_before);
+        let mut expiry = before.unwrap_or(Expiry::NEVER);
         let told = self.told(hit.item.cas);
         let out = &mut *self.out;
         for flag in get.flags.all.iter() {
             match flag.letter {
-                b'N' if hit.created => expiry = hit.expiry,
+                b'N' | b'T' => expiry = times.after(flag.letter, expiry, before),
                 b's' => reply::meta_flag_number(out, b's', hit.item.value.len()),
-                b'T' => expiry = hit.expiry,
                 b't' => remaining_flag(out, expiry, self.now),
                 b'c' => reply::meta_flag_number(out, b'c', told),
                 b'f' => reply::meta_flag_number(out, b'f', hit.item.flags),
@@ -156,6 +153,7 @@ impl Executor<'_> {
 
     fn meta_arithmetic(&mut self, arithmetic: &MetaArithmetic<'_>) {
         let MetaArithmetic { key, flags, mode } = arithmetic;
+        let times = self.times(flags.all, flags.exptime, flags.vivify);
         let options = ArithmeticOptions {
             direction: direction(*mode),
             delta: flags.delta,
@@ -164,9 +162,9 @@ impl Executor<'_> {
                 .cas_unique
                 .filter(|cas_unique| *cas_unique != 0)
                 .map(|cas_unique| self.required(cas_unique)),
-            vivify: self.optional_expiry(flags.vivify),
+            vivify: times.created(),
             initial: flags.initial,
-            expiry: self.optional_expiry(flags.exptime),
+            expiry: times.touch,
             cas_new: flags.cas_new,
         };
         let mut scratch = KeyScratch::new();
@@ -176,9 +174,11 @@ impl Executor<'_> {
             ArithmeticOutcome::Done {
                 number,
                 cas,
-                expiry,
+                expiry_before,
+                ..
             } => {
-                self.number_reply(arithmetic, number, self.told(cas), expiry);
+                let cas = self.told(cas);
+                self.number_reply(arithmetic, &times, (number, cas), expiry_before);
             }
             ArithmeticOutcome::NotFound => self.status_line(MetaStatus::NotFound, flags.all, *key),
             ArithmeticOutcome::Exists => self.status_line(MetaStatus::Exists, flags.all, *key),
@@ -188,7 +188,16 @@ impl Executor<'_> {
         }
     }
 
-    fn number_reply(&mut self, asked: &MetaArithmetic<'_>, number: u64, cas: u64, expiry: Expiry) {
+    /// Answers with a number, which has the cas unique after it, in an item that had an expiry
+    /// `before`, or was created.
+    fn number_reply(
+        &mut self,
+        asked: &MetaArithmetic<'_>,
+        times: &Times,
+        (number, cas): (u64, u64),
+        before: Option<Expiry>,
+    ) {
+        let mut expiry = before.unwrap_or(Expiry::NEVER);
         let out = &mut *self.out;
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(number);
@@ -199,6 +208,7 @@ impl Executor<'_> {
         }
         for flag in asked.flags.all.iter() {
             match flag.letter {
+                b'N' | b'T' => expiry = times.after(flag.letter, expiry, before),
                 b'c' => reply::meta_flag_number(out, b'c', cas),
                 b't' => remaining_flag(out, expiry, self.now),
                 b'O' => reply::meta_flag_token(out, b'O', flag.token),
@@ -258,9 +268,55 @@ impl Executor<'_> {
         (!is_absent).then(|| self.required(cas_unique))
     }
 
+    fn times(&self, all: Flags<'_>, exptime: Option<i64>, vivify: Option<i64>) -> Times {
+        Times {
+            touch: self.optional_expiry(exptime),
+            vivify: self.optional_expiry(vivify),
+            touches_last: comes_before(all, b'N', b'T'),
+        }
+    }
+
     fn optional_expiry(&self, exptime: Option<i64>) -> Option<Expiry> {
         exptime.map(|exptime| self.expiry(exptime))
     }
+}
+
+/// The expiries that a line gives, of which the flag that comes later counts.
+///
+/// memcached goes through the flags in their order, and shows what is so far. It creates an item
+/// without an expiry.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// `T`.
+    touch: Option<Expiry>,
+    /// `N`, of an item that is created.
+    vivify: Option<Expiry>,
+    /// `T` comes after `N`.
+    touches_last: bool,
+}
+
+impl Times {
+    /// What an item is created with, if it may be.
+    fn created(&self) -> Option<Expiry> {
+        let touch = self.touch.filter(|_| self.touches_last);
+        self.vivify.map(|vivify| touch.unwrap_or(vivify))
+    }
+
+    /// The expiry of an item after one of the flags, which existed `before` unless it is created.
+    fn after(&self, letter: u8, expiry: Expiry, before: Option<Expiry>) -> Expiry {
+        let given = match letter {
+            b'T' => self.touch,
+            _ if before.is_none() => self.vivify,
+            _ => None,
+        };
+        given.unwrap_or(expiry)
+    }
+}
+
+/// Whether the first one of these flags on a line is `first`.
+fn comes_before(flags: Flags<'_>, first: u8, second: u8) -> bool {
+    let mut letters = flags.iter().map(|flag| flag.letter);
+    letters.find(|letter| [first, second].contains(letter)) == Some(first)
 }
 
 fn store_mode(mode: MetaSetMode) -> StoreMode {

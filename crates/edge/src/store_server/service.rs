@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -143,6 +143,7 @@ pub(super) struct Counters {
     pub(super) bytes_read: AtomicU64,
     pub(super) bytes_written: AtomicU64,
     pub(super) conn_yields: AtomicU64,
+    pub(super) idle_kicks: AtomicU64,
     pub(super) auth_commands: AtomicU64,
     pub(super) auth_errors: AtomicU64,
     pub(super) verbosity: AtomicU32,
@@ -154,8 +155,44 @@ pub(super) struct ConnectionRecord {
     pub(super) id: u64,
     /// The peer; `None` by unix socket.
     pub(super) peer: Option<SocketAddr>,
-    /// When it sent something last.
+    /// When its last command was executed, or when it came.
     pub(super) last_command: AtomicU32,
+    /// What it does: a [`Doing`].
+    pub(super) doing: AtomicU8,
+}
+
+/// What a connection does, for `stats conns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// It waits for a line, or the rest of one.
+    Reading = 0,
+    /// It executes a command.
+    Executing = 1,
+    /// It waits for the rest of a value.
+    ReadingValue = 2,
+    /// It discards a value that was refused.
+    Discarding = 3,
+    /// It waits for its peer to take replies.
+    Writing = 4,
+}
+
+impl ConnectionRecord {
+    pub(super) fn does(&self, doing: Doing) {
+        self.doing.store(doing as u8, Relaxed);
+    }
+
+    /// What it does, in memcached's words.
+    pub(super) fn state(&self) -> &'static str {
+        const STATES: [&str; 5] = [
+            "conn_read",
+            "conn_parse_cmd",
+            "conn_nread",
+            "conn_swallow",
+            "conn_mwrite",
+        ];
+        let doing = usize::from(self.doing.load(Relaxed));
+        STATES.get(doing).copied().unwrap_or(STATES[0])
+    }
 }
 
 impl StoreService {
@@ -271,6 +308,7 @@ impl StoreService {
             id: counters.total_connections.fetch_add(1, Relaxed) + 1,
             peer,
             last_command: AtomicU32::new(now),
+            doing: AtomicU8::new(Doing::Reading as u8),
         });
         self.records().insert(record.id, Arc::clone(&record));
         Some(record)

@@ -11,7 +11,7 @@ use dwell_proto::memcache::{
 use super::commands::{After, Executor, Retrieval, command_label};
 use super::credentials;
 use super::dump::{Dump, is_cachedump};
-use super::service::{Protocols, StoreService};
+use super::service::{Doing, Protocols, StoreService};
 use crate::metrics::StoreCommand;
 
 /// Replies are collected up to this before they are written.
@@ -187,6 +187,22 @@ impl Session {
             if let Some(stop) = stop {
                 return Served { used, stop };
             }
+        }
+    }
+
+    /// What a client does that has sent `input` of something unfinished.
+    pub(super) fn doing(&self, input: usize) -> Doing {
+        let awaits_value = match &self.protocol {
+            Protocol::Undecided(_) => false,
+            Protocol::Unauthenticated(decoder, _) | Protocol::Text(decoder) => {
+                decoder.awaits_value()
+            }
+            Protocol::Binary(_) => input >= binary::HEADER_BYTES,
+        };
+        match self.is_discarding() {
+            true => Doing::Discarding,
+            false if awaits_value => Doing::ReadingValue,
+            false => Doing::Reading,
         }
     }
 

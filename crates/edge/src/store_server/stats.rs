@@ -148,6 +148,11 @@ impl<'w> StatsWriter<'w> {
         self.numbers(&[
             ("auth_cmds", counters.auth_commands.load(Relaxed)),
             ("auth_errors", counters.auth_errors.load(Relaxed)),
+        ]);
+        if service.limits.idle_timeout.is_some() {
+            self.number("idle_kicks", counters.idle_kicks.load(Relaxed));
+        }
+        self.numbers(&[
             ("bytes_read", counters.bytes_read.load(Relaxed)),
             ("bytes_written", counters.bytes_written.load(Relaxed)),
             ("limit_maxbytes", statistics.limit_maxbytes),
@@ -411,12 +416,7 @@ impl<'w> StatsWriter<'w> {
             self.put(&format!("{id}:addr"), &peer);
             self.put(&format!("{id}:listen_addr"), &listener);
             let silent = now.saturating_sub(record.last_command.load(Relaxed));
-            let state = if silent == 0 {
-                "conn_parse_cmd"
-            } else {
-                "conn_read"
-            };
-            self.put(&format!("{id}:state"), state);
+            self.put(&format!("{id}:state"), record.state());
             self.number(&format!("{id}:secs_since_last_cmd"), u64::from(silent));
         }
     }

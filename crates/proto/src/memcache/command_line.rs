@@ -311,7 +311,7 @@ fn parse_verbosity(tokens: TokenIter<'_>) -> Line<'_> {
         return refused(ErrorLine::Unknown);
     };
     let noreply = arguments.noreply();
-    match parse_u32(arguments.tokens[0]) {
+    match parse_u64(arguments.tokens[0]).map(|level| u32::try_from(level).unwrap_or(u32::MAX)) {
         Some(level) => Line::Command(Command::Verbosity { level, noreply }),
         None => refused_unless(noreply, ErrorLine::BadFormat),
     }
@@ -322,7 +322,8 @@ fn parse_cache_memlimit(tokens: TokenIter<'_>) -> Line<'_> {
         return refused(ErrorLine::Unknown);
     };
     let noreply = arguments.noreply();
-    match parse_u32(arguments.tokens[0]) {
+    let megabytes = parse_u64(arguments.tokens[0]);
+    match megabytes.map(|megabytes| u32::try_from(megabytes).unwrap_or(u32::MAX)) {
         Some(megabytes) => Line::Command(Command::CacheMemlimit { megabytes, noreply }),
         None => refused_unless(noreply, ErrorLine::Unknown),
     }

@@ -56,6 +56,8 @@ pub enum ErrorLine {
     FlushDisabled,
     /// `stats detail` with something else than `on`, `off` and `dump`.
     StatsDetailUsage,
+    /// A line of keys that is longer than its limit; the rest of it has been discarded.
+    LineTooLong,
     /// A command before the client has said who it is.
     Unauthenticated,
     /// The data of an authenticating `set` is not a name and a password.
@@ -104,6 +106,7 @@ impl ErrorLine {
             Self::InvalidShutdownMode => "CLIENT_ERROR invalid shutdown mode\r\n",
             Self::FlushDisabled => "CLIENT_ERROR flush_all not allowed\r\n",
             Self::StatsDetailUsage => "CLIENT_ERROR usage: stats detail on|off|dump\r\n",
+            Self::LineTooLong => "CLIENT_ERROR line too long\r\n",
             Self::Unauthenticated => "CLIENT_ERROR unauthenticated\r\n",
             Self::BadAuthenticationToken => "CLIENT_ERROR bad authentication token format\r\n",
             Self::AuthenticationFailed => "CLIENT_ERROR authentication failure\r\n",

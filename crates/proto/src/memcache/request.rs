@@ -15,7 +15,8 @@ pub struct RequestLimits {
     /// Longest line of `get`, `gets`, `gat` and `gats`, which take any number of keys.
     ///
     /// memcached knows no limit here. The default is 1 MiB, because a connection may hold as much
-    /// for an unfinished value anyway. Units: bytes before the line feed.
+    /// for an unfinished value anyway. A longer one is discarded as it comes, and refused when its
+    /// end has come. Units: bytes before the line feed.
     pub retrieval_line_bytes_max: usize,
     /// Largest item: key, value and [`ITEM_OVERHEAD_BYTES`]. Default: 1 MiB.
     ///
@@ -125,6 +126,8 @@ pub struct RequestDecoder {
     discard: u64,
     /// What to answer when they have come.
     after_discard: Option<ErrorLine>,
+    /// The rest of a line of keys that is too long is being discarded.
+    skips_line: bool,
     closed: Option<CloseReason>,
     started: bool,
 }
@@ -155,13 +158,21 @@ impl RequestDecoder {
 
     /// Whether a refused value is being discarded, so that the next bytes are no request.
     pub fn is_discarding(&self) -> bool {
-        self.discard > 0 || self.after_discard.is_some()
+        self.skips_line || self.discard > 0 || self.after_discard.is_some()
+    }
+
+    /// Whether the line of a storage request has come, and its value has not.
+    pub fn awaits_value(&self) -> bool {
+        self.needed > 0
     }
 
     /// One request, one refusal, or one piece of a discarded value.
     fn step<'b>(&mut self, input: &'b [u8]) -> Step<'b> {
         if let Some(reason) = self.closed {
             return Step::stay(Progress::Close(reason));
+        }
+        if self.skips_line {
+            return self.skip_line(input);
         }
         if self.is_discarding() {
             return self.discard(input);
@@ -179,8 +190,13 @@ impl RequestDecoder {
         }
         self.started = true;
         let found = self.search.find(input);
-        if self.line_is_too_long(&input[..found.unwrap_or(input.len())]) {
-            return self.close(CloseReason::LineTooLong);
+        match self.judge(&input[..found.unwrap_or(input.len())]) {
+            Length::Fits => {}
+            Length::Excessive => return self.close(CloseReason::LineTooLong),
+            Length::TooManyKeys => {
+                self.search.reset();
+                return self.skip_line(input);
+            }
         }
         match found {
             Some(line_feed) => self.line(input, line_feed),
@@ -190,16 +206,33 @@ impl RequestDecoder {
         }
     }
 
-    fn line_is_too_long(&self, line: &[u8]) -> bool {
+    fn judge(&self, line: &[u8]) -> Length {
         if line.len() <= self.limits.line_bytes_max {
-            return false;
+            return Length::Fits;
         }
         // Only as much as is certain to have come decides, so that the cuts of the input do not.
         let start = trim_start(&line[..self.limits.line_bytes_max]);
         let takes_many_keys = [&b"get "[..], b"gets ", b"gat ", b"gats "]
             .iter()
             .any(|name| start.starts_with(name));
-        !takes_many_keys || line.len() > self.limits.retrieval_line_bytes_max
+        match takes_many_keys {
+            false => Length::Excessive,
+            true if line.len() <= self.limits.retrieval_line_bytes_max => Length::Fits,
+            true => Length::TooManyKeys,
+        }
+    }
+
+    /// Discards up to the end of the line, and answers for it then.
+    fn skip_line<'b>(&mut self, input: &[u8]) -> Step<'b> {
+        let end = memchr::memchr(b'\n', input);
+        self.skips_line = end.is_none();
+        Step {
+            consumed: end.map_or(input.len(), |end| end + 1),
+            progress: Some(match end {
+                Some(_) => Progress::Error(ErrorLine::LineTooLong),
+                None => Progress::Incomplete { needed: 1 },
+            }),
+        }
     }
 
     fn line<'b>(&mut self, input: &'b [u8], line_feed: usize) -> Step<'b> {
@@ -272,6 +305,15 @@ impl RequestDecoder {
         self.closed = Some(reason);
         Step::stay(Progress::Close(reason))
     }
+}
+
+/// What the length of a line comes to, as far as it has come.
+enum Length {
+    Fits,
+    /// It can be no request.
+    Excessive,
+    /// A request for keys that is refused.
+    TooManyKeys,
 }
 
 /// `progress` is `None` where nothing has to be said and the next request may follow at once.

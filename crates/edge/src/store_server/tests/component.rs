@@ -339,6 +339,81 @@ fn an_idle_timeout_closes_silent_connections() {
     rig.exchange(&mut spoken, b"mn\r\n", b"MN\r\n");
     assert_eq!(rig.rest(&mut spoken), b"");
     assert_eq!(rig.service.connections(), 0);
+    let mut asking = rig.connect();
+    let stats = rig.exchange(&mut asking, b"stats\r\n", b"END\r\n");
+    assert!(
+        String::from_utf8(stats)
+            .unwrap()
+            .contains("STAT idle_kicks 2\r\n")
+    );
+}
+
+#[test]
+fn pieces_of_a_line_are_no_command() {
+    let limits = StoreServerLimits {
+        idle_timeout: Some(Duration::from_millis(10)),
+        ..StoreServerLimits::default()
+    };
+    let mut rig = Rig::new(limits);
+    let mut dripping = rig.connect();
+    let mut replies = Vec::new();
+    let (began, mut sent) = (Instant::now(), 0);
+    rig.until(|_| {
+        // A byte each 20 ms, so that the line stays far from its limit.
+        if began.elapsed().as_millis() / 20 > sent {
+            sent += 1;
+            send_some(&mut dripping, b"x");
+        }
+        receive_some(&mut dripping, &mut replies)
+    });
+    assert_eq!(replies, b"");
+    let counters = &rig.service.counters;
+    assert_eq!(
+        counters
+            .idle_kicks
+            .load(std::sync::atomic::Ordering::Relaxed),
+        1
+    );
+    // A value has as long as it takes, while it moves.
+    let mut storing = rig.connect();
+    rig.exchange(&mut storing, b"mn\r\n", b"MN\r\n");
+    storing.write_all(b"set a 0 0 3\r\na").unwrap();
+    rig.until(|rig| rig.driver.0.tail_bytes() > 0);
+    let record = |rig: &Rig| rig.service.records().values().next().unwrap().state();
+    rig.until(|rig| record(rig) == "conn_nread");
+    let began = Instant::now();
+    rig.until(|_| began.elapsed() > Duration::from_millis(1200));
+    rig.exchange(&mut storing, b"bc\r\n", b"STORED\r\n");
+}
+
+#[test]
+fn the_states_of_connections_are_shown() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut streams: Vec<_> = (0..5).map(|_| rig.connect()).collect();
+    let [waiting, storing, refused, unread, asking] = &mut streams[..] else {
+        unreachable!()
+    };
+    for stream in [&mut *waiting, &mut *storing, &mut *refused, &mut *unread] {
+        rig.exchange(stream, b"mn\r\n", b"MN\r\n");
+    }
+    storing.write_all(b"set a 0 0 6\r\nabc").unwrap();
+    refused.write_all(b"set a 0 0 2000000\r\nabc").unwrap();
+    rig.until_quiet();
+    let shown = rig.exchange(asking, b"stats conns\r\n", b"END\r\n");
+    let shown = String::from_utf8(shown).unwrap();
+    let states: Vec<_> = shown
+        .lines()
+        .filter_map(|line| line.split_once(":state "))
+        .collect();
+    let states: Vec<_> = states.into_iter().map(|(_, state)| state).collect();
+    let expected = [
+        "conn_read",
+        "conn_nread",
+        "conn_swallow",
+        "conn_read",
+        "conn_parse_cmd",
+    ];
+    assert_eq!(states, expected, "{shown}");
 }
 
 #[test]

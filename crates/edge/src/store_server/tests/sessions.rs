@@ -222,7 +222,11 @@ fn the_memory_limit_can_be_lowered_by_a_client_but_not_raised() {
             ("cache_memlimit 16\r\n", "OK\r\n"),
             ("cache_memlimit 7\r\n", too_small),
             ("cache_memlimit 65\r\n", failed),
-            ("cache_memlimit 4294967295\r\n", failed),
+            ("cache_memlimit 1000000000\r\n", failed),
+            (
+                "cache_memlimit 4294967296\r\n",
+                "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
+            ),
         ],
     );
 }

@@ -430,7 +430,40 @@ fn long_lines_are_only_for_keys() {
     };
     assert_eq!(found.iter().count(), 5000);
     let endless = [b"get ".to_vec(), vec![b'k'; 1 << 20]].concat();
-    assert_eq!(decode_all(&endless), ["close LineTooLong"]);
+    assert_eq!(decode_all(&endless), Vec::<String>::new());
+}
+
+#[test]
+fn a_line_of_keys_that_is_too_long_is_discarded_and_refused() {
+    let line = [b"get ".to_vec(), vec![b'k'; 3 << 20], b" x\r\n".to_vec()].concat();
+    let input = [line.clone(), b"mn\r\n".to_vec()].concat();
+    for piece in [input.len(), 1 << 20, 65_536, 4093] {
+        let mut decoder = RequestDecoder::default();
+        let (mut kept, mut answers, mut most) = (Vec::new(), Vec::new(), 0);
+        for bytes in input.chunks(piece) {
+            kept.extend_from_slice(bytes);
+            loop {
+                let step = decoder.decode(&kept);
+                let consumed = step.consumed;
+                let answer = match step.progress {
+                    Progress::Incomplete { .. } => None,
+                    other => Some(format!("{other:?}")),
+                };
+                kept.drain(..consumed);
+                match answer {
+                    Some(answer) => answers.push(answer),
+                    None => break,
+                }
+            }
+            most = most.max(kept.len());
+        }
+        let expected = ["Error(LineTooLong)", "Command(MetaNoop)"];
+        assert_eq!(answers, expected, "in pieces of {piece}");
+        assert!(
+            most <= (1 << 20) + 4,
+            "{most} bytes are kept of pieces of {piece}"
+        );
+    }
 }
 
 #[test]

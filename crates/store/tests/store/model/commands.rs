@@ -128,21 +128,24 @@ fn meta_get_command() -> impl Strategy<Value = Command> {
         maybe_expiry(),
         maybe_expiry(),
         recache,
-        any::<bool>(),
+        any::<(bool, bool)>(),
         named(),
     )
-        .prop_map(|(key, expiry, vivify, recache, no_bump, cas_new)| {
-            Command::MetaGet(
-                key,
-                MetaGet {
-                    expiry,
-                    vivify,
-                    recache,
-                    no_bump,
-                    cas_new,
-                },
-            )
-        })
+        .prop_map(
+            |(key, expiry, vivify, recache, (recache_last, no_bump), cas_new)| {
+                Command::MetaGet(
+                    key,
+                    MetaGet {
+                        expiry,
+                        vivify,
+                        recache,
+                        recache_last,
+                        no_bump,
+                        cas_new,
+                    },
+                )
+            },
+        )
 }
 
 fn delete_command() -> impl Strategy<Value = Command> {

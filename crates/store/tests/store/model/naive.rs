@@ -136,10 +136,9 @@ impl Model {
         now: u32,
     ) -> ArithmeticOutcome {
         let Some(old) = self.items.get(&key).cloned() else {
-            let Some(vivify) = options.vivify else {
+            let Some(expiry) = options.vivify else {
                 return ArithmeticOutcome::NotFound;
             };
-            let expiry = options.expiry.unwrap_or(vivify);
             let cas = self.next_cas(options.cas_new);
             let item = ModelItem {
                 value: options.initial.to_string().into_bytes(),
@@ -156,6 +155,7 @@ impl Model {
                 number: options.initial,
                 cas,
                 expiry,
+                expiry_before: None,
             };
         };
         if options.cas.is_some_and(|cas| cas != old.cas) {
@@ -190,6 +190,7 @@ impl Model {
             number,
             cas,
             expiry: expiry(expires),
+            expiry_before: Some(expiry(old.expires)),
         }
     }
 

@@ -161,7 +161,7 @@ impl Pair {
             assert!(hit.created && hit.won && !hit.stale && !hit.win_sent && hit.item.0.is_empty());
             let cas = self.model.next_cas(options.cas_new);
             assert_eq!(hit.item.1, cas);
-            let expires = options.expiry.unwrap_or(vivify).time().unwrap_or(0);
+            let expires = vivify.time().unwrap_or(0);
             let item = ModelItem {
                 value: Vec::new(),
                 flags: 0,
@@ -176,10 +176,12 @@ impl Pair {
             return;
         };
         let hit = hit.unwrap();
-        let left = if item.expires == 0 {
+        let judged = options.expiry.filter(|_| options.recache_last);
+        let judged = judged.map_or(item.expires, |expiry| expiry.time().unwrap_or(0));
+        let left = if judged == 0 {
             u32::MAX
         } else {
-            item.expires - now
+            judged.saturating_sub(now)
         };
         let won = !item.win_sent && (item.stale || left < options.recache.unwrap_or(0));
         assert_eq!(
