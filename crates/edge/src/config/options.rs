@@ -231,8 +231,8 @@ options! {
     "Where the application is. Of several servers each request goes to the one with the fewest \
      under way, among those in use. `\"off\"` answers 404 to what would be forwarded."
     "upstream".upstream.default_host = Name;
-    "The `Host` of requests whose client names none, as HTTP/1.0 allows, and of those whose answers \
-     fill the cache."
+    "The `Host` of requests whose client names none, as HTTP/1.0 allows, and of those whose \
+     answers fill the cache."
     "upstream".upstream.connect_timeout = Time(TICK, HOUR);
     "How long one connection attempt may take. Beyond it: 502."
     "upstream".upstream.header_timeout = Time(TICK, HOUR);
