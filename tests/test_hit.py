@@ -2,6 +2,10 @@
 
 import re
 
+from support.events import EventStream
+from support.http import Connection
+from support.upstream import Answer
+
 ETAG = re.compile(r'"[A-Za-z0-9_-]{11}"')
 KEY = "/poll/alice"
 
@@ -143,3 +147,22 @@ def test_other_methods_are_told_what_polls(edge, app):
     allowed = {method.strip() for method in response.field("Allow").split(",")}
     assert allowed >= {"GET", "HEAD", "POST"}
     assert app.requests == []
+
+
+def test_no_browser_takes_a_value_for_something_else(start_dwell, app):
+    token = {"Authorization": "Bearer 3c1f0c5e9f6b4d1a"}
+    dwell = start_dwell(upstream={"url": app.url}, publish={"token": token["Authorization"][7:]})
+    dwell.store().set("/poll/alice", b"<script>alert(1)</script>")
+    app.answer = lambda request: Answer(b"<b>page</b>", fields=(("Content-Type", "text/html"),))
+    for target in ("/poll/alice", "/poll/?k=alice"):
+        for method in ("GET", "POST", "HEAD"):
+            body = b"" if method == "POST" else None
+            answer = dwell.get(target, method, body=body)
+            assert (answer.status, answer.field("X-Content-Type-Options")) == (200, "nosniff")
+    with EventStream(dwell.address, "/poll/alice").begin() as stream:
+        assert stream.response.field("X-Content-Type-Options") == "nosniff"
+    with Connection(dwell.admin_address) as admin:
+        kept = admin.get("/-/keys//poll/alice", fields=token)
+    assert kept.field("X-Content-Type-Options") == "nosniff"
+    # What the application answers is the application's.
+    assert dwell.get("/poll/bob").field("X-Content-Type-Options") is None

@@ -111,13 +111,42 @@ def test_no_claim_makes_a_key_memcached_would_not_take(edge, sub):
     assert edge.store().get("x") is None
 
 
-def test_a_claim_that_is_no_text_makes_no_key(edge):
-    # A subject that is neither a text nor a number is none (RFC 7519 section 4.1.2).
-    for sub, status in (({"a": 1}, 401), (["alice"], 401), (None, 400), (7, 404)):
-        token = hs256({"sub": sub, "exp": LATER})
-        assert edge.get("/me/", fields=bearer(token)).status == status, sub
-    edge.store().set("inbox:7", b"seven")
-    assert edge.get("/me/", fields=bearer(hs256({"sub": 7, "exp": LATER}))).body == b"seven"
+def test_a_subject_that_is_no_text_makes_no_key(edge):
+    # RFC 7519 section 4.1.2.
+    for key in ("inbox:7", "inbox:true", "inbox:null", "inbox:"):
+        edge.store().set(key, b"another's")
+    for sub in ({"a": 1}, ["alice"], None, 7, 7.5, True):
+        answer = edge.get("/me/", fields=bearer(hs256({"sub": sub, "exp": LATER})))
+        assert answer.status == 401, sub
+        assert 'error="invalid_token"' in answer.field("WWW-Authenticate")
+
+
+def test_a_claim_that_is_no_text_number_or_truth_makes_no_key(start_guarded):
+    edge = start_guarded(route={"key": "room:{claim.room}"})
+    for room in (7, "seven", True):
+        edge.store().set(f"room:{json.dumps(room).strip(chr(34))}", b"value")
+        token = hs256({"sub": "alice", "room": room, "exp": LATER})
+        assert edge.get("/me/", fields=bearer(token)).body == b"value"
+    for room in (None, [7], {"a": 7}):
+        token = hs256({"sub": "alice", "room": room, "exp": LATER})
+        assert edge.get("/me/", fields=bearer(token)).status == 400
+
+
+def test_a_token_that_never_ends_is_taken_only_where_that_is_said(start_guarded, tmp_path):
+    endless = bearer(hs256({"sub": "alice"}))
+    secret = str(tmp_path / "secret")
+    for required, status in ((None, 401), (True, 401), (False, 200)):
+        jwt = {"secret_file": secret}
+        if required is not None:
+            jwt["expiry_required"] = required
+        edge = start_guarded(jwt=jwt)
+        edge.store().set("inbox:alice", b"for alice")
+        answer = edge.get("/me/", fields=endless)
+        assert answer.status == status
+        if status == 401:
+            error = 'error_description="the token has no time at which it expires"'
+            assert error in answer.field("WWW-Authenticate")
+        assert edge.get("/me/", fields=bearer(hs256(ALICE))).status == 200
 
 
 @pytest.mark.parametrize("kind", ["rsa", "ec"])

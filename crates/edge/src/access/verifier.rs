@@ -129,6 +129,7 @@ impl Verifier {
                 issuers: config.issuer.clone(),
                 audiences: config.audience.clone(),
                 leeway: config.leeway,
+                requires_expiry: config.expiry_required,
             },
             query_parameter: config.query_parameter.clone(),
             cookie: config.cookie.clone(),

@@ -45,7 +45,7 @@ impl Default for PublishConfig {
 }
 
 /// `[jwt]`: the tokens that routes with `jwt = true` ask for.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct JwtConfig {
     /// The secret of HS256, HS384 and HS512.
     pub secret_file: Option<PathBuf>,
@@ -59,10 +59,28 @@ pub struct JwtConfig {
     pub audience: Vec<String>,
     /// How far clocks may be apart.
     pub leeway: Duration,
+    /// Whether a token has to say when it expires.
+    pub expiry_required: bool,
     /// Where in the query a token may be.
     pub query_parameter: Option<String>,
     /// In which cookie a token may be.
     pub cookie: Option<String>,
+}
+
+impl Default for JwtConfig {
+    fn default() -> Self {
+        Self {
+            secret_file: None,
+            public_key_file: None,
+            jwks_file: None,
+            issuer: Vec::new(),
+            audience: Vec::new(),
+            leeway: Duration::ZERO,
+            expiry_required: true,
+            query_parameter: None,
+            cookie: None,
+        }
+    }
 }
 
 impl JwtConfig {

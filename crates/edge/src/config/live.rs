@@ -137,6 +137,7 @@ mod tests {
         "jwt.issuer",
         "jwt.audience",
         "jwt.leeway",
+        "jwt.expiry_required",
         "jwt.query_parameter",
         "jwt.cookie",
         "log.level",

@@ -308,6 +308,9 @@ options! {
     "Good values of `aud`. None means any."
     "jwt".jwt.leeway = Time(Duration::ZERO, HOUR);
     "How long after `exp`, and before `nbf`, a token is good."
+    "jwt".jwt.expiry_required = Truth;
+    "Whether a token without `exp` is refused. One that never ends is good for whoever has it, for \
+     as long as its key is."
     "jwt".jwt.query_parameter = OrOff(Name);
     "Part of the query in which a token may be, for clients that cannot set fields. It is then in \
      every log on the way."

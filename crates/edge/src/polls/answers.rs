@@ -116,6 +116,11 @@ pub(super) fn content(value: &[u8], flags: u32) -> Content {
     }
 }
 
+/// A browser takes a value for what its `Content-Type` says, whatever it looks like: publishers
+/// often store what their users write.
+///
+/// Source: Fetch Standard, "`X-Content-Type-Options` header".
+pub(crate) const NOSNIFF: (&str, &[u8]) = ("X-Content-Type-Options", b"nosniff");
 pub(crate) const EXPOSED: (&str, &[u8]) = ("Access-Control-Expose-Headers", b"ETag, Poll-Cursor");
 /// How answers tell where they come from (RFC 9211).
 pub(super) const HIT: &[u8] = b"dwell; hit";
@@ -147,6 +152,7 @@ pub(super) fn value_by(
     let mut fields = Fields::new(ask, &texts);
     if !no_content {
         fields.push(content_type);
+        fields.push(NOSNIFF);
     }
     fields.push(("Cache-Status", cache_status));
     let body = if no_content {

@@ -1,6 +1,6 @@
 //! What is written into a stream of events.
 
-use super::answers::{FETCHED, HIT};
+use super::answers::{FETCHED, HIT, NOSNIFF};
 use super::cursor::Cursor;
 use super::parts::Parts;
 use super::to::To;
@@ -19,6 +19,7 @@ pub(super) fn begin(to: &mut To<'_, '_>, context: &mut Context, is_fetched: bool
         status: 200,
         fields: &[
             ("Content-Type", sse::CONTENT_TYPE.as_bytes()),
+            NOSNIFF,
             ("Cache-Control", b"no-cache"),
             // nginx would gather what has to reach the client at once.
             ("X-Accel-Buffering", b"no"),

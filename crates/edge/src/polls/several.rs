@@ -3,7 +3,7 @@
 //! Such a poll is one record that waits for each of its keys. The first change makes it ripe, and
 //! it is answered when the turn ends, with everything that the turn has brought of its keys.
 
-use super::answers::{EXPOSED, FETCHED, Found, HIT};
+use super::answers::{EXPOSED, FETCHED, Found, HIT, NOSNIFF};
 use super::ask::{Ask, Condition, Method};
 use super::budget::{Budget, Now};
 use super::cursors;
@@ -545,6 +545,7 @@ fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut To<'_,
     let mut body = Parts::default();
     if status == 200 {
         fields.push(("Content-Type", b"application/json"));
+        fields.push(NOSNIFF);
         body = poll.json(&cursor);
     }
     let body = body.finish();

@@ -63,6 +63,7 @@ pub(crate) fn value(bytes: &bytes::Bytes, cursor: Cursor, mut send: impl FnMut(&
             ("ETag", cursor.entity_tag()),
             ("Poll-Cursor", cursor.bare()),
             ("Content-Type", b"application/octet-stream"),
+            ("X-Content-Type-Options", b"nosniff"),
         ],
         body: Body::Shared(bytes.clone()),
     });

@@ -11,6 +11,7 @@ pub(crate) struct Claims {
     expires: Option<u64>,
     not_before: Option<u64>,
     has_senseless_time: bool,
+    has_senseless_subject: bool,
 }
 
 impl Claims {
@@ -19,6 +20,9 @@ impl Claims {
         for (name, value) in all {
             if matches!(name.as_str(), "exp" | "nbf") {
                 claims.take_time(&name, &value);
+            }
+            if name == "sub" {
+                claims.has_senseless_subject = !value.is_string();
             }
             let text = match value {
                 Value::String(text) => text,
@@ -55,6 +59,13 @@ impl Claims {
 
     pub(super) fn not_before(&self) -> Option<u64> {
         self.not_before
+    }
+
+    /// Whether `sub` is there and no text.
+    ///
+    /// Source: RFC 7519 section 4.1.2.
+    pub(super) fn has_senseless_subject(&self) -> bool {
+        self.has_senseless_subject
     }
 
     pub(super) fn has_senseless_time(&self) -> bool {

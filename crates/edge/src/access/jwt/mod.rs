@@ -28,6 +28,8 @@ pub(crate) struct Expected {
     pub(crate) audiences: Vec<String>,
     /// How far clocks may be apart.
     pub(crate) leeway: Duration,
+    /// Whether it has to say when it ends.
+    pub(crate) requires_expiry: bool,
 }
 
 /// Why a token is not good.
@@ -45,12 +47,16 @@ pub(crate) enum TokenError {
     Signature,
     /// Its time is over, or it has no time that makes sense.
     Expired,
+    /// It does not say when it ends.
+    NoExpiry,
     /// Its time has not come.
     NotYet,
     /// It comes from somebody else.
     Issuer,
     /// It is for somebody else.
     Audience,
+    /// Whom it is about is no text.
+    Subject,
 }
 
 impl fmt::Display for TokenError {
@@ -62,9 +68,11 @@ impl fmt::Display for TokenError {
             Self::NoKey => "no key is for the token",
             Self::Signature => "the signature is wrong",
             Self::Expired => "the token has expired",
+            Self::NoExpiry => "the token has no time at which it expires",
             Self::NotYet => "the token is not valid yet",
             Self::Issuer => "the token is from another issuer",
             Self::Audience => "the token is for another audience",
+            Self::Subject => "the subject of the token is not a string",
         })
     }
 }
@@ -117,7 +125,13 @@ impl Keys {
         if !expected.issuers.is_empty() && claims.text("iss").is_none() {
             return Err(TokenError::Issuer);
         }
+        if claims.has_senseless_subject() {
+            return Err(TokenError::Subject);
+        }
         check_times(&claims, expected.leeway, now)?;
+        if expected.requires_expiry && claims.expires().is_none() {
+            return Err(TokenError::NoExpiry);
+        }
         Ok(claims)
     }
 

@@ -235,7 +235,7 @@ fn issuer_and_audience_are_those_expected() {
     let expected = Expected {
         issuers: vec!["https://id.example".to_owned(), "other".to_owned()],
         audiences: vec!["dwell".to_owned()],
-        leeway: Duration::ZERO,
+        ..Expected::default()
     };
     let of = |claims: &str| {
         secret_keys()
