@@ -5,4 +5,5 @@ pub(crate) mod address;
 pub(crate) mod answer;
 pub(crate) mod head;
 pub(crate) mod listen;
+pub(crate) mod mount;
 pub(crate) mod options;

@@ -13,6 +13,7 @@ mod uploads;
 mod worker;
 
 use crate::web::listen;
+use crate::web::mount::Mount;
 use crate::web::options::Options;
 use driver::WsgiLoop;
 use dwell_evloop::EventLoop;
@@ -38,7 +39,7 @@ struct WsgiServer {
     app: Py<PyAny>,
     report: Py<PyAny>,
     base: Py<PyDict>,
-    script_name: String,
+    mount: Mount,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
     ended: Arc<(Mutex<bool>, Condvar)>,
 }
@@ -81,7 +82,7 @@ impl WsgiServer {
             app,
             report,
             base,
-            script_name: options.root_path.clone(),
+            mount: options.mount.clone(),
             thread: Mutex::new(Some(thread)),
             ended,
         })
@@ -93,7 +94,7 @@ impl WsgiServer {
             meeting: Arc::clone(&self.meeting),
             app: self.app.clone_ref(py),
             report: self.report.clone_ref(py),
-            environ: Environ::new(self.base.clone_ref(py), self.script_name.clone()),
+            environ: Environ::new(self.base.clone_ref(py), self.mount.clone()),
         };
         worker.run(py);
     }

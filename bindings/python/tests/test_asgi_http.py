@@ -9,6 +9,7 @@ import os
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import pytest
 
@@ -34,8 +35,8 @@ def test_scope(run_asgi: RunAsgi) -> None:
         "http_version": "1.1",
         "method": "PATCH",
         "scheme": "http",
-        "path": "/a b/\xfc",
-        "raw_path": b"/a%20b/%C3%BC",
+        "path": "/app/a b/\xfc",
+        "raw_path": b"/app/a%20b/%C3%BC",
         "query_string": b"q=%20x",
         "root_path": "/app",
         "headers": [(b"host", b"test"), (b"x-twice", b"one"), (b"x-twice", b"two")],
@@ -43,6 +44,21 @@ def test_scope(run_asgi: RunAsgi) -> None:
         "server": server.server.addresses[0],
         "extensions": {"http.response.trailers": {}, "http.response.pathsend": {}},
     }
+
+
+@pytest.mark.parametrize("root_path", ["/\xfc app", "/\xfc app/"])
+def test_root_path(run_asgi: RunAsgi, root_path: str) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["root_path"] == "/\xfc app"
+        await respond(send, scope["path"].encode() + b"|" + scope["raw_path"])
+
+    with run_asgi(app, lifespan="off", root_path=root_path).wire() as client:
+        prefix, raw = "/\xfc app".encode(), b"/%C3%BC%20app"
+        for rest in ("/dir", "/", "/dir%2Fx", "/%C3%BC%20app/dir"):
+            decoded = unquote_to_bytes(rest)
+            expected = prefix + decoded + b"|" + raw + rest.encode()
+            assert client.ask(f"GET {rest}").body == expected
+        assert client.ask("OPTIONS *").body == b"*|*"
 
 
 def test_keep_alive_and_pipelining(run_asgi: RunAsgi) -> None:
@@ -66,7 +82,7 @@ def test_bodies(run_asgi: RunAsgi) -> None:
         body = await read(receive)
         await respond(send, body, headers=[(b"x-length", str(len(body)).encode())])
 
-    with run_asgi(app).wire() as client:
+    with run_asgi(app, lifespan="off").wire() as client:
         for size in (0, 1, 65_536, 65_537, 3_000_000):
             sent = os.urandom(size)
             answer = client.ask("POST /", f"Content-Length: {size}", body=sent)

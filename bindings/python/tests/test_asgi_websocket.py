@@ -7,6 +7,8 @@ import logging
 import os
 import socket
 import threading
+import time
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -80,6 +82,37 @@ def test_web_socket_is_not_accepted_before_the_app_does(run_asgi: RunAsgi) -> No
         answer = client.head()
         assert answer.status == 101
         assert answer.header("Sec-WebSocket-Accept") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+def test_a_message_that_is_too_long_is_told_at_once(run_asgi: RunAsgi) -> None:
+    told: Queue[Any] = Queue()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        told.put(await receive())
+        with pytest.raises(ConnectionResetError):
+            await send({"type": "websocket.send", "text": "too late"})
+        told.put("refused")
+
+    with run_asgi(app, lifespan="off", max_message_bytes=1000).wire() as client:
+        client.request(
+            "GET /",
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        )
+        assert client.head().status == 101
+        client.send(b"\x82\xfe" + (1001).to_bytes(2, "big") + bytes(4 + 1001))
+        began = time.monotonic()
+        # The client answers the close frame as late as it likes.
+        message = told.get(timeout=TIMEOUT)
+        assert time.monotonic() - began < 5
+        assert message["type"] == "websocket.disconnect"
+        assert message["code"] == 1009
+        assert told.get(timeout=TIMEOUT) == "refused"
+        assert client.file.read(1) == b"\x88"
 
 
 REFUSALS: list[tuple[str, list[Any], int, bytes]] = [
@@ -166,7 +199,7 @@ def test_the_app_closes(run_asgi: RunAsgi, message: dict[str, Any], code: int, r
         ("plain", 1000, ""),
         ("empty", 1005, ""),
         ("cut", 1006, ""),
-        ("bad", 1002, ""),
+        ("bad", 1002, "reserved bit set"),
     ],
 )
 def test_the_client_closes(run_asgi: RunAsgi, how: str, code: int, reason: str) -> None:

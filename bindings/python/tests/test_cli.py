@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dwell._reload import Watcher, pause_after
 from programs import WSGI, Start
 from wire import Wire, until_refused
 
@@ -195,6 +197,44 @@ def test_unix_socket_and_proxy_headers(start: Start, tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize(("options", "mode"), [([], 0o666), (["--socket-mode", "620"], 0o620)])
+def test_permissions_of_a_unix_socket(
+    start: Start, tmp_path: Path, options: list[str], mode: int
+) -> None:
+    path = tmp_path / "socket"
+    program = start("web", "--unix-socket", str(path), *options)
+    program.wait_for("Ctrl+C")
+    assert path.stat().st_mode & 0o777 == mode
+
+
+def test_sources_that_are_watched(tmp_path: Path) -> None:
+    for name in (
+        "shop/web.py",
+        "env/pyvenv.cfg",
+        "env/lib/tool.py",
+        "env/lib/python3/site-packages/package.py",
+        "lib/site-packages/package.py",
+        "node_modules/package/setup.py",
+        ".hidden/tool.py",
+        "shop/__pycache__/web.py",
+        "shop/page.html",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    sources = Watcher(str(tmp_path)).sources()
+    below = {name for name in sources if name.startswith(str(tmp_path))}
+    assert below == {str(tmp_path / "shop" / "web.py")}
+    # Modules from elsewhere are watched, but not what is installed.
+    assert __file__ in sources
+    assert pytest.__file__ not in sources
+    assert contextlib.__file__ not in sources
+
+
+def test_watching_takes_a_hundredth_of_a_core() -> None:
+    assert pause_after(0.001) == 0.5
+    assert pause_after(0.1) == 10
+
+
 def test_access_log(start: Start) -> None:
     program = start("aweb", "--port", "0", "--access-log")
     with Wire(program.address()) as client:
@@ -233,6 +273,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["web", "--trusted-proxies", "nobody"], "nobody"),
     (["web", "--host", "192.0.2.1"], "check --host"),
     (["web", "--prot", "80"], "--prot"),
+    (["web", "--unix-socket", "x", "--socket-mode", "888"], "--socket-mode"),
+    (["web", "--root-path", "app"], "root_path does not begin with a slash"),
     (["aweb:app", "--workers", "2", "--lifespan", "never"], "never"),
     (["nothing:app", "--workers", "2"], "--app-dir"),
 ]

@@ -74,10 +74,13 @@ def test_root_path(run_wsgi: RunWsgi) -> None:
     def app(environ: Environ, start: Start) -> list[bytes]:
         return text(start, f"{environ['SCRIPT_NAME']}|{environ['PATH_INFO']}".encode())
 
-    with wire(run_wsgi(app, root_path="/app")) as client:
+    with wire(run_wsgi(app, root_path="/app/")) as client:
         assert client.ask("GET /app/x").body == b"/app|/x"
         assert client.ask("GET /app").body == b"/app|"
-        assert client.ask("GET /application").body == b"|/application"
+        assert client.ask("GET /application").body == b"/app|/application"
+        # A proxy has taken the prefix off.
+        assert client.ask("GET /x").body == b"/app|/x"
+        assert client.ask("GET /").body == b"/app|/"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
@@ -345,3 +348,46 @@ def test_a_length_that_is_wrong(run_wsgi: RunWsgi) -> None:
         client.request("GET /short")
         client.head()
         assert client.file.read() == b"abc"
+
+
+def whole(start: Start) -> list[bytes]:
+    start("200 OK", [("Content-Length", "4")])
+    return [b"longer"]
+
+
+def pieces(start: Start) -> list[bytes]:
+    start("200 OK", [("Content-Length", "4")])
+    return [b"lo", b"ng", b"er"]
+
+
+def one_piece_of_many(start: Start) -> list[bytes]:
+    start("200 OK", [("Content-Length", "4")])
+    return [b"lon", b"ger", b"!"]
+
+
+def written(start: Start) -> list[bytes]:
+    write = start("200 OK", [("Content-Length", "4")])
+    write(b"longer")
+    return []
+
+
+@pytest.mark.parametrize("answer", [whole, pieces, one_piece_of_many, written])
+def test_a_body_over_its_length_is_logged(
+    run_wsgi: RunWsgi, caplog: pytest.LogCaptureFixture, answer: Any
+) -> None:
+    def app(environ: Environ, start: Start) -> list[bytes]:
+        result: list[bytes] = answer(start)
+        return result
+
+    with wire(run_wsgi(app)) as client:
+        for _ in range(2):
+            # What was announced is sent, and the connection goes on.
+            assert client.ask("GET /").body == b"long"
+        assert client.ask("HEAD /").header("Content-Length") == "4"
+        client.ask("GET /last")
+    lines = [record for record in caplog.records if record.exc_info]
+    assert [line.getMessage().split("(")[0] for line in lines[:2]] == [
+        "the application failed on GET / "
+    ] * 2
+    assert "body exceeds its Content-Length of 4 bytes" in str(lines[0].exc_info)
+    assert not any("HEAD" in line.getMessage() for line in lines)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import importlib
 import logging
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +15,8 @@ from typing import Any
 from dwell import _native
 from dwell._interface import UnknownInterface, interface_of
 from dwell._processes import Stop
-from dwell._sockets import Address, Listening
+from dwell._reload import Watcher
+from dwell._sockets import SOCKET_MODE, Address, Listening
 
 
 class UsageError(Exception):
@@ -59,6 +58,13 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1; 0.0.0.0 for all")
     group.add_argument("--port", type=int, default=8000, help="default: 8000; 0 for a free one")
     group.add_argument("--unix-socket", metavar="PATH", help="a unix socket instead")
+    group.add_argument(
+        "--socket-mode",
+        type=_mode,
+        default=SOCKET_MODE,
+        metavar="MODE",
+        help="who may connect to the unix socket, as chmod has it: 666",
+    )
 
     group = parser.add_argument_group("how it serves")
     group.add_argument("--interface", choices=("auto", "wsgi", "asgi"), default="auto")
@@ -98,6 +104,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _mode(text: str) -> int:
+    """Reads permissions such as 660."""
+    mode = int(text, 8)
+    if not 0 <= mode <= 0o777:
+        raise ValueError(text)
+    return mode
+
+
 _LIMITS: list[tuple[str, type, str]] = [
     ("max-connections", int, "clients at once: 100000"),
     ("max-requests-per-connection", int, "then it is closed: 100000"),
@@ -122,7 +136,7 @@ def _serve(options: argparse.Namespace) -> int:
     directory = os.path.abspath(options.app_dir)
     sys.path.insert(0, directory)
     if options.unix_socket:
-        address = Address(path=options.unix_socket)
+        address = Address(path=options.unix_socket, mode=options.socket_mode)
     else:
         address = Address(host=options.host, port=options.port)
         if not 0 <= options.port <= 65535:
@@ -145,7 +159,7 @@ def _serve(options: argparse.Namespace) -> int:
     limits["trusted_proxies"] = [
         network.strip() for network in options.trusted_proxies.split(",") if network.strip()
     ]
-    watch = _watcher(directory) if options.reload else None
+    watch = Watcher(directory) if options.reload else None
 
     def started(listening: Listening) -> None:
         _greet(listening, interface, workers, options)
@@ -267,41 +281,6 @@ def _ask_child(options: argparse.Namespace) -> str:
     if answer not in ("wsgi", "asgi"):
         raise UsageError("the application cannot be imported; the reason is above")
     return answer
-
-
-def _watcher(directory: str) -> Callable[[Stop], None]:
-    """Watches the sources that were imported, and those below the directory."""
-
-    def files() -> dict[str, float]:
-        found = {}
-        names = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        for folder, folders, entries in os.walk(directory):
-            folders[:] = [name for name in folders if name[0] != "." and name != "__pycache__"]
-            names += [os.path.join(folder, name) for name in entries if name.endswith(".py")]
-        for name in names:
-            if name and name.endswith(".py"):
-                with contextlib.suppress(OSError):
-                    found[name] = os.stat(name).st_mtime
-        return found
-
-    def watch(stop: Stop) -> None:
-        before = files()
-
-        def look() -> None:
-            known = before
-            while not stop.asked.wait(0.3):
-                now = files()
-                # Modules that were imported since are no change.
-                changed = [name for name in known if known[name] != now.get(name)]
-                if changed:
-                    print(f"dwell: {os.path.relpath(changed[0])} has changed", flush=True)
-                    stop.reload()
-                    return
-                known = now
-
-        threading.Thread(target=look, name="dwell-reload", daemon=True).start()
-
-    return watch
 
 
 def _start_log(options: argparse.Namespace) -> None:

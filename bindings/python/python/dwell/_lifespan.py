@@ -133,7 +133,8 @@ class Lifespan:
         self._task = None
         if has_failed:
             logger.error("the application has failed at its start", exc_info=error)
-            text = f"the application has failed at its start: {_line_of(error)}"
+            text = f"the application has failed at its start: {_line_of(error)}; "
+            text += "if it has no lifespan, turn that off"
             raise LifespanError(text) from error
         if self._mode == "on":
             if error is not None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 BACKLOG = 2048
+# Permissions of a unix socket: who may connect is for those of its folder to say.
+SOCKET_MODE = 0o666
 
 
 @dataclass(frozen=True)
@@ -19,20 +21,25 @@ class Address:
     host: str = ""
     port: int = 0
     path: str = ""
+    mode: int = SOCKET_MODE
 
     @classmethod
-    def parse(cls, url: str) -> Address:
-        """Reads ``http://host:port`` or ``unix:/path``.
+    def parse(cls, url: str, mode: int = SOCKET_MODE) -> Address:
+        """Reads ``http://host:port`` or ``unix:/path``; ``mode`` is of the latter.
 
         Raises:
-            ValueError: For anything else.
+            TypeError, ValueError: For anything else.
         """
+        if not isinstance(mode, int):
+            raise TypeError(f"socket_mode must be an integer: {mode!r}")
+        if not 0 <= mode <= 0o777:
+            raise ValueError(f"socket_mode is out of range: {mode:#o}")
         if url.startswith("unix:"):
             path = url.removeprefix("unix:")
             path = path.removeprefix("//")
             if not path:
                 raise ValueError(f"no path in {url!r}; write unix:/run/app.sock")
-            return cls(path=path)
+            return cls(path=path, mode=mode)
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http":
             raise ValueError(f"scheme is not http or unix: {url!r}")
@@ -74,7 +81,7 @@ class Listening:
 
     def _listen(self, address: Address, processes: int) -> None:
         if address.path:
-            self._listen_unix(address.path, processes)
+            self._listen_unix(address, processes)
             self.addresses.append(address)
             return
         family, host = _resolve(address.host, address.port)
@@ -90,12 +97,15 @@ class Listening:
             group.append(bound)
         self.addresses.append(Address(host=host, port=port))
 
-    def _listen_unix(self, path: str, processes: int) -> None:
+    def _listen_unix(self, address: Address, processes: int) -> None:
+        path = address.path
         if _is_stale(path):
             os.unlink(path)
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             bound.bind(path)
+            # Nobody can connect before it listens.
+            os.chmod(path, address.mode)
         except OSError:
             bound.close()
             raise

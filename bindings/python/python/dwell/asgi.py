@@ -19,7 +19,7 @@ from typing import Any
 from dwell import _native
 from dwell._lifespan import MOMENT, Application, Lifespan, Scope, cancel
 from dwell._processes import SLACK, Stop, Supervisor
-from dwell._sockets import Address, Listening
+from dwell._sockets import SOCKET_MODE, Address, Listening
 
 __all__ = ["Server", "serve"]
 
@@ -58,6 +58,7 @@ class Server:
             a free one.
         lifespan: Whether the application is told of the start and the end: ``"auto"`` if it wants
             to be, ``"on"``, or ``"off"``.
+        socket_mode: Permissions of a unix socket: who may connect.
         **options: Limits and timeouts; see the documentation.
     """
 
@@ -67,10 +68,12 @@ class Server:
         url: str | Iterable[str] = "http://127.0.0.1:8000",
         *,
         lifespan: str = "auto",
+        socket_mode: int = SOCKET_MODE,
         **options: Any,
     ) -> None:
         self._app = app
         self._urls = [url] if isinstance(url, str) else list(url)
+        self._socket_mode = socket_mode
         self._lifespan = lifespan
         self._options = options
         self._listening: Listening | None = None
@@ -98,7 +101,8 @@ class Server:
             RuntimeError: When it cannot listen, or the application refuses to start.
             TypeError, ValueError: For an option that is unknown or out of range.
         """
-        self._listening = Listening([Address.parse(url) for url in self._urls], 1)
+        addresses = [Address.parse(url, self._socket_mode) for url in self._urls]
+        self._listening = Listening(addresses, 1)
         running = _Running(self._app, self._lifespan, self._options)
         try:
             await running.start(self._listening, 0)
@@ -138,6 +142,7 @@ def serve(
     workers: int | None = None,
     graceful_timeout: float = GRACEFUL_TIMEOUT,
     lifespan: str = "auto",
+    socket_mode: int = SOCKET_MODE,
     **options: Any,
 ) -> None:
     """Serves an application until SIGINT or SIGTERM, on uvloop if that is installed.
@@ -151,6 +156,7 @@ def serve(
         graceful_timeout: Seconds that requests under way have to finish when the server stops.
         lifespan: Whether the application is told of the start and the end: ``"auto"`` if it wants
             to be, ``"on"``, or ``"off"``.
+        socket_mode: Permissions of a unix socket: who may connect.
         **options: Limits and timeouts; see the documentation.
 
     Raises:
@@ -158,7 +164,7 @@ def serve(
         TypeError, ValueError: For an option that is unknown or out of range.
     """
     urls = [url] if isinstance(url, str) else list(url)
-    addresses = [Address.parse(url) for url in urls]
+    addresses = [Address.parse(url, socket_mode) for url in urls]
     run(lambda: app, addresses, workers, graceful_timeout, lifespan, options)
 
 
@@ -410,7 +416,7 @@ def _scopes(address: Address, root_path: str) -> tuple[dict[str, Any], dict[str,
         "http_version": "1.1",
         "server": (address.path or address.host, None if address.path else address.port),
         "client": None,
-        "root_path": root_path,
+        "root_path": root_path.rstrip("/"),
     }
     http = {
         "type": "http",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dwell import _native
 from dwell._native import FileWrapper
 from dwell._processes import SLACK, Stop, Supervisor
-from dwell._sockets import Address, Listening
+from dwell._sockets import SOCKET_MODE, Address, Listening
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -49,6 +49,7 @@ class Server:
         url: Where to listen: ``http://host:port``, ``unix:/path``, or several of them. Port 0 takes
             a free one.
         threads: How many requests are handled at once.
+        socket_mode: Permissions of a unix socket: who may connect.
         **options: Limits and timeouts; see the documentation.
 
     Raises:
@@ -62,9 +63,10 @@ class Server:
         url: str | Iterable[str] = "http://127.0.0.1:8000",
         *,
         threads: int = THREADS,
+        socket_mode: int = SOCKET_MODE,
         **options: Any,
     ) -> None:
-        self._listening = Listening(_addresses(url), 1)
+        self._listening = Listening(_addresses(url, socket_mode), 1)
         try:
             self._running = _Running(app, self._listening, 0, threads, False, options)
             self._running.start()
@@ -114,6 +116,7 @@ def serve(
     threads: int = THREADS,
     workers: int | None = None,
     graceful_timeout: float = GRACEFUL_TIMEOUT,
+    socket_mode: int = SOCKET_MODE,
     **options: Any,
 ) -> None:
     """Serves an application until SIGINT or SIGTERM.
@@ -125,13 +128,14 @@ def serve(
         workers: How many processes serve, each with a socket of its own on the same port; they are
             started anew when they die, and one by one on SIGHUP. Without it, this process serves.
         graceful_timeout: Seconds that requests under way have to finish when the server stops.
+        socket_mode: Permissions of a unix socket: who may connect.
         **options: Limits and timeouts; see the documentation.
 
     Raises:
         RuntimeError: When it cannot listen; the cause has the errno.
         TypeError, ValueError: For an option that is unknown or out of range.
     """
-    run(lambda: app, _addresses(url), threads, workers, graceful_timeout, options)
+    run(lambda: app, _addresses(url, socket_mode), threads, workers, graceful_timeout, options)
 
 
 def run(
@@ -245,11 +249,11 @@ class _Running:
         return in_order
 
 
-def _addresses(url: str | Iterable[str]) -> list[Address]:
+def _addresses(url: str | Iterable[str], socket_mode: int) -> list[Address]:
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
         raise ValueError("no address to listen on")
-    return [Address.parse(url) for url in urls]
+    return [Address.parse(url, socket_mode) for url in urls]
 
 
 def _base(address: Address, threads: int, many: bool, root_path: str) -> dict[str, Any]:
@@ -269,7 +273,7 @@ def _base(address: Address, threads: int, many: bool, root_path: str) -> dict[st
         "wsgi.run_once": False,
         "wsgi.file_wrapper": FileWrapper,
         "wsgi.input_terminated": True,
-        "SCRIPT_NAME": root_path,
+        "SCRIPT_NAME": root_path.rstrip("/"),
         "SERVER_NAME": address.host or "localhost",
         "SERVER_PORT": str(address.port or 80),
         "SERVER_PROTOCOL": "HTTP/1.1",

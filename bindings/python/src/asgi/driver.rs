@@ -7,8 +7,8 @@ use crate::web::head::Head;
 use crate::web::options::Options;
 use bytes::Bytes;
 use dwell_engine::websocket::{
-    DeflateOptions, Delivery, EndCause, Message, OriginPolicy, UpgradeOptions, WebSocketApp,
-    WebSocketEnd, WebSocketRef, WebSockets, is_upgrade, upgrade,
+    CloseCode, DeflateOptions, Delivery, EndCause, Message, OriginPolicy, UpgradeOptions,
+    WebSocketApp, WebSocketEnd, WebSocketRef, WebSockets, is_upgrade, upgrade,
 };
 use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, WriteError};
 use dwell_evloop::{Context, Driver, Readiness, Slab, Stream, Token};
@@ -335,6 +335,22 @@ impl WebSocketApp for AsgiApp {
             socket.pause();
         }
         self.woken.append(&mut state.waiters.receivers);
+    }
+
+    fn closing(
+        &mut self,
+        _: &mut Context,
+        socket: &mut WebSocketRef<'_>,
+        code: CloseCode,
+        reason: &str,
+    ) {
+        if let Some(Entry::WebSocket(state)) = self.entries.get(Token::from_bits(socket.tag())) {
+            let mut state = state.lock();
+            state
+                .end
+                .get_or_insert_with(|| (code.number(), reason.to_owned()));
+            state.waiters.wake(&mut self.woken);
+        }
     }
 
     fn drained(&mut self, _: &mut Context, socket: &mut WebSocketRef<'_>) {

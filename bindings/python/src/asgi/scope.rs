@@ -3,6 +3,7 @@
 use super::driver::Arrival;
 use crate::web::address::AddressText;
 use crate::web::head::{Head, percent_decoded};
+use crate::web::mount::Mount;
 use dwell_proto::http1::list_tokens;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,6 +19,7 @@ pub(super) struct Scopes {
     state: Option<Py<PyDict>>,
     names: HashMap<Box<[u8]>, Py<PyBytes>>,
     client: AddressText,
+    mount: Mount,
 }
 
 /// Names of fields that are remembered; clients may invent any number of them.
@@ -26,13 +28,19 @@ const NAMES_MAX: usize = 512;
 const NAME_BYTES_MAX: usize = 64;
 
 impl Scopes {
-    pub(super) fn new(http: Py<PyDict>, web_socket: Py<PyDict>, state: Option<Py<PyDict>>) -> Self {
+    pub(super) fn new(
+        http: Py<PyDict>,
+        web_socket: Py<PyDict>,
+        state: Option<Py<PyDict>>,
+        mount: Mount,
+    ) -> Self {
         Self {
             http,
             web_socket,
             state,
             names: HashMap::new(),
             client: AddressText::default(),
+            mount,
         }
     }
 
@@ -64,13 +72,13 @@ impl Scopes {
             };
             scope.set_item(intern!(py, "scheme"), scheme)?;
         }
-        let path = percent_decoded(head.path());
+        let (path, raw_path) = self.mount.seen(percent_decoded(head.path()), head.path());
         let path = match str::from_utf8(&path) {
             Ok(path) => PyString::new(py, path),
             Err(_) => PyString::new(py, &String::from_utf8_lossy(&path)),
         };
         scope.set_item(intern!(py, "path"), path)?;
-        scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, head.path()))?;
+        scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, &raw_path))?;
         scope.set_item(intern!(py, "query_string"), PyBytes::new(py, head.query()))?;
         scope.set_item(intern!(py, "headers"), self.headers(py, head)?)?;
         if let Some((address, port)) = arrival.origin.client {

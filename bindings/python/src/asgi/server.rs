@@ -77,7 +77,7 @@ impl AsgiServer {
         let options = Arc::new(Options::of(options)?);
         let mut core = Core {
             event_loop: EventLoop::new()?,
-            driver: AsgiLoop::new(options),
+            driver: AsgiLoop::new(Arc::clone(&options)),
         };
         for (descriptor, is_unix) in sockets {
             let listener = listen::adopt(descriptor, is_unix)?;
@@ -86,7 +86,12 @@ impl AsgiServer {
         }
         Ok(Self {
             core: Mutex::new(core),
-            scopes: Mutex::new(Scopes::new(scopes.0, scopes.1, state)),
+            scopes: Mutex::new(Scopes::new(
+                scopes.0,
+                scopes.1,
+                state,
+                options.mount.clone(),
+            )),
             start,
             create_future: event_loop.getattr("create_future")?.unbind(),
             call_soon: event_loop.getattr("call_soon")?.unbind(),

@@ -1,6 +1,7 @@
 //! The bounds of a server, as Python gives them.
 
 use super::address::Trusted;
+use super::mount::Mount;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions};
 use dwell_engine::{BodyPlan, Limits};
 use dwell_proto::http1::{BodyFraming, RequestHead};
@@ -19,7 +20,7 @@ pub(crate) struct Options {
     pub(crate) gathered_body_bytes: u64,
     /// The same, of all bodies together.
     pub(crate) gathered_bytes: u64,
-    pub(crate) root_path: String,
+    pub(crate) mount: Mount,
     pub(crate) half_close: bool,
     pub(crate) access_log: bool,
     pub(crate) trusted: Trusted,
@@ -44,7 +45,7 @@ impl Default for Options {
             queue_max: 1024,
             gathered_body_bytes: 1024 * 1024,
             gathered_bytes: 64 * 1024 * 1024,
-            root_path: String::new(),
+            mount: Mount::default(),
             half_close: false,
             access_log: false,
             trusted: Trusted::default(),
@@ -118,7 +119,7 @@ impl Options {
                 socket.write_timeout = limits.write_timeout;
             }
             "keep_alive_timeout" => limits.idle_timeout = seconds(name, value)?,
-            "root_path" => self.root_path = value.extract()?,
+            "root_path" => self.mount = Mount::new(value.extract()?)?,
             "half_close" => self.half_close = value.extract()?,
             "access_log" => self.access_log = value.extract()?,
             "trusted_proxies" => self.trusted = Trusted::of(value.extract()?)?,

@@ -3,6 +3,7 @@
 use super::meeting::Job;
 use crate::web::address::AddressText;
 use crate::web::head::percent_decoded;
+use crate::web::mount::Mount;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -16,7 +17,7 @@ pub(super) struct Environ {
     /// The names of fields that came before, and their keys; `None` for those that are left out.
     keys: HashMap<Box<[u8]>, Option<Py<PyString>>>,
     /// Text of values that came with the last request, by the place of their field.
-    script_name: String,
+    mount: Mount,
     client: AddressText,
 }
 
@@ -26,11 +27,11 @@ const KEYS_MAX: usize = 512;
 const KEY_BYTES_MAX: usize = 64;
 
 impl Environ {
-    pub(super) fn new(base: Py<PyDict>, script_name: String) -> Self {
+    pub(super) fn new(base: Py<PyDict>, mount: Mount) -> Self {
         Self {
             base,
             keys: HashMap::new(),
-            script_name,
+            mount,
             client: AddressText::default(),
         }
     }
@@ -45,15 +46,7 @@ impl Environ {
         let head = &job.head;
         environ.set_item(intern!(py, "REQUEST_METHOD"), method(py, head.method()))?;
         let path = percent_decoded(head.path());
-        let path = match path.strip_prefix(self.script_name.as_bytes()) {
-            Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
-            _ => {
-                if !self.script_name.is_empty() {
-                    environ.set_item(intern!(py, "SCRIPT_NAME"), "")?;
-                }
-                &path
-            }
-        };
+        let path = self.mount.rest(&path);
         environ.set_item(intern!(py, "PATH_INFO"), latin1(py, path))?;
         environ.set_item(intern!(py, "QUERY_STRING"), latin1(py, head.query()))?;
         environ.set_item(intern!(py, "REQUEST_URI"), latin1(py, head.target()))?;

@@ -6,7 +6,9 @@ use crate::web::answer::{AnswerBody, AnswerHead, shared_bytes};
 use bytes::Bytes;
 use dwell_engine::ExchangeId;
 use dwell_proto::http1::encode;
-use pyo3::exceptions::{PyAssertionError, PyConnectionError, PyTypeError, PyValueError};
+use pyo3::exceptions::{
+    PyAssertionError, PyConnectionError, PyRuntimeError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyList, PyString, PyTuple};
@@ -36,6 +38,8 @@ struct State {
     head: Option<Box<AnswerHead>>,
     /// The body is sent piece by piece.
     channel: Option<Arc<Channel>>,
+    /// The announced length of the body, and what is left of it.
+    owed: Option<(u64, u64)>,
     is_over: bool,
 }
 
@@ -117,9 +121,12 @@ impl StartResponse {
     /// Sends the answer with its whole body.
     ///
     /// # Errors
-    /// `AssertionError` where `start_response` was not called.
+    /// `AssertionError` where `start_response` was not called. `RuntimeError` for a body that
+    /// exceeds its length, behind what was sent of it.
     pub(super) fn send_whole(&self, body: Bytes) -> PyResult<()> {
         let head = *self.take_head()?;
+        let length = body.len() as u64;
+        let limit = self.announced(&head).filter(|limit| length > *limit);
         let body = if self.is_head {
             let length = (!body.is_empty()).then_some(body.len() as u64);
             AnswerBody::Absent(head.content_length.or(length))
@@ -127,7 +134,13 @@ impl StartResponse {
             AnswerBody::Bytes(body)
         };
         self.answer(head, body);
-        Ok(())
+        limit.map_or(Ok(()), |limit| Err(too_long(limit)))
+    }
+
+    /// The length that an answer has announced for its body, where it has one.
+    fn announced(&self, head: &AnswerHead) -> Option<u64> {
+        head.content_length
+            .filter(|_| !self.is_head && !head.is_bodiless())
     }
 
     /// Sends the answer with a file for its body.
@@ -163,15 +176,32 @@ impl StartResponse {
             return Ok(Wrote::Taken);
         }
         let channel = self.begin()?;
-        if !channel.reserve(data.len()) {
+        let (fits, limit) = self.fitting(data.len());
+        if !channel.reserve(fits) {
             return Ok(Wrote::Gone);
         }
-        self.meeting
-            .order(Order::Write(self.exchange, shared_bytes(data)));
+        let piece = shared_bytes(data).slice(..fits);
+        self.meeting.order(Order::Write(self.exchange, piece));
+        if let Some(limit) = limit {
+            self.finish()?;
+            return Err(too_long(limit));
+        }
         if channel.is_full() {
             py.detach(|| channel.wait_for_room());
         }
         Ok(Wrote::Taken)
+    }
+
+    /// How much of a piece the announced length has room for, and that length where it is less than
+    /// all.
+    fn fitting(&self, length: usize) -> (usize, Option<u64>) {
+        let mut state = self.lock();
+        let Some((limit, left)) = &mut state.owed else {
+            return (length, None);
+        };
+        let fits = usize::try_from(*left).map_or(length, |left| left.min(length));
+        *left -= fits as u64;
+        (fits, (fits < length).then_some(*limit))
     }
 
     /// Begins the body if that was not done yet.
@@ -183,6 +213,7 @@ impl StartResponse {
         let head = state.head.take().ok_or_else(not_started)?;
         let channel = self.input.clone().unwrap_or_default();
         state.channel = Some(Arc::clone(&channel));
+        state.owed = self.announced(&head).map(|length| (length, length));
         drop(state);
         self.meeting
             .order(Order::Begin(self.exchange, head, Arc::clone(&channel)));
@@ -237,6 +268,10 @@ impl StartResponse {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn too_long(limit: u64) -> PyErr {
+    PyRuntimeError::new_err(format!("body exceeds its Content-Length of {limit} bytes"))
 }
 
 fn not_started() -> PyErr {

@@ -119,6 +119,21 @@ pub trait WebSocketApp {
         let _ = (context, socket, control);
     }
 
+    /// The server closes by itself, for something the peer has done or left undone: nothing that it
+    /// sends is handed over from now on.
+    ///
+    /// Shape: [`closed`](Self::closed) follows, but as late as the peer likes within
+    /// the timeout for closing.
+    fn closing(
+        &mut self,
+        context: &mut Context,
+        socket: &mut WebSocketRef<'_>,
+        code: CloseCode,
+        reason: &str,
+    ) {
+        let _ = (context, socket, code, reason);
+    }
+
     /// All that was queued is out, after a time in which something was.
     fn drained(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>) {
         let _ = (context, socket);

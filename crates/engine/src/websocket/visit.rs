@@ -270,18 +270,21 @@ impl<A: WebSocketApp> Visit<'_, A> {
     fn fail(&mut self, error: PeerError) {
         if self.connection.state == State::Open {
             let reason = error.to_string();
-            let cause = EndCause::Protocol(error);
-            self.socket()
-                .begin_close(Some(error.close_code()), &reason, cause);
+            self.close_for(error.close_code(), &reason, EndCause::Protocol(error));
         }
         self.connection.state = State::Flushing;
+    }
+
+    /// Begins to close, and tells the app.
+    fn close_for(&mut self, code: CloseCode, reason: &str, cause: EndCause) {
+        self.socket().begin_close(Some(code), reason, cause);
+        self.call(|app, context, socket| app.closing(context, socket, code, reason));
     }
 
     /// The time has come that was due first when the deadline was set: looks what is due now.
     fn look(&mut self) {
         if self.is_idle() {
-            let (code, cause) = (CloseCode::GOING_AWAY, EndCause::IdleTimeout);
-            self.socket().begin_close(Some(code), "idle", cause);
+            self.close_for(CloseCode::GOING_AWAY, "idle", EndCause::IdleTimeout);
             return;
         }
         let now = self.context.now();
@@ -292,9 +295,9 @@ impl<A: WebSocketApp> Visit<'_, A> {
         }
         let begun = self.connection.unfinished;
         if begun.is_some_and(|begun| now.duration_since(begun) >= self.options.message_timeout) {
-            let (code, cause) = (CloseCode::POLICY_VIOLATION, EndCause::MessageTimeout);
+            let cause = EndCause::MessageTimeout;
             let reason = cause.to_string();
-            self.socket().begin_close(Some(code), &reason, cause);
+            self.close_for(CloseCode::POLICY_VIOLATION, &reason, cause);
             return;
         }
         let silent = now.duration_since(self.connection.heard);
