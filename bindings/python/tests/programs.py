@@ -62,6 +62,9 @@ class Program:
             process_group=0,
         )
         self.lines: Queue[str | None] = Queue()
+        # Cleared, it leaves what the program prints in the pipe.
+        self.reads = threading.Event()
+        self.reads.set()
         self.seen: list[str] = []
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
@@ -70,6 +73,7 @@ class Program:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.put(line.rstrip("\n"))
+            self.reads.wait()
         self.lines.put(None)
 
     def wait_for(self, text: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from dwell._reload import Watcher, pause_after
 from programs import WSGI, Start
-from wire import Wire, until_refused
+from wire import TIMEOUT, Wire, until_refused
 
 
 @pytest.mark.parametrize(("module", "word"), [("web", "WSGI"), ("aweb:app", "ASGI")])
@@ -243,6 +243,26 @@ def test_access_log(start: Start) -> None:
     assert "127.0.0.1" in line
     assert "200" in line
     assert "4 B" in line
+
+
+@pytest.mark.parametrize("module", ["web", "aweb"])
+def test_an_access_log_that_nobody_reads(start: Start, module: str) -> None:
+    program = start(module, "--port", "0", "--access-log", "--threads", "2")
+    address = program.address()
+    program.reads.clear()
+    path = "/" + "x" * 4000
+    with Wire(address) as client:
+        # Much more than a pipe takes.
+        for _ in range(100):
+            assert client.ask(f"GET {path}").status == 200
+    if module == "web":
+        # The other one prints something of its own at the end.
+        program.send(signal.SIGTERM)
+        assert program.process.wait(TIMEOUT) == 0
+    program.reads.set()
+    program.send(signal.SIGTERM)
+    assert program.end() == 0
+    assert any(path in line for line in program.seen)
 
 
 def test_lifespan(start: Start) -> None:

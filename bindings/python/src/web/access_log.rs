@@ -2,10 +2,11 @@
 
 use super::address::Origin;
 use dwell_engine::ExchangeId;
+use dwell_evloop::{LogAppender, LogOptions, LogWriter};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::time::{Instant, SystemTime};
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Lines that wait for the end of the turn, and the requests that are under way.
 #[derive(Debug, Default)]
@@ -13,6 +14,16 @@ pub(crate) struct AccessLog {
     is_on: bool,
     open: HashMap<ExchangeId, Record>,
     lines: String,
+    /// Absent until there are lines: a process that forks does so before it serves.
+    output: Option<Output>,
+}
+
+/// Where the lines go: to a thread, so that the loop does not wait for who reads them.
+#[derive(Debug)]
+struct Output {
+    appender: LogAppender,
+    /// Dropped, it writes what is left.
+    _writer: LogWriter,
 }
 
 #[derive(Debug)]
@@ -97,14 +108,42 @@ impl AccessLog {
         );
     }
 
-    /// Writes what the turn has collected.
+    /// Gives what the turn has collected to who writes it. Lines that nobody reads are dropped, as
+    /// nobody can be told that the log cannot be written.
     pub(crate) fn flush(&mut self) {
         if self.lines.is_empty() {
             return;
         }
-        // Nobody can be told that the log cannot be written.
-        let _ = std::io::stdout().write_all(self.lines.as_bytes());
-        let _ = std::io::stdout().flush();
+        if self.output.is_none() {
+            self.output = Output::start().ok();
+        }
+        if let Some(Output { appender, .. }) = &self.output {
+            for line in self.lines.split_inclusive('\n') {
+                appender.append(|lines| lines.extend_from_slice(line.as_bytes()));
+            }
+        } else {
+            // No thread is left.
+            let _ = io::stdout().write_all(self.lines.as_bytes());
+        }
         self.lines.clear();
     }
 }
+
+impl Output {
+    fn start() -> io::Result<Self> {
+        let options = LogOptions {
+            name: "dwell-access-log",
+            buffers: 1,
+            gather: GATHER,
+            observer: (),
+        };
+        let writer = LogWriter::start(io::stdout(), options)?;
+        Ok(Self {
+            appender: writer.appender(0),
+            _writer: writer,
+        })
+    }
+}
+
+/// How long lines wait for others, so that they are written together.
+const GATHER: Duration = Duration::from_millis(20);

@@ -1,12 +1,13 @@
 //! The access log: one JSON line per request.
 //!
-//! Each loop appends to a buffer of its own, which the [writer](super::writer) writes out. A loop
+//! Each loop appends to a buffer of its own, which the [writer](LogWriter) writes out. A loop
 //! never waits for the disk.
 
+use super::losses::Losses;
 use super::time::write_rfc3339;
-use super::writer::{Appender, LogOptions, LogWriter, Switch};
 use crate::config::AccessTarget;
 use crate::metrics::ProcessMetrics;
+use dwell_evloop::{LogAppender, LogOptions, LogSwitch, LogWriter};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -68,11 +69,13 @@ impl AccessLog {
         loops: usize,
         metrics: &ProcessMetrics,
     ) -> io::Result<Self> {
+        let log = "access log";
+        let dropped = Arc::clone(&metrics.access_log_dropped);
         let options = LogOptions {
-            name: "access log",
+            name: log,
             buffers: loops,
             gather: GATHER,
-            dropped: Arc::clone(&metrics.access_log_dropped),
+            observer: Losses { log, dropped },
         };
         LogWriter::start(output, options).map(Self)
     }
@@ -100,7 +103,7 @@ fn open(target: &AccessTarget) -> io::Result<Option<Box<dyn Write + Send>>> {
 
 /// Tells a running access log where to write.
 #[derive(Clone, Debug)]
-pub struct AccessSwitch(Switch);
+pub struct AccessSwitch(LogSwitch);
 
 impl AccessSwitch {
     /// Writes to `target` from now on, which is opened anew even if it is the same: whoever moves
@@ -118,7 +121,7 @@ impl AccessSwitch {
 
 /// One loop's end of the access log.
 #[derive(Clone, Debug)]
-pub struct AccessWriter(Appender);
+pub struct AccessWriter(LogAppender);
 
 impl AccessWriter {
     /// Appends one line, which is on its way to the disk within 50 ms; drops and counts it when

@@ -1,10 +1,11 @@
 //! Events for operators, on standard error.
 //!
 //! Until the process serves they are written at once. From then on they go through a
-//! [writer](super::writer): a loop that logs does not wait for who reads it.
+//! [writer](LogWriter): a loop that logs does not wait for who reads it.
 
-use super::writer::{Appender, END_TIMEOUT, LogOptions, LogWriter};
+use super::losses::Losses;
 use crate::metrics::ProcessMetrics;
+use dwell_evloop::{LogAppender, LogOptions, LogWriter};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
@@ -15,7 +16,7 @@ use std::time::Duration;
 /// The events of the process, once nobody waits for them.
 struct Background {
     writer: LogWriter,
-    appender: Appender,
+    appender: LogAppender,
 }
 
 /// The process has one standard error.
@@ -72,11 +73,13 @@ fn shown(panic: &PanicHookInfo<'_>) -> String {
 
 impl Background {
     fn start(output: impl Write + Send + 'static, metrics: &ProcessMetrics) -> io::Result<Self> {
+        let log = "log";
+        let dropped = Arc::clone(&metrics.log_dropped);
         let options = LogOptions {
-            name: "log",
+            name: log,
             buffers: 1,
             gather: Duration::ZERO,
-            dropped: Arc::clone(&metrics.log_dropped),
+            observer: Losses { log, dropped },
         };
         let writer = LogWriter::start(output, options)?;
         let appender = writer.appender(0);
@@ -111,12 +114,14 @@ impl Write for EventLine {
     }
 }
 
+/// How long the last thing that a process does takes at most.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long a thread that panics waits until that is written.
 const PANIC_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use super::super::writer::BUFFER_BYTES_MAX;
     use super::*;
     use std::io::Read;
 
@@ -126,7 +131,7 @@ mod tests {
         let background = Background::start(output, &ProcessMetrics::default()).unwrap();
         // More than the pipe and a buffer take.
         let line = [b'e'; 1_000];
-        for _ in 0..3 * BUFFER_BYTES_MAX / line.len() {
+        for _ in 0..3_000 {
             background
                 .appender
                 .append(|lines| lines.extend_from_slice(&line));

@@ -2,10 +2,10 @@
 
 mod access;
 mod events;
+mod losses;
 mod outage;
 mod seldom;
 mod time;
-mod writer;
 
 pub use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
 pub use events::{end, write_in_background};

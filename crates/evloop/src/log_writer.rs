@@ -1,9 +1,8 @@
-//! The writing of a log: in a thread of its own, so that nobody else waits for who reads it.
+//! The writing of a log: in a thread of its own, so that no loop waits for who reads it.
 //!
 //! Everything that is logged goes to a buffer, and the thread writes the buffers out. Where a disk
 //! is slow, or nobody reads a pipe, a buffer fills: lines are dropped and counted then.
 
-use crate::metrics::SharedCounter;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -12,47 +11,90 @@ use std::{fmt, mem};
 
 /// How one log is written.
 #[derive(Debug)]
-pub(super) struct LogOptions {
-    /// What it is called.
-    pub(super) name: &'static str,
-    /// Those who write to it and should not wait for one another have a buffer each.
-    pub(super) buffers: usize,
+pub struct LogOptions<O> {
+    /// What it is called, and its thread.
+    pub name: &'static str,
+    /// Those who write to it and should not wait for one another have a buffer each, of 1 MiB.
+    pub buffers: usize,
     /// How long the thread waits for more lines once it has some.
-    pub(super) gather: Duration,
-    /// Counts the lines that are lost.
-    pub(super) dropped: Arc<SharedCounter>,
+    pub gather: Duration,
+    /// Who is told of what is lost; `()` for nobody.
+    pub observer: O,
 }
 
-/// One log of the process; dropped, it writes what is left, for as long as [`END_TIMEOUT`] at most.
+/// What is told of a log whose lines are lost.
+pub trait LogObserver: fmt::Debug + Send + Sync + 'static {
+    /// So many lines found no room, or could not be written. Told by whoever logs, or the thread.
+    fn lost(&self, lines: u64);
+
+    /// A write has failed; those that follow fail in silence, until one does not. Told by the
+    /// thread.
+    fn failed(&self, error: &io::Error);
+
+    /// Lines are written again, after so many were lost. Told by the thread.
+    fn recovered(&self, lines: u64);
+}
+
+impl LogObserver for () {
+    fn lost(&self, _: u64) {}
+
+    fn failed(&self, _: &io::Error) {}
+
+    fn recovered(&self, _: u64) {}
+}
+
+/// A log that a thread writes. Dropped, it writes what is left, for two seconds at most.
+///
+/// ```
+/// use dwell_evloop::{LogOptions, LogWriter};
+/// use std::io::{Read, pipe};
+/// use std::time::Duration;
+///
+/// let (mut reader, writer) = pipe()?;
+/// let options = LogOptions {
+///     name: "access log",
+///     buffers: 1,
+///     gather: Duration::from_millis(50),
+///     observer: (),
+/// };
+/// let log = LogWriter::start(writer, options)?;
+/// // This waits for nobody, whatever becomes of the reader.
+/// log.appender(0).append(|lines| lines.extend_from_slice(b"a line\n"));
+/// drop(log);
+/// let mut text = String::new();
+/// reader.read_to_string(&mut text)?;
+/// assert_eq!(text, "a line\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
-pub(super) struct LogWriter(Arc<Shared>);
+pub struct LogWriter(Arc<Shared>);
 
 /// One end at which lines are put in.
 #[derive(Clone, Debug)]
-pub(super) struct Appender {
+pub struct LogAppender {
     shared: Arc<Shared>,
     index: usize,
 }
 
 /// Tells a running log where to write.
 #[derive(Clone, Debug)]
-pub(super) struct Switch(Arc<Shared>);
+pub struct LogSwitch(Arc<Shared>);
 
 /// How long the end of a log takes at most: what nobody has read by then is lost.
-pub(super) const END_TIMEOUT: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl LogWriter {
     /// Starts the thread that writes to `output`.
     ///
     /// # Errors
     /// What starting the thread failed with.
-    pub(super) fn start(
+    pub fn start(
         output: impl Write + Send + 'static,
-        options: LogOptions,
+        options: LogOptions<impl LogObserver>,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(options));
         let of_thread = Arc::clone(&shared);
-        let name = shared.options.name.replace(' ', "-");
+        let name = shared.name.replace(' ', "-");
         let write = move || of_thread.write_until_stopped(Box::new(output));
         // Nobody joins it, as it may wait for its reader for ever.
         thread::Builder::new().name(name).spawn(write)?;
@@ -63,22 +105,22 @@ impl LogWriter {
     ///
     /// # Panics
     /// When there is no such buffer.
-    pub(super) fn appender(&self, index: usize) -> Appender {
-        let name = self.0.options.name;
+    pub fn appender(&self, index: usize) -> LogAppender {
+        let name = self.0.name;
         assert!(index < self.0.buffers.len(), "no buffer {index} of {name}");
-        Appender {
+        LogAppender {
             shared: Arc::clone(&self.0),
             index,
         }
     }
 
     /// What tells it to write elsewhere.
-    pub(super) fn switch(&self) -> Switch {
-        Switch(Arc::clone(&self.0))
+    pub fn switch(&self) -> LogSwitch {
+        LogSwitch(Arc::clone(&self.0))
     }
 
     /// Waits until what was put in so far is written, at most so long; whether it is.
-    pub(super) fn flush(&self, timeout: Duration) -> bool {
+    pub fn flush(&self, timeout: Duration) -> bool {
         let mut state = lock(&self.0.state);
         state.asked += 1;
         let asked = state.asked;
@@ -90,7 +132,7 @@ impl LogWriter {
     }
 
     /// Writes what is left, and ends the thread; gives up after so long. Whether it is written.
-    pub(super) fn end(&self, timeout: Duration) -> bool {
+    pub fn end(&self, timeout: Duration) -> bool {
         lock(&self.0.state).stop = true;
         self.flush(timeout)
     }
@@ -102,21 +144,21 @@ impl Drop for LogWriter {
     }
 }
 
-impl Appender {
+impl LogAppender {
     /// Lets `write` append lines, which are on their way within moments; drops and counts them when
     /// the buffer is full.
-    pub(super) fn append(&self, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn append(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut buffer = lock(&self.shared.buffers[self.index]);
         if buffer.lines.len() >= BUFFER_BYTES_MAX {
             buffer.dropped += 1;
-            self.shared.options.dropped.add(1);
+            self.shared.observer.lost(1);
             return;
         }
         self.put(buffer, write);
     }
 
     /// As [`append`](Self::append), for what must not be lost, and comes seldom.
-    pub(super) fn append_always(&self, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn append_always(&self, write: impl FnOnce(&mut Vec<u8>)) {
         self.put(lock(&self.shared.buffers[self.index]), write);
     }
 
@@ -132,9 +174,9 @@ impl Appender {
     }
 }
 
-impl Switch {
+impl LogSwitch {
     /// Writes to `output` from now on.
-    pub(super) fn switch_to(&self, output: Box<dyn Write + Send>) {
+    pub fn switch_to(&self, output: Box<dyn Write + Send>) {
         lock(&self.0.state).next_output = Some(NextOutput(output));
         self.0.changed.notify_one();
     }
@@ -142,7 +184,9 @@ impl Switch {
 
 #[derive(Debug)]
 struct Shared {
-    options: LogOptions,
+    name: &'static str,
+    gather: Duration,
+    observer: Box<dyn LogObserver>,
     buffers: Box<[Mutex<Buffer>]>,
     state: Mutex<State>,
     /// There is something to do for the thread.
@@ -193,10 +237,12 @@ struct Losses {
 }
 
 impl Shared {
-    fn new(options: LogOptions) -> Self {
+    fn new(options: LogOptions<impl LogObserver>) -> Self {
         Self {
+            name: options.name,
+            gather: options.gather,
+            observer: Box::new(options.observer),
             buffers: (0..options.buffers).map(|_| Mutex::default()).collect(),
-            options,
             state: Mutex::default(),
             changed: Condvar::new(),
             written: Condvar::new(),
@@ -235,7 +281,7 @@ impl Shared {
         };
         let waited = self.changed.wait_while(lock(&self.state), is_idle);
         let state = waited.unwrap_or_else(PoisonError::into_inner);
-        let gather = self.options.gather;
+        let gather = self.gather;
         let gathers = |state: &mut State| !state.stop && state.asked == state.done;
         let gathered = self.changed.wait_timeout_while(state, gather, gathers);
         let (mut state, _) = gathered.unwrap_or_else(PoisonError::into_inner);
@@ -267,21 +313,20 @@ impl Shared {
     /// Counts the lines of a failed write, and tells of the first failure of a row; tells of what
     /// was lost as soon as lines are written again.
     fn tell(&self, result: &io::Result<()>, lines: &[u8], losses: &mut Losses) {
-        let log = self.options.name;
         match result {
             Ok(()) => {
                 losses.is_failing = false;
                 let lines = mem::take(&mut losses.untold);
                 if lines > 0 {
-                    tracing::warn!(log, lines, "lines of a log were dropped: nobody took them");
+                    self.observer.recovered(lines);
                 }
             }
             Err(error) => {
                 let lost = line_ends(lines);
                 losses.untold += lost;
-                self.options.dropped.add(lost);
+                self.observer.lost(lost);
                 if !mem::replace(&mut losses.is_failing, true) {
-                    tracing::warn!(log, %error, "a log cannot be written");
+                    self.observer.failed(error);
                 }
             }
         }
@@ -314,7 +359,7 @@ fn line_ends(lines: &[u8]) -> u64 {
 }
 
 /// What one buffer may have waiting; about 5,000 lines.
-pub(super) const BUFFER_BYTES_MAX: usize = 1 << 20;
+const BUFFER_BYTES_MAX: usize = 1 << 20;
 
 /// What stays allocated for the next lines.
 const KEPT_BYTES_MAX: usize = 64 * 1024;

@@ -1,0 +1,32 @@
+//! What is told of logs whose lines are lost.
+
+use crate::metrics::SharedCounter;
+use dwell_evloop::LogObserver;
+use std::io;
+use std::sync::Arc;
+
+/// Counts the lines that a log loses, and logs that.
+#[derive(Debug)]
+pub(super) struct Losses {
+    /// What the log is called.
+    pub(super) log: &'static str,
+    pub(super) dropped: Arc<SharedCounter>,
+}
+
+impl LogObserver for Losses {
+    fn lost(&self, lines: u64) {
+        self.dropped.add(lines);
+    }
+
+    fn failed(&self, error: &io::Error) {
+        tracing::warn!(log = self.log, %error, "a log cannot be written");
+    }
+
+    fn recovered(&self, lines: u64) {
+        tracing::warn!(
+            log = self.log,
+            lines,
+            "lines of a log were dropped: nobody took them"
+        );
+    }
+}
