@@ -239,7 +239,10 @@ def test_only_a_trusted_proxy_speaks_for_its_client(start_dwell, raw, target, tr
                 "X-Real-IP",
             )
         }
-        if trusted.startswith("127"):
+        if trusted.startswith("127") and target.startswith("/poll/"):
+            # Others may share the answer, so nothing that the key does not have is told.
+            expected = [b"https", b"other.test", None, None, None]
+        elif trusted.startswith("127"):
             expected = [b"https", b"other.test", b"443", b"for=192.0.2.1", b"192.0.2.1"]
         else:
             expected = [b"http", b"a", None, None, None]

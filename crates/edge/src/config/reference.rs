@@ -164,7 +164,7 @@ mod tests {
             "log",
         ];
         // Fields of values, not of the configuration.
-        let inner = ["parts", "get", "head", "post", "query"];
+        let inner = ["parts", "get", "head", "post", "query", "count", "per"];
         let known: HashSet<&str> = OPTIONS
             .iter()
             .map(|spec| spec.name)
