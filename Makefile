@@ -62,17 +62,27 @@ bench-memcache: python ## measure the memcached client beside its peers, 4 minut
 
 .PHONY: python
 python: install-rust install-python ## build the Python package and install it into .venv
-	VIRTUAL_ENV=$(abspath .venv) $(PYTHON) -m maturin develop --release --quiet \
+	VIRTUAL_ENV=$(abspath .venv) $(PYTHON) -m maturin develop --release --quiet --locked \
 		--manifest-path bindings/python/Cargo.toml
 
 .PHONY: test-python
 test-python: install-debian install-rust install-python install-autobahn ## the Python package: tests, stubs, types
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check \
 		-r bindings/python/tests/requirements.txt
-	VIRTUAL_ENV=$(abspath .venv) $(PYTHON) -m maturin develop --quiet \
+	VIRTUAL_ENV=$(abspath .venv) $(PYTHON) -m maturin develop --quiet --locked \
 		--manifest-path bindings/python/Cargo.toml
 	cd bindings/python && DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" \
 		$(abspath $(PYTHON)) -m pytest -q $(ARGS)
+
+.PHONY: test-sdist
+test-sdist: install-rust install-python ## install the source distribution of the Python package, 5 minutes
+	rm -rf "$(TARGET_DIR)/sdist"
+	$(PYTHON) -m maturin sdist --manifest-path bindings/python/Cargo.toml \
+		--out "$(TARGET_DIR)/sdist"
+	python3 -m venv "$(TARGET_DIR)/sdist/venv"
+	"$(TARGET_DIR)/sdist/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+		"$(TARGET_DIR)"/sdist/*.tar.gz
+	cd "$(TARGET_DIR)/sdist" && venv/bin/python -m dwell --version
 
 .PHONY: test-javascript
 test-javascript: test-programs install-clients ## dwell.js: its types, and Node against the server
