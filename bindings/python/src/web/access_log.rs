@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant, SystemTime};
+use std::{mem, process};
 
 /// Lines that wait for the end of the turn, and the requests that are under way.
 #[derive(Debug, Default)]
@@ -23,7 +24,9 @@ pub(crate) struct AccessLog {
 struct Output {
     appender: LogAppender,
     /// Dropped, it writes what is left.
-    _writer: LogWriter,
+    writer: Option<LogWriter>,
+    /// The process whose thread writes.
+    process: u32,
 }
 
 #[derive(Debug)]
@@ -140,8 +143,18 @@ impl Output {
         let writer = LogWriter::start(io::stdout(), options)?;
         Ok(Self {
             appender: writer.appender(0),
-            _writer: writer,
+            writer: Some(writer),
+            process: process::id(),
         })
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.process != process::id() {
+            // A child that was forked off has neither the thread nor anything to write.
+            mem::forget(self.writer.take());
+        }
     }
 }
 
