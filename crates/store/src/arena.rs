@@ -7,8 +7,9 @@
 //!
 //! - a sixteenth of the bound and 64 KiB of free units in pages that runs have units of. Beyond
 //!   that they are charged too, so that items make room for them;
-//! - a thirty-second of the bound in free pages that are kept to be used again. The others go back
-//!   to the system when the next command begins, or before a run would need more than both;
+//! - a thirty-second of the bound in free pages that are kept to be used again, and of the bound
+//!   itself what no run has. Before a run would need more than that, others go back to the system;
+//!   so do, by [`Arena::sweep`], those that no run has needed since the last one;
 //! - the bitmaps: a quarter of a percent of the address space that is mapped, which is as much as
 //!   the bound and what large runs could not be fitted into.
 //!
@@ -29,7 +30,7 @@ const WASTE_SHARE: usize = 16;
 /// What they may be in any case: of use to bounds of a few pages.
 const WASTE_PAGES: usize = 16;
 
-/// The part of the bound that free pages may be.
+/// The part of the bound that free pages may be beside it, and are in any case.
 const SPARE_SHARE: usize = 32;
 
 /// The pages that a word of their bitmap has.
@@ -166,6 +167,8 @@ pub(crate) struct Arena {
     units_live: usize,
     pages_live: usize,
     pages_spare: usize,
+    /// The fewest that there were since the last sweep.
+    pages_idle: usize,
 }
 
 impl Arena {
@@ -178,11 +181,13 @@ impl Arena {
             units_live: 0,
             pages_live: 0,
             pages_spare: 0,
+            pages_idle: 0,
         }
     }
 
     pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
+        self.keep_within();
     }
 
     /// The bytes that are charged.
@@ -250,9 +255,15 @@ impl Arena {
         self.units_live += units_for(len);
         self.pages_live += turned.pages;
         self.pages_spare -= turned.spare;
+        self.keep_within();
+        run
+    }
+
+    /// Gives pages back if there are more in memory than may be.
+    fn keep_within(&mut self) {
         let pages = self.pages_live + self.pages_spare;
         self.give_back(pages.saturating_sub(self.pages_max()));
-        run
+        self.pages_idle = self.pages_idle.min(self.pages_spare);
     }
 
     fn take_from_fresh(&mut self, len: usize) -> Option<(Run, Turned)> {
@@ -316,18 +327,18 @@ impl Arena {
         self.pages_spare += pages_freed;
     }
 
-    /// Frees what readers have dropped, and gives back what is not to be kept.
+    /// Frees what readers have dropped, and gives back what was not used since the last sweep.
     pub(crate) fn sweep(&mut self) {
         self.collect();
-        self.trim();
+        let idle = self.pages_idle.min(self.pages_spare);
+        self.give_back(idle.saturating_sub(self.spare_pages_max()));
+        self.pages_idle = self.pages_spare;
     }
 
-    /// Gives free pages back if there are more than are to be kept.
-    #[inline]
+    /// Gives free pages back if there are more than are kept in any case.
     pub(crate) fn trim(&mut self) {
         let pages_max = self.spare_pages_max();
         if self.pages_spare > pages_max {
-            // Half of them stay, so that not every command is to give some back.
             self.give_back(self.pages_spare - pages_max / 2);
         }
     }

@@ -332,6 +332,10 @@ impl Items {
             return;
         }
         let before = self.outside_bytes(at, self.records.tag(at));
+        if write.ready.is_none() {
+            // Its room first: that for both was not made.
+            self.large.vacate(slot, &mut self.records.arena);
+        }
         let data = self.run_of(key, write);
         let queue = self.records.queue_mut(place);
         queue.bytes = queue.bytes - before + LargeValues::value_bytes(data.len());

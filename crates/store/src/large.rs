@@ -91,9 +91,20 @@ impl LargeValues {
         }
     }
 
+    /// Frees the value of a slot that is taken again by [`LargeValues::replace`].
+    pub(crate) fn vacate(&mut self, slot: u32, arena: &mut Arena) {
+        self.put(slot, Slot::Vacant(NIL), arena);
+    }
+
     pub(crate) fn replace(&mut self, slot: u32, data: SharedRun, arena: &mut Arena) {
-        if let Some(there) = self.value_mut(slot) {
-            arena.free_shared(std::mem::replace(there, data));
+        self.put(slot, Slot::Taken(data), arena);
+    }
+
+    fn put(&mut self, slot: u32, with: Slot, arena: &mut Arena) {
+        if let Some(there) = self.slots.get_mut(slot as usize)
+            && let Slot::Taken(before) = std::mem::replace(there, with)
+        {
+            arena.free_shared(before);
         }
     }
 

@@ -19,6 +19,9 @@ const ITEM_HEADER_BYTES: usize = 59;
 /// The part of a shard that one item may take: as of all of memcached's memory.
 const ITEM_SHARE: usize = 2;
 
+/// The part of a shard that a value may be for which there is room beside the one it replaces.
+const FILL_SHARE: usize = 16;
+
 /// The segments that one command may clean when it can evict, too.
 const CLEANS_MAX: usize = 4;
 
@@ -236,7 +239,7 @@ impl Shard {
     /// Makes room for a value and takes the run for it, to be filled while the shard is not locked.
     ///
     /// Shape: `None` if it is to be filled under the lock: where it may be refused after all, or
-    /// where the item that it replaces may be what room is made of.
+    /// where room for it beside the item that it replaces would be much of the shard.
     pub(crate) fn run_for(
         &mut self,
         value: &[u8],
@@ -244,11 +247,11 @@ impl Shard {
         call: &mut Call<'_>,
     ) -> Option<SharedRun> {
         let is_sure = options.mode == StoreMode::Set && options.cas.is_none();
-        let fits = self.fits(call.key.len(), value.len());
+        let len = call.key.len() + value.len();
+        let fits = self.fits(call.key.len(), value.len()) && len <= self.bytes_max() / FILL_SHARE;
         if !is_sure || !fits || !self.evicts || options.expiry.is_past(call.now) {
             return None;
         }
-        let len = call.key.len() + value.len();
         self.make_room(len, None, call).ok()?;
         Some(self.items.records.arena.take_shared(len))
     }
@@ -333,9 +336,8 @@ impl Shard {
         self.items.remove(at);
     }
 
-    /// Does what has become due: a delayed `flush_all`, and to give free memory back.
+    /// Does what has become due: a delayed `flush_all`.
     pub(crate) fn advance(&mut self, now: Seconds, changes: &mut Changes) -> Option<Flushed> {
-        self.items.records.arena.trim();
         if self.flush_at.is_some_and(|at| at <= now) {
             return Some(self.flush(changes));
         }

@@ -227,6 +227,7 @@ proptest! {
         }
         pair.clear();
         pair.arena.sweep();
+        pair.arena.sweep();
         pair.check()?;
         prop_assert_eq!((pair.arena.bytes(), pair.arena.units_live), (0, 0));
         prop_assert!(pair.arena.pages_spare <= pair.arena.spare_pages_max());
