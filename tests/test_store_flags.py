@@ -71,9 +71,22 @@ def test_a_link_named_memcached_is_memcached(start, tmp_path):
     assert store.client().version().startswith(b"1.6.18")
 
 
+def test_the_port_is_told_where_memcached_tells_it(cleanup, tmp_path, monkeypatch):
+    file = tmp_path / "port"
+    monkeypatch.setenv("MEMCACHED_PORT_FILENAME", str(file))
+    store = Process([BINARY, "store", "-p", "-1"], tmp_path / "log").start()
+    cleanup.callback(store.stop)
+    until(file.exists, "the port is told")
+    words = file.read_text().split()
+    assert words[:2] == ["TCP", "INET:"]
+    assert store_client(("127.0.0.1", int(words[2]))).set("k", b"1") is True
+    assert not (tmp_path / "port.lck").exists()
+
+
 def test_what_means_nothing_is_said_once(start):
     store = start("-k", "-L", "-f", "1.25")
     store.client().set("k", b"1")
+    until(lambda: "mean nothing here" in store.output(), "it is said")
     said = [line for line in store.output().splitlines() if "mean nothing here" in line]
     assert len(said) == 1
     assert all(flag in said[0] for flag in ("-k", "-L", "-f"))
@@ -370,7 +383,7 @@ def test_a_damaged_snapshot_is_kept_aside(start, tmp_path):
     file.write_bytes(content)
     store = start("--snapshot", file)
     assert store.client().get("k") is None
-    assert "its checksum is wrong; it is now" in store.output()
+    until(lambda: "its checksum is wrong; it is now" in store.output(), "it is said")
     (aside,) = tmp_path.glob("items.damaged-*")
     assert aside.read_bytes() == content
     store.signal(signal.SIGTERM)

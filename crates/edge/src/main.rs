@@ -10,8 +10,9 @@ use dwell_edge::reload::ConfigSource;
 use dwell_edge::server::RunOptions;
 use dwell_edge::store_command::{StoreArguments, StoreRequest};
 use dwell_edge::{log, mc, server, top};
+use std::env;
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -69,6 +70,7 @@ fn store(arguments: &StoreArguments) -> ExitCode {
     }
     let options = RunOptions {
         pid_file: plan.pid_file,
+        port_file: env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
         ..RunOptions::default()
     };
     ended(server::run(plan.config, options))

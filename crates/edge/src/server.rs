@@ -65,6 +65,8 @@ pub struct RunOptions {
     pub demo: bool,
     /// A file that tells the process id while it serves.
     pub pid_file: Option<PathBuf>,
+    /// A file that tells the port of the store, for whoever let the system choose it.
+    pub port_file: Option<PathBuf>,
 }
 
 /// The loops with everything on them, ready to turn.
@@ -96,11 +98,7 @@ impl Notify for Inboxes {
 
 impl Server {
     fn start(config: Config, options: RunOptions) -> Result<Self, RunError> {
-        let RunOptions {
-            source,
-            demo,
-            pid_file,
-        } = options;
+        let RunOptions { source, demo, .. } = options;
         let loops = loops_of(&config);
         let limit = descriptors::raise_limit();
         let event_loops = event_loops(loops, !demo).map_err(RunError::Loop)?;
@@ -109,9 +107,10 @@ impl Server {
         let limits = store::limits(&config)?;
         let gate = Arc::new(Access::load(&config, None).map_err(RunError::Access)?);
         let (predecessor, mut bound) = bind(&config, loops, demo)?;
-        let mut pid_file = pid_file.map(PidFile::new);
-        let to_write = pid_file.as_mut().filter(|_| predecessor.is_none());
-        use_rights(&config, &bound, to_write)?;
+        let mut pid_file = options.pid_file.map(PidFile::new);
+        let first = pid_file.as_mut().filter(|_| predecessor.is_none());
+        use_rights(&config, &bound, first)?;
+        store::tell_port(options.port_file.as_deref(), &bound.store_at)?;
         let descriptors = Arc::new(Descriptors::measure(limit));
         descriptors.warn_of_shortage(&config);
         let config = Arc::new(config);

@@ -117,6 +117,9 @@ impl StoreArguments {
     /// # Errors
     /// [`StoreFlagsError`] names the flag that cannot be obeyed.
     pub fn request(&self) -> Result<StoreRequest, StoreFlagsError> {
+        if let Some((flag, reason)) = self.refused() {
+            return Err(wrong(&flag.name(), reason.to_owned()));
+        }
         let page = [
             ("help", format!("memcached {VERSION}\n{}", flags::help())),
             ("version", format!("memcached {VERSION}\n")),
@@ -159,6 +162,14 @@ impl StoreArguments {
         })))
     }
 
+    /// The first flag that is refused, with the reason.
+    fn refused(&self) -> Option<(&FlagSpec, &'static str)> {
+        self.0.iter().find_map(|(flag, _)| match flag.effect {
+            Effect::Refused(reason) => Some((*flag, reason)),
+            _ => None,
+        })
+    }
+
     fn values(&self, id: &str) -> &[String] {
         let given = self.0.iter().find(|(flag, _)| flag.id() == id);
         given.map_or(&[], |(_, values)| values)
@@ -178,20 +189,14 @@ impl StoreArguments {
         let mut options = Vec::new();
         for flag in FLAGS {
             let given = self.last(flag.id());
-            match flag.effect {
-                Effect::Refused(reason) if given.is_some() => {
-                    return Err(wrong(&flag.name(), reason.to_owned()));
-                }
-                Effect::Option {
-                    name,
-                    write,
-                    default,
-                } => {
-                    if let Some(value) = given.or(default) {
-                        options.push(option(&flag.name(), name, write(value)));
-                    }
-                }
-                _ => {}
+            if let Effect::Option {
+                name,
+                write,
+                default,
+            } = flag.effect
+                && let Some(value) = given.or(default)
+            {
+                options.push(option(&flag.name(), name, write(value)));
             }
         }
         if let Some(size) = self.last("max-item-size") {
@@ -450,6 +455,7 @@ mod tests {
         for (words, part) in [
             ("-S", "no SASL"),
             ("-Z", "no TLS"),
+            ("--enable-ssl --version", "no TLS"),
             ("-e /tmp/f", "--snapshot"),
             ("-l 0.0.0.0", "--allow-remote"),
             ("-l 127.0.0.1,::", "--allow-remote"),

@@ -57,6 +57,8 @@ pub enum RunError {
     Upgrade(io::Error),
     /// The file of the process id cannot be written.
     PidFile(io::Error),
+    /// The file that tells the port of the store cannot be written.
+    PortFile(io::Error),
     /// The access log cannot be opened.
     AccessLog(io::Error),
     /// The system has no descriptor, memory or thread for a loop.
@@ -109,7 +111,7 @@ impl fmt::Display for RunError {
             Self::Access(reason) => f.write_str(reason),
             Self::Privileges(error) => write!(f, "{error} (server.user)"),
             Self::Upgrade(source) => write!(f, "cannot succeed the process before: {source}"),
-            Self::PidFile(source) => source.fmt(f),
+            Self::PidFile(source) | Self::PortFile(source) => source.fmt(f),
             Self::AccessLog(source) => write!(f, "cannot open the access log: {source}"),
             Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
         }
@@ -124,6 +126,7 @@ impl std::error::Error for RunError {
             | Self::Resolve { source, .. }
             | Self::Upgrade(source)
             | Self::PidFile(source)
+            | Self::PortFile(source)
             | Self::AccessLog(source)
             | Self::Loop(source) => Some(source),
             Self::Memcached(error) => Some(error),

@@ -168,6 +168,23 @@ pub(super) fn bind(
     Ok((of_loops, listening))
 }
 
+/// Writes the port to a file, as memcached does for its tests: under another name at first, so that
+/// whoever waits for the file finds all of it.
+pub(super) fn tell_port(path: Option<&Path>, listening: &Listening) -> Result<(), RunError> {
+    let (Some(path), Some(tcp)) = (path, listening.tcp) else {
+        return Ok(());
+    };
+    let family = if tcp.is_ipv4() { "INET" } else { "INET6" };
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".lck");
+    let written = fs::write(&draft, format!("TCP {family}: {}\n", tcp.port()));
+    let told = written.and_then(|()| fs::rename(&draft, path));
+    told.map_err(|error| {
+        let message = format!("cannot write {}: {error}", path.display());
+        RunError::PortFile(io::Error::new(error.kind(), message))
+    })
+}
+
 /// Gives each loop its share of listeners.
 fn add(of_loops: &mut [Vec<Listener>], shares: Vec<Vec<Listener>>) {
     for (of_loop, share) in of_loops.iter_mut().zip(shares) {
