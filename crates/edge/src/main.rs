@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // A link of that name stands in for the program of that name.
-    let mut words: Vec<_> = std::env::args_os().collect();
+    let mut words: Vec<_> = env::args_os().collect();
     let name = words.first().and_then(|path| Path::new(path).file_name());
     if name.is_some_and(|name| name == "memcached") {
         words.insert(1, "store".into());
