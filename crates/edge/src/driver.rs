@@ -8,7 +8,7 @@ use crate::fleet::{Fleet, Order};
 use crate::forward::{self, Tunnels};
 use crate::inquiry::Inquiry;
 use crate::metrics::{LoopMetrics, figure};
-use crate::output::OutputBound;
+use crate::output::{OutputBound, RELEASE};
 use crate::polls::{self, Polls, Source, Told, Verdict, seconds};
 use crate::presence::{Presence, Webhooks};
 use crate::settings::Upstreams;
@@ -192,6 +192,7 @@ impl EdgeLoop {
                 self.arm_watchdog(context);
             }
             ENCODINGS => self.polls.encodings.let_go(0),
+            RELEASE => self.release_memory(),
             FOLLOW => self.polls.recheck_flights(context, &mut self.http),
             OWED => self.polls.recheck_owed(context, &mut self.http),
             _ => {}

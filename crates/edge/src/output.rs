@@ -18,11 +18,31 @@ use std::time::{Duration, Instant};
 pub(crate) struct OutputBound {
     ledger: Arc<OutputLedger>,
     bytes_max: usize,
+    held: Tide,
     /// Clients that were cut off since the log was told of some.
     unlogged: usize,
     logged: Option<Instant>,
 }
 
+/// The most that waited since memory was last given back.
+#[derive(Debug, Default)]
+struct Tide {
+    most: usize,
+}
+
+impl Tide {
+    /// So many bytes wait now; whether that is so much less than it was that what is free is worth
+    /// giving back.
+    fn is_out(&mut self, bytes: usize) -> bool {
+        self.most = self.most.max(bytes);
+        self.most >= RELEASED_BYTES_MIN && bytes < self.most / 4
+    }
+}
+
+/// Bytes that are worth giving back.
+const RELEASED_BYTES_MIN: usize = 16 << 20;
+/// How long less has to wait: what was encoded is let go of after a second.
+const RELEASE_AFTER: Duration = Duration::from_secs(2);
 /// How often the log is told of clients that were cut off.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -31,6 +51,7 @@ impl OutputBound {
         Self {
             ledger,
             bytes_max,
+            held: Tide::default(),
             unlogged: 0,
             logged: None,
         }
@@ -98,6 +119,10 @@ impl OutputBound {
 impl EdgeLoop {
     /// Has the slowest clients cut off where too much waits for clients.
     pub(crate) fn bound_output(&mut self, context: &mut Context) {
+        let held = self.output.ledger.bytes();
+        if self.output.held.is_out(held) && !context.is_armed(RELEASE) {
+            context.arm(RELEASE, RELEASE_AFTER);
+        }
         if !self.output.is_exceeded() {
             return;
         }
@@ -111,6 +136,15 @@ impl EdgeLoop {
         // Other loops may take a while, or have nobody left.
         if !context.is_armed(OUTPUT) {
             context.arm(OUTPUT, TICK);
+        }
+    }
+
+    /// Gives memory back to the system that a burst of output has taken, if it is over.
+    pub(crate) fn release_memory(&mut self) {
+        let held = self.output.ledger.bytes();
+        if self.output.held.is_out(held) {
+            self.output.held.most = held;
+            dwell_evloop::release_memory();
         }
     }
 
@@ -136,3 +170,25 @@ impl EdgeLoop {
 
 /// Ends the next turn, when there may be room again.
 const OUTPUT: Token = Token::new(kind::TIMER, 0, 10);
+/// Gives memory back.
+pub(crate) const RELEASE: Token = Token::new(kind::TIMER, 0, 12);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_once_when_much_less_waits() {
+        let mut held = Tide::default();
+        let mib = |count: usize| count << 20;
+        assert!(!held.is_out(mib(15)) && !held.is_out(0), "too little");
+        assert!(
+            !held.is_out(mib(400)) && !held.is_out(mib(100)),
+            "too much is left"
+        );
+        assert!(held.is_out(mib(99)));
+        held.most = mib(99);
+        assert!(!held.is_out(mib(98)));
+        assert!(held.is_out(mib(1)));
+    }
+}
