@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from asgiref.wsgi import WsgiToAsgi
-from django.core.handlers.asgi import ASGIHandler
-from django.core.handlers.wsgi import WSGIHandler
 
 from dwell._interface import UnknownInterface, interface_of
 from programs import Start
@@ -114,7 +112,6 @@ def optional(env: Any, respond: Any, more: Any = None) -> Any:
         (lambda scope, receive, send: asgi(scope, receive, send), "asgi"),
         (lambda a, b, c: asgi(a, b, c), "asgi"),
         (WsgiToAsgi(wsgi), "asgi"),
-        (ASGIHandler, None),
         (wsgi, "wsgi"),
         (WsgiObject(), "wsgi"),
         (WsgiClass, "wsgi"),
@@ -122,7 +119,6 @@ def optional(env: Any, respond: Any, more: Any = None) -> Any:
         (functools.partial(configured, "option"), "wsgi"),
         (optional, "wsgi"),
         (lambda a, b: wsgi(a, b), "wsgi"),
-        (WSGIHandler.__call__.__get__(object()), "wsgi"),
         (bare, None),
         (lambda request, *more: None, None),
         (lambda scope: asgi, None),

@@ -207,11 +207,14 @@ def run(
             stop.on_signals()
         running = _Running(app, lifespan, options or {})
         made.append(running)
-        if not await running.start_unless(asked, listening, place):
+
+        def serve() -> None:
+            if watch is not None:
+                watch(stop)
+            ready()
+
+        if not await running.start_unless(asked, listening, place, serve):
             return
-        if watch is not None:
-            watch(stop)
-        ready()
         await asked.wait()
         if workers is None:
             # Whoever comes now is refused, and does not wait for a server that will not accept.
@@ -273,9 +276,11 @@ class _Running:
         self._tasks: Tasks = {}
         self._cut = asyncio.Event()
 
-    async def start_unless(self, asked: asyncio.Event, listening: Listening, place: int) -> bool:
+    async def start_unless(
+        self, asked: asyncio.Event, listening: Listening, place: int, ready: Callable[[], None]
+    ) -> bool:
         """Starts, but gives it up when the end is asked for meanwhile; whether it has started."""
-        start = asyncio.ensure_future(self.start(listening, place))
+        start = asyncio.ensure_future(self.start(listening, place, ready))
         end = asyncio.ensure_future(asked.wait())
         await asyncio.wait({start, end}, return_when=asyncio.FIRST_COMPLETED)
         end.cancel()
@@ -286,13 +291,18 @@ class _Running:
         await self._lifespan.abandon(MOMENT)
         return False
 
-    async def start(self, listening: Listening, place: int) -> None:
+    async def start(
+        self, listening: Listening, place: int, ready: Callable[[], None] = lambda: None
+    ) -> None:
+        """Starts the application, calls ``ready``, and serves."""
         self._loop = asyncio.get_running_loop()
         state = await self._lifespan.start()
         scopes = _scopes(listening.addresses[0], self._options.get("root_path", ""))
         self._server = _native.AsgiServer(
             self._loop, self._begin(), listening.group(place), scopes, state, **self._options
         )
+        # Before the first request, which may hold the loop up.
+        ready()
         self._loop.add_reader(self._server.fileno(), self._server.turn)
         self._server.turn()
 
