@@ -12,9 +12,9 @@ from support.dwell import BINARY
 KEYS = [f"key{place}" for place in range(200)] + [f"/poll/user{place}" for place in range(200)]
 
 
-def run_mc(servers, *words, stdin=None):
+def run_mc(servers, *words, stdin=None, timeout="10s"):
     flags = [word for server in servers for word in ("--server", server)]
-    command = [BINARY, "mc", "--timeout", "10s", *flags, *words]
+    command = [BINARY, "mc", "--timeout", timeout, *flags, *words]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
 
 
@@ -37,20 +37,21 @@ def test_the_exit_status_tells_hit_miss_and_error(start_memcached):
 def test_an_error_says_where_it_was():
     server = ports.text(ports.free_address())
     failed = run_mc([server], "get", "a")
-    assert failed.returncode == 2
+    assert failed.returncode == 3
     message = failed.stderr.decode()
     assert message.startswith(f"dwell mc: get on {server}, ")
     assert "connection cannot be made: Connection refused" in message
-    assert run_mc([server], "get", "a" * 251).returncode == 2
-    assert run_mc([server], "get", "a", "b").returncode == 2
+    assert run_mc([server], "get", "a" * 251).returncode == 3
+    assert run_mc([server], "get", "--no-such-flag", "a").returncode == 2
+    assert run_mc([server], "get", "a", "b").returncode == 3
 
 
 def test_a_server_that_does_not_answer_is_given_up(start_memcached):
     server = start_memcached()
     server.pause()
     try:
-        failed = run_mc([server.name], "--timeout", "200ms", "get", "a")
-        assert failed.returncode == 2
+        failed = run_mc([server.name], "get", "a", timeout="200ms")
+        assert failed.returncode == 3
     finally:
         server.resume()
 

@@ -1,7 +1,9 @@
 """The applications of the recipes, behind Dwell, for as long as it takes to be woken by them."""
 
+import re
 import shutil
 import sys
+import tomllib
 
 import pytest
 
@@ -27,7 +29,11 @@ def express(address, store):
 @pytest.mark.parametrize("framework", [django, express])
 def test_an_inbox(framework, start_dwell, tmp_path, cleanup):
     address = ports.free_address()
-    dwell = start_dwell(upstream={"url": f"http://{ports.text(address)}"})
+    page = (ROOT / "docs/recipes/frameworks.md").read_text()
+    (settings,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    settings = tomllib.loads(settings)
+    settings["upstream"] = {"url": f"http://{ports.text(address)}"}
+    dwell = start_dwell(**settings)
     arguments = framework(address, ports.text(dwell.store_address))
     application = Process(arguments, tmp_path / "application.log")
     cleanup.callback(application.stop)
@@ -36,6 +42,12 @@ def test_an_inbox(framework, start_dwell, tmp_path, cleanup):
     empty = dwell.get("/poll/inbox/alice")
     assert (empty.status, empty.body) == (200, b"[]")
     assert "fwd=miss" in empty.field("Cache-Status")
+    # Whether the application answers or the cache, the type is the same; Express adds a charset to
+    # each, which means nothing for JSON.
+    hit = dwell.get("/poll/inbox/alice")
+    assert (hit.body, hit.field("Cache-Status")) == (b"[]", "dwell; hit")
+    types = [answer.field("Content-Type").split(";")[0] for answer in (empty, hit)]
+    assert types == ["application/json"] * 2
     cursor = empty.field("Poll-Cursor")
     assert dwell.get(f"/poll/inbox/alice?since={cursor}").status == 304
     with dwell.connect() as waiting, dwell.connect() as sending:

@@ -1,6 +1,7 @@
 """Starting: flags, configuration files, ports that are taken."""
 
 import json
+import os
 import socket
 import subprocess
 
@@ -156,6 +157,45 @@ def test_every_mistake_of_a_file_is_told_at_once(tmp_path):
     assert "bad.toml:4" in said
 
 
+FAULTS = {
+    "upstream": ({"upstream": {"url": "http://nobody.invalid:1"}}, "nobody.invalid"),
+    "memcached": ({"memcached": {"servers": ["nobody.invalid:1"]}}, "nobody.invalid"),
+    "webhook": ({"presence": {"webhook_url": "http://nobody.invalid:1"}}, "nobody.invalid"),
+    "token_file": ({"publish": {"token_file": "{folder}/none"}}, "{folder}/none"),
+    "keys": (
+        {"jwt": {"jwks_file": "{folder}/none"}, "route": [{"prefix": "/", "jwt": True}]},
+        "{folder}/none",
+    ),
+    "snapshot": ({"store": {"snapshot": "{folder}/none/snapshot"}}, "{folder}/none/snapshot"),
+    "snapshot_kind": ({"store": {"snapshot": "{folder}"}}, "{folder}"),
+    "socket": ({"store": {"unix_socket": "{folder}/none/socket"}}, "{folder}/none/socket"),
+    "access_log": ({"log": {"access": "{folder}/none/log"}}, "access log"),
+    "user": ({"server": {"user": "no-such-user-here"}}, "no-such-user-here"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_check_finds_what_serve_would_not_start_with(tmp_path, fault):
+    sections, word = FAULTS[fault]
+    sections = json.loads(json.dumps(sections).replace("{folder}", str(tmp_path)))
+    addresses = {"listen": ports.text(ports.free_address()), "admin": "off"}
+    sections["server"] = {**addresses, **sections.get("server", {})}
+    sections["store"] = {"listen": "off", **sections.get("store", {})}
+    file = tmp_path / "dwell.toml"
+    file.write_text(toml(sections))
+    before = sorted(tmp_path.iterdir())
+    found = run("check", file)
+    assert found.returncode == 1, found.stdout
+    assert word.replace("{folder}", str(tmp_path)) in found.stderr
+    assert sorted(tmp_path.iterdir()) == before
+    assert run("check", "--offline", file).returncode == 0
+    # Only root becomes somebody else.
+    if fault != "user" or os.geteuid() == 0:
+        refused = run("serve", "--config", file)
+        assert refused.returncode == 1
+        assert found.stderr.splitlines()[-1] in refused.stderr
+
+
 def test_check_of_a_file_that_is_not_there(tmp_path):
     result = run("check", tmp_path / "none.toml")
     assert result.returncode not in (0, 101)
@@ -192,6 +232,9 @@ def test_help_is_for_people():
 def test_version():
     result = run("--version")
     assert (result.returncode, result.stdout.split()[0]) == (0, "dwell")
+    assert run("version").stdout == result.stdout
+    assert run("help").stdout == run("--help").stdout
+    assert run("help", "check").stdout == run("check", "--help").stdout
 
 
 def test_the_log_can_be_json(start_dwell):

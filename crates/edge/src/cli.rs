@@ -14,8 +14,7 @@ use std::path::PathBuf;
     name = "dwell",
     version,
     about = "Answers polls from memory, holds the ones that wait, and asks your app for the rest",
-    after_help = EXAMPLES,
-    disable_help_subcommand = true
+    after_help = EXAMPLES
 )]
 pub struct CommandLine {
     /// What to do.
@@ -45,6 +44,9 @@ pub enum Command {
     /// Read a configuration file and say what it means, or list every mistake in it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),
+    /// Print the version
+    #[command(after_help = VERSION_EXAMPLES)]
+    Version,
 }
 
 /// Flags of `dwell serve`.
@@ -99,13 +101,20 @@ pub struct CommonArguments {
 
 /// Flags of `dwell check`.
 #[derive(Clone, Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(skip)]
 pub struct CheckArguments {
     /// The TOML file to read
-    #[arg(value_name = "FILE")]
+    #[arg(
+        value_name = "FILE",
+        required_unless_present_any = ["print_default", "print_reference"],
+        conflicts_with_all = ["print_default", "print_reference"]
+    )]
     pub file: Option<PathBuf>,
+    /// Read nothing but that file: resolve no names, and look at no other files, folders and users
+    #[arg(long, requires = "file", conflicts_with_all = ["print_default", "print_reference"])]
+    pub offline: bool,
     /// Print a file with every option at its default
-    #[arg(long)]
+    #[arg(long, conflicts_with = "print_reference")]
     pub print_default: bool,
     /// Print the reference of every option in Markdown
     #[arg(long)]
@@ -245,12 +254,22 @@ Examples:
 
 Exit status: 0, 1 when the process or the request is wrong, 2 when the file is.";
 
+const VERSION_EXAMPLES: &str = "\
+Examples:
+  dwell version
+      The same as `dwell --version`.";
+
 const CHECK_EXAMPLES: &str = "\
 Examples:
   dwell check dwell.toml
+  dwell check --offline dwell.toml
   dwell check --print-default > dwell.toml
 
-Exit status: 0 when the file is good, 2 when it is not.";
+Names are resolved, and the files, folders and users that the file names are looked at, as `dwell
+serve` does when it starts. Whether ports are free is not looked at.
+
+Exit status: 0 when the file is good, 1 when `dwell serve` would not start with it here, 2 when the
+file is wrong.";
 
 #[cfg(test)]
 mod tests {
@@ -314,8 +333,8 @@ mod tests {
             assert!(help.contains(word), "`{word}` is not in\n{help}");
         }
         for part in command.get_subcommands_mut() {
-            if part.get_name() == "store" {
-                // Its help is memcached's.
+            if matches!(part.get_name(), "store" | "help") {
+                // The help of the one is memcached's, that of the other is clap's.
                 continue;
             }
             let help = part.render_long_help().to_string();

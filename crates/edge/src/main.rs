@@ -43,6 +43,7 @@ fn main() -> ExitCode {
             }
         },
         Command::Check(arguments) => check(&arguments),
+        Command::Version => say(&mut io::stdout(), &format!("dwell {VERSION}\n")),
     }
 }
 
@@ -117,13 +118,23 @@ fn check(arguments: &CheckArguments) -> ExitCode {
     }
     // Clap asks for the file where neither of the two above was given.
     let file = arguments.file.as_deref().unwrap_or(Path::new(""));
-    match load(Some(file), &[]) {
-        Ok(config) => say(
-            &mut out,
-            &format!("{} is good: {}\n", file.display(), config.summary()),
-        ),
-        Err(error) => wrong(&error),
+    let config = match load(Some(file), &[]) {
+        Ok(config) => config,
+        Err(error) => return wrong(&error),
+    };
+    let found = if arguments.offline {
+        Vec::new()
+    } else {
+        server::preflight(&config)
+    };
+    if !found.is_empty() {
+        for error in found {
+            say(&mut io::stderr(), &format!("dwell: {error}\n"));
+        }
+        return ExitCode::FAILURE;
     }
+    let text = format!("{} is good: {}\n", file.display(), config.summary());
+    say(&mut out, &text)
 }
 
 /// Shows every mistake of the configuration.
@@ -149,5 +160,6 @@ fn say(out: &mut impl Write, text: &str) -> ExitCode {
     }
 }
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The status clap uses for wrong flags.
 const STATUS_WRONG_CONFIGURATION: u8 = 2;

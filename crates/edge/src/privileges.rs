@@ -65,10 +65,7 @@ pub fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, PrivilegesErro
             source,
         }
     };
-    let user = User::from_name(name).map_err(failed("find the number"))?;
-    let user = user.ok_or_else(|| PrivilegesError::UnknownUser {
-        name: name.to_owned(),
-    })?;
+    let user = user(name)?;
     for socket in sockets {
         chown(*socket, Some(user.uid), Some(user.gid)).map_err(failed("make a socket that"))?;
     }
@@ -80,6 +77,21 @@ pub fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, PrivilegesErro
         return Err(PrivilegesError::Kept);
     }
     Ok(true)
+}
+
+/// What the system knows of a user.
+///
+/// # Errors
+/// [`PrivilegesError`].
+pub fn user(name: &str) -> Result<User, PrivilegesError> {
+    let found = User::from_name(name).map_err(|source| PrivilegesError::Step {
+        step: "find the number",
+        name: name.to_owned(),
+        source,
+    })?;
+    found.ok_or_else(|| PrivilegesError::UnknownUser {
+        name: name.to_owned(),
+    })
 }
 
 #[cfg(not(target_vendor = "apple"))]

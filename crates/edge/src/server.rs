@@ -4,6 +4,7 @@ mod bound;
 mod error;
 mod inherited;
 mod parts;
+mod preflight;
 mod store;
 
 pub(crate) use bound::listen_at;
@@ -12,6 +13,7 @@ use inherited::Inherited;
 pub use inherited::InheritedError;
 pub(crate) use inherited::Place;
 pub(crate) use parts::{http_limits, upstream_plan};
+pub use preflight::preflight;
 pub(crate) use store::credentials;
 
 use crate::access::Access;

@@ -407,7 +407,8 @@ options! {
     "route".prefix ["--poll-prefix"] = Prefix;
     "Start of the request path. Every `[[route]]` names its own."
     "route".key = Key;
-    "How the key is made. `{path}` is the request path with the query stripped."
+    "How the key is made. `{path}` is the request path with the query stripped. `{uri}` is the \
+     same decoded, with slashes merged and dot segments resolved, as nginx's `$uri` is."
     "route".content_type = MediaType;
     "`Content-Type` of values."
     "route".methods = MethodList;

@@ -1,12 +1,13 @@
 //! How a request becomes a key.
 
+use dwell_proto::http1::normal_path;
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 /// A key made of the request's path, query, header and cookie values and literal text.
 ///
-/// Written as text with the parts in braces: `{path}`, `{query.NAME}`, `{header.NAME}`,
+/// Written as text with the parts in braces: `{path}`, `{uri}`, `{query.NAME}`, `{header.NAME}`,
 /// `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
@@ -17,6 +18,7 @@ pub struct KeyTemplate {
 enum Part {
     Literal(String),
     Path,
+    Uri,
     Query(String),
     Header(String),
     Cookie(String),
@@ -63,7 +65,7 @@ impl KeyTemplate {
 
     /// Whether the path is a part of the key, so that different paths have different keys.
     pub fn takes_path(&self) -> bool {
-        self.parts.contains(&Part::Path)
+        self.parts.contains(&Part::Path) || self.parts.contains(&Part::Uri)
     }
 
     /// Whether claims of a token are a part of the key.
@@ -155,6 +157,12 @@ impl Part {
         match self {
             Self::Literal(text) => key.extend_from_slice(text.as_bytes()),
             Self::Path => key.extend_from_slice(path.as_bytes()),
+            Self::Uri => {
+                let path = normal_path(path).map_err(|_| KeyError::Path)?;
+                for byte in path {
+                    push_escaped(key, byte);
+                }
+            }
             Self::Query(name) => {
                 let value = query.and_then(|query| query_value(query, name));
                 key.extend_from_slice(value.ok_or(KeyError::Missing)?.as_bytes());
@@ -211,6 +219,7 @@ impl fmt::Display for KeyTemplate {
             match part {
                 Part::Literal(text) => f.write_str(text)?,
                 Part::Path => f.write_str("{path}")?,
+                Part::Uri => f.write_str("{uri}")?,
                 Part::Query(name) => write!(f, "{{query.{name}}}")?,
                 Part::Header(name) => write!(f, "{{header.{name}}}")?,
                 Part::Cookie(name) => write!(f, "{{cookie.{name}}}")?,
@@ -265,6 +274,8 @@ pub enum KeyError {
     TooLong(usize),
     /// The key has a space or a control character.
     Forbidden(u8),
+    /// The path cannot be decoded, or leads above its root.
+    Path,
 }
 
 impl KeyError {
@@ -272,7 +283,7 @@ impl KeyError {
     pub fn status(self) -> u16 {
         match self {
             Self::TooLong(_) => 414,
-            Self::Missing | Self::Forbidden(_) => 400,
+            Self::Missing | Self::Forbidden(_) | Self::Path => 400,
         }
     }
 }
@@ -283,6 +294,7 @@ impl fmt::Display for KeyError {
             Self::Missing => f.write_str("the request lacks a value its key is made of"),
             Self::TooLong(bytes) => write!(f, "key exceeds {KEY_BYTES_MAX} bytes: {bytes}"),
             Self::Forbidden(byte) => write!(f, "key has the byte 0x{byte:02x}"),
+            Self::Path => f.write_str("the path cannot be decoded or leads above its root"),
         }
     }
 }
@@ -296,8 +308,10 @@ fn push_literal(parts: &mut Vec<Part>, text: &str) {
 }
 
 fn part(text: &str) -> Result<Part, TemplateError> {
-    if text == "path" {
-        return Ok(Part::Path);
+    match text {
+        "path" => return Ok(Part::Path),
+        "uri" => return Ok(Part::Uri),
+        _ => {}
     }
     let (kind, name) = text
         .split_once('.')
@@ -315,6 +329,16 @@ fn part(text: &str) -> Result<Part, TemplateError> {
         return Err(TemplateError::Name(text.to_owned()));
     }
     Ok(make(name.to_owned()))
+}
+
+/// A byte as nginx writes it into `$memcached_key`: what no key can have, and `%`, as `%XX`.
+fn push_escaped(key: &mut Vec<u8>, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    if byte > b' ' && byte != b'%' && byte != 0x7f {
+        return key.push(byte);
+    }
+    let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+    key.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
 }
 
 fn forbidden_literal(part: &Part) -> Option<char> {
@@ -393,6 +417,33 @@ mod tests {
         );
         assert_eq!(key("{cookie.id}").as_deref(), Ok("\"7\""));
         assert_eq!(key("{path}{query.empty}").as_deref(), Ok("/poll/a"));
+    }
+
+    #[test]
+    fn the_uri_is_what_nginx_has_for_a_key() {
+        let key = |path: &str| {
+            let mut scratch = Vec::new();
+            let key = template("{uri}").render(path, None, &|_: &str| None, &mut scratch);
+            key.map(|key| String::from_utf8_lossy(key).into_owned())
+        };
+        for (path, expected) in [
+            ("/Poll/alice", "/Poll/alice"),
+            ("/Poll/a%20b", "/Poll/a%20b"),
+            ("/Poll/%E4%BD%A0", "/Poll/\u{4f60}"),
+            ("/Poll//a/b", "/Poll/a/b"),
+            ("/Poll/c%2Cd", "/Poll/c,d"),
+            ("/Poll/x/../alice", "/Poll/alice"),
+            ("/Poll/%0d%0aflush_all", "/Poll/%0D%0Aflush_all"),
+            ("/Poll/100%25", "/Poll/100%25"),
+            ("/Poll/%7f", "/Poll/%7F"),
+        ] {
+            assert_eq!(key(path).as_deref(), Ok(expected), "{path}");
+        }
+        for path in ["/%", "/%zz", "/a/../../b", "/%00"] {
+            assert_eq!(key(path), Err(KeyError::Path), "{path}");
+        }
+        assert!(template("{uri}").takes_path() && !template("{uri}").is_path());
+        assert_eq!(template("a:{uri}").to_string(), "a:{uri}");
     }
 
     #[test]

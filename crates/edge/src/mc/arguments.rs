@@ -210,4 +210,5 @@ Examples:
   dwell mc --server /run/memcached.sock stats items
   dwell mc bench
 
-Exit status: 0 for a hit, 1 for a miss, 2 for an error, which is on standard error.";
+Exit status: 0 for a hit, 1 for a miss, 2 for wrong flags, 3 when a server cannot be reached or
+refuses; what is wrong is on standard error.";

@@ -21,13 +21,13 @@ enum End {
     Miss,
 }
 
-/// What ends a command with status 2.
+/// What ends a command with status 3.
 type Failure = Box<dyn std::error::Error>;
 
 /// Does what `dwell mc` was asked for.
 ///
-/// Shape: writes to standard output, and errors to standard error; 0 for a hit, 1 for a miss, 2
-/// for an error.
+/// Shape: writes to standard output, and errors to standard error; 0 for a hit, 1 for a miss, 3
+/// for an error. Wrong flags end with 2, as everywhere.
 pub fn run(arguments: &McArguments) -> ExitCode {
     let mut out = io::stdout().lock();
     let ended = arguments
@@ -244,4 +244,4 @@ fn exptime(ttl: Option<Duration>) -> Exptime {
 }
 
 const STATUS_MISS: u8 = 1;
-const STATUS_ERROR: u8 = 2;
+const STATUS_ERROR: u8 = 3;

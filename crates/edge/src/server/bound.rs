@@ -8,7 +8,7 @@ use crate::store_server::Listening as StoreListening;
 use crate::upgrade::Role;
 use dwell_evloop::{ListenOptions, Listener, bind_group, share_out};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The listeners of all loops, bound before anything runs.
 pub(super) struct Bound {
@@ -45,7 +45,7 @@ impl Bound {
         let first = clients.first().and_then(|of_loop| of_loop.first());
         let first = first.map(|(_, listener)| listener);
         if let (true, Some(address)) = (demo, first.and_then(Listener::address)) {
-            tracing::info!("open http://{address}/ in a browser");
+            tracing::info!("open http://{}/ in a browser", reachable(address));
         }
         Ok(Self {
             clients,
@@ -53,6 +53,15 @@ impl Bound {
             store_at,
             admin: admin.into_iter().flatten().collect(),
         })
+    }
+}
+
+/// Where a listener is reached from this machine: nobody connects to "any address" by that name.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, address.port()).into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, address.port()).into(),
+        _ => address,
     }
 }
 
@@ -148,4 +157,22 @@ impl Listen {
 pub(crate) fn listen_at(address: SocketAddr, count: usize) -> Result<Vec<Listener>, RunError> {
     let options = ListenOptions::default();
     Listen::new(Role::Client, address, options, false).bind(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_that_is_told_is_one_to_connect_to() {
+        for (bound, told) in [
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::]:80", "[::1]:80"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("[fe80::1]:80", "[fe80::1]:80"),
+        ] {
+            let bound: SocketAddr = bound.parse().unwrap();
+            assert_eq!(reachable(bound).to_string(), told);
+        }
+    }
 }

@@ -414,7 +414,7 @@ pub(crate) fn upstream_plan(
     Ok(is_there.then_some(UpstreamPlan { servers, options }))
 }
 
-fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {
+pub(super) fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {
     name.resolve().map_err(|source| RunError::Resolve {
         name: name.to_string(),
         option,

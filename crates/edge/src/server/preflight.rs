@@ -1,0 +1,84 @@
+//! What would keep a server from starting here, found without starting one.
+
+use super::RunError;
+use super::parts::resolve;
+use super::store;
+use crate::access::Access;
+use crate::config::{AccessTarget, Config, PeerAddress};
+use crate::privileges;
+use crate::snapshot::SnapshotError;
+use nix::unistd::{AccessFlags, access};
+use std::io;
+use std::path::Path;
+
+/// Looks for what `dwell serve` would end with at once under this configuration.
+///
+/// Shape: names are resolved, and files read or looked at, as the start does it; nothing is bound,
+/// made or changed. So a port that is taken is not found, nor what another user may not do.
+pub fn preflight(config: &Config) -> Vec<RunError> {
+    let mut found = Vec::new();
+    found.extend(store::limits(config).err());
+    found.extend(Access::load(config, None).err().map(RunError::Access));
+    for (name, option) in names(config) {
+        found.extend(resolve(name, option).err());
+    }
+    if let Some(name) = &config.server.user {
+        found.extend(privileges::user(name).err().map(RunError::Privileges));
+    }
+    if config.uses_embedded_store() {
+        if let Some(path) = &config.store.snapshot {
+            let file = |source| SnapshotError::File {
+                path: path.clone(),
+                source,
+            };
+            found.extend(folder(path).err().map(file).map(RunError::Snapshot));
+        }
+        if let Some(path) = &config.store.unix_socket {
+            let listen = |source| RunError::ListenUnix {
+                path: path.clone(),
+                source,
+            };
+            found.extend(folder(path).err().map(listen));
+        }
+    }
+    if let AccessTarget::File(path) = &config.log.access {
+        found.extend(appendable(path).err().map(RunError::AccessLog));
+    }
+    found
+}
+
+/// The servers that the configuration names, with the options that do.
+fn names(config: &Config) -> impl Iterator<Item = (&PeerAddress, &'static str)> {
+    let upstream = config
+        .upstream
+        .url
+        .iter()
+        .map(|url| (&url.address, "--upstream"));
+    let servers = config.memcached.servers.iter();
+    let memcached = servers.map(|server| (&server.address, "--memcached"));
+    let webhook = config.presence.webhook_url.iter();
+    let webhook = webhook.map(|url| (&url.address, "presence.webhook_url"));
+    upstream.chain(memcached).chain(webhook)
+}
+
+/// Whether a file can be made beside where `path` is to be.
+fn folder(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if !folder.metadata()?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?)
+}
+
+/// Whether something can be appended to the file at `path`, which need not be there yet.
+fn appendable(path: &Path) -> io::Result<()> {
+    match path.metadata() {
+        Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => Ok(access(path, AccessFlags::W_OK)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => folder(path),
+        Err(error) => Err(error),
+    }
+}
