@@ -77,9 +77,11 @@ pub struct Request<'a> {
     pub head: &'a RequestHead<'a, 'a>,
     /// The head's bytes as received, the empty line included.
     pub head_bytes: &'a [u8],
-    /// The body, its transfer coding removed; empty where it is streamed.
+    /// The body, its transfer coding removed; empty where it is streamed, but for what was gathered
+    /// of it before.
     pub body: &'a [u8],
-    /// Whether the body is streamed: [`App::body_data`] brings it as far as it is granted.
+    /// Whether the body is streamed: [`App::body_data`] brings it, or its rest, as far as it is
+    /// granted.
     pub body_follows: bool,
     /// The trailer fields of a collected body.
     pub trailers: Trailers<'a>,
@@ -112,6 +114,15 @@ pub enum BodyPlan {
     /// Gathered, and handed over with the request.
     Collect {
         /// More than this gets 413.
+        bytes_max: u64,
+    },
+    /// Its beginning is gathered, and handed over with the request: all of a body that is no longer
+    /// than that, and of a longer one the rest follows as that of [`Stream`](Self::Stream). So a
+    /// client that is slow with a small body occupies nothing but its connection.
+    Gather {
+        /// Bytes that are gathered.
+        first_bytes: usize,
+        /// More than this gets 413, or ends the connection where an answer has begun.
         bytes_max: u64,
     },
     /// Handed over in pieces after the head, as far as [`Reply::grant`] or
@@ -212,6 +223,8 @@ pub enum Event {
     Rejected(u16),
     /// A client took nothing of its answer for too long.
     WriteTimeout,
+    /// A client took too long for its body, behind an answer that had begun.
+    BodyTimeout,
 }
 
 /// A program on the engine: it is handed requests and owes each an answer.

@@ -1,10 +1,13 @@
 //! One client connection: where it stands and what is unfinished.
 
 use crate::app::{Detached, ExchangeId};
-use crate::held_input::InputCharge;
+use crate::body_pace::BodyPace;
+use crate::budget::Charge;
+use crate::gathered::Gathered;
 use crate::reply::{Framing, Outgoing};
 use dwell_evloop::{Stream, Token};
 use dwell_proto::http1::{BodyDecoder, BodyFraming};
+use std::time::Duration;
 
 /// Where a connection stands. The deadline of its token means what the phase says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +68,7 @@ pub(crate) struct Tail {
     /// How much of it was searched for the end of a head.
     pub(crate) scanned: usize,
     /// Its part of what is kept of long input behind held requests.
-    pub(crate) charge: Option<InputCharge>,
+    pub(crate) charge: Option<Charge>,
 }
 
 /// A request whose body is on the way.
@@ -75,13 +78,19 @@ pub(crate) struct Incoming {
     /// The announced size of the body.
     pub(crate) length: Option<u64>,
     pub(crate) taking: Taking,
+    /// How long it may be waited for.
+    pub(crate) pace: BodyPace,
 }
 
 /// What becomes of the bytes of a body.
 #[derive(Debug)]
 pub(crate) enum Taking {
     /// They are gathered beside the head.
-    Collect { head: Vec<u8>, body: Vec<u8> },
+    Collect {
+        gathered: Gathered,
+        /// What is beyond the part that is wanted goes to the app as a stream.
+        streams_on: bool,
+    },
     /// They go to the app as far as it grants.
     Stream {
         credit: u64,
@@ -104,8 +113,14 @@ pub(crate) enum Unread {
 }
 
 impl Incoming {
-    pub(crate) fn new(framing: BodyFraming, bytes_max: u64, taking: Taking) -> Self {
+    pub(crate) fn new(
+        framing: BodyFraming,
+        bytes_max: u64,
+        taking: Taking,
+        timeout: Duration,
+    ) -> Self {
         Self {
+            pace: BodyPace::new(timeout),
             decoder: BodyDecoder::new(framing, bytes_max),
             length: match framing {
                 BodyFraming::Length(length) => Some(length),
@@ -173,6 +188,22 @@ impl Connection {
                 ..
             }) => *credit,
             _ => 0,
+        }
+    }
+
+    /// Bytes of a body that may be read in one go, where there is a bound: of one that the app takes
+    /// in pieces, and of one whose beginning is gathered; else 0.
+    pub(crate) fn body_room(&self) -> u64 {
+        match self.incoming.as_deref() {
+            Some(Incoming {
+                taking:
+                    Taking::Collect {
+                        gathered,
+                        streams_on: true,
+                    },
+                ..
+            }) => gathered.room() as u64,
+            _ => self.body_credit(),
         }
     }
 

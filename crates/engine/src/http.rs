@@ -10,9 +10,9 @@ mod requests;
 mod visit;
 
 use crate::app::{App, Detached, ExchangeId};
+use crate::budget::Budget;
 use crate::connection::{Connection, Phase};
 use crate::date::DateCache;
-use crate::held_input::HeldInput;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, INPUT_BYTES, Listener, LoopOutput, Readiness, Slab, Token};
@@ -124,7 +124,9 @@ pub struct Http {
     pub(crate) bounds_held: bool,
     /// Where what the connections hold is accounted for.
     accounts: Option<LoopOutput>,
-    held_input: HeldInput,
+    held_input: Budget,
+    /// What is gathered of bodies.
+    gathered: Budget,
 }
 
 impl Http {
@@ -153,7 +155,8 @@ impl Http {
             leaving: false,
             bounds_held: true,
             accounts: None,
-            held_input: HeldInput::default(),
+            held_input: Budget::default(),
+            gathered: Budget::default(),
         }
     }
 
@@ -171,6 +174,15 @@ impl Http {
     /// ```
     pub fn account(&mut self, accounts: LoopOutput) {
         self.accounts = Some(accounts);
+    }
+
+    /// Counts what is gathered of bodies together with the other components that are given this: the
+    /// bound, [`Limits::gathered_bytes_max`], is then one for all of them.
+    ///
+    /// Shape: what was gathered before stays with the count that it began with. See [`Budget`] for
+    /// an example.
+    pub fn share_gathered(&mut self, gathered: Budget) {
+        self.gathered = gathered;
     }
 
     /// Goes by other limits from now on, but for those of heads, which stay.
@@ -518,6 +530,7 @@ impl Http {
             scanned: 0,
             accounts: self.accounts.as_ref(),
             held_input: &self.held_input,
+            gathered: &self.gathered,
         })
     }
 

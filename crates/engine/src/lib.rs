@@ -33,12 +33,14 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod body_pace;
+mod budget;
 mod connection;
 mod date;
 pub mod embed;
 pub mod files;
+mod gathered;
 pub mod handler;
-mod held_input;
 mod http;
 mod limits;
 pub mod manager;
@@ -49,6 +51,7 @@ mod streams;
 pub mod websocket;
 
 pub use app::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Request};
+pub use budget::Budget;
 pub use http::{Http, HttpDriver, Kinds};
 pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedPiece, WriteError};

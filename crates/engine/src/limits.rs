@@ -31,14 +31,22 @@ pub struct Limits {
     /// more than 4 KiB on one of them. With more, a held request is the last one of its connection:
     /// what has come behind it is dropped, and its client asks for that again. Default 4 MiB.
     pub held_input_bytes_max: usize,
+    /// Bytes of unfinished requests, heads with what is gathered of their bodies, that all
+    /// connections together keep. Beyond it: 503. Default 256 MiB.
+    pub gathered_bytes_max: usize,
     /// Bytes of a streaming answer that may wait for a slow reader before more is refused.
     /// Default 1 MiB.
     pub output_bytes_max: usize,
     /// From the first byte of a request to the end of its head. Default 10 s.
     pub header_timeout: Duration,
-    /// From the end of the head to the end of a collected body; of a streamed one, from grant or
-    /// piece to the next piece. Default 30 s.
+    /// For which a client is waited for that sends a body, in all: every byte that comes gives back
+    /// what it may take by `body_rate_min`, but there is never more time left than this. So a body
+    /// of `n` bytes may take `body_timeout + n / body_rate_min`. Of a streamed body only the time
+    /// counts in which the app wants more of it. Beyond it: 408. Default 30 s.
     pub body_timeout: Duration,
+    /// Bytes a second that a client sends at least of a body, on the whole; with 0 a single byte is
+    /// enough in each `body_timeout`. Default 512.
+    pub body_rate_min: u32,
     /// From an answer to the first byte of the next request. Default 75 s.
     pub idle_timeout: Duration,
     /// For which the peer may take nothing of an answer, or less than `write_rate_min` asks for.
@@ -56,6 +64,8 @@ pub(crate) fn write_bytes_min(rate_min: u32, timeout: Duration) -> u64 {
 
 /// Bytes a second that are little for the slowest of mobile networks.
 pub(crate) const WRITE_RATE_MIN: u32 = 512;
+/// As much as Apache's `mod_reqtimeout` asks for by default.
+const BODY_RATE_MIN: u32 = 512;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -65,9 +75,11 @@ impl Default for Limits {
             requests_per_connection_max: 100_000,
             unread_body_bytes_max: 256 * 1024,
             held_input_bytes_max: 4 * 1024 * 1024,
+            gathered_bytes_max: 256 * 1024 * 1024,
             output_bytes_max: 1024 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            body_rate_min: BODY_RATE_MIN,
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
             write_rate_min: WRITE_RATE_MIN,

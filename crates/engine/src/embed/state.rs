@@ -240,7 +240,7 @@ impl App for State {
         let figure = match event {
             Event::Accepted => &mut self.statistics.accepted,
             Event::Refused | Event::Exhausted => &mut self.statistics.refused,
-            Event::Rejected(_) => &mut self.statistics.rejected,
+            Event::Rejected(_) | Event::BodyTimeout => &mut self.statistics.rejected,
             Event::WriteTimeout => &mut self.statistics.write_timeouts,
         };
         *figure += 1;

@@ -18,6 +18,10 @@ impl<A: App> Visit<'_, A> {
             return (0, None);
         };
         let window = match &incoming.taking {
+            Taking::Collect {
+                gathered,
+                streams_on: true,
+            } => &input[..input.len().min(gathered.room())],
             Taking::Collect { .. } | Taking::Discard { .. } => input,
             Taking::Stream { credit, .. } => {
                 let credit = usize::try_from(*credit).unwrap_or(usize::MAX);
@@ -28,8 +32,24 @@ impl<A: App> Visit<'_, A> {
             Ok(part) => part,
             Err(error) => return (0, Some(self.fail_body(&incoming, error.status()))),
         };
+        if self.is_late(&mut incoming, &part) {
+            return (0, Some(self.fail_body(&incoming, 408)));
+        }
         let stop = self.advance_body(incoming, part, output);
         (part.consumed, stop)
+    }
+
+    /// Notes what has come; whether the client has taken too long for it, and there is more to come.
+    fn is_late(&self, incoming: &mut Incoming, part: &BodyStep<'_>) -> bool {
+        if matches!(incoming.taking, Taking::Discard { .. }) {
+            return false;
+        }
+        let (now, limits) = (self.context.now(), self.limits);
+        let (timeout, rate) = (limits.body_timeout, limits.body_rate_min);
+        let bytes = part.data.len();
+        incoming.pace.received(now, bytes, timeout, rate);
+        let is_bounded = self.bounds_held || self.connection.phase != Phase::Held;
+        is_bounded && !part.done && incoming.pace.left(now).is_zero()
     }
 
     fn fail_body(&mut self, incoming: &Incoming, status: u16) -> Stop {
@@ -56,10 +76,18 @@ impl<A: App> Visit<'_, A> {
     ) -> Option<Stop> {
         let is_stuck = part.consumed == 0 && !part.done;
         match &mut incoming.taking {
-            Taking::Collect { body, .. } => {
-                body.extend_from_slice(part.data);
+            Taking::Collect {
+                gathered,
+                streams_on,
+            } => {
+                if !gathered.extend(part.data, self.limits.gathered_bytes_max) {
+                    return Some(Stop::Reject(503));
+                }
                 if part.done {
                     return self.collected_all(&incoming, output);
+                }
+                if *streams_on && gathered.room() == 0 {
+                    return self.stream_on(incoming, output);
                 }
                 self.connection.incoming = Some(incoming);
                 is_stuck.then_some(Stop::Partial)
@@ -78,16 +106,38 @@ impl<A: App> Visit<'_, A> {
             } => {
                 *credit -= part.data.len() as u64;
                 *received += part.data.len() as u64;
+                if *credit == 0 {
+                    incoming.pace.rest(self.context.now());
+                }
                 self.stream_body(incoming, part, is_stuck, output)
             }
         }
     }
 
     fn collected_all(&mut self, incoming: &Incoming, output: &mut Vec<u8>) -> Option<Stop> {
-        let Taking::Collect { head, body } = &incoming.taking else {
+        let Taking::Collect { gathered, .. } = &incoming.taking else {
             return None;
         };
-        self.collected(head, body, incoming.decoder.trailers(), output)
+        self.collected(gathered, incoming.decoder.trailers(), output)
+    }
+
+    /// The beginning of a body is there: hands it over, and the rest as a stream.
+    fn stream_on(&mut self, mut incoming: Box<Incoming>, output: &mut Vec<u8>) -> Option<Stop> {
+        let stream = Taking::Stream {
+            credit: 0,
+            received: 0,
+            continue_owed: false,
+        };
+        let Taking::Collect { gathered, .. } = std::mem::replace(&mut incoming.taking, stream)
+        else {
+            return None;
+        };
+        if let Taking::Stream { received, .. } = &mut incoming.taking {
+            *received = gathered.body().len() as u64;
+        }
+        incoming.pace.rest(self.context.now());
+        self.connection.incoming = Some(incoming);
+        self.gathered_enough(&gathered, output)
     }
 
     /// Hands a piece of a streamed body to the app, and its end.

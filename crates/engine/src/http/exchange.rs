@@ -3,7 +3,7 @@
 use super::visit::{Fate, Visit};
 use crate::app::{App, Event, Outcome};
 use crate::connection::{Incoming, Phase, Taking, Unread};
-use crate::reply::{Framing, Outgoing, Reply};
+use crate::reply::{Body, Framing, Outgoing, Reply, Response};
 use dwell_evloop::{Context, Flushed, Readiness};
 use dwell_proto::http1::encode;
 use std::time::Duration;
@@ -98,17 +98,19 @@ impl<A> Visit<'_, A> {
                     continue_owed,
                     ..
                 },
+            pace,
             ..
         }) = self.connection.incoming.as_deref_mut()
         {
             *credit = credit.saturating_add(granted);
+            pace.wait(self.context.now());
             if *continue_owed && is_unanswered {
                 output.extend_from_slice(CONTINUE);
             }
             // After the head of the final answer nothing may come before its body.
             *continue_owed = false;
-            if !self.stalled {
-                self.context.arm(self.token, self.limits.body_timeout);
+            if let Some(left) = self.body_time_left().filter(|_| !self.stalled) {
+                self.context.arm(self.token, left);
             }
         }
     }
@@ -119,8 +121,8 @@ impl<A> Visit<'_, A> {
         if self.stalled && self.connection.is_blocked() {
             return;
         }
-        if self.connection.body_credit() > 0 {
-            self.context.arm(self.token, self.limits.body_timeout);
+        if let Some(left) = self.body_time_left() {
+            self.context.arm(self.token, left);
             return;
         }
         match timeout {
@@ -259,8 +261,20 @@ impl<A: App> Visit<'_, A> {
         // Whatever the peer still sends is discarded while it reads the answer.
         connection.unread = true;
         self.served = true;
+        // Clients that are turned away together do not come back together.
+        let after = [b'1' + (self.token.to_bits() % 5) as u8];
         self.with_reply(output, |_, _, reply| {
-            reply.text(status, encode::reason(status));
+            let reason = [encode::reason(status), "\n"].concat();
+            let fields: [(&str, &[u8]); 2] = [
+                ("Content-Type", b"text/plain; charset=utf-8"),
+                ("Retry-After", &after),
+            ];
+            let last = usize::from(status == 503);
+            reply.send(&Response {
+                status,
+                fields: &fields[..=last],
+                body: Body::Slice(reason.as_bytes()),
+            });
         });
     }
 
@@ -276,6 +290,9 @@ impl<A: App> Visit<'_, A> {
         let is_begun = connection.outgoing.is_open();
         connection.outgoing = Outgoing::None;
         self.app.abandoned(self.context, exchange, tag);
+        if is_begun && status == 408 {
+            self.app.event(Event::BodyTimeout);
+        }
         if is_begun {
             Stop::Failed
         } else {

@@ -4,12 +4,14 @@ use super::exchange::{CONTINUE, Stop};
 use super::visit::{Fate, Visit};
 use crate::app::{App, BodyPlan, Request};
 use crate::connection::{Incoming, Phase, Taking};
-use crate::held_input::HELD_INPUT_BYTES_FREE;
+use crate::gathered::Gathered;
 use crate::reply::Framing;
 use dwell_proto::http1::{
     BodyFraming, FieldStorage, RequestHead, Trailers, Version, next_request, parse_request,
 };
 
+/// Input behind one held request that may always be kept.
+const HELD_INPUT_BYTES_FREE: usize = 4 * 1024;
 /// Output that is collected over pipelined requests before it is written.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// Output after which a client that has sent more requests waits for the next turn: a few bytes
@@ -116,9 +118,12 @@ impl<A: App> Visit<'_, A> {
         }
         let exchange = connection.exchange(self.token);
         let stream = &connection.stream;
-        let (bytes_max, streams) = match self.app.body(self.context, exchange, &head, stream) {
-            BodyPlan::Collect { bytes_max } => (bytes_max, false),
-            BodyPlan::Stream { bytes_max } => (bytes_max, true),
+        let plan = self.app.body(self.context, exchange, &head, stream);
+        let streams = matches!(plan, BodyPlan::Stream { .. });
+        let bytes_max = match plan {
+            BodyPlan::Collect { bytes_max }
+            | BodyPlan::Stream { bytes_max }
+            | BodyPlan::Gather { bytes_max, .. } => bytes_max,
             BodyPlan::Refuse(status) => return (head.length, Some(Stop::Reject(status))),
         };
         if let BodyFraming::Length(length) = head.framing {
@@ -132,41 +137,88 @@ impl<A: App> Visit<'_, A> {
             }
         }
         let waits = head.expect_continue && rest.is_empty();
-        let taking = if streams {
-            Taking::Stream {
+        let timeout = self.limits.body_timeout;
+        if streams {
+            let taking = Taking::Stream {
                 credit: 0,
                 received: 0,
                 continue_owed: waits,
-            }
-        } else {
-            if waits {
-                output.extend_from_slice(CONTINUE);
-            }
-            Taking::Collect {
-                head: head_bytes.to_vec(),
-                body: Vec::new(),
-            }
+            };
+            let incoming = Incoming::new(head.framing, bytes_max, taking, timeout);
+            self.connection.incoming = Some(Box::new(incoming));
+            let stop = self.hand_over(&head, head_bytes, &Brought::STREAM, output);
+            return (head.length, stop);
+        }
+        let Some(taking) = self.gathering(&head, head_bytes, plan) else {
+            return (head.length, Some(Stop::Reject(503)));
         };
-        self.connection.incoming = Some(Box::new(Incoming::new(head.framing, bytes_max, taking)));
-        let stop = if streams {
-            self.hand_over(&head, head_bytes, &Brought::STREAM, output)
-        } else {
-            None
+        if waits {
+            output.extend_from_slice(CONTINUE);
+        }
+        let mut incoming = Incoming::new(head.framing, bytes_max, taking, timeout);
+        incoming.pace.wait(self.context.now());
+        self.connection.incoming = Some(Box::new(incoming));
+        (head.length, None)
+    }
+
+    /// A body that is gathered, or as much of it as is wanted; `None` where there is no room.
+    fn gathering(
+        &self,
+        head: &RequestHead<'_, '_>,
+        head_bytes: &[u8],
+        plan: BodyPlan,
+    ) -> Option<Taking> {
+        let (wanted, streams_on) = match plan {
+            BodyPlan::Gather { first_bytes, .. } => (first_bytes.max(1) as u64, true),
+            BodyPlan::Collect { bytes_max } | BodyPlan::Stream { bytes_max } => (bytes_max, false),
+            BodyPlan::Refuse(_) => (0, false),
         };
-        (head.length, stop)
+        let wanted = match head.framing {
+            BodyFraming::Length(length) => wanted.min(length),
+            _ => wanted,
+        };
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let bytes_max = self.limits.gathered_bytes_max;
+        Some(Taking::Collect {
+            gathered: Gathered::begin(head_bytes, wanted, self.gathered, bytes_max)?,
+            streams_on,
+        })
+    }
+
+    /// As much of a body was gathered as is wanted: serves the request, and the rest follows.
+    pub(super) fn gathered_enough(
+        &mut self,
+        gathered: &Gathered,
+        output: &mut Vec<u8>,
+    ) -> Option<Stop> {
+        let brought = Brought {
+            body: gathered.body(),
+            follows: true,
+            trailers: Trailers::NONE,
+        };
+        self.hand_over_parsed(gathered.head(), &brought, output)
     }
 
     /// A collected body is complete: serves the request.
     pub(super) fn collected(
         &mut self,
-        head: &[u8],
-        body: &[u8],
+        gathered: &Gathered,
         trailers: Trailers<'_>,
+        output: &mut Vec<u8>,
+    ) -> Option<Stop> {
+        let brought = Brought::whole(gathered.body(), trailers);
+        self.hand_over_parsed(gathered.head(), &brought, output)
+    }
+
+    fn hand_over_parsed(
+        &mut self,
+        head: &[u8],
+        brought: &Brought<'_>,
         output: &mut Vec<u8>,
     ) -> Option<Stop> {
         let mut storage = FieldStorage::new();
         match parse_request(head, &mut storage, &self.limits.head) {
-            Ok(parsed) => self.hand_over(&parsed, head, &Brought::whole(body, trailers), output),
+            Ok(parsed) => self.hand_over(&parsed, head, brought, output),
             // It was parsed once when it came, so this does not happen.
             Err(error) => Some(Stop::Reject(error.status())),
         }

@@ -11,9 +11,9 @@
 //! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
 
 use crate::app::{App, Event, ExchangeId};
+use crate::budget::Budget;
 use crate::connection::{Connection, Peer, Phase, Taking};
 use crate::date::Start;
-use crate::held_input::HeldInput;
 use crate::limits::{Limits, write_bytes_min};
 use crate::reply::Framing;
 use dwell_evloop::{Context, Flushed, LoopOutput, ReadOutcome, Readiness, Stream, Token};
@@ -64,7 +64,8 @@ pub(super) struct Visit<'v, A> {
     pub(super) scanned: usize,
     /// Where what waits for the socket is accounted for.
     pub(super) accounts: Option<&'v LoopOutput>,
-    pub(super) held_input: &'v HeldInput,
+    pub(super) held_input: &'v Budget,
+    pub(super) gathered: &'v Budget,
 }
 
 impl<A: App> Visit<'_, A> {
@@ -109,10 +110,11 @@ impl<A: App> Visit<'_, A> {
     fn expired_now(&mut self) -> Fate {
         match self.connection.phase {
             Phase::Idle | Phase::Lingering => Fate::Close,
-            Phase::Head | Phase::Body => self.time_out(),
+            Phase::Head => self.time_out(),
+            Phase::Body => self.body_late(),
             Phase::Held if !self.bounds_held => Fate::Keep,
             Phase::Held if self.connection.is_blocked() => self.write_time_out(),
-            Phase::Held if self.connection.body_credit() > 0 => self.time_out(),
+            Phase::Held if self.connection.body_credit() > 0 => self.body_late(),
             Phase::Held => {
                 let (exchange, tag) = self.exchange();
                 self.call(|context, app, reply| app.expired(context, exchange, tag, reply))
@@ -190,7 +192,7 @@ impl<A: App> Visit<'_, A> {
             self.scanned = tail.scanned;
         }
         // Of a streamed body no more is read than the app wants; the rest stays in the kernel.
-        let room = match connection.body_credit() {
+        let room = match connection.body_room() {
             0 => input.len(),
             credit => usize::try_from(credit).map_or(input.len(), |credit| credit.min(input.len())),
         };
@@ -271,6 +273,17 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
+    /// The body of a request has not come within the time that it had when the deadline was set.
+    fn body_late(&mut self) -> Fate {
+        match self.body_time_left() {
+            Some(left) if !left.is_zero() => {
+                self.context.arm(self.token, left);
+                Fate::Keep
+            }
+            _ => self.time_out(),
+        }
+    }
+
     /// The request does not come to its end in time.
     fn time_out(&mut self) -> Fate {
         let connection = &mut *self.connection;
@@ -297,6 +310,18 @@ impl<A> Visit<'_, A> {
             let stream = &mut self.connection.stream;
             stream.account(accounts, self.token, self.context.tick());
         }
+    }
+
+    /// How long the client may be waited for that sends a body which is wanted, where that is bounded
+    /// here: not at all where it is late.
+    pub(super) fn body_time_left(&self) -> Option<Duration> {
+        let incoming = self.connection.incoming.as_deref()?;
+        let is_wanted = match &incoming.taking {
+            Taking::Collect { .. } => true,
+            Taking::Stream { credit, .. } => *credit > 0 && self.bounds_held,
+            Taking::Discard { .. } => false,
+        };
+        is_wanted.then(|| incoming.pace.left(self.context.now()))
     }
 
     /// An answer is out whose successors were not looked at: goes on with them in the next turn.
@@ -359,7 +384,7 @@ impl<A> Visit<'_, A> {
         if phase != self.connection.phase || served {
             self.connection.phase = phase;
             let timeout = match phase {
-                Phase::Body => self.limits.body_timeout,
+                Phase::Body => self.body_time_left().unwrap_or(self.limits.body_timeout),
                 Phase::Head => self.header_timeout(),
                 _ => self.limits.idle_timeout,
             };

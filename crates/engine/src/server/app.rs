@@ -194,7 +194,7 @@ impl<H: Handler> App for ServerApp<H> {
             Event::Accepted => &figures.accepted,
             Event::Refused => &figures.refused,
             Event::Exhausted => &figures.exhausted,
-            Event::Rejected(_) => &figures.rejected,
+            Event::Rejected(_) | Event::BodyTimeout => &figures.rejected,
             Event::WriteTimeout => &figures.write_timeouts,
         };
         add(figure, 1);

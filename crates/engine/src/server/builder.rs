@@ -193,8 +193,9 @@ impl ServerBuilder {
         self
     }
 
-    /// From the end of the head to the end of a gathered body; of a streamed one, between two
-    /// pieces that the handler waits for. Then 408. Default 30 s.
+    /// How long a client may take for a body, beside a second for every 512 bytes that come, and how
+    /// long it may pause; of a streamed one only while the handler waits for more. Then 408.
+    /// Default 30 s.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
         self.settings.limits.body_timeout = timeout;
         self

@@ -1,7 +1,7 @@
 //! Time: what is too slow is ended, never early, and waiting costs nothing.
 
 use crate::support::{Client, End, Fixture, get};
-use dwell_engine::{Event, Limits};
+use dwell_engine::{Body, Event, Limits, Response};
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(150);
@@ -76,6 +76,96 @@ fn a_slow_body_is_answered_408_however_it_drips() {
         assert_eq!(fixture.end(&mut client), End::InOrder);
     }
     assert!(fixture.server.app.seen.is_empty());
+}
+
+#[test]
+fn a_slow_streamed_body_is_408_however_it_drips() {
+    let mut fixture = Fixture::new(Limits {
+        body_timeout: TIMEOUT,
+        ..limits()
+    });
+    for target in [
+        "/upload?grant=50000&ms=60000",
+        "/gather?first=3&grant=50000&ms=60000",
+    ] {
+        let first =
+            format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\nbod");
+        let mut client = fixture.connect();
+        assert!(drip(&mut fixture, &mut client, &first, "b") >= TIMEOUT);
+        assert_eq!(fixture.answer(&mut client).status, 408);
+        client.finish_sending();
+        assert_eq!(fixture.end(&mut client), End::InOrder);
+    }
+    assert_eq!(fixture.server.app.count(Event::Rejected(408)), 2);
+    assert_eq!(fixture.server.app.abandoned, [0, 1]);
+}
+
+#[test]
+fn a_body_is_cut_and_counted_behind_an_answer_that_has_begun() {
+    let mut fixture = Fixture::new(Limits {
+        body_timeout: TIMEOUT,
+        ..limits()
+    });
+    let mut client = fixture.connect();
+    let first = "POST /upload?grant=100 HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nb";
+    fixture.send(&mut client, first);
+    fixture.reply(0, |reply| {
+        reply.send(&Response {
+            status: 200,
+            fields: &[],
+            body: Body::Stream(None),
+        });
+    });
+    fixture.end(&mut client);
+    assert!(!client.received.ends_with(b"0\r\n\r\n"));
+    assert_eq!(fixture.server.app.count(Event::BodyTimeout), 1);
+}
+
+#[test]
+fn a_body_at_the_lowest_rate_has_the_time_it_takes() {
+    let mut fixture = Fixture::new(Limits {
+        body_timeout: AMPLE,
+        body_rate_min: 500,
+        ..limits()
+    });
+    for target in [
+        "/",
+        "/upload?grant=100000&ms=60000",
+        "/gather?grant=100000&ms=60000",
+    ] {
+        let mut client = fixture.connect();
+        let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 1500\r\n\r\n");
+        fixture.send(&mut client, head);
+        let begun = Instant::now();
+        // Much quicker than it must be, and much longer than a body of no bytes may take.
+        for _ in 0..15 {
+            fixture.send(&mut client, "b".repeat(100));
+            fixture.turn_for(AMPLE / 10);
+        }
+        assert_eq!(fixture.answer(&mut client).status, 200, "{target}");
+        assert!(begun.elapsed() > AMPLE);
+    }
+    assert_eq!(fixture.server.app.count(Event::Rejected(408)), 0);
+}
+
+#[test]
+fn time_in_which_the_app_wants_nothing_is_not_the_clients() {
+    let mut fixture = Fixture::new(Limits {
+        body_timeout: AMPLE,
+        ..limits()
+    });
+    let mut client = fixture.connect();
+    let head = "POST /upload?once=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n";
+    fixture.send(&mut client, head);
+    for piece in 0..4 {
+        fixture.turn_for(AMPLE / 2);
+        fixture.reply(0, |reply| reply.grant(1));
+        fixture.send(&mut client, "b");
+        while fixture.server.app.uploaded.len() == piece {
+            fixture.turn();
+        }
+    }
+    assert_eq!(fixture.answer(&mut client).text(), "4 bytes");
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn limits(random: &mut Random, timeout: Duration) -> Limits {
         requests_per_connection_max: random.of(&[3, 1000]),
         unread_body_bytes_max: random.of(&[0, 500, 100_000]),
         held_input_bytes_max: random.of(&[0, 20_000, 1 << 20]),
+        gathered_bytes_max: random.of(&[100_000, 1 << 20, 1 << 28]),
         output_bytes_max: random.of(&[0, 1000, 100_000]),
         header_timeout: timeout,
         body_timeout: timeout,

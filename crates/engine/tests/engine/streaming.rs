@@ -2,7 +2,7 @@
 
 use crate::support::{Client, End, Fixture, get};
 use bytes::Bytes;
-use dwell_engine::{Limits, WriteError};
+use dwell_engine::{Budget, Event, Limits, WriteError};
 use dwell_evloop::ReadOutcome;
 use std::time::Duration;
 
@@ -146,6 +146,92 @@ fn what_is_left_of_a_body_is_dropped_up_to_a_bound() {
     assert_eq!(server.answer(&mut client).field("connection"), None);
     server.send(&mut client, format!("7d0\r\n{}\r\n", "x".repeat(2000)));
     assert_eq!(server.end(&mut client), End::InOrder);
+}
+
+#[test]
+fn the_beginning_of_a_body_is_gathered_and_the_rest_follows() {
+    for size in [1, 9, 10] {
+        // What is no longer than that comes whole.
+        let mut server = Fixture::default();
+        let mut client = server.connect();
+        server.send(&mut client, post("/gather?first=10", size));
+        assert!(server.server.app.seen.is_empty());
+        let body = "abcdefghij"[..size].to_owned();
+        for byte in body.bytes() {
+            assert!(server.server.app.seen.is_empty());
+            server.send(&mut client, [byte]);
+        }
+        let answer = server.answer(&mut client);
+        assert_eq!(answer.text(), format!("POST /gather?first=10 [{body}]"));
+        assert!(server.server.app.gathered.is_empty());
+    }
+    // In one piece, and byte by byte; framed by its length, and by chunks.
+    for (head, body) in [
+        (post("/gather?grant=100", 30), "abc".repeat(10)),
+        (
+            chunked("/gather?grant=100"),
+            "3\r\nabc\r\n".repeat(10) + "0\r\n\r\n",
+        ),
+    ] {
+        for pieces in [1, body.len()] {
+            let mut server = Fixture::default();
+            let mut client = server.connect();
+            server.send(&mut client, head.clone());
+            for piece in body.as_bytes().chunks(body.len().div_ceil(pieces)) {
+                server.send(&mut client, piece);
+            }
+            assert_eq!(server.answer(&mut client).text(), "30 bytes");
+            let app = &server.server.app;
+            assert_eq!(app.uploaded, "abc".repeat(10).as_bytes());
+            let is_all_at_once = pieces == 1 && head.contains("Length");
+            assert!(is_all_at_once || app.gathered == [10], "{:?}", app.gathered);
+            server.send(&mut client, get("/next"));
+            assert_eq!(server.answer(&mut client).text(), "GET /next []");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_asks_before_its_body_is_told_to_send_what_is_gathered() {
+    let mut server = Fixture::default();
+    let mut client = server.connect();
+    let head =
+        post("/gather?grant=100", 20).replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n");
+    server.send(&mut client, head);
+    assert!(server.server.app.seen.is_empty());
+    assert!(self::head(&mut server, &mut client).starts_with("HTTP/1.1 100 "));
+    server.send(&mut client, "abcdefghijklmnopqrst");
+    assert_eq!(server.answer(&mut client).text(), "20 bytes");
+}
+
+#[test]
+fn bodies_that_are_gathered_have_a_bound_together() {
+    let mut server = Fixture::new(Limits {
+        gathered_bytes_max: 10_000,
+        ..Limits::default()
+    });
+    let gathered = Budget::default();
+    server.server.http.share_gathered(gathered.clone());
+    let mut first = server.connect();
+    server.send(&mut first, post("/", 9000) + &"b".repeat(8000));
+    assert!((8000..9000).contains(&gathered.bytes()));
+    let mut second = server.connect();
+    server.send(
+        &mut second,
+        chunked("/gather?first=9000") + "7d0\r\n" + &"b".repeat(2000),
+    );
+    assert_eq!(server.answer(&mut second).status, 503);
+    assert_eq!(server.server.app.count(Event::Rejected(503)), 1);
+    assert!((8000..9000).contains(&gathered.bytes()));
+    server.send(&mut first, "b".repeat(1000));
+    assert_eq!(server.answer(&mut first).status, 200);
+    assert_eq!(gathered.bytes(), 0);
+    let mut third = server.connect();
+    server.send(&mut third, post("/", 9000) + &"b".repeat(8000));
+    drop(third);
+    server.turn();
+    server.turn();
+    assert_eq!(gathered.bytes(), 0);
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub(crate) struct Script {
     pub(crate) large: Bytes,
     /// What came of streamed bodies, and the trailers behind them.
     pub(crate) uploaded: Vec<u8>,
+    /// Bytes that had come of bodies whose rest followed.
+    pub(crate) gathered: Vec<usize>,
     pub(crate) trailers: Vec<(String, Vec<u8>)>,
     /// How often a streaming answer was drained.
     pub(crate) drained: usize,
@@ -148,6 +150,10 @@ impl App for Script {
             "/upload" | "/early" => BodyPlan::Stream {
                 bytes_max: 10_000_000,
             },
+            "/gather" => BodyPlan::Gather {
+                first_bytes: parameter(head.target, "first").map_or(10, number),
+                bytes_max: 10_000_000,
+            },
             "/refuse" => BodyPlan::Refuse(403),
             _ => BodyPlan::Collect { bytes_max: 100_000 },
         }
@@ -217,6 +223,13 @@ impl App for Script {
             }
             "/upload" => {
                 assert!(request.body_follows && request.body.is_empty());
+                self.held.push((request.exchange, target.into()));
+                reply.grant(parameter(target, "grant").map_or(0, number) as u64);
+                return hold;
+            }
+            "/gather" if request.body_follows => {
+                self.gathered.push(request.body.len());
+                self.uploaded.extend_from_slice(request.body);
                 self.held.push((request.exchange, target.into()));
                 reply.grant(parameter(target, "grant").map_or(0, number) as u64);
                 return hold;

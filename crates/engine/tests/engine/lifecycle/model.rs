@@ -286,7 +286,11 @@ impl App for Model {
         let bytes_max = 1 << 20;
         match self.random.below(12) {
             0 => BodyPlan::Refuse(403),
-            1..=4 => BodyPlan::Collect { bytes_max },
+            1..=3 => BodyPlan::Collect { bytes_max },
+            4..=6 => BodyPlan::Gather {
+                first_bytes: self.random.of(&[1, 9, 400, 20_000]),
+                bytes_max,
+            },
             _ => BodyPlan::Stream { bytes_max },
         }
     }
@@ -307,7 +311,9 @@ impl App for Model {
             "one at a time"
         );
         let planned = &self.planned[client][number];
+        assert!(planned.body.starts_with(request.body), "the body differs");
         assert!(request.body_follows || request.body == planned.body);
+        let come = request.body.len();
         self.exchanges.push(Exchange {
             id: request.exchange,
             client,
@@ -317,8 +323,8 @@ impl App for Model {
             is_broken: false,
             raw: Vec::new(),
             length: None,
-            body: 0,
-            granted: 0,
+            body: come,
+            granted: come as u64,
             follows: request.body_follows,
             expired: 0,
         });

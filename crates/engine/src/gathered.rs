@@ -1,0 +1,96 @@
+//! A body that is gathered, in no more memory than it needs.
+
+use crate::budget::{Budget, Charge};
+
+/// The head of a request and what has come of its body.
+///
+/// Shape: its memory grows with what comes, by a quarter at a time, and is charged before it is
+/// taken; what a client announces takes none.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    head: Box<[u8]>,
+    body: Vec<u8>,
+    charge: Charge,
+    /// Bytes after which no more of the body is gathered; its announced length if that is less.
+    wanted: usize,
+}
+
+impl Gathered {
+    /// Begins with a head; `None` where there is no room for it.
+    pub(crate) fn begin(
+        head: &[u8],
+        wanted: usize,
+        budget: &Budget,
+        bytes_max: usize,
+    ) -> Option<Self> {
+        Some(Self {
+            charge: budget.charge(head.len(), bytes_max)?,
+            head: head.into(),
+            body: Vec::new(),
+            wanted,
+        })
+    }
+
+    /// Adds to the body; false where there is no room for it.
+    #[must_use]
+    pub(crate) fn extend(&mut self, data: &[u8], bytes_max: usize) -> bool {
+        let (needed, capacity) = (self.body.len() + data.len(), self.body.capacity());
+        if needed > capacity {
+            let roomy = (capacity + capacity / 4).max(GATHERED_BYTES_MIN);
+            let target = roomy.min(self.wanted).max(needed);
+            if !self.charge.grow(target - capacity, bytes_max) {
+                return false;
+            }
+            self.body.reserve_exact(target - self.body.len());
+        }
+        self.body.extend_from_slice(data);
+        true
+    }
+
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Bytes of the body that are still to be gathered.
+    pub(crate) fn room(&self) -> usize {
+        self.wanted - self.body.len().min(self.wanted)
+    }
+}
+
+/// What a body that has begun takes at least.
+const GATHERED_BYTES_MIN: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_follows_what_has_come_and_is_given_back() {
+        let budget = Budget::default();
+        let mut gathered = Gathered::begin(b"head", 64 << 10, &budget, usize::MAX).unwrap();
+        for come in 1..=64 << 10 {
+            assert!(gathered.extend(b"b", usize::MAX));
+            let kept = gathered.body.capacity();
+            assert_eq!((gathered.body().len(), budget.bytes()), (come, kept + 4));
+            assert!(kept <= (come + come / 4).max(512), "{kept} for {come}");
+        }
+        // A body of its announced length has no byte of slack.
+        assert_eq!((gathered.room(), budget.bytes()), (0, (64 << 10) + 4));
+        drop(gathered);
+        assert_eq!(budget.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_beyond_the_budget_is_refused_and_takes_nothing() {
+        let budget = Budget::default();
+        assert!(Gathered::begin(b"head", 100, &budget, 3).is_none());
+        let mut gathered = Gathered::begin(b"head", 1000, &budget, 600).unwrap();
+        assert!(gathered.extend(&[b'b'; 512], 600));
+        assert!(!gathered.extend(&[b'b'; 85], 600));
+        assert_eq!((gathered.body().len(), budget.bytes()), (512, 516));
+    }
+}
