@@ -17,7 +17,8 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 @pytest.fixture
 def edge(start_dwell, raw):
     route = {"prefix": "/poll/", "identity_headers": "X-Api-Key"}
-    return start_dwell(upstream={"url": raw.url}, server={"pollers": 1}, route=[route])
+    upstream = {"url": raw.url, "request_buffer_bytes": "0"}
+    return start_dwell(upstream=upstream, server={"pollers": 1}, route=[route])
 
 
 def post(*fields, body=b"0\r\n\r\n"):

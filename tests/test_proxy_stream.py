@@ -18,10 +18,11 @@ EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 
 @pytest.fixture
 def proxy(start_dwell, raw):
-    """Starts the edge before it."""
+    """Starts the edge before it, which passes bodies on as they come."""
 
     def start(**settings):
-        return start_dwell(upstream={"url": raw.url, **settings}, server={"pollers": 1})
+        upstream = {"url": raw.url, "request_buffer_bytes": "0", **settings}
+        return start_dwell(upstream=upstream, server={"pollers": 1})
 
     return start
 
@@ -445,7 +446,8 @@ def test_a_repeatable_request_is_sent_again_and_a_body_under_way_is_not(proxy, r
     first.close()
     assert client.answer().status == 502
     assert raw.is_alone()
-    with dwell.connect() as other:
+    gathering = proxy(request_buffer_bytes="64KiB")
+    with gathering.connect() as other:
         other.send(request("/", "PUT", body=b"small"))
         second = raw.accept()
         second.read_head()

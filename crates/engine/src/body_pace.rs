@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 ///
 /// Shape: it has `timeout` at first. Waiting for it takes from that, every byte that comes gives
 /// the time back that the byte may take at the lowest rate, and there is never more than `timeout`
-/// left. So a body of `n` bytes has `timeout + n / rate_min` in all, and one that pauses has no more
-/// than `timeout`, however quick it was before. While nothing is wanted of the client, no time
+/// left. So a body of `n` bytes has `timeout + n / rate_min` in all, and one that pauses has no
+/// more than `timeout`, however quick it was before. While nothing is wanted of the client, no time
 /// passes. With a rate of 0 every byte gives all time back.
 #[derive(Debug)]
 pub(crate) struct BodyPace {

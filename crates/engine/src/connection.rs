@@ -191,8 +191,8 @@ impl Connection {
         }
     }
 
-    /// Bytes of a body that may be read in one go, where there is a bound: of one that the app takes
-    /// in pieces, and of one whose beginning is gathered; else 0.
+    /// Bytes of a body that may be read in one go, where there is a bound: of one that the app
+    /// takes in pieces, and of one whose beginning is gathered; else 0.
     pub(crate) fn body_room(&self) -> u64 {
         match self.incoming.as_deref() {
             Some(Incoming {

@@ -176,8 +176,8 @@ impl Http {
         self.accounts = Some(accounts);
     }
 
-    /// Counts what is gathered of bodies together with the other components that are given this: the
-    /// bound, [`Limits::gathered_bytes_max`], is then one for all of them.
+    /// Counts what is gathered of bodies together with the other components that are given this:
+    /// the bound, [`Limits::gathered_bytes_max`], is then one for all of them.
     ///
     /// Shape: what was gathered before stays with the count that it began with. See [`Budget`] for
     /// an example.

@@ -177,6 +177,8 @@ pub struct LimitsConfig {
     pub body_bytes_max: u64,
     /// Body of a poll, kept so that a miss can be forwarded. Units: bytes. Beyond it: 413.
     pub poll_body_bytes_max: u64,
+    /// What is gathered of requests that are not whole yet. Units: bytes. Beyond it: 503.
+    pub gathered_bytes_max: usize,
     /// Open client connections. Beyond it new ones are closed.
     pub connections_max: usize,
     /// Requests on one connection before it is closed.
@@ -197,8 +199,10 @@ pub struct LimitsConfig {
     pub websocket_messages_rate: Option<Rate>,
     /// From the first byte of a request to the end of its header section. Beyond it: 408.
     pub header_timeout: Duration,
-    /// From the end of the header section to the end of the body. Beyond it: 408.
+    /// How long a client may be behind `body_rate_min` with a body. Beyond it: 408.
     pub body_timeout: Duration,
+    /// Lowest rate at which a client sends a body. Units: bytes per second.
+    pub body_rate_min: u32,
     /// Between requests on a kept-alive connection. Beyond it: closed.
     pub idle_timeout: Duration,
     /// Without progress while an answer is being written. Beyond it: closed.
@@ -221,6 +225,7 @@ impl Default for LimitsConfig {
             header_count_max: 100,
             body_bytes_max: 1 << 40,
             poll_body_bytes_max: 64 * KIB as u64,
+            gathered_bytes_max: 256 * MIB,
             connections_max: 100_000,
             requests_per_connection_max: 100_000,
             stale_bytes_max: 32 * MIB,
@@ -235,6 +240,7 @@ impl Default for LimitsConfig {
             }),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            body_rate_min: 512,
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
             write_rate_min: 512,
@@ -401,6 +407,8 @@ pub struct UpstreamConfig {
     pub tunnel_timeout: Duration,
     /// Body bytes of one message that may be on their way. Units: bytes.
     pub window_bytes: u64,
+    /// Body of a request that is there before it takes a connection. Units: bytes.
+    pub request_buffer_bytes: usize,
     /// Body of an answer that polls share. Units: bytes. A larger one is for one of them.
     pub answer_bytes_max: u64,
     /// Head of one answer. Units: bytes. Beyond it: 502.
@@ -430,6 +438,7 @@ impl Default for UpstreamConfig {
             stall_timeout: Duration::from_secs(300),
             tunnel_timeout: Duration::from_secs(3600),
             window_bytes: 64 * KIB as u64,
+            request_buffer_bytes: 64 * KIB,
             answer_bytes_max: 8 * MIB as u64,
             answer_head_bytes_max: 64 * KIB,
             answer_header_count_max: 128,

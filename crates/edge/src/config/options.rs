@@ -248,6 +248,10 @@ options! {
     "upstream".upstream.window_bytes = Size(4 * KIB, 512 * KIB);
     "Body bytes of one message, in each direction, that are read before the other side has taken \
      them."
+    "upstream".upstream.request_buffer_bytes = Size(0, 16 * MIB);
+    "Body bytes of a request that have come before it takes a connection: all of a body that is no \
+     longer, the beginning of any other. So slow clients occupy no connections. With 0 every body \
+     is passed on as it comes, and `Expect: 100-continue` too."
     "upstream".upstream.connections_max = Count(1, MILLION);
     "Open connections to one server, those of transfers not among them. Beyond it requests wait \
      for one to become free. Clients take turns: however many requests one of them has waiting, \
@@ -346,6 +350,9 @@ options! {
     "Bytes of the body of a forwarded request. Beyond it: 413, or the connection is cut."
     "limits".limits.poll_body_bytes_max = Size(0, GIB);
     "Bytes of the body of a poll, kept so that a miss can be forwarded. Beyond it: 413."
+    "limits".limits.gathered_bytes_max = Size(MIB, 1024 * GIB);
+    "Bytes of requests whose body has not come yet, as far as it is gathered, for the whole \
+     process. Beyond it: 503 with `Retry-After`."
     "limits".limits.connections_max = Count(1, 100 * MILLION);
     "Open client connections, WebSockets and tunnels to the application among them. Beyond it new \
      ones are closed."
@@ -375,7 +382,13 @@ options! {
     "limits".limits.header_timeout = Time(TICK, HOUR);
     "From the first byte of a request to the end of its header section. Beyond it: 408."
     "limits".limits.body_timeout = Time(TICK, HOUR);
-    "From the end of the header section to the end of the body. Beyond it: 408."
+    "How long a client may take to send a body, beside the time that its bytes take at \
+     `body_rate_min`, and how long it may pause. Time in which the application does not read does \
+     not count. Beyond it: 408."
+    "limits".limits.body_rate_min = Count(0, 1000 * MILLION);
+    "Bytes a second that a client sends of a body, on the whole. A body of N bytes may take \
+     `body_timeout` and N / `body_rate_min` seconds. 0 asks for a single byte in each \
+     `body_timeout`."
     "limits".limits.idle_timeout = Time(TICK, DAY);
     "How long a kept-alive connection may be without a request. Beyond it: closed."
     "limits".limits.write_timeout = Time(TICK, HOUR);

@@ -11,8 +11,7 @@ use crate::upstream::{
 use bytes::Bytes;
 use dwell_engine::{BodyPlan, Outcome, Reply, Request};
 use dwell_evloop::{Context, Token};
-use dwell_proto::http1::{BodyFraming, RequestHead, Trailers, encode, list_tokens};
-use std::sync::Arc;
+use dwell_proto::http1::{BodyFraming, Trailers, encode, list_tokens};
 use std::time::Duration;
 
 /// How long the application may take to ask for a body that its client holds back. Many never do,
@@ -31,21 +30,18 @@ pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 /// After which a held exchange is looked at, whose request and answer have deadlines of their own.
 pub(crate) const FORWARD_LOOK: Duration = Duration::from_secs(60);
 
-/// Bytes that a body with this announced length may have to be gathered: it then goes out with its
-/// head, and can be sent again.
-const GATHERED_BYTES_MAX: u64 = 64 << 10;
-
 impl Forwards {
-    /// How the body of a request is taken.
-    pub(crate) fn plan(config: &Config, head: &RequestHead<'_, '_>) -> BodyPlan {
+    /// How the body of a request is taken: one that is forwarded has come, or the beginning of it
+    /// has, before it takes a connection.
+    pub(crate) fn plan(config: &Config) -> BodyPlan {
         let bytes_max = config.limits.body_bytes_max;
-        match head.framing {
-            BodyFraming::Length(length)
-                if length <= GATHERED_BYTES_MAX && !head.expect_continue =>
-            {
-                BodyPlan::Collect { bytes_max }
-            }
-            _ => BodyPlan::Stream { bytes_max },
+        let first_bytes = config.upstream.request_buffer_bytes;
+        if first_bytes == 0 || config.upstream.url.is_empty() {
+            return BodyPlan::Stream { bytes_max };
+        }
+        BodyPlan::Gather {
+            first_bytes,
+            bytes_max,
         }
     }
 
@@ -73,11 +69,14 @@ impl Forwards {
         };
         let client = client_address(peer, head.fields, trusted).map(counted_as);
         let body = if request.body_follows {
-            RequestBody::Follows
+            RequestBody::Begins(request.body)
         } else {
             RequestBody::Whole(request.body)
         };
-        let bytes = encode_forward(head, body, &self.config.upstream.default_host, forwarded);
+        let nominated = nominated(head.framing, head.fields);
+        let trailers = self.passing(request.trailers, nominated.as_deref());
+        let host = &self.config.upstream.default_host;
+        let bytes = encode_forward(head, body, &trailers, host, forwarded);
         let is_logged = self.journal.access.is_some();
         let record = Forward {
             exchange: request.exchange,
@@ -85,7 +84,7 @@ impl Forwards {
             arrived: context.now(),
             line: is_logged.then(|| Box::new(Line::new(head.method, head.target, peer))),
             upload: if request.body_follows {
-                let expects = head.expect_continue;
+                let expects = head.expect_continue && request.body.is_empty();
                 Upload::Waiting { expects }
             } else {
                 Upload::Complete
@@ -98,7 +97,7 @@ impl Forwards {
             source: Source::Bypass,
             is_head: head.method == "HEAD",
             is_chunked: head.framing == BodyFraming::Chunked,
-            nominated: nominated(head.framing, head.fields),
+            nominated: nominated.filter(|_| request.body_follows),
             is_half_closed: false,
             is_stream: false,
         };
@@ -179,15 +178,25 @@ impl Forwards {
             record.upload = Upload::Complete;
             let is_chunked = record.is_chunked;
             let nominated = record.nominated.take();
-            let config = Arc::clone(&self.config);
+            let fields = self.passing(trailers, nominated.as_deref());
             let piece = self.piece_of(forward, true);
             if is_chunked {
-                let passes = |name| trailer_passes(name, nominated.as_deref(), &config.routes);
-                let fields = trailers.iter().filter(|(name, _)| passes(name));
-                encode::last_chunk_with(piece, &fields.collect::<Vec<_>>());
+                encode::last_chunk_with(piece, &fields);
             }
         }
         held_on(forward)
+    }
+
+    /// The trailer fields of a request that go on.
+    fn passing<'t>(
+        &self,
+        trailers: Trailers<'t>,
+        nominated: Option<&[u8]>,
+    ) -> Vec<(&'t str, &'t [u8])> {
+        let routes = &self.config.routes;
+        let passes = |name: &str| trailer_passes(name, nominated, routes);
+        let fields = trailers.iter().filter(|(name, _)| passes(name));
+        fields.collect()
     }
 
     /// The piece of a body that is written next, to which more can be added.

@@ -151,6 +151,9 @@ impl Page<'_, '_> {
         let help = "Bytes of answers and events that clients have not taken yet";
         let bytes = self.loops.process.output.bytes() as u64;
         self.level("output_bytes", help, bytes)?;
+        let help = "Bytes gathered of requests whose body has not come yet";
+        let bytes = self.loops.process.gathered.bytes() as u64;
+        self.level("gathered_bytes", help, bytes)?;
         let help = "Clients cut off for limits.output_bytes_max, the slowest first";
         self.counter("output_cuts", help, |of| &of.output_cuts)?;
         let help = "Deadlines clients missed";

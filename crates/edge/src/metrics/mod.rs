@@ -21,6 +21,7 @@ pub use labels::{
 
 use crate::config::UpstreamUrl;
 use crate::upstream::UPSTREAMS_MAX;
+use dwell_engine::Budget;
 use dwell_evloop::OutputLedger;
 pub(crate) use process::{ProcessFigures, cpu_times};
 use serde::Serialize;
@@ -298,6 +299,8 @@ pub struct ProcessMetrics {
     pub upgrades_failed: SharedCounter,
     /// What waits for clients that have not taken it.
     pub output: Arc<OutputLedger>,
+    /// What is gathered of requests whose body has not come yet.
+    pub gathered: Budget,
 }
 
 /// What became of the configurations that were read anew.

@@ -44,7 +44,7 @@ impl App for Polls {
             Ok(Some(_)) => BodyPlan::Collect {
                 bytes_max: config.limits.poll_body_bytes_max,
             },
-            Ok(None) => Forwards::plan(config, head),
+            Ok(None) => Forwards::plan(config),
             // It is refused without its body.
             Err(_) => BodyPlan::Stream {
                 bytes_max: config.limits.body_bytes_max,
@@ -216,6 +216,10 @@ impl App for Polls {
             Event::Refused => self.refused(ConnectionRefusal::ConnectionsMax),
             Event::Exhausted => self.refused(ConnectionRefusal::Descriptors),
             Event::WriteTimeout => self.metrics.client_timeouts.increment(ClientTimeout::Write),
+            Event::BodyTimeout => {
+                let timeouts = &self.metrics.client_timeouts;
+                timeouts.increment(ClientTimeout::Request);
+            }
             Event::Rejected(status) => {
                 if status == 408 {
                     self.metrics

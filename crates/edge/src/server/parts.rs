@@ -207,6 +207,7 @@ impl Parts {
         listeners: Listening,
     ) -> Result<(Http, Vec<(SocketAddr, Token)>), RunError> {
         let mut http = Http::new(CLIENT_KINDS, http_limits(&self.config, self.loops, 0));
+        http.share_gathered(self.metrics.of_process().gathered.clone());
         let mut listening = Vec::with_capacity(listeners.len());
         for (address, listener) in listeners {
             let token = http.listen_as(context, listener);
@@ -357,6 +358,8 @@ pub(crate) fn http_limits(config: &Config, loops: usize, elsewhere: usize) -> Li
             .unwrap_or(u32::MAX),
         header_timeout: limits.header_timeout,
         body_timeout: limits.body_timeout,
+        body_rate_min: limits.body_rate_min,
+        gathered_bytes_max: limits.gathered_bytes_max,
         idle_timeout: limits.idle_timeout,
         write_timeout: limits.write_timeout,
         write_rate_min: limits.write_rate_min,

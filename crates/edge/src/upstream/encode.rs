@@ -50,8 +50,8 @@ pub enum Wants {
 pub enum RequestBody<'b> {
     /// It is all there.
     Whole(&'b [u8]),
-    /// It follows, framed as it comes: with a length, or as chunks.
-    Follows,
+    /// This is its beginning, and the rest follows.
+    Begins(&'b [u8]),
 }
 
 /// What of a request goes on beside its end-to-end fields.
@@ -63,10 +63,12 @@ struct Passing<'b> {
     expects: bool,
     /// The client takes trailer fields.
     takes_trailers: bool,
-    /// The body is chunked, and may have trailer fields.
+    /// The body goes on in chunks.
     is_chunked: bool,
     /// Others share it, so nobody is named as having passed it on but its client.
     shared: Option<Client>,
+    /// The trailer fields of a chunked body that is all there.
+    trailers: &'b [(&'b str, &'b [u8])],
 }
 
 /// Whose request it is; `None` where that has no address.
@@ -114,24 +116,26 @@ pub fn encode_request(
     encode(head, body, default_host, forwarded, passing, is_left_out)
 }
 
-/// As [`encode_request`], of a request that is no poll: its body may follow, and go on as chunks
-/// or with its length, as it comes. `Upgrade` goes on (but not to HTTP/2, which is not spoken
-/// here), and so do `Expect: 100-continue`, `TE: trailers` and `Trailer`.
+/// As [`encode_request`], of a request that is no poll: its body may follow, and goes on as chunks,
+/// with `trailers` if it is there, or with its length, as it comes. `Upgrade`
+/// goes on (but not to HTTP/2, which is not spoken here), and so do `Expect: 100-continue` where
+/// nothing of the body has come, `TE: trailers` and `Trailer`.
 ///
 /// Source: RFC 9110 sections 6.6.2, 7.8, 10.1.1 and 10.1.4.
 pub fn encode_forward(
     head: &RequestHead<'_, '_>,
     body: RequestBody<'_>,
+    trailers: &[(&str, &[u8])],
     default_host: &str,
     forwarded: ForwardedFor,
 ) -> Bytes {
     let fields = head.fields;
-    let follows = body == RequestBody::Follows;
     let passing = Passing {
         upgrade: upgrade_of(head),
-        expects: follows && head.expect_continue,
+        expects: body == RequestBody::Begins(&[]) && head.expect_continue,
         takes_trailers: fields.has_token("connection", "te") && fields.has_token("te", "trailers"),
-        is_chunked: follows && head.framing == BodyFraming::Chunked,
+        is_chunked: head.framing == BodyFraming::Chunked,
+        trailers,
         ..Passing::default()
     };
     encode(head, body, default_host, forwarded, passing, |_| false)
@@ -159,11 +163,8 @@ fn encode(
     passing: Passing<'_>,
     is_left_out: impl Fn(&str) -> bool,
 ) -> Bytes {
-    let whole = match body {
-        RequestBody::Whole(body) => body,
-        RequestBody::Follows => &[],
-    };
-    let mut out = Vec::with_capacity(head.length + whole.len() + ADDED_BYTES);
+    let (RequestBody::Whole(bytes) | RequestBody::Begins(bytes)) = body;
+    let mut out = Vec::with_capacity(head.length + bytes.len() + ADDED_BYTES);
     request_line(&mut out, head);
     let named = head.host.filter(|_| !is_left_out("host"));
     let host = named.unwrap_or(default_host.as_bytes());
@@ -185,18 +186,25 @@ fn encode(
         encode::field(&mut out, "User-Agent", b"dwell");
     }
     match (body, head.framing) {
-        (RequestBody::Follows, BodyFraming::Length(length)) => {
+        _ if passing.is_chunked => encode::field(&mut out, "Transfer-Encoding", b"chunked"),
+        (RequestBody::Begins(_), BodyFraming::Length(length)) => {
             encode::field_u64(&mut out, "Content-Length", length);
         }
-        (RequestBody::Follows, _) => encode::field(&mut out, "Transfer-Encoding", b"chunked"),
         (RequestBody::Whole([]), BodyFraming::None) => {}
-        (RequestBody::Whole(body), _) => {
-            encode::field_u64(&mut out, "Content-Length", body.len() as u64);
-        }
+        _ => encode::field_u64(&mut out, "Content-Length", bytes.len() as u64),
     }
     connection_fields(&mut out, passing);
     encode::end_of_head(&mut out);
-    out.extend_from_slice(whole);
+    if !passing.is_chunked {
+        out.extend_from_slice(bytes);
+        return Bytes::from(out);
+    }
+    if !bytes.is_empty() {
+        encode::chunk(&mut out, bytes);
+    }
+    if matches!(body, RequestBody::Whole(_)) {
+        encode::last_chunk_with(&mut out, passing.trailers);
+    }
     Bytes::from(out)
 }
 

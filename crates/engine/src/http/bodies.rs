@@ -39,7 +39,7 @@ impl<A: App> Visit<'_, A> {
         (part.consumed, stop)
     }
 
-    /// Notes what has come; whether the client has taken too long for it, and there is more to come.
+    /// Notes what has come; whether the client has taken too long for it, and more is to come.
     fn is_late(&self, incoming: &mut Incoming, part: &BodyStep<'_>) -> bool {
         if matches!(incoming.taking, Taking::Discard { .. }) {
             return false;

@@ -312,8 +312,8 @@ impl<A> Visit<'_, A> {
         }
     }
 
-    /// How long the client may be waited for that sends a body which is wanted, where that is bounded
-    /// here: not at all where it is late.
+    /// How long the client may be waited for that sends a body which is wanted, where that is
+    /// bounded here: not at all where it is late.
     pub(super) fn body_time_left(&self) -> Option<Duration> {
         let incoming = self.connection.incoming.as_deref()?;
         let is_wanted = match &incoming.taking {

@@ -193,8 +193,8 @@ impl ServerBuilder {
         self
     }
 
-    /// How long a client may take for a body, beside a second for every 512 bytes that come, and how
-    /// long it may pause; of a streamed one only while the handler waits for more. Then 408.
+    /// How long a client may take for a body, beside a second for every 512 bytes that come, and
+    /// how long it may pause; of a streamed one only while the handler waits for more. Then 408.
     /// Default 30 s.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
         self.settings.limits.body_timeout = timeout;

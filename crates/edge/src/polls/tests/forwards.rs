@@ -47,7 +47,7 @@ fn a_client_that_leaves_an_answer_leaves_one_that_was_given() {
 #[test]
 fn a_piece_of_a_body_waits_for_the_connection_that_its_request_changes_to() {
     let app = App::start();
-    let mut edge = Edge::before(&app, "");
+    let mut edge = Edge::before(&app, "upstream.request_buffer_bytes = \"0\"\n");
     let mut client = edge.ask("GET /page");
     let (mut exchange, _) = app.accept(&mut edge);
     exchange.answer(200, "", "ok");

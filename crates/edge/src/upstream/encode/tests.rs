@@ -217,7 +217,7 @@ fn for_a_stream_of_the_edges_own_one_value_is_asked() {
     assert!(one.contains("Cookie: a=1"));
 }
 
-fn forward(head: &str) -> String {
+fn forward_with(head: &str, body: RequestBody<'_>, trailers: &[(&str, &[u8])]) -> String {
     let mut storage = FieldStorage::new();
     let head = parse_request(head.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
     let forwarded = ForwardedFor {
@@ -225,8 +225,12 @@ fn forward(head: &str) -> String {
         proto: "http",
         is_trusted: false,
     };
-    let bytes = encode_forward(&head, RequestBody::Follows, "default", forwarded);
+    let bytes = encode_forward(&head, body, trailers, "default", forwarded);
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn forward(head: &str) -> String {
+    forward_with(head, RequestBody::Begins(&[]), &[])
 }
 
 #[test]
@@ -243,6 +247,26 @@ fn a_body_that_follows_keeps_its_framing() {
     );
     let long = forward("PUT / HTTP/1.0\r\nHost: a\r\nContent-Length: 00100000\r\n\r\n");
     assert!(long.contains("Via: 1.0 dwell\r\nContent-Length: 100000\r\nConnection: keep-alive"));
+}
+
+#[test]
+fn what_was_gathered_of_a_body_goes_with_its_head() {
+    let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+         Expect: 100-continue\r\n\r\n";
+    let begun = forward_with(chunked, RequestBody::Begins(b"hello"), &[]);
+    assert!(begun.contains("\r\nTransfer-Encoding: chunked\r\n") && !begun.contains("Expect"));
+    assert!(begun.ends_with("\r\n\r\n5\r\nhello\r\n"), "{begun}");
+    let whole = forward_with(chunked, RequestBody::Whole(b"hello"), &[("Digest", b"x")]);
+    assert!(
+        whole.ends_with("\r\n\r\n5\r\nhello\r\n0\r\nDigest: x\r\n\r\n"),
+        "{whole}"
+    );
+    let empty = forward_with(chunked, RequestBody::Whole(b""), &[]);
+    assert!(empty.ends_with("\r\n\r\n0\r\n\r\n"), "{empty}");
+    let long = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n";
+    let begun = forward_with(long, RequestBody::Begins(b"hello"), &[]);
+    assert!(begun.contains("\r\nContent-Length: 10\r\n") && begun.ends_with("\r\n\r\nhello"));
+    assert!(!begun.contains("Expect"));
 }
 
 #[test]
