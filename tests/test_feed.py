@@ -245,7 +245,7 @@ def test_a_server_that_refuses_is_swept(start_dwell, refusing):
         await_sweep(dwell)
         client.set(KEY, b"1")
         assert connection.answer().body == b"1"
-    assert "does not let itself be watched" in dwell.output()
+    dwell.await_output("does not let itself be watched")
     assert hints(dwell) == 0
 
 

@@ -175,7 +175,7 @@ def test_the_names_and_passwords_are_read_again(start, tmp_path):
     users.write_text("nonsense\n")
     store.signal(signal.SIGHUP)
     until(lambda: "the credentials before stay" in store.output(), "it is said")
-    assert "line 1 is not name:password" in store.output()
+    store.await_output("line 1 is not name:password")
     assert ask(login(b"new")) == b"STORED\r\n"
 
 

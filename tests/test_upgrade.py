@@ -139,7 +139,7 @@ def test_a_program_that_fails_changes_nothing(lone_edge, cleanup):
         lone_edge.await_waiters(1)
         begin(lone_edge, cleanup)
         lone_edge.await_metric(1, "dwell_upgrades_failed_total")
-        assert "the new process has ended: exit status: 2" in lone_edge.output()
+        lone_edge.await_output("the new process has ended: exit status: 2")
         lone_edge.config.write_text(good)
         assert kept.get(KEY).body == b"value"
         lone_edge.store().set(KEY, b"new")
@@ -170,7 +170,7 @@ def test_a_program_that_hangs_is_given_up(start_dwell, cleanup, hangs):
     successor = begin(dwell, cleanup)
     dwell.await_metric(1, "dwell_upgrades_failed_total")
     successor.wait()
-    assert "takes longer than limits.upgrade_timeout" in dwell.output()
+    dwell.await_output("takes longer than limits.upgrade_timeout")
     assert dwell.get(KEY).body == b"value"
 
 
@@ -199,7 +199,7 @@ def test_a_program_that_ends_when_it_is_to_serve_leaves_the_store(start_dwell, c
     fail("serve")
     begin(dwell, cleanup).wait()
     dwell.await_metric(1, "dwell_upgrades_failed_total")
-    assert "the new process has ended: exit status: 0" in dwell.output()
+    dwell.await_output("the new process has ended: exit status: 0")
     store = dwell.store()
     assert store.get(KEY) == b"value"
     store.set(KEY, b"new")
@@ -258,7 +258,7 @@ def test_nobody_stands_still_for_a_program_that_is_deaf(start_dwell, cleanup, fa
     fail("deaf")
     successor = begin(dwell, cleanup)
     dwell.await_metric(1, "dwell_upgrades_failed_total")
-    assert "giving it the items: nothing has moved for 2s" in dwell.output()
+    dwell.await_output("giving it the items: nothing has moved for 2s")
     successor.wait()
     assert dwell.get(KEY).body == b"value"
 
@@ -272,7 +272,7 @@ def test_one_upgrade_at_a_time(start_dwell, cleanup, hangs):
     until(lambda: "no upgrade: one is under way" in dwell.output(), "it is ignored")
     successor.signal(signal.SIGKILL)
     dwell.await_metric(1, "dwell_upgrades_failed_total")
-    assert "the new process has ended: signal: 9" in dwell.output()
+    dwell.await_output("the new process has ended: signal: 9")
     assert dwell.get(KEY).status == 404
 
 
@@ -283,7 +283,7 @@ def test_a_program_that_is_not_there_changes_nothing(start_dwell, tmp_path):
     program.unlink()
     dwell.signal(signal.SIGUSR2)
     dwell.await_metric(1, "dwell_upgrades_failed_total")
-    assert "the program cannot be started" in dwell.output()
+    dwell.await_output("the program cannot be started")
     assert dwell.get(KEY).status == 404
 
 
@@ -409,7 +409,7 @@ def test_a_full_store_loses_nothing_on_its_way(start_dwell, cleanup, tmp_path):
     dwell.rewrite(store={"snapshot": str(path), "bytes_max": "8MiB"})
     smaller = dwell.start_ready()
     left = {number for number in there if unique_of(smaller.store(), number)}
-    assert f"left_out={len(there) - len(left)} items={len(there)}" in smaller.output()
+    smaller.await_output(f"left_out={len(there) - len(left)} items={len(there)}")
     assert 0 < len(left) < len(there)
     assert max(there) in left
 
@@ -422,7 +422,7 @@ def test_a_snapshot_that_cannot_be_written_ends_the_upgrade(start_dwell, cleanup
     dwell.rewrite(store={"snapshot": str(missing)})
     begin(dwell, cleanup)
     dwell.await_metric(1, "dwell_upgrades_failed_total")
-    assert f"snapshot {missing}: " in dwell.output()
+    dwell.await_output(f"snapshot {missing}: ")
     assert dwell.store().get("a") == b"1"
     dwell.signal(signal.SIGTERM)
     assert dwell.wait() == 0

@@ -108,6 +108,10 @@ class Process:
         """Everything written so far to standard output and standard error."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
+    def await_output(self, text):
+        """Waits until `text` is written; a log has a thread of its own, so it may come late."""
+        until(lambda: text in self.output(), lambda: f"{text!r} is written: {self.output()}")
+
     def cpu_seconds(self):
         """User and system time used so far."""
         fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
