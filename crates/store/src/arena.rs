@@ -13,7 +13,8 @@
 //! - the bitmaps: a quarter of a percent of the address space that is mapped, which is as much as
 //!   the bound and what large runs could not be fitted into.
 //!
-//! A run that a reader still holds, though its item is gone, is charged to nobody.
+//! A run that a reader still holds, though its item is gone, is charged to nobody. Where the arena
+//! is gone as well, no pages stay for it but those that it lies in.
 
 mod free;
 mod map;
@@ -22,7 +23,7 @@ use std::ops::Range;
 
 use free::{FreeTree, GROUP_PAGES};
 pub(crate) use map::{PAGE_BYTES, Run, SharedRun, UNIT_BYTES};
-use map::{PAGE_UNITS, Region, units_for};
+use map::{Region, pages, units_for};
 
 /// The part of the bound that free units in taken pages may be, uncharged.
 const WASTE_SHARE: usize = 16;
@@ -150,11 +151,6 @@ impl Pages {
         }
         (start < end).then_some(start..end)
     }
-}
-
-/// The pages that a range of units lies in.
-fn pages(start: usize, units: usize) -> Range<usize> {
-    start / PAGE_UNITS..(start + units).div_ceil(PAGE_UNITS)
 }
 
 #[derive(Debug)]

@@ -68,9 +68,10 @@ impl Write<'_> {
 
 #[derive(Debug)]
 pub(crate) struct Items {
-    pub(crate) records: Segments,
     pub(crate) table: Table,
     large: LargeValues,
+    /// Dropped behind what lies in its arena.
+    pub(crate) records: Segments,
     segment_bytes: usize,
     bytes_max: usize,
     /// The items that have been moved.
@@ -81,9 +82,9 @@ pub(crate) struct Items {
 impl Items {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let mut items = Self {
-            records: Segments::new(Arena::new(bytes_max)),
             table: Table::default(),
             large: LargeValues::default(),
+            records: Segments::new(Arena::new(bytes_max)),
             segment_bytes: 0,
             bytes_max,
             #[cfg(test)]

@@ -83,10 +83,10 @@ impl Sweep {
 
 #[derive(Debug)]
 pub(crate) struct Segments {
-    /// What segments, and all else that items need, lie in: dropped first, so that none is
-    /// returned to it.
-    pub(crate) arena: Arena,
     table: Vec<Segment>,
+    /// What segments, and all else that items need, lie in: dropped last, so that what is left of
+    /// it then is what readers hold.
+    pub(crate) arena: Arena,
     /// The first vacant entry of the table.
     vacant: u32,
     pub(crate) small: Queue,
@@ -103,8 +103,8 @@ pub(crate) struct Segments {
 impl Segments {
     pub(crate) fn new(arena: Arena) -> Self {
         Self {
-            arena,
             table: Vec::new(),
+            arena,
             vacant: NIL,
             small: Queue::EMPTY,
             main: Queue::EMPTY,

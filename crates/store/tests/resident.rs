@@ -101,6 +101,7 @@ fn the_process_stays_within_the_bound_whatever_the_sizes() {
     mixed_sizes(&mut measured);
     one_page_of_many(&mut measured);
     values_that_are_held(&mut measured);
+    values_that_outlive_flushes(&mut measured);
 }
 
 /// Sizes that change as a whole, and those of every kind at once, with nothing flushed between.
@@ -175,4 +176,29 @@ fn values_that_are_held(measured: &mut Measured) {
     );
     drop(held);
     measured.flush("held");
+}
+
+/// Readers of a few values that were flushed do not keep the others in memory.
+fn values_that_outlive_flushes(measured: &mut Measured) {
+    let mut held: VecDeque<Item> = VecDeque::new();
+    for round in 0..4 {
+        for number in 0..BYTES_MAX / 3000 {
+            measured.set(&format!("flushed-{number}"), 2000);
+            if number % 2000 == 1999 {
+                held.extend(
+                    measured
+                        .store
+                        .get(format!("flushed-{number}").as_bytes(), NOW),
+                );
+            }
+        }
+        measured.check(&format!("flushed {round} times"));
+        measured.flush("readers of what was flushed");
+    }
+    assert!(held.len() > 30);
+    while held.len() > 1 {
+        held.pop_front();
+    }
+    measured.flush("one of its readers");
+    assert!(held[0].value.iter().all(|&byte| byte == b'v'));
 }

@@ -3,7 +3,10 @@
 //! A [`Region`] is a range of pages with one bit for every unit of 64 bytes. [`Region::take`] sets
 //! the bits of a range that had none, and the [`Run`] that it returns is the only way to those
 //! bytes until the bits are cleared, which takes the run itself or its record in
-//! [`Map::returned`], written by its drop. So no two runs overlap, whatever the caller asks for.
+//! [`Map::dropped`], written by its drop. So no two runs overlap, whatever the caller asks for.
+//!
+//! A region that goes leaves its bits to the map, which stays for the runs that are left: pages
+//! that none of them has go back to the system then, and others when their last run is dropped.
 #![expect(
     unsafe_code,
     reason = "memory that is given back page by page is the system's, not the allocator's"
@@ -13,7 +16,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use triomphe::Arc;
 
@@ -38,15 +41,66 @@ pub(super) fn units_for(len: usize) -> usize {
 struct Map {
     base: NonNull<u8>,
     bytes: usize,
-    /// The first unit and the units of every run that was dropped, while there is a region.
-    returned: Mutex<Option<Vec<(u32, u32)>>>,
-    has_returned: AtomicBool,
+    dropped: Mutex<Dropped>,
+    /// Whether there is something to collect.
+    has_dropped: AtomicBool,
+}
+
+/// What becomes of the units of runs that are dropped.
+#[derive(Debug)]
+enum Dropped {
+    /// The region collects them: the first unit and the units of each.
+    Noted(Vec<(u32, u32)>),
+    /// The region is gone, and these are its words: the bits of the runs that are left.
+    Left(Box<[u64]>),
 }
 
 // SAFETY: `base` is an address that any thread may compute with; bytes are reached by runs alone.
 unsafe impl Send for Map {}
 // SAFETY: as above, and what changes is behind a lock or atomic.
 unsafe impl Sync for Map {}
+
+impl Map {
+    fn dropped(&self) -> MutexGuard<'_, Dropped> {
+        // Bits that a panic has left set are pages that stay.
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the memory of pages back to the system; they are zeros when they are used again.
+    ///
+    /// # Panics
+    /// If a run has some of it.
+    ///
+    /// # Safety
+    /// The words are those of this map.
+    unsafe fn give_back(&self, words: &[u64], pages: Range<usize>) {
+        assert!(
+            words[pages.clone()].iter().all(|&word| word == 0),
+            "pages that are given back belong to no run"
+        );
+        // SAFETY: the pages are in the map, and no run reaches them: none of their bits is set.
+        unsafe {
+            let start = self.base.add(pages.start * PAGE_BYTES);
+            system::give_back(start, pages.len() * PAGE_BYTES);
+        }
+    }
+
+    /// Gives those of the pages back that no run has.
+    ///
+    /// # Safety
+    /// The words are those of this map.
+    unsafe fn give_free_back(&self, words: &[u64], pages: Range<usize>) {
+        let mut from = pages.start;
+        for run in words[pages].chunk_by(|left, right| (*left == 0) == (*right == 0)) {
+            let to = from + run.len();
+            if run[0] == 0 {
+                // SAFETY: the caller's promise.
+                unsafe { self.give_back(words, from..to) };
+            }
+            from = to;
+        }
+    }
+}
 
 impl Drop for Map {
     fn drop(&mut self) {
@@ -70,6 +124,16 @@ pub(crate) struct Run {
 unsafe impl Send for Run {}
 // SAFETY: as above: a shared run is only read.
 unsafe impl Sync for Run {}
+
+impl Run {
+    /// How many bytes there are.
+    ///
+    /// Shape: without a look at them, as [`Deref`] has it: what lies in them may be changing.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+}
 
 impl Default for Run {
     fn default() -> Self {
@@ -105,11 +169,20 @@ impl DerefMut for Run {
 impl Drop for Run {
     fn drop(&mut self) {
         let Some(map) = self.map.take() else { return };
-        let units = units_for(self.len as usize) as u32;
-        let mut returned = map.returned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(returned) = &mut *returned {
-            returned.push((self.start, units));
-            map.has_returned.store(true, Ordering::Release);
+        let units = units_for(self.len());
+        match &mut *map.dropped() {
+            Dropped::Noted(noted) => {
+                noted.push((self.start, units as u32));
+                map.has_dropped.store(true, Ordering::Release);
+            }
+            // The last one takes the whole map with it.
+            Dropped::Left(words) if !Arc::is_unique(&map) => {
+                let start = self.start as usize;
+                clear(words, start, units);
+                // SAFETY: the region has left the words of this map.
+                unsafe { map.give_free_back(words, pages(start, units)) };
+            }
+            Dropped::Left(_) => {}
         }
     }
 }
@@ -169,7 +242,7 @@ impl SharedRun {
 
     /// The bytes that follow the header.
     fn bytes(&self) -> NonNull<[u8]> {
-        let len = self.header().run.len as usize - Self::HEADER_BYTES;
+        let len = self.run().len() - Self::HEADER_BYTES;
         // SAFETY: the header is the beginning of a run that is not shorter.
         let bytes = unsafe { self.header.cast::<u8>().add(Self::HEADER_BYTES) };
         NonNull::slice_from_raw_parts(bytes, len)
@@ -262,9 +335,20 @@ pub(super) struct Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Nobody collects any more: the map goes when its last run does.
-        let returned = self.map.returned.lock();
-        *returned.unwrap_or_else(PoisonError::into_inner) = None;
+        if Arc::is_unique(&self.map) {
+            // No run is left, so the map goes now.
+            return;
+        }
+        let mut dropped = self.map.dropped();
+        let mut words = std::mem::take(&mut self.words);
+        if let Dropped::Noted(noted) = &*dropped {
+            for &(start, units) in noted {
+                clear(&mut words, start as usize, units as usize);
+            }
+        }
+        // SAFETY: there is a word for each page of this region's map, with the bits of its runs.
+        unsafe { self.map.give_free_back(&words, 0..words.len()) };
+        *dropped = Dropped::Left(words);
     }
 }
 
@@ -276,8 +360,8 @@ impl Region {
         let map = Map {
             base,
             bytes,
-            returned: Mutex::new(Some(Vec::new())),
-            has_returned: AtomicBool::new(false),
+            dropped: Mutex::new(Dropped::Noted(Vec::new())),
+            has_dropped: AtomicBool::new(false),
         };
         Some(Self {
             map: Arc::new(map),
@@ -325,8 +409,8 @@ impl Region {
         }
         // Without its map the run is not recorded by its drop, and reaches nothing any more.
         run.map = None;
-        let (start, units) = (run.start as usize, units_for(run.len as usize));
-        self.clear(start, units);
+        let (start, units) = (run.start as usize, units_for(run.len()));
+        clear(&mut self.words, start, units);
         Some((start, units))
     }
 
@@ -334,26 +418,22 @@ impl Region {
     ///
     /// Shape: `freed` gets the words as they are then, the first unit and the units.
     pub(super) fn collect(&mut self, mut freed: impl FnMut(&[u64], usize, usize)) {
-        if !self.map.has_returned.load(Ordering::Acquire) {
+        if !self.map.has_dropped.load(Ordering::Acquire) {
             return;
         }
-        let returned = {
-            let returned = self.map.returned.lock();
-            let mut returned = returned.unwrap_or_else(PoisonError::into_inner);
-            self.map.has_returned.store(false, Ordering::Release);
-            returned.as_mut().map(std::mem::take).unwrap_or_default()
+        let noted = {
+            let mut dropped = self.map.dropped();
+            self.map.has_dropped.store(false, Ordering::Release);
+            match &mut *dropped {
+                Dropped::Noted(noted) => std::mem::take(noted),
+                // Left by a region that is gone.
+                Dropped::Left(_) => return,
+            }
         };
-        for (start, units) in returned {
+        for (start, units) in noted {
             let (start, units) = (start as usize, units as usize);
-            self.clear(start, units);
+            clear(&mut self.words, start, units);
             freed(&self.words, start, units);
-        }
-    }
-
-    fn clear(&mut self, start: usize, units: usize) {
-        for (word, mask) in masks(start, units) {
-            debug_assert_eq!(self.words[word] & mask, mask, "units are freed twice");
-            self.words[word] &= !mask;
         }
     }
 
@@ -362,15 +442,20 @@ impl Region {
     /// # Panics
     /// If a run has some of it.
     pub(super) fn give_back(&mut self, pages: Range<usize>) {
-        assert!(
-            self.words[pages.clone()].iter().all(|&word| word == 0),
-            "pages that are given back belong to no run"
-        );
-        // SAFETY: the pages are in the map, and no run reaches them: none of their bits is set.
-        unsafe {
-            let start = self.map.base.add(pages.start * PAGE_BYTES);
-            system::give_back(start, pages.len() * PAGE_BYTES);
-        }
+        // SAFETY: there is a word for each page of this region's map, with the bits of its runs.
+        unsafe { self.map.give_back(&self.words, pages) };
+    }
+}
+
+/// The pages that a range of units lies in.
+pub(super) fn pages(start: usize, units: usize) -> Range<usize> {
+    start / PAGE_UNITS..(start + units).div_ceil(PAGE_UNITS)
+}
+
+fn clear(words: &mut [u64], start: usize, units: usize) {
+    for (word, mask) in masks(start, units) {
+        debug_assert_eq!(words[word] & mask, mask, "units are freed twice");
+        words[word] &= !mask;
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::map::PAGE_UNITS;
 use super::*;
 
 /// Runs of up to half of it are taken.
@@ -371,4 +372,22 @@ fn units_are_taken_once() {
     });
     assert_eq!(collected, [(10, 16)]);
     assert!(region.take(10, 1000).is_some());
+}
+
+#[test]
+fn readers_come_and_go_while_their_run_is_freed() {
+    let mut arena = Arena::new(BYTES_MAX);
+    let run = arena.take_shared(100).filled(&[&[3; 100]]);
+    assert!(arena.charge(&run));
+    let reader = run.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let again = reader.clone();
+            drop(reader);
+            assert!(again.iter().all(|&byte| byte == 3));
+        });
+        arena.free_shared(run);
+    });
+    arena.sweep();
+    assert_eq!((arena.bytes(), arena.units_live), (0, 0));
 }
