@@ -182,6 +182,62 @@ def test_one_client_whose_requests_hang_leaves_connections_to_others(
     assert dwell.metric("dwell_upstream_outstanding") > 200
 
 
+@pytest.mark.parametrize("pollers", [1, 2])
+@pytest.mark.parametrize("target", ["/poll/popular", "/poll/?k=popular"])
+def test_a_client_with_a_long_line_that_asks_first_delays_nobody(
+    start_dwell, app, stuck, cleanup, pollers, target
+):
+    def answer(request):
+        if "slow" in request.target:
+            stuck.wait(60)
+        return Answer()
+
+    app.answer = answer
+    bounds = {"connections_max": 12 * pollers, "queue_timeout": "50s"}
+    upstream = {"url": app.url, **bounds, "header_timeout": "60s"}
+    dwell = start_dwell(upstream=upstream, server={**SERVER, "pollers": pollers})
+    one = "198.51.100.1"
+    for number in range(60):
+        client = cleanup.enter_context(dwell.connect())
+        client.ask(f"/page/slow-{number}", fields=by(one))
+    dwell.await_metric(60, "dwell_upstream_outstanding")
+    first = cleanup.enter_context(dwell.connect())
+    first.ask(target, fields=by(one))
+    dwell.await_metric(61, "dwell_upstream_outstanding")
+    others = [cleanup.enter_context(dwell.connect(timeout_s=20)) for _ in range(6)]
+    for number, other in enumerate(others):
+        other.ask(target, fields=by(f"192.0.2.{number}"))
+    assert [other.answer().status for other in others] == [200] * 6
+    assert first.answer().status == 200
+    assert sum("popular" in request.target for request in app.requests) == 1
+    assert dwell.metric("dwell_upstream_outstanding") == 60
+
+
+def test_one_clients_transfers_leave_some_to_others(start_dwell, app, stuck, cleanup):
+    def pieces():
+        yield OK + b"Content-Type: text/event-stream\r\n\r\ndata: first\n\n"
+        stuck.wait(60)
+
+    app.answer = lambda request: Answer(raw=pieces()) if request.target == "/long" else Answer()
+    bounds = {"connections_max": 10, "transfers_max": 20, "queue_timeout": "2s"}
+    dwell = start_dwell(upstream={"url": app.url, **bounds}, server=SERVER)
+
+    def streams(count, client):
+        clients = [cleanup.enter_context(dwell.connect()) for _ in range(count)]
+        for one in clients:
+            one.ask("/long", fields=by(client))
+        return clients
+
+    streams(40, "198.51.100.1")
+    # 17 transfers, 9 of the other connections, and the rest wait and are turned away.
+    dwell.await_metric(17 + 9, "dwell_upstream_outstanding")
+    streams(1, "192.0.2.1")
+    streams(1, "192.0.2.2")
+    dwell.await_metric(17 + 9 + 2, "dwell_upstream_outstanding")
+    # Had those two counted among the other connections, there would be none for this.
+    assert statuses(dwell, "/good", 5, by("192.0.2.3")) == [200] * 5
+
+
 def test_polls_of_many_keys_leave_places_to_other_clients(start_dwell, app, cleanup):
     bounds = {"connections_max": 4, "queue_max": 100}
     dwell = start_dwell(upstream={"url": app.url, **bounds}, server=SERVER)

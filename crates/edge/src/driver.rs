@@ -9,7 +9,7 @@ use crate::forward::{self, Tunnels};
 use crate::inquiry::Inquiry;
 use crate::metrics::{LoopMetrics, figure};
 use crate::output::{OutputBound, RELEASE};
-use crate::polls::{self, Polls, Source, Told, Verdict, seconds};
+use crate::polls::{self, Follower, Polls, Source, Told, Verdict, seconds};
 use crate::presence::{Presence, Webhooks};
 use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
@@ -21,7 +21,7 @@ use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome};
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -115,6 +115,13 @@ pub(crate) enum Message {
         fetch: u64,
         /// What it came to; `None` where each has to ask for itself.
         verdict: Option<Verdict>,
+    },
+    /// A client of another loop asks for what a request of this one brings.
+    Joined {
+        /// The bits of the token of this loop's fetch.
+        fetch: u64,
+        /// Whose request has joined, where clients can be told apart.
+        client: Option<IpAddr>,
     },
 }
 
@@ -240,6 +247,7 @@ impl EdgeLoop {
             self.fleet
                 .tell(follower.of_loop, Message::Fetched { fetch, verdict });
         }
+        self.tell_joins(context);
         self.send_fills(context);
         self.polls.answer_ripe(context, &mut self.http);
         let (http, websockets) = (&mut self.http, &mut self.websockets);
@@ -271,6 +279,25 @@ impl EdgeLoop {
         if let Some(admin) = &mut self.admin {
             for (exchange, finished) in of_admin {
                 admin.ordered(context, exchange, &finished);
+            }
+        }
+    }
+
+    /// Tells whoever has sent a request of the clients that have joined it.
+    fn tell_joins(&mut self, context: &mut Context) {
+        for join in self.polls.outbox.joins.take() {
+            let fetch = join.fetch.to_bits();
+            if join.leader.is_none() && !self.upstreams.may_be_given(fetch) {
+                continue;
+            }
+            let Some(client) = self.polls.client_of_join(&self.http, &join) else {
+                continue;
+            };
+            match join.leader {
+                Some(Follower { of_loop, fetch }) => {
+                    self.fleet.tell(of_loop, Message::Joined { fetch, client });
+                }
+                None => self.upstreams.also_for(context, fetch, client),
             }
         }
     }
@@ -478,6 +505,9 @@ impl Driver for EdgeLoop {
             Message::Changed { name, at } => polls.changed(context, http, &name, at),
             Message::Fetched { fetch, verdict } => {
                 polls.followed(context, http, fetch, verdict.as_ref());
+            }
+            Message::Joined { fetch, client } => {
+                self.upstreams.also_for(context, fetch, client);
             }
             Message::Hinted(names) => polls.hinted(&names),
             Message::Resync(resync) => self.resync(resync),

@@ -10,6 +10,7 @@ use crate::upstream::{
 };
 use dwell_evloop::{Context, Token};
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::ops::Range;
 
 /// The clients of the application that a loop has.
@@ -117,6 +118,19 @@ impl Upstreams {
     pub(crate) fn is_unannounced(&mut self, tag: u64) -> bool {
         let mut all = self.current.iter_mut().chain(&mut self.retired);
         all.any(|group| group.is_unannounced(tag))
+    }
+
+    /// Whether a request waits for a connection in its client's line.
+    pub(crate) fn may_be_given(&mut self, tag: u64) -> bool {
+        let mut all = self.current.iter_mut().chain(&mut self.retired);
+        all.any(|group| group.may_be_given(tag))
+    }
+
+    /// Another client asks for what a request brings.
+    pub(crate) fn also_for(&mut self, context: &mut Context, tag: u64, client: Option<IpAddr>) {
+        for group in self.current.iter_mut().chain(&mut self.retired) {
+            group.also_for(context, tag, client);
+        }
     }
 
     /// Forgets a request, whichever client has it.

@@ -259,8 +259,8 @@ options! {
      so that a fifth is left to others."
     "upstream".upstream.transfers_max = Count(0, MILLION);
     "Transfers with one server, beside `connections_max`: connections on which a request body is \
-     being passed on, or an answer (a download, an event stream). Beyond it they count among \
-     `connections_max`."
+     being passed on, or an answer (a download, an event stream). Beyond it, or beyond four of one \
+     client for each that is free, they count among `connections_max`."
     "upstream".upstream.queue_max = Count(0, MILLION);
     "Requests that wait for a connection to one server. Beyond it the client with the most waiting \
      has its newest answered with 503 and `Retry-After`."

@@ -165,14 +165,15 @@ impl Polls {
         }
     }
 
-    pub(super) fn join_fetch(&mut self, fetch: Token, poll: Token) {
-        if let Some(fetch) = self.fetches.get_mut(fetch) {
+    pub(super) fn join_fetch(&mut self, token: Token, poll: Token) {
+        if let Some(fetch) = self.fetches.get_mut(token) {
             if !fetch.polls.is_empty() {
                 self.metrics
                     .upstream_requests
                     .increment(UpstreamOutcome::Coalesced);
             }
             fetch.polls.push(poll);
+            self.outbox.joins.note(token, fetch, poll);
         }
     }
 
@@ -232,7 +233,7 @@ impl Polls {
         let fetch = fetch.ok()?;
         if let Some(record) = key.and_then(|key| self.keys.get_mut(key)) {
             record.fetch = Link::to(fetch);
-            if let Begun::Follow = self.begin_flight(fetch, name, forward.common.variant) {
+            if let Begun::Follow(_) = self.begin_flight(fetch, name, forward.common.variant) {
                 return Some(fetch);
             }
         }

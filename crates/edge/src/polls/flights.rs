@@ -18,13 +18,14 @@ impl Polls {
             fetch: fetch.to_bits(),
         };
         let begun = self.memory.begin(name, variant, follower);
-        if matches!(begun, Begun::Follow) {
+        if let Begun::Follow(leader) = begun {
             self.following += 1;
             self.metrics
                 .upstream_requests
                 .increment(UpstreamOutcome::Coalesced);
             if let Some(fetch) = self.fetches.get_mut(fetch) {
                 fetch.is_anothers = true;
+                fetch.leader = Some(leader);
             }
         }
         begun

@@ -43,8 +43,8 @@ pub(crate) struct Follower {
 pub(crate) enum Begun {
     /// To ask, and to tell the others.
     Lead,
-    /// To wait for the loop that asks.
-    Follow,
+    /// To wait for the loop that asks, and this fetch of its.
+    Follow(Follower),
 }
 
 /// The value that a key had last.
@@ -76,12 +76,20 @@ struct Shard {
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Who follows those who ask, by what the application gets.
-    flights: Vec<(Variant, Vec<Follower>)>,
+    /// Requests that are under way, by what the application gets.
+    flights: Vec<Flight>,
     verdict: Option<(Variant, Verdict, Instant)>,
     value: Option<Value>,
     /// It has a place in the order.
     is_listed: bool,
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+struct Flight {
+    variant: Variant,
+    leader: Follower,
+    followers: Vec<Follower>,
 }
 
 #[derive(Debug)]
@@ -122,12 +130,16 @@ impl Memory {
     pub(crate) fn begin(&self, name: &[u8], variant: Variant, follower: Follower) -> Begun {
         let mut shard = self.shard(name);
         let entry = shard.entries.entry(name.into()).or_default();
-        let flight = entry.flights.iter_mut().find(|flight| flight.0 == variant);
-        if let Some((_, followers)) = flight {
-            followers.push(follower);
-            return Begun::Follow;
+        let mut flights = entry.flights.iter_mut();
+        if let Some(flight) = flights.find(|flight| flight.variant == variant) {
+            flight.followers.push(follower);
+            return Begun::Follow(flight.leader);
         }
-        entry.flights.push((variant, Vec::new()));
+        entry.flights.push(Flight {
+            variant,
+            leader: follower,
+            followers: Vec::new(),
+        });
         Begun::Lead
     }
 
@@ -137,17 +149,19 @@ impl Memory {
         let Some(entry) = shard.entries.get_mut(name) else {
             return Vec::new();
         };
-        let place = entry.flights.iter().position(|flight| flight.0 == variant);
+        let mut flights = entry.flights.iter();
+        let place = flights.position(|flight| flight.variant == variant);
         let flight = place.map(|place| entry.flights.swap_remove(place));
         shard.release(name);
-        flight.map_or_else(Vec::new, |(_, followers)| followers)
+        flight.map_or_else(Vec::new, |flight| flight.followers)
     }
 
     /// Whether a loop asks for this key.
     pub(crate) fn is_asked(&self, name: &[u8], variant: Variant) -> bool {
         let shard = self.shard(name);
         let entry = shard.entries.get(name);
-        entry.is_some_and(|entry| entry.flights.iter().any(|flight| flight.0 == variant))
+        let mut flights = entry.into_iter().flat_map(|entry| &entry.flights);
+        flights.any(|flight| flight.variant == variant)
     }
 
     /// Notes that nobody need ask for this key until then.

@@ -252,6 +252,12 @@ impl Polls {
     }
 
     /// The request that a poll of the key alone would be.
+    /// What came from whom for whose keys one is asked for.
+    pub(super) fn asked_by(&self, token: Token) -> Option<(&KeptRequest, Option<SocketAddr>)> {
+        let behalf = &self.missing.get(token)?.behalf;
+        Some((&behalf.request, behalf.peer))
+    }
+
     pub(super) fn encode_missing(&self, token: Token, is_shared: bool) -> Option<Forward> {
         let Missing { behalf, target, .. } = self.missing.get(token)?;
         let kept = &behalf.request;

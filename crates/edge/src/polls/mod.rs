@@ -29,6 +29,7 @@ mod frames;
 mod freshness;
 mod hints;
 mod hold;
+mod joins;
 mod json;
 mod large;
 mod memory;
@@ -82,6 +83,7 @@ use dwell_engine::Detached;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
 use encodings::Encodings;
+use joins::Joins;
 use missing::Missing;
 pub(crate) use pace::Pace;
 use std::collections::HashMap;
@@ -130,6 +132,8 @@ pub(crate) struct Outbox {
     farewells: Vec<Token>,
     /// What takes the place of a request, by the token of its fetch.
     pub(crate) recalled: Vec<(Token, Recall)>,
+    /// Who has joined a request that may still wait for a connection.
+    pub(crate) joins: Joins,
     /// What other loops follow, and is known now.
     pub(crate) told: Vec<Told>,
     /// Values for memcached that it does not have yet.

@@ -5,6 +5,7 @@ use super::common::Common;
 use super::cursor::Cursor;
 use super::decide::Content;
 use super::follow::KEYS_MAX;
+use super::memory::Follower;
 use crate::access::{Granted, Origin};
 use crate::change_feed::WaitedByLoop;
 use dwell_engine::ExchangeId;
@@ -263,6 +264,8 @@ pub(crate) struct Fetch {
     pub(crate) queue: Link,
     /// Another loop has sent the request, or it was sent before: the answer is for everybody.
     pub(crate) is_anothers: bool,
+    /// The loop that has sent the request, where that is another one, and the fetch there.
+    pub(crate) leader: Option<Follower>,
 }
 
 impl Fetch {
@@ -277,6 +280,7 @@ impl Fetch {
             next: Link::default(),
             queue: Link::default(),
             is_anothers: false,
+            leader: None,
         }
     }
 }

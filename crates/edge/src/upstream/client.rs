@@ -1,6 +1,5 @@
 //! The pool and the queue.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use dwell_evloop::{Context, Readiness, Slab, Token};
@@ -8,7 +7,7 @@ use dwell_evloop::{Context, Readiness, Slab, Token};
 use super::connection::{Connection, Exchange, Work};
 use super::queue::FairQueue;
 use super::recent::Witness;
-use super::shares::{Shares, are_plenty};
+use super::shares::{Client, Shares, Transfers, are_plenty};
 use super::{UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 
 /// The application behind the edge, as one loop sees it.
@@ -19,7 +18,7 @@ pub struct Upstream {
     /// Unused connections; the last came free last.
     pub(super) idle: Vec<Token>,
     /// Connections that count among the transfers.
-    transfers: usize,
+    transfers: Transfers,
     pub(super) queue: FairQueue,
     /// The tags of requests that have lost their places in the queue; they are told next.
     displaced: Vec<u64>,
@@ -51,7 +50,7 @@ impl Upstream {
         Self {
             connections: Slab::new(kind, all),
             idle: Vec::new(),
-            transfers: 0,
+            transfers: Transfers::new(transfers_max),
             queue: FairQueue::default(),
             displaced: Vec::new(),
             queue_token: Token::new(kind, 0, all as u32),
@@ -132,7 +131,7 @@ impl Upstream {
         // What waits has no connection free, or not for its client.
         let client = exchange.request.client;
         let is_next = !self.queue.has(client) && self.has_room_for(client);
-        if is_next || (exchange.request.body_follows && self.has_room_for_transfers()) {
+        if is_next || (exchange.request.body_follows && self.transfers.has_room_for(client)) {
             return self.start(context, exchange);
         }
         let displaced = self.queue.push(exchange, self.options.queue_max)?;
@@ -162,6 +161,23 @@ impl Upstream {
                 self.look_again(context);
             }
         }
+    }
+
+    /// Another client asks for what a request with this tag brings. If that waits in a line longer
+    /// than this client's, it waits in this one's from now on: how much a client has waiting holds
+    /// nobody else up.
+    pub(super) fn also_for(&mut self, context: &mut Context, tag: u64, client: Client) {
+        // The scan is for those that may be moved only, and each is once.
+        let ahead = self.queue.fewer_ahead(tag, client);
+        if ahead.is_some_and(|ahead| self.shares().always_allows(client, ahead)) {
+            self.queue.give(tag, client);
+            self.look_again(context);
+        }
+    }
+
+    /// Whether a request waits for a connection, and no other client's line has taken it yet.
+    pub(super) fn may_be_given(&self, tag: u64) -> bool {
+        self.queue.may_be_given(tag)
     }
 
     /// Whether a request has no connection, or not any more, and whoever brings its body is to be
@@ -232,45 +248,49 @@ impl Upstream {
     }
 
     /// Whether a request of this client can be started now.
-    pub(super) fn has_room_for(&self, client: Option<IpAddr>) -> bool {
+    pub(super) fn has_room_for(&self, client: Client) -> bool {
         let (busy, free) = self.busy_and_free();
         are_plenty(busy, free) || (free > 0 && self.shares().allows(client, free))
     }
 
     /// Connections with a request, without transfers, and how many more there may be of them.
     fn busy_and_free(&self) -> (usize, usize) {
-        let busy = self.connections.len() - self.idle.len() - self.transfers;
+        let busy = self.connections.len() - self.idle.len() - self.transfers.len();
         (busy, self.options.connections_max.saturating_sub(busy))
     }
 
     fn shares(&self) -> Shares {
         let connections = self.connections.tokens();
         let connections = connections.filter_map(|token| self.connections.get(token));
-        let busy = connections.filter(|connection| !connection.is_transfer);
+        let busy = connections.filter(|connection| connection.transfer_of.is_none());
         let exchanges = busy.filter_map(Connection::exchange);
         exchanges.map(|exchange| exchange.request.client).collect()
     }
 
-    fn has_room_for_transfers(&self) -> bool {
-        self.transfers < self.options.transfers_max
-    }
-
-    /// Counts a connection among the transfers from now on, if there is room; whether it did not
-    /// before.
+    /// Counts a connection among its client's transfers from now on, if there is room; whether it
+    /// did not before.
     pub(super) fn begin_transfer(&mut self, token: Token) -> bool {
-        let has_room = self.has_room_for_transfers();
         let connection = self.connections.get_mut(token);
-        let Some(connection) = connection.filter(|it| has_room && !it.is_transfer) else {
+        let Some(connection) = connection.filter(|it| it.transfer_of.is_none()) else {
             return false;
         };
-        connection.is_transfer = true;
-        self.transfers += 1;
+        let client = connection
+            .exchange()
+            .map(|exchange| exchange.request.client);
+        let client = client.filter(|client| self.transfers.has_room_for(*client));
+        let Some(client) = client else {
+            return false;
+        };
+        connection.transfer_of = Some(client);
+        self.transfers.begin(client);
         true
     }
 
-    /// A connection that counted among the transfers, or not, does so no more.
-    pub(super) fn end_transfer(&mut self, was_transfer: bool) {
-        self.transfers -= usize::from(was_transfer);
+    /// A connection that counted among a client's transfers, or not, does so no more.
+    pub(super) fn end_transfer(&mut self, transfer_of: Option<Client>) {
+        if let Some(client) = transfer_of {
+            self.transfers.end(client);
+        }
     }
 
     /// Starts what waits, as far as there is room.

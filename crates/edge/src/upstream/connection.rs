@@ -7,6 +7,7 @@ use dwell_evloop::{ReadOutcome, Stream};
 
 use super::answer::{AnswerHead, AnswerReader};
 use super::recent::Witness;
+use super::shares::Client;
 use super::{Unanswered, UpstreamError, UpstreamOptions, UpstreamRequest};
 
 /// A request on its way.
@@ -38,7 +39,6 @@ pub(super) struct Exchange {
 
 /// One connection.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) work: Work,
@@ -48,8 +48,8 @@ pub(super) struct Connection {
     pub(super) armed: Option<Instant>,
     /// Whether it has brought an answer before.
     pub(super) is_reused: bool,
-    /// It counts among the transfers.
-    pub(super) is_transfer: bool,
+    /// The client among whose transfers it counts, if it does.
+    pub(super) transfer_of: Option<Client>,
     /// The application has ended its side; there may be bytes before the end.
     pub(super) is_read_closed: bool,
     /// There may be something to read that nobody has granted.
@@ -108,7 +108,7 @@ impl Connection {
             work: Work::Connecting(exchange),
             armed: None,
             is_reused: false,
-            is_transfer: false,
+            transfer_of: None,
             is_read_closed: false,
             is_unread: false,
             write_error: None,

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dwell_engine::Detached;
 use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
 
@@ -305,6 +306,8 @@ impl Upstream {
         }
         context.return_input(input);
         if !had_head && reader.has_head() {
+            // It is not sent again, and its answer may take long.
+            exchange.request.bytes = Bytes::new();
             let waited = context.now().saturating_duration_since(exchange.sent_at);
             self.heads.push(Headed {
                 tag: exchange.request.tag,
@@ -333,7 +336,7 @@ impl Upstream {
             return;
         };
         connection.is_reused = true;
-        let was_transfer = std::mem::take(&mut connection.is_transfer);
+        let transfer_of = connection.transfer_of.take();
         // A request that is answered before it is all sent leaves its rest in the way.
         let is_clean = connection.stream.queued_bytes() == 0
             && !exchange.request.body_follows
@@ -348,7 +351,7 @@ impl Upstream {
         } else {
             self.close(context, token);
         }
-        self.end_transfer(was_transfer);
+        self.end_transfer(transfer_of);
         if let Some(answer) = reader.take_whole() {
             let (tag, answer) = (exchange.request.tag, Arc::new(answer));
             sink(context, UpstreamEvent::Answer { tag, answer });
@@ -480,7 +483,7 @@ impl Upstream {
 
     pub(super) fn close(&mut self, context: &mut Context, token: Token) -> Option<Connection> {
         let mut connection = self.connections.remove(token)?;
-        self.end_transfer(connection.is_transfer);
+        self.end_transfer(connection.transfer_of);
         context.disarm(token);
         // The socket is closed next, which takes it out of the poller in any case.
         let _ = context.deregister(&mut connection.stream);

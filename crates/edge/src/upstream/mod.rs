@@ -33,6 +33,7 @@ pub use error::UpstreamError;
 pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan};
 pub use health::HealthCheck;
 pub use recent::Witness;
+pub use shares::Client;
 pub use streaming::Written;
 
 use std::net::{IpAddr, SocketAddr};

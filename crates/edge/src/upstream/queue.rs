@@ -1,11 +1,11 @@
 //! Requests that wait for a connection.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::IpAddr;
 use std::time::Instant;
 
 use super::UpstreamError;
 use super::connection::Exchange;
+use super::shares::Client;
 
 /// Requests that wait: those of one client in the order they came, the clients in turns.
 ///
@@ -17,15 +17,25 @@ pub(super) struct FairQueue {
     /// By when they must have got a connection: one that comes from another server has less time.
     waiting: BTreeMap<Place, Exchange>,
     /// The places of each client's, as they came; none is empty.
-    lines: HashMap<Option<IpAddr>, VecDeque<Place>>,
+    lines: HashMap<Client, VecDeque<Place>>,
     /// The clients that have a line; the first is the next.
-    turns: VecDeque<Option<IpAddr>>,
+    turns: VecDeque<Client>,
+    /// The place of each request, by its tag.
+    tags: HashMap<u64, Waiting>,
     /// How many have come.
     count: u64,
 }
 
 /// The deadline of a request, and how many came before it.
 type Place = (Instant, u64);
+
+/// Where a request waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    place: Place,
+    /// It was given to another client's line.
+    is_given: bool,
+}
 
 impl FairQueue {
     pub(super) fn len(&self) -> usize {
@@ -67,24 +77,54 @@ impl FairQueue {
             };
             displaced = self.remove(newest);
         }
-        let line = self.lines.entry(client).or_default();
-        if line.is_empty() {
-            self.turns.push_back(client);
-        }
         let place = (exchange.queue_deadline, self.count);
-        line.push_back(place);
+        self.line_up(place, client);
+        let is_given = false;
+        let tag = exchange.request.tag;
+        self.tags.insert(tag, Waiting { place, is_given });
         self.waiting.insert(place, exchange);
         self.count += 1;
         Ok(displaced)
     }
 
+    /// Whether a request waits that was given to no other client's line yet.
+    pub(super) fn may_be_given(&self, tag: u64) -> bool {
+        self.tags.get(&tag).is_some_and(|waiting| !waiting.is_given)
+    }
+
+    /// How many requests of this client wait, if they are no more than wait before the one with
+    /// this tag in its line, and that [may be given](Self::may_be_given) to this client's.
+    pub(super) fn fewer_ahead(&self, tag: u64, client: Client) -> Option<usize> {
+        let waiting = self.tags.get(&tag).filter(|waiting| !waiting.is_given)?;
+        let of = self.waiting.get(&waiting.place)?.request.client;
+        let ahead = self.lines.get(&client).map_or(0, VecDeque::len);
+        let mut before = self.lines.get(&of)?.iter().take(ahead);
+        let is_fewer = before.all(|place| *place != waiting.place);
+        (of != client && is_fewer).then_some(ahead)
+    }
+
+    /// Puts the request with this tag in the line of another client, whose it is from now on.
+    pub(super) fn give(&mut self, tag: u64, client: Client) {
+        let Some(waiting) = self.tags.get_mut(&tag) else {
+            return;
+        };
+        waiting.is_given = true;
+        let place = waiting.place;
+        let Some(exchange) = self.waiting.get_mut(&place) else {
+            return;
+        };
+        let of = std::mem::replace(&mut exchange.request.client, client);
+        self.leave_line(place, of);
+        self.line_up(place, client);
+    }
+
     /// Whether requests of this client wait.
-    pub(super) fn has(&self, client: Option<IpAddr>) -> bool {
+    pub(super) fn has(&self, client: Client) -> bool {
         self.lines.contains_key(&client)
     }
 
     /// The first of the client whose turn it is, of those that `may` have one.
-    pub(super) fn pop(&mut self, may: impl Fn(Option<IpAddr>) -> bool) -> Option<Exchange> {
+    pub(super) fn pop(&mut self, may: impl Fn(Client) -> bool) -> Option<Exchange> {
         let turn = self.turns.iter().position(|client| may(*client))?;
         let client = self.turns.remove(turn)?;
         let line = self.lines.get_mut(&client)?;
@@ -94,7 +134,7 @@ impl FairQueue {
         } else {
             self.turns.push_back(client);
         }
-        self.waiting.remove(&place)
+        self.take(place)
     }
 
     /// One that has waited too long.
@@ -109,15 +149,32 @@ impl FairQueue {
 
     /// Forgets the request with this tag; false where there is none.
     pub(super) fn cancel(&mut self, tag: u64) -> bool {
-        let mut all = self.waiting.iter();
-        let found = all.find(|(_, exchange)| exchange.request.tag == tag);
-        let place = found.map(|(place, _)| *place);
+        let place = self.tags.get(&tag).map(|waiting| waiting.place);
         place.is_some_and(|place| self.remove(place).is_some())
     }
 
     fn remove(&mut self, place: Place) -> Option<Exchange> {
+        let exchange = self.take(place)?;
+        self.leave_line(place, exchange.request.client);
+        Some(exchange)
+    }
+
+    /// As [`remove`](Self::remove), of what has left its line.
+    fn take(&mut self, place: Place) -> Option<Exchange> {
         let exchange = self.waiting.remove(&place)?;
-        let client = exchange.request.client;
+        self.tags.remove(&exchange.request.tag);
+        Some(exchange)
+    }
+
+    fn line_up(&mut self, place: Place, client: Client) {
+        let line = self.lines.entry(client).or_default();
+        if line.is_empty() {
+            self.turns.push_back(client);
+        }
+        line.push_back(place);
+    }
+
+    fn leave_line(&mut self, place: Place, client: Client) {
         if let Some(line) = self.lines.get_mut(&client) {
             line.retain(|other| *other != place);
             if line.is_empty() {
@@ -125,7 +182,6 @@ impl FairQueue {
                 self.turns.retain(|other| *other != client);
             }
         }
-        Some(exchange)
     }
 }
 
@@ -134,6 +190,7 @@ mod tests {
     use super::super::{Taking, UpstreamRequest};
     use super::*;
     use bytes::Bytes;
+    use std::net::IpAddr;
     use std::time::Duration;
 
     fn request(client: u8, tag: u64, deadline: Instant) -> Exchange {
@@ -227,6 +284,28 @@ mod tests {
     }
 
     #[test]
+    fn what_another_client_asks_for_too_waits_in_the_shorter_line() {
+        let now = Instant::now();
+        let mut queue = FairQueue::default();
+        for (client, tag) in [(1, 10), (1, 11), (1, 12), (1, 13), (2, 20), (2, 21)] {
+            queue.push(request(client, tag, now), 9).unwrap();
+        }
+        let client = |number: u8| Some(IpAddr::from([192, 0, 2, number]));
+        assert_eq!(queue.fewer_ahead(12, client(1)), None, "it is its own");
+        assert_eq!(queue.fewer_ahead(11, client(2)), None, "two wait there");
+        assert_eq!(queue.fewer_ahead(12, client(2)), Some(2));
+        assert_eq!(queue.fewer_ahead(10, client(3)), Some(0));
+        assert_eq!(queue.fewer_ahead(99, client(3)), None, "it does not wait");
+        queue.give(13, client(3));
+        assert!(!queue.may_be_given(13) && queue.may_be_given(12));
+        assert_eq!(queue.fewer_ahead(13, client(4)), None, "it was given");
+        queue.give(10, client(2));
+        assert!(queue.cancel(12));
+        assert_eq!(tags(&mut queue), [11, 20, 13, 21, 10]);
+        assert!(queue.lines.is_empty() && queue.turns.is_empty() && queue.tags.is_empty());
+    }
+
+    #[test]
     fn every_order_of_coming_and_going_leaves_the_tables_alike() {
         let now = Instant::now();
         let (mut queue, mut seed) = (FairQueue::default(), 7_u64);
@@ -234,13 +313,14 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             match seed >> 60 {
                 0..8 => drop(queue.push(request((seed >> 40) as u8 % 5, tag, now), 16)),
-                8..12 => drop(queue.pop(|client| client.is_some() || seed % 2 == 0)),
+                8..11 => drop(queue.pop(|client| client.is_some() || seed % 2 == 0)),
+                11 => queue.give(tag.saturating_sub(seed >> 50 & 31), None),
                 _ => drop(queue.cancel(tag.saturating_sub(seed >> 50 & 31))),
             }
             let in_lines: usize = queue.lines.values().map(VecDeque::len).sum();
             assert_eq!(
-                (in_lines, queue.turns.len()),
-                (queue.len(), queue.lines.len())
+                (in_lines, queue.turns.len(), queue.tags.len()),
+                (queue.len(), queue.lines.len(), queue.len())
             );
             assert!(queue.len() <= 16);
         }

@@ -1,5 +1,7 @@
 //! Exchanges whose messages are passed on as they come: what their clients' side asks for.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use dwell_evloop::{Context, Readiness, Token};
 
@@ -33,6 +35,8 @@ impl Upstream {
             return Written::Gone;
         };
         exchange.committed = true;
+        // It is not sent again, and its body may take long.
+        exchange.request.bytes = Bytes::new();
         let Some(connection) = self.connections.get_mut(token) else {
             return Written::Gone;
         };
@@ -149,6 +153,18 @@ impl UpstreamGroup {
     /// whichever server it is.
     pub fn is_unannounced(&mut self, tag: u64) -> bool {
         self.clients().any(|client| client.is_unannounced(tag))
+    }
+
+    /// Whether a request waits for a connection in its client's line, with whichever server.
+    pub fn may_be_given(&mut self, tag: u64) -> bool {
+        self.clients().any(|client| client.may_be_given(tag))
+    }
+
+    /// Another client asks for what a request brings, which may wait in that one's line instead.
+    pub fn also_for(&mut self, context: &mut Context, tag: u64, client: Option<IpAddr>) {
+        for upstream in self.clients() {
+            upstream.also_for(context, tag, client);
+        }
     }
 
     /// As [`Upstream::cancel`], with whichever server it is.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
 
+use super::connection::Connection;
 use super::*;
 
 const KIND: u8 = 3;
@@ -638,6 +639,89 @@ fn a_client_whose_requests_are_not_answered_leaves_connections_to_others() {
     // What one of its own leaves free it has itself.
     edge.driver.upstream.cancel(edge.event_loop.context(), 0);
     edge.turn_until(|driver| driver.upstream.queued() == 100 - 42);
+}
+
+#[test]
+fn who_asks_for_the_same_lends_it_a_shorter_line() {
+    let app = App::new(|_, stream| match read_request(stream) {
+        Some(head) if head.starts_with("GET /good ") => stream.write_all(OK).unwrap(),
+        _ => read_to_end(stream),
+    });
+    let options = UpstreamOptions {
+        connections_max: 50,
+        ..app.options
+    };
+    let mut edge = Edge::new(options);
+    let bytes = |path| format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n").into();
+    let client = |number| Some([192, 0, 2, number].into());
+    for tag in 0..60 {
+        edge.send_by(client(1), tag, "GET", bytes("slow")).unwrap();
+    }
+    edge.send_by(client(1), 60, "GET", bytes("good")).unwrap();
+    for tag in 70..76 {
+        edge.send_by(client(2), tag, "GET", bytes("slow")).unwrap();
+    }
+    let also_for = |edge: &mut Edge, number| {
+        let context = edge.event_loop.context();
+        edge.driver.upstream.also_for(context, 60, client(number));
+        edge.driver.upstream.may_be_given(60)
+    };
+    // The second has too many under way to be sure of another connection.
+    assert!(also_for(&mut edge, 1) && also_for(&mut edge, 2));
+    assert!(!also_for(&mut edge, 3));
+    assert_eq!(edge.next(), (60, ok(b"ok")));
+    assert_eq!(edge.driver.upstream.queued(), 60 - 41);
+}
+
+#[test]
+fn what_is_not_sent_again_is_not_kept() {
+    let app = App::new(|_, stream| {
+        read_request(stream);
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nok").unwrap();
+        read_to_end(stream);
+    });
+    let mut edge = app.edge();
+    let kept = |driver: &EdgeDriver| -> usize {
+        let connections = &driver.upstream.connections;
+        let all = connections
+            .tokens()
+            .filter_map(|token| connections.get(token));
+        let exchanges = all.filter_map(Connection::exchange);
+        exchanges.map(|exchange| exchange.request.bytes.len()).sum()
+    };
+    let request = |tag, taking, body_follows| UpstreamRequest {
+        bytes: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n".into(),
+        is_head: false,
+        is_idempotent: false,
+        body_follows,
+        upgrade: None,
+        taking,
+        client: None,
+        tag,
+    };
+    let context = edge.event_loop.context();
+    let answered = request(1, Taking::Parts, false);
+    edge.driver.upstream.send(context, answered).unwrap();
+    assert!(kept(&edge.driver) > 0);
+    edge.turn_until(|driver| !driver.events.is_empty());
+    assert_eq!(kept(&edge.driver), 0);
+    edge.driver.events.clear();
+
+    let silent = App::new(|_, stream| read_to_end(stream));
+    let mut edge = silent.edge();
+    let context = edge.event_loop.context();
+    let begun = request(2, Taking::Parts, true);
+    edge.driver.upstream.send(context, begun).unwrap();
+    edge.turn_until(|driver| !driver.events.is_empty());
+    let UpstreamEvent::Started { connection, .. } = edge.driver.events.remove(0) else {
+        panic!("it has no connection");
+    };
+    assert!(kept(&edge.driver) > 0);
+    let (context, piece) = (edge.event_loop.context(), Bytes::from_static(b"bo"));
+    edge.driver
+        .upstream
+        .write_body(context, connection, 2, piece);
+    assert_eq!(kept(&edge.driver), 0);
 }
 
 #[test]

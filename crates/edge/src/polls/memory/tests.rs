@@ -43,11 +43,11 @@ fn one_asks_and_the_others_follow() {
     assert!(matches!(memory.begin(NAME, GET, follower(0)), Begun::Lead));
     assert!(matches!(
         memory.begin(NAME, GET, follower(1)),
-        Begun::Follow
+        Begun::Follow(leader) if leader == follower(0)
     ));
     assert!(matches!(
         memory.begin(NAME, GET, follower(2)),
-        Begun::Follow
+        Begun::Follow(leader) if leader == follower(0)
     ));
     // Another method is another question.
     assert!(matches!(memory.begin(NAME, POST, follower(1)), Begun::Lead));
