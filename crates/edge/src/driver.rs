@@ -258,6 +258,16 @@ impl EdgeLoop {
         }
     }
 
+    /// Goes on with a change of the store's bound, which takes many turns.
+    fn follow_resize(&mut self, context: &mut Context) {
+        if let Source::Embedded(store, _) = &self.source
+            && store.is_resizing()
+            && store.resize_step(seconds(context))
+        {
+            context.again(LEFT, Readiness::default());
+        }
+    }
+
     /// Sends what publishers have ordered, and answers those whose orders have ended.
     fn send_orders(&mut self, context: &mut Context) {
         if let Some(admin) = &mut self.admin {
@@ -537,6 +547,7 @@ impl Driver for EdgeLoop {
         self.send_outbox(context);
         self.follow_inquiries(context);
         self.follow_presence(context);
+        self.follow_resize(context);
         if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
             context.arm(RECHECK, self.recheck_interval);
         }

@@ -10,7 +10,6 @@ use crate::descriptors::Descriptors;
 use crate::fleet::Fleet;
 use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
-use crate::moment::Moment;
 use crate::server::{RunError, listen_at};
 use crate::snapshot;
 use crate::store_server::StoreService;
@@ -189,8 +188,7 @@ impl Reloader {
         if let Some(service) = &self.service
             && config.store.bytes_max != running.store.bytes_max
         {
-            let now = Moment::now().steady;
-            service.store().set_bytes_max(config.store.bytes_max, now);
+            service.store().begin_resize(config.store.bytes_max);
         }
         if let (Some(service), Some(credentials)) = (&self.service, credentials) {
             service.change_credentials(credentials);

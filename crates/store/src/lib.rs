@@ -36,6 +36,7 @@ mod large;
 mod options;
 mod queues;
 mod record;
+mod resize;
 mod segments;
 mod shard;
 mod statistics;

@@ -1,6 +1,7 @@
 //! One shard: items, their queues and watches under one lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use crate::arena::SharedRun;
 use crate::item::{Expiry, Seconds};
@@ -31,8 +32,11 @@ const CLEANS_TO_REFUSAL: usize = 16;
 /// The records that one command may look at for expired ones before it is refused.
 const SWEEP_TO_REFUSAL: usize = 256;
 
-/// The items evicted at a time for a smaller bound.
+/// The items evicted or moved at a time for a smaller bound.
 const EVICTIONS_AT_A_TIME: usize = 1024;
+
+/// What is given back to the system at once when it is flushed; more of it takes too long.
+const FLUSHED_BYTES_MAX: usize = 4 << 20;
 
 /// The part of a bound that tables of the size for a larger one may take.
 const FIXED_SHARE: usize = 16;
@@ -425,7 +429,8 @@ impl Shard {
         now: Seconds,
         changes: &mut Changes,
     ) -> bool {
-        for _ in 0..evictions {
+        let mut left = evictions;
+        while left > 0 {
             let mut passes = PASSES_OF_COMMAND_MAX;
             let is_met = self.bytes() <= bytes;
             if is_met
@@ -433,6 +438,7 @@ impl Shard {
             {
                 return true;
             }
+            left = left.saturating_sub(1 + PASSES_OF_COMMAND_MAX - passes);
         }
         false
     }
@@ -440,7 +446,22 @@ impl Shard {
 
 /// The items a flush has removed, to be dropped outside of the lock.
 #[derive(Debug)]
-pub(crate) struct Flushed(#[expect(dead_code, reason = "held to be dropped")] Items);
+pub(crate) struct Flushed(Items);
+
+impl Flushed {
+    /// Gives the memory back: at once if it is not much, or else in a thread of its own.
+    pub(crate) fn discard(flushed: Vec<Self>) {
+        let bytes: usize = flushed.iter().map(|Self(items)| items.bytes()).sum();
+        if bytes <= FLUSHED_BYTES_MAX {
+            return;
+        }
+        let discard = move || drop(flushed);
+        // Where there is no thread to be had it is dropped here, by the one that failed.
+        let _ = thread::Builder::new()
+            .name("store-flush".into())
+            .spawn(discard);
+    }
+}
 
 #[cfg(test)]
 mod tests;

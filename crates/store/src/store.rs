@@ -11,7 +11,8 @@ use crate::options::{
     MetaHit, StoreOptions, StoreOutcome,
 };
 use crate::record::{Entry, Place};
-use crate::shard::{Call, Shard};
+use crate::resize::Resize;
+use crate::shard::{Call, Flushed, Shard};
 use crate::statistics::Statistics;
 use crate::table::Table;
 use crate::watch::{Changes, Notify, SharedKey, WatcherId};
@@ -46,6 +47,7 @@ pub struct Store {
     versions: AtomicU64,
     flushes: AtomicU64,
     retired: AtomicBool,
+    pub(crate) resize: Resize,
     notify: Box<dyn Notify>,
 }
 
@@ -73,6 +75,7 @@ impl Store {
             versions: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             retired: AtomicBool::new(false),
+            resize: Resize::default(),
             notify,
         }
     }
@@ -308,7 +311,8 @@ impl Store {
     ///
     /// Shape: `delay` as on the wire; 0 and negative numbers mean now, others when everything
     /// stored by then goes. A later call replaces a delayed one. All shards are locked for the
-    /// moment of an immediate flush, so it is one point in time for every key.
+    /// moment of an immediate flush, so it is one point in time for every key. Much memory is given
+    /// back by a thread, as that takes its time.
     pub fn flush_all(&self, delay: i64, now: Seconds) {
         // Relaxed: only a count.
         self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -329,7 +333,7 @@ impl Store {
             .map(|shard| shard.flush(&mut changes))
             .collect();
         drop(guards);
-        drop(flushed);
+        Flushed::discard(flushed);
         changes.deliver(&*self.notify);
     }
 
@@ -379,19 +383,6 @@ impl Store {
                 })
             })
             .sum()
-    }
-
-    /// Changes the bound of the store and evicts what no longer fits: `cache_memlimit`.
-    ///
-    /// Shape: returns when all shards are within their new bounds. Each is locked for some
-    /// evictions at a time.
-    pub fn set_bytes_max(&self, bytes_max: usize, now: Seconds) {
-        let bytes_max = shard_bytes(bytes_max, self.shards.len());
-        for index in 0..self.shards.len() {
-            while !self.on_shard(index, now, |shard, changes| {
-                shard.approach_bytes_max(bytes_max, now, changes)
-            }) {}
-        }
     }
 
     /// The number of shards, each with a lock of its own.
@@ -553,7 +544,9 @@ impl Store {
         let flushed = shard.advance(now, &mut changes);
         let result = command(&mut shard, &mut changes);
         drop(shard);
-        drop(flushed);
+        if let Some(flushed) = flushed {
+            Flushed::discard(vec![flushed]);
+        }
         changes.deliver(&*self.notify);
         result
     }

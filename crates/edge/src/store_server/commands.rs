@@ -97,12 +97,6 @@ impl Executor<'_> {
                 self.answer(noreply, Ok(Status::Ok));
             }
             Command::Shutdown { is_mode_known } => return self.shut_down(is_mode_known),
-            Command::CacheMemlimit { megabytes, noreply } => {
-                let line = self.set_memlimit(megabytes);
-                if !noreply {
-                    self.out.extend_from_slice(line);
-                }
-            }
             Command::Version => reply::version(self.out, VERSION),
             Command::Stats { arguments } => self.stats(arguments.text()),
             Command::Quit => return After::Close,
@@ -177,7 +171,7 @@ impl Executor<'_> {
         Expiry::from_exptime_by(exptime, self.now, self.unix)
     }
 
-    fn answer(&mut self, noreply: bool, answer: Result<Status, ErrorLine>) {
+    pub(super) fn answer(&mut self, noreply: bool, answer: Result<Status, ErrorLine>) {
         match answer {
             _ if noreply => {}
             Ok(status) => reply::status(self.out, status),
@@ -244,19 +238,23 @@ impl Executor<'_> {
     }
 
     /// `cache_memlimit`, which may lower the store's bound but not raise it above the configured
-    /// one.
-    fn set_memlimit(&mut self, megabytes: u32) -> &'static [u8] {
+    /// one: the change is to be gone on with, or an error has been answered.
+    pub(super) fn begin_memlimit(&mut self, megabytes: u32, noreply: bool) -> bool {
         let bytes = (megabytes as usize).saturating_mul(1 << 20);
-        if megabytes < MEGABYTES_MIN {
+        let line: &[u8] = if megabytes < MEGABYTES_MIN {
             b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n"
         } else if megabytes > MEGABYTES_MAX {
             b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n"
         } else if bytes > self.service.limits.bytes_max {
             b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
         } else {
-            self.service.store.set_bytes_max(bytes, self.now);
-            Status::Ok.as_bytes()
+            self.service.store.begin_resize(bytes);
+            return true;
+        };
+        if !noreply {
+            self.out.extend_from_slice(line);
         }
+        false
     }
 }
 

@@ -22,6 +22,9 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// What a command costs of its connection's turn, beside its keys, each of which costs 1.
 pub(super) const WORK_PER_COMMAND: usize = 16;
 
+/// What some evictions for a smaller bound cost of it.
+const WORK_PER_RESIZE: usize = 512;
+
 /// One command in this many is measured.
 const COMMANDS_PER_MEASURED: u64 = 64;
 
@@ -34,8 +37,36 @@ pub(super) struct Session {
     protocol: Protocol,
     /// A retrieval of which some keys are answered; the rest is at the front of the input.
     paused: Option<Paused>,
-    /// A listing that goes on before anything else does.
-    dump: Option<Box<Dump>>,
+    /// What goes on before anything else does.
+    task: Option<Box<Task>>,
+}
+
+/// A command that takes many turns.
+#[derive(Debug)]
+enum Task {
+    Dump(Dump),
+    /// `cache_memlimit`, which is answered when the change has come to its end.
+    Resize {
+        megabytes: u32,
+        noreply: bool,
+    },
+}
+
+impl Task {
+    /// Goes on with the command, and takes from `work` what it costs; whether it is over.
+    fn step(&mut self, executor: &mut Executor<'_>, work: &mut usize) -> bool {
+        match self {
+            Self::Dump(dump) => dump.step(executor, work),
+            Self::Resize { noreply, .. } => {
+                *work = work.saturating_sub(WORK_PER_RESIZE);
+                let is_over = !executor.service.store.resize_step(executor.now);
+                if is_over {
+                    executor.answer(*noreply, Ok(Status::Ok));
+                }
+                is_over
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -113,7 +144,7 @@ impl Session {
         Self {
             protocol: Protocol::Undecided(limits),
             paused: None,
-            dump: None,
+            task: None,
         }
     }
 
@@ -122,7 +153,7 @@ impl Session {
         Self {
             protocol: Protocol::Text(RequestDecoder::new(limits)),
             paused: None,
-            dump: None,
+            task: None,
         }
     }
 
@@ -131,8 +162,12 @@ impl Session {
         service.limits.credentials.is_some() && matches!(self.protocol, Protocol::Text(_))
     }
 
-    /// What makes a command of the keys that are left of one: it goes before them.
+    /// What makes a command of what is left of one: it goes before the input.
     pub(super) fn rest_of_line(&self) -> Vec<u8> {
+        if let Some(Task::Resize { megabytes, noreply }) = self.task.as_deref() {
+            let noreply = if *noreply { " noreply" } else { "" };
+            return format!("cache_memlimit {megabytes}{noreply}\r\n").into_bytes();
+        }
         let Some(Paused { retrieval, .. }) = self.paused else {
             return Vec::new();
         };
@@ -173,9 +208,9 @@ impl Session {
             } else if let Some(paused) = self.paused.take() {
                 used += self.retrieve(executor, paused, &input[used..], work);
                 None
-            } else if let Some(dump) = &mut self.dump {
-                if dump.step(executor, work) {
-                    self.dump = None;
+            } else if let Some(task) = &mut self.task {
+                if task.step(executor, work) {
+                    self.task = None;
                 }
                 None
             } else {
@@ -208,7 +243,7 @@ impl Session {
 
     /// Whether a listing has begun that only this process can go on with.
     pub(super) fn is_listing(&self) -> bool {
-        self.dump.is_some()
+        matches!(self.task.as_deref(), Some(Task::Dump(_)))
     }
 
     /// Whether the session waits for the rest of something that has begun without leaving input.
@@ -278,11 +313,19 @@ impl Session {
                 Step::command(used, StoreCommand::GetAndTouch, After::Continue)
             }
             Progress::Command(Command::Stats { arguments }) if is_cachedump(arguments) => {
-                self.dump = executor.cachedump(arguments).map(Box::new);
+                self.task = executor.cachedump(arguments).map(Task::Dump).map(Box::new);
                 Step::command(used, StoreCommand::Stats, After::Continue)
             }
             Progress::Command(Command::LruCrawler { arguments }) => {
-                self.dump = executor.lru_crawler(arguments).map(Box::new);
+                self.task = executor
+                    .lru_crawler(arguments)
+                    .map(Task::Dump)
+                    .map(Box::new);
+                Step::other(used)
+            }
+            Progress::Command(Command::CacheMemlimit { megabytes, noreply }) => {
+                let begins = executor.begin_memlimit(megabytes, noreply);
+                self.task = begins.then(|| Box::new(Task::Resize { megabytes, noreply }));
                 Step::other(used)
             }
             Progress::Command(command) => {

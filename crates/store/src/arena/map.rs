@@ -521,13 +521,19 @@ mod system {
         }
     }
 
+    /// What is given back at a time: as long as that takes, other threads map nothing.
+    const UNMAPPED_BYTES: usize = 4 << 20;
+
     /// Gives a map back.
     ///
     /// # Safety
     /// The range is one that [`map`] returned, and nothing refers to its bytes.
     pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise.
-        let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
+        for start in (0..bytes).step_by(UNMAPPED_BYTES) {
+            let part = UNMAPPED_BYTES.min(bytes - start);
+            // SAFETY: the caller's promise; parts begin at pages, of any size, and do not overlap.
+            let _ = unsafe { munmap(base.add(start).as_ptr().cast(), part) };
+        }
     }
 }
 

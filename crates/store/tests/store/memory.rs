@@ -146,6 +146,42 @@ fn a_smaller_bound_takes_effect_at_once() {
 }
 
 #[test]
+fn a_smaller_bound_is_approached_in_steps_between_which_the_store_is_used() {
+    let store = sized(8 << 20, 4);
+    for index in 0..40_000_u32 {
+        store.set(&index.to_be_bytes(), 0, Expiry::NEVER, &[0; 50], NOW);
+    }
+    let items = || store.statistics().curr_items;
+    store.begin_resize(256 << 10);
+    let (mut before, mut steps) = (items(), 0);
+    while store.resize_step(NOW) {
+        assert!(store.is_resizing());
+        let after = items();
+        assert!(before - after <= 1024, "{} in one step", before - after);
+        before = after;
+        steps += 1;
+        let outcome = store.set(b"between", 0, Expiry::NEVER, &[1; 50], NOW);
+        assert!(matches!(outcome, StoreOutcome::Stored { .. }));
+    }
+    assert!(steps > 20, "{steps}");
+    let counted = store.statistics();
+    assert!(counted.bytes <= 256 << 10 && !store.is_resizing());
+    assert_eq!(counted.limit_maxbytes, 256 << 10);
+
+    // Of two changes the later one counts, for all shards.
+    store.set_bytes_max(8 << 20, NOW);
+    for index in 0..40_000_u32 {
+        store.set(&index.to_be_bytes(), 0, Expiry::NEVER, &[0; 50], NOW);
+    }
+    store.begin_resize(256 << 10);
+    assert!((0..12).all(|_| store.resize_step(NOW)));
+    store.begin_resize(4 << 20);
+    while store.resize_step(NOW) {}
+    assert_eq!(store.statistics().limit_maxbytes, 4 << 20);
+    assert!(!store.resize_step(NOW));
+}
+
+#[test]
 fn a_far_smaller_bound_holds_and_leaves_a_store_that_works() {
     for value_len in [900, 20, 5000] {
         let store = sized(64 << 20, 1);

@@ -386,3 +386,45 @@ proptest! {
         prop_assert!(client.pending.is_empty());
     }
 }
+
+#[test]
+fn a_smaller_bound_takes_many_turns_and_is_answered_when_it_is_met() {
+    let service = service_with(StoreServerLimits::default());
+    for number in 0..300_000 {
+        let key = format!("key-{number}");
+        let value = [b'v'; 40];
+        service
+            .store
+            .set(key.as_bytes(), 0, Expiry::NEVER, &value, NOW);
+    }
+    let mut session = Session::new(service.limits.request);
+    let mut input = &b"cache_memlimit 8\r\nmn\r\n"[..];
+    let (mut replies, mut turns) = (Vec::new(), 0);
+    loop {
+        let mut out = Vec::new();
+        let mut executor = Executor {
+            service: &service,
+            metrics: &service.metrics.of_loop(0),
+            now: NOW,
+            unix: NOW,
+            out: &mut out,
+        };
+        let items = service.store.statistics().curr_items;
+        let served = session.serve(&mut executor, input, &mut (64 * WORK_PER_COMMAND));
+        input = &input[served.used..];
+        replies.extend_from_slice(&out);
+        assert!(items - service.store.statistics().curr_items <= 4096);
+        turns += 1;
+        if served.stop == Stop::Starved {
+            break;
+        }
+        assert_eq!(served.stop, Stop::TurnOver);
+        // Another process could go on with it.
+        let rest = session.rest_of_line();
+        assert_eq!(rest.is_empty(), !replies.is_empty());
+        assert!(rest.is_empty() || rest == b"cache_memlimit 8\r\n");
+    }
+    assert!(turns > 20, "{turns}");
+    assert_eq!(replies, b"OK\r\nMN\r\n");
+    assert_eq!(service.store.statistics().limit_maxbytes, 8 << 20);
+}
