@@ -8,9 +8,13 @@ use super::time::write_rfc3339;
 use crate::config::AccessTarget;
 use crate::metrics::ProcessMetrics;
 use dwell_evloop::{LogAppender, LogOptions, LogSwitch, LogWriter};
-use std::fs::OpenOptions;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -95,10 +99,25 @@ fn open(target: &AccessTarget) -> io::Result<Option<Box<dyn Write + Send>>> {
         AccessTarget::Off => None,
         AccessTarget::Stdout => Some(Box::new(io::stdout())),
         AccessTarget::File(path) => {
-            let file = OpenOptions::new().append(true).create(true).open(path)?;
+            let file = open_file(path)?;
             Some(Box::new(file))
         }
     })
+}
+
+/// Opens a file, or a FIFO, which waits for no reader: what nobody reads is dropped and counted.
+fn open_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    options.custom_flags(OFlag::O_NONBLOCK.bits());
+    let opened = options.open(path);
+    match &opened {
+        // Nobody reads it yet. Opened for both it needs nobody.
+        Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => {
+            options.read(true).open(path)
+        }
+        _ => opened,
+    }
 }
 
 /// Tells a running access log where to write.

@@ -61,3 +61,22 @@ fn a_file_is_appended_to() {
             .is_none()
     );
 }
+
+#[test]
+fn a_fifo_waits_for_no_reader() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let path = folder.path().join("fifo");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    let target = AccessTarget::File(path.clone());
+    let log = AccessLog::open(&target, 1, &ProcessMetrics::default()).expect("it opens");
+    let log = log.expect("the log is on");
+    log.of_loop(0).write(&line("/before", "hit"));
+    let reader = File::open(&path).expect("a reader comes");
+    log.switch().switch_to(&target).expect("it opens again");
+    log.of_loop(0).write(&line("/then", "hit"));
+    drop(log);
+    let mut lines = String::new();
+    let mut reader = reader;
+    io::Read::read_to_string(&mut reader, &mut lines).expect("the lines");
+    assert_eq!(lines.lines().count(), 2, "{lines}");
+}
