@@ -154,3 +154,23 @@ def test_a_long_upload_streams_and_is_not_held(start_dwell, raw):
             assert client.answer().body == b"ok"
             client.send(request("/next"))
             assert app.read_head().startswith(b"GET /next ")
+
+
+def test_one_client_that_pauses_in_many_bodies_shuts_nobody_out(start_dwell, app, cleanup):
+    limits = {"gathered_bytes_max": "1MiB", "body_timeout": "16s"}
+    dwell = start_dwell(upstream={"url": app.url}, limits=limits)
+    for _ in range(16):
+        client = cleanup.enter_context(dwell.connect())
+        client.send(head(65_200) + b"b" * 65_000)
+    until(lambda: dwell.metric("dwell_gathered_bytes") > 1_000_000, "there is no room left")
+
+    def is_served():
+        with dwell.connect() as client:
+            client.send(head(100_000) + b"b" * 10_000)
+            client.send(b"b" * 90_000)
+            return client.answer().status == 200
+
+    begun = time.monotonic()
+    until(is_served, "there is room for others")
+    # Long before the deadline of those that pause.
+    assert time.monotonic() - begun < 12

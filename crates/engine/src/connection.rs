@@ -7,7 +7,7 @@ use crate::gathered::Gathered;
 use crate::reply::{Framing, Outgoing};
 use dwell_evloop::{Stream, Token};
 use dwell_proto::http1::{BodyDecoder, BodyFraming};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where a connection stands. The deadline of its token means what the phase says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +80,8 @@ pub(crate) struct Incoming {
     pub(crate) taking: Taking,
     /// How long it may be waited for.
     pub(crate) pace: BodyPace,
+    /// When its head had come.
+    pub(crate) began: Instant,
 }
 
 /// What becomes of the bytes of a body.
@@ -118,9 +120,11 @@ impl Incoming {
         bytes_max: u64,
         taking: Taking,
         timeout: Duration,
+        now: Instant,
     ) -> Self {
         Self {
             pace: BodyPace::new(timeout),
+            began: now,
             decoder: BodyDecoder::new(framing, bytes_max),
             length: match framing {
                 BodyFraming::Length(length) => Some(length),

@@ -7,6 +7,7 @@ mod driver;
 mod exchange;
 mod moving;
 mod requests;
+mod shedding;
 mod visit;
 
 use crate::app::{App, Detached, ExchangeId};
@@ -16,6 +17,7 @@ use crate::date::DateCache;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, INPUT_BYTES, Listener, LoopOutput, Readiness, Slab, Token};
+use shedding::Shedding;
 use std::net::SocketAddr;
 use std::time::Duration;
 use visit::{Fate, Visit};
@@ -127,6 +129,7 @@ pub struct Http {
     held_input: Budget,
     /// What is gathered of bodies.
     gathered: Budget,
+    shedding: Shedding,
 }
 
 impl Http {
@@ -157,6 +160,7 @@ impl Http {
             accounts: None,
             held_input: Budget::default(),
             gathered: Budget::default(),
+            shedding: Shedding::default(),
         }
     }
 
@@ -221,6 +225,7 @@ impl Http {
             self.accept(context, token, app);
             return;
         }
+        self.shed_bodies(context, app);
         let visit = self.visit(context, token, app);
         let fate = visit.map(|mut visit| visit.ready(readiness));
         self.settle(context, token, fate, app);

@@ -137,14 +137,14 @@ impl<A: App> Visit<'_, A> {
             }
         }
         let waits = head.expect_continue && rest.is_empty();
-        let timeout = self.limits.body_timeout;
+        let (timeout, now) = (self.limits.body_timeout, self.context.now());
         if streams {
             let taking = Taking::Stream {
                 credit: 0,
                 received: 0,
                 continue_owed: waits,
             };
-            let incoming = Incoming::new(head.framing, bytes_max, taking, timeout);
+            let incoming = Incoming::new(head.framing, bytes_max, taking, timeout, now);
             self.connection.incoming = Some(Box::new(incoming));
             let stop = self.hand_over(&head, head_bytes, &Brought::STREAM, output);
             return (head.length, stop);
@@ -155,8 +155,8 @@ impl<A: App> Visit<'_, A> {
         if waits {
             output.extend_from_slice(CONTINUE);
         }
-        let mut incoming = Incoming::new(head.framing, bytes_max, taking, timeout);
-        incoming.pace.wait(self.context.now());
+        let mut incoming = Incoming::new(head.framing, bytes_max, taking, timeout, now);
+        incoming.pace.wait(now);
         self.connection.incoming = Some(Box::new(incoming));
         (head.length, None)
     }

@@ -123,6 +123,15 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
+    /// The body of a request that has not come is given up, as others need the room.
+    pub(super) fn shed(&mut self) -> Fate {
+        let stop = self.fail_held(503);
+        let output = self.context.take_output();
+        let fate = self.end(stop, output);
+        self.account();
+        fate
+    }
+
     fn write_time_out(&mut self) -> Fate {
         self.app.event(Event::WriteTimeout);
         Fate::Close

@@ -4,7 +4,7 @@ use crate::support::{Client, End, Fixture, get};
 use bytes::Bytes;
 use dwell_engine::{Budget, Event, Limits, WriteError};
 use dwell_evloop::ReadOutcome;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn post(target: &str, length: usize) -> String {
     format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
@@ -231,6 +231,34 @@ fn bodies_that_are_gathered_have_a_bound_together() {
     drop(third);
     server.turn();
     server.turn();
+    assert_eq!(gathered.bytes(), 0);
+}
+
+#[test]
+fn old_bodies_make_room_for_others() {
+    let mut server = Fixture::new(Limits {
+        gathered_bytes_max: 10_000,
+        // An eighth of it is what a body has in any case.
+        body_timeout: Duration::from_secs(16),
+        ..Limits::default()
+    });
+    let gathered = Budget::default();
+    server.server.http.share_gathered(gathered.clone());
+    let mut slow = server.connect();
+    server.send(&mut slow, post("/", 9600) + &"b".repeat(9500));
+    let begun = Instant::now();
+    let mut young = server.connect();
+    server.send(&mut young, post("/", 2000) + &"b".repeat(1000));
+    assert_eq!(server.answer(&mut young).status, 503);
+    assert!(begun.elapsed() < Duration::from_secs(2), "too late to tell");
+    while begun.elapsed() < Duration::from_secs(2) {
+        server.turn_for(Duration::from_millis(100));
+    }
+    let mut client = server.connect();
+    server.send(&mut client, post("/", 2000) + &"b".repeat(1000));
+    assert_eq!(server.answer(&mut slow).status, 503);
+    server.send(&mut client, "b".repeat(1000));
+    assert_eq!(server.answer(&mut client).status, 200);
     assert_eq!(gathered.bytes(), 0);
 }
 
