@@ -115,12 +115,15 @@ test-loom: install-rust ## the shared timer in every order that the memory model
 NIGHTLY := nightly
 
 .PHONY: test-miri
-test-miri: install-rust ## the timers under Miri, which finds undefined behaviour; installs a nightly
+test-miri: install-rust ## timers and memory of the store under Miri, for undefined behaviour; a nightly
 	@$(CARGO) +$(NIGHTLY) miri --version >/dev/null 2>&1 \
 		|| rustup toolchain install $(NIGHTLY) --profile minimal --component miri,rust-src
 	MIRIFLAGS="-Zmiri-ignore-leaks" $(CARGO) +$(NIGHTLY) miri test --locked -p dwell-timers \
 		--target-dir $(TARGET_DIR)/miri --lib --test promises --test threads --test stress \
 		-- --skip stopped_and_continued
+	MIRIFLAGS="-Zmiri-many-seeds=0..8" $(CARGO) +$(NIGHTLY) miri test --locked -p dwell-store \
+		--target-dir $(TARGET_DIR)/miri --lib -- arena::tests::a_run arena::tests::readers \
+		arena::tests::runs_of arena::tests::units
 
 .PHONY: test-tsan
 test-tsan: install-rust ## the threads of the timers under ThreadSanitizer; installs a nightly

@@ -391,3 +391,25 @@ fn readers_come_and_go_while_their_run_is_freed() {
     arena.sweep();
     assert_eq!((arena.bytes(), arena.units_live), (0, 0));
 }
+
+#[test]
+fn runs_of_an_arena_that_is_gone_are_whole_until_they_are_dropped() {
+    let mut arena = Arena::new(BYTES_MAX);
+    // Each shares pages with the next one.
+    let runs = (1..=8).map(|byte| arena.take_shared(3000).filled(&[&[byte; 3000]]));
+    let mut here: Vec<_> = runs.collect();
+    drop(arena);
+    let there = here.split_off(4);
+    let check = |mut runs: Vec<SharedRun>| {
+        while let Some(run) = runs.pop() {
+            drop(run);
+            let mut rest = runs.iter().map(|run| run.iter());
+            assert!(rest.all(|mut bytes| bytes.clone().next() == bytes.next_back()));
+            assert!(runs.iter().all(|run| run[1500] > 0));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(move || check(there));
+        check(here);
+    });
+}
