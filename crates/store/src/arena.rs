@@ -1,17 +1,17 @@
 //! The memory of a shard: runs of bytes in pages from the system, which go back to it.
 //!
 //! The system's allocator keeps holes between values of very different sizes, and keeps what was
-//! freed; here both are bounded. A run is placed in the first range of units that is long enough.
-//! What its shard is charged with, [`Arena::bytes`], are the units of its runs. Beside them there
-//! are, at most:
+//! freed; here both are bounded. A run is placed in the first range of units that is long enough
+//! in pages that are in memory, or else where some of it is. What its shard is charged with,
+//! [`Arena::bytes`], are the units of its runs. Beside them there are, at most:
 //!
 //! - a sixteenth of the bound and 64 KiB of free units in pages that runs have units of. Beyond
 //!   that they are charged too, so that items make room for them;
 //! - a thirty-second of the bound in free pages that are kept to be used again, and of the bound
 //!   itself what no run has. Before a run would need more than that, others go back to the system;
 //!   so do, by [`Arena::sweep`], those that no run has needed since the last one;
-//! - the bitmaps: a quarter of a percent of the address space that is mapped, which is as much as
-//!   the bound and what large runs could not be fitted into.
+//! - the bitmaps: a quarter of a percent of the address space that is mapped, which is a quarter
+//!   more than the bound, and what large runs could not be fitted into.
 //!
 //! A run that a reader still holds, though its item is gone, is charged to nobody. Where the arena
 //! is gone as well, no pages stay for it but those that it lies in.
@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use free::{FreeTree, GROUP_PAGES};
 pub(crate) use map::{PAGE_BYTES, Run, SharedRun, UNIT_BYTES};
-use map::{Region, pages, units_for};
+use map::{PAGE_UNITS, Region, pages, units_for};
 
 /// The part of the bound that free units in taken pages may be, uncharged.
 const WASTE_SHARE: usize = 16;
@@ -36,6 +36,16 @@ const SPARE_SHARE: usize = 32;
 
 /// The pages that a word of their bitmap has.
 const WORD_PAGES: usize = u64::BITS as usize;
+
+/// The quarters of a run for which a place in memory is looked for, one after the other.
+const NEAR_SHARES: [usize; 4] = [4, 3, 2, 1];
+
+/// The words of spare pages that are looked at for those to give back, which takes about as long
+/// as the system does to take them.
+const SPARE_WORDS_MAX: usize = 16;
+
+/// The part of the bound that a region is longer than it.
+const REGION_SHARE: usize = 4;
 
 /// The longest region, but for a run that is longer.
 const REGION_BYTES_MAX: usize = 256 << 20;
@@ -60,8 +70,12 @@ struct Space {
 #[derive(Debug)]
 struct Pages {
     free: FreeTree,
+    /// The free units of pages that are in memory.
+    near: FreeTree,
     /// A bit for every page that is free and has been used since it was given back.
     spare: Box<[u64]>,
+    /// The word of `spare` where the search for those to give back goes on.
+    looked_to: usize,
     /// The pages that runs have units of.
     live: usize,
 }
@@ -77,29 +91,53 @@ struct Turned {
 impl Space {
     fn new(pages: usize) -> Option<Self> {
         let region = Region::new(pages)?;
+        let mut free = FreeTree::new(pages);
+        free.update(|_| 0, 0, pages * PAGE_UNITS);
         let pages = Pages {
-            free: FreeTree::new(region.words()),
+            free,
+            near: FreeTree::new(pages),
             spare: vec![0; pages.div_ceil(WORD_PAGES)].into_boxed_slice(),
+            looked_to: 0,
             live: 0,
         };
         Some(Self { region, pages })
     }
 
-    /// Takes a run, if there is room: the run, and the pages that were free.
-    fn take(&mut self, len: usize) -> Option<(Run, Turned)> {
+    /// Where a run of so many units has room, most of it in pages that are in memory.
+    fn find_near(&self, units: usize) -> Option<usize> {
+        let words = self.region.words();
+        NEAR_SHARES.iter().find_map(|share| {
+            let at = self.pages.find_near(words, (units * share).div_ceil(4))?;
+            let near = &words[..pages(at, units).end.min(words.len())];
+            let start = at.min(free::end_of_range(near, at).checked_sub(units)?);
+            self.region.is_free(start, at - start).then_some(start)
+        })
+    }
+
+    /// The first place where a run of so many units has room.
+    fn find(&self, units: usize) -> Option<usize> {
+        let words = self.region.words();
+        self.pages.free.find(|page| words[page], units)
+    }
+
+    /// Takes a run that has room at a unit: the run, and the pages that were free.
+    fn take(&mut self, start: usize, len: usize) -> Option<(Run, Turned)> {
         let units = units_for(len);
-        let start = self.pages.free.find(self.region.words(), units)?;
         let turned = self.pages.taken(self.region.words(), start, units);
         let run = self.region.take(start, len)?;
-        self.pages.free.update(self.region.words(), start, units);
+        self.pages.update(self.region.words(), start, units);
         Some((run, turned))
     }
 
-    /// Gives up to so many spare pages back, the last ones first: how many those were.
+    /// Gives up to so many spare pages back, the shortest rows first: how many those were.
     fn give_back(&mut self, wanted: usize) -> usize {
         let mut given = 0;
-        while let Some(pages) = self.pages.last_spare(wanted - given) {
+        while given < wanted
+            && let Some(pages) = self.pages.shortest_spare(wanted - given)
+        {
             given += pages.len();
+            let (start, units) = (pages.start * PAGE_UNITS, pages.len() * PAGE_UNITS);
+            self.pages.update(self.region.words(), start, units);
             self.region.give_back(pages);
         }
         given
@@ -121,18 +159,30 @@ impl Pages {
 
     /// Notes that the units of a run have been freed: how many pages are free now.
     fn freed(&mut self, words: &[u64], start: usize, units: usize) -> usize {
-        self.free.update(words, start, units);
         let mut count = 0;
         for page in pages(start, units).filter(|&page| words[page] == 0) {
             self.spare[page / WORD_PAGES] |= 1 << (page % WORD_PAGES);
             count += 1;
         }
         self.live -= count;
+        self.update(words, start, units);
         count
     }
 
+    /// The first of so many free units that lie together in pages that are in memory.
+    fn find_near(&self, words: &[u64], units: usize) -> Option<usize> {
+        self.near.find(near_words(words, &self.spare), units)
+    }
+
+    /// Has the trees agree with what has become of units.
+    fn update(&mut self, words: &[u64], start: usize, units: usize) {
+        self.free.update(|page| words[page], start, units);
+        let near = near_words(words, &self.spare);
+        self.near.update(near, start, units);
+    }
+
     fn is_spare(&self, page: usize) -> bool {
-        self.spare[page / WORD_PAGES] >> (page % WORD_PAGES) & 1 == 1
+        is_set(&self.spare, page)
     }
 
     fn spare_count(&self) -> usize {
@@ -140,16 +190,36 @@ impl Pages {
         counts.sum()
     }
 
-    /// The last spare pages that lie together, up to so many, which are spare no more.
-    fn last_spare(&mut self, count_max: usize) -> Option<Range<usize>> {
-        let word = self.spare.iter().rposition(|&word| word != 0)?;
-        let end = (word + 1) * WORD_PAGES - self.spare[word].leading_zeros() as usize;
-        let mut start = end;
-        while start > 0 && end - start < count_max && self.is_spare(start - 1) {
-            start -= 1;
-            self.spare[start / WORD_PAGES] &= !(1 << (start % WORD_PAGES));
+    /// The fewest spare pages that lie together, up to so many, which are spare no more.
+    ///
+    /// Shape: a long row has room for most runs, a short one for few. Of a large region a part is
+    /// looked at, which is another one every time.
+    fn shortest_spare(&mut self, count_max: usize) -> Option<Range<usize>> {
+        let parts = self.spare.len().div_ceil(SPARE_WORDS_MAX);
+        let (start, len) = (0..parts).find_map(|_| {
+            let first = self.looked_to % self.spare.len();
+            self.looked_to = (first + SPARE_WORDS_MAX).min(self.spare.len());
+            let rows = free::ranges(&self.spare[first..self.looked_to], |word| word);
+            let (row, len) = rows.min_by_key(|&(_, len)| len)?;
+            Some((first * WORD_PAGES + row, len))
+        })?;
+        let pages = start..start + len.min(count_max);
+        for page in pages.clone() {
+            self.spare[page / WORD_PAGES] &= !(1 << (page % WORD_PAGES));
         }
-        (start < end).then_some(start..end)
+        Some(pages)
+    }
+}
+
+fn is_set(bits: &[u64], page: usize) -> bool {
+    bits[page / WORD_PAGES] >> (page % WORD_PAGES) & 1 == 1
+}
+
+/// The word of every page, which is full if the page is not in memory.
+fn near_words(words: &[u64], spare: &[u64]) -> impl Fn(usize) -> u64 {
+    move |page| match words[page] {
+        0 if !is_set(spare, page) => u64::MAX,
+        word => word,
     }
 }
 
@@ -242,7 +312,8 @@ impl Arena {
     /// Takes a run of `len` bytes that is charged to nobody yet.
     fn take_uncharged(&mut self, len: usize) -> Run {
         self.collect();
-        let taken = self.spaces.iter_mut().find_map(|space| space.take(len));
+        let taken = self.take_from(len, Space::find_near);
+        let taken = taken.or_else(|| self.take_from(len, Space::find));
         let Some((run, turned)) = taken.or_else(|| self.take_from_fresh(len)) else {
             // As where the allocator has no memory.
             let layout = std::alloc::Layout::array::<u8>(len);
@@ -255,6 +326,16 @@ impl Arena {
         run
     }
 
+    fn take_from(
+        &mut self,
+        len: usize,
+        find: impl Fn(&Space, usize) -> Option<usize>,
+    ) -> Option<(Run, Turned)> {
+        let units = units_for(len);
+        let mut spaces = self.spaces.iter_mut();
+        spaces.find_map(|space| find(space, units).and_then(|start| space.take(start, len)))
+    }
+
     /// Gives pages back if there are more in memory than may be.
     fn keep_within(&mut self) {
         let pages = self.pages_live + self.pages_spare;
@@ -264,10 +345,12 @@ impl Arena {
 
     fn take_from_fresh(&mut self, len: usize) -> Option<(Run, Turned)> {
         let pages_for = |bytes: usize| bytes.div_ceil(PAGE_BYTES).next_multiple_of(GROUP_PAGES);
-        let wanted = len.max((self.bytes_max / 2).min(REGION_BYTES_MAX));
+        // More than the bound: a long run needs a range without those that are in its way.
+        let region_bytes = self.bytes_max.saturating_add(self.bytes_max / REGION_SHARE);
+        let wanted = len.max(region_bytes.min(REGION_BYTES_MAX));
         let space = Space::new(pages_for(wanted)).or_else(|| Space::new(pages_for(len)));
         let mut space = space?;
-        let taken = space.take(len);
+        let taken = space.take(0, len);
         self.spaces.push(space);
         taken
     }
@@ -348,15 +431,15 @@ impl Arena {
         for index in (0..self.spaces.len()).rev() {
             let is_only = self.spaces.len() == 1;
             let space = &mut self.spaces[index];
-            let given = if space.pages.live == 0 && !is_only && left > 0 {
-                let given = space.pages.spare_count();
+            let all = space.pages.spare_count();
+            let given = if space.pages.live == 0 && !is_only && all <= left {
                 self.spaces.remove(index);
-                given
+                all
             } else {
                 space.give_back(left)
             };
             self.pages_spare -= given;
-            left = left.saturating_sub(given);
+            left -= given;
         }
     }
 }

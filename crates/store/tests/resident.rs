@@ -25,6 +25,13 @@ fn resident() -> usize {
     pages * 4096
 }
 
+/// The pages that the process has taken in so far.
+fn paged_in() -> usize {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, words) = stat.rsplit_once(") ").unwrap();
+    words.split(' ').nth(7).unwrap().parse().unwrap()
+}
+
 struct Measured {
     store: Store,
     base: usize,
@@ -113,6 +120,7 @@ fn the_process_stays_within_the_bound_whatever_the_sizes() {
     one_page_of_many(&mut measured);
     values_that_are_held(&mut measured);
     values_that_outlive_flushes(&mut measured);
+    values_in_place_of_others(&mut measured);
 }
 
 /// Sizes that change as a whole, and those of every kind at once, with nothing flushed between.
@@ -212,4 +220,15 @@ fn values_that_outlive_flushes(measured: &mut Measured) {
     }
     measured.flush("one of its readers");
     assert!(held[0].value.iter().all(|&byte| byte == b'v'));
+}
+
+/// A value has most of the memory that those had which it displaces.
+fn values_in_place_of_others(measured: &mut Measured) {
+    let len = |measured: &mut Measured| 200_000 + measured.random() % 100_000;
+    measured.churn("filled", 1000, len);
+    let before = paged_in();
+    measured.churn("full", 2000, len);
+    let pages = (paged_in() - before) / 2000;
+    assert!(pages <= 8, "{pages} of 61 pages are taken in for a value");
+    measured.flush("full");
 }

@@ -60,6 +60,7 @@ impl Node {
 
 /// The free ranges of a region: of a bitmap whose words are pages, and whose zeros are free.
 #[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct FreeTree {
     /// Node 1 is the root, those under node `n` are `2 * n` and the next; groups come last.
     nodes: Box<[Node]>,
@@ -68,22 +69,17 @@ pub(super) struct FreeTree {
 }
 
 impl FreeTree {
-    /// The tree of a region that is free.
-    ///
-    /// Shape: `words` are whole groups.
-    pub(super) fn new(words: &[u64]) -> Self {
-        let groups = words.len() / GROUP_PAGES;
-        let leaves = groups.next_power_of_two();
-        let mut tree = Self {
+    /// The tree of so many pages, which are whole groups, without room.
+    pub(super) fn new(pages: usize) -> Self {
+        let leaves = (pages / GROUP_PAGES).next_power_of_two();
+        Self {
             nodes: vec![Node::default(); 2 * leaves].into_boxed_slice(),
             leaves,
-        };
-        tree.update(words, 0, groups * GROUP_UNITS);
-        tree
+        }
     }
 
     /// The first unit of the first range of so many free units.
-    pub(super) fn find(&self, words: &[u64], units: usize) -> Option<usize> {
+    pub(super) fn find(&self, word: impl Fn(usize) -> u64, units: usize) -> Option<usize> {
         let wanted = u32::try_from(units).ok()?;
         if self.nodes[1].best < wanted {
             return None;
@@ -102,42 +98,67 @@ impl FreeTree {
             }
             half /= 2;
         }
-        let group = &words[(node - self.leaves) * GROUP_PAGES..][..GROUP_PAGES];
-        let mut ranges = free_ranges(group);
+        let group = group(&word, node - self.leaves);
+        let mut ranges = free_ranges(&group);
         let (start, _) = ranges.find(|&(_, len)| len >= units)?;
         Some(base + start)
     }
 
     /// Notes that units have been taken or freed.
-    pub(super) fn update(&mut self, words: &[u64], start: usize, units: usize) {
+    pub(super) fn update(&mut self, word: impl Fn(usize) -> u64, start: usize, units: usize) {
         let mut first = start / GROUP_UNITS;
         let mut last = (start + units - 1) / GROUP_UNITS;
-        for group in first..=last {
-            let pages = &words[group * GROUP_PAGES..][..GROUP_PAGES];
-            self.nodes[self.leaves + group] = Node::of(pages);
+        let mut is_other = false;
+        for index in first..=last {
+            let node = Node::of(&group(&word, index));
+            is_other |= self.set(self.leaves + index, node);
         }
         let mut below = GROUP_UNITS as u32;
         (first, last) = (first + self.leaves, last + self.leaves);
-        while first > 1 {
+        while first > 1 && is_other {
             (first, last) = (first / 2, last / 2);
-            for node in first..=last {
-                let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
-                self.nodes[node] = Node::over(left, right, below);
+            is_other = false;
+            for index in first..=last {
+                let (left, right) = (self.nodes[2 * index], self.nodes[2 * index + 1]);
+                is_other |= self.set(index, Node::over(left, right, below));
             }
             below *= 2;
         }
     }
+
+    /// Writes a node; whether it was another one.
+    fn set(&mut self, index: usize, node: Node) -> bool {
+        std::mem::replace(&mut self.nodes[index], node) != node
+    }
+}
+
+/// The words of a group.
+fn group(word: impl Fn(usize) -> u64, index: usize) -> [u64; GROUP_PAGES] {
+    std::array::from_fn(|page| word(index * GROUP_PAGES + page))
 }
 
 /// The ranges of zeros in a bitmap: where each begins, and how long it is.
 fn free_ranges(words: &[u64]) -> impl Iterator<Item = (usize, usize)> {
+    ranges(words, |word| !word)
+}
+
+/// The ranges of ones in what `of` makes of the words of a bitmap.
+pub(super) fn ranges(
+    words: &[u64],
+    of: impl Fn(u64) -> u64,
+) -> impl Iterator<Item = (usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let start = next(words, at, |word| !word)?;
-        let end = next(words, start, |word| word).unwrap_or(words.len() * WORD_BITS);
+        let start = next(words, at, &of)?;
+        let end = next(words, start, |word| !of(word)).unwrap_or(words.len() * WORD_BITS);
         at = end;
         Some((start, end - start))
     })
+}
+
+/// The end of the free range that a unit is in.
+pub(super) fn end_of_range(words: &[u64], at: usize) -> usize {
+    next(words, at, |word| word).unwrap_or(words.len() * WORD_BITS)
 }
 
 /// The first bit at `from` or behind it that is set in what `of` makes of its word.

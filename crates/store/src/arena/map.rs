@@ -380,12 +380,17 @@ impl Region {
         map.is_some_and(|map| Arc::ptr_eq(map, &self.map))
     }
 
+    /// Whether no run has any of so many units.
+    pub(super) fn is_free(&self, start: usize, units: usize) -> bool {
+        units == 0 || masks(start, units).all(|(word, mask)| self.words[word] & mask == 0)
+    }
+
     /// Takes a run of `len` bytes that begins at a unit; `None` if not all of them are free.
     pub(super) fn take(&mut self, start: usize, len: usize) -> Option<Run> {
         let units = units_for(len);
         let end = start.checked_add(units)?;
         let fits = len > 0 && end <= self.words.len() * PAGE_UNITS;
-        if !fits || masks(start, units).any(|(word, mask)| self.words[word] & mask != 0) {
+        if !fits || !self.is_free(start, units) {
             return None;
         }
         let (first, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::map::PAGE_UNITS;
 use super::*;
 
 /// Runs of up to half of it are taken.
@@ -195,6 +194,14 @@ impl Pair {
             spare += space.pages.spare_count();
             let is_both = |page: usize| words[page] != 0 && space.pages.is_spare(page);
             prop_assert!(!(0..words.len()).any(is_both));
+            let tree = |word: &dyn Fn(usize) -> u64| {
+                let mut tree = FreeTree::new(words.len());
+                tree.update(word, 0, words.len() * PAGE_UNITS);
+                tree
+            };
+            prop_assert!(space.pages.free == tree(&|page| words[page]));
+            let near = near_words(words, &space.pages.spare);
+            prop_assert!(space.pages.near == tree(&near));
         }
         let counts = (
             self.arena.units_live,
@@ -242,7 +249,8 @@ proptest! {
         units in 1..3000_usize,
     ) {
         let mut words = vec![0_u64; groups * GROUP_PAGES];
-        let mut free = FreeTree::new(&words);
+        let mut free = FreeTree::new(words.len());
+        free.update(|_| 0, 0, words.len() * PAGE_UNITS);
         let total = words.len() * PAGE_UNITS;
         for (start, len, is_taken) in ranges {
             let start = start % total;
@@ -252,7 +260,7 @@ proptest! {
                 let word = &mut words[unit / PAGE_UNITS];
                 *word = if is_taken { *word | mask } else { *word & !mask };
             }
-            free.update(&words, start, len);
+            free.update(|page| words[page], start, len);
         }
         let is_free = |unit: usize| words[unit / PAGE_UNITS] >> (unit % PAGE_UNITS) & 1 == 0;
         let mut together = 0;
@@ -260,7 +268,8 @@ proptest! {
             together = if is_free(unit) { together + 1 } else { 0 };
             together == units
         });
-        prop_assert_eq!(free.find(&words, units), first.map(|last| last + 1 - units));
+        let found = free.find(|page| words[page], units);
+        prop_assert_eq!(found, first.map(|last| last + 1 - units));
     }
 }
 
@@ -279,6 +288,56 @@ fn what_is_freed_is_taken_again_before_there_is_more() {
         runs.push(again);
     }
     assert_eq!((arena.pages_live, places.len()), (pages, runs.len()));
+}
+
+/// Runs of so many pages, side by side.
+fn rows(arena: &mut Arena, pages: &[usize]) -> Vec<Run> {
+    let mut take = |&pages: &usize| arena.take(pages * PAGE_BYTES);
+    pages.iter().map(&mut take).collect()
+}
+
+#[test]
+fn a_run_is_placed_where_pages_are_in_memory() {
+    let mut arena = Arena::new(BYTES_MAX);
+    let mut runs = rows(&mut arena, &[12, 1, 9, 1]);
+    let place = runs[2].as_ptr().addr();
+    arena.free(std::mem::take(&mut runs[0]));
+    arena.give_back(12);
+    arena.free(std::mem::take(&mut runs[2]));
+    // The pages given back come first, and are as good for it.
+    let run = arena.take(9 * PAGE_BYTES);
+    assert_eq!((run.as_ptr().addr(), arena.pages_spare), (place, 0));
+    arena.free(run);
+    arena.free(std::mem::take(&mut runs[3]));
+    // Ten pages of it are in memory, and two behind them are not.
+    let run = arena.take(12 * PAGE_BYTES);
+    assert_eq!((run.as_ptr().addr(), arena.pages_spare), (place, 0));
+    arena.free(run);
+    // With none of them it is the first place after all.
+    arena.give_back(12);
+    let run = arena.take(12 * PAGE_BYTES);
+    assert!(run.as_ptr().addr() < place);
+}
+
+#[test]
+fn short_rows_of_pages_are_given_back_first() {
+    let mut arena = Arena::new(BYTES_MAX);
+    let mut runs = rows(&mut arena, &[8, 1, 2, 1, 7, 1]);
+    for index in [0, 2, 4] {
+        arena.free(std::mem::take(&mut runs[index]));
+    }
+    let spare = |arena: &Arena| {
+        let pages = &arena.spaces[0].pages;
+        let ranges = [0..8, 9..11, 12..19];
+        ranges.map(|range| range.filter(|&page| pages.is_spare(page)).count())
+    };
+    assert_eq!(spare(&arena), [8, 2, 7]);
+    arena.give_back(1);
+    assert_eq!(spare(&arena), [8, 1, 7]);
+    arena.give_back(3);
+    assert_eq!(spare(&arena), [8, 0, 5]);
+    arena.give_back(100);
+    assert_eq!((spare(&arena), arena.pages_spare), ([0; 3], 0));
 }
 
 #[test]
