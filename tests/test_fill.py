@@ -189,3 +189,23 @@ def test_a_newer_one_that_cannot_be_had_leaves_the_stale_one(filling, app):
     until(lambda: cache.get(KEY) is None, "its time is over")
     for _ in range(5):
         assert dwell.get(KEY).body == b"made"
+
+
+def test_paths_that_nobody_asks_for_again_evict_nothing_that_was_published(start_dwell, app):
+    dwell = start_dwell(
+        upstream={"url": app.url},
+        route=[{"prefix": "/poll/", "fill": True}],
+        store={"bytes_max": "2MiB"},
+    )
+    store = dwell.store()
+    app.answer = answering("max-age=60", body=b"v" * 4000)
+    published = [f"/poll/published-{number}" for number in range(100)]
+    for key in published:
+        store.set(key, b"nobody has read it yet")
+    with dwell.connect() as connection:
+        for number in range(900):
+            assert connection.get(f"/poll/random-{number}").status == 200
+    dwell.await_metric(900, "dwell_fills_total")
+    evictions = store.stats()[b"evictions"]
+    assert evictions > 300, evictions
+    assert len(store.get_many(published)) == len(published)

@@ -3,6 +3,7 @@
 use crate::item::Expiry;
 use crate::items::Write;
 use crate::options::{ArithmeticOptions, ArithmeticOutcome, Direction};
+use crate::record::mark;
 use crate::shard::{Call, Shard};
 
 impl Shard {
@@ -27,7 +28,8 @@ impl Shard {
         let Some(before) = parse_number(entry.value()) else {
             return ArithmeticOutcome::NotNumeric;
         };
-        let (flags, marks) = (entry.flags, entry.tag.marks());
+        // A number that is counted is no copy.
+        let (flags, marks) = (entry.flags, entry.tag.marks() & !mark::FILLED);
         let expiry_before = entry.expiry;
         let expiry = options.expiry.unwrap_or(expiry_before);
         let len_before = entry.value().len();

@@ -111,10 +111,10 @@ impl Shard {
         if let (true, Some(at)) = (extends, existing) {
             return self.extend(at, value, options, call);
         }
-        let mut marks = 0;
+        let mut marks = if options.filled { mark::FILLED } else { 0 };
         let mut expiry = options.expiry;
         if let (true, Some(vivify)) = (extends, options.vivify) {
-            expiry = vivify;
+            (marks, expiry) = (0, vivify);
         }
         if let (true, Some(at)) = (stale, existing) {
             // A late value does not earn a new life: it stays stale, for the old time.

@@ -74,6 +74,8 @@ pub(crate) struct Items {
     pub(crate) records: Segments,
     segment_bytes: usize,
     bytes_max: usize,
+    /// What the items marked as filled take.
+    filled_bytes: usize,
     /// The items that have been moved.
     #[cfg(test)]
     pub(crate) moves: usize,
@@ -87,6 +89,7 @@ impl Items {
             records: Segments::new(Arena::new(bytes_max)),
             segment_bytes: 0,
             bytes_max,
+            filled_bytes: 0,
             #[cfg(test)]
             moves: 0,
         };
@@ -101,6 +104,11 @@ impl Items {
 
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
+    }
+
+    /// The bytes of the items that are marked as filled.
+    pub(crate) fn filled_bytes(&self) -> usize {
+        self.filled_bytes
     }
 
     /// The bytes that do not become fewer with the items, until [`Items::rebuild`].
@@ -228,6 +236,15 @@ impl Items {
         tag.bytes() + self.outside_bytes(at, tag) + Table::ITEM_BYTES
     }
 
+    /// The bytes by which an item counts as filled.
+    fn filled_bytes_of(&self, at: u32) -> usize {
+        let tag = self.records.tag(at);
+        if tag.marks() & mark::FILLED == 0 {
+            return 0;
+        }
+        tag.bytes() + self.outside_bytes(at, tag)
+    }
+
     /// Notes a use of the item.
     pub(crate) fn bump(&mut self, at: u32) {
         let tag = self.records.tag(at);
@@ -313,6 +330,7 @@ impl Items {
             self.add(place, uses, key, hash, write, now);
             return;
         }
+        self.filled_bytes -= self.filled_bytes_of(at);
         self.records.retag(at, tag.with(place, uses, write.marks));
         let record = self.records.record_mut(at);
         write_state(record, &write.state(hash, now));
@@ -321,6 +339,7 @@ impl Items {
         } else {
             write.copy_to(&mut record[HEADER_BYTES + key.len()..]);
         }
+        self.filled_bytes += self.filled_bytes_of(at);
     }
 
     fn overwrite_large(&mut self, at: u32, place: Place, key: &[u8], write: Write<'_>) {
@@ -389,6 +408,7 @@ impl Items {
             front.copy_from_slice(key);
             write.copy_to(value);
         }
+        self.filled_bytes += self.filled_bytes_of(at);
         let items = self.len();
         self.table.link(&mut self.records, at, hash, items);
     }
@@ -416,6 +436,7 @@ impl Items {
     /// Removes an item.
     pub(crate) fn remove(&mut self, at: u32) {
         let tag = self.records.tag(at);
+        self.filled_bytes -= self.filled_bytes_of(at);
         let items = self.len() - 1;
         self.table.unlink(&mut self.records, at, items);
         if tag.is_large() {

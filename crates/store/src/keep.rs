@@ -30,7 +30,8 @@ pub struct KeptState {
     pub expiry: Expiry,
     /// The version number.
     pub cas: u64,
-    /// Whether the item has been read, is stale, and whether a win was given out: one bit each.
+    /// Whether the item has been read, is stale, whether a win was given out, and whether it is a
+    /// copy of what can be had again: one bit each.
     pub marks: u8,
     /// Whether the item has been used enough to be among the last that are evicted.
     pub is_frequent: bool,
@@ -93,7 +94,7 @@ impl HashSeed {
 }
 
 /// The marks that are kept.
-const MARKS: u8 = mark::FETCHED | mark::STALE | mark::WIN_SENT;
+const MARKS: u8 = mark::FETCHED | mark::STALE | mark::WIN_SENT | mark::FILLED;
 
 /// Joins the items of shards into one sequence, in which the next one is always the one stored
 /// first among those that are next in their shards.

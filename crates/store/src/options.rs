@@ -46,6 +46,9 @@ pub struct StoreOptions {
     pub vivify: Option<Expiry>,
     /// The version number to give the item instead of the next one (`E`).
     pub cas_new: Option<u64>,
+    /// The value is a copy of what can be had again: while such values take more than a tenth of
+    /// the store, they are evicted before others. Ignored by append and prepend.
+    pub filled: bool,
 }
 
 /// What became of a store command.

@@ -5,11 +5,14 @@
 //! its fingerprint is remembered, lives in the main queue, where every use earns one more round.
 //! A scan passes through the small queue and touches nothing else.
 //!
+//! Filled items are copies of what can be had again, and a client decides by its requests how many
+//! there are. While they take more than a tenth of the bytes, no other item goes for want of uses.
+//!
 //! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.
 
 use crate::item::Seconds;
 use crate::items::Items;
-use crate::record::{Place, word, word_at};
+use crate::record::{Place, mark, word, word_at};
 
 /// The items passed over before one is evicted whatever its uses, to bound the time of a store.
 const PASSES_MAX: usize = 128;
@@ -20,6 +23,9 @@ pub(crate) const PASSES_OF_COMMAND_MAX: usize = 1024;
 /// The part of the bytes that the small queue may take.
 const SMALL_SHARE: usize = 10;
 
+/// The part of the bytes that filled items may take at the cost of others.
+const FILLED_SHARE: usize = 10;
+
 impl Items {
     /// Chooses the item to evict, moving others on the way; `None` when there is none.
     ///
@@ -27,6 +33,7 @@ impl Items {
     /// Every move is one of the `passes` that the command has left.
     pub(crate) fn victim(&mut self, now: Seconds, passes: &mut usize) -> Option<u32> {
         let small_bytes_max = self.bytes_max() / SMALL_SHARE;
+        let filled_bytes_max = self.bytes_max() / FILLED_SHARE;
         let passes_least = passes.saturating_sub(PASSES_MAX);
         loop {
             let is_over = self.small().bytes > small_bytes_max;
@@ -48,7 +55,8 @@ impl Items {
             } else {
                 uses.saturating_sub(1)
             };
-            let stays = uses > 0 && *passes > passes_least;
+            let is_spared = self.filled_bytes() > filled_bytes_max && !entry.has(mark::FILLED);
+            let stays = (uses > 0 || is_spared) && *passes > passes_least;
             if !stays || !self.relocate(at, Place::Main, uses_left) {
                 if from_small {
                     let hash = word_at(self.records.record(at), word::HASH);

@@ -42,6 +42,8 @@ pub(crate) mod mark {
     pub(crate) const STALE: u8 = 2;
     /// A caller has been told to store a fresh value.
     pub(crate) const WIN_SENT: u8 = 4;
+    /// The item is a copy of what can be had again: it goes before others.
+    pub(crate) const FILLED: u8 = 8;
 }
 
 /// Which queue a record is in.
@@ -61,12 +63,13 @@ const LARGE_BIT: u32 = 1 << 14;
 const PLACE_SHIFT: u32 = 15;
 const USES_SHIFT: u32 = 17;
 const MARKS_SHIFT: u32 = 19;
+const MARKS_MASK: u8 = 0xf;
 const KEY_SHIFT: u32 = 24;
 
 /// The first word of a record.
 ///
 /// Shape, from the low bits: 12 bits of units, 2 of padding bytes at the end, 1 that marks a large
-/// item, 2 of place, 2 of recent uses, 3 of marks, and in the highest byte the length of the key.
+/// item, 2 of place, 2 of recent uses, 4 of marks, and in the highest byte the length of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag(pub(crate) u32);
 
@@ -89,7 +92,7 @@ impl Tag {
     }
 
     pub(crate) fn with(self, place: Place, uses: u8, marks: u8) -> Self {
-        Self(self.0 & !(0x7f << PLACE_SHIFT) | u32::from(marks & 7) << MARKS_SHIFT)
+        Self(self.0 & !(0xff << PLACE_SHIFT) | u32::from(marks & MARKS_MASK) << MARKS_SHIFT)
             .with_place(place)
             .with_uses(uses)
     }
@@ -104,7 +107,7 @@ impl Tag {
     }
 
     pub(crate) fn with_mark(self, mark: u8) -> Self {
-        Self(self.0 | u32::from(mark & 7) << MARKS_SHIFT)
+        Self(self.0 | u32::from(mark & MARKS_MASK) << MARKS_SHIFT)
     }
 
     pub(crate) fn units(self) -> u32 {
@@ -137,7 +140,7 @@ impl Tag {
     }
 
     pub(crate) fn marks(self) -> u8 {
-        (self.0 >> MARKS_SHIFT & 7) as u8
+        (self.0 >> MARKS_SHIFT) as u8 & MARKS_MASK
     }
 
     pub(crate) fn key_len(self) -> usize {

@@ -264,6 +264,7 @@ impl Polls {
                 let options = StoreOptions {
                     mode: StoreMode::Add,
                     expiry: Expiry::at(now.saturating_add(lifetime)),
+                    filled: true,
                     ..StoreOptions::default()
                 };
                 store.store(name, body, &options, now);

@@ -102,6 +102,7 @@ impl Executor<'_> {
             invalidate: flags.invalidate && flags.cas_unique != Some(0),
             vivify: self.optional_expiry(flags.vivify),
             cas_new: flags.cas_new,
+            filled: false,
         };
         let mut scratch = KeyScratch::new();
         let key = set.key.decode(&mut scratch);

@@ -11,20 +11,38 @@ const BYTES_MAX: usize = 64 << 10;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Put { key: u8, value_len: usize },
-    Remove { key: u8 },
-    Relocate { key: u8, is_main: bool },
-    Touch { key: u8, expiry: u32, cas: u64 },
-    Clean { with_ends: bool },
+    Put {
+        key: u8,
+        value_len: usize,
+        marks: u8,
+    },
+    Remove {
+        key: u8,
+    },
+    Relocate {
+        key: u8,
+        is_main: bool,
+    },
+    Touch {
+        key: u8,
+        expiry: u32,
+        cas: u64,
+    },
+    Clean {
+        with_ends: bool,
+    },
     Evict,
-    Sweep { records: usize },
+    Sweep {
+        records: usize,
+    },
     GiveBack,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let len = prop_oneof![6 => 0..80_usize, 3 => 0..1000_usize, 1 => 0..5000_usize];
     let step = prop_oneof![
-        12 => (any::<u8>(), len).prop_map(|(key, value_len)| Step::Put { key, value_len }),
+        12 => (any::<u8>(), len, prop_oneof![Just(0), Just(mark::FILLED)])
+            .prop_map(|(key, value_len, marks)| Step::Put { key, value_len, marks }),
         3 => any::<u8>().prop_map(|key| Step::Remove { key }),
         3 => (any::<u8>(), any::<bool>())
             .prop_map(|(key, is_main)| Step::Relocate { key, is_main }),
@@ -56,7 +74,11 @@ struct Pair {
 impl Pair {
     fn run(&mut self, step: &Step) {
         match *step {
-            Step::Put { key, value_len } => self.put(key, value_len),
+            Step::Put {
+                key,
+                value_len,
+                marks,
+            } => self.put(key, value_len, marks),
             Step::Remove { key } => {
                 if let Some(at) = self.find(key) {
                     self.items.remove(at);
@@ -100,7 +122,7 @@ impl Pair {
         self.items.find(hash_of(&name), &name)
     }
 
-    fn put(&mut self, key: u8, value_len: usize) {
+    fn put(&mut self, key: u8, value_len: usize, marks: u8) {
         self.count += 1;
         let name = name(key);
         let hash = hash_of(&name);
@@ -112,7 +134,7 @@ impl Pair {
         let write = Write {
             head,
             tail,
-            ..Write::empty(flags, Expiry::NEVER, 0, cas)
+            ..Write::empty(flags, Expiry::NEVER, marks, cas)
         };
         let existing = self.items.find(hash, &name);
         let demand = self.items.demand(existing, hash, name.len() + value_len);
@@ -132,7 +154,7 @@ impl Pair {
     fn check(&self) -> Result<(), TestCaseError> {
         prop_assert!(self.items.bytes() <= BYTES_MAX);
         prop_assert_eq!(self.items.len(), self.twin.len());
-        let mut bytes = [0; 2];
+        let (mut bytes, mut filled_bytes) = ([0; 2], 0);
         let mut taken = Vec::new();
         let segments = self.items.records.in_order();
         for at in segments.flat_map(|segment| self.items.records.iter_in(segment)) {
@@ -147,6 +169,9 @@ impl Pair {
             prop_assert_eq!(Some(&known), self.twin.get(entry.key()));
             prop_assert_eq!(self.items.find(entry.hash, entry.key()), Some(at));
             bytes[usize::from(is_main)] += self.items.item_bytes(at) - Table::ITEM_BYTES;
+            if entry.has(mark::FILLED) {
+                filled_bytes += self.items.item_bytes(at) - Table::ITEM_BYTES;
+            }
             taken.push(at..at + entry.tag.units());
         }
         taken.sort_by_key(|units| units.start);
@@ -154,6 +179,7 @@ impl Pair {
         prop_assert_eq!(overlap, None);
         let queues = [&self.items.records.small, &self.items.records.main];
         prop_assert_eq!(queues.map(|queue| queue.bytes), bytes);
+        prop_assert_eq!(self.items.filled_bytes(), filled_bytes);
         self.items.records.check();
         prop_assert_eq!(self.items.table.count(&self.items.records), self.twin.len());
         Ok(())

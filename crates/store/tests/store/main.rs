@@ -5,6 +5,7 @@
 )]
 
 mod commands;
+mod filled;
 mod interleavings;
 mod keep;
 mod memory;

@@ -86,6 +86,7 @@ fn store_command() -> impl Strategy<Value = Command> {
             invalidate,
             vivify,
             cas_new,
+            filled: false,
         }
     });
     (key(), bytes(), options, choice())
