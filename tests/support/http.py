@@ -41,8 +41,10 @@ class Response:
 class Connection:
     """One client connection."""
 
-    def __init__(self, address, timeout_s=PATIENCE_S, receive_buffer_bytes=None):
+    def __init__(self, address, timeout_s=PATIENCE_S, receive_buffer_bytes=None, source=None):
         self.socket = socket.socket()
+        if source:
+            self.socket.bind((source, 0))
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(timeout_s)

@@ -1,5 +1,6 @@
 //! A connected socket: reads into the caller's buffer, writes through, keeps what is refused.
 
+mod beside;
 mod blocking;
 mod descriptor;
 mod file;
@@ -14,6 +15,7 @@ pub use blocking::BlockingStream;
 pub use file::{FileSlice, FileTruncated};
 
 use crate::output::LoopOutput;
+use beside::Beside;
 use bytes::Bytes;
 use dwell_timers::Tick;
 use mio::event::Source;
@@ -21,6 +23,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use queue::Queue;
 use socket::Socket;
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,7 +36,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Stream {
     socket: Socket,
-    queue: Option<Box<Queue>>,
+    beside: Beside,
 }
 
 /// What one read gave.
@@ -87,7 +90,7 @@ impl Stream {
     pub fn from_tcp(socket: TcpStream) -> Self {
         Self {
             socket: Socket::Tcp(socket),
-            queue: None,
+            beside: Beside::default(),
         }
     }
 
@@ -95,7 +98,7 @@ impl Stream {
     pub fn from_unix(socket: UnixStream) -> Self {
         Self {
             socket: Socket::Unix(socket),
-            queue: None,
+            beside: Beside::default(),
         }
     }
 
@@ -209,8 +212,8 @@ impl Stream {
             return self.write(head);
         }
         self.write_before(head, true)?;
-        let is_through = self.queue.is_none();
-        self.queue.get_or_insert_default().push_file(slice);
+        let is_through = self.is_flushed();
+        self.beside.queue_or_else(Queue::default).push_file(slice);
         if is_through {
             self.flush()?;
         }
@@ -225,10 +228,10 @@ impl Stream {
     /// # Errors
     /// As [`write_file`](Self::write_file).
     pub fn flush(&mut self) -> io::Result<Flushed> {
-        if let Some(queue) = &mut self.queue {
+        if let Some(queue) = self.beside.queue_mut() {
             queue.flush(&self.socket)?;
             if queue.is_empty() {
-                self.queue = None;
+                self.beside.drop_queue();
             }
         }
         Ok(self.flushed())
@@ -236,7 +239,7 @@ impl Stream {
 
     /// How far the output has come: what [`flush`](Self::flush) would say without writing.
     pub fn flushed(&self) -> Flushed {
-        match &self.queue {
+        match self.beside.queue() {
             None => Flushed::All,
             Some(queue) if queue.is_refused() => Flushed::Blocked,
             Some(_) => Flushed::More,
@@ -245,17 +248,17 @@ impl Stream {
 
     /// Whether nothing waits for the socket to take it, neither bytes nor files.
     pub fn is_flushed(&self) -> bool {
-        self.queue.is_none()
+        self.beside.queue().is_none()
     }
 
     /// Bytes in memory that wait for the socket to take them; those of files are not counted.
     pub fn queued_bytes(&self) -> usize {
-        self.queue.as_ref().map_or(0, |queue| queue.bytes())
+        self.beside.queue().map_or(0, |queue| queue.bytes())
     }
 
     /// Bytes of files that wait for the socket to take them; they take no memory.
     pub fn queued_file_bytes(&self) -> u64 {
-        self.queue.as_ref().map_or(0, |queue| queue.file_bytes())
+        self.beside.queue().map_or(0, |queue| queue.file_bytes())
     }
 
     /// Whether the socket has taken at least so many of the bytes that wait since this was last
@@ -263,8 +266,8 @@ impl Stream {
     ///
     /// Shape: for a deadline on a lowest rate: begun anew only when this is true.
     pub fn has_taken(&mut self, bytes_min: u64) -> bool {
-        self.queue
-            .as_mut()
+        self.beside
+            .queue_mut()
             .is_none_or(|queue| queue.has_taken(bytes_min))
     }
 
@@ -274,9 +277,30 @@ impl Stream {
     /// Shape: to be called whenever something may have been written or taken. The ledger, and the
     /// token by which it names the stream, are those of the first call since something waits.
     pub fn account(&mut self, output: &LoopOutput, token: crate::Token, now: Tick) {
-        if let Some(queue) = &mut self.queue {
+        if let Some(queue) = self.beside.queue_mut() {
             queue.account(output, token, now);
         }
+    }
+
+    /// Keeps something for as long as the stream lives, whoever has it: it is dropped with the
+    /// socket, or when another takes its place. For what counts open sockets.
+    ///
+    /// ```
+    /// use dwell_evloop::Stream;
+    /// use std::os::unix::net::UnixStream;
+    /// use std::sync::Arc;
+    ///
+    /// let (client, _peer) = UnixStream::pair()?;
+    /// let mut stream = Stream::from_descriptor(client.into())?;
+    /// let open = Arc::new(());
+    /// stream.keep(Box::new(Arc::clone(&open)));
+    /// assert_eq!(Arc::strong_count(&open), 2);
+    /// drop(stream);
+    /// assert_eq!(Arc::strong_count(&open), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn keep(&mut self, kept: Box<dyn Any + Send>) {
+        self.beside.keep(kept);
     }
 
     /// Ends the sending side, so that the peer reads the end of the stream.
@@ -319,7 +343,7 @@ impl Stream {
 
     /// Writes what need not wait behind the queue; returns how much the socket took.
     fn write_through(&self, parts: &[&[u8]], more: bool) -> io::Result<usize> {
-        if self.queue.is_some() || parts.iter().all(|part| part.is_empty()) {
+        if !self.is_flushed() || parts.iter().all(|part| part.is_empty()) {
             return Ok(0);
         }
         self.socket.write_parts(parts, more)
@@ -327,8 +351,8 @@ impl Stream {
 
     /// The queue for what the socket has just refused, or what waits behind that.
     fn refused_queue(&mut self) -> &mut Queue {
-        self.queue.get_or_insert_with(|| {
-            let mut queue = Box::<Queue>::default();
+        self.beside.queue_or_else(|| {
+            let mut queue = Queue::default();
             queue.set_refused();
             queue
         })

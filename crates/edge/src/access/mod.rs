@@ -5,6 +5,7 @@
 
 mod address;
 mod cors;
+mod crowds;
 pub(crate) mod jwt;
 mod rate;
 mod redacted;
@@ -14,6 +15,7 @@ mod verifier;
 
 pub(crate) use address::{client_address, counted_as, is_trusted};
 pub(crate) use cors::{CorsTable, Origin};
+pub(crate) use crowds::Crowds;
 pub(crate) use jwt::Claims;
 pub(crate) use rate::{Counted, Limiter};
 pub(crate) use redacted::redacted;
@@ -33,6 +35,7 @@ pub(crate) struct Access {
     /// Those who may publish.
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) limiter: Arc<Limiter>,
+    pub(crate) crowds: Arc<Crowds>,
     /// The keys that tokens of clients are verified with, where a route asks for tokens.
     keys: Option<Arc<KeyRing>>,
 }
@@ -41,7 +44,7 @@ impl Access {
     /// Makes it from the configuration and the files that it names.
     ///
     /// Shape: who has asked too often `before` is known still, unless there is to be room for more
-    /// or fewer of them.
+    /// or fewer of them. So is who has how many connections.
     ///
     /// # Errors
     /// What is wrong with which file.
@@ -59,10 +62,12 @@ impl Access {
             Some(known) => Arc::clone(known),
             None => Arc::new(Limiter::new(buckets, Instant::now())),
         };
+        let crowds = before.map(|before| Arc::clone(&before.crowds));
         let keys = config.jwt.is_on().then(|| KeyRing::load(&config.jwt));
         Ok(Self {
             tokens: Arc::new(tokens),
             limiter,
+            crowds: crowds.unwrap_or_default(),
             keys: keys.transpose()?.map(Arc::new),
         })
     }

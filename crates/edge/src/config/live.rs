@@ -118,6 +118,7 @@ mod tests {
         "limits.body_bytes_max",
         "limits.poll_body_bytes_max",
         "limits.connections_max",
+        "limits.connections_per_address",
         "limits.requests_per_connection_max",
         "limits.rate_buckets",
         "limits.waiters_max",

@@ -181,6 +181,8 @@ pub struct LimitsConfig {
     pub gathered_bytes_max: usize,
     /// Open client connections. Beyond it new ones are closed.
     pub connections_max: usize,
+    /// Open connections of one client address. Beyond it new ones are closed; `None` is `"off"`.
+    pub connections_per_address: Option<usize>,
     /// Requests on one connection before it is closed.
     pub requests_per_connection_max: u64,
     /// Last known values with their overhead. Units: bytes.
@@ -227,6 +229,7 @@ impl Default for LimitsConfig {
             poll_body_bytes_max: 64 * KIB as u64,
             gathered_bytes_max: 256 * MIB,
             connections_max: 100_000,
+            connections_per_address: None,
             requests_per_connection_max: 100_000,
             stale_bytes_max: 32 * MIB,
             waiters_max: 100_000,

@@ -151,6 +151,8 @@ labels! {
     ConnectionRefusal, "reason":
     /// There were `limits.connections_max` already.
     ConnectionsMax = "connections_max",
+    /// Its address had `limits.connections_per_address` already.
+    ConnectionsPerAddress = "connections_per_address",
     /// What is left of the limit on open files is kept for others.
     Descriptors = "descriptors",
 }

@@ -198,12 +198,14 @@ impl App for Polls {
         self.outbox.detached.push((Token::from_bits(tag), detached));
     }
 
-    fn accepted(&mut self, _: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
+    fn accepted(&mut self, _: &mut Context, mut stream: Stream, open: usize) -> Option<Stream> {
         // Those that have left HTTP count as well.
         if open + self.sockets >= self.connections_max {
             self.refused(ConnectionRefusal::ConnectionsMax);
         } else if !is_below(&stream, self.descriptor_bound) {
             self.refused(ConnectionRefusal::Descriptors);
+        } else if !self.is_admitted(&mut stream) {
+            self.refused(ConnectionRefusal::ConnectionsPerAddress);
         } else {
             return Some(stream);
         }

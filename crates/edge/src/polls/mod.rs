@@ -80,7 +80,7 @@ use changes::Changes;
 use common::Common;
 use decide::Rules;
 use dwell_engine::Detached;
-use dwell_evloop::{Context, Slab, Token};
+use dwell_evloop::{Context, Slab, Stream, Token};
 use dwell_store::{Item, Store, WatcherId};
 use encodings::Encodings;
 use joins::Joins;
@@ -334,6 +334,22 @@ impl Polls {
     /// A client was given what took as much to make; whether it is on its way makes no difference.
     fn has_written(&mut self, now: Now, bytes: usize) {
         self.work.left(now).written(bytes);
+    }
+
+    /// Whether the address of a client that has connected may have one connection more, as it has
+    /// from then on.
+    fn is_admitted(&self, stream: &mut Stream) -> bool {
+        let max = self.config.limits.connections_per_address;
+        let trusted = &self.config.server.trusted_proxies;
+        max.is_none_or(|max| self.access.crowds.admit(stream, max, trusted))
+    }
+
+    /// Counts a client that another process has accepted, however many its address has.
+    pub(crate) fn count_adopted(&self, stream: &mut Stream) {
+        if self.config.limits.connections_per_address.is_some() {
+            let trusted = &self.config.server.trusted_proxies;
+            self.access.crowds.admit(stream, usize::MAX, trusted);
+        }
     }
 
     /// A client was not let in.

@@ -167,10 +167,11 @@ impl EdgeLoop {
     }
 
     fn take_arrival(&mut self, context: &mut Context, arrival: Arrival) -> io::Result<()> {
-        let stream = Stream::from_descriptor(arrival.descriptor)?;
+        let mut stream = Stream::from_descriptor(arrival.descriptor)?;
         let input = arrival.input;
         match (arrival.role, &mut self.admin, &mut self.store_server) {
             (Role::Client, _, _) => {
+                self.polls.count_adopted(&mut stream);
                 let detached = Detached { stream, input };
                 self.http.adopt_detached(context, detached, &mut self.polls);
             }

@@ -81,7 +81,29 @@ fn what_the_socket_refuses_is_kept_in_order() {
     assert_eq!(&seen[4..4 + body.len()], &body[..]);
     assert_eq!(&seen[4 + body.len()..], tail);
     assert_eq!(stream.queued_bytes(), 0);
-    assert!(stream.queue.is_none(), "an empty queue owns no memory");
+    assert!(
+        stream.beside.queue().is_none(),
+        "an empty queue owns no memory"
+    );
+}
+
+#[test]
+fn what_is_kept_with_a_stream_outlives_its_queue_and_ends_with_it() {
+    let (mut stream, mut peer) = pair();
+    let (open, next) = (Arc::new(()), Arc::new(()));
+    stream.write(&vec![b'a'; 4 << 20]).unwrap();
+    stream.keep(Box::new(Arc::clone(&open)));
+    assert_eq!(take_all(&mut stream, &mut peer, 1 << 20).len(), 4 << 20);
+    stream.write(&vec![b'b'; 4 << 20]).unwrap();
+    assert_eq!(take_all(&mut stream, &mut peer, 1 << 20).len(), 4 << 20);
+    assert!(stream.is_flushed());
+    assert_eq!(Arc::strong_count(&open), 2);
+    stream.keep(Box::new(Arc::clone(&next)));
+    assert_eq!([&open, &next].map(Arc::strong_count), [1, 2]);
+    drop(stream);
+    assert_eq!(Arc::strong_count(&next), 1);
+    // A stream without either is its socket and a pointer.
+    assert_eq!(size_of::<Stream>(), 16);
 }
 
 #[test]
@@ -97,7 +119,7 @@ fn many_small_pieces_take_the_room_of_their_bytes() {
             .unwrap();
     }
     assert_eq!(stream.queued_bytes(), before + 4 * pieces);
-    let segments = stream.queue.as_ref().unwrap().segments();
+    let segments = stream.beside.queue().unwrap().segments();
     assert!(segments < 20, "{segments}");
     let seen = take_all(&mut stream, &mut peer, 1 << 20);
     assert!(seen[4 << 20..] == b"head".repeat(pieces));

@@ -1,0 +1,205 @@
+//! How many connections clients of one address have open.
+
+use super::{counted_as, is_trusted};
+use crate::config::Network;
+use crate::log::Seldom;
+use dwell_evloop::Stream;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Parts of the table, each with a lock of its own.
+const SHARDS: usize = 16;
+
+/// The open connections of all loops, by the addresses of their clients.
+///
+/// Shape: empty while there is no bound. An address is there while it has a counted connection, and
+/// each connection gives its place back when its socket is closed, wherever it has gone by then.
+#[derive(Debug, Default)]
+pub(crate) struct Crowds {
+    shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
+    /// Clients cannot choose addresses of one shard.
+    hasher: RandomState,
+    refused: Seldom,
+}
+
+/// The place of one connection, given back by being dropped.
+#[derive(Debug)]
+struct Place {
+    crowds: Arc<Crowds>,
+    address: IpAddr,
+}
+
+impl Crowds {
+    /// Counts a connection with its address; false where there are `max` of them already.
+    ///
+    /// Shape: connections of trusted proxies are not counted: they bring many clients. Nor are
+    /// those over unix sockets, and those that have failed already.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        stream: &mut Stream,
+        max: usize,
+        trusted: &[Network],
+    ) -> bool {
+        let peer = stream.peer_address().ok().flatten();
+        let Some(address) = peer.filter(|_| !is_trusted(peer, trusted)) else {
+            return true;
+        };
+        let address = counted_as(address.ip().to_canonical());
+        match self.take(address, max) {
+            Some(place) => {
+                stream.keep(Box::new(place));
+                true
+            }
+            None => {
+                self.tell_refused(address, max);
+                false
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<Place> {
+        let mut shard = self
+            .shard(address)
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let count = shard.get(&address).copied().unwrap_or_default();
+        if count >= max {
+            return None;
+        }
+        shard.insert(address, count + 1);
+        Some(Place {
+            crowds: Arc::clone(self),
+            address,
+        })
+    }
+
+    fn give_back(&self, address: IpAddr) {
+        let mut shard = self
+            .shard(address)
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = shard.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                shard.remove(&address);
+            }
+        }
+        if shard.is_empty() {
+            *shard = HashMap::new();
+        }
+    }
+
+    fn shard(&self, address: IpAddr) -> &Mutex<HashMap<IpAddr, usize>> {
+        &self.shards[self.hasher.hash_one(address) as usize % SHARDS]
+    }
+
+    /// Tells the operator, once in a while, which address had too many last.
+    fn tell_refused(&self, address: IpAddr, limit: usize) {
+        if let Some(count) = self.refused.note(Instant::now()) {
+            tracing::warn!(
+                %address,
+                limit,
+                count,
+                "connections were refused: limits.connections_per_address is reached"
+            );
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.crowds.give_back(self.address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    fn open(crowds: &Crowds) -> usize {
+        let shards = crowds.shards.iter();
+        shards
+            .map(|shard| shard.lock().unwrap().values().sum::<usize>())
+            .sum()
+    }
+
+    fn addresses(crowds: &Crowds) -> usize {
+        let shards = crowds.shards.iter();
+        shards.map(|shard| shard.lock().unwrap().len()).sum()
+    }
+
+    /// A connection as it was accepted, and its client.
+    fn accepted() -> (Stream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        (Stream::from_descriptor(socket.into()).unwrap(), client)
+    }
+
+    #[test]
+    fn an_address_has_so_many_places_and_gets_each_back() {
+        let crowds = Arc::new(Crowds::default());
+        let [first, second] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse().unwrap());
+        let places: Vec<_> = (0..3).map_while(|_| crowds.take(first, 3)).collect();
+        assert_eq!(places.len(), 3);
+        assert!(crowds.take(first, 3).is_none());
+        assert!(crowds.take(second, 3).is_some());
+        drop(places);
+        assert_eq!((open(&crowds), addresses(&crowds)), (0, 0));
+        // A bound that was lowered lets nobody in until there are fewer.
+        let places: Vec<_> = (0..3).map_while(|_| crowds.take(first, 3)).collect();
+        assert!(crowds.take(first, 2).is_none());
+        drop(places);
+        assert!(crowds.take(first, 2).is_some());
+    }
+
+    #[test]
+    fn a_place_goes_where_its_connection_goes_and_ends_with_it() {
+        let crowds = Arc::new(Crowds::default());
+        let (mut stream, _client) = accepted();
+        assert!(crowds.admit(&mut stream, 1, &[]));
+        let (mut another, _its_client) = accepted();
+        assert!(!crowds.admit(&mut another, 1, &[]));
+        drop(another);
+        assert_eq!(open(&crowds), 1);
+        let moved = Some(stream);
+        assert_eq!(open(&crowds), 1);
+        drop(moved);
+        assert_eq!(open(&crowds), 0);
+    }
+
+    #[test]
+    fn connections_of_trusted_proxies_are_not_counted() {
+        let crowds = Arc::new(Crowds::default());
+        let trusted = ["127.0.0.0/8".parse().unwrap()];
+        let many: Vec<_> = (0..3).map(|_| accepted()).collect();
+        for (mut stream, _client) in many {
+            assert!(crowds.admit(&mut stream, 1, &trusted));
+            assert_eq!(open(&crowds), 0);
+        }
+    }
+
+    #[test]
+    fn loops_count_together() {
+        let crowds = Arc::new(Crowds::default());
+        let address = "2001:db8::".parse().unwrap();
+        let taken = std::thread::scope(|scope| {
+            let loops = (0..4).map(|_| {
+                scope.spawn(|| {
+                    let places = (0..1000).map_while(|_| crowds.take(address, 1500));
+                    places.collect::<Vec<_>>()
+                })
+            });
+            let loops: Vec<_> = loops.collect();
+            let taken = loops.into_iter().flat_map(|each| each.join().unwrap());
+            taken.collect::<Vec<_>>()
+        });
+        assert_eq!((taken.len(), open(&crowds)), (1500, 1500));
+        drop(taken);
+        assert_eq!(addresses(&crowds), 0);
+    }
+}
