@@ -253,12 +253,12 @@ impl Stream {
 
     /// Bytes in memory that wait for the socket to take them; those of files are not counted.
     pub fn queued_bytes(&self) -> usize {
-        self.beside.queue().map_or(0, |queue| queue.bytes())
+        self.beside.queue().map_or(0, Queue::bytes)
     }
 
     /// Bytes of files that wait for the socket to take them; they take no memory.
     pub fn queued_file_bytes(&self) -> u64 {
-        self.beside.queue().map_or(0, |queue| queue.file_bytes())
+        self.beside.queue().map_or(0, Queue::file_bytes)
     }
 
     /// Whether the socket has taken at least so many of the bytes that wait since this was last

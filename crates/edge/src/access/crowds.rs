@@ -48,16 +48,14 @@ impl Crowds {
             return true;
         };
         let address = counted_as(address.ip().to_canonical());
-        match self.take(address, max) {
-            Some(place) => {
-                stream.keep(Box::new(place));
-                true
-            }
-            None => {
-                self.tell_refused(address, max);
-                false
-            }
+        let place = self.take(address, max);
+        let is_admitted = place.is_some();
+        if let Some(place) = place {
+            stream.keep(Box::new(place));
+        } else {
+            self.tell_refused(address, max);
         }
+        is_admitted
     }
 
     fn take(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<Place> {
