@@ -380,6 +380,7 @@ impl WebSockets {
             output,
             progressed: false,
             message_bytes: 0,
+            has_begun: false,
         })
     }
 

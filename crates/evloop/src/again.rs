@@ -1,7 +1,6 @@
 //! What is to be delivered once more in the next turn.
 
 use crate::{Readiness, Token};
-use std::ops::Range;
 
 /// Deliveries that were put back, at most one for a token.
 ///
@@ -13,23 +12,20 @@ pub(crate) struct Again {
     /// By kind and index: where in `queue` a token may be. An entry of an earlier turn points
     /// anywhere, which the token found there tells.
     places: Vec<Vec<u32>>,
-    /// Where in `queue` those stand that were put back before and are so once more.
-    repeated: Range<usize>,
+    /// Where in `queue` those stand that keep their place before the others, in their order.
+    first: Vec<u32>,
 }
 
 impl Again {
-    /// What was put back in the turn before is delivered from here on.
-    pub(crate) fn begin_repeating(&mut self) {
-        self.repeated = self.queue.len()..self.queue.len();
+    /// As [`push`](Self::push), before all that are put back behind others.
+    pub(crate) fn push_first(&mut self, token: Token, readiness: Readiness) {
+        let place = self.push(token, readiness);
+        self.first.push(place);
     }
 
-    /// It has been delivered.
-    pub(crate) fn end_repeating(&mut self) {
-        self.repeated.end = self.queue.len();
-    }
-
-    /// Puts `readiness` of `token` back, together with what was put back before.
-    pub(crate) fn push(&mut self, token: Token, readiness: Readiness) {
+    /// Puts `readiness` of `token` back, together with what was put back before; returns where it
+    /// stands.
+    pub(crate) fn push(&mut self, token: Token, readiness: Readiness) -> u32 {
         let (kind, index) = (usize::from(token.kind()), token.index() as usize);
         if self.places.len() <= kind {
             self.places.resize_with(kind + 1, Vec::new);
@@ -45,18 +41,27 @@ impl Again {
                 self.queue.push((token, readiness));
             }
         }
+        self.places[kind][index]
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Exchanges the queue for `empty`, whose memory is used again. Those that have waited for
-    /// longest come first.
+    /// Exchanges the queue for `empty`, whose memory is used again. Those that keep their place
+    /// come first.
     pub(crate) fn swap(&mut self, empty: &mut Vec<(Token, Readiness)>) {
-        let Range { start, end } = std::mem::take(&mut self.repeated);
-        self.queue[..end].rotate_left(start);
-        std::mem::swap(&mut self.queue, empty);
+        if self.first.is_empty() {
+            return std::mem::swap(&mut self.queue, empty);
+        }
+        let mut is_first = vec![false; self.queue.len()];
+        for place in self.first.drain(..) {
+            if !std::mem::replace(&mut is_first[place as usize], true) {
+                empty.push(self.queue[place as usize]);
+            }
+        }
+        let others = self.queue.drain(..).zip(is_first);
+        empty.extend(others.filter_map(|(one, is_first)| (!is_first).then_some(one)));
     }
 }
 
@@ -86,21 +91,26 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_put_back_first_comes_first() {
+    fn who_keeps_a_place_comes_first_and_once() {
         let mut again = Again::default();
         let token = |index| Token::new(1, 0, index);
-        let put = |again: &mut Again, index| again.push(token(index), Readiness::READABLE);
+        let put = |again: &mut Again, index| {
+            again.push(token(index), Readiness::READABLE);
+        };
+        let keep = |again: &mut Again, index| again.push_first(token(index), Readiness::READABLE);
         put(&mut again, 5);
-        again.begin_repeating();
-        put(&mut again, 1);
-        put(&mut again, 5);
+        keep(&mut again, 1);
         put(&mut again, 2);
-        again.end_repeating();
+        keep(&mut again, 5);
+        keep(&mut again, 3);
+        put(&mut again, 3);
+        keep(&mut again, 1);
         put(&mut again, 6);
         let mut queue = Vec::new();
         again.swap(&mut queue);
+        assert!(again.is_empty());
         let order: Vec<_> = queue.iter().map(|(token, _)| token.index()).collect();
-        assert_eq!(order, [1, 2, 5, 6]);
+        assert_eq!(order, [1, 5, 3, 2, 6]);
         // The next turn has none of them.
         queue.clear();
         put(&mut again, 7);

@@ -101,22 +101,28 @@ impl Context {
         self.again.push(token, readiness);
     }
 
+    /// As [`again`](Self::again), for what could not even begin: what is put back once more keeps
+    /// its place before what has been gone on with, so that all have their turns.
+    pub fn again_in_place(&mut self, token: Token, readiness: Readiness) {
+        if self.is_repeating {
+            self.again.push_first(token, readiness);
+        } else {
+            self.again.push(token, readiness);
+        }
+    }
+
     /// Whether what is being delivered was put back by [`again`](Self::again) in an earlier turn.
     ///
     /// For drivers with a bound on the work of a turn: what has just come and what has waited for
     /// its turn each have a part of it, so that neither keeps the other from its own. What was put
-    /// back is delivered last in a turn, and what has waited for longest is the first of it.
+    /// back is delivered last in a turn, in the order in which it was; what has waited in
+    /// [its place](Self::again_in_place) is the first of it.
     pub fn is_repeating(&self) -> bool {
         self.is_repeating
     }
 
     pub(crate) fn set_repeating(&mut self, is_repeating: bool) {
         self.is_repeating = is_repeating;
-        if is_repeating {
-            self.again.begin_repeating();
-        } else {
-            self.again.end_repeating();
-        }
     }
 
     /// Registers a socket once, for reading and writing, edge-triggered.

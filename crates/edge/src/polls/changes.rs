@@ -41,6 +41,33 @@ struct Queue {
     /// The newest.
     change: Change,
     left: VecDeque<Token>,
+    /// Those in `left`, where somebody came to a queue in which others stood already.
+    known: Option<HashSet<Token>>,
+}
+
+impl Queue {
+    /// These come behind the others, but for those who stand here already.
+    fn join(&mut self, due: impl IntoIterator<Item = Token>) {
+        if self.left.is_empty() {
+            self.known = None;
+            return self.left.extend(due);
+        }
+        let left = &self.left;
+        let known = self
+            .known
+            .get_or_insert_with(|| left.iter().copied().collect());
+        self.left
+            .extend(due.into_iter().filter(|token| known.insert(*token)));
+    }
+
+    /// Whose turn it is.
+    fn next(&mut self) -> Option<Token> {
+        let token = self.left.pop_front()?;
+        if let Some(known) = &mut self.known {
+            known.remove(&token);
+        }
+        Some(token)
+    }
 }
 
 impl Changes {
@@ -62,9 +89,7 @@ impl Changes {
             }
         };
         queue.change = change;
-        let known: HashSet<Token> = queue.left.iter().copied().collect();
-        let is_new = |token: &Token| known.is_empty() || !known.contains(token);
-        queue.left.extend(due.into_iter().filter(is_new));
+        queue.join(due);
     }
 
     /// The key whose turn it is, and its queue, which it has no longer.
@@ -223,7 +248,7 @@ impl Polls {
         let mut telling = Telling::of(found);
         let mut frames = Frames::new();
         while !budget.is_spent()
-            && let Some(token) = queue.left.pop_front()
+            && let Some(token) = queue.next()
         {
             let sink = self.feeds.get(token).map(|feed| feed.sink);
             match (token.kind(), sink) {
@@ -318,8 +343,8 @@ mod tests {
     /// Tells so many of the queue whose turn it is.
     fn tell(changes: &mut Changes, count: usize) -> (u32, Vec<u32>) {
         let (key, mut queue) = changes.take().unwrap();
-        let count = count.min(queue.left.len());
-        let told = queue.left.drain(..count).map(Token::index).collect();
+        let next = std::iter::from_fn(|| queue.next());
+        let told = next.take(count).map(Token::index).collect();
         changes.put_back(key, queue);
         (key.index(), told)
     }
@@ -366,5 +391,19 @@ mod tests {
         assert!(queue.change.is_some());
         assert_eq!(queue.left, members(0..5));
         assert!(changes.is_empty() && changes.order.is_empty());
+    }
+
+    #[test]
+    fn one_after_the_other_comes_to_a_long_queue() {
+        let mut changes = Changes::default();
+        let begun = std::time::Instant::now();
+        for member in members(0..10_000) {
+            changes.note(key(1), None, [member]);
+            changes.note(key(1), None, [member]);
+        }
+        // With a look at all who stand there it took minutes.
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+        assert_eq!(tell(&mut changes, usize::MAX).1.len(), 10_000);
+        assert!(changes.is_empty());
     }
 }

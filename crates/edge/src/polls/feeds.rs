@@ -430,21 +430,33 @@ impl Polls {
     /// The server ends: at most `count` streams end now, with a time to come back at.
     pub(super) fn drain_feeds(&mut self, context: &mut Context, http: &mut Http, count: usize) {
         // Whoever is about to be told of a change is told before it ends.
-        let is_quiet = |token: &Token| {
-            let key = self.feeds.get(*token).map(|feed| feed.key);
-            key.is_none_or(|key| !self.is_changing(key))
-        };
-        let quiet = self.feeds.tokens().filter(is_quiet);
-        let tokens: Vec<Token> = quiet.take(count).collect();
-        for token in tokens {
+        let of_feed = |token: Token| {
             let set = self.feeds.get(token).and_then(|feed| feed.set.token());
-            self.end_feed(context, http, set.unwrap_or(token), RETRY, StreamEnd::Drain);
+            set.unwrap_or(token)
+        };
+        let quiet = self
+            .feeds
+            .tokens()
+            .map(of_feed)
+            .filter(|token| self.is_quiet(*token));
+        let streams: Vec<Token> = quiet.take(count).collect();
+        for stream in streams {
+            self.end_feed(context, http, stream, RETRY, StreamEnd::Drain);
         }
         let is_empty = |token: &Token| self.feeds_of(*token).is_empty();
         let sets: Vec<Token> = self.sets.tokens().filter(is_empty).take(count).collect();
         for set in sets {
             self.end_feed(context, http, set, RETRY, StreamEnd::Drain);
         }
+    }
+
+    /// Whether a stream is not about to be told of a change of one of its keys.
+    fn is_quiet(&self, stream: Token) -> bool {
+        self.outbox.changes.is_empty()
+            || self.feeds_of(stream).into_iter().all(|token| {
+                let key = self.feeds.get(token).map(|feed| feed.key);
+                key.is_none_or(|key| !self.is_changing(key))
+            })
     }
 
     /// Forgets a stream; returns where it went to.

@@ -215,11 +215,17 @@ impl Polls {
             }
             let item = self.last_look(context, key);
             let is_stored = item.is_some();
+            let is_apps = answered.is_some() && !is_stored;
             let found = item.as_ref().map(Found::stored).or(answered);
             let current = found.as_ref().map(|found| found.content);
             let is_news = self.news(feed, current) != News::None;
-            if is_news && (out.len() > BYTES_AT_ONCE || self.is_busy(Now::of(context))) {
+            if is_news && out.len() > BYTES_AT_ONCE {
                 return false;
+            }
+            if is_news && !is_apps && self.is_busy(Now::of(context)) {
+                // It is read when there is room to tell of it.
+                self.note_change(key, None, [token]);
+                continue;
             }
             if is_news {
                 let before = out.len();

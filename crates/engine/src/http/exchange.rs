@@ -18,7 +18,7 @@ pub(super) enum Stop {
     Partial,
     /// The socket does not take the answers.
     Full,
-    /// The answers are much for one turn; the next one goes on with the rest.
+    /// What is asked for is much for one turn; the next one goes on with the rest.
     Sated,
     /// The app holds a request.
     Held,
@@ -366,7 +366,8 @@ impl<A: App> Visit<'_, A> {
             Stop::Failed => Fate::Close,
             Stop::Detach(tag) => Fate::Detach(tag),
             Stop::Held => self.rest_held(),
-            Stop::Sated => self.resume(),
+            Stop::Sated if self.served => self.resume(),
+            Stop::Sated => self.wait_for_turn(),
             Stop::Partial | Stop::Full | Stop::Last | Stop::Reject(_) => self.rest(self.served),
         }
     }

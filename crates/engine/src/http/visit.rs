@@ -335,11 +335,21 @@ impl<A> Visit<'_, A> {
 
     /// An answer is out whose successors were not looked at: goes on with them in the next turn.
     pub(super) fn resume(&mut self) -> Fate {
+        self.resume_by(Context::again)
+    }
+
+    /// A request waits for its turn, and nothing was done before it in this one: it is looked at
+    /// in the next one, before those of connections that have had theirs.
+    pub(super) fn wait_for_turn(&mut self) -> Fate {
+        self.resume_by(Context::again_in_place)
+    }
+
+    fn resume_by(&mut self, again: fn(&mut Context, Token, Readiness)) -> Fate {
         let connection = &mut *self.connection;
         let goes_on = connection.stream.is_flushed() && !connection.finished;
         if goes_on && connection.has_input() {
             self.receive(true);
-            self.context.again(self.token, Readiness::default());
+            again(self.context, self.token, Readiness::default());
             return Fate::Keep;
         }
         self.rest(true)

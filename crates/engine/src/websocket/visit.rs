@@ -47,6 +47,8 @@ pub(super) struct Visit<'v, A> {
     pub(super) progressed: bool,
     /// Bytes of messages that came.
     pub(super) message_bytes: usize,
+    /// Something was handed over in this visit.
+    pub(super) has_begun: bool,
 }
 
 impl<A: WebSocketApp> Visit<'_, A> {
@@ -216,6 +218,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
 
     fn hand_over(&mut self, incoming: Incoming<'_>) {
         let is_open = self.connection.state == State::Open;
+        self.has_begun = true;
         if let Incoming::Message(message) = &incoming {
             self.message_bytes += message.payload.len();
         }
@@ -370,7 +373,12 @@ impl<A> Visit<'_, A> {
         }
         self.time();
         if self.connection.has_input() && self.reads() {
-            self.context.again(self.token, Readiness::default());
+            let (token, readiness) = (self.token, Readiness::default());
+            if self.has_begun {
+                self.context.again(token, readiness);
+            } else {
+                self.context.again_in_place(token, readiness);
+            }
         }
     }
 

@@ -175,3 +175,26 @@ fn a_socket_is_told_behind_those_who_came_before_it() {
     drop((waiting, socket));
     edge.assert_nothing_left();
 }
+
+#[test]
+fn a_stream_of_several_keys_is_told_of_them_all_before_the_server_ends() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    edge.set("/poll/quiet", "two");
+    let known = format!("{}.{}", cursor("two"), cursor("one"));
+    let follow = |_| Events::follow(&edge, "/poll/?k=quiet&k=a", &known);
+    let mut streams: Vec<_> = (0..2 * COUNT).map(follow).collect();
+    edge.turn_until_waiting(4 * COUNT);
+    let large = "a".repeat(VALUE_BYTES);
+    edge.set("/poll/a", &large);
+    while edge.driver.metrics.stream_events.value() == 0 {
+        edge.turn();
+    }
+    assert!(edge.driver.polls.has_left());
+    edge.driver.fleet.give(Order::Drain);
+    edge.turn_until(|edge| edge.polls.streams() == 0);
+    for stream in &mut streams {
+        edge.turn_until(|_| stream.text().ends_with("0\r\n\r\n"));
+        assert!(stream.text().contains(&large), "it was told");
+    }
+}

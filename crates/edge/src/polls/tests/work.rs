@@ -1,9 +1,10 @@
 //! Requests and messages of few bytes that ask for much.
 
 use super::feeds::Events;
-use super::harness::Edge;
+use super::harness::{Client, Edge};
 use super::sockets::Socket;
 use crate::metrics::{PollOutcome, StreamEnd};
+use std::io::Write;
 
 const COUNT: usize = 12;
 
@@ -104,5 +105,120 @@ fn messages_beyond_their_rate_end_a_socket() {
     edge.set("/poll/", "news");
     edge.turn_until(|_| within.read() == 1);
     drop((within, beyond));
+    edge.assert_nothing_left();
+}
+
+/// Sends one request after the other, and reads what comes.
+struct Greedy {
+    client: Client,
+    answers: usize,
+}
+
+impl Greedy {
+    /// A client that has sent so many requests at once.
+    fn begin(edge: &Edge, target: &str, requests: usize) -> Self {
+        let mut client = edge.connect();
+        let request = format!("GET {target} HTTP/1.1\r\nHost: edge\r\n\r\n");
+        let all = request.repeat(requests);
+        client.socket.write_all(all.as_bytes()).unwrap();
+        Self { client, answers: 0 }
+    }
+
+    /// Takes in all that has come; returns how many answers there were.
+    fn read(&mut self) -> usize {
+        while let Some((status, _)) = self.client.take_answer() {
+            assert_eq!(status, 200);
+            self.answers += 1;
+        }
+        self.answers
+    }
+}
+
+#[test]
+fn those_who_ask_for_more_take_turns() {
+    const CLIENTS: usize = 10;
+    const REQUESTS: usize = 150;
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", &"a".repeat(20_000));
+    let begin = |_| Greedy::begin(&edge, "/poll/?k=a", REQUESTS);
+    let mut clients: Vec<_> = (0..CLIENTS).map(begin).collect();
+    let mut answers = Vec::new();
+    edge.turn_until(|_| {
+        answers = clients.iter_mut().map(Greedy::read).collect();
+        answers.contains(&REQUESTS)
+    });
+    // When the first has all, the others have had their turns.
+    assert!(
+        answers.iter().all(|count| *count > REQUESTS / 3),
+        "{answers:?}"
+    );
+    drop(clients);
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn sockets_that_say_more_take_turns() {
+    const SOCKETS: usize = 10;
+    const ROUNDS: usize = 60;
+    let mut edge = Edge::new("limits.websocket_messages_rate = \"off\"");
+    let open = |_| Socket::open(&edge, "/poll/");
+    let mut sockets: Vec<_> = (0..SOCKETS).map(open).collect();
+    edge.turn_until(|edge| edge.websockets.connections() == SOCKETS);
+    let names: Vec<_> = (0..16).map(|name| format!("\"{name}\"")).collect();
+    let names = names.join(",");
+    for (number, socket) in sockets.iter_mut().enumerate() {
+        for _ in 0..ROUNDS {
+            socket.say(&format!("{{\"subscribe\":[{names}]}}"));
+            socket.say(&format!("{{\"unsubscribe\":[{names}]}}"));
+        }
+        // It has said all.
+        socket.say(&format!("{{\"unsubscribe\":[\"end{number}\"]}}"));
+    }
+    let waits = SOCKETS as u64;
+    let all = waits * (1 + 16 * ROUNDS as u64);
+    let mut ends = Vec::new();
+    edge.turn_until(|edge| {
+        for (number, socket) in sockets.iter_mut().enumerate() {
+            if socket.read() > 0 && !ends.contains(&number) {
+                ends.push(number);
+            }
+        }
+        !ends.is_empty() || edge.metrics.waits.value() == all
+    });
+    // When the first has said all, the others have said most of it.
+    let begun = edge.driver.metrics.waits.value();
+    assert!(begun > all / 2, "{begun} of {all}");
+    drop(sockets);
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_stream_of_several_keys_has_its_turn_beside_newcomers() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", &"a".repeat(100_000));
+    edge.set("/poll/b", &"b".repeat(100_000));
+    edge.set("/poll/n", &"n".repeat(50_000));
+    let connect = |_| Greedy::begin(&edge, "/poll/?k=n", 1);
+    let mut newcomers: Vec<_> = (0..250).map(connect).collect();
+    let mut stream = Events::follow(&edge, "/poll/?k=a&k=b", "");
+    let mut turns = 0;
+    let request = "GET /poll/?k=n HTTP/1.1\r\nHost: edge\r\n\r\n";
+    edge.turn_until(|_| {
+        // There is always somebody who has just come.
+        for newcomer in &mut newcomers {
+            if newcomer.read() > 0 {
+                newcomer.answers = 0;
+                newcomer
+                    .client
+                    .socket
+                    .write_all(request.as_bytes())
+                    .unwrap();
+            }
+        }
+        turns += 1;
+        stream.text().contains(&"b".repeat(100_000)) || turns > 100
+    });
+    assert!(turns < 40, "{turns}");
+    drop((newcomers, stream));
     edge.assert_nothing_left();
 }
