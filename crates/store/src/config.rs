@@ -16,7 +16,8 @@ pub struct StoreConfig {
     pub bytes_max: usize,
     /// The bytes of one item as memcached counts them: key, value and a header of 59 bytes.
     ///
-    /// An item larger than half of a shard is refused too, see [`Store::item_bytes_max`].
+    /// An item of 2 GiB, or larger than half of a shard, is refused too, see
+    /// [`Store::item_bytes_max`].
     ///
     /// [`Store::item_bytes_max`]: crate::Store::item_bytes_max
     pub item_bytes_max: usize,

@@ -23,6 +23,9 @@ const ITEM_SHARE: usize = 2;
 /// The part of a shard that a value may be for which there is room beside the one it replaces.
 const FILL_SHARE: usize = 16;
 
+/// Above this the length of a run could not be counted.
+const ITEM_BYTES_LIMIT: usize = i32::MAX as usize;
+
 /// The segments that one command may clean when it can evict, too.
 const CLEANS_MAX: usize = 4;
 
@@ -137,7 +140,8 @@ impl Shard {
 
     /// The bytes that one item may have, as memcached counts them.
     pub(crate) fn item_bytes_max(&self) -> usize {
-        self.item_bytes_max.min(self.bytes_max() / ITEM_SHARE)
+        let share = self.bytes_max() / ITEM_SHARE;
+        self.item_bytes_max.min(share).min(ITEM_BYTES_LIMIT)
     }
 
     /// The item of the call's key, if it has not expired.

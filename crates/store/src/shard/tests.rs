@@ -199,3 +199,10 @@ fn a_store_that_is_refused_moves_nothing_when_nothing_is_won_by_it() {
     });
     assert_eq!(refused, 0);
 }
+
+#[test]
+fn no_item_is_longer_than_a_run_can_be() {
+    let shard = Shard::new(usize::MAX / 4, usize::MAX / 8, true);
+    assert!(shard.fits(10, 1 << 30));
+    assert!(!shard.fits(10, i32::MAX as usize) && !shard.fits(10, 5 << 30));
+}
