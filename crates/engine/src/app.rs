@@ -241,7 +241,7 @@ pub enum Event {
 /// };
 /// use dwell_evloop::{Context, EventLoop, Stream, Token};
 /// use dwell_proto::http1::{RequestHead, Trailers};
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 ///
 /// /// Counts the bytes of uploads, and lets everybody else wait for news.
 /// #[derive(Default)]
@@ -251,9 +251,16 @@ pub enum Event {
 ///     waiting: Vec<ExchangeId>,
 ///     clients: usize,
 ///     rejected: usize,
+///     /// The turn in which an upload began last.
+///     began: Option<Instant>,
 /// }
 ///
 /// impl App for Counter {
+///     fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {
+///         // One upload at most begins in a turn.
+///         head.method == "PUT" && self.began.replace(context.now()) == Some(context.now())
+///     }
+///
 ///     fn body(
 ///         &mut self,
 ///         _: &mut Context,

@@ -16,11 +16,16 @@ use std::io;
 /// A callback must not panic, as one of an [`App`](crate::App).
 ///
 /// ```
-/// use dwell_engine::websocket::{Message, WebSocketApp, WebSocketEnd, WebSocketRef};
+/// use dwell_engine::websocket::{CloseCode, Message, WebSocketApp, WebSocketEnd, WebSocketRef};
 /// use dwell_evloop::{Context, Token};
+/// use std::time::Instant;
 ///
 /// /// Sends every message back.
-/// struct Echo;
+/// #[derive(Default)]
+/// struct Echo {
+///     turn: Option<Instant>,
+///     frames: u32,
+/// }
 ///
 /// impl WebSocketApp for Echo {
 ///     fn message(
@@ -32,6 +37,25 @@ use std::io;
 ///         if socket.send(message.kind, &message.payload).is_err() {
 ///             socket.abort();
 ///         }
+///     }
+///
+///     fn puts_off(&mut self, context: &Context) -> bool {
+///         // A thousand frames in a turn; the loop has other clients.
+///         if self.turn.replace(context.now()) != Some(context.now()) {
+///             self.frames = 0;
+///         }
+///         self.frames += 1;
+///         self.frames > 1000
+///     }
+///
+///     fn closing(
+///         &mut self,
+///         _: &mut Context,
+///         socket: &mut WebSocketRef<'_>,
+///         code: CloseCode,
+///         reason: &str,
+///     ) {
+///         println!("{:?} is closed with {code:?}: {reason}", socket.token());
 ///     }
 ///
 ///     fn closed(&mut self, _: &mut Context, _: Token, _: u64, end: WebSocketEnd<'_>) {
@@ -54,7 +78,7 @@ use std::io;
 /// #     fn message(&mut self, _: &mut Context, (): ()) {}
 /// # }
 /// # let mut event_loop = EventLoop::new()?;
-/// # let mut driver = Alone(WebSockets::new(0, WebSocketOptions::default()), Echo);
+/// # let mut driver = Alone(WebSockets::new(0, WebSocketOptions::default()), Echo::default());
 /// # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
 /// # let client = std::net::TcpStream::connect(listener.local_addr()?)?;
 /// # let (server, _) = listener.accept()?;
