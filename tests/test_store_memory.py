@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from support.store import Store
+from support.wait import until
 
 MIB = 1 << 20
 
@@ -79,5 +80,8 @@ def test_the_process_stays_within_its_memory_whatever_the_sizes(store):
         assert int(statistics[b"evictions"]) > 1000
         connection.sendall(b"flush_all\r\n")
         assert reader.readline() == b"OK\r\n"
-        taken = resident(store)
-        assert taken <= before + 8 * MIB, f"{taken / MIB:.1f} MiB stay of {before / MIB:.1f}"
+        # A thread of its own gives it back.
+        until(
+            lambda: resident(store) <= before + 8 * MIB,
+            lambda: f"{resident(store) / MIB:.1f} MiB go down to {before / MIB:.1f}",
+        )
