@@ -90,6 +90,11 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
+        name: "dwell-tidy",
+        inside: &[],
+        outside: Some(&["proc-macro2", "syn"]),
+    },
+    Layer {
         name: "dwell-bench-floor",
         inside: &[],
         outside: None,

@@ -1,0 +1,83 @@
+//! First words of doc comments.
+
+use crate::sources::Sources;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, ItemMod, Lit, Meta};
+
+/// Words with which no doc comment begins: the thing is named first, or what it does.
+pub const BANNED: &[&str] = &[
+    "What",
+    "Whether",
+    "Who",
+    "Whom",
+    "Whose",
+    "Whoever",
+    "Whatever",
+    "How",
+    "Where",
+    "Wherever",
+    "Those",
+    "That",
+    "Nobody",
+    "Somebody",
+    "Everybody",
+    "Anybody",
+    "Of",
+];
+
+/// Doc comments of `sources` that begin with a word of [`BANNED`]: `polls/mod.rs:12: Whether`.
+#[must_use]
+pub fn banned(sources: &Sources) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in &sources.files {
+        let mut seen = Docs::default();
+        for item in &file.items {
+            seen.visit_item(item);
+        }
+        found.extend(
+            seen.found
+                .into_iter()
+                .map(|found| format!("{}:{found}", file.path)),
+        );
+    }
+    found
+}
+
+#[derive(Default)]
+struct Docs {
+    found: Vec<String>,
+    /// The line of the comment line before.
+    line: Option<usize>,
+}
+
+impl<'ast> Visit<'ast> for Docs {
+    fn visit_item_mod(&mut self, inner: &'ast ItemMod) {
+        if !inner.attrs.iter().any(crate::sources::names_tests) {
+            visit::visit_item_mod(self, inner);
+        }
+    }
+
+    fn visit_attribute(&mut self, attribute: &'ast Attribute) {
+        let Meta::NameValue(pair) = &attribute.meta else {
+            return;
+        };
+        if !pair.path.is_ident("doc") {
+            return;
+        }
+        let line = attribute.pound_token.span.start().line;
+        let begins = self
+            .line
+            .replace(line)
+            .is_none_or(|before| line != before + 1);
+        let Expr::Lit(literal) = &pair.value else {
+            return;
+        };
+        if let (true, Lit::Str(text)) = (begins, &literal.lit) {
+            let text = text.value();
+            let word = text.split_whitespace().next().unwrap_or_default();
+            if BANNED.contains(&word) {
+                self.found.push(format!("{line}: {word}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Which file names which: by `use`, or by a path in the code.
+
+use crate::sources::{Sources, uses};
+use std::collections::BTreeSet;
+use syn::visit::{self, Visit};
+use syn::{Attribute, ItemMod, ItemUse, Path, Visibility};
+
+/// Arrows from a file to one whose items it names, by their places in [`Sources::files`].
+///
+/// A `pub use` is no arrow: it is followed to the file of the item. Declaring a module is none
+/// either.
+#[must_use]
+pub fn imports(sources: &Sources) -> BTreeSet<(usize, usize)> {
+    let mut arrows = BTreeSet::new();
+    for (place, file) in sources.files.iter().enumerate() {
+        let mut paths: Vec<Vec<String>> = uses(&file.items)
+            .into_iter()
+            .filter(|used| !used.is_export)
+            .map(|used| used.path)
+            .collect();
+        let mut seen = Paths::default();
+        for item in &file.items {
+            seen.visit_item(item);
+        }
+        paths.append(&mut seen.paths);
+        for path in paths {
+            // A path of one segment names what a `use` has brought, or what the file has.
+            let within = matches!(
+                path.first().map(String::as_str),
+                Some("crate" | "super" | "self")
+            );
+            if path.len() < 2 && !within {
+                continue;
+            }
+            if let Some(target) = sources.resolve(place, &path)
+                && target != place
+            {
+                arrows.insert((place, target));
+            }
+        }
+    }
+    arrows
+}
+
+/// The first module of a file's path, the crate's name for its root: the room it stands in.
+#[must_use]
+pub fn room(sources: &Sources, file: usize) -> &str {
+    let module = &sources.files[file].module;
+    module.first().map_or("", String::as_str)
+}
+
+/// Arrows between rooms that run against `order`, whose first room is the highest: each with the
+/// files of one example. A room that is not in `order` is an error of its own.
+#[must_use]
+pub fn upward(sources: &Sources, order: &[&str]) -> Vec<String> {
+    let level = |room: &str| order.iter().position(|listed| *listed == room);
+    let mut found = Vec::new();
+    for (place, file) in sources.files.iter().enumerate() {
+        let room = room(sources, place);
+        if !room.is_empty() && level(room).is_none() {
+            found.push(format!(
+                "{}: the room {room} is not in the table",
+                file.path
+            ));
+        }
+    }
+    for (from, to) in imports(sources) {
+        let (lower, upper) = (room(sources, from), room(sources, to));
+        if let (Some(of_from), Some(of_to)) = (level(lower), level(upper))
+            && of_to < of_from
+        {
+            let (from, to) = (&sources.files[from].path, &sources.files[to].path);
+            found.push(format!("{from} -> {to}"));
+        }
+    }
+    found
+}
+
+#[derive(Default)]
+struct Paths {
+    paths: Vec<Vec<String>>,
+}
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_item_use(&mut self, _: &'ast ItemUse) {}
+
+    /// `pub(crate)` names the root and imports nothing.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
+    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+
+    fn visit_item_mod(&mut self, inner: &'ast ItemMod) {
+        if !inner.attrs.iter().any(crate::sources::names_tests) {
+            visit::visit_item_mod(self, inner);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast Path) {
+        let segments = path.segments.iter();
+        self.paths
+            .push(segments.map(|segment| segment.ident.to_string()).collect());
+        visit::visit_path(self, path);
+    }
+}

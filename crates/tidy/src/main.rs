@@ -1,0 +1,76 @@
+//! Prints the structure of one crate: `cargo run -p dwell-tidy -- crates/edge`.
+#![forbid(unsafe_code)]
+
+use dwell_tidy::{Sources, comments, imports, rings, types};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let Some(folder) = std::env::args().nth(1) else {
+        let _ = writeln!(io::stderr(), "usage: dwell-tidy FOLDER-OF-A-CRATE");
+        return ExitCode::from(2);
+    };
+    match Sources::read(&Path::new(&folder).join("src")) {
+        Ok(sources) => match print(&sources) {
+            Ok(()) => ExitCode::SUCCESS,
+            // A reader that has closed its end has read enough.
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(message) => {
+            let _ = writeln!(io::stderr(), "{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(sources: &Sources) -> io::Result<()> {
+    let out = &mut io::stdout().lock();
+    let arrows = imports::imports(sources);
+    writeln!(
+        out,
+        "{} files, {} imports",
+        sources.files.len(),
+        arrows.len()
+    )?;
+    let mut rooms: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (from, to) in &arrows {
+        let pair = (imports::room(sources, *from), imports::room(sources, *to));
+        if pair.0 != pair.1 {
+            *rooms.entry(pair).or_default() += 1;
+        }
+    }
+    writeln!(out, "\nimports between rooms:")?;
+    for ((from, to), count) in rooms {
+        writeln!(out, "  {from} -> {to}: {count}")?;
+    }
+    writeln!(out, "\nrings of files:")?;
+    for ring in rings::rings(sources.files.len(), &arrows) {
+        let names: Vec<&str> = ring
+            .iter()
+            .map(|file| &*sources.files[*file].path)
+            .collect();
+        writeln!(out, "  {}: {}", names.len(), names.join(" "))?;
+    }
+    writeln!(
+        out,
+        "\ntypes with more than 15 fields, or methods in more than 2 files:"
+    )?;
+    for (name, measured) in types::measure(sources) {
+        if measured.changing_fields() > 15 || measured.files.len() > 2 {
+            writeln!(
+                out,
+                "  {name}: {} fields, {} files",
+                measured.fields,
+                measured.files.len()
+            )?;
+        }
+    }
+    let banned = comments::banned(sources);
+    writeln!(
+        out,
+        "\ndoc comments by a banned first word: {}",
+        banned.len()
+    )
+}

@@ -1,0 +1,167 @@
+//! The structure of the crates, held: how large rings of imports and types may become, and how doc
+//! comments begin.
+//!
+//! Each bound is the measure of today or lower, and only falls. `cargo run -p dwell-tidy --
+//! crates/edge` prints the measures.
+
+use dwell_tidy::{Sources, comments, imports, rings, types};
+use std::path::Path;
+
+/// What the sources of one crate may be.
+struct Bounds {
+    name: &'static str,
+    /// Files in the largest ring of imports.
+    ring: usize,
+    /// Doc comments that begin with a word of [`comments::BANNED`].
+    banned: usize,
+    /// Types that have more fields or files than the rule, with what they may have.
+    wide: &'static [(&'static str, usize, usize)],
+}
+
+/// Fields that a struct with methods of its own to change it may have.
+const FIELDS_MAX: usize = 15;
+/// Files that may have `impl` blocks of one type.
+const FILES_MAX: usize = 2;
+
+const CRATES: &[Bounds] = &[
+    Bounds {
+        name: "edge",
+        ring: 51,
+        banned: 817,
+        wide: &[
+            ("driver.rs EdgeLoop", 25, 10),
+            ("forward/mod.rs Forward", 16, 1),
+            ("forward/mod.rs Forwards", 6, 3),
+            ("metrics/mod.rs Metrics", 5, 3),
+            ("polls/mod.rs Polls", 44, 26),
+            ("store_server/commands.rs Executor", 5, 5),
+            ("upstream/client.rs Upstream", 9, 3),
+        ],
+    },
+    Bounds {
+        name: "engine",
+        ring: 9,
+        banned: 297,
+        wide: &[
+            ("http.rs Http", 12, 5),
+            ("http/visit.rs Visit", 17, 4),
+            ("manager.rs Manager", 3, 3),
+            ("manager/conn.rs Conn", 4, 8),
+            ("manager/state.rs State", 26, 2),
+            ("reply.rs Reply", 11, 3),
+            ("websocket/connection.rs Connection", 18, 1),
+        ],
+    },
+    Bounds {
+        name: "evloop",
+        ring: 2,
+        banned: 59,
+        wide: &[],
+    },
+    Bounds {
+        name: "memcache",
+        ring: 3,
+        banned: 138,
+        wide: &[("blocking/client.rs Client", 2, 6)],
+    },
+    Bounds {
+        name: "proto",
+        ring: 2,
+        banned: 184,
+        wide: &[],
+    },
+    Bounds {
+        name: "store",
+        ring: 2,
+        banned: 65,
+        wide: &[("shard.rs Shard", 6, 5)],
+    },
+    Bounds {
+        name: "timers",
+        ring: 2,
+        banned: 47,
+        wide: &[],
+    },
+];
+
+#[test]
+fn rings_of_files_stay_small() {
+    check(|bounds, sources| {
+        let found = rings::rings(sources.files.len(), &imports::imports(sources));
+        let largest = found.first()?;
+        (largest.len() > bounds.ring).then(|| {
+            let names = largest.iter().map(|file| &*sources.files[*file].path);
+            format!(
+                "a ring of {} files, at most {}: {}",
+                largest.len(),
+                bounds.ring,
+                names.collect::<Vec<_>>().join(" ")
+            )
+        })
+    });
+}
+
+#[test]
+fn types_stay_small_and_in_one_place() {
+    check(|bounds, sources| {
+        let found: Vec<String> = types::measure(sources)
+            .into_iter()
+            .filter_map(|(name, measured)| {
+                let listed = bounds.wide.iter().find(|(listed, ..)| *listed == name);
+                let (_, fields_max, files_max) = listed.unwrap_or(&("", FIELDS_MAX, FILES_MAX));
+                let (fields, files) = (measured.changing_fields(), measured.files.len());
+                let is_wide = fields > FIELDS_MAX.max(*fields_max);
+                (is_wide || files > FILES_MAX.max(*files_max))
+                    .then(|| format!("{name}: {fields} fields, {files} files"))
+            })
+            .collect();
+        (!found.is_empty()).then(|| found.join("\n"))
+    });
+}
+
+#[test]
+fn types_that_became_small_leave_the_list() {
+    check(|bounds, sources| {
+        let measured = types::measure(sources);
+        let is_small = |name: &str| {
+            measured.get(name).is_none_or(|found| {
+                found.changing_fields() <= FIELDS_MAX && found.files.len() <= FILES_MAX
+            })
+        };
+        let names = bounds.wide.iter().map(|(name, ..)| *name);
+        let stale: Vec<&str> = names.filter(|name| is_small(name)).collect();
+        (!stale.is_empty()).then(|| format!("small or gone: {}", stale.join(", ")))
+    });
+}
+
+#[test]
+fn doc_comments_name_the_thing_first() {
+    check(|bounds, sources| {
+        let found = comments::banned(sources);
+        (found.len() > bounds.banned).then(|| {
+            format!(
+                "{} doc comments begin with {:?}, at most {}:\n{}",
+                found.len(),
+                comments::BANNED,
+                bounds.banned,
+                found.join("\n")
+            )
+        })
+    });
+}
+
+/// Fails with what `rule` finds in each crate.
+fn check(rule: impl Fn(&Bounds, &Sources) -> Option<String>) {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    let crates = crates.expect("this crate stands among the others");
+    let findings: Vec<String> = CRATES
+        .iter()
+        .filter_map(|bounds| {
+            let folder = crates.join(bounds.name).join("src");
+            let sources = Sources::read(&folder).expect("the sources of a crate parse");
+            assert!(!sources.files.is_empty(), "{} has no files", bounds.name);
+            rule(bounds, &sources).map(|found| format!("{}: {found}", bounds.name))
+        })
+        .collect();
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
