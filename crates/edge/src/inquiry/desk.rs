@@ -1,8 +1,8 @@
 //! Clients of the admin listener whose questions are put to the loops.
 
 use super::{Inquiry, Question};
-use crate::explain::Explained;
 use crate::held::held;
+use crate::polls::Explained;
 use dwell_engine::{Body, ExchangeId, Outcome, Reply, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;

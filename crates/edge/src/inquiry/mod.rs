@@ -12,8 +12,7 @@ pub(crate) use desk::{Asked, Desk, EXPLAIN_PATH, WATCHED_PATH};
 pub(crate) use explaining::answered;
 
 use crate::driver::EdgeLoop;
-use crate::explain::Explained;
-use crate::polls::Valued;
+use crate::polls::{Explained, Valued};
 use dwell_evloop::Context;
 use serde::Serialize;
 use std::collections::HashMap;

@@ -5,10 +5,10 @@ use super::answers::content;
 use super::ask::{Ask, Condition, Waits};
 use super::cursor::Cursor;
 use super::decide::{Content, Decision, Rules, Stage, decide};
+use super::explanation::{Explained, Explanation, Topic};
 use super::tables::kind;
 use crate::access::redacted;
 use crate::config::{Ambiguous, Config, OnDelete, RouteConfig, Routing, show_duration};
-use crate::explain::{Explained, Explanation, Topic};
 use crate::inquiry::{Inquiry, Watchers, answered};
 use dwell_evloop::Token;
 use dwell_memcache::on_loop::Completion;
@@ -80,11 +80,22 @@ pub(crate) fn key_of(config: &Config, explained: &Explained) -> Option<Box<[u8]>
     key.ok().map(Into::into)
 }
 
+/// Explains a request as far as a configuration alone can.
+///
+/// # Errors
+/// What is wrong with the request.
+pub fn explain_configuration(
+    config: &Config,
+    explained: &Explained,
+) -> Result<Explanation, String> {
+    explain(config, explained, None)
+}
+
 /// Says what becomes of a request; without `live`, what the configuration alone tells.
 ///
 /// # Errors
 /// What is wrong with the request.
-pub(crate) fn explain(
+fn explain(
     config: &Config,
     explained: &Explained,
     live: Option<&Live>,

@@ -21,6 +21,7 @@ mod decide;
 mod encodings;
 mod events;
 mod explain;
+mod explanation;
 mod feeds;
 mod fetch;
 mod flights;
@@ -53,7 +54,9 @@ mod wanted;
 mod watched;
 
 pub(crate) use cursor::Cursor;
-pub(crate) use explain::{Live, Value, Valued, explain};
+pub use explain::explain_configuration;
+pub(crate) use explain::{Live, Value, Valued};
+pub use explanation::{Explained, Explanation, Topic};
 pub(crate) use fetch::outcome_of;
 pub(crate) use memory::{Follower, Memory, Verdict};
 pub(crate) use publishing::Asker;

@@ -69,6 +69,11 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
+        name: "dwell",
+        inside: &["dwell-edge", "dwell-memcache", "dwell-proto"],
+        outside: None,
+    },
+    Layer {
         name: "dwell-capi",
         inside: &["dwell-engine", "dwell-evloop"],
         outside: Some(&[]),
@@ -167,6 +172,7 @@ fn upward_sideways_and_stray_dependencies_are_refused() {
     for edge in [
         member("dwell-timers", "dwell-evloop"),
         member("dwell-engine", "dwell-edge"),
+        member("dwell-edge", "dwell"),
         member("dwell-engine", "dwell-memcache"),
         member("dwell-store", "dwell-proto"),
         member("dwell-edge", TESTKIT),

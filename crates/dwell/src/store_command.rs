@@ -7,28 +7,17 @@
 
 mod flags;
 
-use crate::config::{Config, ConfigError, FlagValue, load};
-use crate::store_server::VERSION;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use dwell_edge::config::{Config, ConfigError, FlagValue, load};
+use dwell_edge::store_server::VERSION;
 use flags::{Effect, FLAGS, FlagSpec};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 /// The flags of `dwell store` that were given, which are memcached's, and a few of its own.
-///
-/// ```
-/// use clap::{Args, Command, FromArgMatches};
-/// use dwell_edge::store_command::{StoreArguments, StoreRequest};
-///
-/// let parser = StoreArguments::augment_args(Command::new("memcached"));
-/// let matches = parser.get_matches_from(["memcached", "-p", "0", "-m", "128"]);
-/// let arguments = StoreArguments::from_arg_matches(&matches).unwrap();
-/// let StoreRequest::Serve(plan) = arguments.request().unwrap() else { panic!() };
-/// assert_eq!(plan.config.store.bytes_max, 128 << 20);
-/// ```
 #[derive(Clone, Debug, Default)]
-pub struct StoreArguments(Vec<(&'static FlagSpec, Vec<String>)>);
+pub(crate) struct StoreArguments(Vec<(&'static FlagSpec, Vec<String>)>);
 
 impl Args for StoreArguments {
     fn augment_args(command: Command) -> Command {
@@ -65,7 +54,7 @@ impl FromArgMatches for StoreArguments {
 
 /// What the flags ask for.
 #[derive(Debug)]
-pub enum StoreRequest {
+pub(crate) enum StoreRequest {
     /// Print this and end.
     Print(String),
     /// Serve.
@@ -74,21 +63,21 @@ pub enum StoreRequest {
 
 /// A store to be served.
 #[derive(Debug)]
-pub struct StorePlan {
+pub(crate) struct StorePlan {
     /// What it is told.
-    pub config: Config,
+    pub(crate) config: Config,
     /// Where its process id goes.
-    pub pid_file: Option<PathBuf>,
+    pub(crate) pid_file: Option<PathBuf>,
     /// Whether the program goes to the background.
-    pub is_daemon: bool,
+    pub(crate) is_daemon: bool,
     /// What was asked for and means nothing here, to be said once.
-    pub ignored: Vec<String>,
+    pub(crate) ignored: Vec<String>,
 }
 
 /// Why flags cannot be obeyed.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum StoreFlagsError {
+pub(crate) enum StoreFlagsError {
     /// A flag with what is wrong with it.
     Flag {
         /// The flag as memcached knows it.
@@ -116,7 +105,7 @@ impl StoreArguments {
     ///
     /// # Errors
     /// [`StoreFlagsError`] names the flag that cannot be obeyed.
-    pub fn request(&self) -> Result<StoreRequest, StoreFlagsError> {
+    pub(crate) fn request(&self) -> Result<StoreRequest, StoreFlagsError> {
         if let Some((flag, reason)) = self.refused() {
             return Err(wrong(&flag.name(), reason.to_owned()));
         }
@@ -351,9 +340,9 @@ its flags.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::LogLevel;
-    use crate::store_server::Protocols;
     use clap::Parser;
+    use dwell_edge::config::LogLevel;
+    use dwell_edge::store_server::Protocols;
     use std::time::Duration;
 
     #[derive(Parser)]

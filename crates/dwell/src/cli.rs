@@ -1,11 +1,11 @@
 //! The command line.
 
-use crate::config::FlagValue;
 use crate::explain::ExplainArguments;
 use crate::mc::McArguments;
 use crate::store_command::StoreArguments;
 use crate::top::TopArguments;
 use clap::{Args, Parser, Subcommand};
+use dwell_edge::config::FlagValue;
 use std::path::PathBuf;
 
 /// What was asked for on the command line.
@@ -16,15 +16,15 @@ use std::path::PathBuf;
     about = "Answers polls from memory, holds the ones that wait, and asks your app for the rest",
     after_help = EXAMPLES
 )]
-pub struct CommandLine {
+pub(crate) struct CommandLine {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Stand in front of an app and answer its polls
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArguments),
@@ -51,79 +51,79 @@ pub enum Command {
 
 /// Flags of `dwell serve`.
 #[derive(Clone, Debug, Default, Args)]
-pub struct ServeArguments {
+pub(crate) struct ServeArguments {
     /// Read this TOML file first; flags win over it
     #[arg(long, short, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// The app that answers misses and everything that is not a poll; repeat it for several servers
     /// [default: off]
     #[arg(long, value_name = "URL")]
-    pub upstream: Vec<String>,
+    pub(crate) upstream: Vec<String>,
     /// A memcached server to read values from; repeat it for several [default: the embedded store]
     #[arg(long, value_name = "HOST:PORT[=WEIGHT]")]
-    pub memcached: Vec<String>,
+    pub(crate) memcached: Vec<String>,
     /// Requests under this path are polls; repeat it for several [default: /poll/]
     #[arg(long, value_name = "PATH")]
-    pub poll_prefix: Vec<String>,
+    pub(crate) poll_prefix: Vec<String>,
     /// The flags of `dwell demo`.
     #[command(flatten)]
-    pub common: CommonArguments,
+    pub(crate) common: CommonArguments,
 }
 
 /// Flags of `dwell serve` and `dwell demo`.
 #[derive(Clone, Debug, Default, Args)]
-pub struct CommonArguments {
+pub(crate) struct CommonArguments {
     /// Where clients connect; repeat it for several [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
-    pub listen: Vec<String>,
+    pub(crate) listen: Vec<String>,
     /// Where the embedded store speaks the memcached protocol, or "off" [default: 127.0.0.1:11211]
     #[arg(long, value_name = "ADDRESS")]
-    pub store: Option<String>,
+    pub(crate) store: Option<String>,
     /// Where /-/health and /-/metrics answer, or "off" [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
-    pub admin: Option<String>,
+    pub(crate) admin: Option<String>,
     /// Number of loops; 0 is one per core [default: 0]
     #[arg(long, value_name = "NUMBER")]
-    pub pollers: Option<String>,
+    pub(crate) pollers: Option<String>,
     /// off, error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
-    pub log_level: Option<String>,
+    pub(crate) log_level: Option<String>,
     /// text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
-    pub log_format: Option<String>,
+    pub(crate) log_format: Option<String>,
     /// Where one JSON line per request goes: a file, "-" or "off" [default: off]
     #[arg(long, value_name = "PATH")]
-    pub access_log: Option<String>,
+    pub(crate) access_log: Option<String>,
     /// Set any other option of the configuration file; repeat it for several
     #[arg(long, value_name = "SECTION.OPTION=VALUE", value_parser = assignment)]
-    pub set: Vec<(String, String)>,
+    pub(crate) set: Vec<(String, String)>,
 }
 
 /// Flags of `dwell check`.
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
-pub struct CheckArguments {
+pub(crate) struct CheckArguments {
     /// The TOML file to read
     #[arg(
         value_name = "FILE",
         required_unless_present_any = ["print_default", "print_reference"],
         conflicts_with_all = ["print_default", "print_reference"]
     )]
-    pub file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// Read nothing but that file: resolve no names, and look at no other files, folders and users
     #[arg(long, requires = "file", conflicts_with_all = ["print_default", "print_reference"])]
-    pub offline: bool,
+    pub(crate) offline: bool,
     /// Print a file with every option at its default
     #[arg(long, conflicts_with = "print_reference")]
-    pub print_default: bool,
+    pub(crate) print_default: bool,
     /// Print the reference of every option in Markdown
     #[arg(long)]
-    pub print_reference: bool,
+    pub(crate) print_reference: bool,
 }
 
 impl ServeArguments {
     /// The flags that were given, in the order in which they are applied.
-    pub fn flags(&self) -> Vec<FlagValue> {
+    pub(crate) fn flags(&self) -> Vec<FlagValue> {
         let mut flags = Vec::new();
         push(&mut flags, "--upstream", "upstream.url", &self.upstream);
         push(
@@ -145,7 +145,7 @@ impl ServeArguments {
 
 impl CommonArguments {
     /// The flags that were given, in the order in which they are applied.
-    pub fn flags(&self) -> Vec<FlagValue> {
+    pub(crate) fn flags(&self) -> Vec<FlagValue> {
         let mut flags = Vec::new();
         push(&mut flags, "--listen", "server.listen", &self.listen);
         push(&mut flags, "--store", "store.listen", self.store.as_slice());
@@ -274,8 +274,8 @@ file is wrong.";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, parse};
     use clap::CommandFactory;
+    use dwell_edge::config::{Config, parse};
 
     fn serve(words: &[&str]) -> ServeArguments {
         let all = ["dwell", "serve"].iter().chain(words);

@@ -22,25 +22,25 @@ use std::time::Duration;
 
 /// Flags of `dwell top`.
 #[derive(Clone, Debug, Args)]
-pub struct TopArguments {
+pub(crate) struct TopArguments {
     /// Where the store listens: HOST:PORT, or the path of its unix socket
     #[arg(default_value = "127.0.0.1:11211")]
-    pub address: String,
+    pub(crate) address: String,
     /// Seconds between two looks
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    pub interval: u16,
+    pub(crate) interval: u16,
     /// Look once, print plain text, and end
     #[arg(long)]
-    pub once: bool,
+    pub(crate) once: bool,
     /// Log in with the first line of this file of name:password
     #[arg(long, value_name = "FILE")]
-    pub auth_file: Option<PathBuf>,
+    pub(crate) auth_file: Option<PathBuf>,
 }
 
 /// Why there is nothing to show.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum TopError {
+pub(crate) enum TopError {
     /// The store cannot be reached, or does not answer.
     Connection {
         /// Where it should be.
@@ -85,7 +85,7 @@ impl std::error::Error for TopError {
 ///
 /// # Errors
 /// [`TopError`]; the terminal is as it was before.
-pub fn run(arguments: &TopArguments) -> Result<(), TopError> {
+pub(crate) fn run(arguments: &TopArguments) -> Result<(), TopError> {
     let mut peer = Peer::connect(arguments)?;
     let first = peer.look()?;
     if arguments.once || !io::stdout().is_terminal() {

@@ -1,6 +1,6 @@
 //! Asking the process that runs.
 
-use super::Explanation;
+use dwell_edge::Explanation;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;

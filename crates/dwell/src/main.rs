@@ -1,19 +1,24 @@
 //! The `dwell` program: reads the command line and the configuration, then serves.
 #![forbid(unsafe_code)]
 
+mod cli;
+mod explain;
+mod mc;
+mod store_command;
+mod top;
+
 use clap::Parser;
-use dwell_edge::cli::{CheckArguments, Command, CommandLine};
+use cli::{CheckArguments, Command, CommandLine};
 use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
-use dwell_edge::daemon;
-use dwell_edge::explain::{self, ExplainError};
 use dwell_edge::reload::ConfigSource;
 use dwell_edge::server::RunOptions;
-use dwell_edge::store_command::{StoreArguments, StoreRequest};
-use dwell_edge::{log, mc, server, top};
+use dwell_edge::{daemon, log, server};
+use explain::ExplainError;
 use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use store_command::{StoreArguments, StoreRequest};
 
 fn main() -> ExitCode {
     // A link of that name stands in for the program of that name.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dwell_memcache::{Client, Exptime, PerServer, StoreOptions, StoreOutcome};
 
-pub use arguments::McArguments;
+pub(crate) use arguments::McArguments;
 use arguments::{McCommand, Stored};
 
 /// How a command ended, as its exit status says it.
@@ -28,7 +28,7 @@ type Failure = Box<dyn std::error::Error>;
 ///
 /// Shape: writes to standard output, and errors to standard error; 0 for a hit, 1 for a miss, 3
 /// for an error. Wrong flags end with 2, as everywhere.
-pub fn run(arguments: &McArguments) -> ExitCode {
+pub(crate) fn run(arguments: &McArguments) -> ExitCode {
     let mut out = io::stdout().lock();
     let ended = arguments
         .client()

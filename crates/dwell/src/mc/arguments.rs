@@ -8,12 +8,12 @@ use dwell_memcache::{
     UnknownDistribution,
 };
 
-use crate::config::{UnitError, duration};
+use dwell_edge::config::{UnitError, duration};
 
 /// Flags of `dwell mc`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES, disable_help_subcommand = true)]
-pub struct McArguments {
+pub(crate) struct McArguments {
     /// A memcached server; repeat it for several, which make a ring [default: 127.0.0.1:11211]
     #[arg(long, short, value_name = "HOST:PORT[=WEIGHT]", value_parser = server)]
     server: Vec<ServerOptions>,

@@ -1,0 +1,115 @@
+//! `dwell explain`: what becomes of a request, and why.
+//!
+//! The process that runs is asked over its admin listener; without one, the configuration alone
+//! says what it can. Both make the same `Explanation`.
+
+mod peer;
+
+use clap::Args;
+use dwell_edge::config::{ConfigError, load};
+use dwell_edge::{Explained, Explanation, explain_configuration};
+use std::fmt;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// Flags of `dwell explain`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ExplainArguments {
+    /// A method and a target, or a target alone: GET /poll/x
+    #[arg(required = true, num_args = 1..=2, value_names = ["METHOD", "TARGET"])]
+    pub(crate) request: Vec<String>,
+    /// A field of the request, as for curl; repeat it for several
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    pub(crate) fields: Vec<String>,
+    /// Where the process answers /-/health
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
+    pub(crate) admin: String,
+    /// Ask no process, but this file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Why nothing can be explained.
+#[derive(Debug)]
+#[non_exhaustive]
+pub(crate) enum ExplainError {
+    /// The configuration has mistakes.
+    Config(ConfigError),
+    /// The request is none, or the process says no.
+    Refused(String),
+}
+
+impl fmt::Display for ExplainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => f.write_str(&error.render(false)),
+            Self::Refused(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for ExplainError {}
+
+/// Explains a request; returns what is to be printed.
+///
+/// # Errors
+/// [`ExplainError`].
+pub(crate) fn run(arguments: &ExplainArguments) -> Result<String, ExplainError> {
+    let (method, target) = match arguments.request.as_slice() {
+        [method, target] => (method.as_str(), target),
+        [target] => ("GET", target),
+        _ => return Err(ExplainError::Refused("name one target".to_owned())),
+    };
+    let explained = Explained::new(method, target, arguments.fields.clone());
+    let asked = match &arguments.config {
+        Some(_) => None,
+        None => peer::ask(&arguments.admin, &explained.query()).map_err(ExplainError::Refused)?,
+    };
+    let explanation = if let Some(explanation) = asked {
+        explanation
+    } else {
+        let config = load(arguments.config.as_deref(), &[]).map_err(ExplainError::Config)?;
+        explain_configuration(&config, &explained).map_err(ExplainError::Refused)?
+    };
+    Ok(if arguments.json {
+        explanation.json()
+    } else {
+        text(&explanation)
+    })
+}
+
+/// Renders an explanation for a terminal.
+fn text(explanation: &Explanation) -> String {
+    let mut text = format!("{}\n", explanation.request);
+    if !explanation.is_live {
+        text.push_str("  (no process was asked: this is what the configuration alone says)\n");
+    }
+    for topic in &explanation.topics {
+        for (number, sentence) in topic.says.iter().enumerate() {
+            let name = if number == 0 { &*topic.name } else { "" };
+            // Writing to memory does not fail.
+            let _ = writeln!(text, "  {name:<10}{sentence}");
+        }
+    }
+    // Nothing that a request or a process says may move the cursor of a terminal.
+    let is_odd = |c: char| c.is_control() && c != '\n';
+    text.replace(is_odd, "?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_told_nothing_but_text() {
+        let explanation = Explanation {
+            request: "GET /\x1b[2J".to_owned(),
+            is_live: true,
+            topics: Vec::new(),
+        };
+        assert_eq!(text(&explanation), "GET /?[2J\n");
+    }
+}

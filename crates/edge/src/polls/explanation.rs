@@ -1,0 +1,144 @@
+//! What an explanation consists of: the request that is explained, and what becomes of it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A request that is to be explained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explained {
+    method: String,
+    target: String,
+    fields: Vec<String>,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Its method and target.
+    pub request: String,
+    /// True if a process was asked, false if the configuration alone was.
+    pub is_live: bool,
+    /// Its route, its key, its value and so on, in the order in which they are printed.
+    pub topics: Vec<Topic>,
+}
+
+/// One side of an explanation: for people, and for programs.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Topic {
+    /// A word or two, such as `route`.
+    pub name: String,
+    /// Sentences for people.
+    pub says: Vec<String>,
+    /// The same for programs.
+    pub facts: Map<String, Value>,
+}
+
+impl Topic {
+    pub(crate) fn new(name: &str, says: String) -> Self {
+        let (name, says, facts) = (name.to_owned(), vec![says], Map::new());
+        Self { name, says, facts }
+    }
+
+    pub(crate) fn say(&mut self, sentence: String) {
+        self.says.push(sentence);
+    }
+
+    pub(crate) fn fact(mut self, name: &str, value: Value) -> Self {
+        self.facts.insert(name.to_owned(), value);
+        self
+    }
+}
+
+impl Explained {
+    /// Makes it from a method, a target and lines of a header section.
+    pub fn new(method: &str, target: &str, fields: Vec<String>) -> Self {
+        let (method, target) = (method.to_owned(), target.to_owned());
+        Self {
+            method,
+            target,
+            fields,
+        }
+    }
+
+    /// Reads `method=M&target=T&field=F`, of which the last may be there several times.
+    ///
+    /// # Errors
+    /// There is no target.
+    pub(crate) fn of_query(query: &str) -> Result<Self, String> {
+        let mut explained = Self::new("GET", "", Vec::new());
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*name {
+                "method" => explained.method = value.into_owned(),
+                "target" => explained.target = value.into_owned(),
+                "field" => explained.fields.push(value.into_owned()),
+                _ => {}
+            }
+        }
+        if explained.target.is_empty() {
+            return Err("explain takes target=, and perhaps method= and field=".to_owned());
+        }
+        Ok(explained)
+    }
+
+    /// Encodes it as the query that the admin listener takes: `method=M&target=T&field=F`.
+    pub fn query(&self) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("method", &self.method);
+        query.append_pair("target", &self.target);
+        for field in &self.fields {
+            query.append_pair("field", field);
+        }
+        query.finish()
+    }
+
+    /// The request as it would come.
+    pub(crate) fn head(&self) -> Vec<u8> {
+        let (method, target) = (&self.method, &self.target);
+        let mut head = format!("{method} {target} HTTP/1.1\r\n");
+        let is_host = |field: &String| field.to_ascii_lowercase().starts_with("host:");
+        if !self.fields.iter().any(is_host) {
+            head.push_str("Host: dwell\r\n");
+        }
+        for field in &self.fields {
+            head.push_str(field);
+            head.push_str("\r\n");
+        }
+        head.push_str("\r\n");
+        head.into_bytes()
+    }
+}
+
+impl Explanation {
+    pub(crate) fn new(explained: &Explained, is_live: bool) -> Self {
+        let request = format!("{} {}", explained.method, explained.target);
+        Self {
+            request,
+            is_live,
+            topics: Vec::new(),
+        }
+    }
+
+    /// As JSON, on one line.
+    pub fn json(&self) -> String {
+        // Strings and numbers have no way to fail.
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_goes_through_a_query_unchanged() {
+        let fields = vec!["A: b&c=d%".to_owned(), "Host: x".to_owned()];
+        let explained = Explained::new("POST", "/poll/x?since=a+b&k=%2F", fields);
+        assert_eq!(
+            Explained::of_query(&explained.query()),
+            Ok(explained.clone())
+        );
+        let head = String::from_utf8(explained.head()).unwrap();
+        assert_eq!(head.matches("Host:").count(), 1);
+        assert!(Explained::of_query("method=GET").is_err());
+    }
+}
