@@ -8,8 +8,8 @@
 mod flags;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use dwell_edge::STORE_VERSION;
 use dwell_edge::config::{Config, ConfigError, FlagValue, load};
-use dwell_edge::store_server::VERSION;
 use flags::{Effect, FLAGS, FlagSpec};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -110,8 +110,11 @@ impl StoreArguments {
             return Err(wrong(&flag.name(), reason.to_owned()));
         }
         let page = [
-            ("help", format!("memcached {VERSION}\n{}", flags::help())),
-            ("version", format!("memcached {VERSION}\n")),
+            (
+                "help",
+                format!("memcached {STORE_VERSION}\n{}", flags::help()),
+            ),
+            ("version", format!("memcached {STORE_VERSION}\n")),
             ("license", LICENSE.to_owned()),
         ];
         if let Some((_, text)) = page.into_iter().find(|(id, _)| self.is_given(id)) {
@@ -341,8 +344,8 @@ its flags.
 mod tests {
     use super::*;
     use clap::Parser;
+    use dwell_edge::Protocols;
     use dwell_edge::config::LogLevel;
-    use dwell_edge::store_server::Protocols;
     use std::time::Duration;
 
     #[derive(Parser)]

@@ -64,14 +64,14 @@ fn listens(config: &Config) -> bool {
 /// A file that tells the process id while it serves; what was written is removed when it is
 /// dropped, as far as the system lets it.
 #[derive(Debug)]
-pub struct PidFile {
+pub(crate) struct PidFile {
     path: PathBuf,
     is_written: bool,
 }
 
 impl PidFile {
     /// A file that is still to be written.
-    pub fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self {
             path,
             is_written: false,
@@ -82,7 +82,7 @@ impl PidFile {
     ///
     /// # Errors
     /// When the system refuses it; the message names it.
-    pub fn write(&mut self) -> io::Result<()> {
+    pub(crate) fn write(&mut self) -> io::Result<()> {
         if !self.is_written {
             self.try_write().map_err(|error| {
                 let message = format!("cannot write {}: {error}", self.path.display());
@@ -106,7 +106,7 @@ impl PidFile {
     }
 
     /// Leaves the file to another process, which writes its own id there.
-    pub fn leave(mut self) {
+    pub(crate) fn leave(mut self) {
         self.is_written = false;
     }
 }

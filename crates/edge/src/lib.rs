@@ -21,22 +21,35 @@ mod forward;
 mod held;
 mod inquiry;
 pub mod log;
-pub mod metrics;
-pub mod moment;
+mod metrics;
+mod moment;
 mod notify;
 mod output;
 mod polls;
 mod presence;
-pub mod privileges;
+mod privileges;
 mod publish;
 mod random;
 pub mod reload;
 pub mod server;
 mod settings;
-pub mod snapshot;
-pub mod store_server;
+#[expect(
+    unreachable_pub,
+    reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
+)]
+mod snapshot;
+#[expect(
+    unreachable_pub,
+    reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
+)]
+mod store_server;
 mod supervisor;
 mod upgrade;
-pub mod upstream;
+#[expect(
+    unreachable_pub,
+    reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
+)]
+mod upstream;
 
 pub use polls::{Explained, Explanation, Topic, explain_configuration};
+pub use store_server::{Protocols, VERSION as STORE_VERSION};

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Lifetimes in the store are counted by the steady one, which a wall clock that is set does not
 /// move. What is read as a time of day, and what another process reads, is told by the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub(crate) struct Moment {
     /// The Unix time at the start of the process, and what has passed since.
     pub steady: Seconds,
     /// Unix time.

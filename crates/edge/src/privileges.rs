@@ -54,7 +54,7 @@ impl std::error::Error for PrivilegesError {
 ///
 /// # Errors
 /// [`PrivilegesError`]; the process may have lost some rights and must not go on.
-pub fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, PrivilegesError> {
+pub(crate) fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, PrivilegesError> {
     if !getuid().is_root() {
         return Ok(false);
     }
@@ -83,7 +83,7 @@ pub fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, PrivilegesErro
 ///
 /// # Errors
 /// [`PrivilegesError`].
-pub fn user(name: &str) -> Result<User, PrivilegesError> {
+pub(crate) fn user(name: &str) -> Result<User, PrivilegesError> {
     let found = User::from_name(name).map_err(|source| PrivilegesError::Step {
         step: "find the number",
         name: name.to_owned(),

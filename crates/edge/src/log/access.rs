@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 /// What is said of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct AccessLine<'a> {
+pub(crate) struct AccessLine<'a> {
     /// When the answer was ready.
     pub time: SystemTime,
     /// The client.
@@ -41,14 +41,14 @@ pub struct AccessLine<'a> {
 
 /// The access log of the process; dropping it writes what is left, for two seconds at most.
 #[derive(Debug)]
-pub struct AccessLog(LogWriter);
+pub(crate) struct AccessLog(LogWriter);
 
 impl AccessLog {
     /// Opens the target and starts the writing thread; `None` when the log is off.
     ///
     /// # Errors
     /// What opening the file or starting the thread failed with.
-    pub fn open(
+    pub(crate) fn open(
         target: &AccessTarget,
         loops: usize,
         metrics: &ProcessMetrics,
@@ -60,7 +60,7 @@ impl AccessLog {
     }
 
     /// What tells it to write elsewhere.
-    pub fn switch(&self) -> AccessSwitch {
+    pub(crate) fn switch(&self) -> AccessSwitch {
         AccessSwitch(self.0.switch())
     }
 
@@ -68,7 +68,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// What starting the thread failed with.
-    pub fn start(
+    pub(crate) fn start(
         output: impl Write + Send + 'static,
         loops: usize,
         metrics: &ProcessMetrics,
@@ -88,7 +88,7 @@ impl AccessLog {
     ///
     /// # Panics
     /// When there is no such loop.
-    pub fn of_loop(&self, index: usize) -> AccessWriter {
+    pub(crate) fn of_loop(&self, index: usize) -> AccessWriter {
         AccessWriter(self.0.appender(index))
     }
 }
@@ -122,7 +122,7 @@ fn open_file(path: &Path) -> io::Result<File> {
 
 /// Tells a running access log where to write.
 #[derive(Clone, Debug)]
-pub struct AccessSwitch(LogSwitch);
+pub(crate) struct AccessSwitch(LogSwitch);
 
 impl AccessSwitch {
     /// Writes to `target` from now on, which is opened anew even if it is the same: whoever moves
@@ -130,7 +130,7 @@ impl AccessSwitch {
     ///
     /// # Errors
     /// What opening the file failed with; the lines go where they went before.
-    pub fn switch_to(&self, target: &AccessTarget) -> io::Result<()> {
+    pub(crate) fn switch_to(&self, target: &AccessTarget) -> io::Result<()> {
         if let Some(output) = open(target)? {
             self.0.switch_to(output);
         }
@@ -140,12 +140,12 @@ impl AccessSwitch {
 
 /// One loop's end of the access log.
 #[derive(Clone, Debug)]
-pub struct AccessWriter(LogAppender);
+pub(crate) struct AccessWriter(LogAppender);
 
 impl AccessWriter {
     /// Appends one line, which is on its way to the disk within 50 ms; drops and counts it when
     /// the loop's buffer is full.
-    pub fn write(&self, line: &AccessLine<'_>) {
+    pub(crate) fn write(&self, line: &AccessLine<'_>) {
         self.0.append(|buffer| line.append_to(buffer));
     }
 }

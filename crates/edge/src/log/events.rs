@@ -29,7 +29,7 @@ static BACKGROUND: OnceLock<Background> = OnceLock::new();
 ///
 /// # Errors
 /// What starting the thread failed with; events are written as before.
-pub fn write_in_background(metrics: &ProcessMetrics) -> io::Result<()> {
+pub(crate) fn write_in_background(metrics: &ProcessMetrics) -> io::Result<()> {
     if BACKGROUND.get().is_some() {
         return Ok(());
     }

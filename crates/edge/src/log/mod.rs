@@ -7,11 +7,11 @@ mod outage;
 mod seldom;
 mod time;
 
-pub use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
-pub use events::{end, write_in_background};
+pub(crate) use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
+pub use events::end;
+pub(crate) use events::write_in_background;
 pub(crate) use outage::Outage;
 pub(crate) use seldom::Seldom;
-pub use time::write_rfc3339;
 
 use events::EventLine;
 
@@ -54,7 +54,7 @@ pub fn start(config: &LogConfig) {
 }
 
 /// Writes events of another severity from now on; nothing where [`start`] was not called.
-pub fn change_level(level: LogLevel) {
+pub(crate) fn change_level(level: LogLevel) {
     if let Some(change) = CHANGE_LEVEL.get() {
         change(filter(level));
     }

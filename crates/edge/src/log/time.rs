@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Shape: a time before 1970 is shown as its first moment.
 ///
 /// Source: RFC 3339 section 5.6.
-pub fn write_rfc3339(out: &mut Vec<u8>, time: SystemTime) {
+pub(crate) fn write_rfc3339(out: &mut Vec<u8>, time: SystemTime) {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs();
     let (year, month, day) = date(seconds / 86_400);

@@ -56,21 +56,6 @@ impl SharedCounter {
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
-    /// Adds `amount`, which may be negative.
-    pub fn add(&self, amount: i64) {
-        self.set(self.value().wrapping_add(amount));
-    }
-
-    /// Adds one.
-    pub fn increment(&self) {
-        self.add(1);
-    }
-
-    /// Takes one away.
-    pub fn decrement(&self) {
-        self.add(-1);
-    }
-
     /// Replaces the number.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
@@ -132,7 +117,8 @@ impl Histogram {
     }
 
     /// How many durations were counted.
-    pub fn count(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> u64 {
         self.counts.iter().map(Counter::value).sum()
     }
 
@@ -294,14 +280,5 @@ mod tests {
         for (index, outcome) in PollOutcome::ALL.iter().enumerate() {
             assert_eq!(polls.of(*outcome).value(), index as u64);
         }
-    }
-
-    #[test]
-    fn a_gauge_goes_both_ways() {
-        let gauge = Gauge::default();
-        gauge.increment();
-        gauge.add(3);
-        gauge.decrement();
-        assert_eq!(gauge.value(), 3);
     }
 }

@@ -18,7 +18,7 @@ impl Metrics {
     /// Adds up the loops and writes everything as [`CONTENT_TYPE`](super::CONTENT_TYPE).
     ///
     /// Shape: `store` is absent when values come from memcached servers.
-    pub fn render(&self, store: Option<StoreFigures>) -> String {
+    pub(crate) fn render(&self, store: Option<StoreFigures>) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Scrape {
             metrics: self.clone(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Status and JSON body of the answer to `/-/health`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
+pub(crate) struct Health {
     /// 200, or 503 while draining so that a balancer sends no more.
     pub status: u16,
     /// One JSON object and a line end.
@@ -18,7 +18,7 @@ impl Metrics {
     ///
     /// `status` is `ok`; `degraded` when a memcached server does not answer (polls still do, from
     /// the upstream); `draining` after SIGTERM.
-    pub fn health(&self, uptime: Duration, draining: bool) -> Health {
+    pub(crate) fn health(&self, uptime: Duration, draining: bool) -> Health {
         let servers: Vec<_> = self.servers().collect();
         let any_down = servers.iter().any(|(_, state)| *state == ServerState::Down);
         let status = match (draining, any_down) {

@@ -4,7 +4,7 @@ use super::cells::Counter;
 use std::fmt::Debug;
 
 /// A closed set of values of one label.
-pub trait Label: Copy + Debug + 'static {
+pub(crate) trait Label: Copy + Debug + 'static {
     /// One counter for each value.
     type Counters: AsRef<[Counter]> + Default + Debug + Send + Sync;
     /// The label's name.
@@ -25,16 +25,16 @@ macro_rules! labels {
     ) => {
         $(#[$documentation])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name {
+        pub(crate) enum $name {
             $($(#[$value_documentation])* $value,)+
         }
 
         impl $name {
             /// Every value.
-            pub const ALL: &'static [Self] = &[$(Self::$value,)+];
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$value,)+];
 
             /// The value as a scrape and the access log show it.
-            pub fn as_str(self) -> &'static str {
+            pub(crate) fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)+
                 }
@@ -74,7 +74,7 @@ labels! {
 
 impl StatusClass {
     /// The class of `status`.
-    pub fn of(status: u16) -> Self {
+    pub(crate) fn of(status: u16) -> Self {
         match status {
             0..=199 => Self::Informational,
             200..=299 => Self::Success,
@@ -335,7 +335,7 @@ labels! {
 
 impl RefusedStatus {
     /// The value for `status`.
-    pub fn of(status: u16) -> Self {
+    pub(crate) fn of(status: u16) -> Self {
         match status {
             400 => Self::BadRequest,
             405 => Self::MethodNotAllowed,

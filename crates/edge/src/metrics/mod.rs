@@ -3,6 +3,10 @@
 //! Each loop writes its own [`LoopMetrics`]; a scrape adds them up. Nothing is looked up by name
 //! while serving.
 
+#[expect(
+    unreachable_pub,
+    reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
+)]
 mod cells;
 mod expose;
 mod health;
@@ -10,10 +14,12 @@ mod hot;
 mod labels;
 mod process;
 
-pub use cells::{Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, SharedCounter};
-pub use health::Health;
-pub use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
-pub use labels::{
+pub(crate) use cells::{
+    Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, SharedCounter,
+};
+pub(crate) use health::Health;
+pub(crate) use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
+pub(crate) use labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HintOutcome, Label, LookupOutcome,
     PollOutcome, PublishOutcome, RefusedStatus, ResyncReason, StatusClass, StoreCommand, StreamEnd,
     UpstreamOutcome, WakeOutcome, WebhookOutcome,
@@ -34,11 +40,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The text is `OpenMetrics` 1.0, not the older Prometheus text 0.0.4: it ends in `# EOF`, and a
 /// counter's `# TYPE` line has its name without `_total`. Every Prometheus since 2.5 reads it; the
 /// older content type would make it take the counters for untyped numbers.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Everything the process counts.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     loops: Vec<Arc<LoopMetrics>>,
     process: Arc<ProcessMetrics>,
     servers: Arc<[String]>,
@@ -51,12 +57,13 @@ impl Metrics {
     /// Makes zeroed metrics for `loops` loops, each with a cell for each memcached server.
     ///
     /// Shape: `servers` are the names shown, in the order of the configuration.
-    pub fn new(loops: usize, servers: Vec<String>, started_unix_seconds: u64) -> Self {
+    #[cfg(test)]
+    pub(crate) fn new(loops: usize, servers: Vec<String>, started_unix_seconds: u64) -> Self {
         Self::with_upstreams(loops, servers, &[], started_unix_seconds)
     }
 
     /// Makes metrics that have a cell for each of the application's servers, too.
-    pub fn with_upstreams(
+    pub(crate) fn with_upstreams(
         loops: usize,
         servers: Vec<String>,
         upstreams: &[String],
@@ -85,47 +92,47 @@ impl Metrics {
     ///
     /// # Panics
     /// When there is no such loop.
-    pub fn of_loop(&self, index: usize) -> Arc<LoopMetrics> {
+    pub(crate) fn of_loop(&self, index: usize) -> Arc<LoopMetrics> {
         Arc::clone(&self.loops[index])
     }
 
     /// The cells of every loop, to be read.
-    pub fn loops(&self) -> &[Arc<LoopMetrics>] {
+    pub(crate) fn loops(&self) -> &[Arc<LoopMetrics>] {
         &self.loops
     }
 
     /// The cells any thread may write.
-    pub fn of_process(&self) -> Arc<ProcessMetrics> {
+    pub(crate) fn of_process(&self) -> Arc<ProcessMetrics> {
         Arc::clone(&self.process)
     }
 
     /// When the process started.
-    pub fn started_unix_seconds(&self) -> u64 {
+    pub(crate) fn started_unix_seconds(&self) -> u64 {
         self.started_unix_seconds
     }
 
     /// The memcached servers with what the loops know of them.
     ///
     /// One loop that reaches a server makes it `Up`; a server nobody asked is `Unknown`.
-    pub fn servers(&self) -> impl Iterator<Item = (&str, ServerState)> {
+    pub(crate) fn servers(&self) -> impl Iterator<Item = (&str, ServerState)> {
         self.best_of(&self.servers, |of_loop| &of_loop.servers)
     }
 
     /// The memcached servers by whether they tell of changes: `Unknown` while that is not asked,
     /// `Down` where they refuse to.
-    pub fn watches(&self) -> impl Iterator<Item = (&str, ServerState)> {
+    pub(crate) fn watches(&self) -> impl Iterator<Item = (&str, ServerState)> {
         self.best_of(&self.servers, |of_loop| &of_loop.watches)
     }
 
     /// The application's servers in the same way.
-    pub fn upstreams(&self) -> Vec<(String, ServerState)> {
+    pub(crate) fn upstreams(&self) -> Vec<(String, ServerState)> {
         let names = Arc::clone(&self.lock_upstreams());
         let best = self.best_of(&names, |of_loop| &of_loop.upstreams);
         best.map(|(name, state)| (name.to_owned(), state)).collect()
     }
 
     /// How long the application's servers take to begin an answer, in the same order.
-    pub fn upstream_heads(&self) -> Vec<(String, HistogramSum)> {
+    pub(crate) fn upstream_heads(&self) -> Vec<(String, HistogramSum)> {
         let names = Arc::clone(&self.lock_upstreams());
         let sum = |(index, name): (usize, &String)| {
             let mut total = HistogramSum::default();
@@ -143,7 +150,7 @@ impl Metrics {
     }
 
     /// The application has other servers from now on.
-    pub fn name_upstreams(&self, urls: &[UpstreamUrl]) {
+    pub(crate) fn name_upstreams(&self, urls: &[UpstreamUrl]) {
         *self.lock_upstreams() = urls.iter().map(ToString::to_string).collect();
     }
 
@@ -180,7 +187,7 @@ impl Metrics {
 // Aligned so that two loops never write the same cache line, nor a pair of prefetched ones.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct LoopMetrics {
+pub(crate) struct LoopMetrics {
     /// Turns of the loop.
     pub turns: Counter,
     /// Which configuration the loop goes by; 1 is that of the start, and so is 0, before it turns.
@@ -288,7 +295,7 @@ pub struct LoopMetrics {
 
 /// What any thread counts.
 #[derive(Debug, Default)]
-pub struct ProcessMetrics {
+pub(crate) struct ProcessMetrics {
     /// Lines the access log had no room for.
     pub access_log_dropped: Arc<SharedCounter>,
     /// Events the log had no room for.
@@ -305,7 +312,7 @@ pub struct ProcessMetrics {
 
 /// What became of the configurations that were read anew.
 #[derive(Debug, Default)]
-pub struct Reloads {
+pub(crate) struct Reloads {
     /// Those that were taken.
     pub taken: SharedCounter,
     /// Those that were refused.
@@ -318,12 +325,12 @@ pub struct Reloads {
 
 impl Reloads {
     /// Whether the last one was refused.
-    pub fn is_last_refused(&self) -> bool {
+    pub(crate) fn is_last_refused(&self) -> bool {
         self.last_refused.load(Ordering::Relaxed)
     }
 
     /// Counts one that was taken, or refused.
-    pub fn count(&self, is_taken: bool) {
+    pub(crate) fn count(&self, is_taken: bool) {
         if is_taken {
             self.taken.add(1);
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -343,16 +350,16 @@ pub(crate) fn figure(count: impl TryInto<i64>) -> i64 {
 
 /// What one loop knows of one server.
 #[derive(Debug, Default)]
-pub struct ServerCell(Gauge);
+pub(crate) struct ServerCell(Gauge);
 
 impl ServerCell {
     /// Tells whether the server answers.
-    pub fn set(&self, state: ServerState) {
+    pub(crate) fn set(&self, state: ServerState) {
         self.0.set(state as i64);
     }
 
     /// What was told last.
-    pub fn state(&self) -> ServerState {
+    pub(crate) fn state(&self) -> ServerState {
         [ServerState::Up, ServerState::Down]
             .into_iter()
             .find(|state| *state as i64 == self.0.value())
@@ -362,7 +369,7 @@ impl ServerCell {
 
 /// Whether a server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerState {
+pub(crate) enum ServerState {
     /// Nobody has asked it yet.
     Unknown = 0,
     /// It does not answer.
@@ -373,7 +380,7 @@ pub enum ServerState {
 
 impl ServerState {
     /// The state as the health answer shows it.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
             Self::Down => "down",
@@ -384,7 +391,7 @@ impl ServerState {
 
 /// What the embedded store says of itself at one scrape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct StoreFigures {
+pub(crate) struct StoreFigures {
     /// Items now.
     pub items: u64,
     /// Bytes the items take with their overhead now.

@@ -152,7 +152,8 @@ impl StoreServer {
     }
 
     /// Open connections of this loop.
-    pub fn connections(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
         self.connections.len()
     }
 

@@ -54,14 +54,6 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialsError`] names the first line that is none, or the count.
-    ///
-    /// ```
-    /// use dwell_edge::store_server::Credentials;
-    ///
-    /// let credentials = Credentials::parse(b"alice:secret\n").unwrap();
-    /// assert!(credentials.admit(b"alice secret"));
-    /// assert!(!credentials.admit(b"alice guess"));
-    /// ```
     pub fn parse(text: &[u8]) -> Result<Self, CredentialsError> {
         let mut entries = Vec::new();
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {

@@ -21,7 +21,7 @@ mod session;
 mod stats;
 
 pub use connection::{Kinds, StoreServer};
-pub use credentials::{Credentials, CredentialsError};
+pub use credentials::Credentials;
 pub use service::{Allowed, Listening, Protocols, StoreServerLimits, StoreService, VERSION};
 
 #[cfg(test)]

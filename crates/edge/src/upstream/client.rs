@@ -75,12 +75,14 @@ impl Upstream {
     }
 
     /// Open connections that are unused.
-    pub fn idle(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn idle(&self) -> usize {
         self.idle.len()
     }
 
     /// Requests that wait for a connection.
-    pub fn queued(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn queued(&self) -> usize {
         self.queue.len()
     }
 

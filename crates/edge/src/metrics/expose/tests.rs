@@ -9,15 +9,14 @@ fn sample() -> String {
         vec!["a:11211".to_owned(), "b:11211".to_owned()],
         1_700_000_000,
     );
-    for index in 0..2 {
+    for (index, waits) in [-1, 5].into_iter().enumerate() {
         let cells = metrics.of_loop(index);
         cells.turns.add(10);
         cells.polls.increment(PollOutcome::Hit);
-        cells.waits_held.add(-1);
+        cells.waits_held.set(waits);
         cells.request_duration.observe(Duration::from_micros(70));
         cells.request_duration.observe(Duration::from_secs(60));
     }
-    metrics.of_loop(1).waits_held.add(6);
     metrics.of_loop(1).servers[1].set(ServerState::Up);
     metrics.of_process().access_log_dropped.add(3);
     metrics.of_process().log_dropped.add(5);
