@@ -202,7 +202,8 @@ typedef struct dwell_options {
   uint64_t output_bytes_max;
   // From the first byte of a request to the end of its head, in milliseconds.
   uint64_t header_timeout_ms;
-  // From a grant or a piece of a body to the next piece.
+  // For which a body that was granted may be waited for, beside the time of its bytes at
+  // `body_rate_min`.
   uint64_t body_timeout_ms;
   // From an answer to the first byte of the next request.
   uint64_t idle_timeout_ms;
@@ -224,6 +225,9 @@ typedef struct dwell_options {
   // From the beginning of a connection to the first byte of its first request; 0 for the idle
   // timeout.
   uint64_t first_request_timeout_ms;
+  // Bytes a second that a client sends at least of a body; with 0 a single byte is enough in
+  // each `body_timeout_ms`. Bounds nothing while the host has its own deadlines.
+  uint64_t body_rate_min;
 } dwell_options;
 
 // One thing that happened.

@@ -200,7 +200,8 @@ pub struct dwell_options {
     pub output_bytes_max: u64,
     /// From the first byte of a request to the end of its head, in milliseconds.
     pub header_timeout_ms: u64,
-    /// From a grant or a piece of a body to the next piece.
+    /// For which a body that was granted may be waited for, beside the time of its bytes at
+    /// `body_rate_min`.
     pub body_timeout_ms: u64,
     /// From an answer to the first byte of the next request.
     pub idle_timeout_ms: u64,
@@ -222,6 +223,9 @@ pub struct dwell_options {
     /// From the beginning of a connection to the first byte of its first request; 0 for the idle
     /// timeout.
     pub first_request_timeout_ms: u64,
+    /// Bytes a second that a client sends at least of a body; with 0 a single byte is enough in
+    /// each `body_timeout_ms`. Bounds nothing while the host has its own deadlines.
+    pub body_rate_min: u64,
 }
 
 /// The size of the options as the first version with a size has them. It never changes.
@@ -257,6 +261,7 @@ impl dwell_options {
             half_close: options.half_close,
             host_deadlines: options.host_deadlines,
             first_request_timeout_ms: options.first_request_timeout.map_or(0, millis),
+            body_rate_min: u64::from(http.body_rate_min),
         }
     }
 
@@ -275,6 +280,7 @@ impl dwell_options {
         http.output_bytes_max = size(self.output_bytes_max);
         http.header_timeout = time(self.header_timeout_ms);
         http.body_timeout = time(self.body_timeout_ms);
+        http.body_rate_min = u32::try_from(self.body_rate_min).unwrap_or(u32::MAX);
         http.idle_timeout = time(self.idle_timeout_ms);
         http.write_timeout = time(self.write_timeout_ms);
         options.streams.connections_max = size(self.connections_max);
@@ -461,4 +467,18 @@ pub(crate) fn request_of(view: ::dwell_engine::embed::RequestView<'_>) -> dwell_
 
 pub(crate) fn span_of(bytes: &[u8]) -> dwell_span {
     dwell_span::of(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_rate_of_a_body_is_the_engines() {
+        for (given, taken) in [(0, 0), (7, 7), (u64::MAX, u32::MAX)] {
+            let mut options = dwell_options::of(&Options::default());
+            options.body_rate_min = given;
+            assert_eq!(options.to_options().http.body_rate_min, taken);
+        }
+    }
 }

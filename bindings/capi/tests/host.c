@@ -151,8 +151,13 @@ static void options_and_addresses(void) {
     options.size = 0;
     CHECK(dwell_options_default(&options) == DWELL_INVALID);
     CHECK(dwell_engine_new(&options, &engine) == DWELL_INVALID);
+    // A host that was compiled before the last of them.
+    options.size = offsetof(dwell_options, body_rate_min);
+    CHECK_OK(dwell_options_default(&options));
+    CHECK(options.size == offsetof(dwell_options, body_rate_min) && options.body_rate_min == 0);
     options.size = sizeof options;
     CHECK_OK(dwell_options_default(&options));
+    CHECK(options.body_rate_min == 512);
     options.head_bytes_max = 1 << 20;
     CHECK(dwell_engine_new(&options, &engine) == DWELL_INVALID);
     CHECK_OK(dwell_options_default(&options));

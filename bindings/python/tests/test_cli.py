@@ -290,6 +290,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["web", "--workers", "0"], "--workers"),
     (["web", "--threads", "0"], "threads is out of range: 0"),
     (["web", "--header-timeout", "0"], "header_timeout is out of range"),
+    (["web", "--min-body-rate", "-1"], "min_body_rate is out of range: -1"),
     (["web", "--trusted-proxies", "nobody"], "nobody"),
     (["web", "--host", "192.0.2.1"], "check --host"),
     (["web", "--prot", "80"], "--prot"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -283,6 +285,24 @@ def test_gathered_bodies_have_a_bound(run_wsgi: RunWsgi) -> None:
         assert client.answer().body == b"100000"
         assert client.ask("POST /", "Content-Length: 100000", body=bytes(100_000)).status == 200
         client.close()
+
+
+@pytest.mark.parametrize(("rate", "status"), [(512, 408), (1, 200)])
+def test_a_body_has_the_time_of_its_bytes_at_the_lowest_rate(
+    run_wsgi: RunWsgi, rate: int, status: int
+) -> None:
+    def app(environ: Environ, start: Start) -> list[bytes]:
+        return text(start, environ["wsgi.input"].read())
+
+    timeout = 2.0
+    with wire(run_wsgi(app, read_timeout=timeout, min_body_rate=rate)) as client:
+        client.request("POST /", "Content-Length: 30")
+        # Half as long again as a body of no bytes may take.
+        with contextlib.suppress(ConnectionError):
+            for _ in range(30):
+                time.sleep(timeout / 20)
+                client.send(b"b")
+        assert client.answer().status == status
 
 
 def test_files_are_sent_by_the_kernel(run_wsgi: RunWsgi, tmp_path: Path) -> None:

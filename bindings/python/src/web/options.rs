@@ -114,6 +114,7 @@ impl Options {
             "max_gathered_bytes" => self.gathered_bytes = at_least_one(name, value)?,
             "header_timeout" => limits.header_timeout = seconds(name, value)?,
             "read_timeout" => limits.body_timeout = seconds(name, value)?,
+            "min_body_rate" => limits.body_rate_min = at_least(0, name, value)?,
             "write_timeout" => {
                 limits.write_timeout = seconds(name, value)?;
                 socket.write_timeout = limits.write_timeout;
@@ -150,6 +151,13 @@ fn at_least_one<'py, T>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T>
 where
     T: FromPyObjectOwned<'py> + PartialOrd + From<u8>,
 {
+    at_least(1, name, value)
+}
+
+fn at_least<'py, T>(minimum: u8, name: &str, value: &Bound<'py, PyAny>) -> PyResult<T>
+where
+    T: FromPyObjectOwned<'py> + PartialOrd + From<u8>,
+{
     if value
         .extract::<i64>()
         .is_err_and(|error| error.is_instance_of::<PyTypeError>(value.py()))
@@ -159,7 +167,7 @@ where
     let number = value
         .extract::<T>()
         .ok()
-        .filter(|number| *number >= T::from(1));
+        .filter(|number| *number >= T::from(minimum));
     number.ok_or_else(|| PyValueError::new_err(format!("{name} is out of range: {value}")))
 }
 

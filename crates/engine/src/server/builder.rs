@@ -79,6 +79,7 @@ impl Server {
 ///     .keep_alive_timeout(Duration::from_secs(60))
 ///     .header_timeout(Duration::from_secs(5))
 ///     .read_timeout(Duration::from_secs(20))
+///     .min_body_rate(1024)
 ///     .write_timeout(Duration::from_secs(20))
 ///     .answer_timeout(Duration::from_secs(90))
 ///     .half_close(true)
@@ -193,11 +194,18 @@ impl ServerBuilder {
         self
     }
 
-    /// How long a client may take for a body, beside a second for every 512 bytes that come, and
+    /// How long a client may take for a body, beside the time of its bytes at `min_body_rate`, and
     /// how long it may pause; of a streamed one only while the handler waits for more. Then 408.
     /// Default 30 s.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
         self.settings.limits.body_timeout = timeout;
+        self
+    }
+
+    /// Bytes a second that a client sends at least of a body, on the whole; with 0 a single byte is
+    /// enough in each `read_timeout`. Default 512.
+    pub fn min_body_rate(mut self, bytes: u32) -> Self {
+        self.settings.limits.body_rate_min = bytes;
         self
     }
 

@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Long enough for a client on a busy machine, short enough for a test.
@@ -77,6 +78,25 @@ fn a_slow_body_gets_408_be_it_gathered_or_streamed() {
         heard.recv().unwrap(),
         "the reader learns that the rest does not come"
     );
+}
+
+#[test]
+fn a_body_has_the_time_of_its_bytes_at_the_lowest_rate() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    for (rate, status) in [(512, 408), (1, 200)] {
+        let options = |options: dwell_engine::ServerBuilder| {
+            options.read_timeout(TIMEOUT).min_body_rate(rate)
+        };
+        let running = serve(options, hello);
+        let mut client = Client::connect(&running);
+        client.send(post("/", 30));
+        // Half as long again as a body of no bytes may take.
+        for _ in 0..30 {
+            sleep(TIMEOUT / 20);
+            client.send("b");
+        }
+        assert_eq!(client.answer().status, status, "{rate} bytes a second");
+    }
 }
 
 #[test]
