@@ -221,7 +221,7 @@ impl SseEvent<'_> {
     }
 }
 
-/// Whether a piece of output would be taken.
+/// True where a piece of output would be taken.
 pub(super) fn takes_output(conn: &mut Conn<'_>) -> bool {
     !conn.is_listening() && !conn.is_closing() && !conn.is_full()
 }

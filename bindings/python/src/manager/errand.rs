@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a question waits until the thread that polls has time for it.
+/// The time in which the thread that polls has to take a question.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the asking thread looks whether nobody polls any more.
+/// The interval at which the asking thread checks that there is still a thread that polls.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A question `Q` on its way, and its answer `R`.
@@ -24,17 +24,17 @@ enum State<Q, R> {
     /// It is being answered.
     Taken,
     Answered(R),
-    /// There is nobody to answer it: the connection is gone.
+    /// It cannot be answered: the connection is gone.
     Dropped,
 }
 
-/// What the asking thread gets.
+/// The outcome for the asking thread.
 #[derive(Debug)]
 pub(super) enum Reply<Q, R> {
     Answer(R),
     /// The connection is gone.
     Gone,
-    /// Nobody polls any more; here is the question.
+    /// No thread polls any more; the question comes back.
     Back(Q),
     /// The thread that polls has had no time for it.
     Late,
@@ -63,7 +63,7 @@ impl<Q, R> Drop for Courier<Q, R> {
 }
 
 impl<Q, R> Errand<Q, R> {
-    /// Takes the question; whoever has it answers it.
+    /// Takes the question, to answer it or to give it up.
     fn take(&self) -> Option<Q> {
         let mut state = lock(&self.state);
         if !matches!(*state, State::Asked(_)) {
@@ -100,7 +100,7 @@ impl<Q, R> Errand<Q, R> {
 
 /// Has the thread that polls answer `question`, and waits for it without the interpreter.
 ///
-/// Shape: `send` gives the courier to that thread; `polls` says whether there is one.
+/// Shape: `send` gives the courier to that thread; `polls` is true while there is one.
 ///
 /// # Errors
 /// Those of `send`.

@@ -19,7 +19,7 @@ pub(crate) struct AccessLog {
     output: Option<Output>,
 }
 
-/// Where the lines go: to a thread, so that the loop does not wait for who reads them.
+/// The thread that writes the lines, so that the loop does not wait for their reader.
 #[derive(Debug)]
 struct Output {
     appender: LogAppender,
@@ -111,8 +111,8 @@ impl AccessLog {
         );
     }
 
-    /// Gives what the turn has collected to who writes it. Lines that nobody reads are dropped, as
-    /// nobody can be told that the log cannot be written.
+    /// Hands the lines of the turn to the thread that writes them. There is no place to report that
+    /// the log cannot be written, so lines that nobody reads are dropped.
     pub(crate) fn flush(&mut self) {
         if self.lines.is_empty() {
             return;
@@ -158,5 +158,5 @@ impl Drop for Output {
     }
 }
 
-/// How long lines wait for others, so that they are written together.
+/// The time in which lines wait for others, so that they are written together.
 const GATHER: Duration = Duration::from_millis(20);

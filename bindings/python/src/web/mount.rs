@@ -1,4 +1,4 @@
-//! Where a proxy has mounted the application.
+//! The place at which a proxy has mounted the application.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -43,7 +43,7 @@ impl Mount {
         (Cow::Owned(path), Cow::Owned(raw))
     }
 
-    /// What comes after the prefix in a decoded path; all of it where the proxy has taken it off.
+    /// The rest of a decoded path behind the prefix; all of it where the proxy has taken that off.
     pub(crate) fn rest<'path>(&self, path: &'path [u8]) -> &'path [u8] {
         match path.strip_prefix(self.path.as_bytes()) {
             Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,

@@ -265,13 +265,8 @@ impl WsgiApp {
             if let Some(entry) = self.entries.get_mut(&exchange)
                 && let Some(job) = entry.job.take()
             {
-                let workers = self.meeting.workers();
-                if self.uploads.begin(exchange, &mut entry.share, workers) {
-                    self.jobs.push(*job);
-                } else {
-                    entry.job = Some(job);
-                    return;
-                }
+                self.uploads.run(&mut entry.share);
+                self.jobs.push(*job);
             }
         }
     }

@@ -16,7 +16,6 @@ pub(super) struct Environ {
     base: Py<PyDict>,
     /// The names of fields that came before, and their keys; `None` for those that are left out.
     keys: HashMap<Box<[u8]>, Option<Py<PyString>>>,
-    /// Text of values that came with the last request, by the place of their field.
     mount: Mount,
     client: AddressText,
 }

@@ -192,8 +192,8 @@ impl StartResponse {
         Ok(Wrote::Taken)
     }
 
-    /// How much of a piece the announced length has room for, and that length where it is less than
-    /// all.
+    /// The bytes of a piece that the announced length has room for, and that length where they are
+    /// less than all.
     fn fitting(&self, length: usize) -> (usize, Option<u64>) {
         let mut state = self.lock();
         let Some((limit, left)) = &mut state.owed else {

@@ -116,7 +116,7 @@ impl Meeting {
         Place(Arc::clone(self))
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub(super) fn workers(&self) -> usize {
         self.queue().workers
     }

@@ -20,7 +20,7 @@ pub(super) struct Uploads {
     waiting: VecDeque<ExchangeId>,
 }
 
-/// What one exchange has of it.
+/// The part of one exchange in it.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     asked: u64,
@@ -45,14 +45,15 @@ impl Uploads {
         }
     }
 
-    /// How much more of a body is to be asked for; `None` when no more is gathered of it.
+    /// Takes room for more of a body, and returns the bytes that are to be asked for; `None` when
+    /// no more is gathered of it.
     ///
     /// Shape: 0 while what was asked for is still to come.
     pub(super) fn more(&mut self, share: &mut Share) -> Option<u64> {
         if share.is_direct || share.came >= self.body_bytes_max {
             return None;
         }
-        if share.asked - share.came.min(share.asked) > WINDOW / 2 {
+        if share.asked - share.came > WINDOW / 2 {
             return Some(0);
         }
         let wanted = WINDOW.min(self.body_bytes_max.saturating_sub(share.asked));
@@ -67,20 +68,30 @@ impl Uploads {
         Some(wanted)
     }
 
-    /// Whether a request whose body is not complete may have one of `workers`; else it waits.
+    /// Gives one of `workers` to a request whose body is not complete; false where it has to wait.
     pub(super) fn begin(
         &mut self,
         exchange: ExchangeId,
         share: &mut Share,
         workers: usize,
     ) -> bool {
-        if self.running >= (workers / 2).max(1) {
+        let may_run = self.has_room(workers);
+        if may_run {
+            self.run(share);
+        } else {
             self.waiting.push_back(exchange);
-            return false;
         }
+        may_run
+    }
+
+    /// Counts a request that has a worker while its body still comes.
+    pub(super) fn run(&mut self, share: &mut Share) {
         self.running += 1;
         share.is_running = true;
-        true
+    }
+
+    fn has_room(&self, workers: usize) -> bool {
+        self.running < (workers / 2).max(1)
     }
 
     /// The body is complete: its worker waits for it no more.
@@ -104,12 +115,13 @@ impl Uploads {
         self.waiting.retain(is_here);
     }
 
-    /// The request that has waited longest, if another one may have a worker.
+    /// Takes the request that has waited longest, if another one may have a worker.
     pub(super) fn next(&mut self, workers: usize) -> Option<ExchangeId> {
-        if self.running >= (workers / 2).max(1) {
-            return None;
+        if self.has_room(workers) {
+            self.waiting.pop_front()
+        } else {
+            None
         }
-        self.waiting.pop_front()
     }
 }
 
