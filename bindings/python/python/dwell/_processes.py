@@ -266,6 +266,32 @@ class Supervisor:
             self._due.append((now + HASTY if hasty else now, worker.place))
 
 
+def work_in(
+    processes: int | None,
+    work: Work,
+    started: Callable[[], None],
+    graceful_timeout: float,
+    is_program: bool,
+) -> int:
+    """Works in so many processes, or in this one; returns the exit status.
+
+    Args:
+        started: Called when this process serves, or before its workers are started.
+        is_program: Whether this process is ended where the application hangs.
+    """
+    if processes is not None:
+        started()
+        return Supervisor(work, processes, graceful_timeout).run()
+    stop = Stop(graceful_timeout + SLACK if is_program else None)
+    restore = stop.on_signals()
+    try:
+        work(0, started, stop)
+    finally:
+        restore()
+        stop.close()
+    return stop.status
+
+
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -18,7 +18,7 @@ from typing import Any
 
 from dwell import _native
 from dwell._lifespan import MOMENT, Application, Lifespan, Scope, cancel
-from dwell._processes import SLACK, Stop, Supervisor
+from dwell._processes import Stop, work_in
 from dwell._sockets import SOCKET_MODE, Address, Listening
 
 __all__ = ["Server", "serve"]
@@ -238,17 +238,7 @@ def run(
                 runner.close()
 
     try:
-        if workers is not None:
-            started(listening)
-            return Supervisor(work, workers, graceful_timeout).run()
-        stop = Stop(graceful_timeout + SLACK if is_program else None)
-        restore = stop.on_signals()
-        try:
-            work(0, lambda: started(listening), stop)
-        finally:
-            restore()
-            stop.close()
-        return stop.status
+        return work_in(workers, work, lambda: started(listening), graceful_timeout, is_program)
     finally:
         listening.close()
 
