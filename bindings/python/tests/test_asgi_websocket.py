@@ -66,13 +66,7 @@ def test_web_socket_is_not_accepted_before_the_app_does(run_asgi: RunAsgi) -> No
         await receive()
 
     with run_asgi(app, lifespan="off").wire() as client:
-        client.request(
-            "GET /",
-            "Connection: Upgrade",
-            "Upgrade: websocket",
-            "Sec-WebSocket-Version: 13",
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        )
+        client.request_web_socket()
         client.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
             client.socket.recv(1)
@@ -96,13 +90,7 @@ def test_a_message_that_is_too_long_is_told_at_once(run_asgi: RunAsgi) -> None:
         told.put("refused")
 
     with run_asgi(app, lifespan="off", max_message_bytes=1000).wire() as client:
-        client.request(
-            "GET /",
-            "Connection: Upgrade",
-            "Upgrade: websocket",
-            "Sec-WebSocket-Version: 13",
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        )
+        client.request_web_socket()
         assert client.head().status == 101
         client.send(b"\x82\xfe" + (1001).to_bytes(2, "big") + bytes(4 + 1001))
         began = time.monotonic()
@@ -288,13 +276,7 @@ def test_sending_waits_for_a_slow_client(run_asgi: RunAsgi) -> None:
 
     server = run_asgi(app, lifespan="off")
     with server.wire() as client:
-        client.request(
-            "GET /",
-            "Connection: Upgrade",
-            "Upgrade: websocket",
-            "Sec-WebSocket-Version: 13",
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        )
+        client.request_web_socket()
         assert client.head().status == 101
 
         async def settled() -> int:

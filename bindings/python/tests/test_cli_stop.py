@@ -24,25 +24,17 @@ async def ignore():
             say("ignored")
 """
 
-IGNORING = (
+SERVING = (
     HEAD
     + """
 async def app(scope, receive, send):
     assert scope["type"] == "http"
     say("waiting")
-    await ignore()
+    WAIT
 """
 )
-
-BLOCKING = (
-    HEAD
-    + """
-async def app(scope, receive, send):
-    assert scope["type"] == "http"
-    say("waiting")
-    time.sleep(3600)
-"""
-)
+IGNORING = SERVING.replace("WAIT", "await ignore()")
+BLOCKING = SERVING.replace("WAIT", "time.sleep(3600)")
 
 STARTING = (
     HEAD

@@ -64,6 +64,16 @@ class Wire:
         head = [f"{line} HTTP/1.1", "Host: test", *headers, "", ""]
         self.send("\r\n".join(head).encode("latin-1") + body)
 
+    def request_web_socket(self) -> None:
+        """Asks for a WebSocket, with the key of RFC 6455 section 1.3."""
+        self.request(
+            "GET /",
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        )
+
     def ask(self, line: str, *headers: str, body: bytes = b"") -> Answer:
         """Sends a request and reads its answer."""
         self.request(line, *headers, body=body)
