@@ -379,7 +379,8 @@ def test_a_body_over_its_length_is_logged(
         result: list[bytes] = answer(start)
         return result
 
-    with wire(run_wsgi(app)) as client:
+    # The thread logs before it takes its next request.
+    with wire(run_wsgi(app, threads=1)) as client:
         for _ in range(2):
             # What was announced is sent, and the connection goes on.
             assert client.ask("GET /").body == b"long"
