@@ -39,7 +39,7 @@ func (b *body) Read(p []byte) (int, error) {
 		if left := e.body[e.bodyStart:]; len(left) > 0 {
 			n := copy(p, left)
 			e.bodyStart += n
-			b.grantLocked(n)
+			b.grantLocked()
 			return n, nil
 		}
 		if e.bodyEnded {
@@ -50,7 +50,7 @@ func (b *body) Read(p []byte) (int, error) {
 		if e.gone {
 			return 0, errBodyCutOff
 		}
-		b.grantLocked(0)
+		b.grantLocked()
 		if err := e.waitLocked(e.readDeadline); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				b.failed = err
@@ -64,7 +64,7 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // grantLocked lets more of the body come when less than half of the buffer is on its way.
-func (b *body) grantLocked(int) {
+func (b *body) grantLocked() {
 	e := b.e
 	credit := int64(e.loop.bodyCredit())
 	buffered := int64(len(e.body) - e.bodyStart)
