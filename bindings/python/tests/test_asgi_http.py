@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 from pathlib import Path
+from queue import Queue
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -75,6 +76,29 @@ def test_keep_alive_and_pipelining(run_asgi: RunAsgi) -> None:
             assert client.answer().body == f"/p{number}".encode()
         assert client.ask("GET /", "Connection: close").header("Connection") == "close"
         assert client.is_closed()
+
+
+def test_time_in_which_the_application_does_not_receive_is_not_the_clients(
+    run_asgi: RunAsgi,
+) -> None:
+    timeout = 1.0
+    seen: Queue[bytes] = Queue()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for _ in range(2):
+            seen.put((await receive())["body"])
+            await asyncio.sleep(1.5 * timeout)
+            seen.put(b"awake")
+        await receive()
+
+    with run_asgi(app, lifespan="off", read_timeout=timeout).wire() as client:
+        client.request("POST /", "Transfer-Encoding: chunked")
+        for piece in (b"abc", b"def"):
+            client.send(b"3\r\n" + piece + b"\r\n")
+            assert seen.get(timeout=TIMEOUT) == piece
+            assert seen.get(timeout=TIMEOUT) == b"awake"
+        # The application waits for more now, but not for ever.
+        assert client.answer().status == 408
 
 
 def test_bodies(run_asgi: RunAsgi) -> None:

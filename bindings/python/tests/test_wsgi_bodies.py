@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -303,6 +304,29 @@ def test_a_body_has_the_time_of_its_bytes_at_the_lowest_rate(
                 time.sleep(timeout / 20)
                 client.send(b"b")
         assert client.answer().status == status
+
+
+def test_time_in_which_the_application_does_not_read_is_not_the_clients(
+    run_wsgi: RunWsgi,
+) -> None:
+    timeout = 1.0
+    seen: Queue[bytes] = Queue()
+
+    def app(environ: Environ, start: Start) -> list[bytes]:
+        for _ in range(2):
+            seen.put(environ["wsgi.input"].read(3))
+            time.sleep(1.5 * timeout)
+            seen.put(b"awake")
+        return text(start, environ["wsgi.input"].read())
+
+    with wire(run_wsgi(app, read_timeout=timeout)) as client:
+        client.request("POST /", "Transfer-Encoding: chunked")
+        for piece in (b"abc", b"def"):
+            client.send(b"3\r\n" + piece + b"\r\n")
+            assert seen.get(timeout=TIMEOUT) == piece
+            assert seen.get(timeout=TIMEOUT) == b"awake"
+        # The application waits for more now, but not for ever.
+        assert client.answer().status == 408
 
 
 def test_files_are_sent_by_the_kernel(run_wsgi: RunWsgi, tmp_path: Path) -> None:

@@ -460,8 +460,9 @@ pub trait App {
 
     /// The timeout of a held exchange has passed; answer now or hold on.
     ///
-    /// Shape: the timeout of a hold does not run while queued output or granted body bytes are
-    /// waited for: the engine's own timeouts run then, and what follows them sets it anew.
+    /// Shape: the timeout of a hold does not run while output is queued, or while the app
+    /// [waits](Reply::await_body) for body bytes that it has granted: the engine's own timeouts run
+    /// then, and what follows them sets it again.
     fn expired(
         &mut self,
         context: &mut Context,

@@ -99,6 +99,8 @@ pub(crate) enum Taking {
         received: u64,
         /// The client waits for a 100 (Continue), which the first grant sends.
         continue_owed: bool,
+        /// The app waits for what it has granted.
+        is_awaited: bool,
     },
     /// The answer is out already: they are dropped, up to so many.
     Discard { left: u64 },

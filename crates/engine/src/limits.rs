@@ -42,7 +42,8 @@ pub struct Limits {
     /// For which a client is waited for that sends a body, in all: every byte that comes gives back
     /// what it may take by `body_rate_min`, but there is never more time left than this. So a body
     /// of `n` bytes may take `body_timeout + n / body_rate_min`. Of a streamed body only the time
-    /// counts in which the app wants more of it. Beyond it: 408. Default 30 s.
+    /// counts in which the app [waits](crate::Reply::await_body) for bytes that it has granted.
+    /// Beyond it: 408. Default 30 s.
     pub body_timeout: Duration,
     /// Bytes a second that a client sends at least of a body, on the whole; with 0 a single byte is
     /// enough in each `body_timeout`. Default 512.

@@ -128,6 +128,8 @@ pub struct Reply<'a> {
     pub(crate) unread: Unread,
     /// Body bytes that the app wants by now.
     pub(crate) granted: u64,
+    /// Set where the app has said whether it waits for its body.
+    pub(crate) awaits_body: Option<bool>,
     pub(crate) sent: bool,
     /// Bytes that were given to the socket already.
     pub(crate) written: u64,
@@ -199,6 +201,44 @@ impl Reply<'_> {
     /// client waits for, unless an answer was begun before it.
     pub fn grant(&mut self, bytes: u64) {
         self.granted = self.granted.saturating_add(bytes);
+    }
+
+    /// Says whether the app waits for the bytes that it has granted, from now on; at first it does.
+    ///
+    /// Shape: for an app that lets bytes come ahead of its reader. While it does not wait, the time
+    /// of the client stands still ([`Limits::body_timeout`](crate::Limits::body_timeout)), and that
+    /// of a hold runs.
+    ///
+    /// ```
+    /// use dwell_engine::{ExchangeId, Http};
+    /// use dwell_evloop::Context;
+    ///
+    /// // The reader of a body has nothing left, and waits for what comes next.
+    /// fn waits(http: &mut Http, context: &mut Context, exchange: ExchangeId) {
+    ///     http.with_reply(context, exchange, |reply| reply.await_body(true));
+    /// }
+    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+    /// # use dwell_evloop::EventLoop;
+    /// # use std::io::Write;
+    /// # let held = std::cell::Cell::new(None);
+    /// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
+    /// #     held.set(Some(request.exchange));
+    /// #     Outcome::Held { tag: 0, timeout: None }
+    /// # };
+    /// # let mut event_loop = EventLoop::new()?;
+    /// # let mut driver = HttpDriver::new(Limits::default(), app);
+    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let mut client = std::net::TcpStream::connect(address)?;
+    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    /// # while held.get().is_none() {
+    /// #     event_loop.turn(&mut driver, None)?;
+    /// # }
+    /// # let exchange = held.get().expect("it has come");
+    /// # waits(&mut driver.http, event_loop.context(), exchange);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn await_body(&mut self, waits: bool) {
+        self.awaits_body = Some(waits);
     }
 
     /// Sends an informational answer before the final one; 103 (RFC 8297), for one.

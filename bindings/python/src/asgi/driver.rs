@@ -254,11 +254,13 @@ impl App for AsgiApp {
         _: ExchangeId,
         tag: u64,
         data: &[u8],
-        _: &mut Reply<'_>,
+        reply: &mut Reply<'_>,
     ) -> Outcome {
         if let Some(state) = self.http(tag).cloned() {
             let mut state = state.lock();
             state.input.push_back(Bytes::copy_from_slice(data));
+            state.is_awaited = false;
+            reply.await_body(false);
             self.woken.append(&mut state.waiters.receivers);
         }
         Outcome::Held { tag, timeout: None }

@@ -491,7 +491,7 @@ impl HttpExchange {
 
 impl Wait for Receive {
     fn poll(&self, py: Python<'_>, server: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
-        let (news, grant) = {
+        let (news, want) = {
             let mut state = self.state.lock();
             if state.is_finished && state.pending.is_empty() {
                 // What the client has sent is of no use to an answer that is complete.
@@ -503,28 +503,36 @@ impl Wait for Receive {
             let length: usize = pieces.iter().map(Bytes::len).sum();
             state.outstanding = state.outstanding.saturating_sub(length as u64);
             let is_open = !state.input_ended && !state.is_gone;
-            let grant = if is_open && state.outstanding < INPUT_WINDOW / 2 {
-                let grant = INPUT_WINDOW - state.outstanding;
-                state.outstanding = INPUT_WINDOW;
-                grant
+            let waits = is_open && pieces.is_empty();
+            let begins_to_wait = waits && !std::mem::replace(&mut state.is_awaited, true);
+            let is_low = is_open && state.outstanding < INPUT_WINDOW / 2;
+            let grant = if is_low {
+                INPUT_WINDOW - state.outstanding
             } else {
                 0
             };
+            state.outstanding += grant;
+            let want = (is_low || begins_to_wait).then_some((grant, waits));
             let has_news = !pieces.is_empty() || (state.input_ended && !state.input_told);
             if has_news {
                 state.input_told = state.input_ended;
-                (Some(Some((pieces, !state.input_ended))), grant)
+                (Some(Some((pieces, !state.input_ended))), want)
             } else if state.is_gone {
                 state.end_told = true;
-                (Some(None), grant)
+                (Some(None), want)
             } else {
-                (None, grant)
+                (None, want)
             }
         };
-        if grant > 0 {
+        if let Some((grant, waits)) = want {
             let exchange = self.exchange;
             let this = server.get();
-            this.with(|context, driver| driver.http.grant(context, exchange, grant));
+            this.with(|context, driver| {
+                driver.http.with_reply(context, exchange, |reply| {
+                    reply.grant(grant);
+                    reply.await_body(waits);
+                })
+            });
             // What has come already is handed over in the next turn.
             this.settle(server)?;
         }

@@ -80,6 +80,8 @@ pub(super) struct HttpState {
     pub(super) input_told: bool,
     /// Bytes that were granted to the client and not received by the app yet.
     pub(super) outstanding: u64,
+    /// The app has received all that has come, and waits for more.
+    pub(super) is_awaited: bool,
     /// Pieces of the answer that the engine had no room for.
     pub(super) pending: VecDeque<Bytes>,
     /// The rest of the announced length of the answer, if one was announced.

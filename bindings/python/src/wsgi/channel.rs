@@ -23,6 +23,8 @@ struct State {
     input: VecDeque<Vec<u8>>,
     /// Bytes that were granted to the client and not read yet.
     outstanding: u64,
+    /// The reader has taken all that has come, and waits for more.
+    is_awaited: bool,
     input_ended: bool,
     unsent: usize,
     is_gone: bool,
@@ -35,8 +37,8 @@ pub(super) enum Piece {
     End,
     /// The client has left before the end.
     Gone,
-    /// So many bytes are to be granted before more comes.
-    Grant(u64),
+    /// So many more bytes are to be granted, or the loop is to be told that they are awaited.
+    Want(u64),
     /// Nothing yet.
     Nothing,
 }
@@ -52,6 +54,7 @@ impl Channel {
             }
             _ => state.input.push_back(data.to_vec()),
         }
+        state.is_awaited = false;
         drop(state);
         self.changed.notify_all();
     }
@@ -59,6 +62,11 @@ impl Channel {
     /// So much of the body was asked for ahead of its reader.
     pub(super) fn asked(&self, bytes: u64) {
         self.lock().outstanding += bytes;
+    }
+
+    /// True while the reader waits for what was asked for.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.lock().is_awaited
     }
 
     /// The body is complete.
@@ -84,11 +92,16 @@ impl Channel {
     /// The next piece of the body, or what has to happen before it comes.
     pub(super) fn piece(&self) -> Piece {
         let mut state = self.lock();
-        let is_low = !state.input_ended && state.outstanding <= INPUT_WINDOW / 2;
-        if is_low && !state.is_gone {
-            let grant = INPUT_WINDOW - state.outstanding;
-            state.outstanding = INPUT_WINDOW;
-            return Piece::Grant(grant);
+        if !state.input_ended && !state.is_gone {
+            let begins_to_wait =
+                state.input.is_empty() && !std::mem::replace(&mut state.is_awaited, true);
+            let is_low = state.outstanding <= INPUT_WINDOW / 2;
+            let room = INPUT_WINDOW.saturating_sub(state.outstanding);
+            let grant = if is_low { room } else { 0 };
+            if is_low || begins_to_wait {
+                state.outstanding += grant;
+                return Piece::Want(grant);
+            }
         }
         if let Some(data) = state.input.pop_front() {
             state.outstanding = state.outstanding.saturating_sub(data.len() as u64);

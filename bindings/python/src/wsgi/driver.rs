@@ -158,8 +158,13 @@ impl WsgiLoop {
                 app.leave(exchange);
                 app.log.end(exchange, context.wall(), false);
             }
-            Order::Grant(exchange, bytes) => {
-                http.grant(context, exchange, bytes);
+            Order::Want(exchange, bytes) => {
+                http.with_reply(context, exchange, |reply| {
+                    reply.grant(bytes);
+                    if let Some(entry) = app.entries.get(&exchange) {
+                        reply.await_body(entry.awaits_body());
+                    }
+                });
             }
             Order::Drain => {
                 self.is_draining = true;
@@ -271,12 +276,19 @@ impl WsgiApp {
         }
     }
 
-    /// Gathers more of a body, or has a worker take its request.
+    /// Gathers more of a body, or has a worker take its request; tells the engine which.
     fn gather(&mut self, exchange: ExchangeId, reply: &mut Reply<'_>) {
+        self.gather_more(exchange, reply);
+        if let Some(entry) = self.entries.get(&exchange) {
+            reply.await_body(entry.awaits_body());
+        }
+    }
+
+    fn gather_more(&mut self, exchange: ExchangeId, reply: &mut Reply<'_>) {
         let Some(entry) = self.entries.get_mut(&exchange) else {
             return;
         };
-        if entry.job.is_none() || entry.is_waiting {
+        if !entry.is_gathering() {
             return;
         }
         if let Some(more) = self.uploads.more(&mut entry.share) {
@@ -310,9 +322,19 @@ impl Entry {
         }
     }
 
-    /// Whether it waits for fewer bodies to be on their way.
+    /// True while it waits for fewer bodies to be on their way.
     fn waits(&self) -> bool {
         self.is_waiting && self.job.is_some()
+    }
+
+    /// True while its body is gathered before a worker is to have it.
+    fn is_gathering(&self) -> bool {
+        self.job.is_some() && !self.is_waiting
+    }
+
+    /// True while the loop or its worker waits for more of its body.
+    fn awaits_body(&self) -> bool {
+        self.is_gathering() || self.channel.is_awaited()
     }
 
     /// Writes what there is room for; true when the answer is complete.

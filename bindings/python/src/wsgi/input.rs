@@ -102,8 +102,8 @@ impl Input {
                     let text = "the client left before its request body was complete";
                     return Err(PyConnectionError::new_err(text));
                 }
-                Piece::Grant(bytes) => {
-                    source.meeting.order(Order::Grant(source.exchange, bytes));
+                Piece::Want(bytes) => {
+                    source.meeting.order(Order::Want(source.exchange, bytes));
                 }
                 Piece::Nothing => py.detach(|| source.channel.wait_for_input()),
             }

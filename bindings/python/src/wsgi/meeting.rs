@@ -45,7 +45,8 @@ pub(super) enum Order {
     Write(ExchangeId, Bytes),
     Finish(ExchangeId),
     Abort(ExchangeId),
-    Grant(ExchangeId, u64),
+    /// So many more bytes of a body may come; whether they are awaited is for the channel to say.
+    Want(ExchangeId, u64),
     Drain,
     Stop,
 }

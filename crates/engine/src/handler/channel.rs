@@ -76,9 +76,12 @@ pub(super) struct BodyState {
     pub(super) arrived: BytesMut,
     /// Bytes read that were not granted anew.
     read: u64,
-    /// Bytes that may come and that the loop was not told of.
-    granted: u64,
+    /// Bytes that may come and that the loop was not told of; 0 where it is only to be told that
+    /// they are awaited.
+    granted: Option<u64>,
     is_granted: bool,
+    /// Its reader has taken all that has come, and waits for more.
+    is_awaited: bool,
     pub(super) is_complete: bool,
     pub(super) trailers: Vec<(String, Vec<u8>)>,
     reader: Option<Waker>,
@@ -288,15 +291,16 @@ impl Channel {
     /// Whether the loop has something to do.
     pub(crate) fn has_work(&self) -> bool {
         let state = self.lock();
-        let granted = state.body.as_ref().map_or(0, |body| body.granted);
-        !state.orders.is_empty() || granted > 0
+        let body = state.body.as_ref();
+        !state.orders.is_empty() || body.is_some_and(|body| body.granted.is_some())
     }
 
-    /// Body bytes that were granted since the last call.
-    pub(crate) fn take_granted(&self) -> u64 {
-        let mut state = self.lock();
-        let body = state.body.as_mut();
-        body.map_or(0, |body| std::mem::take(&mut body.granted))
+    /// Gives the engine the wishes of the reader.
+    pub(crate) fn want(&self, reply: &mut Reply<'_>) {
+        if let Some(body) = &mut self.lock().body {
+            reply.grant(body.granted.take().unwrap_or_default());
+            reply.await_body(body.is_awaited);
+        }
     }
 
     /// The exchange has come to its end: whoever waits is told, and later orders are refused.
@@ -346,6 +350,7 @@ impl Channel {
             return;
         };
         change(body);
+        body.is_awaited = false;
         let reader = body.reader.take();
         drop(state);
         self.changed.notify_all();
@@ -360,7 +365,7 @@ impl Channel {
         let Some(body) = state.body.as_deref_mut() else {
             return Arrival::Gone;
         };
-        let mut granted = 0;
+        let (mut granted, was_awaited) = (0, body.is_awaited);
         let arrival = if !body.arrived.is_empty() {
             let data = body.arrived.split().freeze();
             body.read += data.len() as u64;
@@ -374,13 +379,14 @@ impl Channel {
             Arrival::Gone
         } else {
             body.reader = waker.cloned();
+            body.is_awaited = true;
             if !std::mem::replace(&mut body.is_granted, true) {
                 granted = window;
             }
             Arrival::Later
         };
-        if granted > 0 && !state.is_over {
-            body.granted += granted;
+        if (granted > 0 || body.is_awaited != was_awaited) && !state.is_over {
+            body.granted = Some(granted + body.granted.unwrap_or_default());
             self.ask();
         }
         arrival

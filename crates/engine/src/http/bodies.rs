@@ -127,6 +127,7 @@ impl<A: App> Visit<'_, A> {
             credit: 0,
             received: 0,
             continue_owed: false,
+            is_awaited: true,
         };
         let Taking::Collect { gathered, .. } = std::mem::replace(&mut incoming.taking, stream)
         else {

@@ -2,7 +2,7 @@
 
 use super::visit::{Fate, Visit};
 use crate::app::{App, Event, Outcome};
-use crate::connection::{Incoming, Phase, Taking, Unread};
+use crate::connection::{Phase, Taking, Unread};
 use crate::reply::{Body, Framing, Outgoing, Reply, Response};
 use dwell_evloop::{Context, Flushed, Readiness};
 use dwell_proto::http1::encode;
@@ -68,12 +68,14 @@ impl<A> Visit<'_, A> {
             output_bytes_max: self.limits.output_bytes_max,
             unread,
             granted: 0,
+            awaits_body: None,
             sent,
             written: 0,
             failed: false,
         };
         let result = make(self.context, self.app, &mut reply);
-        let (sent, failed, granted) = (reply.sent, reply.failed, reply.granted);
+        let (sent, failed) = (reply.sent, reply.failed);
+        let (granted, awaits) = (reply.granted, reply.awaits_body);
         self.written += reply.written;
         connection.framing = reply.framing;
         let delivery = match (failed, sent) {
@@ -82,36 +84,57 @@ impl<A> Visit<'_, A> {
             (false, true) if connection.outgoing.is_open() => Delivery::Open,
             (false, true) => Delivery::Sent,
         };
-        self.credit(granted, delivery == Delivery::Nothing, output);
+        self.want(granted, awaits, delivery == Delivery::Nothing, output);
         (result, delivery)
     }
 
-    /// Adds to what the app wants of a streamed body.
-    fn credit(&mut self, granted: u64, is_unanswered: bool, output: &mut Vec<u8>) {
-        if granted == 0 {
+    /// Notes the wishes of the app for a streamed body: `granted` more bytes, and whether it waits
+    /// for what it has granted, if it has said so.
+    fn want(
+        &mut self,
+        granted: u64,
+        awaits: Option<bool>,
+        is_unanswered: bool,
+        output: &mut Vec<u8>,
+    ) {
+        if granted == 0 && awaits.is_none() {
             return;
         }
-        if let Some(Incoming {
-            taking:
-                Taking::Stream {
-                    credit,
-                    continue_owed,
-                    ..
-                },
-            pace,
+        let now = self.context.now();
+        let was_timed = self.body_time_left().is_some();
+        let Some(incoming) = self.connection.incoming.as_deref_mut() else {
+            return;
+        };
+        let Taking::Stream {
+            credit,
+            continue_owed,
+            is_awaited,
             ..
-        }) = self.connection.incoming.as_deref_mut()
-        {
-            *credit = credit.saturating_add(granted);
-            pace.wait(self.context.now());
+        } = &mut incoming.taking
+        else {
+            return;
+        };
+        *credit = credit.saturating_add(granted);
+        *is_awaited = awaits.unwrap_or(*is_awaited);
+        if *credit > 0 && *is_awaited {
+            incoming.pace.wait(now);
+        } else {
+            incoming.pace.rest(now);
+        }
+        if granted > 0 {
             if *continue_owed && is_unanswered {
                 output.extend_from_slice(CONTINUE);
             }
             // After the head of the final answer nothing may come before its body.
             *continue_owed = false;
-            if let Some(left) = self.body_time_left().filter(|_| !self.stalled) {
-                self.context.arm(self.token, left);
-            }
+        }
+        if self.stalled {
+            return;
+        }
+        match self.body_time_left() {
+            Some(left) => self.context.arm(self.token, left),
+            None if was_timed => self.context.disarm(self.token),
+            None => {}
         }
     }
 

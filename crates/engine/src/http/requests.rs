@@ -143,6 +143,7 @@ impl<A: App> Visit<'_, A> {
                 credit: 0,
                 received: 0,
                 continue_owed: waits,
+                is_awaited: true,
             };
             let incoming = Incoming::new(head.framing, bytes_max, taking, timeout, now);
             self.connection.incoming = Some(Box::new(incoming));

@@ -114,7 +114,7 @@ impl<A: App> Visit<'_, A> {
             Phase::Body => self.body_late(),
             Phase::Held if !self.bounds_held => Fate::Keep,
             Phase::Held if self.connection.is_blocked() => self.write_time_out(),
-            Phase::Held if self.connection.body_credit() > 0 => self.body_late(),
+            Phase::Held if self.body_time_left().is_some() => self.body_late(),
             Phase::Held => {
                 let (exchange, tag) = self.exchange();
                 self.call(|context, app, reply| app.expired(context, exchange, tag, reply))
@@ -327,7 +327,9 @@ impl<A> Visit<'_, A> {
         let incoming = self.connection.incoming.as_deref()?;
         let is_wanted = match &incoming.taking {
             Taking::Collect { .. } => true,
-            Taking::Stream { credit, .. } => *credit > 0 && self.bounds_held,
+            Taking::Stream {
+                credit, is_awaited, ..
+            } => *credit > 0 && *is_awaited && self.bounds_held,
             Taking::Discard { .. } => false,
         };
         is_wanted.then(|| incoming.pace.left(self.context.now()))

@@ -110,6 +110,8 @@ impl<H: Handler> App for ServerApp<H> {
         let token = Token::from_bits(tag);
         if let Some(channel) = self.host.channel(token) {
             channel.arrive(data);
+            // Its reader has something to take first, and asks when it waits again.
+            reply.await_body(false);
         }
         self.host.hold(token, reply)
     }

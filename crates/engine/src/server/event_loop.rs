@@ -124,13 +124,10 @@ impl<H: Handler> ServerLoop<H> {
         exchange: ExchangeId,
         channel: &Channel,
     ) {
-        let granted = channel.take_granted();
-        if granted > 0 {
-            self.http.grant(context, exchange, granted);
-        }
-        let work = self
-            .http
-            .with_reply(context, exchange, |reply| channel.work(reply));
+        let work = self.http.with_reply(context, exchange, |reply| {
+            channel.want(reply);
+            channel.work(reply)
+        });
         match work {
             Some(Work::Abort) => {
                 self.http.abort(context, exchange);

@@ -126,7 +126,7 @@ impl Host {
         let Some(channel) = self.look(token) else {
             return Outcome::Answered;
         };
-        reply.grant(channel.take_granted());
+        channel.want(reply);
         match channel.work(reply) {
             Work::Open if reply.is_sent() && !reply.is_open() => {}
             Work::Open => return self.hold(token, reply),

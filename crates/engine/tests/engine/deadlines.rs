@@ -149,6 +149,41 @@ fn a_body_at_the_lowest_rate_has_the_time_it_takes() {
 }
 
 #[test]
+fn time_in_which_the_app_does_not_wait_is_not_the_clients() {
+    let mut fixture = Fixture::new(Limits {
+        body_timeout: AMPLE,
+        ..limits()
+    });
+    let mut client = fixture.connect();
+    let head = "POST /upload?grant=100 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n";
+    fixture.send(&mut client, head);
+    for piece in 1..=3 {
+        fixture.reply(0, |reply| reply.await_body(false));
+        fixture.turn_for(AMPLE * 2);
+        fixture.reply(0, |reply| reply.await_body(true));
+        fixture.send(&mut client, "b");
+        while fixture.server.app.uploaded.len() < piece {
+            fixture.turn();
+        }
+    }
+    assert_eq!(fixture.answer(&mut client).status, 408);
+    assert!(fixture.server.app.expired.is_empty());
+}
+
+#[test]
+fn a_hold_has_its_timeout_while_the_app_does_not_wait() {
+    let mut fixture = Fixture::new(Limits {
+        body_timeout: AMPLE,
+        ..limits()
+    });
+    let mut client = fixture.connect();
+    let head =
+        "POST /upload?grant=100&idle=1&ms=10 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n";
+    fixture.send(&mut client, head.to_owned() + "b");
+    assert_eq!(fixture.answer(&mut client).text(), "time is up");
+}
+
+#[test]
 fn time_in_which_the_app_wants_nothing_is_not_the_clients() {
     let mut fixture = Fixture::new(Limits {
         body_timeout: AMPLE,

@@ -176,6 +176,9 @@ impl App for Script {
         if parameter(target, "once").is_none() {
             reply.grant(data.len() as u64);
         }
+        if parameter(target, "idle").is_some() {
+            reply.await_body(false);
+        }
         let timeout = milliseconds(target);
         Outcome::Held { tag, timeout }
     }

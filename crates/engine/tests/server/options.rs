@@ -100,6 +100,27 @@ fn a_body_has_the_time_of_its_bytes_at_the_lowest_rate() {
 }
 
 #[test]
+fn a_client_has_all_its_time_while_the_handler_does_not_read() {
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    let (told, heard) = channel();
+    let told = Mutex::new(told);
+    let reader = blocking(move |mut request: OwnedRequest, responder: Responder| {
+        let mut piece = [0; 4];
+        request.body.read_exact(&mut piece).unwrap();
+        // The client has more leave to send, and waits for what the handler makes of this.
+        sleep(TIMEOUT + TIMEOUT / 2);
+        told.lock().unwrap().send(piece).unwrap();
+        let rest = request.body.read_all(100).unwrap();
+        responder.send(Answer::text(200, rest)).unwrap();
+    });
+    let running = serve(|options| options.read_timeout(TIMEOUT), reader);
+    let mut client = Client::connect(&running);
+    client.send(post("/", 8)).send("half");
+    assert_eq!(&heard.recv().unwrap(), b"half");
+    assert_eq!(client.send("rest").answer().text(), "rest");
+}
+
+#[test]
 fn a_client_that_takes_nothing_is_cut_off() {
     let (told, heard) = channel();
     let told = Mutex::new(told);
