@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod demo;
 mod explain;
 mod mc;
 mod store_command;
@@ -9,13 +10,15 @@ mod top;
 
 use clap::Parser;
 use cli::{CheckArguments, Command, CommandLine};
+use demo::Demo;
 use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
 use dwell_edge::reload::ConfigSource;
 use dwell_edge::server::RunOptions;
-use dwell_edge::{daemon, log, server};
+use dwell_edge::{MakePages, Pages, daemon, log, server};
 use explain::ExplainError;
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store_command::{StoreArguments, StoreRequest};
@@ -28,8 +31,8 @@ fn main() -> ExitCode {
         words.insert(1, "store".into());
     }
     match CommandLine::parse_from(words).command {
-        Command::Serve(arguments) => serve(arguments.config.as_deref(), &arguments.flags(), false),
-        Command::Demo(arguments) => serve(None, &arguments.flags(), true),
+        Command::Serve(arguments) => serve(arguments.config.as_deref(), &arguments.flags(), None),
+        Command::Demo(arguments) => serve(None, &arguments.flags(), Some(demo_pages)),
         Command::Store(arguments) => store(&arguments),
         Command::Top(arguments) => match top::run(&arguments) {
             Ok(()) => ExitCode::SUCCESS,
@@ -95,7 +98,11 @@ fn ended(result: Result<(), server::RunError>) -> ExitCode {
     }
 }
 
-fn serve(file: Option<&Path>, flags: &[FlagValue], demo: bool) -> ExitCode {
+fn demo_pages(store: SocketAddr) -> Box<dyn Pages> {
+    Box::new(Demo::new(store))
+}
+
+fn serve(file: Option<&Path>, flags: &[FlagValue], demo: Option<MakePages>) -> ExitCode {
     let config = match load(file, flags) {
         Ok(config) => config,
         Err(error) => return wrong(&error),

@@ -12,7 +12,6 @@ mod change_feed;
 pub mod config;
 pub mod daemon;
 mod dashboard;
-pub mod demo;
 mod descriptors;
 mod driver;
 mod ending;
@@ -25,6 +24,7 @@ mod metrics;
 mod moment;
 mod notify;
 mod output;
+mod pages;
 mod polls;
 mod presence;
 mod privileges;
@@ -51,5 +51,6 @@ mod upgrade;
 )]
 mod upstream;
 
+pub use pages::{MakePages, Page, Pages};
 pub use polls::{Explained, Explanation, Topic, explain_configuration};
 pub use store_server::{Protocols, VERSION as STORE_VERSION};

@@ -26,6 +26,7 @@ use crate::fleet::Fleet;
 use crate::log::{self, AccessLog};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
+use crate::pages::MakePages;
 use crate::polls::Memory;
 use crate::presence::Presence;
 use crate::privileges;
@@ -47,10 +48,10 @@ use std::{io, thread};
 ///
 /// Shape: SIGTERM or SIGINT drains: listeners close, held polls end spread over half of
 /// `limits.drain_timeout`, requests under way finish; a second signal ends at once. With `demo`
-/// the demonstration page and its app are served too, and taken ports give way to the next free.
-/// SIGHUP reads the configuration anew where it has a `source`, and opens the access log again; of
-/// the demonstration it is the end. SIGUSR1 opens the log again; it ends a store without clients.
-/// SIGUSR2 starts the program anew, which takes over what this process does.
+/// its pages are served too, and taken ports give way to the next free. SIGHUP reads the
+/// configuration anew where it has a `source`, and opens the access log again; of the demonstration
+/// it is the end. SIGUSR1 opens the log again; it ends a store without clients. SIGUSR2 starts the
+/// program anew, which takes over what this process does.
 ///
 /// # Errors
 /// [`RunError`] when something of the configuration cannot be had; nothing was served then.
@@ -63,8 +64,8 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), RunError> {
 pub struct RunOptions {
     /// Where the configuration is read anew.
     pub source: Option<ConfigSource>,
-    /// Whether it is the demonstration.
-    pub demo: bool,
+    /// Pages of a demonstration; the process is one if they are there.
+    pub demo: Option<MakePages>,
     /// A file that tells the process id while it serves.
     pub pid_file: Option<PathBuf>,
     /// A file that tells the port of the store, for whoever let the system choose it.
@@ -103,12 +104,12 @@ impl Server {
         let RunOptions { source, demo, .. } = options;
         let loops = loops_of(&config);
         let limit = descriptors::raise_limit();
-        let event_loops = event_loops(loops, !demo).map_err(RunError::Loop)?;
+        let event_loops = event_loops(loops, demo.is_none()).map_err(RunError::Loop)?;
         // What only root can read is read, and nothing else is: no thread runs yet. Files that are
         // wrong end the start before anybody can connect.
         let limits = store::limits(&config)?;
         let gate = Arc::new(Access::load(&config, None).map_err(RunError::Access)?);
-        let (predecessor, mut bound) = bind(&config, loops, demo)?;
+        let (predecessor, mut bound) = bind(&config, loops, demo.is_some())?;
         let mut pid_file = options.pid_file.map(PidFile::new);
         let first = pid_file.as_mut().filter(|_| predecessor.is_none());
         use_rights(&config, &bound, first)?;

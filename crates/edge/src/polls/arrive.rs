@@ -15,7 +15,6 @@ use super::sharing::is_for_all;
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::Routing;
-use crate::demo;
 use crate::descriptors::is_below;
 use crate::forward::{Forwards, forward_of};
 use crate::held::held;
@@ -80,7 +79,7 @@ impl App for Polls {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        if self.demo.is_some() && self.demonstrate(context, request, reply) {
+        if self.pages.is_some() && self.serve_page(context, request, reply) {
             return Outcome::Answered;
         }
         match Routing::of(&self.config).choose(request.head.path) {
@@ -529,29 +528,28 @@ impl Polls {
         }
     }
 
-    /// Serves the demonstration's own paths; false for all others.
-    fn demonstrate(
+    /// Serves a page of the program's own; false for all other requests.
+    fn serve_page(
         &mut self,
         context: &mut Context,
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> bool {
-        let Some(demo) = &self.demo else { return false };
-        let Some(answer) = demo.respond(request.head.method, request.head.path, request.body)
-        else {
+        let (method, path) = (request.head.method, request.head.path);
+        let pages = self.pages.as_ref();
+        let Some(page) = pages.and_then(|pages| pages.respond(method, path, request.body)) else {
             return false;
         };
-        if let (Some(value), Source::Embedded(store, _)) = (answer.set, &self.source) {
-            let name = demo::KEY.as_bytes();
-            store.set(name, 0, Expiry::NEVER, value, seconds(context));
+        if let (Some((key, value)), Source::Embedded(store, _)) = (page.set, &self.source) {
+            store.set(key.as_bytes(), 0, Expiry::NEVER, value, seconds(context));
         }
         let response = Response {
-            status: answer.status,
+            status: page.status,
             fields: &[
-                ("Content-Type", answer.content_type.as_bytes()),
+                ("Content-Type", page.content_type.as_bytes()),
                 ("Cache-Control", b"no-store"),
             ],
-            body: Body::Slice(&answer.body),
+            body: Body::Slice(&page.body),
         };
         To::now(reply, request, &self.journal, context).send(context, &response);
         true

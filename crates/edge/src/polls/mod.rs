@@ -66,12 +66,12 @@ pub(crate) use tables::kind;
 use crate::access::{Access, Verifier};
 use crate::change_feed::WaitedByLoop;
 use crate::config::{Config, RouteConfig, share};
-use crate::demo::Demo;
 use crate::descriptors::Descriptors;
 use crate::forward::Forwards;
 use crate::inquiry::Inquiry;
 use crate::log::Outage;
 use crate::metrics::{ConnectionRefusal, LookupOutcome, LoopMetrics};
+use crate::pages::Pages;
 use crate::presence::Change as PresenceChange;
 use crate::publish::Publisher;
 use crate::random::Random;
@@ -90,7 +90,7 @@ use joins::Joins;
 use missing::Missing;
 pub(crate) use pace::Pace;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -234,7 +234,7 @@ pub(crate) struct Polls {
     /// Who asks the request at hand.
     visitor: Visitor,
     pub(crate) publisher: Publisher<Asker>,
-    demo: Option<Demo>,
+    pages: Option<Box<dyn Pages>>,
     random: Random,
     pace: Pace,
     key_scratch: Vec<u8>,
@@ -311,7 +311,7 @@ impl Polls {
             access,
             visitor: Visitor::default(),
             publisher: Publisher::new(kind::PUBLISH),
-            demo: None,
+            pages: None,
             random: Random::new(seed),
             pace: Pace::default(),
             key_scratch: Vec::new(),
@@ -363,9 +363,9 @@ impl Polls {
         }
     }
 
-    /// Serves the demonstration page and its app as well; the page names the store's address.
-    pub(crate) fn enable_demo(&mut self, store: SocketAddr) {
-        self.demo = Some(Demo::new(store));
+    /// Serves these pages before any route.
+    pub(crate) fn serve_pages(&mut self, pages: Box<dyn Pages>) {
+        self.pages = Some(pages);
     }
 
     /// Notes from now on which keys begin and end to be waited for.

@@ -14,6 +14,7 @@ use crate::log::AccessLog;
 use crate::metrics::{LoopMetrics, Metrics};
 use crate::notify::Notifier;
 use crate::output::OutputBound;
+use crate::pages::MakePages;
 use crate::polls::{Journal, LoopMember, Memory, Polls, Source};
 use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::reload::{ConfigSource, Listening, Reloader};
@@ -53,7 +54,7 @@ pub(super) struct Parts {
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) waited: Option<Arc<WaitedKeys>>,
     pub(super) loops: usize,
-    pub(super) demo: bool,
+    pub(super) demo: Option<MakePages>,
     pub(super) descriptors: Arc<Descriptors>,
 }
 
@@ -91,8 +92,8 @@ impl Parts {
         if let (Some(service), false) = (&self.service, listeners.is_empty()) {
             let mut server = self.store_server(service, &metrics);
             for listener in listeners {
-                if let (true, Some(address)) = (self.demo, listener.address()) {
-                    polls.enable_demo(address);
+                if let (Some(pages), Some(address)) = (self.demo, listener.address()) {
+                    polls.serve_pages(pages(address));
                 }
                 server.listen(context, listener).map_err(RunError::Loop)?;
             }

@@ -3,34 +3,22 @@
 //! The page shows in one window what the edge is for: a write on one side answers the poll that
 //! is held on the other.
 
+use dwell_edge::{Page, Pages};
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The key the page writes and polls.
-pub const KEY: &str = "/poll/demo";
+const KEY: &str = "/poll/demo";
 
 /// The page and its app.
 #[derive(Clone, Debug)]
-pub struct Demo {
+pub(crate) struct Demo {
     page: String,
-}
-
-/// The answer to one request of the demonstration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DemoAnswer<'a> {
-    /// The status.
-    pub status: u16,
-    /// Value of `Content-Type`.
-    pub content_type: &'static str,
-    /// The body.
-    pub body: Cow<'a, [u8]>,
-    /// What the caller sets [`KEY`] to before it answers.
-    pub set: Option<&'a [u8]>,
 }
 
 impl Demo {
     /// Makes the page; its commands name the address of the store.
-    pub fn new(store: SocketAddr) -> Self {
+    pub(crate) fn new(store: SocketAddr) -> Self {
         // Nobody can connect to "any address" by that name.
         let host = match store.ip() {
             ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -45,26 +33,20 @@ impl Demo {
             .replace("{{STORE_PORT}}", &store.port().to_string());
         Self { page }
     }
+}
 
-    /// Answers the requests of the demonstration, and none else.
-    ///
-    /// Shape: `path` has no query. GET `/` is the page; POST `/demo/set` sets the key to the body,
-    /// of at most 4 KiB.
-    pub fn respond<'a>(
-        &'a self,
-        method: &str,
-        path: &str,
-        body: &'a [u8],
-    ) -> Option<DemoAnswer<'a>> {
+impl Pages for Demo {
+    /// GET `/` is the page; POST `/demo/set` sets the key to the body, of at most 4 KiB.
+    fn respond<'a>(&'a self, method: &str, path: &str, body: &'a [u8]) -> Option<Page<'a>> {
         let answer = match (method, path) {
-            ("GET" | "HEAD", "/") => DemoAnswer {
+            ("GET" | "HEAD", "/") => Page {
                 status: 200,
                 content_type: "text/html; charset=utf-8",
                 body: Cow::Borrowed(self.page.as_bytes()),
                 set: None,
             },
-            ("POST", "/demo/set") if body.len() <= VALUE_BYTES_MAX => DemoAnswer {
-                set: Some(body),
+            ("POST", "/demo/set") if body.len() <= VALUE_BYTES_MAX => Page {
+                set: Some((KEY, body)),
                 ..text(200, "STORED\n".to_owned())
             },
             ("POST", "/demo/set") => text(
@@ -78,8 +60,8 @@ impl Demo {
     }
 }
 
-fn text(status: u16, text: String) -> DemoAnswer<'static> {
-    DemoAnswer {
+fn text(status: u16, text: String) -> Page<'static> {
+    Page {
         status,
         content_type: "text/plain; charset=utf-8",
         body: Cow::Owned(text.into_bytes()),
@@ -123,7 +105,7 @@ mod tests {
         let demo = demo("127.0.0.1:11211");
         for body in [&b"hello"[..], b"", &[0xff; VALUE_BYTES_MAX]] {
             let answer = demo.respond("POST", "/demo/set", body).expect("the app");
-            assert_eq!((answer.status, answer.set), (200, Some(body)));
+            assert_eq!((answer.status, answer.set), (200, Some((KEY, body))));
         }
         let answer = demo.respond("POST", "/demo/set", &[b'x'; VALUE_BYTES_MAX + 1]);
         let answer = answer.expect("the app");
