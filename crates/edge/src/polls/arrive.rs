@@ -4,6 +4,7 @@ use super::accept::wants_events;
 use super::answers::{self, Found};
 use super::ask::{Ask, Method, Waits};
 use super::budget::Now;
+use super::common::has_body;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening, feed_of};
 use super::follow::Asked;
@@ -384,7 +385,7 @@ impl Polls {
         let mut ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
         ask.anybodys &= is_for_all(rules, head);
         // What a QUERY asks for is in its content, and its answer may differ for another.
-        ask.anybodys &= ask.method != Method::Query || rules.coalesce_post || !has_content(head);
+        ask.anybodys &= ask.method != Method::Query || rules.coalesce_post || !has_body(head);
         self.cut_to_token(context, &mut ask);
         Ok(ask)
     }
@@ -561,13 +562,7 @@ fn names_keys(query: &str) -> bool {
     query.starts_with("k=") || query.contains("&k=")
 }
 
-/// Whether the answer to a request may be much work: it is made for the request, or lasts.
+/// Whether a request may be much work: its answer is made for it alone, or lasts.
 fn is_work(head: &RequestHead<'_, '_>) -> bool {
     head.query.is_some_and(names_keys) || is_upgrade(head) || wants_events(head)
-}
-
-/// Whether a request comes with content.
-fn has_content(head: &RequestHead<'_, '_>) -> bool {
-    let length = head.fields.find("content-length");
-    head.fields.find("transfer-encoding").is_some() || length.is_some_and(|length| length != b"0")
 }

@@ -1,7 +1,8 @@
-//! What the application gets of a request whose answer may be others', too.
+//! The part of a client's request that goes into a shared request to the application.
 //!
-//! Such a request carries a short list of what its client sent, and those share it from whom the
-//! application would get the same: nothing that only one of them sent decides what the others get.
+//! A shared request carries a short list of what its client sent, and is shared by clients from
+//! which the application would get the same: nothing that only one of them sent decides what the
+//! others get.
 
 use super::ask::Method;
 use crate::config::RouteConfig;
@@ -9,21 +10,22 @@ use crate::upstream::{Wants, is_of_streams, is_ones_own};
 use dwell_proto::http1::{BodyFraming, RequestHead, is_hop_by_hop};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
-/// What tells requests for one key apart for the application.
+/// The identity of a request among those for one key, as the application sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Variant {
     pub(crate) method: Method,
-    /// Of the target and of all that goes along, keyed so that nobody can make two alike.
+    /// A digest of the target and of all that goes along, keyed so that clients cannot make two
+    /// alike.
     pub(crate) digest: u64,
 }
 
-/// A request as it is sent for all who ask the same.
+/// The properties of a request as it is sent for all clients that ask the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Common {
     pub(crate) variant: Variant,
     /// Something that its client sent is left out.
     pub(crate) is_trimmed: bool,
-    /// It carries nothing but what is the same for all who share it.
+    /// It carries nothing but what is the same for all clients that share it.
     pub(crate) is_plain: bool,
     /// It carries nothing but what the key is made of, so its answer may be stored under the key.
     pub(crate) is_of_key: bool,
@@ -90,9 +92,9 @@ impl Common {
     }
 }
 
-/// Whether the target says nothing beside what the key is made of, and that only once: of two
-/// values the application may take the one that is not in the key. A key that is made of who asks
-/// is that client's, whatever it says.
+/// Whether the target has nothing but the parts of the key, and each only once: of two values the
+/// application may take the one that is not in the key. A key that is made of an identity belongs
+/// to that client, whatever the target has.
 fn is_target_of_key(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
     let key = &route.key;
     if key.is_of_identity() {
@@ -114,7 +116,7 @@ fn is_target_of_key(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
     is_once && !is_repeated && (key.takes_path() || head.path == route.prefix)
 }
 
-/// Which fields of a request for all go to the application.
+/// The choice of the fields of a shared request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passing<'r> {
     route: &'r RouteConfig,
@@ -146,7 +148,7 @@ impl<'r> Passing<'r> {
         self.has_body && (is("content-type") || is("content-encoding") || is("content-language"))
     }
 
-    /// Whether requests share that differ in this field: the route says that they may.
+    /// Whether requests that differ in this field are shared all the same, as the route permits.
     fn is_unshared(self, name: &str) -> bool {
         let is_content = name
             .get(..8)
@@ -156,23 +158,24 @@ impl<'r> Passing<'r> {
     }
 }
 
-/// The target of a request for all, where it is another than that of the client: what a query says
-/// of the client's value and of its wait is the client's alone.
+/// The target of a shared request, if it differs from that of its client: the cursor and the wait
+/// in a query are the client's alone.
 pub(super) fn common_target(path: &str, query: Option<&str>) -> Option<String> {
-    let query = query?;
-    if query.split('&').all(is_for_all) {
-        return None;
-    }
-    let rest: Vec<&str> = query_parts(Some(query)).collect();
-    let mut target = path.to_owned();
-    if !rest.is_empty() {
-        target.push('?');
-        target.push_str(&rest.join("&"));
-    }
-    Some(target)
+    let is_same = query?.split('&').all(is_for_all);
+    (!is_same).then(|| target_of(path, query))
 }
 
-/// What a query says to the application.
+/// The target that a path has with the parts of a query that are for the application.
+pub(super) fn target_of(path: &str, query: Option<&str>) -> String {
+    let mut target = path.to_owned();
+    for (place, part) in query_parts(query).enumerate() {
+        target.push(if place == 0 { '?' } else { '&' });
+        target.push_str(part);
+    }
+    target
+}
+
+/// The parts of a query that are for the application.
 pub(super) fn query_parts(query: Option<&str>) -> impl Iterator<Item = &str> {
     let parts = query.unwrap_or_default().split('&');
     parts.filter(|part| is_for_all(part))
@@ -187,7 +190,7 @@ pub(super) fn has_body(head: &RequestHead<'_, '_>) -> bool {
     !matches!(head.framing, BodyFraming::None | BodyFraming::Length(0))
 }
 
-/// Fields that the edge writes itself, or nobody.
+/// Whether a field is of the connection, or one that the edge writes itself.
 fn is_of_connection(name: &str) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     is_hop_by_hop(name)
@@ -202,7 +205,7 @@ pub(super) fn is_accept(name: &str) -> bool {
     name.eq_ignore_ascii_case("accept")
 }
 
-/// Whether a request asks for any form, which is what one without `Accept` asks for.
+/// Whether a request accepts any form, as one without `Accept` does.
 pub(super) fn takes_any(head: &RequestHead<'_, '_>) -> bool {
     let mut asked = head.fields.all("accept");
     asked.all(|value| value.trim_ascii() == b"*/*")

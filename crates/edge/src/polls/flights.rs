@@ -2,7 +2,6 @@
 
 use super::common::Variant;
 use super::memory::{Begun, Follower, Verdict};
-use super::queued::owner;
 use super::sharing::Owner;
 use super::tables::{Fetch, kind};
 use super::{Polls, Told};
@@ -11,7 +10,7 @@ use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
 
 impl Polls {
-    /// Whether this loop asks for a shared fetch, or another one that does will tell it.
+    /// Begins a shared fetch: as its leader, or as a follower of the loop that asks already.
     pub(super) fn begin_flight(&mut self, fetch: Token, name: &[u8], variant: Variant) -> Begun {
         let follower = Follower {
             of_loop: self.of_loop,
@@ -36,7 +35,7 @@ impl Polls {
         if fetch.key.is_none() || fetch.is_anothers {
             return;
         }
-        let is_for_all = owner(verdict, fetch.common.is_plain) == Owner::All;
+        let is_for_all = Owner::of(verdict, fetch.common.is_plain) == Owner::All;
         for follower in self.memory.end(&fetch.name, fetch.common.variant) {
             let verdict = is_for_all.then(|| verdict.clone());
             self.outbox.told.push(Told { follower, verdict });

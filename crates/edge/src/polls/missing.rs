@@ -8,6 +8,7 @@
 use super::answers::Found;
 use super::ask::{Ask, Condition, Method};
 use super::budget::Now;
+use super::common::target_of;
 use super::decide::Content;
 use super::feeds::News;
 use super::memory::{LastKnown, Verdict};
@@ -251,13 +252,13 @@ impl Polls {
         fetch.is_some()
     }
 
-    /// The request that a poll of the key alone would be.
-    /// What came from whom for whose keys one is asked for.
+    /// The request on behalf of which a key is asked for, and the address that it came from.
     pub(super) fn asked_by(&self, token: Token) -> Option<(&KeptRequest, Option<SocketAddr>)> {
         let behalf = &self.missing.get(token)?.behalf;
         Some((&behalf.request, behalf.peer))
     }
 
+    /// The request that a poll of the key alone would be.
     pub(super) fn encode_missing(&self, token: Token, is_shared: bool) -> Option<Forward> {
         let Missing { behalf, target, .. } = self.missing.get(token)?;
         let kept = &behalf.request;
@@ -436,25 +437,13 @@ impl Polls {
     }
 }
 
-/// The target of a poll of the path with `label` behind it: what the query says of keys and of
-/// waiting is about others. `None` for what no request line can hold.
+/// The target of a poll of the path with `label` behind it; `None` for what no request line can
+/// hold.
 fn target_beside(path: &str, query: Option<&str>, label: &str) -> Option<Box<str>> {
-    let mut target = [path, label].concat();
+    let path = [path, label].concat();
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
-    if !target.bytes().all(is_plain) {
-        return None;
-    }
-    let is_about_others = |part: &&str| {
-        let name = part.split('=').next().unwrap_or_default();
-        matches!(name, "" | "k" | "since" | "wait" | "last_event_id")
-    };
-    let rest = query.unwrap_or_default().split('&');
-    let rest: Vec<_> = rest.filter(|part| !is_about_others(part)).collect();
-    if !rest.is_empty() {
-        target.push('?');
-        target.push_str(&rest.join("&"));
-    }
-    Some(target.into())
+    let is_plain = path.bytes().all(is_plain);
+    is_plain.then(|| target_of(&path, query).into())
 }
 
 #[cfg(test)]

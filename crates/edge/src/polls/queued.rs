@@ -9,12 +9,12 @@ use super::{Forward, Polls};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
 
-/// Requests of those who wait for one another that are under way at once.
+/// Requests of one queue that are under way at once.
 const AT_ONCE: usize = 16;
 
 impl Polls {
-    /// Takes those out of `polls` for whom what a shared request came to is not; they ask for
-    /// themselves.
+    /// Takes the polls out of `polls` that the result of a shared request does not belong to; each
+    /// asks for itself.
     pub(super) fn queue_up(
         &mut self,
         context: &mut Context,
@@ -23,12 +23,12 @@ impl Polls {
         verdict: &Verdict,
         polls: &mut Vec<Token>,
     ) {
-        // What was sent for one client is its own, and what was remembered is everybody's.
+        // A request for one client is its own, and a result that was remembered belongs to all.
         if fetch.key.is_none() || fetch.is_anothers {
             return;
         }
-        let answered = match owner(verdict, fetch.common.is_plain) {
-            Owner::All | Owner::AllIfPlain => return,
+        let answered = match Owner::of(verdict, fetch.common.is_plain) {
+            Owner::All => return,
             Owner::Nobody if fetch.common.is_trimmed => 0,
             Owner::Nobody | Owner::Asker => 1,
         };
@@ -36,7 +36,7 @@ impl Polls {
         self.each_for_itself(context, http, fetch, &queued);
     }
 
-    /// Has each of these ask for itself, in the order in which they came. Their time goes on.
+    /// Has each of these ask for itself, in the order in which they came. Their deadlines stay.
     pub(super) fn each_for_itself(
         &mut self,
         context: &mut Context,
@@ -91,7 +91,7 @@ impl Polls {
         }
     }
 
-    /// Sends the request of one who waited; false if that cannot be.
+    /// Sends the request of a poll that waited; false if that cannot be.
     fn ask_alone(
         &mut self,
         http: &mut Http,
@@ -126,7 +126,7 @@ impl Polls {
         self.encode_kept(kept, peer, false, &poll.ask, poll.route)
     }
 
-    /// Tells one that nothing can be sent for it, if it is still there.
+    /// Answers a poll that nothing can be sent for it, if it is still there.
     fn turn_away(&mut self, context: &mut Context, http: &mut Http, token: Token) {
         if token.kind() == kind::MISSING {
             self.missing_ends(context, http, token, Said::Unknown);
@@ -134,17 +134,5 @@ impl Polls {
             let mut to = To::held(http, &poll, &self.journal);
             self.refuse_busy(context, poll.route, &mut to);
         }
-    }
-}
-
-/// Whose it is what a shared request came to.
-pub(super) fn owner(verdict: &Verdict, is_plain: bool) -> Owner {
-    let owner = verdict
-        .as_ref()
-        .map_or(Owner::AllIfPlain, |answer| Owner::of(answer));
-    match owner {
-        Owner::AllIfPlain if is_plain => Owner::All,
-        Owner::AllIfPlain => Owner::Asker,
-        owner => owner,
     }
 }

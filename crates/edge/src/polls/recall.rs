@@ -11,7 +11,6 @@ use super::freshness::Freshness;
 use super::hold::{Arrival, Keep};
 use super::memory::{LastKnown, NewValue, Verdict};
 use super::missing::Said;
-use super::queued::owner;
 use super::sharing::Owner;
 use super::tables::{Fetch, Poll, kind};
 use super::to::To;
@@ -212,9 +211,9 @@ impl Polls {
                 memory.refuse(name, common.variant, verdict, now + during, now);
             }
         };
-        let is_for_all = owner(verdict, common.is_plain) == Owner::All;
+        let is_for_all = Owner::of(verdict, common.is_plain) == Owner::All;
         match verdict {
-            _ if !is_for_all && verdict.as_ref().map_or(true, |answer| answer.status >= 500) => {}
+            _ if !is_for_all && has_failed(verdict) => {}
             // A full queue says nothing of the key.
             Err(error) if error.status() == 503 => {}
             Err(error) => refuse(Err(error.clone()), rules.negative),
@@ -355,8 +354,7 @@ impl Polls {
         fetch: &Fetch,
         verdict: &Verdict,
     ) -> Option<LastKnown> {
-        let has_failed = verdict.as_ref().map_or(true, |answer| answer.status >= 500);
-        if has_failed {
+        if has_failed(verdict) {
             let digest = fetch.common.variant.digest;
             self.stale_if_error(context.now(), &fetch.name, digest, fetch.route)
         } else {
@@ -432,6 +430,11 @@ pub(super) fn keeps_last_known(routes: &[RouteConfig]) -> bool {
 /// and the answer to a GET to no other method.
 pub(super) fn stands_for(known: &LastKnown, ask: &Ask) -> bool {
     ask.anybodys && (ask.method != Method::Post || !known.is_answer)
+}
+
+/// Whether the application gave no answer, or failed to make one.
+fn has_failed(verdict: &Verdict) -> bool {
+    verdict.as_ref().map_or(true, |answer| answer.status >= 500)
 }
 
 fn is_within(known: &LastKnown, within: Duration) -> bool {

@@ -1,15 +1,16 @@
 //! Which requests and answers of the application several clients may share.
 
+use super::memory::Verdict;
 use crate::config::RouteConfig;
 use crate::upstream::Answer;
 use dwell_proto::http1::{RequestHead, list_tokens};
 
-/// Whether the answer to this request may be anybody else's (RFC 9111 section 3.5).
+/// Whether the answer to this request may go to other clients (RFC 9111 section 3.5).
 pub(super) fn is_anybodys(head: &RequestHead<'_, '_>) -> bool {
     head.fields.find("authorization").is_none()
 }
 
-/// Whether two clients whose requests of this route have the same key are the same to the
+/// Whether clients whose requests of this route have the same key are the same to the
 /// application, as far as their requests tell.
 ///
 /// Shape: not with a cookie, a field that the route names, or a token, as each says who asks; but a
@@ -23,32 +24,38 @@ pub(super) fn is_for_all(route: &RouteConfig, head: &RequestHead<'_, '_>) -> boo
     !has_cookie && !route.access.jwt && !route.identity_headers.iter().any(is_told)
 }
 
-/// Whose an answer is.
+/// The clients that may get the answer to a shared request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Everybody's who asks for the key.
+    /// All that ask for the key.
     All,
-    /// Everybody's, if nothing that one client sent has brought it about: the application failed.
-    AllIfPlain,
-    /// The client's whose request got it.
+    /// The one whose request got it.
     Asker,
-    /// Nobody's but by a request of their own: what a shared request leaves out may change it.
+    /// None: a field that a shared request leaves out may change it.
     Nobody,
 }
 
 impl Owner {
-    /// Shape: everybody's is what says something of the key: a value, that there is none, or where
-    /// else it is. What refuses who asked or how, or was chosen by fields of the request, is not.
-    /// `Accept-Encoding` is no such field, as a shared request is sent without it. 429 and 503 are
-    /// what an address gets that asks too often.
+    /// The owner of an answer, or of the failure to get one; a request that `is_plain` carries
+    /// nothing that only one of its clients sent.
+    ///
+    /// Shape: an answer belongs to all if it is about the key: a value, that there is none, or
+    /// where else it is. A refusal of the client or of its request, and an answer that fields of
+    /// the request have chosen, do not; `Accept-Encoding` is no such field, as a shared request is
+    /// sent without it. 429 and 503 are for an address that asks too often. Other failures belong
+    /// to all where nothing of one client can have caused them.
     ///
     /// Source: RFC 9111 sections 3, 4 and 4.1.
-    pub(super) fn of(answer: &Answer) -> Self {
+    pub(super) fn of(verdict: &Verdict, is_plain: bool) -> Self {
+        let of_failure = if is_plain { Self::All } else { Self::Asker };
+        let Ok(answer) = verdict else {
+            return of_failure;
+        };
         let mut owner = match answer.status {
             200 | 204 | 404 | 410 => Self::All,
             301 | 302 | 303 | 307 | 308 if is_public(answer) => Self::All,
             429 | 503 => Self::Asker,
-            500.. => Self::AllIfPlain,
+            500.. => of_failure,
             _ => Self::Nobody,
         };
         for (name, value) in &answer.fields {
@@ -87,7 +94,9 @@ fn is_personal(directive: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::UpstreamError;
     use bytes::Bytes;
+    use std::sync::Arc;
 
     fn answer(fields: &[(&str, &'static str)]) -> Answer {
         Answer {
@@ -101,8 +110,12 @@ mod tests {
         }
     }
 
-    fn may_be_shared(answer: &Answer) -> bool {
-        Owner::of(answer) == Owner::All
+    fn owner(answer: Answer, is_plain: bool) -> Owner {
+        Owner::of(&Ok(Arc::new(answer)), is_plain)
+    }
+
+    fn may_be_shared(answer: Answer) -> bool {
+        owner(answer, true) == Owner::All
     }
 
     #[test]
@@ -113,18 +126,20 @@ mod tests {
             &[("Cache-Control", "no-cache")],
             &[("Vary", "Accept-Encoding")],
         ] {
-            assert!(may_be_shared(&answer(fields)), "{fields:?}");
+            assert!(may_be_shared(answer(fields)), "{fields:?}");
         }
     }
 
     #[test]
     fn what_says_nothing_of_the_key_is_nobody_elses() {
-        let owner = |status, fields| {
-            Owner::of(&Answer {
+        let of = |status, fields, is_plain| {
+            let answer = Answer {
                 status,
                 ..answer(fields)
-            })
+            };
+            owner(answer, is_plain)
         };
+        let owner = |status, fields| of(status, fields, true);
         for status in [400, 401, 403, 406, 407, 413, 421, 431, 451, 302, 304, 206] {
             assert_eq!(owner(status, &[]), Owner::Nobody, "{status}");
         }
@@ -140,7 +155,12 @@ mod tests {
             [429, 503].map(|status| owner(status, &[])),
             [Owner::Asker; 2]
         );
-        assert_eq!(owner(500, &[]), Owner::AllIfPlain);
+        assert_eq!(owner(500, &[]), Owner::All);
+        assert_eq!(of(500, &[], false), Owner::Asker);
+        assert_eq!(of(200, &[], false), Owner::All);
+        let refused = Err(UpstreamError::Unavailable);
+        let of_refused = [true, false].map(|is_plain| Owner::of(&refused, is_plain));
+        assert_eq!(of_refused, [Owner::All, Owner::Asker]);
         assert_eq!(owner(500, &[("Set-Cookie", "a=b")]), Owner::Asker);
         assert_eq!(owner(500, &[("Vary", "Origin")]), Owner::Nobody);
     }
@@ -155,7 +175,7 @@ mod tests {
             ("Vary", "Accept-Encoding, Cookie"),
             ("Vary", "*"),
         ] {
-            assert!(!may_be_shared(&answer(&[field])), "{field:?}");
+            assert!(!may_be_shared(answer(&[field])), "{field:?}");
         }
     }
 }
