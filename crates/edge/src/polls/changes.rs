@@ -1,7 +1,7 @@
-//! Telling who waits of changes, as far as the budget of a turn goes.
+//! The delivery of changes to the clients that wait, as far as the budget of a turn goes.
 //!
-//! A change is told at once to as many as the turn has room for. Who is left stands in a queue of
-//! its key, which the ends of this turn and of the next ones go on with, see
+//! A change is told at once to as many as the turn has room for. The others stand in a queue of
+//! their key, which the ends of this turn and of the next ones go on with, see
 //! [`budget`](super::budget): a slice of each key in turn, so that a key with very many does not
 //! keep the others from theirs. WebSockets always stand there, as their frames go out when the turn
 //! ends. A client that stands in a queue waits for its key like any other: whatever else ends its
@@ -11,6 +11,7 @@ use super::answers::Found;
 use super::budget::Budget;
 use super::decide::{Content, Decision, Stage, decide};
 use super::feeds::{News, Telling};
+use super::hold::SHUTTING_DOWN;
 use super::tables::{Sink, kind};
 use super::{Polls, Source, seconds};
 use bytes::Bytes;
@@ -21,13 +22,13 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// What a key has that is to be told, where it cannot be read again by then.
+/// The content of a key that is to be told, if it cannot be read again by then.
 pub(super) type Change = Option<(Content, Bytes)>;
 
 /// Frames by the name that a key has in them.
 pub(super) type Frames = Vec<(Option<Box<str>>, Arc<Broadcast>)>;
 
-/// The keys of which somebody is still to be told.
+/// The keys with changes that are still to be told.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     queues: HashMap<u64, Queue>,
@@ -35,13 +36,13 @@ pub(super) struct Changes {
     order: VecDeque<Token>,
 }
 
-/// Who is still to be told of one key.
+/// The polls and feeds that are still to be told of one key.
 #[derive(Debug, Default)]
 struct Queue {
     /// The newest.
     change: Change,
     left: VecDeque<Token>,
-    /// Those in `left`, where somebody came to a queue in which others stood already.
+    /// The members of `left`, once others have joined a queue that was not empty.
     known: Option<HashSet<Token>>,
 }
 
@@ -60,7 +61,7 @@ impl Queue {
             .extend(due.into_iter().filter(|token| known.insert(*token)));
     }
 
-    /// Whose turn it is.
+    /// Takes the one whose turn it is.
     fn next(&mut self) -> Option<Token> {
         let token = self.left.pop_front()?;
         if let Some(known) = &mut self.known {
@@ -115,7 +116,7 @@ impl Changes {
 }
 
 impl Polls {
-    /// Has those told of a change when the turn ends, or one after it, who have not been yet.
+    /// Has `due` told of a change when the turn ends, or one after it.
     pub(super) fn note_change(
         &mut self,
         key: Token,
@@ -123,14 +124,14 @@ impl Polls {
         due: impl IntoIterator<Item = Token>,
     ) {
         let change = match &self.source {
-            // It is read anew then.
+            // It is read again then.
             Source::Embedded(..) => None,
             Source::Memcached => found.map(|found| (found.content, found.to_bytes())),
         };
         self.outbox.changes.note(key, change, due);
     }
 
-    /// Whether somebody is still to be told of a key.
+    /// Whether polls or feeds are still to be told of a key.
     pub(super) fn is_changing(&self, key: Token) -> bool {
         !self.outbox.changes.is_empty() && self.outbox.changes.contains(key)
     }
@@ -151,13 +152,26 @@ impl Polls {
             if budget.is_spent() {
                 return count;
             }
-            match token.kind() {
-                kind::FEED => self.tell_feed(context, http, budget, *token, &mut telling),
-                _ => self.wake(context, http, budget, key, *token, found),
-            }
-            budget.encoded(self.encodings.take_work());
+            self.tell_one(context, http, budget, key, *token, &mut telling);
         }
         due.len()
+    }
+
+    /// Tells one poll or stream of events what its key has.
+    fn tell_one(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        budget: &mut Budget,
+        key: Token,
+        token: Token,
+        telling: &mut Telling<'_, '_>,
+    ) {
+        match token.kind() {
+            kind::FEED => self.tell_feed(context, http, budget, token, telling),
+            _ => self.wake(context, http, budget, key, token, telling.found),
+        }
+        budget.encoded(self.encodings.take_work());
     }
 
     /// Answers one poll that is held for a key, if what there is now is news to it.
@@ -191,8 +205,8 @@ impl Polls {
         budget.written(found.map_or(0, |found| found.bytes().len()));
     }
 
-    /// Tells those who are left of what the turns have brought of their keys, as far as the budget
-    /// of this one goes; whoever has not taken what it was sent before is told when it has.
+    /// Tells the queues of the changes of their keys, as far as the budget of this turn goes; a
+    /// client that has not taken what it was sent before is told when it has.
     pub(crate) fn tell_changes(
         &mut self,
         context: &mut Context,
@@ -210,15 +224,15 @@ impl Polls {
             self.outbox.changes.put_back(key, queue);
         }
         for (socket, frame) in std::mem::take(&mut self.outbox.replies) {
-            // Whoever has left asks for no answer.
+            // A client that has left needs no answer.
             let _ = websockets.send(context, socket, MessageKind::Text, frame.as_bytes());
         }
         for socket in std::mem::take(&mut self.outbox.farewells) {
-            websockets.close(context, socket, CloseCode::GOING_AWAY, "shutting down");
+            websockets.close(context, socket, CloseCode::GOING_AWAY, SHUTTING_DOWN);
         }
     }
 
-    /// Tells those who are the next in the queue of a key.
+    /// Tells the next in the queue of a key.
     fn tell_slice(
         &mut self,
         context: &mut Context,
@@ -229,7 +243,7 @@ impl Polls {
         queue: &mut Queue,
     ) {
         let Some(record) = self.keys.get(key) else {
-            // Nobody has waited for it since.
+            // It is not waited for any more.
             return queue.left.clear();
         };
         // The turn may have brought a newer value, which others have been told already.
@@ -252,18 +266,12 @@ impl Polls {
         {
             let sink = self.feeds.get(token).map(|feed| feed.sink);
             match (token.kind(), sink) {
-                (kind::POLL, _) => self.wake(context, http, budget, key, token, found),
-                (_, Some(Sink::Events(_))) => {
-                    self.tell_feed(context, http, budget, token, &mut telling);
-                }
-                (_, Some(Sink::Socket(socket))) => {
+                (kind::FEED, Some(Sink::Socket(socket))) => {
                     let feed = (token, socket);
                     self.tell_of_change(context, websockets, budget, feed, found, &mut frames);
                 }
-                // It is told when it has become a WebSocket.
-                (_, Some(Sink::Leaving(_)) | None) => {}
+                _ => self.tell_one(context, http, budget, key, token, &mut telling),
             }
-            budget.encoded(self.encodings.take_work());
         }
     }
 
@@ -301,6 +309,7 @@ impl Polls {
             socket.send_shared(&frame).is_ok()
         });
         budget.written(frame.plain().len());
+        budget.encoded(self.encodings.take_work());
         if sent == Some(true) {
             self.was_told(token, current);
         } else {

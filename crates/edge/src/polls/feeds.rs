@@ -60,9 +60,9 @@ pub(super) enum News {
     Ends,
 }
 
-/// What a key has, as it is told to many: the event is made once for all of them.
+/// The content of a key as it is told to many streams: the event is made once for all of them.
 pub(super) struct Telling<'f, 'v> {
-    found: Option<&'f Found<'v>>,
+    pub(super) found: Option<&'f Found<'v>>,
     event: Option<SharedEvent>,
 }
 
@@ -429,7 +429,7 @@ impl Polls {
 
     /// The server ends: at most `count` streams end now, with a time to come back at.
     pub(super) fn drain_feeds(&mut self, context: &mut Context, http: &mut Http, count: usize) {
-        // Whoever is about to be told of a change is told before it ends.
+        // A stream that is about to be told of a change is told before it ends.
         let of_feed = |token: Token| {
             let set = self.feeds.get(token).and_then(|feed| feed.set.token());
             set.unwrap_or(token)
@@ -450,7 +450,7 @@ impl Polls {
         }
     }
 
-    /// Whether a stream is not about to be told of a change of one of its keys.
+    /// Whether a stream is about to be told of no change of its keys.
     fn is_quiet(&self, stream: Token) -> bool {
         self.outbox.changes.is_empty()
             || self.feeds_of(stream).into_iter().all(|token| {

@@ -123,10 +123,7 @@ impl Polls {
         let has = cursors::of_stream(request.head, asked.len());
         let mut members = Vec::with_capacity(asked.len());
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {
-            let Some(key) = self.watch(context, &name) else {
-                continue;
-            };
-            let feed = Feed {
+            let feed = self.enter_feed(context, &name, |key| Feed {
                 sink: Sink::Events(request.exchange),
                 key,
                 has,
@@ -136,12 +133,9 @@ impl Polls {
                 // What the client has was in a cache once.
                 is_cached: has != Condition::None,
                 is_asking: false,
-            };
+            });
             // There is room, as was made sure of before.
-            if let Ok(feed) = self.feeds.insert(feed) {
-                self.join_waiting(key, feed);
-                members.push(Member { feed, label });
-            }
+            members.extend(feed.map(|feed| Member { feed, label }));
         }
         if let Some(set) = self.set_mut(set) {
             set.members = members;
@@ -169,6 +163,35 @@ impl Polls {
             store.watch_shared(name, *watcher, seconds(context));
         }
         Some(key)
+    }
+
+    /// Makes the feed of a key, which is waited for from then on; `None` where there is no room.
+    pub(super) fn enter_feed(
+        &mut self,
+        context: &Context,
+        name: &[u8],
+        feed: impl FnOnce(Token) -> Feed,
+    ) -> Option<Token> {
+        let key = self.watch(context, name)?;
+        let feed = self.feeds.insert(feed(key)).ok();
+        match feed {
+            Some(feed) => self.join_waiting(key, feed),
+            None => self.stop_watching(key),
+        }
+        feed
+    }
+
+    /// Leaves a key that was going to be waited for.
+    fn stop_watching(&mut self, key: Token) {
+        let is_waited = self.keys.get(key).is_none_or(|key| !key.waiting.is_empty());
+        if !is_waited {
+            if let (Source::Embedded(store, watcher), Some(record)) =
+                (&self.source, self.keys.get(key))
+            {
+                store.unwatch(&record.name, *watcher);
+            }
+            self.keys.release(key);
+        }
     }
 
     fn hold_set(&mut self, context: &Context, set: Token, is_all: bool) -> Outcome {

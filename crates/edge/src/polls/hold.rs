@@ -95,16 +95,24 @@ impl Polls {
         count: usize,
         to: &mut To<'_, '_>,
     ) -> bool {
-        let reason = if self.draining {
-            "shutting down"
-        } else if self.waiting + count > self.waiting_max || self.records.is_full() {
-            "too many polls are waiting"
-        } else {
+        let is_full = self.records.is_full();
+        let reason = self
+            .no_waits(count)
+            .or_else(|| is_full.then_some(TOO_MANY_WAIT));
+        let Some(reason) = reason else {
             return true;
         };
         to.ends(PollOutcome::Refused);
         self.refuse(context, to, reason);
         false
+    }
+
+    /// The reason why so many more may not wait, if there is one.
+    pub(super) fn no_waits(&self, count: usize) -> Option<&'static str> {
+        if self.draining {
+            return Some(SHUTTING_DOWN);
+        }
+        (self.waiting + count > self.waiting_max).then_some(TOO_MANY_WAIT)
     }
 
     /// Puts a poll among those that wait for `key`.
@@ -118,7 +126,7 @@ impl Polls {
         let timeout = self.jittered(poll.ask.wait());
         // There is room, as was made sure of before the key was entered.
         let Ok(token) = self.records.insert(poll) else {
-            self.refuse(context, to, "too many polls are waiting");
+            self.refuse(context, to, TOO_MANY_WAIT);
             return Outcome::Answered;
         };
         self.join_waiting(key, token);
@@ -167,7 +175,7 @@ impl Polls {
             // There is room, as was made sure of before the key was entered.
             Err(poll) => {
                 let mut to = To::held(http, &poll, &self.journal);
-                self.refuse(context, &mut to, "too many polls are waiting");
+                self.refuse(context, &mut to, TOO_MANY_WAIT);
             }
         }
     }
@@ -289,3 +297,8 @@ impl Polls {
         }
     }
 }
+
+/// The reason given where `limits.waiters_max` is reached.
+pub(super) const TOO_MANY_WAIT: &str = "too many polls are waiting";
+/// The reason given when the server ends.
+pub(super) const SHUTTING_DOWN: &str = "shutting down";

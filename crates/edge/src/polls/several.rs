@@ -179,7 +179,7 @@ impl Polls {
                 Some((key, lookup?))
             });
             let Some((key, lookup)) = lookup else {
-                // What was asked for already finds nobody.
+                // The lookups that were begun find no poll.
                 self.several.remove(token);
                 return self.refuse_busy(context, route, to);
             };
@@ -235,6 +235,8 @@ impl Polls {
         if self.asks_for_missing(context, token) {
             return;
         }
+        // Its keys count among those that wait already.
+        let no_waits = self.no_waits(0);
         let Some(poll) = self.several.get_mut(token) else {
             return;
         };
@@ -248,12 +250,9 @@ impl Polls {
                 "memcached does not answer"
             };
             Some((PollOutcome::Failed, who))
-        } else if poll.waits() && self.draining {
-            Some((PollOutcome::Refused, "shutting down"))
-        } else if poll.waits() && self.waiting > self.waiting_max {
-            Some((PollOutcome::Refused, "too many polls are waiting"))
         } else {
-            None
+            let no_waits = no_waits.filter(|_| poll.waits());
+            no_waits.map(|reason| (PollOutcome::Refused, reason))
         };
         if reason.is_none() && poll.waits() {
             poll.is_held = true;
@@ -576,7 +575,7 @@ pub(super) fn several_of(tag: u64) -> Option<Token> {
     (token.kind() == kind::SEVERAL).then_some(token)
 }
 
-/// What it takes to put an answer together, for each byte of it.
+/// The work of putting an answer together, for each byte of it.
 const MAKING: usize = 2;
 /// The key of a poll that is answered before it needs a record of one.
 const NOBODYS: Token = Token::new(0, 0, 0);

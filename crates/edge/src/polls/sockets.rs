@@ -12,6 +12,7 @@ use super::cursors;
 use super::decide::Content;
 use super::feeds::News;
 use super::follow::{Asked, KEYS_MAX};
+use super::hold::TOO_MANY_WAIT;
 use super::missing::Behalf;
 use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, NO_ROUTE, Sink, SocketSet, kind};
@@ -108,22 +109,16 @@ impl Polls {
         if let ([only], true) = (asked.as_slice(), takes_path_alone)
             && only.label.is_none()
         {
-            let feed = Feed {
+            let token = self.enter_feed(context, &only.name, |key| Feed {
                 sink,
-                key: self.watch(context, &only.name)?,
+                key,
                 has: since(ask.condition),
                 ends,
                 set: Link::default(),
                 route,
                 is_cached: ask.condition != Condition::None,
                 is_asking: false,
-            };
-            let key = feed.key;
-            let token = self.feeds.insert(feed).ok();
-            match token {
-                Some(token) => self.join_waiting(key, token),
-                None => self.stop_watching(key),
-            }
+            });
             self.sockets += usize::from(token.is_some());
             return token;
         }
@@ -161,8 +156,7 @@ impl Polls {
     ) -> Option<Token> {
         let socket = self.set(set)?.socket.as_ref()?;
         let (sink, ends, route) = (socket.sink, socket.ends, socket.route);
-        let key = self.watch(context, name)?;
-        let feed = Feed {
+        let feed = self.enter_feed(context, name, |key| Feed {
             sink,
             key,
             has,
@@ -171,27 +165,9 @@ impl Polls {
             route,
             is_cached: has != Condition::None,
             is_asking: false,
-        };
-        let Ok(feed) = self.feeds.insert(feed) else {
-            self.stop_watching(key);
-            return None;
-        };
-        self.join_waiting(key, feed);
+        })?;
         self.set_mut(set)?.members.push(Member { feed, label });
         Some(feed)
-    }
-
-    /// A key that was going to be waited for is not.
-    fn stop_watching(&mut self, key: Token) {
-        let is_waited = self.keys.get(key).is_none_or(|key| !key.waiting.is_empty());
-        if !is_waited {
-            if let (Source::Embedded(store, watcher), Some(record)) =
-                (&self.source, self.keys.get(key))
-            {
-                store.unwatch(&record.name, *watcher);
-            }
-            self.keys.release(key);
-        }
     }
 
     /// Takes over the connections that have become WebSockets in this turn.
@@ -372,7 +348,7 @@ impl Polls {
         has: Condition,
     ) -> Result<(), String> {
         let Some(set) = self.set_of(stream, socket) else {
-            return Err(TOO_MANY.to_owned());
+            return Err(TOO_MANY_WAIT.to_owned());
         };
         let members = self.set(set).map_or(&[][..], |set| &set.members);
         if members
@@ -384,11 +360,8 @@ impl Polls {
         if members.len() >= KEYS_MAX {
             return Err(format!("more than {KEYS_MAX} keys"));
         }
-        if self.draining {
-            return Err("shutting down".to_owned());
-        }
-        if self.waiting >= self.waiting_max {
-            return Err(TOO_MANY.to_owned());
+        if let Some(reason) = self.no_waits(1) {
+            return Err(reason.to_owned());
         }
         let name = self.key_named(set, label)?;
         let route = self
@@ -398,7 +371,7 @@ impl Polls {
         self.may_ask_on(context.now(), route.unwrap_or(NO_ROUTE), &name, peer)?;
         let has = self.still_has(set, label, has);
         let feed = self.subscribe(context, set, Some(label.into()), &name, has);
-        let feed = feed.ok_or_else(|| TOO_MANY.to_owned())?;
+        let feed = feed.ok_or_else(|| TOO_MANY_WAIT.to_owned())?;
         if self.has_upstream()
             && let Some(socket_set) = self.set(set).and_then(|set| set.socket.as_ref())
         {
@@ -464,7 +437,6 @@ pub(super) fn has(text: Option<&String>) -> Condition {
     }
 }
 
-/// Whether a page of this origin may connect; a client that names none is no browser.
 /// Whether pages of an origin may connect although they come from another host.
 ///
 /// Shape: what may read the answers by name may; `*` among those does not count, as it permits no
@@ -485,4 +457,3 @@ fn is_blocked(socket: &WebSocketRef<'_>) -> bool {
 
 /// Bytes of frames after which the socket is given time to take them.
 const OUTPUT_AT_ONCE: usize = 64 * 1024;
-const TOO_MANY: &str = "too many polls are waiting";

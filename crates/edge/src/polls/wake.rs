@@ -136,7 +136,7 @@ impl Polls {
         count
     }
 
-    /// Whether a stream is still there; it is noted if what its key has now is news for it.
+    /// Notes a stream for which the value of its key is news; false if the stream is gone.
     fn keeps_feed(
         &mut self,
         token: Token,
@@ -451,17 +451,12 @@ impl Polls {
         let (exchange, wait) = (poll.exchange, poll.ask.wait());
         let keep = self.keep_while_waiting(&poll.ask, poll.route);
         let is_logged = self.journal.access.is_some();
-        if self.draining || self.waiting >= self.waiting_max {
+        if let Some(reason) = self.no_waits(1) {
             let Some(poll) = self.records.remove(token) else {
                 return;
             };
             let mut to = To::held(http, &poll, &self.journal);
             to.ends(PollOutcome::Refused);
-            let reason = if self.draining {
-                "shutting down"
-            } else {
-                "too many polls are waiting"
-            };
             return self.refuse(context, &mut to, reason);
         }
         if let Some(poll) = self.records.get_mut(token) {
