@@ -7,10 +7,9 @@
 
 use super::answers::{Found, SHARE_BYTES_MIN};
 use super::cursor::Cursor;
-use super::{frames, json};
+use super::{events, frames, json};
 use bytes::Bytes;
 use dwell_engine::websocket::Broadcast;
-use dwell_proto::sse;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -66,7 +65,9 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 impl Encodings {
     /// The end of the event that tells of a value: its lines, and the empty one.
     pub(super) fn lines(&mut self, name: &[u8], found: &Found<'_>) -> Bytes {
-        self.bytes(name, found, &Form::Lines, |_| lines(found.bytes()))
+        self.bytes(name, found, &Form::Lines, |_| {
+            of_its_size(events::lines(&String::from_utf8_lossy(found.bytes())))
+        })
     }
 
     /// The members of a JSON object that tell of a value.
@@ -208,13 +209,6 @@ impl Encoded {
             Self::Frame(frame) => Arc::strong_count(frame) > 1 || frame.is_in_use(),
         }
     }
-}
-
-/// The end of the event of a value.
-fn lines(value: &[u8]) -> Bytes {
-    let mut out = Vec::new();
-    sse::data(&mut out, &String::from_utf8_lossy(value));
-    of_its_size(out)
 }
 
 /// The members of a JSON object that tell of a value.

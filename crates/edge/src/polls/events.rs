@@ -51,7 +51,7 @@ pub(super) fn deleted(out: &mut Parts) {
         id: Some(""),
         ..Event::new("")
     };
-    append(out, &event, lines(""));
+    append(out, &event, lines("").into());
 }
 
 /// Appends the event of a value of one of several keys, which names the key; the id is that of all.
@@ -71,7 +71,7 @@ pub(super) fn deleted_of(out: &mut Parts, label: &str, id: &str) {
         id: Some(id),
         ..Event::new("")
     };
-    append(out, &event, lines(label));
+    append(out, &event, lines(label).into());
 }
 
 /// Appends how many milliseconds the client is to wait when the stream has ended.
@@ -97,11 +97,11 @@ fn append(out: &mut Parts, event: &Event<'_>, lines: Bytes) {
     }
 }
 
-/// The end of an event with this text.
-fn lines(text: &str) -> Bytes {
+/// The end of an event with this text: its lines, and the empty one.
+pub(super) fn lines(text: &str) -> Vec<u8> {
     let mut lines = Vec::new();
     sse::data(&mut lines, text);
-    lines.into()
+    lines
 }
 
 #[cfg(test)]
@@ -117,9 +117,9 @@ mod tests {
     #[test]
     fn a_value_is_an_event_with_its_cursor() {
         let cursor = Cursor::of(b"hello", 0);
-        let event = text(|out| value(out, cursor, lines("a\nb")));
+        let event = text(|out| value(out, cursor, lines("a\nb").into()));
         assert_eq!(event, "id: lVXoVVxi3P0\ndata: a\ndata: b\n\n");
-        let empty = text(|out| value(out, cursor, lines("")));
+        let empty = text(|out| value(out, cursor, lines("").into()));
         assert_eq!(empty, "id: lVXoVVxi3P0\ndata: \n\n");
     }
 

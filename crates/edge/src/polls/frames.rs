@@ -28,7 +28,7 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// How many keys it names, and one at least.
+    /// The number of keys that it names, and one at least.
     pub(super) fn keys(&self) -> usize {
         match self {
             Self::Subscribe { keys, .. } | Self::Unsubscribe { keys } => keys.len().max(1),
@@ -100,43 +100,31 @@ impl Polls {
         let key = self.feeds.get(token).map(|feed| feed.key);
         let label = self.label_of(token).map(str::to_owned);
         let name = key.and_then(|key| Some(&*self.keys.get(key)?.name));
-        if let (Some(found), Some(name)) = (found, name) {
-            return self.encodings.frame(name, label.as_deref(), found);
+        match found {
+            Some(found) => {
+                let name = name.unwrap_or_default();
+                self.encodings.frame(name, label.as_deref(), found)
+            }
+            None => Arc::new(of_members(label.as_deref(), GONE)),
         }
-        let frame = value(label.as_deref(), found);
-        Arc::new(Broadcast::new(MessageKind::Text, &frame))
     }
 }
 
-/// The frame that tells of the value of a key, or that it is gone.
-pub(super) fn value(label: Option<&str>, found: Option<&Found<'_>>) -> Vec<u8> {
-    let mut frame = named(label);
-    match found {
-        Some(found) => json::value(&mut frame, found.bytes(), found.content.cursor),
-        None => frame.extend_from_slice(b"\"c\":null"),
-    }
-    frame.push(b'}');
-    frame
-}
+/// The members of the frame that tells that a key has no value any more.
+const GONE: &[u8] = b"\"c\":null";
 
-/// The frame that tells of a value, by the members that tell of it.
+/// The frame that tells what a key has, by the members that tell of it.
 pub(super) fn of_members(label: Option<&str>, members: &[u8]) -> Broadcast {
-    let mut frame = named(label);
-    frame.reserve_exact(members.len() + 1);
-    frame.extend_from_slice(members);
-    frame.push(b'}');
-    Broadcast::new(MessageKind::Text, &frame)
-}
-
-/// The beginning of a frame, up to what it tells.
-fn named(label: Option<&str>) -> Vec<u8> {
     let mut frame = vec![b'{'];
     if let Some(label) = label {
         frame.extend_from_slice(b"\"k\":");
         json::string(&mut frame, label);
         frame.push(b',');
     }
-    frame
+    frame.reserve_exact(members.len() + 1);
+    frame.extend_from_slice(members);
+    frame.push(b'}');
+    Broadcast::new(MessageKind::Text, &frame)
 }
 
 /// The frame that says why something was not done.
@@ -168,6 +156,7 @@ pub(super) fn published(key: Option<&str>, cursor: super::cursor::Cursor) -> Str
 mod tests {
     use super::*;
     use crate::polls::cursor::Cursor;
+    use crate::polls::encodings::members;
 
     #[test]
     fn a_client_asks_for_one_thing_at_a_time() {
@@ -213,13 +202,17 @@ mod tests {
     #[test]
     fn a_frame_names_the_key_only_if_its_client_did() {
         let found = Found::borrowed(b"hello", 0);
-        let text = |label, found| String::from_utf8(value(label, found)).unwrap();
+        let text = |label, members: &[u8]| {
+            let frame = of_members(label, members);
+            String::from_utf8(frame.payload().to_vec()).unwrap()
+        };
+        let value = members(&found);
         let cursor = "lVXoVVxi3P0";
-        let named = text(Some("a"), Some(&found));
+        let named = text(Some("a"), &value);
         assert_eq!(named, format!(r#"{{"k":"a","v":"hello","c":"{cursor}"}}"#));
-        let unnamed = text(None, Some(&found));
+        let unnamed = text(None, &value);
         assert_eq!(unnamed, format!(r#"{{"v":"hello","c":"{cursor}"}}"#));
-        assert_eq!(text(Some("a"), None), r#"{"k":"a","c":null}"#);
+        assert_eq!(text(Some("a"), GONE), r#"{"k":"a","c":null}"#);
         assert_eq!(error("no", Some("\"")), r#"{"error":"no","k":"\""}"#);
         let told = published(Some("a"), Cursor::of(b"hello", 0));
         assert_eq!(told, format!(r#"{{"published":"a","c":"{cursor}"}}"#));
