@@ -5,6 +5,7 @@
 //! other loops by a message.
 
 use crate::driver::{EdgeLoop, Message, kind};
+use crate::log::Seldom;
 use crate::store_server::StoreServer;
 use dwell_engine::Http;
 use dwell_engine::websocket::WebSockets;
@@ -19,9 +20,8 @@ pub(crate) struct OutputBound {
     ledger: Arc<OutputLedger>,
     bytes_max: usize,
     held: Tide,
-    /// Clients that were cut off since the log was told of some.
-    unlogged: usize,
-    logged: Option<Instant>,
+    /// Clients that were cut off.
+    cut: Seldom,
 }
 
 /// The most that waited since memory was last given back.
@@ -41,10 +41,8 @@ impl Tide {
 
 /// Bytes that are worth giving back.
 const RELEASED_BYTES_MIN: usize = 16 << 20;
-/// How long less has to wait: what was encoded is let go of after a second.
+/// The time for which less has to wait: encoded values are let go of after a second.
 const RELEASE_AFTER: Duration = Duration::from_secs(2);
-/// How often the log is told of clients that were cut off.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl OutputBound {
     pub(crate) fn new(ledger: Arc<OutputLedger>, bytes_max: usize) -> Self {
@@ -52,8 +50,7 @@ impl OutputBound {
             ledger,
             bytes_max,
             held: Tide::default(),
-            unlogged: 0,
-            logged: None,
+            cut: Seldom::default(),
         }
     }
 
@@ -101,13 +98,10 @@ impl OutputBound {
     }
 
     /// So many clients were cut off.
-    fn log(&mut self, now: Instant, count: usize) {
-        self.unlogged += count;
-        let is_due = |logged| now.saturating_duration_since(logged) >= LOG_INTERVAL;
-        if self.unlogged > 0 && self.logged.is_none_or(is_due) {
-            self.logged = Some(now);
+    fn log(&self, now: Instant, count: usize) {
+        if let Some(clients) = self.cut.note_many(now, count as u64) {
             tracing::warn!(
-                clients = std::mem::take(&mut self.unlogged),
+                clients,
                 held = self.ledger.bytes(),
                 limit = self.bytes_max,
                 "output bytes exceed limits.output_bytes_max: the slowest clients were cut off"
