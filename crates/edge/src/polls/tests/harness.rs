@@ -131,6 +131,11 @@ impl Edge {
         self.store().set(key, 0, Expiry::NEVER, value, now);
     }
 
+    pub(super) fn is_stored(&mut self, key: &str) -> bool {
+        let now = self.event_loop.context().steady_seconds() as u32;
+        self.store().get(key.as_bytes(), now).is_some()
+    }
+
     pub(super) fn delete(&mut self, key: &str) {
         let now = self.event_loop.context().steady_seconds() as u32;
         assert!(self.store().delete(key.as_bytes(), now));

@@ -1,4 +1,4 @@
-//! Requests that say who asks: their answers are nobody else's, neither at once nor later.
+//! Requests that carry an identity: their answers go to no other client, at once or later.
 
 use super::harness::{App, Edge};
 use super::sockets::Socket;
@@ -83,7 +83,7 @@ fn an_answer_to_one_client_is_not_given_later_when_the_application_fails() {
         let (mut exchange, _) = app.accept(&mut edge);
         exchange.answer(200, "Cache-Control: max-age=60\r\n", "for alice");
         assert_eq!(edge.answer(&mut named), (200, "for alice".to_owned()));
-        // Nobody's cache has it, and what fails after it fails.
+        // No cache has it, and what fails after it fails.
         for who in [String::new(), field.replace("alice", "bob")] {
             let mut other = edge.ask(&format!("GET /poll/a\n{who}"));
             exchange.request(&mut edge);
@@ -137,10 +137,9 @@ fn a_reload_changes_what_says_who_asks() {
     let mut clients =
         ["alice", "bob"].map(|who| edge.ask(&format!("GET /poll/a\nCookie: session={who}\r\n")));
     edge.turn_until(|edge| edge.polls.fetches.len() == 2);
-    for client in &mut clients {
+    for _ in &clients {
         let (mut exchange, _) = app.accept(&mut edge);
         exchange.answer(200, "", "own");
-        let _ = client;
     }
     for client in &mut clients {
         assert_eq!(edge.answer(client).0, 200);

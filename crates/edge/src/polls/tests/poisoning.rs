@@ -1,4 +1,5 @@
-//! What one client sends decides nothing for others: neither what they get at once, nor later.
+//! Requests of one client, which decide nothing for others: neither their answers at once, nor
+//! later ones.
 
 use super::feeds::Events;
 use super::harness::{App, Client, Edge, Exchange, cursor};
@@ -141,7 +142,7 @@ fn those_whom_an_answer_is_not_for_ask_a_few_at_a_time() {
     let mut exchanges = accept(&app, &mut edge, 15);
     first.request(&mut edge);
     exchanges.push(first);
-    // Some leave while they wait, and nobody waits for them.
+    // Some leave while they wait, and the others do not wait for them.
     for client in clients.drain(30..) {
         client.reset();
     }
@@ -217,18 +218,14 @@ fn what_fills_the_cache_is_asked_for_with_nothing_of_a_client() {
     let options = "upstream.default_host = \"example.com\"\n\
         [[route]]\nprefix = \"/poll/\"\nfill = true";
     let mut edge = Edge::before(&app, options);
-    let stored = |edge: &Edge| {
-        let now = u32::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
-        edge.store().get(b"/poll/a", now).is_some()
-    };
     let keep = "Cache-Control: max-age=60\r\n";
-    // What the key does not say, nobody else is to get.
+    // An answer to more than the key has is for no other client.
     let mut client = edge.ask("GET /poll/a?callback=evil");
     let mut exchange = app.connection(&mut edge);
     exchange.request(&mut edge);
     exchange.answer(200, keep, "evil");
     assert_eq!(edge.answer(&mut client).1, "evil");
-    assert!(!stored(&edge));
+    assert!(!edge.is_stored("/poll/a"));
     client.send("GET http://evil/poll/a\nX-Forwarded-Host: evil\r\nAccept: text/evil\r\n");
     let request = exchange.read_until(&mut edge, "\r\n\r\n");
     let expected = "GET /poll/a HTTP/1.1\r\nHost: example.com\r\nX-Forwarded-For: 127.0.0.1\r\n\
@@ -237,7 +234,7 @@ fn what_fills_the_cache_is_asked_for_with_nothing_of_a_client() {
     assert_eq!(request, expected);
     exchange.answer(200, keep, "good");
     assert_eq!(edge.answer(&mut client).1, "good");
-    assert!(stored(&edge));
+    assert!(edge.is_stored("/poll/a"));
     edge.assert_nothing_left();
 }
 

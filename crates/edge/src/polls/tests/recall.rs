@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const NAME: &[u8] = b"/poll/a";
 
-/// What a plain GET of the key is.
+/// The variant of a plain GET of the key.
 fn get(edge: &Edge) -> Variant {
     let polls = &edge.driver.polls;
     let text = b"GET /poll/a HTTP/1.1\r\nHost: edge\r\n\r\n";

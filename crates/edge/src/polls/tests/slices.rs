@@ -4,6 +4,7 @@ use super::feeds::Events;
 use super::harness::{Client, Edge, cursor};
 use super::orders::{complete, hit, silent};
 use super::sockets::Socket;
+use crate::driver::EdgeLoop;
 use crate::fleet::Order;
 use dwell_memcache::on_loop::Outcome;
 
@@ -11,24 +12,28 @@ const COUNT: usize = 40;
 /// A turn has room for some twenty of them at once, and for as many at its end.
 const VALUE_BYTES: usize = 200 * 1024;
 
-/// Those who wait for one key, all of them with the value "one".
+/// The clients that wait for one key, all of them with the value "one".
 struct Waiting {
     polls: Vec<Client>,
     streams: Vec<Events>,
 }
 
 impl Waiting {
-    fn begin(edge: &mut Edge) -> Self {
+    /// An edge whose key has that value, and the clients that wait for another one.
+    fn begin() -> (Edge, Self) {
+        let mut edge = Edge::new("");
+        edge.set("/poll/a", "one");
         let since = cursor("one");
         let poll = format!("GET /poll/a?since={since}&wait=50s");
         let streams = (0..COUNT).map(|place| {
             // Those of several keys are told in the same order.
             let several = if place % 2 == 0 { "a" } else { "?k=a" };
-            Events::follow(edge, &format!("/poll/{several}"), &since)
+            Events::follow(&edge, &format!("/poll/{several}"), &since)
         });
         let streams = streams.collect();
         let polls = (0..COUNT).map(|_| edge.ask(&poll)).collect();
-        Self { polls, streams }
+        edge.turn_until_waiting(2 * COUNT);
+        (edge, Self { polls, streams })
     }
 
     /// Every poll has one answer, and every stream has come to the newest value, each once.
@@ -56,41 +61,37 @@ impl Waiting {
     }
 }
 
-/// How many polls and streams have been told.
-fn told(edge: &Edge) -> (usize, usize) {
-    let events = edge.driver.metrics.stream_events.value() as usize;
-    let left = edge.driver.polls.records.len();
+/// The numbers of polls and of streams that have been told.
+fn told(edge: &EdgeLoop) -> (usize, usize) {
+    let events = edge.metrics.stream_events.value() as usize;
+    let left = edge.polls.records.len();
     (COUNT.saturating_sub(left), events)
 }
 
-/// A key has changed, and a part of those who wait has been told.
-fn begin_change(edge: &mut Edge, value: &str) {
-    edge.set("/poll/a", value);
-    while told(edge) == (0, 0) {
-        edge.turn();
-    }
-    let (polls, events) = told(edge);
+/// Gives the key a large value, and tells a part of those that wait for it; returns the value.
+fn begin_change(edge: &mut Edge) -> String {
+    let large = "a".repeat(VALUE_BYTES);
+    edge.set("/poll/a", &large);
+    edge.turn_until(|edge| told(edge) != (0, 0));
+    let (polls, events) = told(&edge.driver);
     assert!(
         (2..COUNT + 8).contains(&(polls + events)),
         "{polls} {events}"
     );
     assert!(edge.driver.polls.has_left());
+    large
 }
 
-/// Whether there is no second answer; a server that ends closes the connection.
+/// True if there is no second answer; a server that ends closes the connection.
 fn is_all(client: &mut Client) -> bool {
     client.take_answer().is_none_or(|(status, _)| status == 0)
 }
 
 #[test]
-fn whoever_is_told_later_is_told_the_newest() {
-    let mut edge = Edge::new("");
-    edge.set("/poll/a", "one");
-    let mut waiting = Waiting::begin(&mut edge);
-    edge.turn_until_waiting(2 * COUNT);
-    let large = "a".repeat(VALUE_BYTES);
-    begin_change(&mut edge, &large);
-    let (told_first, _) = told(&edge);
+fn a_client_that_is_told_later_is_told_the_newest() {
+    let (mut edge, mut waiting) = Waiting::begin();
+    let large = begin_change(&mut edge);
+    let (told_first, _) = told(&edge.driver);
     edge.set("/poll/a", "last");
     let told = waiting.assert_told(&mut edge, &[&large, "last"]);
     // The turn that brings the newest tells nobody what was before.
@@ -101,18 +102,15 @@ fn whoever_is_told_later_is_told_the_newest() {
 
 #[test]
 fn others_are_served_while_many_are_told() {
-    let mut edge = Edge::new("");
-    edge.set("/poll/a", "one");
+    let (mut edge, mut waiting) = Waiting::begin();
     edge.set("/poll/other", "two");
-    let mut waiting = Waiting::begin(&mut edge);
     let since = cursor("two");
     let mut other = edge.ask(&format!("GET /poll/other?since={since}&wait=50s"));
     edge.turn_until_waiting(2 * COUNT + 1);
-    let large = "a".repeat(VALUE_BYTES);
-    begin_change(&mut edge, &large);
+    let large = begin_change(&mut edge);
     edge.set("/poll/other", "three");
     assert_eq!(edge.answer(&mut other), (200, "three".to_owned()));
-    let (polls, events) = told(&edge);
+    let (polls, events) = told(&edge.driver);
     assert!(polls + events < 2 * COUNT, "{polls} {events}");
     waiting.assert_told(&mut edge, &[&large]);
     drop((waiting, other));
@@ -120,14 +118,10 @@ fn others_are_served_while_many_are_told() {
 }
 
 #[test]
-fn whoever_is_told_later_is_told_before_the_server_ends() {
+fn a_client_that_is_told_later_is_told_before_the_server_ends() {
     for order in [Order::Drain, Order::HandOver] {
-        let mut edge = Edge::new("");
-        edge.set("/poll/a", "one");
-        let mut waiting = Waiting::begin(&mut edge);
-        edge.turn_until_waiting(2 * COUNT);
-        let large = "a".repeat(VALUE_BYTES);
-        begin_change(&mut edge, &large);
+        let (mut edge, mut waiting) = Waiting::begin();
+        let large = begin_change(&mut edge);
         edge.driver.fleet.give(order);
         waiting.assert_told(&mut edge, &[&large]);
     }
@@ -157,16 +151,13 @@ fn what_memcached_has_said_is_told_before_the_server_ends() {
 }
 
 #[test]
-fn a_socket_is_told_behind_those_who_came_before_it() {
-    let mut edge = Edge::new("");
-    edge.set("/poll/a", "one");
-    let mut waiting = Waiting::begin(&mut edge);
+fn a_socket_is_told_behind_those_that_came_before_it() {
+    let (mut edge, mut waiting) = Waiting::begin();
     let target = format!("/poll/a?since={}", cursor("one"));
     let mut socket = Socket::open(&edge, &target);
     edge.turn_until_waiting(2 * COUNT + 1);
     edge.turn_until(|edge| edge.websockets.connections() == 1);
-    let large = "a".repeat(VALUE_BYTES);
-    begin_change(&mut edge, &large);
+    let large = begin_change(&mut edge);
     edge.set("/poll/a", "last");
     waiting.assert_told(&mut edge, &[&large, "last"]);
     let frame = format!(r#"{{"v":"last","c":"{}"}}"#, cursor("last"));
@@ -187,9 +178,7 @@ fn a_stream_of_several_keys_is_told_of_them_all_before_the_server_ends() {
     edge.turn_until_waiting(4 * COUNT);
     let large = "a".repeat(VALUE_BYTES);
     edge.set("/poll/a", &large);
-    while edge.driver.metrics.stream_events.value() == 0 {
-        edge.turn();
-    }
+    edge.turn_until(|edge| edge.metrics.stream_events.value() > 0);
     assert!(edge.driver.polls.has_left());
     edge.driver.fleet.give(Order::Drain);
     edge.turn_until(|edge| edge.polls.streams() == 0);

@@ -58,7 +58,7 @@ impl Socket {
         self.frames.len()
     }
 
-    /// Whether so much has come, in frames of any length.
+    /// True if so much has come, in frames of any length.
     pub(super) fn has_received(&mut self, bytes: usize) -> bool {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(read @ 1..) = self.client.socket.read(&mut buffer) {

@@ -8,7 +8,7 @@ use std::io::Write;
 
 const COUNT: usize = 12;
 
-/// An edge with a large value for each of some clients, and a small one for somebody else.
+/// An edge with a large value for each of some clients, and a small one for another.
 fn edge_with_values() -> Edge {
     let mut edge = Edge::new("store.item_bytes_max = \"1MiB\"");
     for number in 0..COUNT {
