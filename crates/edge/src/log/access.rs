@@ -105,14 +105,15 @@ fn open(target: &AccessTarget) -> io::Result<Option<Box<dyn Write + Send>>> {
     })
 }
 
-/// Opens a file, or a FIFO, which waits for no reader: what nobody reads is dropped and counted.
+/// Opens a file, or a FIFO, which waits for no reader: lines that are not read are dropped and
+/// counted.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     options.custom_flags(OFlag::O_NONBLOCK.bits());
     let opened = options.open(path);
     match &opened {
-        // Nobody reads it yet. Opened for both it needs nobody.
+        // It has no reader yet. Opened for reading as well, it needs none.
         Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => {
             options.read(true).open(path)
         }

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-/// The events of the process, once nobody waits for them.
+/// The writer of the events of a process that serves.
 struct Background {
     writer: LogWriter,
     appender: LogAppender,
@@ -22,19 +22,19 @@ struct Background {
 /// The process has one standard error.
 static BACKGROUND: OnceLock<Background> = OnceLock::new();
 
-/// Has events written by a thread of their own from now on; counts those that nobody takes.
+/// Has events written by a thread of their own from now on; counts those that are not read.
 ///
 /// Shape: the first call counts. Called by a process that is root no more, as a thread keeps the
 /// rights that it was started with.
 ///
 /// # Errors
-/// What starting the thread failed with; events are written as before.
+/// The error of starting the thread; events are written as before.
 pub(crate) fn write_in_background(metrics: &ProcessMetrics) -> io::Result<()> {
     if BACKGROUND.get().is_some() {
         return Ok(());
     }
     let background = Background::start(io::stderr(), metrics)?;
-    // Whoever was first keeps it; the thread of the other one ends by being dropped.
+    // The first call keeps it; the thread of another ends by being dropped.
     let _ = BACKGROUND.set(background);
     Ok(())
 }
@@ -44,7 +44,7 @@ pub(crate) fn write_in_background(metrics: &ProcessMetrics) -> io::Result<()> {
 pub fn end(last_words: &str) {
     match BACKGROUND.get() {
         Some(background) => background.report(last_words, END_TIMEOUT),
-        // Nobody is left to be told.
+        // An error of standard error has no other place to go.
         None => drop(io::stderr().write_all(last_words.as_bytes())),
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn tell_panics() {
     }));
 }
 
-/// What the standard library says of a panic.
+/// The message that the standard library writes for a panic.
 fn shown(panic: &PanicHookInfo<'_>) -> String {
     let thread = thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
@@ -94,7 +94,7 @@ impl Background {
     }
 }
 
-/// What one event is written to.
+/// The output of one event.
 pub(super) struct EventLine;
 
 impl Write for EventLine {
@@ -114,10 +114,10 @@ impl Write for EventLine {
     }
 }
 
-/// How long the last thing that a process does takes at most.
+/// The longest time that the last act of a process takes.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a thread that panics waits until that is written.
+/// The longest time that a thread that panics waits until that is written.
 const PANIC_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

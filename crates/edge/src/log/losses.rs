@@ -1,4 +1,4 @@
-//! What is told of logs whose lines are lost.
+//! Reports of logs that lose lines.
 
 use crate::metrics::SharedCounter;
 use dwell_evloop::LogObserver;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Counts the lines that a log loses, and logs that.
 #[derive(Debug)]
 pub(super) struct Losses {
-    /// What the log is called.
+    /// The name of the log.
     pub(super) log: &'static str,
     pub(super) dropped: Arc<SharedCounter>,
 }

@@ -1,9 +1,9 @@
-//! What fails and works again, told seldom however often that changes.
+//! Reports of a service that fails and works again, seldom however often that changes.
 
 use super::Seldom;
 use std::time::Instant;
 
-/// Whether something that many requests use has failed last, as far as it was told.
+/// The state of a service that many requests use, as it was reported last.
 ///
 /// Shape: the first failure is told, and the success after it. Then nothing for a while: where
 /// some requests fail and others do not, the two take turns as fast as clients ask.

@@ -306,7 +306,7 @@ pub(crate) struct ProcessMetrics {
     pub upgrades_failed: SharedCounter,
     /// What waits for clients that have not taken it.
     pub output: Arc<OutputLedger>,
-    /// What is gathered of requests whose body has not come yet.
+    /// Bytes gathered of requests whose body has not come yet.
     pub gathered: Budget,
 }
 

@@ -1,16 +1,16 @@
-//! How much of a turn a fan-out may take, and what many small requests ask for.
+//! The share of a turn for a fan-out, and for the work that many small requests ask for.
 //!
 //! One change can be news for very many, and large; and a few bytes can ask for a large value in a
-//! form that takes long to write. What a turn does of that has a budget, which counts work and not
-//! time. What is beyond it stays in the queue it is in, and the next turn goes on with it, after it
-//! has served whoever else came. Nothing is lost by that: who has not been told still waits for
-//! the key, so it is told of any later change, and what it is told is read, or has been noted, as
-//! it is by then. So it gets the newest, once.
+//! form that takes long to write. A turn has a budget for that, which counts work and not time.
+//! What is beyond it stays in the queue it is in, and the next turn goes on with it, after the
+//! requests that came meanwhile. Nothing is lost by that: a client that has not been told still
+//! waits for the key, so it is told of any later change, and is told the value that there is by
+//! then. So it gets the newest, once.
 
 use super::seconds;
 use dwell_evloop::Context;
 
-/// What is left of the work that one turn may spend on one queue.
+/// The rest of the work that one turn may spend on one queue.
 ///
 /// Units: about a byte that is copied; other work is counted as if it were bytes.
 #[derive(Debug, Default)]
@@ -21,19 +21,19 @@ pub(super) struct Budget {
 
 /// Some milliseconds.
 const WORK_PER_TURN: usize = 4 << 20;
-/// What one key may have of it before the others have theirs.
+/// The share of one key, before the others have theirs.
 const WORK_PER_SLICE: usize = WORK_PER_TURN / 8;
-/// What it takes to find a connection and to write to it.
+/// The work of finding a connection and writing to it.
 const WORK_PER_CONNECTION: usize = 2 * 1024;
-/// What it takes to follow a key, or to follow it no longer.
+/// The work of following a key, or of ceasing to follow it.
 const WORK_PER_KEY: usize = 8 * 1024;
-/// What it takes to write a value as text, for each byte.
+/// The work of writing a value as text, for each byte.
 const ENCODING: usize = 2;
-/// What it takes to compress, for each byte.
+/// The work of compressing, for each byte.
 const COMPRESSION: usize = 16;
 
-/// What a turn has left for the work that requests and messages of clients ask for: a part for
-/// what has just come, and one for what was put off.
+/// The budgets of a turn for the work that requests and messages of clients ask for: one for
+/// those that have just come, and one for those that were put off.
 #[derive(Debug)]
 pub(super) struct Work {
     new: Budget,
@@ -48,7 +48,7 @@ impl Work {
         }
     }
 
-    /// What is left for what is being done.
+    /// The budget for the work at hand.
     pub(super) fn left(&mut self, now: Now) -> &mut Budget {
         if now.is_repeating {
             &mut self.put_off
@@ -58,7 +58,7 @@ impl Work {
     }
 }
 
-/// What is to be known of the time at which something is done.
+/// The time at which a request or message is served.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     /// The wall clock as the store counts it.

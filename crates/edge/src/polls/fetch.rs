@@ -23,9 +23,9 @@ use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use std::net::SocketAddr;
 
-/// How further answers of a fetch tell where they come from.
+/// The `Cache-Status` of the further answers of a fetch.
 const COLLAPSED: &[u8] = b"dwell; fwd=miss; collapsed";
-/// Those of one that was not sent, as the last one came to this a moment ago.
+/// The `Cache-Status` of a fetch that was not sent, as the last one came to this a moment ago.
 const REMEMBERED: &[u8] = b"dwell; hit; detail=negative";
 
 impl Polls {
@@ -97,7 +97,7 @@ impl Polls {
         None
     }
 
-    /// What a request is if others share it.
+    /// The properties that a request has if it is shared.
     pub(super) fn common_of(&self, head: &RequestHead<'_, '_>, ask: &Ask, route: u16) -> Common {
         match self.route(route) {
             Some(rules) => Common::of(rules, head, wants(ask), ask.method, self.memory.hasher()),

@@ -1,8 +1,8 @@
-//! Who asks for the same as another, whose request may still wait for a connection.
+//! Polls that join a fetch whose request may still wait for a connection.
 //!
 //! Such a request waits in the line of the client that asked first, and that may be a long one. So
-//! the upstream client is told of those who join, on whichever loop, and lets the request wait with
-//! one of them instead.
+//! the upstream client is told of the polls that join, on whichever loop, and lets the request wait
+//! with the client of one of them instead.
 
 use super::Polls;
 use super::memory::Follower;
@@ -12,7 +12,7 @@ use dwell_engine::Http;
 use dwell_evloop::Token;
 use dwell_proto::http1::{FieldStorage, parse_request};
 
-/// Those who have joined a fetch in this turn.
+/// The polls that have joined a fetch in this turn.
 #[derive(Debug, Default)]
 pub(crate) struct Joins(Vec<Join>);
 
@@ -51,7 +51,7 @@ impl Joins {
 }
 
 impl Polls {
-    /// Whose request has joined, if it is still there.
+    /// The client whose request has joined, if it is still there.
     pub(crate) fn client_of_join(&self, http: &Http, join: &Join) -> Option<Client> {
         let (kept, peer) = if join.poll.kind() == kind::MISSING {
             self.asked_by(join.poll)?

@@ -31,7 +31,7 @@ pub(crate) struct Memory {
     bytes_max: usize,
 }
 
-/// Who asks: a loop, and the bits of the token of its fetch.
+/// A fetch of a loop, by the bits of its token: one that asks, or one that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Follower {
     pub(crate) of_loop: usize,
@@ -98,7 +98,7 @@ struct Value {
     flags: u32,
     cursor: Cursor,
     is_answer: bool,
-    /// What the application got for it; nothing where the cache had it.
+    /// The digest of the request that brought it; nothing where the cache had it.
     of: Option<u64>,
     noted: Instant,
     stale_from: Instant,
@@ -116,7 +116,7 @@ impl Memory {
         }
     }
 
-    /// What requests to the application are told apart by.
+    /// The hasher by which requests to the application are told apart.
     pub(crate) fn hasher(&self) -> &RandomState {
         &self.hasher
     }
@@ -284,7 +284,7 @@ pub(crate) struct NewValue<'a> {
     pub(crate) flags: u32,
     pub(crate) cursor: Cursor,
     pub(crate) freshness: Freshness,
-    /// What the application got for it; nothing where the cache had it.
+    /// The digest of the request that brought it; nothing where the cache had it.
     pub(crate) of: Option<u64>,
 }
 

@@ -127,7 +127,7 @@ pub(crate) struct Outbox {
     presence: Option<Vec<PresenceChange>>,
     /// Feeds of whose keys the application has said something.
     answered: Vec<Token>,
-    /// Who is still to be told of keys that have changed.
+    /// Polls and feeds that are still to be told of changes of their keys.
     changes: Changes,
     /// Frames for one WebSocket each.
     replies: Vec<(Token, String)>,
@@ -135,7 +135,7 @@ pub(crate) struct Outbox {
     farewells: Vec<Token>,
     /// What takes the place of a request, by the token of its fetch.
     pub(crate) recalled: Vec<(Token, Recall)>,
-    /// Who has joined a request that may still wait for a connection.
+    /// Polls that have joined a request that may still wait for a connection.
     pub(crate) joins: Joins,
     /// What other loops follow, and is known now.
     pub(crate) told: Vec<Told>,
@@ -164,7 +164,7 @@ pub(crate) struct Fill {
 #[derive(Debug)]
 pub(crate) struct Forward {
     pub(crate) fetch: Token,
-    /// What it is to others.
+    /// Its properties as a shared request.
     pub(crate) common: Common,
     pub(crate) bytes: Bytes,
     pub(crate) is_head: bool,
@@ -225,7 +225,7 @@ pub(crate) struct Polls {
     descriptor_bound: RawFd,
     waiting: usize,
     waiting_max: usize,
-    /// Whether requests to the upstream get answers.
+    /// Requests to the upstream that get no answer.
     upstream: Outage,
     draining: bool,
     access: Arc<Access>,
@@ -326,7 +326,7 @@ impl Polls {
         self.work = Work::of_turn();
     }
 
-    /// Whether no more work is to be begun in this turn that can be put off; what was encoded
+    /// True if no more work that can be put off is to be begun in this turn; what was encoded
     /// since counts.
     fn is_busy(&mut self, now: Now) -> bool {
         let work = self.work.left(now);
@@ -334,13 +334,12 @@ impl Polls {
         work.is_spent()
     }
 
-    /// A client was given what took as much to make; whether it is on its way makes no difference.
+    /// Counts bytes that were made for a client, on their way or not.
     fn has_written(&mut self, now: Now, bytes: usize) {
         self.work.left(now).written(bytes);
     }
 
-    /// Whether the address of a client that has connected may have one connection more, as it has
-    /// from then on.
+    /// Counts a connection of the address of its client; false if that has too many.
     fn is_admitted(&self, stream: &mut Stream) -> bool {
         let max = self.config.limits.connections_per_address;
         let trusted = &self.config.server.trusted_proxies;
@@ -515,8 +514,8 @@ impl Polls {
         }
     }
 
-    /// As [`leave_waiting`](Self::leave_waiting), but that the key is still needed; whether nobody
-    /// waits for it any more.
+    /// As [`leave_waiting`](Self::leave_waiting), but that the key is still needed; true if it was
+    /// the last that waited.
     fn leave_group(&mut self, key: Token) -> bool {
         self.waiting = self.waiting.saturating_sub(1);
         let (polls, feeds, several) = (&self.records, &self.feeds, &self.several);

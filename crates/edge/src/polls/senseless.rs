@@ -8,7 +8,7 @@ use crate::config::{KeyError, Methods};
 use crate::metrics::PollOutcome;
 use dwell_evloop::Context;
 
-/// Why a request is refused whose path is for another route if it is read as applications may.
+/// The reason why a request is refused whose path may be read as that of another route.
 pub(super) const AMBIGUOUS: &str = "the path may be read as that of another route";
 
 /// Why a poll makes no sense.
@@ -21,7 +21,7 @@ pub(super) enum Senseless {
     Keys,
     /// A stream has a key that cannot be told from a deletion.
     Label,
-    /// A key that whoever may ask for the path of the request may not name beside it.
+    /// A key that must not be named beside the path of the request, and why.
     Beside(&'static str),
 }
 

@@ -208,14 +208,14 @@ pub(crate) struct Key {
     pub(crate) lookups: u32,
     /// The first of the requests to the upstream that further misses share.
     pub(crate) fetch: Link,
-    /// That of the value the waiting polls were compared with.
+    /// The version of the value that the waiting polls were compared with.
     pub(crate) version: Version,
 }
 
 /// What memcached calls a value: a cas unique, which says nothing without the connection.
 ///
-/// Shape: both halves of the one, and the last bits of the number of the other; small words, as
-/// each waiting key has them.
+/// Shape: both halves of the cas unique, and the last bits of the number of the connection; small
+/// words, as each waiting key has them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Version([u32; 3]);
 
@@ -260,16 +260,16 @@ pub(crate) struct Fetch {
     pub(crate) polls: Vec<Token>,
     /// The next one for the same key.
     pub(crate) next: Link,
-    /// Where those are whose turn comes when this one has ended.
+    /// The queue whose next poll asks when this fetch has ended.
     pub(crate) queue: Link,
-    /// Another loop has sent the request, or it was sent before: the answer is for everybody.
+    /// Another loop has sent the request, or it was sent before: the answer is for all.
     pub(crate) is_anothers: bool,
     /// The loop that has sent the request, where that is another one, and the fetch there.
     pub(crate) leader: Option<Follower>,
 }
 
 impl Fetch {
-    /// Of nobody yet, for nobody else.
+    /// A fetch without polls, which others do not share yet.
     pub(crate) fn new(name: &[u8], route: u16, common: Common) -> Self {
         Self {
             key: None,

@@ -41,7 +41,7 @@ pub(crate) struct Webhooks {
     /// That deadline as the loop has been told.
     armed: Option<Instant>,
     random: Random,
-    /// Whether requests are taken.
+    /// Requests that are not taken.
     outage: Outage,
 }
 
