@@ -57,6 +57,21 @@ def test_the_words_are_what_a_poll_then_gets(backend, app):
     assert app.requests == []
 
 
+def test_a_miss_leaves_out_what_is_said(edge, app):
+    target = "/poll/miss?room=1&since=x"
+    fields = {"X-Tenant": "2", "Range": "bytes=0-1"}
+    given = [part for item in fields.items() for part in ("-H", ": ".join(item))]
+    miss = explain(edge, target, *given)["miss"]["facts"]
+    assert miss == {"shared": True, "target": "/poll/miss?room=1", "left_out": list(fields)}
+    edge.get(target, fields=fields)
+    assert app.requests[0].target == miss["target"]
+    assert [app.requests[0].field(name) for name in fields] == [None, None]
+    own = explain(edge, target, "-H", "Cookie: user=1", *given)["miss"]["facts"]
+    assert own == {"shared": False}
+    edge.get(target, fields={"Cookie": "user=1", **fields})
+    assert app.requests[1].field("X-Tenant") == "2"
+
+
 def test_those_who_wait_on_all_loops_are_counted(backend, cleanup):
     edge, store = backend
     store.set(KEY, b"value")

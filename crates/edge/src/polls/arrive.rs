@@ -2,9 +2,8 @@
 
 use super::accept::wants_events;
 use super::answers::{self, Found};
-use super::ask::{Ask, Method, Waits};
+use super::ask::{Ask, Waits};
 use super::budget::Now;
-use super::common::has_body;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening, feed_of};
 use super::follow::Asked;
@@ -12,7 +11,7 @@ use super::hold::Arrival;
 use super::publishing::{is_publishing, publishes};
 use super::senseless::{AMBIGUOUS, Senseless};
 use super::several::several_of;
-use super::sharing::is_for_all;
+use super::sharing::may_be_shared;
 use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::Routing;
@@ -383,9 +382,7 @@ impl Polls {
             max: rules.wait_max,
         };
         let mut ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
-        ask.anybodys &= is_for_all(rules, head);
-        // What a QUERY asks for is in its content, and its answer may differ for another.
-        ask.anybodys &= ask.method != Method::Query || rules.coalesce_post || !has_body(head);
+        ask.anybodys &= may_be_shared(rules, head, ask.method);
         self.cut_to_token(context, &mut ask);
         Ok(ask)
     }

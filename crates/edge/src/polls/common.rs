@@ -5,10 +5,15 @@
 //! others get.
 
 use super::ask::Method;
-use crate::config::RouteConfig;
-use crate::upstream::{Wants, is_of_streams, is_ones_own};
-use dwell_proto::http1::{BodyFraming, RequestHead, is_hop_by_hop};
+use crate::access::{client_address, is_trusted};
+use crate::config::{Config, RouteConfig};
+use crate::upstream::{ForwardedFor, Sharing, Wants, encode_request, is_of_streams, is_ones_own};
+use bytes::Bytes;
+use dwell_proto::http1::{
+    BodyFraming, FieldStorage, HeadLimits, RequestHead, is_hop_by_hop, parse_request,
+};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::net::SocketAddr;
 
 /// The identity of a request among those for one key, as the application sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,14 +123,14 @@ fn is_target_of_key(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
 
 /// The choice of the fields of a shared request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passing<'r> {
+struct Passing<'r> {
     route: &'r RouteConfig,
     is_identity: bool,
     has_body: bool,
 }
 
 impl<'r> Passing<'r> {
-    pub(super) fn new(route: &'r RouteConfig, has_body: bool) -> Self {
+    fn new(route: &'r RouteConfig, has_body: bool) -> Self {
         Self {
             route,
             is_identity: route.key.is_of_identity(),
@@ -133,7 +138,7 @@ impl<'r> Passing<'r> {
         }
     }
 
-    pub(super) fn takes(self, name: &str) -> bool {
+    fn takes(self, name: &str) -> bool {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         if self.route.key.takes_header(name) || is("x-forwarded-proto") {
             return true;
@@ -158,9 +163,70 @@ impl<'r> Passing<'r> {
     }
 }
 
+/// The request that the application gets: for all clients that share it where it is shared on a
+/// route, and as it came otherwise.
+pub(super) fn encode(
+    config: &Config,
+    shared_on: Option<&RouteConfig>,
+    head: &RequestHead<'_, '_>,
+    body: &[u8],
+    peer: Option<SocketAddr>,
+    wants: Wants,
+) -> Bytes {
+    let passing = shared_on.map(|route| Passing::new(route, has_body(head)));
+    let takes_any = takes_any(head);
+    let passes = |name: &str| {
+        let is_said = !takes_any || !is_accept(name);
+        passing.is_none_or(|passing| is_said && passing.takes(name))
+    };
+    let target = passing.and_then(|_| common_target(head.path, head.query));
+    let trusted = &config.server.trusted_proxies;
+    let sharing = match passing {
+        Some(_) => Sharing::Shared {
+            passes: &passes,
+            client: client_address(peer, head.fields, trusted),
+        },
+        None => Sharing::Own,
+    };
+    let asked = RequestHead {
+        target: target.as_deref().unwrap_or(head.target),
+        authority: head.authority.filter(|_| target.is_none()),
+        ..*head
+    };
+    let forwarded = ForwardedFor {
+        peer: peer.map(|peer| peer.ip()),
+        proto: "http",
+        is_trusted: is_trusted(peer, trusted),
+    };
+    let host = &config.upstream.default_host;
+    encode_request(&asked, body, host, forwarded, sharing, wants)
+}
+
+/// The target of a shared request, and the names of the fields of its client that it leaves out.
+pub(super) fn shared_form(
+    config: &Config,
+    route: &RouteConfig,
+    head: &RequestHead<'_, '_>,
+    wants: Wants,
+) -> Option<(String, Vec<String>)> {
+    let bytes = encode(config, Some(route), head, &[], None, wants);
+    let mut storage = FieldStorage::new();
+    let sent = parse_request(&bytes, &mut storage, &HeadLimits::default()).ok()?;
+    let mut left_out: Vec<String> = Vec::new();
+    for (name, _) in head.fields.iter() {
+        let is_listed = left_out
+            .iter()
+            .any(|other| other.eq_ignore_ascii_case(name));
+        if !is_hop_by_hop(name) && !is_listed && sent.fields.find(name).is_none() {
+            left_out.push(name.to_owned());
+        }
+    }
+    Some((sent.target.to_owned(), left_out))
+}
+
 /// The target of a shared request, if it differs from that of its client: the cursor and the wait
 /// in a query are the client's alone.
-pub(super) fn common_target(path: &str, query: Option<&str>) -> Option<String> {
+fn common_target(path: &str, query: Option<&str>) -> Option<String> {
     let is_same = query?.split('&').all(is_for_all);
     (!is_same).then(|| target_of(path, query))
 }
@@ -176,7 +242,7 @@ pub(super) fn target_of(path: &str, query: Option<&str>) -> String {
 }
 
 /// The parts of a query that are for the application.
-pub(super) fn query_parts(query: Option<&str>) -> impl Iterator<Item = &str> {
+fn query_parts(query: Option<&str>) -> impl Iterator<Item = &str> {
     let parts = query.unwrap_or_default().split('&');
     parts.filter(|part| is_for_all(part))
 }
@@ -201,12 +267,12 @@ fn is_of_connection(name: &str) -> bool {
         || is("x-forwarded-for")
 }
 
-pub(super) fn is_accept(name: &str) -> bool {
+fn is_accept(name: &str) -> bool {
     name.eq_ignore_ascii_case("accept")
 }
 
 /// Whether a request accepts any form, as one without `Accept` does.
-pub(super) fn takes_any(head: &RequestHead<'_, '_>) -> bool {
+fn takes_any(head: &RequestHead<'_, '_>) -> bool {
     let mut asked = head.fields.all("accept");
     asked.all(|value| value.trim_ascii() == b"*/*")
 }

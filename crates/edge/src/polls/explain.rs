@@ -3,9 +3,12 @@
 use super::Polls;
 use super::answers::content;
 use super::ask::{Ask, Condition, Waits};
+use super::common::shared_form;
 use super::cursor::Cursor;
 use super::decide::{Content, Decision, Rules, Stage, decide};
 use super::explanation::{Explained, Explanation, Topic};
+use super::fetch::wants;
+use super::sharing::{is_shared, may_be_shared};
 use super::tables::kind;
 use crate::access::redacted;
 use crate::config::{Ambiguous, Config, OnDelete, RouteConfig, Routing, show_duration};
@@ -130,7 +133,11 @@ fn explain(
         }
     }
     if has_key && route.methods.allows(head.method) {
-        topics.push(answers_topic(config, route, &head, live)?);
+        let ask = ask_of(route, &head)?;
+        topics.push(answers_topic(config, route, ask, live));
+        if !config.upstream.url.is_empty() {
+            topics.push(miss_topic(config, route, &head, &ask));
+        }
     }
     topics.push(upstream_topic(config, live));
     topics.push(limits_topic(config, route));
@@ -321,17 +328,7 @@ fn watchers_topic(live: &Live) -> Topic {
 }
 
 /// The answers to the request as it is, and to others like it.
-fn answers_topic(
-    config: &Config,
-    route: &RouteConfig,
-    head: &RequestHead<'_, '_>,
-    live: Option<&Live>,
-) -> Result<Topic, String> {
-    let waits = Waits {
-        default: route.wait_default,
-        max: route.wait_max,
-    };
-    let ask = Ask::of(head, waits).map_err(|error| error.to_string())?;
+fn answers_topic(config: &Config, route: &RouteConfig, ask: Ask, live: Option<&Live>) -> Topic {
     let value = live.map(|live| &live.value);
     let content = match value {
         Some(Valued::There(value)) => Some(value.content),
@@ -373,7 +370,43 @@ fn answers_topic(
             }
         ));
     }
-    Ok(topic.fact("answers", json!(answers)))
+    topic.fact("answers", json!(answers))
+}
+
+/// The form in which a miss is sent to the application.
+fn miss_topic(
+    config: &Config,
+    route: &RouteConfig,
+    head: &RequestHead<'_, '_>,
+    ask: &Ask,
+) -> Topic {
+    let form = is_shared(ask, Some(route)).then(|| shared_form(config, route, head, wants(ask)));
+    let Some((target, left_out)) = form.flatten() else {
+        let says = "sent as it came, and its answer is shared with no other client".to_owned();
+        return Topic::new("miss", says).fact("shared", json!(false));
+    };
+    let says = format!(
+        "shared by clients that ask the same, as {} {target}",
+        head.method
+    );
+    let mut topic = Topic::new("miss", says);
+    if !left_out.is_empty() {
+        topic.say(format!("sent without {}", left_out.join(", ")));
+    }
+    let topic = topic.fact("shared", json!(true));
+    let topic = topic.fact("target", json!(target));
+    topic.fact("left_out", json!(left_out))
+}
+
+/// The question of a request on a route.
+fn ask_of(route: &RouteConfig, head: &RequestHead<'_, '_>) -> Result<Ask, String> {
+    let waits = Waits {
+        default: route.wait_default,
+        max: route.wait_max,
+    };
+    let mut ask = Ask::of(head, waits).map_err(|error| error.to_string())?;
+    ask.anybodys &= may_be_shared(route, head, ask.method);
+    Ok(ask)
 }
 
 fn cases(ask: Ask, content: Option<Content>, route: &RouteConfig) -> Vec<(&'static str, Ask)> {
@@ -530,6 +563,35 @@ mod tests {
         assert_eq!(gets("/poll/x", Valued::Missing, false)[0], "not_found");
         let both = gets("/poll/x", Valued::Unknown("down".to_owned()), true);
         assert_eq!(both, ["hit", "miss", "hit", "miss"]);
+    }
+
+    #[test]
+    fn a_miss_says_what_a_shared_request_leaves_out() {
+        let mut config = Config::default();
+        config.upstream.url = vec!["http://127.0.0.1:1".parse().unwrap()];
+        config.routes[0].key = "{path}:{header.X-Room}".parse().unwrap();
+        let miss = |method: &str, target: &str, fields: &[&str]| {
+            let fields = fields.iter().map(ToString::to_string).collect();
+            let explained = Explained::new(method, target, fields);
+            let explanation = explain(&config, &explained, None).unwrap();
+            let mut topics = explanation.topics.into_iter();
+            topics.find(|topic| topic.name == "miss").unwrap()
+        };
+        let fields = ["X-Room: 1", "X-Tenant: 2", "x-tenant: 3", "Range: a"];
+        let shared = miss("GET", "/poll/x?since=a&b=1&wait=5", &fields);
+        assert_eq!(shared.facts["shared"], json!(true));
+        assert_eq!(shared.facts["target"], json!("/poll/x?b=1"));
+        assert_eq!(shared.facts["left_out"], json!(["X-Tenant", "Range"]));
+        assert_eq!(shared.says[1], "sent without X-Tenant, Range");
+        for (method, field) in [
+            ("GET", "Cookie: a=b"),
+            ("GET", "Authorization: Basic YTpi"),
+            ("HEAD", "X-Tenant: 2"),
+            ("POST", "X-Tenant: 2"),
+        ] {
+            let own = miss(method, "/poll/x", &["X-Room: 1", field]);
+            assert_eq!(own.facts["shared"], json!(false), "{method} {field}");
+        }
     }
 
     #[test]

@@ -2,22 +2,20 @@
 
 use super::answers::{self, FETCHED};
 use super::ask::{Ask, Method};
-use super::common::{Common, Passing, Variant, common_target, has_body, is_accept, takes_any};
+use super::common::{Common, Variant, encode};
 use super::cursor::{Cursor, CursorText};
 use super::feeds::Known;
 use super::hold::{Arrival, Keep};
 use super::memory::{Begun, Verdict};
 use super::recall::{Origin, stands_for};
+use super::sharing::is_shared;
 use super::tables::{Fetch, KeptRequest, Link, Poll, kind};
 use super::to::To;
 use super::{Forward, Polls};
-use crate::access::{client_address, is_trusted};
 use crate::forward;
 use crate::held::hold;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
-use crate::upstream::{
-    Answer, ForwardedFor, Sharing, UpstreamError, UpstreamEvent, Wants, encode_request,
-};
+use crate::upstream::{Answer, UpstreamError, UpstreamEvent, Wants};
 use dwell_engine::{Body, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
@@ -274,53 +272,21 @@ impl Polls {
         ask: &Ask,
         route: u16,
     ) -> Forward {
-        let common = self.common_of(head, ask, route);
-        let rules = self.route(route).filter(|_| is_shared);
-        let passing = rules.map(|rules| Passing::new(rules, has_body(head)));
-        let takes_any = takes_any(head);
-        let passes = |name: &str| {
-            let is_said = !takes_any || !is_accept(name);
-            passing.is_none_or(|passing| is_said && passing.takes(name))
-        };
-        let target = rules.and_then(|_| common_target(head.path, head.query));
-        let trusted = &self.config.server.trusted_proxies;
-        let sharing = match rules {
-            Some(_) => Sharing::Shared {
-                passes: &passes,
-                client: client_address(peer, head.fields, trusted),
-            },
-            None => Sharing::Own,
-        };
-        let asked = RequestHead {
-            target: target.as_deref().unwrap_or(head.target),
-            authority: head.authority.filter(|_| target.is_none()),
-            ..*head
-        };
-        let host = &self.config.upstream.default_host;
-        let forwarded = ForwardedFor {
-            peer: peer.map(|peer| peer.ip()),
-            proto: "http",
-            is_trusted: is_trusted(peer, trusted),
-        };
+        let shared_on = self.route(route).filter(|_| is_shared);
         Forward {
             // Replaced by the token of the fetch it becomes.
             fetch: Token::from_bits(0),
-            common,
-            bytes: encode_request(&asked, body, host, forwarded, sharing, wants(ask)),
+            common: self.common_of(head, ask, route),
+            bytes: encode(&self.config, shared_on, head, body, peer, wants(ask)),
             is_head: head.method == "HEAD",
             is_idempotent: forward::is_idempotent(head.method),
             client: self.client_of(head, peer),
         }
     }
 
-    /// Whether misses on one key share one request. A HEAD has no body to share with others.
+    /// Whether misses on one key share one request.
     pub(super) fn is_shared(&self, ask: &Ask, route: u16) -> bool {
-        match ask.method {
-            _ if !ask.anybodys => false,
-            Method::Get | Method::Query => true,
-            Method::Head => false,
-            Method::Post => self.route(route).is_some_and(|route| route.coalesce_post),
-        }
+        is_shared(ask, self.route(route))
     }
 
     /// Something happened to a request to the upstream.

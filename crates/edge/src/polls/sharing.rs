@@ -1,5 +1,7 @@
 //! Which requests and answers of the application several clients may share.
 
+use super::ask::{Ask, Method};
+use super::common::has_body;
 use super::memory::Verdict;
 use crate::config::RouteConfig;
 use crate::upstream::Answer;
@@ -10,12 +12,34 @@ pub(super) fn is_anybodys(head: &RequestHead<'_, '_>) -> bool {
     head.fields.find("authorization").is_none()
 }
 
+/// Whether the answer to a request of this route may go to other clients, beside
+/// [`is_anybodys`].
+pub(super) fn may_be_shared(
+    route: &RouteConfig,
+    head: &RequestHead<'_, '_>,
+    method: Method,
+) -> bool {
+    // The content of a QUERY is its question, and the answer may differ for another one.
+    let is_of_key = method != Method::Query || route.coalesce_post || !has_body(head);
+    is_of_key && is_for_all(route, head)
+}
+
+/// Whether misses on one key share one request. A HEAD has no body to share with others.
+pub(super) fn is_shared(ask: &Ask, route: Option<&RouteConfig>) -> bool {
+    match ask.method {
+        _ if !ask.anybodys => false,
+        Method::Get | Method::Query => true,
+        Method::Head => false,
+        Method::Post => route.is_some_and(|route| route.coalesce_post),
+    }
+}
+
 /// Whether clients whose requests of this route have the same key are the same to the
 /// application, as far as their requests tell.
 ///
 /// Shape: not with a cookie, a field that the route names, or a token, as each says who asks; but a
 /// key that is made of who asks is one client's.
-pub(super) fn is_for_all(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
+fn is_for_all(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
     if route.key.is_of_identity() {
         return true;
     }
