@@ -1,4 +1,4 @@
-"""`limits.connections_per_address`: who has so many connections gets no other one."""
+"""`limits.connections_per_address`: an address with so many connections gets no other one."""
 
 import signal
 import socket
@@ -35,7 +35,7 @@ def crowded(start_dwell, raw):
 
 
 def is_served(dwell, **options):
-    """Whether one more connection is served; one that is refused is closed without a word."""
+    """True if one more connection is served; one that is refused is closed without an answer."""
     with dwell.connect(**options) as connection:
         try:
             connection.ask(KEY)

@@ -1,4 +1,4 @@
-"""What docs/recipes/from-nginx.md promises, beside the real nginx on the same values."""
+"""The promises of docs/recipes/from-nginx.md, beside the real nginx on the same values."""
 
 import re
 import shutil

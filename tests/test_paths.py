@@ -228,7 +228,7 @@ def test_what_a_program_serves_as_guarded_takes_a_token(start_dwell, tmp_path, c
 
 
 def body(address, target):
-    """What the program itself says of a path; nothing where it refuses it."""
+    """The reading of a path by the program itself; nothing where it refuses it."""
     connection = http.client.HTTPConnection(*address, timeout=20)
     try:
         connection.connect()

@@ -1,4 +1,4 @@
-"""How often a client may ask, and for one key."""
+"""The rates at which a client may ask, and at which one key may be asked for."""
 
 import signal
 

@@ -63,10 +63,10 @@ def test_what_nobody_reads_has_a_bound(start_dwell, app, cleanup, form):
         for number in range(READERS_PER_ROUND):
             name = f"{round_number}-{number}"
             if value:
-                # Each is another's, so that nobody shares it.
+                # Each has a key of its own, so that none is shared.
                 store.set(f"/poll/{name}", name.encode() + value[16:])
             cleanup.enter_context(ask(dwell, target.format(name), fields))
-        # Who reads is told everything.
+        # A client that reads is told everything.
         store.set("/poll/good", str(round_number).encode())
         assert good.event().data == str(round_number)
         assert dwell.get("/poll/good").body == str(round_number).encode()

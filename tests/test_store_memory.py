@@ -1,4 +1,4 @@
-"""What the process takes, against `-m`."""
+"""The memory that the process takes, against `-m`."""
 
 import pathlib
 import random

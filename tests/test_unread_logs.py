@@ -1,4 +1,4 @@
-"""Logs that nobody reads: they hold nobody up, neither clients nor the end."""
+"""Logs that are not read: they hold up neither clients nor the end."""
 
 import contextlib
 import fcntl
@@ -32,12 +32,12 @@ class Unread:
         self._text = b""
 
     def is_full(self):
-        """Whether hardly another line fits."""
+        """True if hardly another line fits."""
         waiting = fcntl.ioctl(self._end, termios.FIONREAD, b"\0" * 4)
         return struct.unpack("i", waiting)[0] > PIPE_BYTES - 400
 
     def read(self):
-        """What the process has written so far."""
+        """The text that the process has written so far."""
         with contextlib.suppress(BlockingIOError):
             while piece := os.read(self._end, 65536):
                 self._text += piece
@@ -49,7 +49,7 @@ class Unread:
 
 @pytest.fixture
 def start_unread(cleanup, tmp_path):
-    """Starts `dwell serve` of one loop with a pipe as its outputs that nobody reads."""
+    """Starts `dwell serve` of one loop with a pipe as its outputs that is not read."""
 
     def start(*flags):
         pipe = Unread(tmp_path / "pipe")
@@ -83,7 +83,7 @@ def log_much(dwell, pipe):
 
 
 def ends(dwell):
-    """Whether the process ends in order, in about the time that its logs may take."""
+    """True if the process ends in order, in about the time that its logs may take."""
     begun = time.monotonic()
     dwell.signal(signal.SIGTERM)
     return dwell.wait() == 0 and time.monotonic() - begun < PATIENCE_S
@@ -93,7 +93,7 @@ def test_a_log_that_nobody_reads_holds_no_client_up(start_unread):
     dwell, pipe = start_unread()
     log_much(dwell, pipe)
     assert dwell.metric("dwell_log_dropped_total") == 0
-    # It is there once somebody reads. Of signals that come at once the system passes on one.
+    # It is there once it is read. Of signals that come at once the system passes on one.
     until(lambda: pipe.read().count(EVENT) > EVENTS_LEAST, "the events are written")
     assert ends(dwell)
     assert "ending" in pipe.read()
