@@ -1,14 +1,12 @@
 """The promises of docs/recipes/from-nginx.md, beside the real nginx on the same values."""
 
 import re
-import shutil
 
 import pytest
 
-from support import ports
+from support import nginx, ports
 from support.dwell import ROOT
 from support.http import Connection
-from support.process import Process
 from support.websocket import WebSocket
 
 RECIPE = (ROOT / "docs/recipes/from-nginx.md").read_text()
@@ -32,23 +30,13 @@ def block(language):
 @pytest.fixture
 def both(start_dwell, cleanup, tmp_path):
     """Dwell as the recipe has it, nginx before it, and the nginx that it takes the place of."""
-    binary = shutil.which("nginx")
-    if binary is None:
-        pytest.skip("nginx is not installed")
     key = re.search(r'^key = "(.*)"$', block("toml"), re.MULTILINE).group(1)
     route = {"prefix": "/Poll/", "content_type": "application/json", "key": key}
     dwell = start_dwell(route=[route], server={"trusted_proxies": ["127.0.0.1"]})
     in_http, in_server = block("nginx").split("# In the server block.")
     in_server = in_server.replace("127.0.0.1:8080", ports.text(dwell.address))
     front, old = ports.free_address(), ports.free_address()
-    (tmp_path / "nginx.conf").write_text(
-        f"""
-daemon off; pid {tmp_path}/nginx.pid; error_log {tmp_path}/error.log; worker_processes 1;
-user root;
-events {{ }}
-http {{
-    access_log off; client_body_temp_path {tmp_path}/body; proxy_temp_path {tmp_path}/proxy;
-    fastcgi_temp_path {tmp_path}/f; uwsgi_temp_path {tmp_path}/u; scgi_temp_path {tmp_path}/s;
+    http = f"""
     {in_http}
     server {{ listen {ports.text(front)}; {in_server} }}
     server {{
@@ -59,12 +47,8 @@ http {{
             default_type application/json;
         }}
     }}
-}}
 """
-    )
-    nginx = Process([binary, "-c", tmp_path / "nginx.conf"], tmp_path / "nginx.log")
-    cleanup.callback(nginx.stop)
-    nginx.start_listening(front, old)
+    nginx.start(tmp_path, cleanup, http, front, old)
     return dwell, front, old
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import http.server
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 
 from support import ports
 from support.http import request
+from support.nginx import start as start_nginx
 from support.process import Process
 from support.wait import until
 
@@ -161,29 +161,16 @@ while True:
 @pytest.fixture
 def nginx(tmp_path, cleanup):
     """nginx with a folder of files, and one place that reads a body and drops it."""
-    binary = shutil.which("nginx")
-    if binary is None:
-        pytest.skip("nginx is not installed")
     (tmp_path / "files").mkdir()
     address = ports.free_address()
-    (tmp_path / "nginx.conf").write_text(
-        f"""
-daemon off; pid {tmp_path}/nginx.pid; error_log {tmp_path}/error.log; worker_processes 1;
-user root;
-events {{ }}
-http {{
-    access_log off; client_body_temp_path {tmp_path}/body; proxy_temp_path {tmp_path}/proxy;
-    fastcgi_temp_path {tmp_path}/f; uwsgi_temp_path {tmp_path}/u; scgi_temp_path {tmp_path}/s;
+    http = f"""
     client_max_body_size 1m;
     server {{ listen {ports.text(address)}; root {tmp_path}/files; }}
-}}
 """
-    )
-    process = Process([binary, "-c", tmp_path / "nginx.conf"], tmp_path / "nginx.log")
-    cleanup.callback(process.stop)
+    process = start_nginx(tmp_path, cleanup, http, address)
     process.url = f"http://{ports.text(address)}"
     process.files = tmp_path / "files"
-    return process.start_listening(address)
+    return process
 
 
 def test_nginx_behind_the_edge(start_dwell, nginx):

@@ -23,6 +23,27 @@ def stuck(cleanup):
     return event
 
 
+def hang_slow(app, stuck):
+    """Has the application answer no target with `slow` in it before the test ends."""
+
+    def answer(request):
+        if "slow" in request.target:
+            stuck.wait(60)
+        return Answer()
+
+    app.answer = answer
+
+
+def stream_long(app, stuck):
+    """Has the application answer `/long` with a stream that does not end before the test does."""
+
+    def pieces():
+        yield OK + b"Content-Type: text/event-stream\r\n\r\ndata: first\n\n"
+        stuck.wait(60)
+
+    app.answer = lambda request: Answer(raw=pieces()) if request.target == "/long" else Answer()
+
+
 def by(client):
     return {"X-Forwarded-For": client}
 
@@ -142,11 +163,7 @@ def test_answers_that_last_leave_connections_to_the_others(
 
 
 def test_transfers_beyond_their_bound_count_among_the_connections(start_dwell, app, stuck, cleanup):
-    def pieces():
-        yield OK + b"Content-Type: text/event-stream\r\n\r\ndata: first\n\n"
-        stuck.wait(60)
-
-    app.answer = lambda request: Answer(raw=pieces()) if request.target == "/long" else Answer()
+    stream_long(app, stuck)
     bounds = {"connections_max": 2, "transfers_max": 3, "queue_timeout": "1s"}
     dwell = start_dwell(upstream={"url": app.url, **bounds}, server=SERVER)
     clients = [cleanup.enter_context(dwell.connect()) for _ in range(5)]
@@ -167,12 +184,7 @@ def test_transfers_beyond_their_bound_count_among_the_connections(start_dwell, a
 def test_one_client_whose_requests_hang_leaves_connections_to_others(
     start_dwell, app, stuck, cleanup, target
 ):
-    def answer(request):
-        if "slow" in request.target:
-            stuck.wait(60)
-        return Answer()
-
-    app.answer = answer
+    hang_slow(app, stuck)
     dwell = start_dwell(upstream={"url": app.url, "queue_timeout": "3s"}, server=SERVER)
     for number in range(COUNT):
         client = cleanup.enter_context(dwell.connect())
@@ -187,12 +199,7 @@ def test_one_client_whose_requests_hang_leaves_connections_to_others(
 def test_a_client_with_a_long_line_that_asks_first_delays_nobody(
     start_dwell, app, stuck, cleanup, pollers, target
 ):
-    def answer(request):
-        if "slow" in request.target:
-            stuck.wait(60)
-        return Answer()
-
-    app.answer = answer
+    hang_slow(app, stuck)
     bounds = {"connections_max": 12 * pollers, "queue_timeout": "50s"}
     upstream = {"url": app.url, **bounds, "header_timeout": "60s"}
     dwell = start_dwell(upstream=upstream, server={**SERVER, "pollers": pollers})
@@ -209,16 +216,12 @@ def test_a_client_with_a_long_line_that_asks_first_delays_nobody(
         other.ask(target, fields=by(f"192.0.2.{number}"))
     assert [other.answer().status for other in others] == [200] * 6
     assert first.answer().status == 200
-    # Who asks when the answer is there has a request of its own.
+    # One that asks when the answer is there has a request of its own.
     assert dwell.metric("dwell_upstream_outstanding") == 60
 
 
 def test_one_clients_transfers_leave_some_to_others(start_dwell, app, stuck, cleanup):
-    def pieces():
-        yield OK + b"Content-Type: text/event-stream\r\n\r\ndata: first\n\n"
-        stuck.wait(60)
-
-    app.answer = lambda request: Answer(raw=pieces()) if request.target == "/long" else Answer()
+    stream_long(app, stuck)
     bounds = {"connections_max": 10, "transfers_max": 20, "queue_timeout": "2s"}
     dwell = start_dwell(upstream={"url": app.url, **bounds}, server=SERVER)
 
