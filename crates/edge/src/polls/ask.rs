@@ -2,7 +2,6 @@
 
 use super::accept::wants_events;
 use super::cursor::Cursor;
-use super::sharing::is_anybodys;
 use dwell_proto::http1::{RequestHead, list_tokens};
 use dwell_proto::sse;
 use std::fmt;
@@ -185,7 +184,12 @@ pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
     }
 }
 
-/// What a client has that names one cursor.
+/// Tells whether the answer to a request may go to other clients (RFC 9111 section 3.5).
+fn is_anybodys(head: &RequestHead<'_, '_>) -> bool {
+    head.fields.find("authorization").is_none()
+}
+
+/// The condition of a client that names one cursor.
 fn since(text: &str) -> Condition {
     Cursor::parse(text.as_bytes()).map_or(Condition::Foreign, Condition::Since)
 }

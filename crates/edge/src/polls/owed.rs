@@ -2,9 +2,9 @@
 //! loop. Each of those has deadlines of its own; this is the bound on what a fault in one of them
 //! could cost.
 
-use super::several::is_stuck;
 use super::tables::kind;
 use super::to::To;
+use super::wanted::Several;
 use super::{Polls, tables::Poll};
 use crate::held::held;
 use crate::metrics::PollOutcome;
@@ -85,7 +85,7 @@ impl Polls {
     pub(crate) fn recheck_owed(&mut self, context: &mut Context, http: &mut Http) {
         let tokens = self.several.tokens();
         let stuck: Vec<Token> = tokens
-            .filter(|token| self.several.get(*token).is_some_and(is_stuck))
+            .filter(|token| self.several.get(*token).is_some_and(Several::is_stuck))
             .collect();
         for token in stuck {
             self.several_asked(context, http, token);

@@ -351,7 +351,7 @@ impl Polls {
     /// What changed has changed back, so that there is no news: a poll that was about to be
     /// answered waits like any other, and the application is asked for what has gone meanwhile.
     fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: Token) {
-        if self.several.get(token).is_some_and(is_stuck) {
+        if self.several.get(token).is_some_and(Several::is_stuck) {
             self.several_asked(context, http, token);
         }
         // What had no room beside the news that is gone has room now.
@@ -400,7 +400,7 @@ impl Polls {
 
     /// The server ends: at most `count` polls that wait end now.
     pub(super) fn drain_several(&mut self, context: &mut Context, http: &mut Http, count: usize) {
-        let is_idle = |poll: &Several| poll.is_held || is_stuck(poll);
+        let is_idle = |poll: &Several| poll.is_held || poll.is_stuck();
         let is_held = |token: &Token| self.several.get(*token).is_some_and(is_idle);
         let tokens: Vec<_> = self.several.tokens().filter(is_held).take(count).collect();
         for token in tokens {
@@ -562,11 +562,6 @@ fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut To<'_,
             },
         },
     );
-}
-
-/// Whether a poll neither waits for a change nor for an answer: it is answered when the turn ends.
-pub(super) fn is_stuck(poll: &Several) -> bool {
-    !poll.is_held && poll.asking == 0
 }
 
 /// Whether a tag is that of a poll of several keys.

@@ -7,13 +7,8 @@ use crate::config::RouteConfig;
 use crate::upstream::Answer;
 use dwell_proto::http1::{RequestHead, list_tokens};
 
-/// Whether the answer to this request may go to other clients (RFC 9111 section 3.5).
-pub(super) fn is_anybodys(head: &RequestHead<'_, '_>) -> bool {
-    head.fields.find("authorization").is_none()
-}
-
-/// Whether the answer to a request of this route may go to other clients, beside
-/// [`is_anybodys`].
+/// Tells whether the answer to a request of this route, which has no `Authorization`, may go to
+/// other clients.
 pub(super) fn may_be_shared(
     route: &RouteConfig,
     head: &RequestHead<'_, '_>,

@@ -121,6 +121,12 @@ impl Several {
         is_news
     }
 
+    /// Tells whether it waits neither for a change nor for an answer: it is answered when the turn
+    /// ends.
+    pub(super) fn is_stuck(&self) -> bool {
+        !self.is_held && self.asking == 0
+    }
+
     /// Its route, and the origin of the page that asks.
     pub(super) fn origin(&self) -> (u16, Origin) {
         (self.route, self.origin)
