@@ -22,7 +22,7 @@ pub(crate) struct Write<'a> {
     /// The value, in two parts.
     pub(crate) head: &'a [u8],
     pub(crate) tail: &'a [u8],
-    /// Key and value in an uncharged run, if somebody has filled one already.
+    /// Key and value in an uncharged run, if one has been filled already.
     pub(crate) ready: Option<SharedRun>,
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
@@ -46,6 +46,16 @@ impl Write<'_> {
 
     pub(crate) fn value_len(&self) -> usize {
         self.head.len() + self.tail.len()
+    }
+
+    /// The tag of a record for it, under a key of so many bytes.
+    fn tag(&self, key_len: usize) -> Tag {
+        let value_len = self.value_len();
+        if is_small(key_len + value_len) {
+            Tag::small(key_len, value_len)
+        } else {
+            Tag::large(key_len)
+        }
     }
 
     fn state(&self, hash: u32, now: Seconds) -> State {
@@ -74,7 +84,7 @@ pub(crate) struct Items {
     pub(crate) records: Segments,
     segment_bytes: usize,
     bytes_max: usize,
-    /// What the items marked as filled take.
+    /// The bytes of the items that are marked as filled.
     filled_bytes: usize,
     /// The items that have been moved.
     #[cfg(test)]
@@ -295,19 +305,6 @@ impl Items {
         self.add(place, 0, key, hash, write, now);
     }
 
-    /// Stores an item that was kept, in room that the caller has made.
-    pub(crate) fn restore(
-        &mut self,
-        place: Place,
-        uses: u8,
-        key: &[u8],
-        hash: u32,
-        write: Write<'_>,
-        now: Seconds,
-    ) {
-        self.add(place, uses, key, hash, write, now);
-    }
-
     /// Stores an item over another one of its key, in room that the caller has made.
     pub(crate) fn overwrite(
         &mut self,
@@ -319,13 +316,8 @@ impl Items {
     ) {
         let before = self.records.tag(at);
         let (place, uses) = (before.place(), before.uses() + 1);
-        let len = key.len() + write.value_len();
-        let (tag, is_large) = if is_small(len) {
-            (Tag::small(key.len(), write.value_len()), false)
-        } else {
-            (Tag::large(key.len()), true)
-        };
-        if !before.can_become(tag.units(), is_large) {
+        let tag = write.tag(key.len());
+        if !before.can_become(tag.units(), tag.is_large()) {
             self.remove(at);
             self.add(place, uses, key, hash, write, now);
             return;
@@ -334,7 +326,7 @@ impl Items {
         self.records.retag(at, tag.with(place, uses, write.marks));
         let record = self.records.record_mut(at);
         write_state(record, &write.state(hash, now));
-        if is_large {
+        if tag.is_large() {
             self.overwrite_large(at, place, key, write);
         } else {
             write.copy_to(&mut record[HEADER_BYTES + key.len()..]);
@@ -376,7 +368,8 @@ impl Items {
         run
     }
 
-    fn add(
+    /// Stores an item at the new end of a queue, in room that the caller has made.
+    pub(crate) fn add(
         &mut self,
         place: Place,
         uses: u8,
@@ -385,20 +378,14 @@ impl Items {
         write: Write<'_>,
         now: Seconds,
     ) {
-        let len = key.len() + write.value_len();
-        let is_large = !is_small(len);
-        let tag = if is_large {
-            Tag::large(key.len())
-        } else {
-            Tag::small(key.len(), write.value_len())
-        };
+        let tag = write.tag(key.len());
         if !self.records.has_room(place, tag.units()) {
             self.records.open(place, self.segment_bytes);
         }
         let at = self.records.append(tag.with(place, uses, write.marks));
         let record = self.records.record_mut(at);
         write_state(record, &write.state(hash, now));
-        if is_large {
+        if tag.is_large() {
             let data = self.run_of(key, write);
             self.records.queue_mut(place).bytes += LargeValues::value_bytes(data.len());
             let slot = self.large.insert(data);

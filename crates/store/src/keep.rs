@@ -30,8 +30,8 @@ pub struct KeptState {
     pub expiry: Expiry,
     /// The version number.
     pub cas: u64,
-    /// Whether the item has been read, is stale, whether a win was given out, and whether it is a
-    /// copy of what can be had again: one bit each.
+    /// One bit each: the item has been read, is stale, a win was given out, and it is a copy of what
+    /// can be had again.
     pub marks: u8,
     /// Whether the item has been used enough to be among the last that are evicted.
     pub is_frequent: bool,
@@ -39,7 +39,7 @@ pub struct KeptState {
     pub uses: u8,
 }
 
-/// What became of an item that was to be put back; see [`Store::restore`](crate::Store::restore).
+/// The outcome of putting an item back; see [`Store::restore`](crate::Store::restore).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreOutcome {
     /// The item is there again.
@@ -50,9 +50,9 @@ pub enum RestoreOutcome {
     LeftOut,
 }
 
-/// What a store's hashes begin with: it decides which shard has a key.
+/// The secret that a store's hashes begin with: it decides which shard has a key.
 ///
-/// Shape: random, and secret from clients, who could choose keys of one shard otherwise.
+/// Shape: random. Clients that had it could choose keys of one shard.
 #[derive(Clone, Debug)]
 pub struct HashSeed {
     words: [u64; 2],
@@ -172,7 +172,7 @@ impl Shard {
         };
         self.statistics.total_items += 1;
         let (key, hash, now) = (call.key, call.hash, call.now);
-        self.items.restore(place, state.uses, key, hash, write, now);
+        self.items.add(place, state.uses, key, hash, write, now);
         self.changed(state.expiry, call);
         RestoreOutcome::Restored
     }
