@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::fs::{self, File, FileType, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -45,9 +45,9 @@ const TRAILER_BYTES: u64 = 8 + 8;
 pub struct SnapshotSummary {
     /// Items in the file.
     pub items: u64,
-    /// Those that were put back, and are there.
+    /// The items that were put back, and are there.
     pub restored: u64,
-    /// Those for which there is no room.
+    /// The items for which there is no room.
     pub left_out: u64,
     /// When all of them go, by a `flush_all` whose delay was not over.
     pub flush_at: Option<Seconds>,
@@ -203,7 +203,9 @@ pub fn check_writable(path: &Path) -> Result<(), SnapshotError> {
     tried.map_err(|source| file_error(path, source))
 }
 
-/// Whether `path` is a file, or nothing yet: anything else is not read whole, or not replaced.
+/// Refuses a `path` to anything but a file, which could not be read whole, or replaced.
+///
+/// Shape: nothing may be there yet.
 ///
 /// # Errors
 /// [`SnapshotError::File`].
@@ -249,24 +251,24 @@ fn open(path: &Path) -> io::Result<File> {
 /// [`SnapshotError::Damaged`]: nothing was put back, and the file was renamed.
 /// [`SnapshotError::File`]: it cannot be opened or read.
 pub fn load(store: &Store, path: &Path, now: Moment) -> Result<SnapshotSummary, SnapshotError> {
-    let open = || match open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(file_error(path, error)),
+    let mut file = match open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(SnapshotSummary::default());
+        }
+        Err(source) => return Err(file_error(path, source)),
     };
     // Read twice: nothing is put back before all of it is known to be right.
-    let Some(file) = open()? else {
-        return Ok(SnapshotSummary::default());
-    };
-    match verify(file) {
+    match verify(&file) {
         Ok(None) => {}
         Ok(Some(reason)) => return Err(damaged(path, reason, now.unix)),
         Err(source) => return Err(file_error(path, source)),
     }
-    let Some(file) = open()? else {
-        return Ok(SnapshotSummary::default());
-    };
-    match restore(store, file, now) {
+    let restored = file
+        .rewind()
+        .and_then(|()| file.metadata())
+        .and_then(|metadata| read(store, &file, metadata.len(), now));
+    match restored {
         Ok(Some(summary)) => Ok(summary),
         Ok(None) => Err(damaged(path, Damage::Length, now.unix)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -378,7 +380,7 @@ pub(crate) fn write(
 }
 
 /// Reads a file through; what is wrong with it, if anything.
-fn verify(file: File) -> io::Result<Option<Damage>> {
+fn verify(file: &File) -> io::Result<Option<Damage>> {
     let length = file.metadata()?.len();
     let mut input = BufReader::with_capacity(1 << 18, file);
     let head_bytes = HEAD_BYTES as u64;
@@ -416,14 +418,10 @@ fn verify(file: File) -> io::Result<Option<Damage>> {
     Ok((!is_right).then_some(Damage::Checksum))
 }
 
-/// Puts the items of a verified file back; `None` if its records do not end where they should.
-fn restore(store: &Store, file: File, now: Moment) -> io::Result<Option<SnapshotSummary>> {
-    let length = file.metadata()?.len();
-    read(store, file, length, now)
-}
-
 /// Puts the items back that [`write`] has sent; no record may be longer than `length`. What comes
 /// behind the last one may be read as well.
+///
+/// Shape: `None` if the records do not end where they should.
 pub(crate) fn read(
     store: &Store,
     from: impl Read,

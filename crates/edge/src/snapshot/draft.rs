@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 
 use super::beside;
 
-/// What the name of a draft ends with, behind the id of its process.
+/// The end of the name of a draft, behind the id of its process.
 const SUFFIX: &[u8] = b".new";
 
 /// The draft of this process for the snapshot at `path`.
@@ -20,7 +20,7 @@ pub(super) fn name(path: &Path) -> PathBuf {
     beside(path, &format!("{}.new", process::id()))
 }
 
-/// Makes a draft that nobody else may read: whoever stores values does not publish them.
+/// Makes a draft that no other user may read: values that are stored are not published by it.
 ///
 /// Shape: a new file in any case, so that nothing is written to what a name leads to. It is locked
 /// for as long as it is open.
@@ -38,7 +38,7 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
     };
     let file = match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // This process has this number now, so whoever had it before has ended.
+            // This process has this number now, so the one that had it before has ended.
             fs::remove_file(path)?;
             create()
         }
@@ -85,7 +85,7 @@ fn remove_unlocked(path: &Path) -> io::Result<bool> {
     fs::remove_file(path).map(|()| true)
 }
 
-/// Whether this is the name of a draft for the snapshot at `path`.
+/// True for the name of a draft of the snapshot at `path`.
 fn is_draft(name: &OsStr, path: &Path) -> bool {
     let whose = || {
         let behind = name.as_bytes().strip_prefix(path.file_name()?.as_bytes())?;
