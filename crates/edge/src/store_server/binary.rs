@@ -30,7 +30,9 @@ impl Executor<'_> {
             Command::Touch { key, exptime } => {
                 let expiry = self.binary_expiry(exptime);
                 let store = &self.service.store;
-                let item = store.read(key, Some(expiry), self.now, |item| (item.cas, item.flags));
+                let item = store.read(key, Some(expiry), self.moment.steady, |item| {
+                    (item.cas, item.flags)
+                });
                 match item {
                     Some((cas, flags)) => found(self.out, echo, (self.told(cas), flags), &[], &[]),
                     None => self.refuse(echo, Status::KeyNotFound),
@@ -43,7 +45,7 @@ impl Executor<'_> {
             Command::Flush { delay } => {
                 if self.service.limits.allowed.flush_all {
                     let at = self.expiry(i64::from(delay));
-                    self.service.flush_all(at, self.now);
+                    self.service.flush_all(at, self.moment.steady);
                     self.done(request, 0);
                 } else {
                     self.refuse(echo, Status::AuthError);
@@ -82,7 +84,7 @@ impl Executor<'_> {
     /// Refuses a value that is too large, and deletes what it should have replaced.
     pub(super) fn refuse_large(&mut self, echo: Echo, key: &[u8], deletes_old: bool) {
         if deletes_old {
-            self.service.store.discard(key, self.now);
+            self.service.store.discard(key, self.moment.steady);
         }
         self.refuse(echo, Status::TooLarge);
     }
@@ -99,7 +101,7 @@ impl Executor<'_> {
         let expiry = exptime.map(|exptime| self.binary_expiry(exptime));
         let shown = if with_key { key } else { &[] };
         let tells_cas = self.service.limits.cas_enabled;
-        let item = store.read(key, expiry, self.now, |item| {
+        let item = store.read(key, expiry, self.moment.steady, |item| {
             let state = (if tells_cas { item.cas } else { 0 }, item.flags);
             found(self.out, request.echo, state, shown, item.value);
         });
@@ -138,7 +140,10 @@ impl Executor<'_> {
             // With a cas unique, memcached takes every store for a `cas`.
             options.mode = dwell_store::StoreMode::Set;
         }
-        let outcome = self.service.store.store(key, value, &options, self.now);
+        let outcome = self
+            .service
+            .store
+            .store(key, value, &options, self.moment.steady);
         let refusal = match (outcome, verb) {
             (StoreOutcome::Stored { cas }, _) => {
                 self.done(request, self.told(cas));
@@ -165,7 +170,11 @@ impl Executor<'_> {
             cas: asked(request.cas_unique).map(|cas| self.required(cas)),
             ..DeleteOptions::default()
         };
-        match self.service.store.delete_with(key, &options, self.now) {
+        match self
+            .service
+            .store
+            .delete_with(key, &options, self.moment.steady)
+        {
             DeleteOutcome::Deleted => self.done(request, 0),
             DeleteOutcome::NotFound => self.refuse(request.echo, Status::KeyNotFound),
             DeleteOutcome::Exists => self.refuse(request.echo, Status::KeyExists),
@@ -193,7 +202,11 @@ impl Executor<'_> {
             ..ArithmeticOptions::default()
         };
         let echo = request.echo;
-        match self.service.store.arithmetic(key, &options, self.now) {
+        match self
+            .service
+            .store
+            .arithmetic(key, &options, self.moment.steady)
+        {
             ArithmeticOutcome::Done { number, cas, .. } => {
                 if !request.quiet.is_quiet() {
                     Reply {
@@ -215,7 +228,8 @@ impl Executor<'_> {
     }
 
     fn binary_stats(&mut self, echo: Echo, topic: &[u8]) {
-        let outcome = StatsWriter::binary(self.out, echo).topic(self.service, topic, self.now);
+        let outcome =
+            StatsWriter::binary(self.out, echo).topic(self.service, topic, self.moment.steady);
         match outcome {
             StatsOutcome::Shown | StatsOutcome::Reset | StatsOutcome::Taken => {
                 Reply::new(echo, Status::Success).write(self.out);
@@ -246,7 +260,7 @@ impl Executor<'_> {
     fn binary_expiry(&self, exptime: u32) -> Expiry {
         match i32::try_from(exptime) {
             Ok(exptime) => self.expiry(i64::from(exptime)),
-            Err(_) => Expiry::at_by(exptime, self.now, self.unix),
+            Err(_) => self.moment.expiry(exptime),
         }
     }
 }

@@ -7,13 +7,13 @@ use dwell_proto::memcache::{
     ArithmeticMode, Command, ErrorLine, KeyScratch, MetaKey, StoreVerb, Tokens,
 };
 use dwell_store::{
-    ArithmeticOptions, ArithmeticOutcome, Direction, Expiry, Seconds, StoreMode, StoreOptions,
-    StoreOutcome,
+    ArithmeticOptions, ArithmeticOutcome, Direction, Expiry, StoreMode, StoreOptions, StoreOutcome,
 };
 
 use super::service::{StoreService, VERSION};
 use super::stats::{StatsOutcome, StatsWriter};
 use crate::metrics::{LoopMetrics, StoreCommand};
+use crate::moment::Moment;
 
 /// Whether the connection goes on after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +30,8 @@ pub(super) struct Executor<'e> {
     pub(super) service: &'e StoreService,
     /// What the loop counts.
     pub(super) metrics: &'e LoopMetrics,
-    /// By the clock that counts lifetimes.
-    pub(super) now: Seconds,
-    /// By the clock that clients read.
-    pub(super) unix: Seconds,
+    /// The moment of the turn.
+    pub(super) moment: Moment,
     /// Where replies are appended.
     pub(super) out: &'e mut Vec<u8>,
 }
@@ -60,11 +58,14 @@ impl Executor<'_> {
             } => {
                 let mut options = store_options(verb, flags, self.expiry(exptime));
                 options.cas = options.cas.map(|cas| self.required(cas));
-                let outcome = self.service.store.store(key, value, &options, self.now);
+                let outcome = self
+                    .service
+                    .store
+                    .store(key, value, &options, self.moment.steady);
                 self.answer(noreply, stored(outcome));
             }
             Command::Delete { key, noreply } => {
-                let found = self.service.store.delete(key, self.now);
+                let found = self.service.store.delete(key, self.moment.steady);
                 self.answer_found(noreply, found, Status::Deleted);
             }
             Command::Touch {
@@ -75,7 +76,7 @@ impl Executor<'_> {
                 let found = self
                     .service
                     .store
-                    .touch(key, self.expiry(exptime), self.now);
+                    .touch(key, self.expiry(exptime), self.moment.steady);
                 self.answer_found(noreply, found, Status::Touched);
             }
             Command::Arithmetic {
@@ -132,7 +133,7 @@ impl Executor<'_> {
             self.metrics.store_hot.read(key);
             let hides_cas = !self.service.limits.cas_enabled;
             let expiry = retrieval.exptime.map(|exptime| self.expiry(exptime));
-            store.read(key, expiry, self.now, |item| {
+            store.read(key, expiry, self.moment.steady, |item| {
                 let cas_unique = retrieval
                     .with_cas
                     .then_some(if hides_cas { 0 } else { item.cas });
@@ -145,7 +146,7 @@ impl Executor<'_> {
     pub(super) fn discard(&mut self, key: &MetaKey<'_>) {
         self.service
             .store
-            .discard(key.decode(&mut KeyScratch::new()), self.now);
+            .discard(key.decode(&mut KeyScratch::new()), self.moment.steady);
     }
 
     /// The cas unique that is told of an item.
@@ -168,7 +169,7 @@ impl Executor<'_> {
 
     /// Reads an exptime of the wire.
     pub(super) fn expiry(&self, exptime: i64) -> Expiry {
-        Expiry::from_exptime_by(exptime, self.now, self.unix)
+        Expiry::from_exptime_by(exptime, self.moment.steady, self.moment.unix)
     }
 
     pub(super) fn answer(&mut self, noreply: bool, answer: Result<Status, ErrorLine>) {
@@ -187,7 +188,8 @@ impl Executor<'_> {
         if !self.service.limits.allowed.flush_all {
             return Err(ErrorLine::FlushDisabled);
         }
-        self.service.flush_all(self.expiry(delay.max(0)), self.now);
+        self.service
+            .flush_all(self.expiry(delay.max(0)), self.moment.steady);
         Ok(Status::Ok)
     }
 
@@ -204,7 +206,7 @@ impl Executor<'_> {
     }
 
     fn stats(&mut self, topic: &[u8]) {
-        let outcome = StatsWriter::text(self.out).topic(self.service, topic, self.now);
+        let outcome = StatsWriter::text(self.out).topic(self.service, topic, self.moment.steady);
         match outcome {
             StatsOutcome::Shown => reply::status(self.out, Status::End),
             StatsOutcome::Taken => reply::status(self.out, Status::Ok),
@@ -220,7 +222,11 @@ impl Executor<'_> {
             delta,
             ..ArithmeticOptions::default()
         };
-        let answer = match self.service.store.arithmetic(key, &options, self.now) {
+        let answer = match self
+            .service
+            .store
+            .arithmetic(key, &options, self.moment.steady)
+        {
             ArithmeticOutcome::Done { number, .. } => {
                 if !noreply {
                     reply::new_number(self.out, number);

@@ -364,7 +364,7 @@ impl Connection {
         waited && self.waits && !self.stream.has_taken(bytes_min)
     }
 
-    /// What the connection does while it waits.
+    /// The state of the connection while it waits.
     fn doing(&self) -> Doing {
         if self.stream.queued_bytes() > 0 {
             return Doing::Writing;
@@ -372,8 +372,8 @@ impl Connection {
         self.session.doing(self.tail.len())
     }
 
-    /// How long the connection may go on waiting, if that has a bound.
-    fn timeout(&self, limits: &StoreServerLimits, now: Moment) -> Option<Duration> {
+    /// The time that the connection may go on waiting, if that has a bound.
+    pub(super) fn timeout(&self, limits: &StoreServerLimits, now: Moment) -> Option<Duration> {
         match limits.idle_timeout {
             idle_timeout if self.is_between_commands() => idle_timeout,
             Some(idle_timeout) if self.doing() == Doing::Reading => {
@@ -513,8 +513,7 @@ impl Connection {
             let mut executor = Executor {
                 service,
                 metrics: turn.metrics,
-                now: turn.moment.steady,
-                unix: turn.moment.unix,
+                moment: turn.moment,
                 out: &mut out,
             };
             let served = self

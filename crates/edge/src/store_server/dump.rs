@@ -19,10 +19,10 @@ pub(super) struct Dump {
     form: Form,
 }
 
-/// What the lines of a listing are.
+/// The form of the lines of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Keys with what is known of their items.
+    /// Keys with the figures of their items.
     Metadump,
     /// `mg` commands.
     Mgdump,
@@ -34,13 +34,13 @@ enum Form {
 pub(super) const CLASS: u32 = 1;
 /// Numbers below this are classes of memcached.
 const CLASSES: u32 = 64;
-/// What a shard is locked for at a time, as work is counted.
+/// The work for which a shard is locked at a time.
 const WORK_PER_STEP: usize = 64;
 /// The longest answer to `stats cachedump`, as memcached has it.
 const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 /// Bytes of a line beside the key, at most.
 const LINE_BYTES: usize = 64;
-/// What stays as it is in the keys of a listing.
+/// The bytes that stay as they are in the keys of a listing.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -57,13 +57,10 @@ impl Dump {
     /// last line.
     pub(super) fn step(&mut self, executor: &mut Executor<'_>, work: &mut usize) -> bool {
         let store = &executor.service.store;
-        let moment = Moment {
-            steady: executor.now,
-            unix: executor.unix,
-        };
+        let moment = executor.moment;
         let (out, form) = (&mut *executor.out, &mut self.form);
         let budget = (*work).min(WORK_PER_STEP);
-        let used = self.walk.step(store, budget, executor.now, |item| {
+        let used = self.walk.step(store, budget, moment.steady, |item| {
             form.write(out, &item, moment);
         });
         *work = work.saturating_sub(used.max(1));
@@ -136,7 +133,7 @@ fn mgdump_line(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether `stats` is asked for a listing of keys.
+/// True for the arguments by which `stats` is asked for a listing of keys.
 pub(super) fn is_cachedump(arguments: Tokens<'_>) -> bool {
     arguments.iter().next() == Some(b"cachedump")
 }
@@ -184,7 +181,7 @@ impl Executor<'_> {
                 Some(false) => b"EN\r\n",
                 None => BAD_CLASS,
             },
-            // Expired items are looked for each second, whatever anybody says.
+            // Expired items are looked for each second in any case.
             (b"crawl", Some(classes), None) => match has_all(classes) {
                 Some(_) => Status::Ok.as_bytes(),
                 None => BAD_CLASS,
@@ -204,7 +201,7 @@ impl Executor<'_> {
 
 const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
 
-/// Whether the class of all items is among these; `None` if one of them is no class.
+/// True if the class of all items is among these; `None` if one of them is no class.
 fn has_all(classes: &[u8]) -> Option<bool> {
     if matches!(classes, b"all" | b"hash") {
         return Some(true);

@@ -46,7 +46,7 @@ impl Executor<'_> {
         let key = get.key.decode(&mut scratch);
         self.metrics.store_hot.read(key);
         let store = &self.service.store;
-        let found = store.meta_read(key, &options, self.now, |hit| {
+        let found = store.meta_read(key, &options, self.moment.steady, |hit| {
             let value = hit.item.value;
             if flags.value {
                 reply::meta_value(self.out, value.len());
@@ -74,7 +74,7 @@ impl Executor<'_> {
             match flag.letter {
                 b'N' | b'T' => expiry = times.after(flag.letter, expiry, before),
                 b's' => reply::meta_flag_number(out, b's', hit.item.value.len()),
-                b't' => remaining_flag(out, expiry, self.now),
+                b't' => remaining_flag(out, expiry, self.moment.steady),
                 b'c' => reply::meta_flag_number(out, b'c', told),
                 b'f' => reply::meta_flag_number(out, b'f', hit.item.flags),
                 b'l' => reply::meta_flag_number(out, b'l', hit.unused_seconds),
@@ -106,19 +106,20 @@ impl Executor<'_> {
         };
         let mut scratch = KeyScratch::new();
         let key = set.key.decode(&mut scratch);
-        let (status, cas) = match self
-            .service
-            .store
-            .meta_set(key, set.value, &options, self.now)
-        {
-            StoreOutcome::Stored { .. } if flags.quiet => return,
-            StoreOutcome::Stored { cas } => (MetaStatus::Header, self.told(cas)),
-            StoreOutcome::NotStored => (MetaStatus::NotStored, 0),
-            StoreOutcome::Exists => (MetaStatus::Exists, 0),
-            StoreOutcome::NotFound => (MetaStatus::NotFound, 0),
-            StoreOutcome::TooLarge => return reply::error(self.out, ErrorLine::TooLarge),
-            StoreOutcome::OutOfMemory => return reply::error(self.out, ErrorLine::OutOfMemory),
-        };
+        let (status, cas) =
+            match self
+                .service
+                .store
+                .meta_set(key, set.value, &options, self.moment.steady)
+            {
+                StoreOutcome::Stored { .. } if flags.quiet => return,
+                StoreOutcome::Stored { cas } => (MetaStatus::Header, self.told(cas)),
+                StoreOutcome::NotStored => (MetaStatus::NotStored, 0),
+                StoreOutcome::Exists => (MetaStatus::Exists, 0),
+                StoreOutcome::NotFound => (MetaStatus::NotFound, 0),
+                StoreOutcome::TooLarge => return reply::error(self.out, ErrorLine::TooLarge),
+                StoreOutcome::OutOfMemory => return reply::error(self.out, ErrorLine::OutOfMemory),
+            };
         reply::meta_status(self.out, status);
         for flag in flags.all.iter() {
             match flag.letter {
@@ -143,7 +144,11 @@ impl Executor<'_> {
         };
         let mut scratch = KeyScratch::new();
         let key = delete.key.decode(&mut scratch);
-        let status = match self.service.store.meta_delete(key, &options, self.now) {
+        let status = match self
+            .service
+            .store
+            .meta_delete(key, &options, self.moment.steady)
+        {
             DeleteOutcome::Deleted if flags.quiet => return,
             DeleteOutcome::Deleted => MetaStatus::Header,
             DeleteOutcome::NotFound => MetaStatus::NotFound,
@@ -170,7 +175,7 @@ impl Executor<'_> {
         };
         let mut scratch = KeyScratch::new();
         let store = &self.service.store;
-        match store.meta_arithmetic(key.decode(&mut scratch), &options, self.now) {
+        match store.meta_arithmetic(key.decode(&mut scratch), &options, self.moment.steady) {
             ArithmeticOutcome::Done { .. } if flags.quiet => {}
             ArithmeticOutcome::Done {
                 number,
@@ -211,7 +216,7 @@ impl Executor<'_> {
             match flag.letter {
                 b'N' | b'T' => expiry = times.after(flag.letter, expiry, before),
                 b'c' => reply::meta_flag_number(out, b'c', cas),
-                b't' => remaining_flag(out, expiry, self.now),
+                b't' => remaining_flag(out, expiry, self.moment.steady),
                 b'O' => reply::meta_flag_token(out, b'O', flag.token),
                 b'k' => key_flag(out, asked.key),
                 _ => {}
@@ -228,7 +233,7 @@ impl Executor<'_> {
         let Some(debug) = self
             .service
             .store
-            .meta_debug(key.decode(&mut scratch), self.now)
+            .meta_debug(key.decode(&mut scratch), self.moment.steady)
         else {
             reply::meta_status(self.out, MetaStatus::End);
             return reply::end_line(self.out);
@@ -236,7 +241,7 @@ impl Executor<'_> {
         // memcached shows the seconds since the expiry, negative before it, and -1 for none.
         let expiry = debug
             .expiry
-            .remaining(self.now)
+            .remaining(self.moment.steady)
             .map_or(-1, |left| -i64::from(left));
         self.out.extend_from_slice(b"ME ");
         self.out.extend_from_slice(key.token);
@@ -297,7 +302,7 @@ struct Times {
 }
 
 impl Times {
-    /// What an item is created with, if it may be.
+    /// The expiry that an item is created with, if it may be.
     fn created(&self) -> Option<Expiry> {
         let touch = self.touch.filter(|_| self.touches_last);
         self.vivify.map(|vivify| touch.unwrap_or(vivify))
@@ -314,7 +319,7 @@ impl Times {
     }
 }
 
-/// Whether the first one of these flags on a line is `first`.
+/// True if the first one of these flags on a line is `first`.
 fn comes_before(flags: Flags<'_>, first: u8, second: u8) -> bool {
     let mut letters = flags.iter().map(|flag| flag.letter);
     letters.find(|letter| [first, second].contains(letter)) == Some(first)

@@ -36,10 +36,10 @@ pub struct StoreServerLimits {
     pub cas_enabled: bool,
     /// Commands of one connection before another has its turn. Default: 64.
     pub commands_per_turn: usize,
-    /// What clients may do beside reading and writing.
+    /// The commands beside reading and writing that clients may use.
     pub allowed: Allowed,
-    /// Who may use the store by the text protocol, at the start; `None`, the default, is everybody
-    /// who can connect. With it the binary protocol is not spoken.
+    /// The users of the store by the text protocol, at the start; `None`, the default, admits every
+    /// client that can connect. With it the binary protocol is not spoken.
     pub credentials: Option<Arc<Credentials>>,
 }
 
@@ -130,7 +130,7 @@ pub struct StoreService {
     /// When a delayed `flush_all` comes; the past means nothing.
     flush_at: Mutex<Seconds>,
     shutdown_asked: AtomicBool,
-    /// Who may log in now.
+    /// The users that may log in now.
     credentials: RwLock<Arc<Credentials>>,
 }
 
@@ -157,11 +157,11 @@ pub(super) struct ConnectionRecord {
     pub(super) peer: Option<SocketAddr>,
     /// When its last command was executed, or when it came.
     pub(super) last_command: AtomicU32,
-    /// What it does: a [`Doing`].
+    /// The state that it is in: a [`Doing`].
     pub(super) doing: AtomicU8,
 }
 
-/// What a connection does, for `stats conns`.
+/// The state of a connection, for `stats conns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
     /// It waits for a line, or the rest of one.
@@ -181,7 +181,7 @@ impl ConnectionRecord {
         self.doing.store(doing as u8, Relaxed);
     }
 
-    /// What it does, in memcached's words.
+    /// The state that it is in, in memcached's words.
     pub(super) fn state(&self) -> &'static str {
         const STATES: [&str; 5] = [
             "conn_read",
@@ -275,7 +275,7 @@ impl StoreService {
         *current = Arc::new(credentials);
     }
 
-    /// Whether `token`, a name and a password with a space between, is known.
+    /// True if `token`, a name and a password with a space between, is known.
     pub(super) fn admits(&self, token: &[u8]) -> bool {
         let current = self.credentials.read();
         current.unwrap_or_else(PoisonError::into_inner).admit(token)

@@ -22,7 +22,7 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// What a command costs of its connection's turn, beside its keys, each of which costs 1.
 pub(super) const WORK_PER_COMMAND: usize = 16;
 
-/// What some evictions for a smaller bound cost of it.
+/// The work that some evictions for a smaller bound cost.
 const WORK_PER_RESIZE: usize = 512;
 
 /// One command in this many is measured.
@@ -37,7 +37,7 @@ pub(super) struct Session {
     protocol: Protocol,
     /// A retrieval of which some keys are answered; the rest is at the front of the input.
     paused: Option<Paused>,
-    /// What goes on before anything else does.
+    /// The command that goes on before anything else does.
     task: Option<Box<Task>>,
 }
 
@@ -59,7 +59,7 @@ impl Task {
             Self::Dump(dump) => dump.step(executor, work),
             Self::Resize { noreply, .. } => {
                 *work = work.saturating_sub(WORK_PER_RESIZE);
-                let is_over = !executor.service.store.resize_step(executor.now);
+                let is_over = !executor.service.store.resize_step(executor.moment.steady);
                 if is_over {
                     executor.answer(*noreply, Ok(Status::Ok));
                 }
@@ -162,7 +162,7 @@ impl Session {
         service.limits.credentials.is_some() && matches!(self.protocol, Protocol::Text(_))
     }
 
-    /// What makes a command of what is left of one: it goes before the input.
+    /// The bytes that make a command of the rest of one: they go before the input.
     pub(super) fn rest_of_line(&self) -> Vec<u8> {
         if let Some(Task::Resize { megabytes, noreply }) = self.task.as_deref() {
             let noreply = if *noreply { " noreply" } else { "" };
@@ -225,7 +225,7 @@ impl Session {
         }
     }
 
-    /// What a client does that has sent `input` of something unfinished.
+    /// The state of a client that has sent `input` bytes of something unfinished.
     pub(super) fn doing(&self, input: usize) -> Doing {
         let awaits_value = match &self.protocol {
             Protocol::Undecided(_) => false,
@@ -241,7 +241,7 @@ impl Session {
         }
     }
 
-    /// Whether a listing has begun that only this process can go on with.
+    /// True while a listing goes on, which only this process can go on with.
     pub(super) fn is_listing(&self) -> bool {
         matches!(self.task.as_deref(), Some(Task::Dump(_)))
     }

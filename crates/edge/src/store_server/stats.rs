@@ -22,7 +22,7 @@ pub(super) enum StatsOutcome {
     Shown,
     /// The counters are 0 again.
     Reset,
-    /// What was asked for is taken, and shows nothing.
+    /// The request is taken, and shows nothing.
     Taken,
     /// `stats detail` without what to do.
     DetailUsage,

@@ -10,12 +10,13 @@ mod sessions;
 use std::sync::Arc;
 
 use dwell_proto::memcache::RequestLimits;
-use dwell_store::{Seconds, Store, StoreConfig};
+use dwell_store::{Expiry, Seconds, Store, StoreConfig};
 
 use super::commands::Executor;
-use super::session::{Session, Stop, WORK_PER_COMMAND};
+use super::session::{Served, Session, Stop, WORK_PER_COMMAND};
 use super::{Protocols, StoreServerLimits, StoreService};
 use crate::metrics::Metrics;
+use crate::moment::Moment;
 
 const NOW: Seconds = 1_700_000_000;
 
@@ -25,18 +26,61 @@ fn service_with(limits: StoreServerLimits) -> Arc<StoreService> {
     StoreService::new(Arc::new(store), limits, Arc::new(metrics), NOW)
 }
 
+/// Stores so many items, `key-0` and so on.
+fn fill(service: &StoreService, count: usize, value: &[u8]) {
+    for number in 0..count {
+        let key = format!("key-{number}");
+        let store = &service.store;
+        store.set(key.as_bytes(), 0, Expiry::NEVER, value, NOW);
+    }
+}
+
+/// Has a session serve its input as far as it comes; its output besides.
+fn serve(
+    service: &StoreService,
+    session: &mut Session,
+    moment: Moment,
+    input: &[u8],
+    work: &mut usize,
+) -> (Served, Vec<u8>) {
+    let mut out = Vec::new();
+    let mut executor = Executor {
+        service,
+        metrics: &service.metrics.of_loop(0),
+        moment,
+        out: &mut out,
+    };
+    let served = session.serve(&mut executor, input, work);
+    (served, out)
+}
+
+/// One turn of a session, with work for 64 commands; its output besides.
+fn turn(service: &StoreService, session: &mut Session, input: &[u8]) -> (Served, Vec<u8>) {
+    let moment = Moment {
+        steady: NOW,
+        unix: NOW,
+    };
+    serve(
+        service,
+        session,
+        moment,
+        input,
+        &mut (64 * WORK_PER_COMMAND),
+    )
+}
+
 /// One client without a socket.
 struct Client {
     service: Arc<StoreService>,
     session: Session,
     pending: Vec<u8>,
     now: Seconds,
-    /// How far the wall clock has been set since the start.
+    /// The seconds by which the wall clock has been set since the start.
     wall_offset: i32,
     closed: bool,
     /// The most replies that were collected before they were to be written.
     collected_max: usize,
-    /// How often a turn was over before its input was served.
+    /// The turns that were over before their input was served.
     turns_over: usize,
 }
 
@@ -69,18 +113,13 @@ impl Client {
         self.pending.extend_from_slice(input);
         let mut replies = Vec::new();
         let mut work = work_per_turn;
+        let moment = Moment {
+            steady: self.now,
+            unix: self.now.saturating_add_signed(self.wall_offset),
+        };
         while !self.closed {
-            let mut out = Vec::new();
-            let service = &self.service;
-            let metrics = self.service.metrics.of_loop(0);
-            let mut executor = Executor {
-                service,
-                metrics: &metrics,
-                now: self.now,
-                unix: self.now.saturating_add_signed(self.wall_offset),
-                out: &mut out,
-            };
-            let served = self.session.serve(&mut executor, &self.pending, &mut work);
+            let session = &mut self.session;
+            let (served, mut out) = serve(&self.service, session, moment, &self.pending, &mut work);
             self.pending.drain(..served.used);
             self.collected_max = self.collected_max.max(out.len());
             replies.append(&mut out);

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::store_server::Allowed;
 use crate::store_server::session::OUTPUT_BYTES_MAX;
-use dwell_store::Expiry;
 
-/// What a listing has of each key, and the last line.
+/// The first word of each line of a listing, behind `before`, and the last line.
 fn listed<'t>(text: &'t str, before: &str) -> (Vec<&'t str>, &'t str) {
     let mut lines: Vec<_> = text.lines().collect();
     let end = lines.pop().unwrap();
@@ -63,24 +62,15 @@ fn metadump_shows_what_is_known_of_an_item() {
 #[test]
 fn a_long_listing_goes_on_over_many_turns_and_has_every_key_once() {
     let service = service_with(StoreServerLimits::default());
-    for number in 0..30_000 {
-        let key = format!("key-{number}");
-        service
-            .store
-            .set(key.as_bytes(), 0, Expiry::NEVER, b"value", NOW);
-    }
+    fill(&service, 30_000, b"value");
     let mut client = Client::with(&service);
     let text = client.text("lru_crawler metadump all\r\nget key-7\r\nmn\r\n");
-    let (listing, behind) = text.split_once("END\r\n").unwrap();
-    assert_eq!(behind, "VALUE key-7 0 5\r\nvalue\r\nEND\r\nMN\r\n");
-    let keys: Vec<_> = listing.lines().collect();
-    assert_eq!(keys.len(), 30_000);
-    let (keys, _) = listed(listing, "key=");
-    assert_eq!(
-        keys.iter().collect::<BTreeSet<_>>().len(),
-        29_999,
-        "the last one is the end"
-    );
+    let listing = text
+        .strip_suffix("VALUE key-7 0 5\r\nvalue\r\nEND\r\nMN\r\n")
+        .unwrap();
+    let (keys, end) = listed(listing, "key=");
+    assert_eq!((keys.len(), end), (30_000, "END"));
+    assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), 30_000);
     // A turn has work for 1024 keys, and what is collected before it is written has a bound.
     assert!(client.turns_over >= 30, "{}", client.turns_over);
     let most = OUTPUT_BYTES_MAX + 64 * (3 * 250 + 200);
@@ -166,28 +156,15 @@ fn listings_can_be_forbidden() {
 }
 
 #[test]
-fn a_session_knows_that_it_lists() {
+fn a_session_lists_until_its_listing_is_over() {
     let service = service_with(StoreServerLimits::default());
-    for number in 0..5000 {
-        let key = format!("key-{number}");
-        service
-            .store
-            .set(key.as_bytes(), 0, Expiry::NEVER, b"value", NOW);
-    }
+    fill(&service, 5000, b"value");
     let mut session = Session::new(service.limits.request);
     let line = b"lru_crawler metadump all\r\n";
     let mut steps = 0;
     let mut input = &line[..];
     loop {
-        let mut out = Vec::new();
-        let mut executor = Executor {
-            service: &service,
-            metrics: &service.metrics.of_loop(0),
-            now: NOW,
-            unix: NOW,
-            out: &mut out,
-        };
-        let served = session.serve(&mut executor, input, &mut (64 * WORK_PER_COMMAND));
+        let (served, _) = turn(&service, &mut session, input);
         input = &input[served.used..];
         steps += 1;
         if !session.is_listing() {

@@ -1,8 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::store_server::session::{OUTPUT_BYTES_MAX, Served};
-use dwell_store::Expiry;
+use crate::store_server::session::OUTPUT_BYTES_MAX;
 
 /// Sends one line after the other and checks each reply.
 fn check(client: &mut Client, exchanges: &[(&str, &str)]) {
@@ -295,21 +294,6 @@ fn times_of_day_are_those_of_the_wall_clock_and_lifetimes_are_not() {
     }
 }
 
-/// One turn of a session, with work for 64 commands; what it stopped at, and its output.
-fn turn(service: &StoreService, session: &mut Session, input: &[u8]) -> (Served, Vec<u8>) {
-    let mut out = Vec::new();
-    let mut executor = Executor {
-        service,
-        metrics: &service.metrics.of_loop(0),
-        now: NOW,
-        unix: NOW,
-        out: &mut out,
-    };
-    let mut work = 64 * WORK_PER_COMMAND;
-    let served = session.serve(&mut executor, input, &mut work);
-    (served, out)
-}
-
 #[test]
 fn nothing_is_left_of_a_retrieval_behind_its_last_key() {
     let service = service_with(StoreServerLimits::default());
@@ -328,12 +312,11 @@ fn nothing_is_left_of_a_retrieval_behind_its_last_key() {
 fn a_turn_is_bounded_in_commands_and_in_keys() {
     let service = service_with(StoreServerLimits::default());
     let mut session = Session::new(service.limits.request);
-    let serve = |session: &mut Session, input: &[u8]| turn(&service, session, input);
-    let (served, out) = serve(&mut session, &b"mn\r\n".repeat(100));
+    let (served, out) = turn(&service, &mut session, &b"mn\r\n".repeat(100));
     assert_eq!(served.stop, Stop::TurnOver);
     assert_eq!((served.used, out.len()), (64 * 4, 64 * 4));
     let line = format!("get{}\r\n", " k".repeat(10_000)).into_bytes();
-    let (served, out) = serve(&mut session, &line);
+    let (served, out) = turn(&service, &mut session, &line);
     assert_eq!(served.stop, Stop::TurnOver);
     assert!(
         out.is_empty() && served.used < line.len() && served.used > 1500,
@@ -390,27 +373,13 @@ proptest! {
 #[test]
 fn a_smaller_bound_takes_many_turns_and_is_answered_when_it_is_met() {
     let service = service_with(StoreServerLimits::default());
-    for number in 0..300_000 {
-        let key = format!("key-{number}");
-        let value = [b'v'; 40];
-        service
-            .store
-            .set(key.as_bytes(), 0, Expiry::NEVER, &value, NOW);
-    }
+    fill(&service, 300_000, &[b'v'; 40]);
     let mut session = Session::new(service.limits.request);
     let mut input = &b"cache_memlimit 8\r\nmn\r\n"[..];
     let (mut replies, mut turns) = (Vec::new(), 0);
     loop {
-        let mut out = Vec::new();
-        let mut executor = Executor {
-            service: &service,
-            metrics: &service.metrics.of_loop(0),
-            now: NOW,
-            unix: NOW,
-            out: &mut out,
-        };
         let items = service.store.statistics().curr_items;
-        let served = session.serve(&mut executor, input, &mut (64 * WORK_PER_COMMAND));
+        let (served, out) = turn(&service, &mut session, input);
         input = &input[served.used..];
         replies.extend_from_slice(&out);
         assert!(items - service.store.statistics().curr_items <= 4096);
