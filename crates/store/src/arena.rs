@@ -28,10 +28,10 @@ use map::{PAGE_UNITS, Region, pages, units_for};
 /// The part of the bound that free units in taken pages may be, uncharged.
 const WASTE_SHARE: usize = 16;
 
-/// What they may be in any case: of use to bounds of a few pages.
+/// The pages of them that are uncharged in any case: of use to bounds of a few pages.
 const WASTE_PAGES: usize = 16;
 
-/// The part of the bound that free pages may be beside it, and are in any case.
+/// The part of the bound that free pages may be beside it, and are kept in any case.
 const SPARE_SHARE: usize = 32;
 
 /// The pages that a word of their bitmap has.
@@ -80,11 +80,11 @@ struct Pages {
     live: usize,
 }
 
-/// How many pages were free, of those that a run has units of.
+/// The pages of a run that were free before it was taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turned {
     pages: usize,
-    /// Those of them that were spare.
+    /// The spare ones among them.
     spare: usize,
 }
 
@@ -103,7 +103,7 @@ impl Space {
         Some(Self { region, pages })
     }
 
-    /// Where a run of so many units has room, most of it in pages that are in memory.
+    /// The first unit of a place for a run of so many, most of it in pages that are in memory.
     fn find_near(&self, units: usize) -> Option<usize> {
         let words = self.region.words();
         NEAR_SHARES.iter().find_map(|share| {

@@ -21,7 +21,7 @@ pub struct StoreConfig {
     ///
     /// [`Store::item_bytes_max`]: crate::Store::item_bytes_max
     pub item_bytes_max: usize,
-    /// Whether items are evicted to make room; without it, a store for which there is no room is
+    /// Items are evicted to make room; without it, a store for which there is no room is
     /// refused ([`StoreOutcome::OutOfMemory`](crate::StoreOutcome::OutOfMemory)).
     pub evicts: bool,
     /// The number of shards wanted; fewer if four of the largest items would not fit into one, and

@@ -212,7 +212,7 @@ pub enum ArithmeticOutcome {
         cas: u64,
         /// The item's expiry.
         expiry: Expiry,
-        /// What it was before; `None` if the item was created.
+        /// The expiry before; `None` if the item was created.
         expiry_before: Option<Expiry>,
     },
     /// There is no such item.

@@ -7,7 +7,7 @@ use crate::config::shard_bytes;
 use crate::item::Seconds;
 use crate::store::Store;
 
-/// What is left of a change.
+/// The rest of a change.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     shard_bytes_max: usize,
@@ -79,7 +79,7 @@ impl Store {
         self.resize.begin(shard_bytes(bytes_max, self.shards()));
     }
 
-    /// Whether a change of the bound has not come to its end.
+    /// True until a change of the bound has come to its end.
     pub fn is_resizing(&self) -> bool {
         self.resize.is_pending()
     }

@@ -84,8 +84,8 @@ impl Sweep {
 #[derive(Debug)]
 pub(crate) struct Segments {
     table: Vec<Segment>,
-    /// What segments, and all else that items need, lie in: dropped last, so that what is left of
-    /// it then is what readers hold.
+    /// The memory of segments, and of all else that items need: dropped last, so that what is left
+    /// of it then is what readers hold.
     pub(crate) arena: Arena,
     /// The first vacant entry of the table.
     vacant: u32,

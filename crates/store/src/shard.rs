@@ -38,7 +38,7 @@ const SWEEP_TO_REFUSAL: usize = 256;
 /// The items evicted or moved at a time for a smaller bound.
 const EVICTIONS_AT_A_TIME: usize = 1024;
 
-/// What is given back to the system at once when it is flushed; more of it takes too long.
+/// The most that a flush gives back to the system at once; more of it takes too long.
 const FLUSHED_BYTES_MAX: usize = 4 << 20;
 
 /// The part of a bound that tables of the size for a larger one may take.

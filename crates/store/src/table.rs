@@ -17,7 +17,7 @@ const BUCKET_BYTES: usize = 2 * size_of::<u32>();
 
 const PAGE_BYTES: usize = PAGE_BUCKETS * BUCKET_BYTES;
 
-/// Where the second word of a bucket is.
+/// The place of the second word of a bucket.
 const DROPPED: usize = size_of::<u32>();
 
 /// The fewest pages that the list of pages grows by.
@@ -44,7 +44,7 @@ impl Bucket {
 
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// Of both words of every bucket, as records have theirs.
+    /// The words of buckets, two each, as bytes.
     pages: Vec<Run>,
     buckets: usize,
     /// The least power of two that is not below `buckets`, less one.

@@ -6,7 +6,7 @@ use crate::record::{NIL, word, word_at};
 use crate::shard::Shard;
 use crate::store::Store;
 
-/// Where somebody is who goes through all items of a store.
+/// A place on the way through all items of a store.
 ///
 /// Shape: a few bytes, which borrow nothing. An item that is there from the beginning to the end is
 /// met exactly once, however many others come, go and are moved meanwhile; one that comes or goes
@@ -44,7 +44,7 @@ pub struct WalkedItem<'a> {
     pub key: &'a [u8],
     /// The bytes of its value.
     pub value_len: usize,
-    /// What `me` shows of it.
+    /// The facts that `me` shows of it.
     pub debug: MetaDebug,
 }
 
@@ -52,7 +52,7 @@ pub struct WalkedItem<'a> {
 const END: u64 = 1 << u32::BITS;
 
 impl Walk {
-    /// Whether all items have been met.
+    /// True when all items have been met.
     pub fn is_over(&self, store: &Store) -> bool {
         self.shard >= store.shards()
     }

@@ -1,6 +1,6 @@
 //! The account of memory against what the allocator has really given: lists, and nothing of items.
 //!
-//! What the process takes as a whole is in `resident.rs`.
+//! The memory of the process as a whole is in `resident.rs`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(
     unsafe_code,

@@ -12,10 +12,10 @@ const NOW: u32 = 1_700_000_000;
 const BYTES_MAX: usize = 64 << 20;
 const MIB: usize = 1 << 20;
 
-/// What is beside the store: the test, its values, and what the allocator keeps for them.
+/// The bytes beside the store: the test, its values, and what the allocator keeps for them.
 const SLACK: usize = 4 * MIB;
 
-/// How often is looked at most until what was flushed is the system's again: for many seconds.
+/// The most looks until what was flushed is the system's again: for many seconds.
 const LOOKS_MAX: usize = 2_000_000;
 
 /// The bytes of the process that are in memory.

@@ -161,7 +161,7 @@ impl RequestDecoder {
         self.skips_line || self.discard > 0 || self.after_discard.is_some()
     }
 
-    /// Whether the line of a storage request has come, and its value has not.
+    /// True when the line of a storage request has come, and its value has not.
     pub fn awaits_value(&self) -> bool {
         self.needed > 0
     }
@@ -307,7 +307,7 @@ impl RequestDecoder {
     }
 }
 
-/// What the length of a line comes to, as far as it has come.
+/// The verdict on the length of a line, as far as it has come.
 enum Length {
     Fits,
     /// It can be no request.

@@ -1,4 +1,4 @@
-//! Where a region has room: the longest free ranges of units, as a tree over groups of pages.
+//! The room of a region: the longest free ranges of units, as a tree over groups of pages.
 //!
 //! Every node has the free units at its beginning and at its end, and the most that lie together
 //! in it. So the first range that is long enough is found, and a change noted, in the logarithm of

@@ -23,7 +23,7 @@ use triomphe::Arc;
 /// Runs begin at multiples of this and take multiples of it.
 pub(crate) const UNIT_BYTES: usize = 64;
 
-/// What is given back to the system, which takes its own pages where they are larger.
+/// The bytes of a page that is given back to the system, whose own pages may be larger.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// The units of a page: those of one word of the bitmap.
@@ -42,11 +42,11 @@ struct Map {
     base: NonNull<u8>,
     bytes: usize,
     dropped: Mutex<Dropped>,
-    /// Whether there is something to collect.
+    /// True if there is something to collect.
     has_dropped: AtomicBool,
 }
 
-/// What becomes of the units of runs that are dropped.
+/// The units of runs that were dropped, or are still to be.
 #[derive(Debug)]
 enum Dropped {
     /// The region collects them: the first unit and the units of each.
@@ -126,7 +126,7 @@ unsafe impl Send for Run {}
 unsafe impl Sync for Run {}
 
 impl Run {
-    /// How many bytes there are.
+    /// The number of bytes.
     ///
     /// Shape: without a look at them, as [`Deref`] has it: what lies in them may be changing.
     #[inline]
@@ -187,7 +187,7 @@ impl Drop for Run {
     }
 }
 
-/// What lies at the beginning of a run that is shared.
+/// The beginning of a run that is shared.
 #[derive(Debug)]
 struct Header {
     handles: AtomicUsize,
@@ -374,13 +374,13 @@ impl Region {
         &self.words
     }
 
-    /// Whether the run is one of this region.
+    /// True for a run of this region.
     pub(super) fn owns(&self, run: &Run) -> bool {
         let map = run.map.as_ref();
         map.is_some_and(|map| Arc::ptr_eq(map, &self.map))
     }
 
-    /// Whether no run has any of so many units.
+    /// True if no run has any of so many units.
     pub(super) fn is_free(&self, start: usize, units: usize) -> bool {
         units == 0 || masks(start, units).all(|(word, mask)| self.words[word] & mask == 0)
     }
@@ -526,7 +526,7 @@ mod system {
         }
     }
 
-    /// What is given back at a time: as long as that takes, other threads map nothing.
+    /// The bytes given back at a time: as long as that takes, other threads map nothing.
     const UNMAPPED_BYTES: usize = 4 << 20;
 
     /// Gives a map back.

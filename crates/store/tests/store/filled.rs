@@ -1,4 +1,4 @@
-//! What is evicted first: copies of what can be had again.
+//! Copies of what can be had again, which are evicted first.
 
 use dwell_store::{
     ArithmeticOptions, Expiry, RestoreOutcome, Store, StoreConfig, StoreMode, StoreOptions,
@@ -66,7 +66,7 @@ fn what_was_published_stays_though_nobody_has_read_it() {
     flood(&store, "while");
     flood(&store, "after");
     assert_eq!(left(&store, 100), 100);
-    // Large ones too, and whoever publishes makes room by what is filled.
+    // Large ones too, and publishing makes room by what is filled.
     for number in 100..200 {
         put(&store, &format!("published{number}"), &VALUE, false);
     }
