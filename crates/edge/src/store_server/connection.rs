@@ -401,7 +401,8 @@ impl Connection {
     ) -> Next {
         match self.stream.flush() {
             Ok(Flushed::All) if self.phase == Phase::Closing => return Next::Close,
-            Ok(Flushed::All) => {}
+            // What is refused from now on begins to wait.
+            Ok(Flushed::All) => self.waits = false,
             Ok(Flushed::Blocked) => return Next::Wait,
             Ok(Flushed::More) => return Next::Again,
             Err(_) => return Next::Close,

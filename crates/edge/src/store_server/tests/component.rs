@@ -1,10 +1,14 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use dwell_evloop::{
+    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
+};
 
 use super::*;
+use crate::store_server::connection::Connection;
 use crate::store_server::{Kinds, StoreServer};
 
 /// A server and its loop, turned by the test itself.
@@ -65,6 +69,40 @@ impl Rig {
         stream
     }
 
+    /// A client whose socket takes some hundred KiB, whatever the system makes of others.
+    fn connect_narrow(&mut self) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let stream = Stream::from_descriptor(ours.into()).unwrap();
+        let context = self.event_loop.context();
+        self.driver.0.adopt(context, stream, Vec::new(), false);
+        theirs
+    }
+
+    /// The only connection that is open.
+    fn only(&mut self) -> (Token, &mut Connection) {
+        let connections = &mut self.driver.0.connections;
+        let tokens: Vec<_> = connections.tokens().collect();
+        let [token] = tokens[..] else {
+            panic!("{tokens:?}")
+        };
+        (token, connections.get_mut(token).unwrap())
+    }
+
+    /// The bytes that wait for the only client, and those that were written for it so far.
+    fn unread(&mut self) -> (usize, u64) {
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        let written = self.service.counters.bytes_written.load(relaxed);
+        (self.only().1.stream.queued_bytes(), written)
+    }
+
+    /// Takes the deadline of the only connection away, so that it is seen when it begins anew.
+    fn disarm(&mut self) {
+        let (token, _) = self.only();
+        self.event_loop.context().disarm(token);
+        assert_eq!(self.armed(), 0);
+    }
+
     /// Turns the loop once, for a moment at most.
     fn turn(&mut self) {
         self.event_loop
@@ -109,7 +147,7 @@ impl Rig {
     }
 
     /// Sends `input` and reads until the replies end with `end`; nothing is left to read then.
-    fn exchange(&mut self, stream: &mut TcpStream, input: &[u8], end: &[u8]) -> Vec<u8> {
+    fn exchange(&mut self, stream: &mut (impl Read + Write), input: &[u8], end: &[u8]) -> Vec<u8> {
         let mut sent = 0;
         let mut replies = Vec::new();
         self.until(|_| {
@@ -123,6 +161,13 @@ impl Rig {
             closed || (sent == input.len() && !end.is_empty() && replies.ends_with(end))
         });
         replies
+    }
+
+    /// Stores a value of 1 MB as `big`.
+    fn store_big(&mut self, stream: &mut (impl Read + Write)) {
+        let data = vec![b'x'; 1_000_000];
+        let set = [b"set big 0 0 1000000\r\n", &data[..], b"\r\n"].concat();
+        self.exchange(stream, &set, b"STORED\r\n");
     }
 
     /// Reads until the server closes.
@@ -139,7 +184,7 @@ impl Rig {
     }
 }
 
-fn send_some(stream: &mut TcpStream, bytes: &[u8]) -> usize {
+fn send_some(stream: &mut impl Write, bytes: &[u8]) -> usize {
     if bytes.is_empty() {
         return 0;
     }
@@ -151,7 +196,7 @@ fn send_some(stream: &mut TcpStream, bytes: &[u8]) -> usize {
 }
 
 /// Whether the stream has ended.
-fn receive_some(stream: &mut TcpStream, replies: &mut Vec<u8>) -> bool {
+fn receive_some(stream: &mut impl Read, replies: &mut Vec<u8>) -> bool {
     let mut buffer = vec![0; 65536];
     loop {
         match stream.read(&mut buffer) {
@@ -240,6 +285,62 @@ fn who_does_not_read_is_not_served_any_further() {
 }
 
 #[test]
+fn who_takes_too_little_is_given_no_more_time() {
+    // Within a timeout 400,000 bytes are to be taken, of which nothing is seen but by taking them.
+    let mut rig = Rig::new(StoreServerLimits {
+        stall_timeout: Duration::from_secs(100),
+        write_rate_min: 4000,
+        ..StoreServerLimits::default()
+    });
+    let mut stream = rig.connect_narrow();
+    rig.store_big(&mut stream);
+    stream.write_all(b"get big\r\n").unwrap();
+    rig.until(|rig| rig.armed() == 1);
+    rig.until_quiet();
+    let (waiting, _) = rig.unread();
+    rig.disarm();
+    // It takes a drip at a time, until its socket has taken so much.
+    let mut take = |rig: &mut Rig, bytes: usize| {
+        rig.until(|rig| {
+            let _ = stream.read(&mut [0; 4096]);
+            waiting - rig.unread().0 >= bytes
+        });
+        waiting - rig.unread().0
+    };
+    for bytes in [1, 100_000] {
+        let taken = take(&mut rig, bytes);
+        assert!(taken < 400_000, "{taken}");
+        assert_eq!(rig.armed(), 0, "{taken} bytes are too few");
+    }
+    let taken = take(&mut rig, 400_000);
+    assert!(taken < waiting, "{taken}");
+    assert_eq!(rig.armed(), 1, "{taken} bytes are enough");
+}
+
+#[test]
+fn who_takes_all_that_waits_is_given_time_for_what_follows() {
+    let mut rig = Rig::new(StoreServerLimits {
+        write_rate_min: u32::MAX,
+        ..StoreServerLimits::default()
+    });
+    let mut stream = rig.connect_narrow();
+    rig.store_big(&mut stream);
+    stream.write_all(&b"get big\r\n".repeat(3)).unwrap();
+    rig.until(|rig| rig.armed() == 1);
+    rig.until_quiet();
+    for _ in 0..2 {
+        rig.disarm();
+        let (_, written) = rig.unread();
+        rig.until(|rig| {
+            let _ = stream.read(&mut [0; 4096]);
+            rig.unread().1 > written
+        });
+        assert!(rig.unread().0 > 0, "the next reply waits");
+        assert_eq!(rig.armed(), 1);
+    }
+}
+
+#[test]
 fn one_connection_too_many_is_told_so() {
     let limits = StoreServerLimits {
         connections_max: 2,
@@ -287,9 +388,7 @@ fn what_was_sent_before_the_end_is_executed() {
 fn the_last_replies_reach_a_client_that_says_goodbye() {
     let mut rig = Rig::new(StoreServerLimits::default());
     let mut stream = rig.connect();
-    let data = vec![b'x'; 1_000_000];
-    let set = [b"set big 0 0 1000000\r\n", &data[..], b"\r\n"].concat();
-    rig.exchange(&mut stream, &set, b"STORED\r\n");
+    rig.store_big(&mut stream);
     stream
         .write_all(&[&b"get big\r\n".repeat(20)[..], b"quit\r\nmn\r\n"].concat())
         .unwrap();
@@ -381,8 +480,16 @@ fn pieces_of_a_line_are_no_command() {
     rig.until(|rig| rig.driver.0.tail_bytes() > 0);
     let record = |rig: &Rig| rig.service.records().values().next().unwrap().state();
     rig.until(|rig| record(rig) == "conn_nread");
-    let began = Instant::now();
-    rig.until(|_| began.elapsed() > Duration::from_millis(1200));
+    let limits = rig.service.limits.clone();
+    for passed in [0, 2, 1000] {
+        let seconds = rig.event_loop.context().steady_seconds() as Seconds + passed;
+        let moment = Moment {
+            steady: seconds,
+            unix: seconds,
+        };
+        let timeout = rig.only().1.timeout(&limits, moment);
+        assert_eq!(timeout, Some(limits.stall_timeout));
+    }
     rig.exchange(&mut storing, b"bc\r\n", b"STORED\r\n");
 }
 
