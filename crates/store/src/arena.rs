@@ -1,13 +1,13 @@
 //! The memory of a shard: runs of bytes in pages from the system, which go back to it.
 //!
 //! The system's allocator keeps holes between values of very different sizes, and keeps what was
-//! freed; here both are bounded. A run is placed in the first range of units that is long enough
-//! in pages that are in memory, or else where some of it is. What its shard is charged with,
+//! freed; here both are bounded. A run is placed in the shortest of a few ranges of units that are
+//! long enough in pages that are in memory, or else where most of it is. What its shard is charged with,
 //! [`Arena::bytes`], are the units of its runs. Beside them there are, at most:
 //!
 //! - a sixteenth of the bound and 64 KiB of free units in pages that runs have units of. Beyond
 //!   that they are charged too, so that items make room for them;
-//! - a thirty-second of the bound in free pages that are kept to be used again, and of the bound
+//! - a twentieth of the bound in free pages that are kept to be used again, and of the bound
 //!   itself what no run has. Before a run would need more than that, others go back to the system;
 //!   so do, by [`Arena::sweep`], those that no run has needed since the last one;
 //! - the bitmaps: a quarter of a percent of the address space that is mapped, which is a quarter
@@ -32,13 +32,20 @@ const WASTE_SHARE: usize = 16;
 const WASTE_PAGES: usize = 16;
 
 /// The part of the bound that free pages may be beside it, and are kept in any case.
-const SPARE_SHARE: usize = 32;
+const SPARE_SHARE: usize = 20;
 
 /// The pages that a word of their bitmap has.
 const WORD_PAGES: usize = u64::BITS as usize;
 
-/// The quarters of a run for which a place in memory is looked for, one after the other.
-const NEAR_SHARES: [usize; 4] = [4, 3, 2, 1];
+/// The ranges in memory of which a run gets the shortest that is long enough, so that long ones
+/// are left for long runs.
+const FITS_MAX: usize = 4;
+
+/// The quarters of a run for which a place in memory is looked for where no range is long enough.
+const NEAR_SHARES: [usize; 3] = [3, 2, 1];
+
+/// The places of which a run gets the one with most of it in memory.
+const PARTS_MAX: usize = 8;
 
 /// The words of spare pages that are looked at for those to give back, which takes about as long
 /// as the system does to take them.
@@ -105,19 +112,32 @@ impl Space {
 
     /// The first unit of a place for a run of so many, most of it in pages that are in memory.
     fn find_near(&self, units: usize) -> Option<usize> {
-        let words = self.region.words();
+        let near = |units| self.pages.near_ranges(self.region.words(), units);
+        let fits = near(units).take(FITS_MAX);
+        if let Some((start, _)) = fits.min_by_key(|&(_, len)| len) {
+            return Some(start);
+        }
         NEAR_SHARES.iter().find_map(|share| {
-            let at = self.pages.find_near(words, (units * share).div_ceil(4))?;
-            let near = &words[..pages(at, units).end.min(words.len())];
-            let start = at.min(free::end_of_range(near, at).checked_sub(units)?);
-            self.region.is_free(start, at - start).then_some(start)
+            let parts = near((units * share).div_ceil(4)).take(PARTS_MAX);
+            let places = parts.filter_map(|(at, len)| Some((self.place_over(at, units)?, len)));
+            let (start, _) = places.max_by_key(|&(_, len)| len)?;
+            Some(start)
         })
+    }
+
+    /// The first unit of a place for a run, with a free unit in it and as much as is free behind it.
+    fn place_over(&self, at: usize, units: usize) -> Option<usize> {
+        let words = self.region.words();
+        let words = &words[..pages(at, units).end.min(words.len())];
+        let start = at.min(free::end_of_range(words, at).checked_sub(units)?);
+        self.region.is_free(start, at - start).then_some(start)
     }
 
     /// The first place where a run of so many units has room.
     fn find(&self, units: usize) -> Option<usize> {
         let words = self.region.words();
-        self.pages.free.find(|page| words[page], units)
+        let mut ranges = self.pages.free.ranges_of(|page| words[page], units);
+        ranges.next().map(|(start, _)| start)
     }
 
     /// Takes a run that has room at a unit: the run, and the pages that were free.
@@ -169,9 +189,9 @@ impl Pages {
         count
     }
 
-    /// The first of so many free units that lie together in pages that are in memory.
-    fn find_near(&self, words: &[u64], units: usize) -> Option<usize> {
-        self.near.find(near_words(words, &self.spare), units)
+    /// The ranges of at least so many free units that lie together in pages that are in memory.
+    fn near_ranges(&self, words: &[u64], units: usize) -> impl Iterator<Item = (usize, usize)> {
+        self.near.ranges_of(near_words(words, &self.spare), units)
     }
 
     /// Has the trees agree with what has become of units.

@@ -1,7 +1,7 @@
 //! The room of a region: the longest free ranges of units, as a tree over groups of pages.
 //!
 //! Every node has the free units at its beginning and at its end, and the most that lie together
-//! in it. So the first range that is long enough is found, and a change noted, in the logarithm of
+//! in it. So the next range that is long enough is found, and a change noted, in the logarithm of
 //! the region.
 
 /// The pages of a group, which is a leaf of the tree.
@@ -58,6 +58,13 @@ impl Node {
     }
 }
 
+/// The next range that is looked for: of so many units at least, at one or behind it.
+struct Search<W> {
+    word: W,
+    wanted: usize,
+    from: usize,
+}
+
 /// The free ranges of a region: of a bitmap whose words are pages, and whose zeros are free.
 #[derive(Debug)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -78,30 +85,74 @@ impl FreeTree {
         }
     }
 
-    /// The first unit of the first range of so many free units.
-    pub(super) fn find(&self, word: impl Fn(usize) -> u64, units: usize) -> Option<usize> {
-        let wanted = u32::try_from(units).ok()?;
-        if self.nodes[1].best < wanted {
+    /// The ranges of at least so many free units: where each begins, and how long it is.
+    pub(super) fn ranges_of(
+        &self,
+        word: impl Fn(usize) -> u64,
+        units: usize,
+    ) -> impl Iterator<Item = (usize, usize)> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let search = Search {
+                word: &word,
+                wanted: units,
+                from,
+            };
+            let (start, len) = self.next_range(&search)?;
+            from = start + len;
+            Some((start, len))
+        })
+    }
+
+    fn next_range(&self, search: &Search<impl Fn(usize) -> u64>) -> Option<(usize, usize)> {
+        let (units, mut open) = (self.leaves * GROUP_UNITS, 0);
+        let found = self.next_under(1, (0, units), search, &mut open);
+        found.or_else(|| (open >= search.wanted).then(|| (units - open, open)))
+    }
+
+    /// The next range that ends under a node, which begins at a unit and has so many.
+    ///
+    /// Shape: `open` are the free units that end where the node begins, and then where it ends.
+    fn next_under(
+        &self,
+        node: usize,
+        (base, units): (usize, usize),
+        search: &Search<impl Fn(usize) -> u64>,
+        open: &mut usize,
+    ) -> Option<(usize, usize)> {
+        if base + units <= search.from {
             return None;
         }
-        let (mut node, mut base) = (1, 0);
-        let mut half = self.leaves * GROUP_UNITS / 2;
-        while node < self.leaves {
-            let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
-            if left.best >= wanted {
-                node *= 2;
-            } else if left.suffix + right.prefix >= wanted {
-                return Some(base + half - left.suffix as usize);
-            } else {
-                node = 2 * node + 1;
-                base += half;
-            }
-            half /= 2;
+        let Node {
+            prefix,
+            suffix,
+            best,
+        } = self.nodes[node];
+        if prefix as usize == units {
+            *open += units;
+            return None;
         }
-        let group = group(&word, node - self.leaves);
-        let mut ranges = free_ranges(&group);
-        let (start, _) = ranges.find(|&(_, len)| len >= units)?;
-        Some(base + start)
+        let before = *open + prefix as usize;
+        if (best as usize) < search.wanted && before < search.wanted {
+            *open = suffix as usize;
+            return None;
+        }
+        if node < self.leaves {
+            let half = units / 2;
+            let found = self.next_under(2 * node, (base, half), search, open);
+            return found
+                .or_else(|| self.next_under(2 * node + 1, (base + half, half), search, open));
+        }
+        if before >= search.wanted && base >= search.from {
+            return Some((base - *open, before));
+        }
+        *open = suffix as usize;
+        let group = group(&search.word, node - self.leaves);
+        let mut ranges = free_ranges(&group).map(|(start, len)| (base + start, len));
+        ranges.find(|&(start, len)| {
+            let is_new = start >= search.from && start + len < base + units;
+            is_new && len >= search.wanted
+        })
     }
 
     /// Notes that units have been taken or freed.

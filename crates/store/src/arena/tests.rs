@@ -241,9 +241,9 @@ proptest! {
         prop_assert!(pair.arena.pages_spare <= pair.arena.spare_pages_max());
     }
 
-    /// The first range that is long enough, as a search of every unit finds it.
+    /// All ranges that are long enough, in their order, as a search of every unit finds them.
     #[test]
-    fn the_tree_finds_the_first_range_that_is_long_enough(
+    fn the_tree_finds_the_ranges_that_are_long_enough(
         groups in 1..if cfg!(miri) { 3 } else { 9_usize },
         ranges in prop::collection::vec((any::<usize>(), 1..2000_usize, any::<bool>()), 0..60),
         units in 1..3000_usize,
@@ -263,13 +263,19 @@ proptest! {
             free.update(|page| words[page], start, len);
         }
         let is_free = |unit: usize| words[unit / PAGE_UNITS] >> (unit % PAGE_UNITS) & 1 == 0;
-        let mut together = 0;
-        let first = (0..total).find(|&unit| {
-            together = if is_free(unit) { together + 1 } else { 0 };
-            together == units
-        });
-        let found = free.find(|page| words[page], units);
-        prop_assert_eq!(found, first.map(|last| last + 1 - units));
+        let (mut expected, mut together) = (Vec::new(), 0);
+        for unit in 0..=total {
+            if unit < total && is_free(unit) {
+                together += 1;
+                continue;
+            }
+            if together >= units {
+                expected.push((unit - together, together));
+            }
+            together = 0;
+        }
+        let found: Vec<_> = free.ranges_of(|page| words[page], units).collect();
+        prop_assert_eq!(found, expected);
     }
 }
 
@@ -317,6 +323,37 @@ fn a_run_is_placed_where_pages_are_in_memory() {
     arena.give_back(12);
     let run = arena.take(12 * PAGE_BYTES);
     assert!(run.as_ptr().addr() < place);
+}
+
+#[test]
+fn a_run_gets_the_shortest_of_a_few_ranges_that_are_long_enough() {
+    let mut arena = Arena::new(BYTES_MAX);
+    let mut runs = rows(&mut arena, &[8, 1, 5, 1, 3, 1]);
+    let places: Vec<_> = runs.iter().map(|run| run.as_ptr().addr()).collect();
+    for index in [0, 2, 4] {
+        arena.free(std::mem::take(&mut runs[index]));
+    }
+    for (pages, place) in [(2, 4), (4, 2), (7, 0)] {
+        let run = arena.take(pages * PAGE_BYTES);
+        assert_eq!(run.as_ptr().addr(), places[place], "{pages} pages");
+        arena.free(run);
+    }
+}
+
+#[test]
+fn a_run_that_is_not_in_memory_as_a_whole_is_where_most_of_it_is() {
+    let mut arena = Arena::new(BYTES_MAX);
+    let mut runs = rows(&mut arena, &[4, 6, 1, 5, 6, 1]);
+    let place = runs[3].as_ptr().addr();
+    for index in [1, 4] {
+        arena.free(std::mem::take(&mut runs[index]));
+    }
+    arena.give_back(12);
+    for index in [0, 3] {
+        arena.free(std::mem::take(&mut runs[index]));
+    }
+    let run = arena.take(8 * PAGE_BYTES);
+    assert_eq!((run.as_ptr().addr(), arena.pages_spare), (place, 4));
 }
 
 #[test]
