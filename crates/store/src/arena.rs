@@ -2,8 +2,8 @@
 //!
 //! The system's allocator keeps holes between values of very different sizes, and keeps what was
 //! freed; here both are bounded. A run is placed in the shortest of a few ranges of units that are
-//! long enough in pages that are in memory, or else where most of it is. What its shard is charged with,
-//! [`Arena::bytes`], are the units of its runs. Beside them there are, at most:
+//! long enough in pages that are in memory, or else where most of it is. What its shard is charged
+//! with, [`Arena::bytes`], are the units of its runs. Beside them there are, at most:
 //!
 //! - a sixteenth of the bound and 64 KiB of free units in pages that runs have units of. Beyond
 //!   that they are charged too, so that items make room for them;
@@ -125,7 +125,7 @@ impl Space {
         })
     }
 
-    /// The first unit of a place for a run, with a free unit in it and as much as is free behind it.
+    /// The first unit of a place for a run over a free unit and as much as is free behind it.
     fn place_over(&self, at: usize, units: usize) -> Option<usize> {
         let words = self.region.words();
         let words = &words[..pages(at, units).end.min(words.len())];

@@ -30,8 +30,8 @@ pub struct KeptState {
     pub expiry: Expiry,
     /// The version number.
     pub cas: u64,
-    /// One bit each: the item has been read, is stale, a win was given out, and it is a copy of what
-    /// can be had again.
+    /// One bit each: the item has been read, is stale, a win was given out, and it is a copy of
+    /// what can be had again.
     pub marks: u8,
     /// Whether the item has been used enough to be among the last that are evicted.
     pub is_frequent: bool,
