@@ -1,8 +1,8 @@
 //! The chunked transfer coding, read strictly.
 //!
 //! Every line ends with carriage return and line feed, a size has at least one digit and neither
-//! sign nor prefix, and what comes beside the data (extensions, trailer
-//! fields) is checked and bounded.
+//! sign nor prefix, and what comes beside the data (extensions, trailer fields) is checked and
+//! bounded.
 
 use super::body::BodyStep;
 use super::error::BodyError;
@@ -15,21 +15,7 @@ enum Place {
     SizeStart,
     /// After at least one digit.
     Size,
-    /// In whitespace that only the semicolon of an extension may follow.
-    ExtensionWhitespace,
-    /// Behind that semicolon, before the first byte of a name.
-    ExtensionStart,
-    ExtensionName,
-    /// In whitespace after a name.
-    ExtensionNameEnd,
-    /// Behind the equals sign, before the first byte of a value.
-    ExtensionValueStart,
-    ExtensionToken,
-    ExtensionQuoted,
-    /// Behind a backslash within quotes.
-    ExtensionEscape,
-    /// Behind the closing quote.
-    ExtensionQuotedEnd,
+    Extension(Extension),
     SizeLineFeed,
     Data,
     DataReturn,
@@ -41,6 +27,26 @@ enum Place {
     TrailerLineFeed,
     LastLineFeed,
     Done,
+}
+
+/// Where in the extensions behind a size the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extension {
+    /// In whitespace that only the semicolon of an extension may follow.
+    Whitespace,
+    /// Behind that semicolon, before the first byte of a name.
+    Start,
+    Name,
+    /// In whitespace after a name.
+    NameEnd,
+    /// Behind the equals sign, before the first byte of a value.
+    ValueStart,
+    Token,
+    Quoted,
+    /// Behind a backslash within quotes.
+    Escape,
+    /// Behind the closing quote.
+    QuotedEnd,
 }
 
 /// Whole field lines, and the beginning of one.
@@ -128,10 +134,11 @@ impl ChunkDecoder {
     fn framing_byte(&mut self, place: Place, byte: u8) -> Result<Place, BodyError> {
         match (place, byte) {
             (Place::SizeStart | Place::Size, byte) if byte.is_ascii_hexdigit() => self.digit(byte),
-            (Place::Size, b' ' | b'\t' | b';') => self.extension(place, byte),
+            (Place::Size, b' ' | b'\t' | b';') => self.extension(Extension::Whitespace, byte),
             (Place::Size, b'\r') => Ok(Place::SizeLineFeed),
             (Place::Size, b'\n') => Err(BodyError::ChunkLineEnd),
             (Place::SizeStart | Place::Size, _) => Err(BodyError::ChunkSize),
+            (Place::Extension(place), byte) => self.extension(place, byte),
             (Place::SizeLineFeed, b'\n') if self.size == 0 => Ok(Place::TrailerStart),
             (Place::SizeLineFeed, b'\n') => Ok(Place::Data),
             (Place::DataReturn, b'\r') => Ok(Place::DataLineFeed),
@@ -147,18 +154,6 @@ impl ChunkDecoder {
                 self.trailers.get_or_insert_default().bytes.push(byte);
                 Ok(Place::TrailerStart)
             }
-            (
-                Place::ExtensionWhitespace
-                | Place::ExtensionStart
-                | Place::ExtensionName
-                | Place::ExtensionNameEnd
-                | Place::ExtensionValueStart
-                | Place::ExtensionToken
-                | Place::ExtensionQuoted
-                | Place::ExtensionEscape
-                | Place::ExtensionQuotedEnd,
-                byte,
-            ) => self.extension(place, byte),
             _ => Err(BodyError::ChunkLineEnd),
         }
     }
@@ -177,14 +172,14 @@ impl ChunkDecoder {
     }
 
     /// Counts a byte of an extension, and finds what it may be followed by.
-    fn extension(&mut self, place: Place, byte: u8) -> Result<Place, BodyError> {
+    fn extension(&mut self, place: Extension, byte: u8) -> Result<Place, BodyError> {
         self.extension_bytes += 1;
         if self.extension_bytes > EXTENSION_BYTES_MAX {
             return Err(BodyError::ChunkExtensionsTooLong {
                 limit: EXTENSION_BYTES_MAX as usize,
             });
         }
-        after_extension_byte(place, byte).ok_or(BodyError::ChunkExtension)
+        place.after(byte).ok_or(BodyError::ChunkExtension)
     }
 
     fn trailer(&mut self, place: Place, byte: u8) -> Result<Place, BodyError> {
@@ -210,48 +205,33 @@ impl ChunkDecoder {
     }
 }
 
-/// Where the next byte stands behind a byte of an extension; `None` where that has no place.
-///
-/// Source: RFC 9112 section 7.1.1; RFC 9110 sections 5.6.2 and 5.6.4.
-fn after_extension_byte(place: Place, byte: u8) -> Option<Place> {
-    let next = match (place, byte) {
-        (
-            Place::Size
-            | Place::ExtensionWhitespace
-            | Place::ExtensionToken
-            | Place::ExtensionQuotedEnd,
-            b' ' | b'\t',
-        ) => Place::ExtensionWhitespace,
-        (
-            Place::Size
-            | Place::ExtensionWhitespace
-            | Place::ExtensionName
-            | Place::ExtensionNameEnd
-            | Place::ExtensionToken
-            | Place::ExtensionQuotedEnd,
-            b';',
-        ) => Place::ExtensionStart,
-        (Place::ExtensionStart | Place::ExtensionValueStart, b' ' | b'\t') => place,
-        (Place::ExtensionStart | Place::ExtensionName, byte) if is_token_byte(byte) => {
-            Place::ExtensionName
-        }
-        (Place::ExtensionName | Place::ExtensionNameEnd, b' ' | b'\t') => Place::ExtensionNameEnd,
-        (Place::ExtensionName | Place::ExtensionNameEnd, b'=') => Place::ExtensionValueStart,
-        (Place::ExtensionValueStart, b'"') | (Place::ExtensionEscape, _) if is_value_byte(byte) => {
-            Place::ExtensionQuoted
-        }
-        (Place::ExtensionValueStart | Place::ExtensionToken, byte) if is_token_byte(byte) => {
-            Place::ExtensionToken
-        }
-        (Place::ExtensionQuoted, b'"') => Place::ExtensionQuotedEnd,
-        (Place::ExtensionQuoted, b'\\') => Place::ExtensionEscape,
-        (Place::ExtensionQuoted, byte) if is_value_byte(byte) => Place::ExtensionQuoted,
-        (Place::ExtensionName | Place::ExtensionToken | Place::ExtensionQuotedEnd, b'\r') => {
-            Place::SizeLineFeed
-        }
-        _ => return None,
-    };
-    Some(next)
+impl Extension {
+    /// The place behind this byte; `None` where a byte like it has none here.
+    ///
+    /// Source: RFC 9112 section 7.1.1; RFC 9110 sections 5.6.2 and 5.6.4.
+    fn after(self, byte: u8) -> Option<Place> {
+        let next = match (self, byte) {
+            (Self::Name | Self::Token | Self::QuotedEnd, b'\r') => {
+                return Some(Place::SizeLineFeed);
+            }
+            (Self::Whitespace | Self::Token | Self::QuotedEnd, b' ' | b'\t') => Self::Whitespace,
+            (
+                Self::Whitespace | Self::Name | Self::NameEnd | Self::Token | Self::QuotedEnd,
+                b';',
+            ) => Self::Start,
+            (Self::Start | Self::ValueStart, b' ' | b'\t') => self,
+            (Self::Start | Self::Name, byte) if is_token_byte(byte) => Self::Name,
+            (Self::Name | Self::NameEnd, b' ' | b'\t') => Self::NameEnd,
+            (Self::Name | Self::NameEnd, b'=') => Self::ValueStart,
+            (Self::ValueStart, b'"') => Self::Quoted,
+            (Self::ValueStart | Self::Token, byte) if is_token_byte(byte) => Self::Token,
+            (Self::Quoted, b'"') => Self::QuotedEnd,
+            (Self::Quoted, b'\\') => Self::Escape,
+            (Self::Quoted | Self::Escape, byte) if is_value_byte(byte) => Self::Quoted,
+            _ => return None,
+        };
+        Some(Place::Extension(next))
+    }
 }
 
 /// Enough for every 64-bit size, leading zeros included.

@@ -271,7 +271,7 @@ fn version_name(version: Version) -> &'static [u8] {
     }
 }
 
-/// Whether it is one, and was appended.
+/// Appends a name and its colon; false, and nothing is appended, for what is no name.
 fn push_name(out: &mut Vec<u8>, name: &str) -> bool {
     if name.is_empty() || words::contains(name.as_bytes(), not_in_a_name) {
         return false;

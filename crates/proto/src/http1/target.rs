@@ -86,8 +86,8 @@ fn is_clean(target: &[u8]) -> bool {
     })
 }
 
-/// Whether the text is a host with an optional port. The host of an `http` URI is never empty, so
-/// neither is this one, whatever is behind it.
+/// True of a host with an optional port. The host of an `http` URI is never empty, so neither is
+/// this one, whatever is behind it.
 ///
 /// Source: RFC 9110 sections 4.2.1 and 7.2; RFC 9112 section 3.2; RFC 3986 section 3.2.2.
 pub(super) fn is_host(text: &[u8]) -> bool {

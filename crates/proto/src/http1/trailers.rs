@@ -70,8 +70,8 @@ impl<'b> Trailers<'b> {
     }
 }
 
-/// Whether a field has no say in a trailer section: one that frames, routes, authenticates, makes a
-/// condition, controls caches, says how the content is read, or names the client.
+/// True of a field that has no say in a trailer section: one that frames, routes, authenticates,
+/// makes a condition, controls caches, tells how the content is read, or names the client.
 ///
 /// Source: RFC 9110 section 6.5.1; RFC 7239 section 4; RFC 9530 section 2 for the one `Content-`
 /// field that is made for trailers.
