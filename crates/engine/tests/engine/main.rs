@@ -15,3 +15,4 @@ mod pipelining;
 mod refused;
 mod streaming;
 mod support;
+mod uploads;
