@@ -1,8 +1,8 @@
-//! How long a client may take for the body of its request.
+//! The time that a client has for the body of its request.
 
 use std::time::{Duration, Instant};
 
-/// What a client is expected to keep to while its body is waited for.
+/// The time that is left to a client while its body is waited for.
 ///
 /// Shape: it has `timeout` at first. Waiting for it takes from that, every byte that comes gives
 /// the time back that the byte may take at the lowest rate, and there is never more than `timeout`
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct BodyPace {
     /// Nanoseconds that were left at `since`; below 0 where it is late.
     left: i64,
-    /// Since when it is waited for, if it is.
+    /// The time from which on it is waited for, if it is.
     since: Option<Instant>,
 }
 
@@ -39,19 +39,21 @@ impl BodyPace {
 
     /// So many bytes have come.
     pub(crate) fn received(&mut self, now: Instant, bytes: usize, timeout: Duration, rate: u32) {
-        let all = nanoseconds(timeout);
-        let given = (bytes as u64).saturating_mul(NANOSECONDS);
-        let given = match (given, given.checked_div(u64::from(rate))) {
+        let given = match (bytes as u64, u64::from(rate)) {
             (0, _) => 0,
-            (_, given) => given.map_or(i64::MAX, |given| i64::try_from(given).unwrap_or(i64::MAX)),
+            (_, 0) => i64::MAX,
+            (bytes, rate) => {
+                i64::try_from(bytes.saturating_mul(NANOSECONDS) / rate).unwrap_or(i64::MAX)
+            }
         };
-        self.left = self.left_at(now).saturating_add(given).min(all);
+        let left = self.left_at(now).saturating_add(given);
+        self.left = left.min(nanoseconds(timeout));
         if let Some(since) = &mut self.since {
             *since = now;
         }
     }
 
-    /// How long it may still be waited for: not at all where it is late.
+    /// The time for which it may still be waited for: none where it is late.
     pub(crate) fn left(&self, now: Instant) -> Duration {
         let left = u64::try_from(self.left_at(now));
         left.map_or(Duration::ZERO, Duration::from_nanos)

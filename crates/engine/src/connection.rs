@@ -78,19 +78,19 @@ pub(crate) struct Incoming {
     /// The announced size of the body.
     pub(crate) length: Option<u64>,
     pub(crate) taking: Taking,
-    /// How long it may be waited for.
+    /// The time for which it may be waited for.
     pub(crate) pace: BodyPace,
-    /// When its head had come.
+    /// The time at which its head had come.
     pub(crate) began: Instant,
 }
 
-/// What becomes of the bytes of a body.
+/// The way that the bytes of a body take.
 #[derive(Debug)]
 pub(crate) enum Taking {
     /// They are gathered beside the head.
     Collect {
         gathered: Gathered,
-        /// What is beyond the part that is wanted goes to the app as a stream.
+        /// The bytes beyond the part that is wanted go to the app as a stream.
         streams_on: bool,
     },
     /// They go to the app as far as it grants.
@@ -274,8 +274,8 @@ impl Connection {
         self.finished = true;
     }
 
-    /// Whether input of a held request was given up, without which nobody can take over the
-    /// connection.
+    /// True where input behind a held request was given up, without which the connection cannot be
+    /// taken over.
     pub(crate) fn has_given_up_input(&self) -> bool {
         self.phase == Phase::Held && self.finished
     }

@@ -17,9 +17,8 @@ use crate::date::DateCache;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, INPUT_BYTES, Listener, LoopOutput, Readiness, Slab, Token};
-use shedding::Shedding;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use visit::{Fate, Visit};
 
 pub use driver::HttpDriver;
@@ -124,12 +123,14 @@ pub struct Http {
     /// Body and write timeouts run while an exchange is held, and not only for what is left when it
     /// was answered.
     pub(crate) bounds_held: bool,
-    /// Where what the connections hold is accounted for.
+    /// The account of the output that connections hold.
     accounts: Option<LoopOutput>,
+    /// Long input behind held requests.
     held_input: Budget,
-    /// What is gathered of bodies.
+    /// Unfinished requests, and as much as has come of their bodies.
     gathered: Budget,
-    shedding: Shedding,
+    /// The time at which bodies may be given up for others again.
+    shedding_next: Option<Instant>,
 }
 
 impl Http {
@@ -160,7 +161,7 @@ impl Http {
             accounts: None,
             held_input: Budget::default(),
             gathered: Budget::default(),
-            shedding: Shedding::default(),
+            shedding_next: None,
         }
     }
 

@@ -39,7 +39,7 @@ impl<A: App> Visit<'_, A> {
         (part.consumed, stop)
     }
 
-    /// Notes what has come; whether the client has taken too long for it, and more is to come.
+    /// Notes what has come; true where the client has taken too long for it, and more is to come.
     fn is_late(&self, incoming: &mut Incoming, part: &BodyStep<'_>) -> bool {
         if matches!(incoming.taking, Taking::Discard { .. }) {
             return false;
@@ -84,10 +84,11 @@ impl<A: App> Visit<'_, A> {
                     return Some(Stop::Reject(503));
                 }
                 if part.done {
-                    return self.collected_all(&incoming, output);
+                    return self.collected(gathered, incoming.decoder.trailers(), output);
                 }
                 if *streams_on && gathered.room() == 0 {
-                    return self.stream_on(incoming, output);
+                    let received = gathered.body().len() as u64;
+                    return self.stream_on(incoming, received, output);
                 }
                 self.connection.incoming = Some(incoming);
                 is_stuck.then_some(Stop::Partial)
@@ -114,18 +115,16 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
-    fn collected_all(&mut self, incoming: &Incoming, output: &mut Vec<u8>) -> Option<Stop> {
-        let Taking::Collect { gathered, .. } = &incoming.taking else {
-            return None;
-        };
-        self.collected(gathered, incoming.decoder.trailers(), output)
-    }
-
     /// The beginning of a body is there: hands it over, and the rest as a stream.
-    fn stream_on(&mut self, mut incoming: Box<Incoming>, output: &mut Vec<u8>) -> Option<Stop> {
+    fn stream_on(
+        &mut self,
+        mut incoming: Box<Incoming>,
+        received: u64,
+        output: &mut Vec<u8>,
+    ) -> Option<Stop> {
         let stream = Taking::Stream {
             credit: 0,
-            received: 0,
+            received,
             continue_owed: false,
             is_awaited: true,
         };
@@ -133,9 +132,6 @@ impl<A: App> Visit<'_, A> {
         else {
             return None;
         };
-        if let Taking::Stream { received, .. } = &mut incoming.taking {
-            *received = gathered.body().len() as u64;
-        }
         incoming.pace.rest(self.context.now());
         self.connection.incoming = Some(incoming);
         self.gathered_enough(&gathered, output)

@@ -18,7 +18,7 @@ pub(super) enum Stop {
     Partial,
     /// The socket does not take the answers.
     Full,
-    /// What is asked for is much for one turn; the next one goes on with the rest.
+    /// The work that is asked for is much for one turn; the next one goes on with the rest.
     Sated,
     /// The app holds a request.
     Held,

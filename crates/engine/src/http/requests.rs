@@ -111,21 +111,22 @@ impl<A: App> Visit<'_, A> {
         connection.framing = framing_of(&head);
         connection.sequence = connection.sequence.wrapping_add(1);
         if matches!(head.framing, BodyFraming::None | BodyFraming::Length(0)) {
-            return (
-                head.length,
-                self.hand_over(&head, head_bytes, &Brought::NOTHING, output),
-            );
+            let stop = self.hand_over(&head, head_bytes, &Brought::NOTHING, output);
+            return (head.length, stop);
         }
         let exchange = connection.exchange(self.token);
         let stream = &connection.stream;
         let plan = self.app.body(self.context, exchange, &head, stream);
-        let streams = matches!(plan, BodyPlan::Stream { .. });
-        let bytes_max = match plan {
-            BodyPlan::Collect { bytes_max }
-            | BodyPlan::Stream { bytes_max }
-            | BodyPlan::Gather { bytes_max, .. } => bytes_max,
+        let (bytes_max, first_bytes) = match plan {
+            BodyPlan::Collect { bytes_max } => (bytes_max, None),
+            BodyPlan::Gather {
+                first_bytes,
+                bytes_max,
+            } => (bytes_max, Some(first_bytes.max(1) as u64)),
+            BodyPlan::Stream { bytes_max } => (bytes_max, Some(0)),
             BodyPlan::Refuse(status) => return (head.length, Some(Stop::Reject(status))),
         };
+        let streams = first_bytes == Some(0);
         if let BodyFraming::Length(length) = head.framing {
             if length > bytes_max {
                 return (head.length, Some(Stop::Reject(413)));
@@ -150,7 +151,7 @@ impl<A: App> Visit<'_, A> {
             let stop = self.hand_over(&head, head_bytes, &Brought::STREAM, output);
             return (head.length, stop);
         }
-        let Some(taking) = self.gathering(&head, head_bytes, plan) else {
+        let Some(taking) = self.gathering(&head, head_bytes, bytes_max, first_bytes) else {
             return (head.length, Some(Stop::Reject(503)));
         };
         if waits {
@@ -162,27 +163,24 @@ impl<A: App> Visit<'_, A> {
         (head.length, None)
     }
 
-    /// A body that is gathered, or as much of it as is wanted; `None` where there is no room.
+    /// A body that is gathered, or as many bytes of it as come first; `None` where there is no room.
     fn gathering(
         &self,
         head: &RequestHead<'_, '_>,
         head_bytes: &[u8],
-        plan: BodyPlan,
+        bytes_max: u64,
+        first_bytes: Option<u64>,
     ) -> Option<Taking> {
-        let (wanted, streams_on) = match plan {
-            BodyPlan::Gather { first_bytes, .. } => (first_bytes.max(1) as u64, true),
-            BodyPlan::Collect { bytes_max } | BodyPlan::Stream { bytes_max } => (bytes_max, false),
-            BodyPlan::Refuse(_) => (0, false),
-        };
+        let wanted = first_bytes.unwrap_or(bytes_max);
         let wanted = match head.framing {
             BodyFraming::Length(length) => wanted.min(length),
             _ => wanted,
         };
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        let bytes_max = self.limits.gathered_bytes_max;
+        let gathered_bytes_max = self.limits.gathered_bytes_max;
         Some(Taking::Collect {
-            gathered: Gathered::begin(head_bytes, wanted, self.gathered, bytes_max)?,
-            streams_on,
+            gathered: Gathered::begin(head_bytes, wanted, self.gathered, gathered_bytes_max)?,
+            streams_on: first_bytes.is_some(),
         })
     }
 

@@ -6,23 +6,17 @@ use crate::connection::{Incoming, Taking};
 use dwell_evloop::{Context, Token};
 use std::time::{Duration, Instant};
 
-/// When bodies may be given up next.
-#[derive(Debug, Default)]
-pub(super) struct Shedding {
-    next: Option<Instant>,
-}
-
 /// A body may be given up after this time, or an eighth of its timeout if that is less.
 const AGE_MAX: Duration = Duration::from_secs(4);
-/// How often connections are looked through.
+/// The time from one look through all connections to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 impl Http {
     /// Gives up the oldest bodies that are gathered, where less than an eighth of what all may take
     /// is left, until a quarter is.
     ///
-    /// Shape: who sends most of many bodies and then pauses would hold all there is for as long as
-    /// a body may take, and the bodies of all others would be refused. Those of the last seconds
+    /// Shape: a client that sends most of many bodies and then pauses would hold all there is for as
+    /// long as a body may take, and the bodies of all others would be refused. Those of the last seconds
     /// are not given up: beyond them newcomers are refused.
     pub(super) fn shed_bodies<A: App>(&mut self, context: &mut Context, app: &mut A) {
         let bytes_max = self.limits.gathered_bytes_max;
@@ -30,10 +24,10 @@ impl Http {
             return;
         }
         let now = context.now();
-        if self.shedding.next.is_some_and(|next| now < next) {
+        if self.shedding_next.is_some_and(|next| now < next) {
             return;
         }
-        self.shedding.next = Some(now + INTERVAL);
+        self.shedding_next = Some(now + INTERVAL);
         for token in self.oldest_bodies(now) {
             if self.gathered.bytes() <= bytes_max - bytes_max / 4 {
                 return;

@@ -62,9 +62,11 @@ pub(super) struct Visit<'v, A> {
     pub(super) stalled: bool,
     /// How much of an unfinished head was searched for its end.
     pub(super) scanned: usize,
-    /// Where what waits for the socket is accounted for.
+    /// The account of what waits for the socket.
     pub(super) accounts: Option<&'v LoopOutput>,
+    /// Long input behind held requests, of all connections.
     pub(super) held_input: &'v Budget,
+    /// Unfinished requests, of all connections.
     pub(super) gathered: &'v Budget,
 }
 
@@ -321,8 +323,8 @@ impl<A> Visit<'_, A> {
         }
     }
 
-    /// How long the client may be waited for that sends a body which is wanted, where that is
-    /// bounded here: not at all where it is late.
+    /// The time that is left to a client for a body which is wanted, where it is bounded here: none
+    /// where the client is late.
     pub(super) fn body_time_left(&self) -> Option<Duration> {
         let incoming = self.connection.incoming.as_deref()?;
         let is_wanted = match &incoming.taking {

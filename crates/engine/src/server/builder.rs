@@ -194,8 +194,8 @@ impl ServerBuilder {
         self
     }
 
-    /// How long a client may take for a body, beside the time of its bytes at `min_body_rate`, and
-    /// how long it may pause; of a streamed one only while the handler waits for more. Then 408.
+    /// The time that a client may take for a body, beside that of its bytes at `min_body_rate`, and
+    /// for a pause in it; of a streamed one only while the handler waits for more. Then 408.
     /// Default 30 s.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
         self.settings.limits.body_timeout = timeout;

@@ -1,4 +1,4 @@
-//! When a server ends at the latest.
+//! The latest time at which a server ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Shape: a state and not a message, so that no inbox can be too full for it.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    /// Whether there is a deadline; what a turn of a server that does not end looks at.
+    /// There is a deadline; all that a turn of a server looks at which does not end.
     is_near: AtomicBool,
     deadline: Mutex<Option<Instant>>,
 }
@@ -26,12 +26,12 @@ impl Ending {
         self.is_near.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the server ends.
+    /// True from when a deadline is set.
     pub(super) fn is_near(&self) -> bool {
         self.is_near.load(Ordering::SeqCst)
     }
 
-    /// When it ends at the latest, if it does.
+    /// The latest time at which it ends, if it does.
     pub(super) fn deadline(&self) -> Option<Instant> {
         if !self.is_near() {
             return None;

@@ -49,9 +49,8 @@ pub(super) struct ServerLoop<H> {
     signal_deadline: Option<Duration>,
     /// The loop has seen that the server ends.
     has_noticed: bool,
-    /// When it ends at the latest, as far as the loop has taken it up.
+    /// The latest time at which it ends; `None` until the loop begins to drain.
     deadline: Option<Instant>,
-    is_draining: bool,
 }
 
 impl<H: Handler> ServerLoop<H> {
@@ -88,7 +87,6 @@ impl<H: Handler> ServerLoop<H> {
             signal_deadline,
             has_noticed: false,
             deadline: None,
-            is_draining: false,
         }
     }
 
@@ -198,7 +196,7 @@ impl<H: Handler> ServerLoop<H> {
                 let routes = &mut self.routes;
                 self.web_sockets
                     .with_socket(context, token, |socket| routes.opened(socket));
-                if self.is_draining {
+                if self.is_draining() {
                     self.web_sockets
                         .close(context, token, CloseCode::GOING_AWAY, "");
                 }
@@ -225,7 +223,7 @@ impl<H: Handler> ServerLoop<H> {
         let Detached { stream, input } = detached;
         match self.streams.adopt(context, stream, input, tag) {
             Ok(token) => {
-                let (raw, is_draining) = (&mut self.raw, self.is_draining);
+                let (raw, is_draining) = (&mut self.raw, self.deadline.is_some());
                 self.streams.with_stream(context, token, |stream| {
                     raw.opened(stream);
                     if is_draining {
@@ -279,11 +277,11 @@ impl<H: Handler> ServerLoop<H> {
             self.link.sender().wake();
             return;
         }
-        if self.deadline != Some(deadline) {
-            self.deadline = Some(deadline);
+        let before = self.deadline.replace(deadline);
+        if before != Some(deadline) {
             context.arm(SHUTDOWN, deadline.saturating_duration_since(context.now()));
         }
-        if !std::mem::replace(&mut self.is_draining, true) {
+        if before.is_none() {
             self.app.host.drain();
             self.http.drain(context, &mut self.app);
             self.raw.drain(context, &mut self.streams);
@@ -384,13 +382,18 @@ impl<H: Handler> Driver for ServerLoop<H> {
         self.app.host.publish();
         set(&self.link.figures.raw_connections, self.app.raw_connections);
         add(&self.link.figures.turns, 1);
-        if self.is_draining && open + self.app.raw_connections == 0 && !self.is_needed() {
+        if self.is_draining() && open + self.app.raw_connections == 0 && !self.is_needed() {
             context.stop();
         }
     }
 }
 
 impl<H> ServerLoop<H> {
+    /// True from when the loop finishes what it has.
+    fn is_draining(&self) -> bool {
+        self.deadline.is_some()
+    }
+
     /// Whether a loop without clients has to stay: a client is on its way to it, or it hears the
     /// signal that does not wait for the clients of others.
     fn is_needed(&self) -> bool {
@@ -417,7 +420,7 @@ mod tests {
     use crate::handler::Exchange;
     use dwell_evloop::INPUT_BYTES;
 
-    /// A loop that its test turns, and what other threads have of it.
+    /// A loop that its test turns, and the part of it that other threads have.
     fn one_loop() -> (EventLoop<Message>, ServerLoop<impl Handler>, Arc<Fleet>) {
         let settings = ServerBuilder::default().settings;
         let event_loop = EventLoop::new().unwrap();
@@ -450,7 +453,7 @@ mod tests {
         while sender.send(order()).is_ok() {}
         fleet.drain(Duration::from_secs(60));
         turn(&mut event_loop, &mut server_loop);
-        assert!(server_loop.is_draining);
+        assert!(server_loop.is_draining());
         assert!(event_loop.context().is_stopped(), "it has no clients");
     }
 
@@ -461,9 +464,9 @@ mod tests {
         event_loop.sender().send(order()).unwrap();
         fleet.drain(Duration::from_secs(60));
         server_loop.turn_end(event_loop.context());
-        assert!(!server_loop.is_draining, "the order is not carried out");
+        assert!(!server_loop.is_draining(), "the order is not carried out");
         turn(&mut event_loop, &mut server_loop);
-        assert!(server_loop.is_draining);
+        assert!(server_loop.is_draining());
     }
 
     #[test]

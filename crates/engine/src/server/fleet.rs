@@ -98,7 +98,7 @@ impl Fleet {
         }
     }
 
-    /// When the server ends at the latest, if it does.
+    /// The latest time at which the server ends, if it does.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.ending.deadline()
     }
