@@ -1,6 +1,6 @@
 //! A request or response as a handler sees it.
 
-use dwell_proto::http1::{Fields, RequestHead, ResponseHead, Version};
+use dwell_proto::http1::{Fields, RequestHead, ResponseHead, Version, percent_decoded};
 use std::borrow::Cow;
 
 /// A request, or on a client a response: its head, and its body where that is complete.
@@ -217,26 +217,8 @@ impl<'a> HttpMessage<'a> {
 ///
 /// Source: WHATWG URL, section 5.1.
 fn decode(text: &str) -> String {
-    let hex = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let escaped = match byte {
-            b'%' => hex(bytes.get(at + 1)).zip(hex(bytes.get(at + 2))),
-            _ => None,
-        };
-        match escaped {
-            Some((high, low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 2;
-            }
-            None if *byte == b'+' => decoded.push(b' '),
-            None => decoded.push(*byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    let spaced = text.replace('+', " ");
+    String::from_utf8_lossy(&percent_decoded(spaced.as_bytes())).into_owned()
 }
 
 #[cfg(test)]

@@ -15,8 +15,10 @@ mod writing;
 
 pub use readings::any_reading;
 
+use memchr::memchr;
 use segments::{Dots, Settling};
-use writing::{Escapes, Writing, escaped};
+use std::borrow::Cow;
+use writing::{Writing, escaped};
 
 /// True of a path that all programs read alike: it has no escape, no parameter, no backslash, no empty
 /// segment and none that begins with a dot.
@@ -40,6 +42,24 @@ pub fn is_plain_path(path: &str) -> bool {
     pairs.fold(path.iter().fold(0, odd), parted) == 0
 }
 
+/// The text with its escapes decoded once; a `%` without two hexadecimal digits behind it stays.
+///
+/// Source: RFC 3986 section 2.1.
+///
+/// ```
+/// use dwell_proto::http1::percent_decoded;
+///
+/// assert_eq!(percent_decoded(b"100%25%2c%2"), &b"100%,%2"[..]);
+/// ```
+pub fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr(b'%', text).is_none() {
+        return text.into();
+    }
+    let mut decoded = Vec::with_capacity(text.len());
+    Writing::DECODED.write(text, &mut decoded);
+    decoded.into()
+}
+
 /// The path decoded once, its slashes merged and its dot segments resolved, as nginx's `$uri` is.
 ///
 /// ```
@@ -59,12 +79,7 @@ pub fn normal_path(path: &str) -> Result<Vec<u8>, PathError> {
         return Err(PathError::Escape);
     }
     let (mut written, mut settled) = (Vec::new(), Vec::new());
-    let writing = Writing {
-        escapes: Escapes::Decoded,
-        drops_parameters: false,
-        is_lenient: false,
-    };
-    writing.write(path, &mut written);
+    Writing::DECODED.write(path, &mut written);
     if written.contains(&0) {
         return Err(PathError::Nul);
     }

@@ -17,6 +17,13 @@ pub(super) enum Escapes {
 }
 
 impl Writing {
+    /// Every escape is decoded, and that is all.
+    pub(super) const DECODED: Self = Self {
+        escapes: Escapes::Decoded,
+        drops_parameters: false,
+        is_lenient: false,
+    };
+
     pub(super) fn write(self, path: &[u8], written: &mut Vec<u8>) {
         written.clear();
         let mut rest = path;
