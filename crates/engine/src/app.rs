@@ -80,7 +80,7 @@ pub struct Request<'a> {
     /// The body, its transfer coding removed; empty where it is streamed, but for what was gathered
     /// of it before.
     pub body: &'a [u8],
-    /// Whether the body is streamed: [`App::body_data`] brings it, or its rest, as far as it is
+    /// True of a body that is streamed: [`App::body_data`] brings it, or its rest, as far as it is
     /// granted.
     pub body_follows: bool,
     /// The trailer fields of a collected body.
@@ -117,7 +117,7 @@ pub enum BodyPlan {
         bytes_max: u64,
     },
     /// Its beginning is gathered, and handed over with the request: all of a body that is no longer
-    /// than that, and of a longer one the rest follows as that of [`Stream`](Self::Stream). So a
+    /// than that; of a longer one the rest follows as that of [`Stream`](Self::Stream). So a
     /// client that is slow with a small body occupies nothing but its connection.
     Gather {
         /// Bytes that are gathered.
@@ -405,8 +405,8 @@ pub trait App {
         reply: &mut Reply<'_>,
     ) -> Outcome;
 
-    /// Whether a request whose head has come is to wait for the next turn, as its answer would be
-    /// too much work for what is left of this one.
+    /// Puts off to the next turn a request whose head has come, by true, as its answer would be too
+    /// much work for what is left of this one.
     ///
     /// Shape: asked before anything else is told of the request, and again in the next turn, as if
     /// it had come then: [`Context::is_repeating`] tells. Requests behind it wait as well.

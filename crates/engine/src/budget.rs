@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Debug, Default)]
 pub struct Budget(Arc<AtomicUsize>);
 
-/// What one connection keeps, given back when it is dropped.
+/// The part of one connection, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     total: Budget,

@@ -61,7 +61,7 @@ impl Gathered {
     }
 }
 
-/// What a body that has begun takes at least.
+/// The least that a body takes once it has begun.
 const GATHERED_BYTES_MIN: usize = 512;
 
 #[cfg(test)]

@@ -399,7 +399,7 @@ impl Reply<'_> {
         let asked = append_fields(output, response.status, response.fields.iter().copied());
         self.framing.keep_alive &= !asked.close;
         let length = match response.body.len() {
-            // What would have been sent to GET, the app alone can tell.
+            // The length of what a GET would be sent, the app alone can tell.
             None | Some(0) if self.framing.is_head && asked.content_length.is_some() => {
                 asked.content_length
             }

@@ -18,8 +18,8 @@ const CLIENTS: usize = 1_000;
 /// The targets: tables, deadline, handle and everything else.
 const HELD_BYTES_MAX: usize = 288;
 const STREAM_BYTES_MAX: usize = 304;
-/// What is kept of the requests that clients send behind those that are held: up to 4 KiB of each,
-/// and 4 MiB of all together.
+/// The requests that clients send behind those that are held: up to 4 KiB of each is kept, and
+/// 4 MiB of all together.
 const INPUT_BYTES_MAX: usize = 4 * 1024 + (4 << 20) / CLIENTS;
 
 struct Counting;

@@ -12,7 +12,7 @@ pub(crate) struct Again {
     /// By kind and index: where in `queue` a token may be. An entry of an earlier turn points
     /// anywhere, which the token found there tells.
     places: Vec<Vec<u32>>,
-    /// Where in `queue` those stand that keep their place before the others, in their order.
+    /// Places in `queue` of the deliveries that come before the others, in their order.
     first: Vec<u32>,
 }
 
@@ -48,8 +48,8 @@ impl Again {
         self.queue.is_empty()
     }
 
-    /// Exchanges the queue for `empty`, whose memory is used again. Those that keep their place
-    /// come first.
+    /// Exchanges the queue for `empty`, whose memory is used again. Deliveries that keep their
+    /// place come first.
     pub(crate) fn swap(&mut self, empty: &mut Vec<(Token, Readiness)>) {
         if self.first.is_empty() {
             return std::mem::swap(&mut self.queue, empty);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_a_place_comes_first_and_once() {
+    fn a_delivery_that_keeps_its_place_comes_first_and_once() {
         let mut again = Again::default();
         let token = |index| Token::new(1, 0, index);
         let put = |again: &mut Again, index| {

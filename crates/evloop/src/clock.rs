@@ -4,8 +4,8 @@ use dwell_timers::{TICK, Tick};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Seconds of Unix time, of which the wall clock is asked once in the life of the process: what
-/// passes from then on is measured by the monotonic clock.
+/// Seconds of Unix time, for which the wall clock is read once in the life of the process: the time
+/// from then on is measured by the monotonic clock.
 ///
 /// Shape: the same on every thread, and never earlier than before. Where the wall clock is set, it
 /// differs from this one by as much. [`Context::steady_seconds`](crate::Context::steady_seconds) is
@@ -23,7 +23,7 @@ struct Origin {
 }
 
 impl Origin {
-    /// The first moment that anybody asked for.
+    /// The moment of the first call.
     fn of_process() -> Self {
         static ORIGIN: OnceLock<Origin> = OnceLock::new();
         *ORIGIN.get_or_init(|| Self::new(Instant::now(), SystemTime::now()))

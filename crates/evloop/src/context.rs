@@ -111,12 +111,12 @@ impl Context {
         }
     }
 
-    /// Whether what is being delivered was put back by [`again`](Self::again) in an earlier turn.
+    /// True of a delivery that was put back by [`again`](Self::again) in an earlier turn.
     ///
-    /// For drivers with a bound on the work of a turn: what has just come and what has waited for
-    /// its turn each have a part of it, so that neither keeps the other from its own. What was put
-    /// back is delivered last in a turn, in the order in which it was; what has waited in
-    /// [its place](Self::again_in_place) is the first of it.
+    /// For drivers with a bound on the work of a turn: new deliveries and those that were put back
+    /// each have a part of it, so that neither keep the others from theirs. Those that were put
+    /// back come last in a turn, in the order in which they were; the ones that keep
+    /// [their place](Self::again_in_place) are the first of them.
     pub fn is_repeating(&self) -> bool {
         self.is_repeating
     }

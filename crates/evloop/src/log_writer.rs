@@ -1,7 +1,7 @@
-//! The writing of a log: in a thread of its own, so that no loop waits for who reads it.
+//! The writing of a log: in a thread of its own, so that no loop waits for its reader.
 //!
 //! Everything that is logged goes to a buffer, and the thread writes the buffers out. Where a disk
-//! is slow, or nobody reads a pipe, a buffer fills: lines are dropped and counted then.
+//! is slow, or a pipe is not read, a buffer fills: lines are dropped and counted then.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,22 +9,23 @@ use std::thread;
 use std::time::Duration;
 use std::{fmt, mem};
 
-/// How one log is written.
+/// The options of one log.
 #[derive(Debug)]
 pub struct LogOptions<O> {
-    /// What it is called, and its thread.
+    /// Its name, and that of its thread.
     pub name: &'static str,
-    /// Those who write to it and should not wait for one another have a buffer each, of 1 MiB.
+    /// Buffers of 1 MiB: one for each thread that writes to it and should not wait for another.
     pub buffers: usize,
-    /// How long the thread waits for more lines once it has some.
+    /// The time for which the thread waits for more lines once it has some.
     pub gather: Duration,
-    /// Who is told of what is lost; `()` for nobody.
+    /// Is told of lines that are lost; `()` where none is to be.
     pub observer: O,
 }
 
-/// What is told of a log whose lines are lost.
+/// An observer of a log, for when its lines are lost.
 pub trait LogObserver: fmt::Debug + Send + Sync + 'static {
-    /// So many lines found no room, or could not be written. Told by whoever logs, or the thread.
+    /// So many lines found no room, or could not be written. Told by the thread that logs, or that
+    /// of the log.
     fn lost(&self, lines: u64);
 
     /// A write has failed; those that follow fail in silence, until one does not. Told by the
@@ -58,7 +59,7 @@ impl LogObserver for () {
 ///     observer: (),
 /// };
 /// let log = LogWriter::start(writer, options)?;
-/// // This waits for nobody, whatever becomes of the reader.
+/// // This never waits, whatever becomes of the reader.
 /// log.appender(0).append(|lines| lines.extend_from_slice(b"a line\n"));
 /// drop(log);
 /// let mut text = String::new();
@@ -80,14 +81,14 @@ pub struct LogAppender {
 #[derive(Clone, Debug)]
 pub struct LogSwitch(Arc<Shared>);
 
-/// How long the end of a log takes at most: what nobody has read by then is lost.
+/// The longest that the end of a log takes: lines that are not written by then are lost.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl LogWriter {
     /// Starts the thread that writes to `output`.
     ///
     /// # Errors
-    /// What starting the thread failed with.
+    /// The error with which starting the thread failed.
     pub fn start(
         output: impl Write + Send + 'static,
         options: LogOptions<impl LogObserver>,
@@ -114,12 +115,12 @@ impl LogWriter {
         }
     }
 
-    /// What tells it to write elsewhere.
+    /// The switch by which it is told to write elsewhere.
     pub fn switch(&self) -> LogSwitch {
         LogSwitch(Arc::clone(&self.0))
     }
 
-    /// Waits until what was put in so far is written, at most so long; whether it is.
+    /// Waits until all lines so far are written, at most so long; false where some are not.
     pub fn flush(&self, timeout: Duration) -> bool {
         let mut state = lock(&self.0.state);
         state.asked += 1;
@@ -131,7 +132,7 @@ impl LogWriter {
         state.done >= asked || state.has_ended
     }
 
-    /// Writes what is left, and ends the thread; gives up after so long. Whether it is written.
+    /// Writes what is left, and ends the thread; false where it gave up after so long.
     pub fn end(&self, timeout: Duration) -> bool {
         lock(&self.0.state).stop = true;
         self.flush(timeout)
@@ -207,10 +208,10 @@ struct State {
     pending: bool,
     stop: bool,
     has_ended: bool,
-    /// How often it was asked to write everything, and has.
+    /// The number of requests to write everything, and of those that were met.
     asked: u64,
     done: u64,
-    /// Where the next lines go, if not where the last ones went.
+    /// The output of the next lines, if not that of the last ones.
     next_output: Option<NextOutput>,
 }
 
@@ -222,14 +223,14 @@ impl fmt::Debug for NextOutput {
     }
 }
 
-/// What the thread does next.
+/// The next work of the thread.
 struct Round {
     stop: bool,
     asked: u64,
     next_output: Option<NextOutput>,
 }
 
-/// What the thread has lost and not told of.
+/// The losses of the thread that it has not told of.
 #[derive(Debug, Default)]
 struct Losses {
     untold: u64,
@@ -358,10 +359,10 @@ fn line_ends(lines: &[u8]) -> u64 {
     lines.split(|byte| *byte == b'\n').count() as u64 - 1
 }
 
-/// What one buffer may have waiting; about 5,000 lines.
+/// Bytes that may wait in one buffer; about 5,000 lines.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// What stays allocated for the next lines.
+/// Bytes that stay allocated for the next lines.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Between two attempts to write to what is full and does not block.

@@ -1,13 +1,13 @@
-//! Memory that nobody uses any more.
+//! Memory that is free, and not yet the system's again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Has the allocator give what is free back to the system, in a thread of its own, as that takes a
+/// Gives free memory of the allocator back to the system, in a thread of its own, as that takes a
 /// while; does nothing while another thread is at it, or where the allocator has no such call.
 ///
-/// For programs that hold much for a time. What lived on among it keeps the allocator from giving
-/// it back by itself.
+/// For programs that hold much for a time. Small things that lived on among it keep the allocator
+/// from giving it back by itself.
 ///
 /// ```
 /// let large: Vec<_> = (0..100).map(|_| vec![1_u8; 100_000]).collect();

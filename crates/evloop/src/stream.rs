@@ -282,8 +282,8 @@ impl Stream {
         }
     }
 
-    /// Keeps something for as long as the stream lives, whoever has it: it is dropped with the
-    /// socket, or when another takes its place. For what counts open sockets.
+    /// Keeps something for as long as the stream lives, wherever that goes: it is dropped with the
+    /// socket, or when another takes its place. For counts of open sockets.
     ///
     /// ```
     /// use dwell_evloop::Stream;

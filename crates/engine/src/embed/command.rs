@@ -132,7 +132,7 @@ pub enum Command<'a> {
 }
 
 impl Command<'_> {
-    /// Whom it is for.
+    /// The handle that it is for.
     pub fn handle(&self) -> u64 {
         match *self {
             Self::Write { handle, .. }

@@ -163,7 +163,7 @@ impl<A: App> Visit<'_, A> {
         (head.length, None)
     }
 
-    /// A body that is gathered, or as many bytes of it as come first; `None` where there is no room.
+    /// A body that is gathered, or its first bytes alone; `None` where there is no room.
     fn gathering(
         &self,
         head: &RequestHead<'_, '_>,

@@ -15,9 +15,9 @@ impl Http {
     /// Gives up the oldest bodies that are gathered, where less than an eighth of what all may take
     /// is left, until a quarter is.
     ///
-    /// Shape: a client that sends most of many bodies and then pauses would hold all there is for as
-    /// long as a body may take, and the bodies of all others would be refused. Those of the last seconds
-    /// are not given up: beyond them newcomers are refused.
+    /// Shape: a client that sends most of many bodies and then pauses would hold all there is for
+    /// as long as a body may take, and the bodies of all others would be refused. Those of the last
+    /// seconds are not given up: beyond them newcomers are refused.
     pub(super) fn shed_bodies<A: App>(&mut self, context: &mut Context, app: &mut A) {
         let bytes_max = self.limits.gathered_bytes_max;
         if self.gathered.bytes() <= bytes_max - bytes_max / 8 {

@@ -6,7 +6,7 @@
 
 use dwell_proto::http1::{encode, list_tokens};
 
-/// What the fields of an app asked of that which the engine writes by itself.
+/// The wishes among the fields of an app for what the engine writes by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Asked {
     /// `Connection: close`.

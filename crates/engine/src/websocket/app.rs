@@ -114,8 +114,8 @@ pub trait WebSocketApp {
         let _ = (context, socket, message);
     }
 
-    /// Whether further messages are to wait for the next turn, as they would be too much work for
-    /// what is left of this one.
+    /// Puts off further messages to the next turn, by true, as they would be too much work for what
+    /// is left of this one.
     ///
     /// Shape: asked before each frame, and of what waits again in the next turn:
     /// [`Context::is_repeating`] tells.

@@ -264,7 +264,7 @@ impl<'a> Upgrade<'a> {
         head
     }
 
-    /// Whether a field is the app's to add.
+    /// True of a field that is the app's to add.
     fn is_free(&self, name: &str) -> bool {
         let mut is_taken = ["Sec-WebSocket-Extensions", "Connection", "Upgrade"]
             .iter()

@@ -249,7 +249,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
         }
     }
 
-    /// Whether this visit has had its share of the turn.
+    /// True when this visit has had its share of the turn; asks the app.
     fn is_sated(&mut self) -> bool {
         self.message_bytes >= MESSAGE_BYTES_PER_VISIT || self.app.puts_off(self.context)
     }

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// How long a client waits for what must come.
+/// The time that a client waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Says which server it is.

@@ -182,7 +182,7 @@ fn a_future_that_panics_when_it_is_dropped_costs_nobody_else() {
     assert_eq!(client.end(), End::InOrder);
 }
 
-/// What frames an answer, and is nothing that a program may decide.
+/// Fields that frame an answer, or split one, and that no program may decide.
 const OWN: [(&str, &[u8]); 6] = [
     ("Content-Length", b"999"),
     ("Transfer-Encoding", b"chunked"),

@@ -65,7 +65,7 @@ async fn sum(request: Request) -> String {
     format!("{} bytes, {digest:?}", collected.to_bytes().len())
 }
 
-/// Says of its framing what is not so.
+/// Has fields about its framing that are not so.
 async fn last() -> impl axum::response::IntoResponse {
     let fields = [
         ("connection", "keep-alive, close"),

@@ -23,7 +23,7 @@ impl Write for Output {
     }
 }
 
-/// How long a test waits for what must happen.
+/// The time that a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Writes down what it is told.
@@ -68,6 +68,16 @@ fn put(appender: &LogAppender, line: &[u8]) {
     appender.append(|lines| lines.extend_from_slice(line));
 }
 
+/// The end of a log that no thread writes, and all there is of it.
+fn unwritten(options: LogOptions<Arc<Told>>) -> (LogAppender, Arc<Shared>) {
+    let shared = Arc::new(Shared::new(options));
+    let appender = LogAppender {
+        shared: Arc::clone(&shared),
+        index: 0,
+    };
+    (appender, shared)
+}
+
 #[test]
 fn dropping_the_log_writes_what_every_buffer_had() {
     let (output, (options, told)) = (Output::default(), options(3));
@@ -89,11 +99,7 @@ fn dropping_the_log_writes_what_every_buffer_had() {
 fn a_full_buffer_drops_and_counts() {
     // Without a writing thread the buffer stays full.
     let (options, told) = options(1);
-    let shared = Arc::new(Shared::new(options));
-    let appender = LogAppender {
-        shared: Arc::clone(&shared),
-        index: 0,
-    };
+    let (appender, shared) = unwritten(options);
     let mut line = vec![b'l'; 8_000];
     line.push(b'\n');
     (0..200).for_each(|_| put(&appender, &line));
@@ -180,11 +186,7 @@ fn an_output_that_does_not_block_is_waited_for() {
 #[test]
 fn what_was_lost_is_told_when_lines_are_written_again() {
     let (options, told) = options(1);
-    let shared = Arc::new(Shared::new(options));
-    let appender = LogAppender {
-        shared: Arc::clone(&shared),
-        index: 0,
-    };
+    let (appender, shared) = unwritten(options);
     let (mut losses, mut taken) = (Losses::default(), Vec::new());
     let mut write = |mut output: Output| shared.write_out(&mut output, &mut taken, &mut losses);
     put(&appender, &vec![b'\n'; BUFFER_BYTES_MAX]);

@@ -1,4 +1,4 @@
-//! What a stream has beside its socket, which for most streams is nothing.
+//! The parts of a stream beside its socket, which most streams do not have.
 
 use super::queue::Queue;
 use std::any::Any;
@@ -22,7 +22,7 @@ impl Beside {
         self.0.as_mut()?.queue.as_mut()
     }
 
-    /// The queue, which begins with this where there is none.
+    /// The queue; where there is none, it begins by this.
     pub(super) fn queue_or_else(&mut self, begin: impl FnOnce() -> Queue) -> &mut Queue {
         let parts = self.0.get_or_insert_default();
         parts.queue.get_or_insert_with(begin)

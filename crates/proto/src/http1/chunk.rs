@@ -8,7 +8,7 @@ use super::body::BodyStep;
 use super::error::BodyError;
 use super::fields::{is_token_byte, is_value_byte};
 
-/// Where in a chunked body the next byte stands.
+/// The place of the next byte in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Before the first digit of a size.
@@ -29,7 +29,7 @@ enum Place {
     Done,
 }
 
-/// Where in the extensions behind a size the next byte stands.
+/// The place of the next byte in the extensions behind a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extension {
     /// In whitespace that only the semicolon of an extension may follow.

@@ -20,8 +20,8 @@ use segments::{Dots, Settling};
 use std::borrow::Cow;
 use writing::{Writing, escaped};
 
-/// True of a path that all programs read alike: it has no escape, no parameter, no backslash, no empty
-/// segment and none that begins with a dot.
+/// True of a path that all programs read alike: it has no escape, no parameter, no backslash, no
+/// empty segment and none that begins with a dot.
 ///
 /// ```
 /// use dwell_proto::http1::is_plain_path;

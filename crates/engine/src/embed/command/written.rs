@@ -93,7 +93,7 @@ impl Commands {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// True where there are none.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
