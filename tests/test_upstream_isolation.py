@@ -199,7 +199,15 @@ def test_one_client_whose_requests_hang_leaves_connections_to_others(
 def test_a_client_with_a_long_line_that_asks_first_delays_nobody(
     start_dwell, app, stuck, cleanup, pollers, target
 ):
-    hang_slow(app, stuck)
+    have_joined = threading.Event()
+    cleanup.callback(have_joined.set)
+
+    def answer(request):
+        event = stuck if "slow" in request.target else have_joined
+        event.wait(60)
+        return Answer()
+
+    app.answer = answer
     bounds = {"connections_max": 12 * pollers, "queue_timeout": "50s"}
     upstream = {"url": app.url, **bounds, "header_timeout": "60s"}
     dwell = start_dwell(upstream=upstream, server={**SERVER, "pollers": pollers})
@@ -214,10 +222,13 @@ def test_a_client_with_a_long_line_that_asks_first_delays_nobody(
     others = [cleanup.enter_context(dwell.connect(timeout_s=20)) for _ in range(6)]
     for number, other in enumerate(others):
         other.ask(target, fields=by(f"192.0.2.{number}"))
+    # One that came behind the answer would make a request of its own.
+    dwell.await_metric(6, "dwell_upstream_requests_total", outcome="coalesced")
+    have_joined.set()
     assert [other.answer().status for other in others] == [200] * 6
     assert first.answer().status == 200
-    # One that asks when the answer is there has a request of its own.
-    assert dwell.metric("dwell_upstream_outstanding") == 60
+    assert sum("popular" in request.target for request in app.requests) == 1
+    dwell.await_metric(60, "dwell_upstream_outstanding")
 
 
 def test_one_clients_transfers_leave_some_to_others(start_dwell, app, stuck, cleanup):
