@@ -14,7 +14,7 @@ use crate::presence::{Presence, Webhooks};
 use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
 use crate::supervisor::Supervisor;
-use crate::upstream::{Taking, UPSTREAMS_MAX, UpstreamEvent, UpstreamRequest};
+use crate::upstream::{UPSTREAMS_MAX, UpstreamEvent, UpstreamRequest};
 use dwell_engine::websocket::WebSockets;
 use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
@@ -376,14 +376,10 @@ impl EdgeLoop {
     fn send_forward(&mut self, context: &mut Context, forward: polls::Forward) {
         let tag = forward.fetch.to_bits();
         let request = UpstreamRequest {
-            bytes: forward.bytes,
             is_head: forward.is_head,
             is_idempotent: forward.is_idempotent,
-            body_follows: false,
-            upgrade: None,
-            taking: Taking::Whole,
             client: forward.client,
-            tag,
+            ..UpstreamRequest::new(forward.bytes, tag)
         };
         if let Err(error) = self.upstreams.send(context, request) {
             let event = UpstreamEvent::failed(tag, error);

@@ -278,14 +278,12 @@ mod tests {
 
     fn request(tag: u64) -> UpstreamRequest {
         UpstreamRequest {
-            bytes: Bytes::from_static(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
-            is_head: false,
             is_idempotent: true,
-            body_follows: false,
-            upgrade: None,
             taking: Taking::Parts,
-            client: None,
-            tag,
+            ..UpstreamRequest::new(
+                Bytes::from_static(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+                tag,
+            )
         }
     }
 

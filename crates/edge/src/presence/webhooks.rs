@@ -5,9 +5,7 @@ use super::board::Event;
 use crate::log::Outage;
 use crate::metrics::{Counter, LoopMetrics, WebhookOutcome, figure};
 use crate::random::Random;
-use crate::upstream::{
-    Taking, Upstream, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest,
-};
+use crate::upstream::{Upstream, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 use bytes::Bytes;
 use dwell_evloop::{Context, Readiness, Token};
 use std::fmt::Write as _;
@@ -149,16 +147,7 @@ impl Webhooks {
         };
         batch.attempts += 1;
         batch.due = None;
-        let request = UpstreamRequest {
-            bytes: batch.request.clone(),
-            is_head: false,
-            is_idempotent: false,
-            body_follows: false,
-            upgrade: None,
-            taking: Taking::Whole,
-            client: None,
-            tag: TAG,
-        };
+        let request = UpstreamRequest::new(batch.request.clone(), TAG);
         self.client.send(context, request)
     }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use super::Client;
 use bytes::Bytes;
 use dwell_proto::http1::{
     BodyFraming, Fields, RequestHead, Version, encode, is_hop_by_hop, list_tokens,
@@ -30,8 +31,8 @@ pub enum Sharing<'s> {
     Shared {
         /// Which fields go along, `Host` among them.
         passes: &'s dyn Fn(&str) -> bool,
-        /// Whose request it is.
-        client: Option<IpAddr>,
+        /// The client that is named as the one that asks.
+        client: Client,
     },
 }
 
@@ -56,6 +57,7 @@ pub enum RequestBody<'b> {
 
 /// What of a request goes on beside its end-to-end fields.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Passing<'b> {
     /// The protocol that is asked for.
     upgrade: Option<&'b [u8]>,
@@ -65,15 +67,11 @@ struct Passing<'b> {
     takes_trailers: bool,
     /// The body goes on in chunks.
     is_chunked: bool,
-    /// Others share it, so nobody is named as having passed it on but its client.
-    shared: Option<Client>,
+    /// Others share it, so it names no proxies before the edge.
+    is_shared: bool,
     /// The trailer fields of a chunked body that is all there.
     trailers: &'b [(&'b str, &'b [u8])],
 }
-
-/// Whose request it is; `None` where that has no address.
-#[derive(Clone, Copy, Debug)]
-struct Client(Option<IpAddr>);
 
 /// Makes the request that the application gets from a poll of a client.
 ///
@@ -105,12 +103,14 @@ pub fn encode_request(
         };
         (is_for_all && is_ones_own(name)) || (wants == Wants::OneValue && is_of_streams(name))
     };
-    let passing = match sharing {
-        Sharing::Own => Passing::default(),
-        Sharing::Shared { client, .. } => Passing {
-            shared: Some(Client(client)),
-            ..Passing::default()
-        },
+    let (peer, is_shared) = match sharing {
+        Sharing::Own => (forwarded.peer, false),
+        Sharing::Shared { client, .. } => (client, true),
+    };
+    let forwarded = ForwardedFor { peer, ..forwarded };
+    let passing = Passing {
+        is_shared,
+        ..Passing::default()
     };
     let body = RequestBody::Whole(body);
     encode(head, body, default_host, forwarded, passing, is_left_out)
@@ -181,8 +181,8 @@ fn encode(
     }
     let is_kept = |name: &str| forwarded.is_trusted && !is_left_out(name);
     forwarded_fields(&mut out, head.fields, named, forwarded, passing, is_kept);
-    via(&mut out, head, passing.shared.is_some());
-    if passing.shared.is_some() && is_left_out("user-agent") {
+    via(&mut out, head, passing.is_shared);
+    if passing.is_shared && is_left_out("user-agent") {
         encode::field(&mut out, "User-Agent", b"dwell");
     }
     match (body, head.framing) {
@@ -268,11 +268,10 @@ fn forwarded_fields(
     is_kept: impl Fn(&str) -> bool,
 ) {
     let mut chain = Vec::new();
-    for earlier in fields.all(FOR).filter(|_| passing.shared.is_none()) {
+    for earlier in fields.all(FOR).filter(|_| !passing.is_shared) {
         append_member(&mut chain, earlier);
     }
-    let client = passing.shared.unwrap_or(Client(forwarded.peer));
-    if let Some(peer) = client.0 {
+    if let Some(peer) = forwarded.peer {
         let mut text = String::with_capacity(40);
         // Writing to a string cannot fail.
         let _ = write!(text, "{}", peer.to_canonical());

@@ -14,7 +14,7 @@ use super::client::Upstream;
 use super::connection::Exchange;
 use super::health::{Fault, Health, HealthCheck, Permit};
 use super::recent::Witness;
-use super::{Taking, Unanswered, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
+use super::{Unanswered, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 
 /// The most servers of one group.
 pub const UPSTREAMS_MAX: usize = 64;
@@ -495,14 +495,8 @@ impl UpstreamGroup {
             member.health.begin_trial(context.now(), interval);
         }
         let request = UpstreamRequest {
-            bytes,
-            is_head: false,
             is_idempotent: true,
-            body_follows: false,
-            upgrade: None,
-            taking: Taking::Whole,
-            client: None,
-            tag: LOOK,
+            ..UpstreamRequest::new(bytes, LOOK)
         };
         match member.client.send(context, request) {
             Ok(()) => member.is_looked_at = true,

@@ -36,7 +36,7 @@ pub use recent::Witness;
 pub use shares::Client;
 pub use streaming::Written;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,12 +138,27 @@ pub struct UpstreamRequest {
     /// How the answer is handed over.
     pub taking: Taking,
     /// Whose request it is, where clients can be told apart.
-    pub client: Option<IpAddr>,
+    pub client: Client,
     /// Comes back with the answer.
     pub tag: u64,
 }
 
 impl UpstreamRequest {
+    /// A request that is all there, of a client that cannot be told apart from others: it is sent
+    /// once, and its answer gathered.
+    pub fn new(bytes: Bytes, tag: u64) -> Self {
+        Self {
+            bytes,
+            is_head: false,
+            is_idempotent: false,
+            body_follows: false,
+            upgrade: None,
+            taking: Taking::Whole,
+            client: None,
+            tag,
+        }
+    }
+
     /// Whether the head of a 101 names protocols that were asked for, and no others.
     ///
     /// Source: RFC 9110 section 7.8.

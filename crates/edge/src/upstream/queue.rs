@@ -187,7 +187,7 @@ impl FairQueue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Taking, UpstreamRequest};
+    use super::super::UpstreamRequest;
     use super::*;
     use bytes::Bytes;
     use std::net::IpAddr;
@@ -195,14 +195,8 @@ mod tests {
 
     fn request(client: u8, tag: u64, deadline: Instant) -> Exchange {
         let request = UpstreamRequest {
-            bytes: Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n"),
-            is_head: false,
-            is_idempotent: true,
-            body_follows: false,
-            upgrade: None,
-            taking: Taking::Whole,
             client: (client > 0).then(|| [192, 0, 2, client].into()),
-            tag,
+            ..UpstreamRequest::new(Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n"), tag)
         };
         Exchange::new(request, deadline, deadline, deadline)
     }

@@ -1,7 +1,5 @@
 //! Exchanges whose messages are passed on as they come: what their clients' side asks for.
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use dwell_evloop::{Context, Readiness, Token};
 
@@ -9,6 +7,7 @@ use super::UpstreamEvent;
 use super::client::Upstream;
 use super::connection::{Exchange, Work};
 use super::group::UpstreamGroup;
+use super::shares::Client;
 
 /// What became of a piece of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +160,7 @@ impl UpstreamGroup {
     }
 
     /// Another client asks for what a request brings, which may wait in that one's line instead.
-    pub fn also_for(&mut self, context: &mut Context, tag: u64, client: Option<IpAddr>) {
+    pub fn also_for(&mut self, context: &mut Context, tag: u64, client: Client) {
         for upstream in self.clients() {
             upstream.also_for(context, tag, client);
         }

@@ -1,5 +1,6 @@
 //! Several servers, as one that forwards sees them.
 
+use super::super::tests::harness::{OK, PATIENCE, read_request, request};
 use super::*;
 use dwell_evloop::{Driver, EventLoop};
 use std::io::{Read, Write};
@@ -9,8 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 const KIND: u8 = 100;
-const PATIENCE: Duration = Duration::from_secs(20);
-const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 struct Loop {
     event_loop: EventLoop<()>,
@@ -162,19 +161,6 @@ impl Loop {
     }
 }
 
-fn request(tag: u64, method: &str, path: &str, client: Option<u8>) -> UpstreamRequest {
-    UpstreamRequest {
-        bytes: format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n").into(),
-        is_head: false,
-        is_idempotent: method != "POST",
-        body_follows: false,
-        upgrade: None,
-        taking: Taking::Whole,
-        client: client.map(|number| [192, 0, 2, number].into()),
-        tag,
-    }
-}
-
 /// A server that does as told with each connection; it counts its requests.
 struct App {
     address: SocketAddr,
@@ -192,7 +178,7 @@ impl App {
                 let (counter, answer) = (Arc::clone(&counter), Arc::clone(&answer));
                 thread::spawn(move || {
                     let mut stream = stream.unwrap();
-                    while let Some(head) = read_head(&mut stream) {
+                    while let Some(head) = read_request(&mut stream) {
                         counter.fetch_add(1, SeqCst);
                         if !answer(&head, &mut stream) {
                             break;
@@ -211,18 +197,6 @@ impl App {
     fn requests(&self) -> usize {
         self.requests.load(SeqCst)
     }
-}
-
-fn read_head(stream: &mut TcpStream) -> Option<String> {
-    let mut text = Vec::new();
-    while !text.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        if stream.read(&mut byte).unwrap_or(0) == 0 {
-            return None;
-        }
-        text.push(byte[0]);
-    }
-    String::from_utf8(text).ok()
 }
 
 /// An address that refuses connections.
