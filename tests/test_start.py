@@ -196,6 +196,26 @@ def test_check_finds_what_serve_would_not_start_with(tmp_path, fault):
         assert found.stderr.splitlines()[-1] in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("server", "is_told"),
+    [
+        ({"admin": "0.0.0.0:9090"}, True),
+        ({"admin": "[::]:9090"}, True),
+        ({"admin": "0.0.0.0:9090", "admin_hosts": ["dwell.internal"]}, False),
+        ({"admin": "127.0.0.1:9090"}, False),
+        ({"admin": "off"}, False),
+        ({}, False),
+    ],
+)
+def test_check_warns_of_an_admin_listener_that_is_open_to_others(tmp_path, server, is_told):
+    file = tmp_path / "dwell.toml"
+    file.write_text(toml({"server": server}))
+    found = run("check", "--offline", file)
+    assert found.returncode == 0, found.stderr
+    assert ("warning: other machines can reach server.admin at " in found.stderr) == is_told
+    assert ("server.admin_hosts" in found.stderr) == is_told
+
+
 def test_check_of_a_file_that_is_not_there(tmp_path):
     result = run("check", tmp_path / "none.toml")
     assert result.returncode not in (0, 101)

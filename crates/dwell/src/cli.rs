@@ -268,6 +268,8 @@ Examples:
 Names are resolved, and the files, folders and users that the file names are looked at, as `dwell
 serve` does when it starts. Whether ports are free is not looked at.
 
+What is legal and may be more open than is meant is told as a warning.
+
 Exit status: 0 when the file is good, 1 when `dwell serve` would not start with it here, 2 when the
 file is wrong.";
 

@@ -134,6 +134,9 @@ fn check(arguments: &CheckArguments) -> ExitCode {
         Ok(config) => config,
         Err(error) => return wrong(&error),
     };
+    for warning in config.warnings() {
+        say(&mut io::stderr(), &format!("dwell: warning: {warning}\n"));
+    }
     let found = if arguments.offline {
         Vec::new()
     } else {

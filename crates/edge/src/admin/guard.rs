@@ -23,8 +23,7 @@ impl Guard {
     /// Shape: an address that other machines can reach has whatever name their DNS gives it, so
     /// there only a list of names is kept to.
     pub(super) fn of(server: &ServerConfig) -> Self {
-        let is_local = server.admin.is_some_and(|at| at.ip().is_loopback());
-        let is_kept = is_local || !server.admin_hosts.is_empty();
+        let is_kept = server.admin_is_local() || !server.admin_hosts.is_empty();
         Self {
             hosts: is_kept.then(|| server.admin_hosts.clone()),
         }

@@ -93,6 +93,11 @@ impl Config {
 }
 
 impl Config {
+    /// Warnings of what is legal, and more open than may be meant.
+    pub fn warnings(&self) -> Vec<String> {
+        check::warnings(self)
+    }
+
     /// Says in one line what the process will do.
     pub fn summary(&self) -> String {
         let joined = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(", ");
@@ -140,6 +145,11 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
+    /// Tells whether only this machine can reach the admin listener, if there is one.
+    pub fn admin_is_local(&self) -> bool {
+        self.admin.is_none_or(|at| check::is_loopback(at.ip()))
+    }
+
     /// Number of loops to start: `pollers`, or one per core the process may use.
     pub fn loops(&self) -> usize {
         if self.pollers > 0 {
