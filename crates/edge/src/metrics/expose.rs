@@ -1,6 +1,6 @@
 //! Showing the metrics to a scrape.
 
-use super::labels::Label;
+use super::Label;
 use super::process::ProcessFigures;
 use super::{
     Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, LoopMetrics, Metrics,

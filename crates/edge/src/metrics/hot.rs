@@ -7,7 +7,7 @@
 //! a 64th of the reads is always in it. Counts are halved from time to time, so that the table
 //! shows what is hot now.
 
-use super::cells::Counter;
+use super::Counter;
 use std::sync::{Mutex, PoisonError};
 
 /// One read in this many is counted.

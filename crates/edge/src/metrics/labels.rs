@@ -1,65 +1,10 @@
 //! The closed sets of label values; a set that is closed cannot grow a scrape without bound.
 
-use super::cells::Counter;
-use std::fmt::Debug;
-
-/// A closed set of values of one label.
-pub(crate) trait Label: Copy + Debug + 'static {
-    /// One counter for each value.
-    type Counters: AsRef<[Counter]> + Default + Debug + Send + Sync;
-    /// The label's name.
-    const NAME: &'static str;
-    /// Every value, in the order of [`Self::index`].
-    const ALL: &'static [Self];
-    /// The value's place.
-    fn index(self) -> usize;
-    /// The value as a scrape and the access log show it.
-    fn as_str(self) -> &'static str;
-}
-
-macro_rules! labels {
-    (
-        $(#[$documentation:meta])*
-        $name:ident, $label:literal:
-        $($(#[$value_documentation:meta])* $value:ident = $text:literal,)+
-    ) => {
-        $(#[$documentation])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub(crate) enum $name {
-            $($(#[$value_documentation])* $value,)+
-        }
-
-        impl $name {
-            /// Every value.
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$value,)+];
-
-            /// The value as a scrape and the access log show it.
-            pub(crate) fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$value => $text,)+
-                }
-            }
-        }
-
-        impl Label for $name {
-            type Counters = [Counter; Self::ALL.len()];
-            const NAME: &'static str = $label;
-            const ALL: &'static [Self] = Self::ALL;
-
-            fn index(self) -> usize {
-                self as usize
-            }
-
-            fn as_str(self) -> &'static str {
-                Self::as_str(self)
-            }
-        }
-    };
-}
+use dwell_metrics::labels;
 
 labels! {
     /// First digit of an answer's status.
-    StatusClass, "status_class":
+    pub(crate) StatusClass, "status_class":
     /// 100 to 199.
     Informational = "1xx",
     /// 200 to 299.
@@ -87,7 +32,7 @@ impl StatusClass {
 
 labels! {
     /// How a poll ended; each poll ends once.
-    PollOutcome, "outcome":
+    pub(crate) PollOutcome, "outcome":
     /// A value, at once.
     Hit = "hit",
     /// An empty value, at once.
@@ -124,7 +69,7 @@ labels! {
 
 labels! {
     /// What came of asking the application who may ask.
-    AuthOutcome, "outcome":
+    pub(crate) AuthOutcome, "outcome":
     /// It was asked.
     Asked = "asked",
     /// It need not be asked again.
@@ -139,7 +84,7 @@ labels! {
 
 labels! {
     /// What became of an event for the webhook.
-    WebhookOutcome, "outcome":
+    pub(crate) WebhookOutcome, "outcome":
     /// It was taken.
     Delivered = "delivered",
     /// There was no room for it, or it was not taken.
@@ -148,7 +93,7 @@ labels! {
 
 labels! {
     /// Why a client's connection was closed at once.
-    ConnectionRefusal, "reason":
+    pub(crate) ConnectionRefusal, "reason":
     /// There were `limits.connections_max` already.
     ConnectionsMax = "connections_max",
     /// Its address had `limits.connections_per_address` already.
@@ -159,7 +104,7 @@ labels! {
 
 labels! {
     /// Why the admin listener has not looked at a request.
-    AdminRefusal, "reason":
+    pub(crate) AdminRefusal, "reason":
     /// It is for a name that the listener does not go by: 421.
     Host = "host",
     /// A page of another origin has had it sent: 403.
@@ -168,7 +113,7 @@ labels! {
 
 labels! {
     /// What came of a request of a publisher.
-    PublishOutcome, "outcome":
+    pub(crate) PublishOutcome, "outcome":
     /// A value was stored.
     Stored = "stored",
     /// A value was removed.
@@ -193,7 +138,7 @@ labels! {
 
 labels! {
     /// Why a stream of events ended.
-    StreamEnd, "reason":
+    pub(crate) StreamEnd, "reason":
     /// The client left, or took nothing for too long.
     Client = "client",
     /// `limits.stream_lifetime` was over.
@@ -208,7 +153,7 @@ labels! {
 
 labels! {
     /// What a change of a watched key led to.
-    WakeOutcome, "outcome":
+    pub(crate) WakeOutcome, "outcome":
     /// At least one held poll was answered.
     Answered = "answered",
     /// The value is the one the waiters have.
@@ -219,7 +164,7 @@ labels! {
 
 labels! {
     /// What one memcached lookup came to.
-    LookupOutcome, "outcome":
+    pub(crate) LookupOutcome, "outcome":
     /// A value.
     Hit = "hit",
     /// The server does not have the key.
@@ -234,7 +179,7 @@ labels! {
 
 labels! {
     /// What a loop did with the word that a key may have changed.
-    HintOutcome, "outcome":
+    pub(crate) HintOutcome, "outcome":
     /// It reads the key.
     Read = "read",
     /// It reads the key already, or was told a moment ago.
@@ -245,7 +190,7 @@ labels! {
 
 labels! {
     /// Why everything on one server that polls wait for was looked at.
-    ResyncReason, "reason":
+    pub(crate) ResyncReason, "reason":
     /// The server begins to tell of changes, or has told its statistics for the first time.
     Connected = "connected",
     /// A loop reaches it again.
@@ -270,7 +215,7 @@ labels! {
 
 labels! {
     /// What one request to the upstream came to.
-    UpstreamOutcome, "outcome":
+    pub(crate) UpstreamOutcome, "outcome":
     /// An answer below 500.
     Answered = "answered",
     /// An answer of 500 or above.
@@ -297,7 +242,7 @@ labels! {
 
 labels! {
     /// A deadline that a client missed.
-    ClientTimeout, "kind":
+    pub(crate) ClientTimeout, "kind":
     /// A whole request.
     Request = "request",
     /// Taking the answer.
@@ -306,7 +251,7 @@ labels! {
 
 labels! {
     /// Status of a request that was refused for its form or size, or for a limit.
-    RefusedStatus, "status":
+    pub(crate) RefusedStatus, "status":
     /// Malformed.
     BadRequest = "400",
     /// A method the route does not answer.
@@ -355,7 +300,7 @@ impl RefusedStatus {
 
 labels! {
     /// A command of a memcached client; the binary protocol's count under the text ones' names.
-    StoreCommand, "command":
+    pub(crate) StoreCommand, "command":
     /// `get` and `gets`, one for each command whatever its keys.
     Get = "get",
     /// `gat` and `gats`.

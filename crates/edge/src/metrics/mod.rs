@@ -3,24 +3,19 @@
 //! Each loop writes its own [`LoopMetrics`]; a scrape adds them up. Nothing is looked up by name
 //! while serving.
 
-#[expect(
-    unreachable_pub,
-    reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
-)]
-mod cells;
 mod expose;
 mod health;
 mod hot;
 mod labels;
 mod process;
 
-pub(crate) use cells::{
-    Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, SharedCounter,
+pub(crate) use dwell_metrics::{
+    Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, Label, SharedCounter,
 };
 pub(crate) use health::Health;
 pub(crate) use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub(crate) use labels::{
-    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HintOutcome, Label, LookupOutcome,
+    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HintOutcome, LookupOutcome,
     PollOutcome, PublishOutcome, RefusedStatus, ResyncReason, StatusClass, StoreCommand, StreamEnd,
     UpstreamOutcome, WakeOutcome, WebhookOutcome,
 };

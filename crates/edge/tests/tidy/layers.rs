@@ -20,6 +20,11 @@ const LAYERS: &[Layer] = &[
         outside: Some(&[]),
     },
     Layer {
+        name: "dwell-metrics",
+        inside: &[],
+        outside: Some(&[]),
+    },
+    Layer {
         name: "dwell-proto",
         inside: &[],
         outside: Some(&[
@@ -62,6 +67,7 @@ const LAYERS: &[Layer] = &[
             "dwell-engine",
             "dwell-evloop",
             "dwell-memcache",
+            "dwell-metrics",
             "dwell-proto",
             "dwell-store",
             "dwell-timers",
@@ -177,6 +183,7 @@ fn upward_sideways_and_stray_dependencies_are_refused() {
         member("dwell-store", "dwell-proto"),
         member("dwell-edge", TESTKIT),
         registry("dwell-timers", "itoa"),
+        registry("dwell-metrics", "itoa"),
         registry("dwell-proto", "mio"),
         registry("dwell-store", "socket2"),
         Edge {

@@ -23,7 +23,7 @@ const SKIPPED: &[&str] = &[
 ];
 
 /// Crates that are given the time and the bytes, and fetch neither.
-const PURE_CRATES: &[&str] = &["timers", "proto", "store"];
+const PURE_CRATES: &[&str] = &["timers", "metrics", "proto", "store"];
 
 /// The one file of them that reads the clock: timers for futures have no caller to be given it by.
 const CLOCK_READER: &str = "crates/timers/src/shared/clock.rs";

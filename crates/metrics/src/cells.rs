@@ -14,22 +14,26 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds `amount`.
+    #[inline]
     pub fn add(&self, amount: u64) {
         let value = self.0.load(Ordering::Relaxed);
         self.0.store(value.wrapping_add(amount), Ordering::Relaxed);
     }
 
     /// Adds one.
+    #[inline]
     pub fn increment(&self) {
         self.add(1);
     }
 
     /// Replaces the number, where it counts down rather than up.
-    pub(super) fn set(&self, value: u64) {
+    #[inline]
+    pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
     /// The number now.
+    #[inline]
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -89,8 +93,8 @@ impl<L: Label> CounterSet<L> {
     }
 }
 
-/// How durations are spread, in fixed buckets from 50 to ten million of a unit: microseconds, where
-/// nothing else is said.
+/// Durations in fixed buckets from 50 to ten million of a unit: microseconds, where nothing else is
+/// said.
 #[derive(Debug, Default)]
 pub struct Histogram {
     counts: [Counter; BUCKETS + 1],
@@ -116,13 +120,12 @@ impl Histogram {
         self.sum.add(amount);
     }
 
-    /// How many durations were counted.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> u64 {
+    /// The number of durations that were counted.
+    pub fn count(&self) -> u64 {
         self.counts.iter().map(Counter::value).sum()
     }
 
-    /// Forgets everything; whoever scrapes it takes that for a start of the process.
+    /// Forgets everything, which a scraper takes for a start of the process.
     pub fn clear(&self) {
         for cell in self.counts.iter().chain([&self.sum]) {
             cell.set(0);
@@ -185,7 +188,7 @@ impl HistogramSum {
         }
     }
 
-    /// How many durations were counted.
+    /// The number of durations that were counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -239,7 +242,15 @@ const BOUNDS: [u64; BUCKETS] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::PollOutcome;
+
+    crate::labels! {
+        /// Directions of a flow.
+        Direction, "direction":
+        /// From a client.
+        In = "in",
+        /// To a client.
+        Out = "out",
+    }
 
     #[test]
     fn a_duration_on_a_bound_belongs_to_its_bucket() {
@@ -273,12 +284,12 @@ mod tests {
 
     #[test]
     fn each_label_has_its_own_counter() {
-        let polls = CounterSet::<PollOutcome>::default();
-        for (index, outcome) in PollOutcome::ALL.iter().enumerate() {
-            polls.of(*outcome).add(index as u64);
+        let flows = CounterSet::<Direction>::default();
+        for (index, direction) in Direction::ALL.iter().enumerate() {
+            flows.of(*direction).add(index as u64);
         }
-        for (index, outcome) in PollOutcome::ALL.iter().enumerate() {
-            assert_eq!(polls.of(*outcome).value(), index as u64);
+        for (index, direction) in Direction::ALL.iter().enumerate() {
+            assert_eq!(flows.of(*direction).value(), index as u64);
         }
     }
 }
