@@ -316,7 +316,7 @@ impl HttpExchange {
         if is_gone {
             return self.to_nobody(py, more);
         }
-        self.pump(py, &[])
+        self.pump(py, &[], more)
     }
 
     /// Gives the engine what there is; waits where that is too much.
@@ -324,6 +324,7 @@ impl HttpExchange {
         &self,
         py: Python<'py>,
         trailers: &[(&str, &[u8])],
+        more: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let server = self.server.bind(py);
         let (exchange, tag) = (self.exchange, self.tag);
@@ -346,7 +347,10 @@ impl HttpExchange {
             outcome
         });
         let Some(is_over) = outcome else {
-            return self.to_nobody(py, false);
+            // The connection has failed since the last turn of the loop, which is what tells of it:
+            // an app that only sends must let the loop have one.
+            self.state.lock().pending.clear();
+            return self.to_nobody(py, more);
         };
         if is_over {
             self.finished(py)?;
@@ -401,7 +405,7 @@ impl HttpExchange {
             // Names were checked to be tokens, which are ASCII.
             .map(|(name, value)| (str::from_utf8(name).unwrap_or_default(), &value[..]))
             .collect();
-        self.pump(py, &trailers)
+        self.pump(py, &trailers, false)
     }
 
     /// Sends a file as the body.
