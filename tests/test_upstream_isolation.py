@@ -150,7 +150,9 @@ def test_answers_that_last_leave_connections_to_the_others(
         return Answer(raw=pieces()) if is_long else Answer()
 
     app.answer = answer
-    upstream = {"url": app.url, "queue_timeout": "3s", "answer_bytes_max": "1MiB"}
+    # The last of them are queued until the answers to the first have begun. An answer that kept its
+    # connection would keep it for longer than this timeout.
+    upstream = {"url": app.url, "queue_timeout": "25s", "answer_bytes_max": "1MiB"}
     dwell = start_dwell(upstream=upstream, server=SERVER)
     for number in range(COUNT):
         # A window that is full soon.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import fcntl
 import itertools
 import os
 import shutil
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,11 +33,20 @@ TIMEOUT = 30.0
 # one's before memcached takes it.
 PORTS = itertools.cycle(range(10_000, 12_000))
 
+# A byte a port: the process that has locked it may listen there, whatever runs beside it. The
+# system takes the locks back when the process ends.
+TAKEN = os.open(
+    os.path.join(tempfile.gettempdir(), f"dwell-test-memcached-{os.getuid()}"),
+    os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+    0o600,
+)
+
 
 def free_port() -> int:
-    """A port on which nobody listens, not given to the last who asked."""
+    """A port without a listener, neither the last one given out nor one of another process."""
     for port in PORTS:
         with socket.socket() as probe, contextlib.suppress(OSError):
+            fcntl.lockf(TAKEN, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             probe.bind(("127.0.0.1", port))
             return port
     raise AssertionError("no port is free")
