@@ -11,8 +11,16 @@ CARGO := cargo
 TESTED := --workspace --all-features --locked
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
+# Tools that build code run at build time in the same form for checks and for tests.
+export CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG ?= $(or $(CARGO_PROFILE_DEV_DEBUG),line-tables-only)
+
 # Arguments of `make run` and of pytest: make run ARGS="--listen 127.0.0.1:8000"
 ARGS ?=
+
+# The tests of programs wait more than they compute: two workers a core. Tests that are chosen by
+# ARGS run in one process, unless ARGS says otherwise: make test-integration ARGS="-n 4 -k store"
+WORKERS ?= $(shell n=$$(($$(nproc) * 2)); echo $$((n < 8 ? n : 8)))
+PARALLEL = $(if $(strip $(ARGS)),,-n $(WORKERS) --dist loadgroup)
 
 # `test` runs its steps in the order in which they stand, the quick ones first.
 .NOTPARALLEL:
@@ -30,6 +38,20 @@ run: ## build Dwell and start it on its embedded store, with the page at http://
 .PHONY: test
 test: ## everything that must pass: format, lints, unit, property, doc, fuzz and integration tests
 test: install fmt-check clippy test-rust test-loom test-docs fuzz-smoke test-bench test-python test-javascript test-integration test-go
+
+# A sample of what a client sees, for `check`.
+SHORT := $(addprefix tests/test_,hit.py miss.py wait.py sharing.py several.py forward.py events.py \
+	websocket.py publish.py stale.py reload.py start.py store_commands.py store_lines.py)
+
+.PHONY: check
+check: ## format, lints, unit tests and some integration tests: 3 minutes where all is built
+check: install
+	@scripts/step format $(MAKE) --silent fmt-check
+	@scripts/step lints $(MAKE) --silent clippy
+	@scripts/step unit $(CARGO) test $(TESTED) --quiet --lib --bins --test tidy
+	@scripts/step programs $(CARGO) build $(TESTED) --quiet --bins
+	@DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" scripts/step integration \
+		$(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup $(SHORT)
 
 .PHONY: lint
 lint: ## only the checks that run no code: format, clippy, Python, documentation
@@ -72,7 +94,7 @@ test-python: install-debian install-rust install-python install-autobahn ## the 
 	VIRTUAL_ENV=$(abspath .venv) $(PYTHON) -m maturin develop --quiet --locked \
 		--manifest-path bindings/python/Cargo.toml
 	cd bindings/python && DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" \
-		$(abspath $(PYTHON)) -m pytest -q $(ARGS)
+		$(abspath $(PYTHON)) -m pytest -q $(PARALLEL) $(ARGS)
 
 .PHONY: test-sdist
 test-sdist: install-rust install-python ## install the source distribution of the Python package, 5 minutes
@@ -243,4 +265,5 @@ test-bench:
 test-integration: install-autobahn test-programs
 	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" \
 		DWELL_ECHO="$(abspath $(TARGET_DIR))/debug/examples/websocket_echo" \
-		DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" $(PYTHON) -m pytest tests $(ARGS)
+		DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" $(PYTHON) -m pytest tests \
+		$(PARALLEL) $(ARGS)

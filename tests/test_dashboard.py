@@ -11,6 +11,9 @@ from support.http import Connection
 from support.wait import until
 from support.websocket import WebSocket
 
+# One browser for all.
+pytestmark = pytest.mark.xdist_group("browser")
+
 PAGE, EVENTS = "/-/", "/-/dashboard/events"
 KEY = "/poll/alice"
 VIEWERS_MAX = 32

@@ -9,6 +9,9 @@ from support.dwell import ROOT
 from support.upstream import Answer
 from support.wait import until
 
+# One browser for all.
+pytestmark = pytest.mark.xdist_group("browser")
+
 CLIENT = ROOT / "clients/javascript"
 TRANSPORTS = ["poll", "sse", "websocket"]
 QUICK = {"backoff": {"base": 20, "max": 200}}

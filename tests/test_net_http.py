@@ -18,6 +18,9 @@ import pytest
 from support import ports
 from support.process import Process
 
+# One build of the Go program for all.
+pytestmark = pytest.mark.xdist_group("net_http")
+
 HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = pathlib.Path(
     os.environ.get("DWELL_ECHO", HERE.parent / "target/debug/examples/websocket_echo")

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent
+# One source distribution for all.
+pytestmark = pytest.mark.xdist_group("sdist")
+
 LICENCES = {"LICENSE-APACHE", "LICENSE-MIT"}
 
 
