@@ -48,7 +48,7 @@ check: ## format, lints, unit tests and some integration tests: 3 minutes where 
 check: install
 	@scripts/step format $(MAKE) --silent fmt-check
 	@scripts/step lints $(MAKE) --silent clippy
-	@scripts/step unit $(CARGO) test $(TESTED) --quiet --lib --bins --test tidy
+	@scripts/step unit $(CARGO) test $(TESTED) --quiet --lib --bins --test tidy --test structure
 	@scripts/step programs $(CARGO) build $(TESTED) --quiet --bins
 	@DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" scripts/step integration \
 		$(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup $(SHORT)
