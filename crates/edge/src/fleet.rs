@@ -1,7 +1,7 @@
 //! The loops of one process, as they end together.
 
-use crate::driver::Message;
-use crate::inquiry::Inquiry;
+use crate::event_loop::Message;
+use crate::ops::inquiry::Inquiry;
 use crate::reload::Settings;
 use crate::upgrade::{Arrival, Arrivals, Leaving, Standstill};
 use dwell_evloop::Sender;

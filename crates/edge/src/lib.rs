@@ -6,24 +6,19 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod admin;
-mod cache_servers;
 mod change_feed;
 pub mod config;
 pub mod daemon;
-mod dashboard;
 mod descriptors;
-mod driver;
-mod ending;
+mod event_loop;
 mod fleet;
 mod forward;
 mod held;
-mod inquiry;
 pub mod log;
 mod metrics;
 mod moment;
 mod notify;
-mod output;
+mod ops;
 mod pages;
 mod polls;
 mod presence;

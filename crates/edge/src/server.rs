@@ -21,7 +21,7 @@ use crate::change_feed::WaitedKeys;
 use crate::config::Config;
 use crate::daemon::PidFile;
 use crate::descriptors::{self, Descriptors};
-use crate::driver::{EdgeLoop, Message};
+use crate::event_loop::{EdgeLoop, Message};
 use crate::fleet::Fleet;
 use crate::log::{self, AccessLog};
 use crate::metrics::Metrics;

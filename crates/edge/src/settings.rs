@@ -1,6 +1,6 @@
 //! What a loop does with a configuration that was read anew.
 
-use crate::driver::{EdgeLoop, UPSTREAM_KINDS};
+use crate::event_loop::{EdgeLoop, UPSTREAM_KINDS};
 use crate::metrics::{Histogram, LoopMetrics, ServerState, UpstreamOutcome, figure};
 use crate::reload::Settings;
 use crate::server::http_limits;

@@ -2,7 +2,7 @@
 //! the process is.
 
 use crate::config::Config;
-use crate::driver::Message;
+use crate::event_loop::Message;
 use crate::fleet::{Fleet, Order};
 use crate::log::AccessSwitch;
 use crate::metrics::Metrics;

@@ -35,7 +35,7 @@ const CRATES: &[Bounds] = &[
         ring: 48,
         banned: 714,
         wide: &[
-            ("driver.rs EdgeLoop", 25, 10),
+            ("event_loop/mod.rs EdgeLoop", 25, 10),
             ("forward/mod.rs Forward", 16, 1),
             ("forward/mod.rs Forwards", 6, 3),
             ("metrics/mod.rs Metrics", 5, 3),

@@ -12,7 +12,6 @@
 //! anything. Which loops wait for a key it sees in [`WaitedKeys`].
 
 mod connection;
-mod driving;
 mod figures;
 mod findings;
 mod pace;

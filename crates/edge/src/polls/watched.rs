@@ -2,7 +2,7 @@
 
 use super::Polls;
 use super::tables::{Sink, kind};
-use crate::inquiry::{Question, Watchers};
+use crate::ops::inquiry::{Question, Watchers};
 use dwell_evloop::Token;
 
 impl Polls {

@@ -12,7 +12,7 @@ mod webhooks;
 pub(crate) use board::Change;
 pub(crate) use webhooks::{WebhookPlan, Webhooks};
 
-use crate::driver::{EdgeLoop, Occurrence};
+use crate::event_loop::{EdgeLoop, Occurrence};
 use crate::fleet::Order;
 use crate::metrics::WebhookOutcome;
 use board::{Board, Event};

@@ -2,8 +2,8 @@
 
 use super::channel::{Channel, Kind};
 use super::{Handed, Role};
-use crate::admin::Admin;
-use crate::driver::EdgeLoop;
+use crate::event_loop::EdgeLoop;
+use crate::ops::admin::Admin;
 use crate::server::Place;
 use crate::store_server::StoreServer;
 use dwell_engine::Detached;

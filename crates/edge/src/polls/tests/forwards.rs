@@ -1,7 +1,7 @@
 //! What is no poll, and the application that ends in the middle of it.
 
 use super::harness::{App, Edge};
-use crate::driver::EdgeLoop;
+use crate::event_loop::EdgeLoop;
 use crate::forward;
 use crate::metrics::UpstreamOutcome;
 use dwell_evloop::Token;

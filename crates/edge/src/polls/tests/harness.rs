@@ -1,7 +1,7 @@
 //! One loop of the edge on real sockets, turned by the test.
 
 use crate::config;
-use crate::driver::{EdgeLoop, Message};
+use crate::event_loop::{EdgeLoop, Message};
 use crate::polls::Source;
 use crate::server::{RunError, single_loop};
 use dwell_evloop::EventLoop;

@@ -3,7 +3,7 @@
 
 use super::harness::{App, Client, Edge, cursor};
 use super::{before_memcached, wait_for};
-use crate::driver::{EdgeLoop, kind};
+use crate::event_loop::{EdgeLoop, kind};
 use dwell_evloop::{Driver, Token};
 use dwell_testkit::{Script, ScriptedServer};
 

@@ -4,7 +4,7 @@ use super::feeds::Events;
 use super::harness::{Client, Edge, cursor};
 use super::orders::{complete, hit, silent};
 use super::sockets::Socket;
-use crate::driver::EdgeLoop;
+use crate::event_loop::EdgeLoop;
 use crate::fleet::Order;
 use dwell_memcache::on_loop::Outcome;
 

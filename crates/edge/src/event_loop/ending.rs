@@ -1,6 +1,6 @@
 //! How a loop comes to its end: it drains, or another process takes over what it does.
 
-use crate::driver::{DRAIN, EdgeLoop};
+use super::{DRAIN, EdgeLoop};
 use crate::fleet::Order;
 use crate::polls::Source;
 use crate::store_server::StoreServer;

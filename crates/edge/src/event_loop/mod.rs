@@ -1,14 +1,20 @@
 //! One loop of the edge: which component owns which token, and what a turn sends at its end.
 
-use crate::admin::Admin;
-use crate::cache_servers;
+mod cache_servers;
+mod change_feed;
+mod ending;
+mod explaining;
+mod output;
+
+pub(crate) use explaining::answered;
+pub(crate) use output::OutputBound;
+
 use crate::change_feed::{ChangeFeed, Resync, WaitedKeys};
-use crate::ending::Drain;
 use crate::fleet::{Fleet, Order};
 use crate::forward::{self, Tunnels};
-use crate::inquiry::Inquiry;
 use crate::metrics::{LoopMetrics, figure};
-use crate::output::{OutputBound, RELEASE};
+use crate::ops::admin::Admin;
+use crate::ops::inquiry::Inquiry;
 use crate::polls::{self, Follower, Polls, Source, Told, Verdict, seconds};
 use crate::presence::{Presence, Webhooks};
 use crate::settings::Upstreams;
@@ -21,6 +27,8 @@ use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome};
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
+use ending::Drain;
+use output::RELEASE;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;

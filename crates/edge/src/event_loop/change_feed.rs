@@ -1,7 +1,7 @@
 //! How what the feed has found reaches the loops.
 
-use super::Resync;
-use crate::driver::{EdgeLoop, Message, Occurrence};
+use super::{EdgeLoop, Message, Occurrence};
+use crate::change_feed::Resync;
 use crate::metrics::ResyncReason;
 use dwell_evloop::{Context, Token};
 

@@ -1,7 +1,7 @@
 //! What the loop of the admin listener knows of a request that is to be explained.
 
-use super::{Inquiry, Question};
-use crate::driver::EdgeLoop;
+use super::EdgeLoop;
+use crate::ops::inquiry::{Inquiry, Question};
 use crate::polls::{Live, Source, Value, Valued, seconds};
 use dwell_evloop::Context;
 use dwell_memcache::on_loop::{Answer, Completion, MetaCommand, Outcome};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 impl EdgeLoop {
     /// Looks for the value of a request that is to be explained.
-    pub(super) fn look(&mut self, context: &mut Context, inquiry: &Arc<Inquiry>) {
+    pub(crate) fn look(&mut self, context: &mut Context, inquiry: &Arc<Inquiry>) {
         let Question::Request(explained) = &inquiry.question else {
             return;
         };
@@ -38,7 +38,7 @@ impl EdgeLoop {
     }
 
     /// Explains a request; the status, and what is said.
-    pub(super) fn explanation(&self, inquiry: &Inquiry) -> (u16, String) {
+    pub(crate) fn explanation(&self, inquiry: &Inquiry) -> (u16, String) {
         let Question::Request(explained) = &inquiry.question else {
             return (404, String::new());
         };

@@ -1,7 +1,7 @@
 //! What one loop asks the memcached servers of the keys that polls wait for, and how they are.
 
+use super::EdgeLoop;
 use crate::change_feed::Resync;
-use crate::driver::EdgeLoop;
 use crate::metrics::{ResyncReason, ServerCell, ServerState};
 use dwell_evloop::Context;
 use dwell_memcache::on_loop::{Completion, ServerStatus, State};

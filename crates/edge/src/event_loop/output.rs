@@ -4,7 +4,7 @@
 //! when its turn ends has the slowest clients cut off, wherever they are: its own at once, those of
 //! other loops by a message.
 
-use crate::driver::{EdgeLoop, Message, kind};
+use super::{EdgeLoop, Message, kind};
 use crate::log::Seldom;
 use crate::store_server::StoreServer;
 use dwell_engine::Http;

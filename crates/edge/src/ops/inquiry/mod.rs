@@ -5,13 +5,11 @@
 //! the time for it is over. A loop answers from its own tables, between two events.
 
 mod desk;
-mod explaining;
 mod watched;
 
 pub(crate) use desk::{Asked, Desk, EXPLAIN_PATH, WATCHED_PATH};
-pub(crate) use explaining::answered;
 
-use crate::driver::EdgeLoop;
+use crate::event_loop::EdgeLoop;
 use crate::polls::{Explained, Valued};
 use dwell_evloop::Context;
 use serde::Serialize;
