@@ -8,11 +8,11 @@
 mod access;
 mod change_feed;
 pub mod config;
+mod cursor;
 pub mod daemon;
 mod descriptors;
 mod event_loop;
 mod fleet;
-mod forward;
 mod held;
 pub mod log;
 mod metrics;
@@ -23,9 +23,12 @@ mod pages;
 mod polls;
 mod presence;
 mod privileges;
+mod proxy;
 mod publish;
 mod random;
 pub mod reload;
+mod response_log;
+mod retry_after;
 pub mod server;
 mod settings;
 #[expect(

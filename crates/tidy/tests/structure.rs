@@ -36,8 +36,8 @@ const CRATES: &[Bounds] = &[
         banned: 714,
         wide: &[
             ("event_loop/mod.rs EdgeLoop", 25, 10),
-            ("forward/mod.rs Forward", 16, 1),
-            ("forward/mod.rs Forwards", 6, 3),
+            ("proxy/mod.rs Forward", 16, 1),
+            ("proxy/mod.rs Forwards", 6, 3),
             ("metrics/mod.rs Metrics", 5, 3),
             ("polls/mod.rs Polls", 44, 26),
             ("store_server/commands.rs Executor", 5, 5),

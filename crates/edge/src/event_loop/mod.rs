@@ -11,12 +11,12 @@ pub(crate) use output::OutputBound;
 
 use crate::change_feed::{ChangeFeed, Resync, WaitedKeys};
 use crate::fleet::{Fleet, Order};
-use crate::forward::{self, Tunnels};
 use crate::metrics::{LoopMetrics, figure};
 use crate::ops::admin::Admin;
 use crate::ops::inquiry::Inquiry;
 use crate::polls::{self, Follower, Polls, Source, Told, Verdict, seconds};
 use crate::presence::{Presence, Webhooks};
+use crate::proxy::{self, Tunnels};
 use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
 use crate::supervisor::Supervisor;
@@ -249,7 +249,7 @@ impl EdgeLoop {
             }
         }
         let (polls, http) = (&mut self.polls, &mut self.http);
-        forward::carry_out(context, &mut self.upstreams, polls, http, &mut self.tunnels);
+        proxy::carry_out(context, &mut self.upstreams, polls, http, &mut self.tunnels);
         for Told { follower, verdict } in std::mem::take(&mut self.polls.outbox.told) {
             let fetch = follower.fetch;
             self.fleet

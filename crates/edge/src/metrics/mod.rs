@@ -8,6 +8,7 @@ mod health;
 mod hot;
 mod labels;
 mod process;
+mod upstream_outcome;
 
 pub(crate) use dwell_metrics::{
     Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, Label, SharedCounter,

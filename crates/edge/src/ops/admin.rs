@@ -3,12 +3,13 @@
 mod guard;
 
 use crate::config::Config;
+use crate::cursor::Cursor;
 use crate::event_loop::ADMIN_KINDS;
 use crate::held::held;
 use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome};
 use crate::ops::dashboard::{self, Dashboard, Setting};
 use crate::ops::inquiry::{Asked, Desk, EXPLAIN_PATH, Inquiry, WATCHED_PATH};
-use crate::polls::{Cursor, seconds};
+use crate::polls::seconds;
 use crate::publish::{self, Bearer, Finished, Order, Published, Tokens};
 use crate::store_server::StoreService;
 use dwell_engine::{

@@ -2,7 +2,7 @@
 
 use super::Polls;
 use super::ask::Ask;
-use super::to::To;
+use super::responder::Responder;
 use crate::access::{Claims, Counted, Granted, Origin, Refusal, client_address, counted_as};
 use crate::config::{Rate, Requested, RouteConfig};
 use crate::metrics::PollOutcome;
@@ -69,7 +69,7 @@ impl Polls {
         context: &mut Context,
         route: u16,
         request: &Request<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Option<Outcome> {
         self.visitor = Visitor::default();
         let access = &self.config.routes[usize::from(route)].access;
@@ -77,7 +77,7 @@ impl Polls {
             return None;
         }
         let (per_address, needs_token) = (access.rate_per_address, access.jwt);
-        self.visitor.origin = self.journal.cors.origin(route, request.head);
+        self.visitor.origin = self.responses.cors.origin(route, request.head);
         to.tell_origin(route, self.visitor.origin);
         if self.preflight(context, route, request, to) {
             return Some(Outcome::Answered);
@@ -100,15 +100,15 @@ impl Polls {
         context: &mut Context,
         route: u16,
         request: &Request<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> bool {
         let rules = &self.config.routes[usize::from(route)];
         let mut methods = rules.methods.allow_field();
         if rules.access.publish {
             methods.push_str(", PUT, DELETE");
         }
-        let (journal, head) = (Arc::clone(&self.journal), request.head);
-        let granted = journal
+        let (responses, head) = (Arc::clone(&self.responses), request.head);
+        let granted = responses
             .cors
             .preflight(route, self.visitor.origin, head, &methods);
         let Some(fields) = granted else { return false };
@@ -129,7 +129,7 @@ impl Polls {
         context: &mut Context,
         route: u16,
         name: &[u8],
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> bool {
         match self.config.routes[usize::from(route)].access.rate_per_key {
             Some(rate) => self.is_within(context, route, Counted::Key(name), rate, to),
@@ -145,7 +145,7 @@ impl Polls {
         route: u16,
         head: &RequestHead<'_, '_>,
         keys: usize,
-        to: &To<'_, '_>,
+        to: &Responder<'_, '_>,
     ) {
         let rules = &self.config.routes[usize::from(route)];
         let further = u32::try_from(keys.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -195,7 +195,7 @@ impl Polls {
     pub(super) fn counted_address(
         &self,
         head: &RequestHead<'_, '_>,
-        to: &To<'_, '_>,
+        to: &Responder<'_, '_>,
     ) -> Option<IpAddr> {
         self.client_of(head, to.peer_address())
     }
@@ -216,7 +216,7 @@ impl Polls {
         route: u16,
         who: Counted<'_>,
         rate: Rate,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> bool {
         let rules = &self.config.routes[usize::from(route)];
         let Err(wait) = self.take_share(context.now(), rules, who, rate) else {
@@ -250,7 +250,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         request: &Request<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> bool {
         let now = context.unix_seconds();
         match self.verifier.claims(request.head, now) {
@@ -292,7 +292,12 @@ impl Polls {
 }
 
 /// Answers 429.
-pub(super) fn refuse_share(context: &mut Context, rate: Rate, wait: Duration, to: &mut To<'_, '_>) {
+pub(super) fn refuse_share(
+    context: &mut Context,
+    rate: Rate,
+    wait: Duration,
+    to: &mut Responder<'_, '_>,
+) {
     let seconds = retry_after(wait).to_string();
     let text = format!("more than {rate}");
     to.text_with(context, 429, &text, &[("Retry-After", seconds.as_bytes())]);

@@ -1,10 +1,10 @@
 //! The answers a poll can get.
 
 use super::ask::{Ask, Condition};
-use super::cursor::{Cursor, CursorText};
 use super::decide::Content;
-use super::to::To;
+use super::responder::Responder;
 use crate::config::{EmptyAnswer, RouteConfig};
+use crate::cursor::{Cursor, CursorText};
 use bytes::Bytes;
 use dwell_engine::{Body, Response};
 use dwell_evloop::Context;
@@ -128,7 +128,7 @@ pub(super) const FETCHED: &[u8] = b"dwell; fwd=miss";
 
 /// Sends the value.
 pub(crate) fn value(
-    to: &mut To<'_, '_>,
+    to: &mut Responder<'_, '_>,
     context: &mut Context,
     route: &RouteConfig,
     ask: &Ask,
@@ -139,7 +139,7 @@ pub(crate) fn value(
 
 /// Sends a value that is there by `cache_status`.
 pub(super) fn value_by(
-    to: &mut To<'_, '_>,
+    to: &mut Responder<'_, '_>,
     context: &mut Context,
     route: &RouteConfig,
     ask: &Ask,
@@ -173,7 +173,7 @@ pub(super) fn value_by(
 
 /// Sends that there is no news; the cursor is repeated.
 pub(crate) fn not_modified(
-    to: &mut To<'_, '_>,
+    to: &mut Responder<'_, '_>,
     context: &mut Context,
     ask: &Ask,
     current: Option<Cursor>,
@@ -184,7 +184,7 @@ pub(crate) fn not_modified(
 
 /// Sends that there is no news, as is known by `cache_status`.
 pub(super) fn not_modified_by(
-    to: &mut To<'_, '_>,
+    to: &mut Responder<'_, '_>,
     context: &mut Context,
     ask: &Ask,
     current: Option<Cursor>,

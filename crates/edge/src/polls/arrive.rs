@@ -9,16 +9,16 @@ use super::feeds::{Known, Opening, feed_of};
 use super::follow::Asked;
 use super::hold::Arrival;
 use super::publishing::{is_publishing, publishes};
+use super::responder::Responder;
 use super::senseless::{AMBIGUOUS, Senseless};
 use super::several::several_of;
 use super::sharing::may_be_shared;
-use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::Routing;
 use crate::descriptors::is_below;
-use crate::forward::{Forwards, forward_of};
 use crate::held::held;
 use crate::metrics::{ClientTimeout, ConnectionRefusal, PollOutcome, RefusedStatus, StatusClass};
+use crate::proxy::{Forwards, forward_of};
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, Event, ExchangeId, Outcome, Reply, Request, Response,
@@ -89,7 +89,7 @@ impl App for Polls {
             Ok(Some(index)) => self.poll(context, index as u16, request, reply),
             Ok(None) => self.forwards.request(context, request, reply),
             Err(_) => {
-                let mut to = To::now(reply, request, &self.journal, context);
+                let mut to = Responder::now(reply, request, &self.responses, context);
                 to.ends(PollOutcome::Ambiguous);
                 to.text(context, 400, AMBIGUOUS);
                 Outcome::Answered
@@ -126,7 +126,7 @@ impl App for Polls {
             };
             let item = self.last_look(context, key);
             if let Some(poll) = self.remove(Token::from_bits(tag)) {
-                let mut to = To::ended(reply, &poll, &self.journal);
+                let mut to = Responder::ended(reply, &poll, &self.responses);
                 self.end_wait(context, &poll, item.as_ref(), &mut to);
             }
         }
@@ -247,7 +247,7 @@ impl Polls {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let mut to = To::now(reply, request, &self.journal, context);
+        let mut to = Responder::now(reply, request, &self.responses, context);
         if let Some(outcome) = self.admit(context, route, request, &mut to) {
             return outcome;
         }
@@ -260,7 +260,7 @@ impl Polls {
         context: &mut Context,
         route: u16,
         request: &Request<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         if request.head.method == "GET" && is_upgrade(request.head) {
             return self.upgrade(context, route, request, to);
@@ -304,7 +304,7 @@ impl Polls {
         context: &mut Context,
         route: u16,
         request: &Request<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let mut scratch = Vec::new();
         let read = self.read(context, route, request.head, &mut scratch);
@@ -338,7 +338,7 @@ impl Polls {
         route: u16,
         request: &Request<'_>,
         asked: Vec<Asked>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         if !self.are_within_key_rate(context, route, &asked, to) {
             return Outcome::Answered;
@@ -359,7 +359,7 @@ impl Polls {
         context: &mut Context,
         route: u16,
         asked: &[Asked],
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> bool {
         asked
             .iter()
@@ -406,7 +406,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         arrival: Arrival<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         if matches!(self.source, Source::Memcached) {
             return self.ask_memcached(context, arrival, to);
@@ -424,7 +424,7 @@ impl Polls {
         context: &mut Context,
         arrival: Arrival<'_>,
         copy: &mut Vec<u8>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let item = self.copied(context, arrival.name, copy);
         let found = item.as_ref().map(|item| match item {
@@ -452,7 +452,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         arrival: Arrival<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let opening = Opening {
             ask: arrival.ask,
@@ -483,7 +483,7 @@ impl Polls {
         arrival: Arrival<'_>,
         decision: Decision,
         found: Option<&Found<'_>>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         if decision == Decision::Miss {
             return self.miss(context, arrival, to);
@@ -501,7 +501,7 @@ impl Polls {
         route: u16,
         decision: Decision,
         found: Option<&Found<'_>>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) {
         match (decision, found) {
             (Decision::Value, Some(found)) => {
@@ -549,7 +549,7 @@ impl Polls {
             ],
             body: Body::Slice(&page.body),
         };
-        To::now(reply, request, &self.journal, context).send(context, &response);
+        Responder::now(reply, request, &self.responses, context).send(context, &response);
         true
     }
 }

@@ -1,7 +1,7 @@
 //! What a poll asks: which cursor the client has, and how long it would wait.
 
 use super::accept::wants_events;
-use super::cursor::Cursor;
+use crate::cursor::Cursor;
 use dwell_proto::http1::{RequestHead, list_tokens};
 use dwell_proto::sse;
 use std::fmt;

@@ -8,8 +8,8 @@ use super::admit::Visitor;
 use super::ask::{Method, plain_ask};
 use super::common::Common;
 use super::hold::{Arrival, Keep};
+use super::responder::Responder;
 use super::tables::{Poll, kind};
-use super::to::To;
 use super::{Forward, Polls};
 use crate::access::{
     Digest, Digester, Granted, Refused, Remembered, Verdict, credential, question,
@@ -80,7 +80,7 @@ impl Polls {
         context: &mut Context,
         route: u16,
         request: &Request<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Option<Outcome> {
         let config = Arc::clone(&self.config);
         let rules = &config.routes[usize::from(route)];
@@ -136,7 +136,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         verdict: Verdict,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Option<Outcome> {
         match verdict {
             Verdict::Granted(granted) => {
@@ -222,8 +222,8 @@ impl Polls {
         poll: &Poll,
         verdict: &Result<Option<Verdict>, &UpstreamError>,
     ) {
-        let (exchange, journal) = (poll.exchange, Arc::clone(&self.journal));
-        let mut to = To::held(http, poll, &journal);
+        let (exchange, responses) = (poll.exchange, Arc::clone(&self.responses));
+        let mut to = Responder::held(http, poll, &responses);
         let verdict = match verdict {
             Ok(Some(verdict)) => verdict.clone(),
             Ok(None) => {
@@ -250,7 +250,7 @@ impl Polls {
         context: &mut Context,
         poll: &Poll,
         verdict: Verdict,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         // A reload has taken it away, and nobody says any more what its clients may have.
         if usize::from(poll.route) >= self.config.routes.len() {
@@ -323,13 +323,13 @@ impl Polls {
         let kept = self.records.get(token)?.request.as_ref()?;
         let verdict = Verdict::Granted(Arc::clone(kept.granted.as_ref()?));
         let poll = self.records.remove(token)?;
-        let journal = Arc::clone(&self.journal);
-        let mut to = To::ended(reply, &poll, &journal);
+        let responses = Arc::clone(&self.responses);
+        let mut to = Responder::ended(reply, &poll, &responses);
         Some(self.look_at_kept(context, &poll, verdict, &mut to))
     }
 }
 
-fn pass_on(context: &mut Context, refused: &Refused, to: &mut To<'_, '_>) {
+fn pass_on(context: &mut Context, refused: &Refused, to: &mut Responder<'_, '_>) {
     let fields: Vec<(&str, &[u8])> = refused
         .fields
         .iter()

@@ -1,8 +1,8 @@
 //! The one table: what a poll gets for what the cache says.
 
 use super::ask::{Ask, Condition, Method};
-use super::cursor::Cursor;
 use crate::config::OnDelete;
+use crate::cursor::Cursor;
 
 /// What is known of a key's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

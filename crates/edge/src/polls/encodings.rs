@@ -6,8 +6,8 @@
 //! kept, and only for a while.
 
 use super::answers::{Found, SHARE_BYTES_MIN};
-use super::cursor::Cursor;
 use super::{events, frames, json};
+use crate::cursor::Cursor;
 use bytes::Bytes;
 use dwell_engine::websocket::Broadcast;
 use hashbrown::HashTable;

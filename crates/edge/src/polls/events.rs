@@ -1,9 +1,9 @@
 //! What is written into a stream of events.
 
 use super::answers::{FETCHED, HIT, NOSNIFF};
-use super::cursor::Cursor;
 use super::parts::Parts;
-use super::to::To;
+use super::responder::Responder;
+use crate::cursor::Cursor;
 use bytes::Bytes;
 use dwell_engine::{Body, Reply, Response};
 use dwell_evloop::Context;
@@ -13,7 +13,12 @@ use dwell_proto::sse::{self, Event};
 pub(super) const DELETE: &str = "delete";
 
 /// Begins a stream with its first events; `is_fetched` says that the application has given them.
-pub(super) fn begin(to: &mut To<'_, '_>, context: &mut Context, is_fetched: bool, first: Parts) {
+pub(super) fn begin(
+    to: &mut Responder<'_, '_>,
+    context: &mut Context,
+    is_fetched: bool,
+    first: Parts,
+) {
     let status = if is_fetched { FETCHED } else { HIT };
     let response = Response {
         status: 200,

@@ -11,8 +11,8 @@ use super::budget::{Budget, Now};
 use super::decide::Content;
 use super::events;
 use super::parts::Parts;
+use super::responder::Responder;
 use super::tables::{Feed, FeedSet, Link, Sink, kind};
-use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::OnDelete;
 use crate::held::{held, hold};
@@ -108,7 +108,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         opening: &Opening<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Option<Token> {
         let key = self.room_to_wait(context, opening.name, to)?;
         let item = match (&self.source, self.keys.unwaited(key)) {

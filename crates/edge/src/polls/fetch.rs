@@ -3,18 +3,18 @@
 use super::answers::{self, FETCHED};
 use super::ask::{Ask, Method};
 use super::common::{Common, Variant, encode};
-use super::cursor::{Cursor, CursorText};
 use super::feeds::Known;
 use super::hold::{Arrival, Keep};
 use super::memory::{Begun, Verdict};
 use super::recall::{Origin, stands_for};
+use super::responder::Responder;
 use super::sharing::is_shared;
 use super::tables::{Fetch, KeptRequest, Link, Poll, kind};
-use super::to::To;
 use super::{Forward, Polls};
-use crate::forward;
+use crate::cursor::{Cursor, CursorText};
 use crate::held::hold;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
+use crate::proxy;
 use crate::upstream::{Answer, UpstreamError, UpstreamEvent, Wants};
 use dwell_engine::{Body, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
@@ -32,7 +32,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         arrival: Arrival<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let shared = self.is_shared(&arrival.ask, arrival.route);
         let variant = self
@@ -128,12 +128,12 @@ impl Polls {
             .as_deref()
             .and_then(|kept| self.encode_kept(kept, peer, key.is_some(), &poll.ask, poll.route));
         let Some(forward) = encoded else {
-            let mut to = To::held(http, &poll, &self.journal);
+            let mut to = Responder::held(http, &poll, &self.responses);
             to.ends(PollOutcome::NotFound);
             return to.text(context, 404, "no such key");
         };
         let Some(fetch) = self.open_fetch(key, name, poll.route, forward) else {
-            let mut to = To::held(http, &poll, &self.journal);
+            let mut to = Responder::held(http, &poll, &self.responses);
             self.refuse_busy(context, poll.route, &mut to);
             return;
         };
@@ -157,7 +157,7 @@ impl Polls {
             }
             // It was taken out of this table a moment ago, so there is room.
             Err(poll) => {
-                let mut to = To::held(http, &poll, &self.journal);
+                let mut to = Responder::held(http, &poll, &self.responses);
                 self.refuse_busy(context, poll.route, &mut to);
             }
         }
@@ -181,7 +181,7 @@ impl Polls {
         context: &mut Context,
         arrival: Arrival<'_>,
         key: Option<Token>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         // Whoever is told to come back must not have been forwarded.
         let fetch = if self.records.is_full() {
@@ -279,7 +279,7 @@ impl Polls {
             common: self.common_of(head, ask, route),
             bytes: encode(&self.config, shared_on, head, body, peer, wants(ask)),
             is_head: head.method == "HEAD",
-            is_idempotent: forward::is_idempotent(head.method),
+            is_idempotent: proxy::is_idempotent(head.method),
             client: self.client_of(head, peer),
         }
     }
@@ -308,7 +308,7 @@ impl Polls {
         if self.answered_question(context, http, &event) {
             return;
         }
-        match forward::forward_of(event.tag()) {
+        match proxy::forward_of(event.tag()) {
             Some(_) => self.forwards.told(context, http, event),
             None => self.fetched(context, http, event),
         }
@@ -326,7 +326,7 @@ impl Polls {
                 self.verdict_came(context, http, Token::from_bits(tag), &Ok(answer), false);
             }
             UpstreamEvent::Failed { tag, error, .. } => {
-                self.metrics.upstream_requests.increment(outcome_of(&error));
+                self.metrics.upstream_requests.increment((&error).into());
                 self.verdict_came(context, http, Token::from_bits(tag), &Err(error), false);
             }
             UpstreamEvent::Large {
@@ -457,7 +457,7 @@ impl Polls {
             (Method::Head, length) => Body::Absent(length),
             _ => Body::Shared(answer.body.clone()),
         };
-        let mut to = To::held(http, poll, &self.journal);
+        let mut to = Responder::held(http, poll, &self.responses);
         to.ends(PollOutcome::Miss);
         to.send(
             context,
@@ -477,7 +477,7 @@ impl Polls {
         poll: &Poll,
         error: &UpstreamError,
     ) {
-        let mut to = To::held(http, poll, &self.journal);
+        let mut to = Responder::held(http, poll, &self.responses);
         to.ends(PollOutcome::Failed);
         let (status, text) = (error.status(), format!("upstream: {error}"));
         if status == 503 {
@@ -518,22 +518,5 @@ pub(super) fn wants(ask: &Ask) -> Wants {
         Wants::OneValue
     } else {
         Wants::AsAsked
-    }
-}
-
-/// What one failed request to the upstream counts as.
-pub(crate) fn outcome_of(error: &UpstreamError) -> UpstreamOutcome {
-    match error {
-        UpstreamError::Connect(_) | UpstreamError::ConnectTimeout(_) => {
-            UpstreamOutcome::ConnectFailed
-        }
-        UpstreamError::Unavailable => UpstreamOutcome::Unavailable,
-        UpstreamError::QueueFull { .. } | UpstreamError::QueueTimeout(_) => {
-            UpstreamOutcome::Refused
-        }
-        UpstreamError::HeaderTimeout(_)
-        | UpstreamError::TotalTimeout(_)
-        | UpstreamError::Stalled(_) => UpstreamOutcome::Timeout,
-        _ => UpstreamOutcome::BadAnswer,
     }
 }

@@ -11,9 +11,9 @@ use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
 use super::missing::Behalf;
 use super::parts::Parts;
+use super::responder::Responder;
 use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, Sink};
-use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::Routing;
 use crate::held::held;
@@ -104,7 +104,7 @@ impl Polls {
         request: &Request<'_>,
         ask: &Ask,
         asked: Vec<Asked>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         if asked
             .iter()

@@ -2,6 +2,7 @@
 
 use super::answers::Found;
 use super::{Polls, json};
+use crate::cursor::Cursor;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dwell_engine::websocket::{Broadcast, MessageKind};
@@ -140,7 +141,7 @@ pub(super) fn error(text: &str, key: Option<&str>) -> String {
 }
 
 /// The frame that says that a value was published.
-pub(super) fn published(key: Option<&str>, cursor: super::cursor::Cursor) -> String {
+pub(super) fn published(key: Option<&str>, cursor: Cursor) -> String {
     let mut frame = b"{\"published\":".to_vec();
     match key {
         Some(key) => json::string(&mut frame, key),
@@ -155,7 +156,6 @@ pub(super) fn published(key: Option<&str>, cursor: super::cursor::Cursor) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::polls::cursor::Cursor;
     use crate::polls::encodings::members;
 
     #[test]

@@ -3,8 +3,8 @@
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::decide::{Decision, Stage, decide};
+use super::responder::Responder;
 use super::tables::{KeptRequest, Link, Lookup, NO_ROUTE, Poll};
-use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::config::OnDelete;
 use crate::held::{held, hold};
@@ -42,7 +42,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         arrival: Arrival<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Result<Outcome, Option<Item>> {
         let Some(key) = self.room_to_wait(context, arrival.name, to) else {
             return Ok(Outcome::Answered);
@@ -79,7 +79,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         name: &[u8],
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Option<Token> {
         if self.has_room(context, 1, to) {
             self.keys.enter(name)
@@ -93,7 +93,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         count: usize,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> bool {
         let is_full = self.records.is_full();
         let reason = self
@@ -121,7 +121,7 @@ impl Polls {
         context: &mut Context,
         poll: Poll,
         key: Token,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let timeout = self.jittered(poll.ask.wait());
         // There is room, as was made sure of before the key was entered.
@@ -142,7 +142,7 @@ impl Polls {
         mut poll: Poll,
         name: &[u8],
     ) {
-        let mut to = To::held(http, &poll, &self.journal);
+        let mut to = Responder::held(http, &poll, &self.responses);
         let Some(key) = self.room_to_wait(context, name, &mut to) else {
             return;
         };
@@ -174,7 +174,7 @@ impl Polls {
             }
             // There is room, as was made sure of before the key was entered.
             Err(poll) => {
-                let mut to = To::held(http, &poll, &self.journal);
+                let mut to = Responder::held(http, &poll, &self.responses);
                 self.refuse(context, &mut to, TOO_MANY_WAIT);
             }
         }
@@ -198,7 +198,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         arrival: Arrival<'_>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let route = arrival.route;
         if self.records.is_full() {
@@ -226,7 +226,7 @@ impl Polls {
         context: &mut Context,
         poll: Option<Token>,
         route: u16,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         match poll {
             Some(poll) => held(poll.to_bits(), self.owed_time()),
@@ -239,7 +239,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         route: u16,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         if route != NO_ROUTE {
             to.ends(PollOutcome::Refused);
@@ -281,7 +281,7 @@ impl Polls {
                 &[]
             };
             Some(KeptRequest::new(head_bytes, body, name))
-        } else if self.journal.access.is_some() {
+        } else if self.responses.log.is_written() {
             Some(KeptRequest::request_line(head_bytes))
         } else {
             None

@@ -1,6 +1,6 @@
 //! Values as JSON, for polls of several keys and for WebSocket.
 
-use super::cursor::Cursor;
+use crate::cursor::Cursor;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 pub(super) use dwell_proto::json::string;

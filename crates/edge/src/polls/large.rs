@@ -3,11 +3,11 @@
 use super::Polls;
 use super::ask::Method;
 use super::missing::Said;
+use super::responder::{Responder, request_line};
 use super::tables::kind;
-use super::to::{To, request_line};
-use crate::forward::{Adopted, FORWARD_LOOK};
 use crate::held::hold;
 use crate::metrics::PollOutcome;
+use crate::proxy::{Adopted, FORWARD_LOOK};
 use crate::upstream::AnswerPart;
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
@@ -61,7 +61,7 @@ impl Polls {
                 self.forwards
                     .parts(context, http, forward, connection, parts);
             } else {
-                let mut to = To::held(http, &poll, &self.journal);
+                let mut to = Responder::held(http, &poll, &self.responses);
                 self.refuse_busy(context, poll.route, &mut to);
             }
         }

@@ -6,8 +6,8 @@
 //! store.
 
 use super::common::Variant;
-use super::cursor::Cursor;
 use super::freshness::Freshness;
+use crate::cursor::Cursor;
 use crate::upstream::{Answer, UpstreamError};
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};

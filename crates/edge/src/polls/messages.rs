@@ -7,9 +7,10 @@ use super::frames::{self, Command};
 use super::publishing::Asker;
 use super::sockets::has;
 use super::tables::{Member, kind};
-use super::{Cursor, Polls, Source, seconds};
+use super::{Polls, Source, seconds};
 use crate::access::Counted;
 use crate::config::Rate;
+use crate::cursor::Cursor;
 use crate::metrics::{ClientTimeout, PublishOutcome, StreamEnd};
 use crate::publish::{self, Act, Condition, Finished, Order, Published};
 use dwell_engine::websocket::{

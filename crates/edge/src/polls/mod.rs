@@ -15,7 +15,6 @@ mod asking;
 mod budget;
 mod changes;
 mod common;
-mod cursor;
 mod cursors;
 mod decide;
 mod encodings;
@@ -37,27 +36,24 @@ mod memory;
 mod messages;
 mod missing;
 mod owed;
-mod pace;
 mod parts;
 mod publishing;
 mod queued;
 mod recall;
 mod reconfigure;
+mod responder;
 mod senseless;
 mod several;
 mod sharing;
 mod sockets;
 mod tables;
-mod to;
 mod wake;
 mod wanted;
 mod watched;
 
-pub(crate) use cursor::Cursor;
 pub use explain::explain_configuration;
 pub(crate) use explain::{Live, Value, Valued};
 pub use explanation::{Explained, Explanation, Topic};
-pub(crate) use fetch::outcome_of;
 pub(crate) use memory::{Follower, Memory, Verdict};
 pub(crate) use publishing::Asker;
 pub(crate) use recall::Recall;
@@ -67,14 +63,16 @@ use crate::access::{Access, Verifier};
 use crate::change_feed::WaitedByLoop;
 use crate::config::{Config, RouteConfig, share};
 use crate::descriptors::Descriptors;
-use crate::forward::Forwards;
 use crate::log::Outage;
 use crate::metrics::{ConnectionRefusal, LookupOutcome, LoopMetrics};
 use crate::ops::inquiry::Inquiry;
 use crate::pages::Pages;
 use crate::presence::Change as PresenceChange;
+use crate::proxy::Forwards;
 use crate::publish::Publisher;
 use crate::random::Random;
+use crate::response_log::ResponseLog;
+use crate::retry_after::RetryAfter;
 use admit::Visitor;
 use asking::Asking;
 use budget::{Now, Work};
@@ -88,15 +86,13 @@ use dwell_store::{Item, Store, WatcherId};
 use encodings::Encodings;
 use joins::Joins;
 use missing::Missing;
-pub(crate) use pace::Pace;
+use responder::{Responder, Responses};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::{Feed, FeedSet, Fetch, Keys, Lookup, NO_ROUTE, Poll};
-pub(crate) use to::Journal;
-use to::To;
 use wanted::Several;
 
 /// Where values come from.
@@ -194,7 +190,7 @@ pub(crate) struct Polls {
     retired_routes: Vec<RouteConfig>,
     loops: usize,
     metrics: Arc<LoopMetrics>,
-    journal: Arc<Journal>,
+    responses: Arc<Responses>,
     source: Source,
     pub(crate) outbox: Outbox,
     /// What is no poll.
@@ -236,7 +232,7 @@ pub(crate) struct Polls {
     pub(crate) publisher: Publisher<Asker>,
     pages: Option<Box<dyn Pages>>,
     random: Random,
-    pace: Pace,
+    retry_after: RetryAfter,
     key_scratch: Vec<u8>,
     /// A small value of the embedded store, while it is answered with.
     value_scratch: Vec<u8>,
@@ -249,7 +245,7 @@ impl Polls {
     /// The polls of one of several loops, which share the limits evenly.
     pub(crate) fn new(
         config: Arc<Config>,
-        journal: Journal,
+        log: ResponseLog,
         source: Source,
         access: Arc<Access>,
         member: LoopMember,
@@ -267,19 +263,15 @@ impl Polls {
         let verifier = access.verifier(&config);
         let waiting_max = share(config.limits.waiters_max, loops);
         let descriptor_bound = descriptors.bounds(&config).clients;
-        let journal = Arc::new(journal);
+        let metrics = Arc::clone(&log.metrics);
+        let responses = Arc::new(Responses::new(log.clone(), &config));
         Self {
-            forwards: Forwards::new(
-                Arc::clone(&config),
-                Arc::clone(&journal),
-                held_max,
-                seed.rotate_left(32),
-            ),
+            forwards: Forwards::new(Arc::clone(&config), log, held_max, seed.rotate_left(32)),
             config,
             retired_routes: Vec::new(),
             loops,
-            metrics: Arc::clone(&journal.metrics),
-            journal,
+            metrics,
+            responses,
             source,
             outbox: Outbox::default(),
             keys: Keys::new(waited),
@@ -313,7 +305,7 @@ impl Polls {
             publisher: Publisher::new(kind::PUBLISH),
             pages: None,
             random: Random::new(seed),
-            pace: Pace::default(),
+            retry_after: RetryAfter::new(seed.rotate_left(16)),
             key_scratch: Vec::new(),
             value_scratch: Vec::new(),
             looks: Vec::new(),
@@ -459,7 +451,7 @@ impl Polls {
         let Source::Embedded(store, _) = &self.source else {
             return None;
         };
-        self.journal.metrics.store_hot.read(name);
+        self.metrics.store_hot.read(name);
         store.read_or_share(name, seconds(context), |item| {
             copy.clear();
             copy.extend_from_slice(item.value);
@@ -471,7 +463,7 @@ impl Polls {
     fn stored_at(&self, now: u32, name: &[u8]) -> Option<Item> {
         match &self.source {
             Source::Embedded(store, _) => {
-                self.journal.metrics.store_hot.read(name);
+                self.metrics.store_hot.read(name);
                 store.get(name, now)
             }
             Source::Memcached => None,
@@ -549,10 +541,8 @@ impl Polls {
     }
 
     /// Answers that a limit is reached, with a time to come back at.
-    fn refuse(&mut self, context: &mut Context, to: &mut To<'_, '_>, reason: &str) {
-        let spread = self.pace.spread(context.now());
-        let seconds = 1 + self.random.below(spread);
-        let seconds = seconds.to_string();
+    fn refuse(&mut self, context: &mut Context, to: &mut Responder<'_, '_>, reason: &str) {
+        let seconds = self.retry_after.next(context.now());
         to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
     }
 }

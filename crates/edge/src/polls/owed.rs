@@ -2,8 +2,8 @@
 //! loop. Each of those has deadlines of its own; this is the bound on what a fault in one of them
 //! could cost.
 
+use super::responder::Responder;
 use super::tables::kind;
-use super::to::To;
 use super::wanted::Several;
 use super::{Polls, tables::Poll};
 use crate::held::held;
@@ -42,7 +42,7 @@ impl Polls {
         let Some(poll) = self.remove(token) else {
             return Outcome::Close;
         };
-        let mut to = To::ended(reply, &poll, &self.journal);
+        let mut to = Responder::ended(reply, &poll, &self.responses);
         to.ends(PollOutcome::Failed);
         to.text(context, 504, OVERDUE);
         Outcome::Answered
@@ -102,7 +102,7 @@ impl Polls {
             let Some(poll) = self.remove(token) else {
                 continue;
             };
-            let mut to = To::held(http, &poll, &self.journal);
+            let mut to = Responder::held(http, &poll, &self.responses);
             to.ends(PollOutcome::Failed);
             to.text(context, 504, OVERDUE);
         }

@@ -3,11 +3,12 @@
 use super::admit::{Visitor, refuse_share};
 use super::ask::plain_ask;
 use super::hold::{Arrival, Keep};
+use super::responder::Responder;
 use super::tables::{Poll, kind};
-use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::access::Counted;
 use crate::config::RouteConfig;
+use crate::cursor::Cursor;
 use crate::held::held;
 use crate::metrics::PublishOutcome;
 use crate::publish::{self, Bearer, Finished, Order, OrderError, Published};
@@ -41,9 +42,9 @@ impl Polls {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let mut to = To::now(reply, request, &self.journal, context);
+        let mut to = Responder::now(reply, request, &self.responses, context);
         self.visitor = Visitor::default();
-        self.visitor.origin = self.journal.cors.origin(route, request.head);
+        self.visitor.origin = self.responses.cors.origin(route, request.head);
         to.tell_origin(route, self.visitor.origin);
         // Before the token is looked at: whoever guesses tokens is counted, too.
         let rules = &self.config.routes[usize::from(route)];
@@ -96,12 +97,12 @@ impl Polls {
         request: &Request<'_>,
         order: Order,
         name: &[u8],
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         if let Source::Embedded(store, _) = &self.source {
             let now = seconds(context);
             let published = publish::carry_out(store, order, name, request.body, now);
-            let cursor = super::Cursor::of(request.body, 0);
+            let cursor = Cursor::of(request.body, 0);
             self.metrics.publishes.increment(published.outcome());
             publish::send(&published, cursor, |answer| to.send(context, answer));
             return Outcome::Answered;
@@ -162,7 +163,7 @@ impl Polls {
                     self.socket_published(socket, label.as_deref(), &finished);
                 }
                 Asker::Client(poll) => {
-                    let mut to = To::held(http, &poll, &self.journal);
+                    let mut to = Responder::held(http, &poll, &self.responses);
                     publish::send(&finished.published, finished.cursor, |answer| {
                         to.send(context, answer);
                     });

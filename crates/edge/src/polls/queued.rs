@@ -2,9 +2,9 @@
 
 use super::memory::Verdict;
 use super::missing::Said;
+use super::responder::Responder;
 use super::sharing::Owner;
 use super::tables::{Fetch, Link, kind};
-use super::to::To;
 use super::{Forward, Polls};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
@@ -131,7 +131,7 @@ impl Polls {
         if token.kind() == kind::MISSING {
             self.missing_ends(context, http, token, Said::Unknown);
         } else if let Some(poll) = self.records.remove(token) {
-            let mut to = To::held(http, &poll, &self.journal);
+            let mut to = Responder::held(http, &poll, &self.responses);
             self.refuse_busy(context, poll.route, &mut to);
         }
     }

@@ -4,18 +4,18 @@
 use super::answers::{self, Found};
 use super::ask::{Ask, Method};
 use super::common::{Common, Variant};
-use super::cursor::Cursor;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::Known;
 use super::freshness::Freshness;
 use super::hold::{Arrival, Keep};
 use super::memory::{LastKnown, NewValue, Verdict};
 use super::missing::Said;
+use super::responder::Responder;
 use super::sharing::Owner;
 use super::tables::{Fetch, Poll, kind};
-use super::to::To;
 use super::{Fill, Forward, Polls, Source, seconds};
 use crate::config::RouteConfig;
+use crate::cursor::Cursor;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use crate::upstream::{Answer, UpstreamError};
 use bytes::Bytes;
@@ -92,7 +92,7 @@ impl Polls {
         context: &mut Context,
         arrival: Arrival<'_>,
         recall: Recall,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Owed {
         let (ask, route, name) = (arrival.ask, arrival.route, arrival.name);
         let Request { head, body, .. } = *arrival.request;
@@ -132,7 +132,7 @@ impl Polls {
             }
         }
         let Some(fetch) = self.open_recalled(recall, name, common, poll.route) else {
-            let mut to = To::held(http, &poll, &self.journal);
+            let mut to = Responder::held(http, &poll, &self.responses);
             self.refuse_busy(context, poll.route, &mut to);
             return;
         };
@@ -392,7 +392,7 @@ impl Polls {
             Decision::Wait => self.wait_on(context, http, poll, name),
             decision => {
                 let status = origin.cache_status(known);
-                let mut to = To::held(http, &poll, &self.journal);
+                let mut to = Responder::held(http, &poll, &self.responses);
                 to.ends(PollOutcome::Stale);
                 let status = status.as_bytes();
                 match (decision, self.route(poll.route)) {

@@ -3,10 +3,11 @@
 //! What is read from `Polls::config` when it is needed changes by itself. What was copied out of
 //! it, such as the size of a table, is copied again here.
 
+use super::Polls;
 use super::recall;
+use super::responder::Responses;
 use super::tables::NO_ROUTE;
-use super::{Journal, Polls};
-use crate::access::{Access, CorsTable};
+use crate::access::Access;
 use crate::config::{Config, RouteConfig, share};
 use std::sync::Arc;
 
@@ -18,12 +19,8 @@ impl Polls {
     pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) -> Arc<Config> {
         let before = std::mem::replace(&mut self.config, Arc::clone(config));
         self.move_routes(&before.routes);
-        self.journal = Arc::new(Journal {
-            metrics: Arc::clone(&self.journal.metrics),
-            access: self.journal.access.clone(),
-            cors: CorsTable::of(config),
-            token_parameter: config.jwt.query_parameter.clone(),
-        });
+        let log = self.responses.log.reconfigured(config);
+        self.responses = Arc::new(Responses::new(log, config));
         let would_keep = recall::keeps_last_known(&self.config.routes);
         self.keeps_last_known = would_keep && self.memory.keeps_values();
         let limits = &self.config.limits;
@@ -34,7 +31,7 @@ impl Polls {
         self.fetches.set_capacity_max(held_max);
         self.sets.set_capacity_max(held_max);
         self.forwards
-            .reconfigure(&self.config, &self.journal, held_max);
+            .reconfigure(&self.config, &self.responses.log, held_max);
         self.several.set_capacity_max(held_max);
         self.feeds.set_capacity_max(self.waiting_max);
         self.missing.set_capacity_max(self.waiting_max);

@@ -3,7 +3,7 @@
 use super::ask::AskError;
 use super::events::DELETE;
 use super::follow::KEYS_MAX;
-use super::to::To;
+use super::responder::Responder;
 use crate::config::{KeyError, Methods};
 use crate::metrics::PollOutcome;
 use dwell_evloop::Context;
@@ -26,7 +26,7 @@ pub(super) enum Senseless {
 }
 
 impl Senseless {
-    pub(super) fn refuse(&self, context: &mut Context, to: &mut To<'_, '_>) {
+    pub(super) fn refuse(&self, context: &mut Context, to: &mut Responder<'_, '_>) {
         match self {
             Self::Method(methods) => {
                 let allow = methods.allow_field();

@@ -12,8 +12,8 @@ use super::follow::Asked;
 use super::missing::{Behalf, Said};
 use super::owed::OVERDUE;
 use super::parts::Parts;
+use super::responder::Responder;
 use super::tables::{KeptRequest, kind};
-use super::to::To;
 use super::wanted::{Several, Unasked, Wanted};
 use super::{Polls, Source};
 use crate::held::{held, hold};
@@ -30,7 +30,7 @@ impl Polls {
         request: &Request<'_>,
         ask: Ask,
         asked: Vec<Asked>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let (said, is_by_tag) = cursors::of_poll(request.head, ask.method, asked.len());
         let (labels, names): (Vec<_>, Vec<_>) = asked
@@ -46,7 +46,7 @@ impl Polls {
             is_joined: false,
             is_apps: false,
         });
-        let is_logged = self.journal.access.is_some();
+        let is_logged = self.responses.log.is_written();
         let mut poll = Several {
             exchange: request.exchange,
             arrived: context.now(),
@@ -93,7 +93,7 @@ impl Polls {
         context: &mut Context,
         poll: Several,
         names: &[Box<[u8]>],
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let (route, wait, waits) = (poll.route, poll.ask.wait(), poll.waits());
         if waits && !self.has_room(context, names.len(), to) {
@@ -164,7 +164,7 @@ impl Polls {
         context: &mut Context,
         poll: Several,
         names: &[Box<[u8]>],
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let route = poll.route;
         let Ok(token) = self.several.insert(poll) else {
@@ -265,7 +265,7 @@ impl Polls {
         let Some(poll) = self.remove_several(token) else {
             return;
         };
-        let mut to = To::held_several(http, &poll, &self.journal);
+        let mut to = Responder::held_several(http, &poll, &self.responses);
         if let Some((outcome, reason)) = reason {
             to.ends(outcome);
             return self.refuse(context, &mut to, reason);
@@ -339,7 +339,7 @@ impl Polls {
             } else {
                 Moment::Arrived
             };
-            let mut to = To::held_several(http, &poll, &self.journal);
+            let mut to = Responder::held_several(http, &poll, &self.responses);
             answer(context, &poll, moment, &mut to);
             budget.written(MAKING * poll.news_bytes());
             budget.encoded(self.encodings.take_work());
@@ -376,7 +376,7 @@ impl Polls {
         let Some(poll) = self.remove_several(token) else {
             return Outcome::Close;
         };
-        let mut to = To::ended_several(reply, &poll, &self.journal);
+        let mut to = Responder::ended_several(reply, &poll, &self.responses);
         if is_overdue && !poll.has_news() {
             to.ends(PollOutcome::Failed);
             to.text(context, 504, OVERDUE);
@@ -406,7 +406,7 @@ impl Polls {
         for token in tokens {
             self.look_at_held(context, token);
             if let Some(poll) = self.remove_several(token) {
-                let mut to = To::held_several(http, &poll, &self.journal);
+                let mut to = Responder::held_several(http, &poll, &self.responses);
                 answer(context, &poll, Moment::Ended, &mut to);
             }
         }
@@ -505,7 +505,7 @@ enum Moment {
 }
 
 /// Answers with the news there is, or that there is none.
-fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut To<'_, '_>) {
+fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut Responder<'_, '_>) {
     let (has_news, ask) = (poll.has_news(), &poll.ask);
     let knows_nothing = poll
         .wanted

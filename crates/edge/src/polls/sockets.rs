@@ -7,18 +7,18 @@
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::budget::Now;
-use super::cursor::Cursor;
 use super::cursors;
 use super::decide::Content;
 use super::feeds::News;
 use super::follow::{Asked, KEYS_MAX};
 use super::hold::TOO_MANY_WAIT;
 use super::missing::Behalf;
+use super::responder::Responder;
 use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, NO_ROUTE, Sink, SocketSet, kind};
-use super::to::To;
 use super::{Polls, Source};
 use crate::config::{RouteConfig, check_key};
+use crate::cursor::Cursor;
 use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
 use dwell_engine::websocket::{
     CloseCode, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef, WebSockets, upgrade,
@@ -39,7 +39,7 @@ impl Polls {
         request: &Request<'_>,
         ask: Ask,
         asked: Vec<Asked>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let config = Arc::clone(&self.config);
         let rules = &config.routes[usize::from(route)];

@@ -2,12 +2,12 @@
 
 use super::ask::{Ask, Condition};
 use super::common::Common;
-use super::cursor::Cursor;
 use super::decide::Content;
 use super::follow::KEYS_MAX;
 use super::memory::Follower;
 use crate::access::{Granted, Origin};
 use crate::change_feed::WaitedByLoop;
+use crate::cursor::Cursor;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
 use dwell_store::SharedKey;

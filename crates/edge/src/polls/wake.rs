@@ -5,8 +5,8 @@ use super::budget::Now;
 use super::decide::{Content, Decision, Stage, decide};
 use super::feeds::{Known, News, Opening};
 use super::hold::Keep;
+use super::responder::Responder;
 use super::tables::{KeptRequest, Link, Poll, Sink, Version, kind};
-use super::to::To;
 use super::{Polls, Source, seconds};
 use crate::held::hold;
 use crate::metrics::{PollOutcome, WakeOutcome};
@@ -174,7 +174,7 @@ impl Polls {
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
         }
-        let mut to = To::held(http, &poll, &self.journal);
+        let mut to = Responder::held(http, &poll, &self.responses);
         match (decision, found, self.route(poll.route)) {
             (Decision::Value, Some(found), Some(route)) => {
                 to.ends(PollOutcome::Woken);
@@ -195,7 +195,7 @@ impl Polls {
         context: &mut Context,
         poll: &Poll,
         last_look: Option<&Item>,
-        to: &mut To<'_, '_>,
+        to: &mut Responder<'_, '_>,
     ) {
         let found = last_look.map(Found::stored);
         let current = found.as_ref().map(|found| found.content);
@@ -233,7 +233,7 @@ impl Polls {
             let Some(poll) = self.remove(token) else {
                 continue;
             };
-            let mut to = To::held(http, &poll, &self.journal);
+            let mut to = Responder::held(http, &poll, &self.responses);
             self.end_wait(context, &poll, item.as_ref(), &mut to);
         }
         self.drain_several(context, http, count);
@@ -369,7 +369,7 @@ impl Polls {
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
         }
-        let mut to = To::held(http, &poll, &self.journal);
+        let mut to = Responder::held(http, &poll, &self.responses);
         if failed && decision == Decision::NotFound {
             // Nobody knows whether the key is there, so 404 would be a guess.
             to.ends(PollOutcome::Failed);
@@ -431,7 +431,7 @@ impl Polls {
             exchange: poll.exchange,
             known,
         };
-        let mut to = To::held(http, poll, &self.journal);
+        let mut to = Responder::held(http, poll, &self.responses);
         if let Some(feed) = self.open_feed(context, &opening, &mut to) {
             self.hold_feed_later(context, http, feed);
         }
@@ -450,12 +450,12 @@ impl Polls {
         };
         let (exchange, wait) = (poll.exchange, poll.ask.wait());
         let keep = self.keep_while_waiting(&poll.ask, poll.route);
-        let is_logged = self.journal.access.is_some();
+        let is_logged = self.responses.log.is_written();
         if let Some(reason) = self.no_waits(1) {
             let Some(poll) = self.records.remove(token) else {
                 return;
             };
-            let mut to = To::held(http, &poll, &self.journal);
+            let mut to = Responder::held(http, &poll, &self.responses);
             to.ends(PollOutcome::Refused);
             return self.refuse(context, &mut to, reason);
         }

@@ -1,8 +1,8 @@
 //! The answers a publisher can get.
 
 use super::Published;
+use crate::cursor::Cursor;
 use crate::metrics::PublishOutcome;
-use crate::polls::Cursor;
 use dwell_engine::{Body, Response};
 
 /// What a client without a token is asked for (RFC 6750 section 3).

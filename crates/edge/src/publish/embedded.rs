@@ -1,7 +1,7 @@
 //! Orders that the embedded store carries out.
 
 use super::{Act, Condition, Order, Published};
-use crate::polls::Cursor;
+use crate::cursor::Cursor;
 use bytes::Bytes;
 use dwell_store::{
     DeleteOptions, DeleteOutcome, Expiry, Item, Seconds, Store, StoreMode, StoreOptions,

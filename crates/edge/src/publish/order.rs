@@ -1,7 +1,7 @@
 //! What a publisher asks for.
 
 use crate::config::{KeyError, check_key};
-use crate::polls::Cursor;
+use crate::cursor::Cursor;
 use dwell_proto::http1::{RequestHead, list_tokens};
 use std::fmt;
 

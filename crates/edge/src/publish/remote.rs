@@ -2,7 +2,7 @@
 
 use super::order::exptime;
 use super::{Act, Condition, Order, Published};
-use crate::polls::Cursor;
+use crate::cursor::Cursor;
 use bytes::Bytes;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_memcache::StoreOutcome;

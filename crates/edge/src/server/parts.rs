@@ -2,22 +2,23 @@
 
 use super::RunError;
 use super::bound::Bound;
-use crate::access::{Access, CorsTable};
+use crate::access::Access;
 use crate::change_feed::{ChangeFeed, WaitedKeys};
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
 use crate::descriptors::Descriptors;
 use crate::event_loop::OutputBound;
 use crate::event_loop::{CLIENT_KINDS, EdgeLoop, Message, PRESENCE, kind};
 use crate::fleet::{FIRST_GENERATION, Fleet};
-use crate::forward::Tunnels;
 use crate::log::AccessLog;
 use crate::metrics::{LoopMetrics, Metrics};
 use crate::notify::Notifier;
 use crate::ops::admin::Admin;
 use crate::pages::MakePages;
-use crate::polls::{Journal, LoopMember, Memory, Polls, Source};
+use crate::polls::{LoopMember, Memory, Polls, Source};
 use crate::presence::{Presence, WebhookPlan, Webhooks};
+use crate::proxy::Tunnels;
 use crate::reload::{ConfigSource, Listening, Reloader};
+use crate::response_log::ResponseLog;
 use crate::settings::Upstreams;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use crate::supervisor::{Files, Supervisor};
@@ -76,7 +77,7 @@ impl Parts {
         let seed = RandomState::new().hash_one(index);
         let mut polls = Polls::new(
             Arc::clone(&self.config),
-            self.journal(index),
+            self.response_log(index),
             source.clone(),
             Arc::clone(&self.gate),
             self.member(index),
@@ -257,13 +258,9 @@ impl Parts {
         }
     }
 
-    fn journal(&self, index: usize) -> Journal {
-        Journal {
-            metrics: self.metrics.of_loop(index),
-            access: self.access.as_ref().map(|access| access.of_loop(index)),
-            cors: CorsTable::of(&self.config),
-            token_parameter: self.config.jwt.query_parameter.clone(),
-        }
+    fn response_log(&self, index: usize) -> ResponseLog {
+        let access = self.access.as_ref().map(|access| access.of_loop(index));
+        ResponseLog::new(self.metrics.of_loop(index), access, &self.config)
     }
 
     fn websocket_options(&self) -> WebSocketOptions {

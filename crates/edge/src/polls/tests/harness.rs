@@ -198,7 +198,7 @@ impl Client {
 
 /// The cursor of a value, for `?since=`.
 pub(super) fn cursor(value: &str) -> String {
-    let text = super::super::cursor::Cursor::of(value.as_bytes(), 0).text();
+    let text = crate::cursor::Cursor::of(value.as_bytes(), 0).text();
     String::from_utf8(text.bare().to_vec()).unwrap()
 }
 

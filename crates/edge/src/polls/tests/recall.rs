@@ -3,9 +3,9 @@
 
 use super::harness::{App, Edge, cursor};
 use super::sockets::Socket;
+use crate::cursor::Cursor;
 use crate::polls::ask::plain_ask;
 use crate::polls::common::Variant;
-use crate::polls::cursor::Cursor;
 use crate::polls::freshness::Freshness;
 use crate::polls::memory::{Begun, Follower, NewValue, Verdict};
 use crate::polls::recall::Recall;

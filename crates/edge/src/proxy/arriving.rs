@@ -77,7 +77,7 @@ impl Forwards {
         let trailers = self.passing(request.trailers, nominated.as_deref());
         let host = &self.config.upstream.default_host;
         let bytes = encode_forward(head, body, &trailers, host, forwarded);
-        let is_logged = self.journal.access.is_some();
+        let is_logged = self.log.is_written();
         let record = Forward {
             exchange: request.exchange,
             connection: None,
@@ -131,8 +131,8 @@ impl Forwards {
             503 => self.retry_after(context),
             _ => String::new(),
         };
-        text(reply, self.metrics(), status, reason, &retry_after);
-        if self.journal.access.is_some() {
+        text(reply, &self.log, status, reason, &retry_after);
+        if self.log.is_written() {
             let (method, target) = (request.head.method, request.head.target);
             let record = Forward {
                 exchange: request.exchange,

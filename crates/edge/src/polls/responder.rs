@@ -1,32 +1,37 @@
-//! Where an answer goes, and what is written down of it on the way.
+//! The one answer to a poll: where it goes, and what is written down of it on the way.
 
 use super::tables::NO_ROUTE;
 use super::tables::{KeptRequest, Poll};
 use super::wanted::Several;
-use crate::access::{CorsTable, Origin, redacted};
-use crate::log::{AccessLine, AccessWriter};
-use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
+use crate::access::{CorsTable, Origin};
+use crate::config::Config;
+use crate::metrics::PollOutcome;
+use crate::response_log::{Logged, ResponseLog};
 use bytes::Bytes;
 use dwell_engine::{Body, ExchangeId, Http, Reply, Request, Response};
 use dwell_evloop::Context;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What one loop writes down of its answers.
+/// The part of an answer that all polls of a loop share: its log, and the fields for web pages.
 #[derive(Debug)]
-pub(crate) struct Journal {
-    pub(crate) metrics: Arc<LoopMetrics>,
-    pub(crate) access: Option<AccessWriter>,
-    pub(crate) cors: CorsTable,
-    /// The part of the query that has a token, which nobody else is to read.
-    pub(crate) token_parameter: Option<String>,
+pub(super) struct Responses {
+    pub(super) log: ResponseLog,
+    pub(super) cors: CorsTable,
+}
+
+impl Responses {
+    pub(super) fn new(log: ResponseLog, config: &Config) -> Self {
+        let cors = CorsTable::of(config);
+        Self { log, cors }
+    }
 }
 
 /// The one answer to one request: at hand, or held.
-pub(crate) struct To<'a, 'r> {
+pub(crate) struct Responder<'a, 'r> {
     target: Target<'a, 'r>,
-    journal: Arc<Journal>,
+    responses: Arc<Responses>,
     /// Method and target, for the access log.
     line: Option<(&'a str, &'a str)>,
     arrived: Instant,
@@ -43,17 +48,17 @@ enum Target<'a, 'r> {
 /// The outcome of a request that is no poll.
 const FORWARDED: &str = "forward";
 
-impl<'a, 'r> To<'a, 'r> {
+impl<'a, 'r> Responder<'a, 'r> {
     /// To the request at hand.
     pub(crate) fn now(
         reply: &'a mut Reply<'r>,
         request: &'a Request<'_>,
-        journal: &Arc<Journal>,
+        responses: &Arc<Responses>,
         context: &Context,
     ) -> Self {
         Self {
             target: Target::Now(reply),
-            journal: Arc::clone(journal),
+            responses: Arc::clone(responses),
             line: Some((request.head.method, request.head.target)),
             arrived: context.now(),
             outcome: FORWARDED,
@@ -62,26 +67,30 @@ impl<'a, 'r> To<'a, 'r> {
     }
 
     /// To the request at hand, which was held and is `poll`.
-    pub(crate) fn ended(reply: &'a mut Reply<'r>, poll: &'a Poll, journal: &Arc<Journal>) -> Self {
-        Self::of_poll(Target::Now(reply), poll, journal)
+    pub(crate) fn ended(
+        reply: &'a mut Reply<'r>,
+        poll: &'a Poll,
+        responses: &Arc<Responses>,
+    ) -> Self {
+        Self::of_poll(Target::Now(reply), poll, responses)
     }
 
     /// To a held request.
-    pub(crate) fn held(http: &'a mut Http, poll: &'a Poll, journal: &Arc<Journal>) -> Self {
-        Self::of_poll(Target::Held(http, poll.exchange), poll, journal)
+    pub(crate) fn held(http: &'a mut Http, poll: &'a Poll, responses: &Arc<Responses>) -> Self {
+        Self::of_poll(Target::Held(http, poll.exchange), poll, responses)
     }
 
-    fn of_poll(target: Target<'a, 'r>, poll: &'a Poll, journal: &Arc<Journal>) -> Self {
+    fn of_poll(target: Target<'a, 'r>, poll: &'a Poll, responses: &Arc<Responses>) -> Self {
         let origin = (poll.route, poll.origin);
         let kept = poll.request.as_deref();
-        Self::later(target, kept, poll.arrived, origin, journal)
+        Self::later(target, kept, poll.arrived, origin, responses)
     }
 
     /// To the request at hand, which was held and is a poll of several keys.
     pub(crate) fn ended_several(
         reply: &'a mut Reply<'r>,
         poll: &'a Several,
-        journal: &Arc<Journal>,
+        responses: &Arc<Responses>,
     ) -> Self {
         let kept = poll.request.as_deref();
         Self::later(
@@ -89,7 +98,7 @@ impl<'a, 'r> To<'a, 'r> {
             kept,
             poll.arrived,
             poll.origin(),
-            journal,
+            responses,
         )
     }
 
@@ -97,11 +106,11 @@ impl<'a, 'r> To<'a, 'r> {
     pub(crate) fn held_several(
         http: &'a mut Http,
         poll: &'a Several,
-        journal: &Arc<Journal>,
+        responses: &Arc<Responses>,
     ) -> Self {
         let target = Target::Held(http, poll.exchange);
         let kept = poll.request.as_deref();
-        Self::later(target, kept, poll.arrived, poll.origin(), journal)
+        Self::later(target, kept, poll.arrived, poll.origin(), responses)
     }
 
     fn later(
@@ -109,11 +118,11 @@ impl<'a, 'r> To<'a, 'r> {
         kept: Option<&'a KeptRequest>,
         arrived: Instant,
         origin: (u16, Origin),
-        journal: &Arc<Journal>,
+        responses: &Arc<Responses>,
     ) -> Self {
         Self {
             target,
-            journal: Arc::clone(journal),
+            responses: Arc::clone(responses),
             line: kept.and_then(|kept| request_line(kept.head())),
             arrived,
             outcome: FORWARDED,
@@ -131,7 +140,7 @@ impl<'a, 'r> To<'a, 'r> {
 
     /// Counts how a poll ends; said before its answer is sent.
     pub(crate) fn ends(&mut self, outcome: PollOutcome) {
-        self.journal.metrics.polls.increment(outcome);
+        self.responses.log.metrics.polls.increment(outcome);
         self.outcome = outcome.as_str();
     }
 
@@ -155,9 +164,9 @@ impl<'a, 'r> To<'a, 'r> {
         if !origin.is_said() {
             return self.stream_as(context, response, piece);
         }
-        let journal = Arc::clone(&self.journal);
+        let responses = Arc::clone(&self.responses);
         let mut fields = response.fields.to_vec();
-        journal
+        responses
             .cors
             .fields(route, origin, response.status, &mut fields);
         let response = Response {
@@ -169,11 +178,8 @@ impl<'a, 'r> To<'a, 'r> {
     }
 
     fn stream_as(&mut self, context: &mut Context, response: &Response<'_>, piece: &[Bytes]) {
-        self.journal
-            .metrics
-            .http_requests
-            .increment(StatusClass::of(response.status));
-        if self.journal.access.is_some() {
+        self.responses.log.count(response.status);
+        if self.responses.log.is_written() {
             self.write_line(context, response);
         }
         let send = |reply: &mut Reply<'_>| {
@@ -222,23 +228,18 @@ impl<'a, 'r> To<'a, 'r> {
     }
 
     fn write_line(&self, context: &Context, response: &Response<'_>) {
-        let Some(access) = &self.journal.access else {
-            return;
-        };
         let (method, target) = self.line.unwrap_or_default();
         let has_body = method != "HEAD" && !matches!(response.status, 204 | 304);
-        access.write(&AccessLine {
-            time: context.wall(),
-            remote: self
-                .peer_address()
-                .unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into()),
+        let logged = Logged {
             method,
-            target: &redacted(target, self.journal.token_parameter.as_deref()),
+            target,
+            remote: self.peer_address(),
+            arrived: self.arrived,
             status: response.status,
             bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
-            duration: context.now().saturating_duration_since(self.arrived),
             outcome: self.outcome,
-        });
+        };
+        self.responses.log.write(context, &logged);
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::{Forward, Forwards, Order, Tunnel, Upload, text};
 use crate::held::hold;
-use crate::metrics::{StatusClass, UpstreamOutcome};
-use crate::polls::outcome_of;
+use crate::metrics::UpstreamOutcome;
 use crate::upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
 use dwell_engine::{Body, Detached, ExchangeId, Http, Reply, Response};
 use dwell_evloop::{Context, Token};
@@ -141,10 +140,9 @@ impl Forwards {
         });
         let (status, arrived) = (record.status, record.arrived);
         if status > 0 && !was_answered {
-            let metrics = self.metrics();
-            metrics.http_requests.increment(StatusClass::of(status));
+            self.log.count(status);
             let waited = context.now().duration_since(arrived);
-            metrics.request_duration.observe(waited);
+            self.metrics().request_duration.observe(waited);
         }
         match passed {
             Some(passed) if passed.is_broken => {
@@ -201,7 +199,7 @@ impl Forwards {
             503 => self.retry_after(context),
             _ => String::new(),
         };
-        let outcome = outcome_of(error);
+        let outcome = UpstreamOutcome::from(error);
         let Some(record) = self.records.get_mut(forward) else {
             return;
         };
@@ -212,9 +210,9 @@ impl Forwards {
         } else {
             record.status = error.status();
             let (status, reason) = (record.status, format!("upstream: {error}"));
-            let metrics = &self.journal.metrics;
+            let log = &self.log;
             http.with_reply(context, exchange, |reply| {
-                text(reply, metrics, status, &reason, &retry_after);
+                text(reply, log, status, &reason, &retry_after);
             });
         }
         self.metrics().upstream_requests.increment(outcome);
@@ -239,8 +237,7 @@ impl Forwards {
         let Some(client) = http.detach(context, exchange) else {
             return;
         };
-        let class = StatusClass::of(head.status);
-        self.metrics().http_requests.increment(class);
+        self.log.count(head.status);
         self.count_answer(head.status);
         let mut opening = Vec::new();
         encode::status_line(&mut opening, Version::Http11, head.status);
@@ -275,7 +272,7 @@ impl Forwards {
         connection: Token,
         fetch: Token,
     ) -> Option<Token> {
-        let is_logged = self.journal.access.is_some();
+        let is_logged = self.log.is_written();
         let line = poll.line.filter(|_| is_logged);
         let record = Forward {
             exchange: poll.exchange,

@@ -19,16 +19,14 @@ pub(crate) use arriving::{FORWARD_LOOK, is_idempotent};
 pub(crate) use orders::carry_out;
 pub(crate) use tunnels::{Tunnel, Tunnels};
 
-use crate::access::redacted;
 use crate::config::Config;
-use crate::log::AccessLine;
-use crate::metrics::{LoopMetrics, StatusClass};
-use crate::polls::{Journal, Pace};
-use crate::random::Random;
+use crate::metrics::LoopMetrics;
+use crate::response_log::{Logged, ResponseLog};
+use crate::retry_after::RetryAfter;
 use crate::upstream::UpstreamRequest;
 use dwell_engine::{Body, ExchangeId, Reply, Response};
 use dwell_evloop::{Context, Slab, Token};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -93,7 +91,7 @@ enum Upload {
 struct Line {
     method: Box<str>,
     target: Box<str>,
-    remote: SocketAddr,
+    remote: Option<SocketAddr>,
 }
 
 /// What the driver has to do for a forward.
@@ -134,27 +132,25 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(crate) struct Forwards {
     config: Arc<Config>,
-    journal: Arc<Journal>,
+    log: ResponseLog,
     records: Slab<Forward>,
     orders: Vec<Order>,
-    random: Random,
-    pace: Pace,
+    retry_after: RetryAfter,
 }
 
 impl Forwards {
     pub(crate) fn new(
         config: Arc<Config>,
-        journal: Arc<Journal>,
+        log: ResponseLog,
         forwards_max: usize,
         seed: u64,
     ) -> Self {
         Self {
             config,
-            journal,
+            log,
             records: Slab::new(KIND, forwards_max),
             orders: Vec::new(),
-            random: Random::new(seed),
-            pace: Pace::default(),
+            retry_after: RetryAfter::new(seed),
         }
     }
 
@@ -162,11 +158,11 @@ impl Forwards {
     pub(crate) fn reconfigure(
         &mut self,
         config: &Arc<Config>,
-        journal: &Arc<Journal>,
+        log: &ResponseLog,
         forwards_max: usize,
     ) {
         self.config = Arc::clone(config);
-        self.journal = Arc::clone(journal);
+        self.log = log.clone();
         self.records.set_capacity_max(forwards_max);
     }
 
@@ -186,7 +182,7 @@ impl Forwards {
     }
 
     fn metrics(&self) -> &LoopMetrics {
-        &self.journal.metrics
+        &self.log.metrics
     }
 
     /// Whether this one is under way.
@@ -217,26 +213,23 @@ impl Forwards {
     }
 
     fn write_line(&self, context: &Context, record: &Forward) {
-        let (Some(access), Some(line)) = (&self.journal.access, &record.line) else {
-            return;
-        };
-        access.write(&AccessLine {
-            time: context.wall(),
-            remote: line.remote,
+        let Some(line) = &record.line else { return };
+        let logged = Logged {
             method: &line.method,
-            target: &redacted(&line.target, self.journal.token_parameter.as_deref()),
+            target: &line.target,
+            remote: line.remote,
+            arrived: record.arrived,
             status: record.status,
             bytes: record.sent,
-            duration: context.now().saturating_duration_since(record.arrived),
             outcome: record.source.outcome(),
-        });
+        };
+        self.log.write(context, &logged);
     }
 
     /// Seconds after which a client that is turned away may come back: spread at random, and the
     /// more of them there are the longer.
     fn retry_after(&mut self, context: &Context) -> String {
-        let spread = self.pace.spread(context.now());
-        (1 + self.random.below(spread)).to_string()
+        self.retry_after.next(context.now())
     }
 }
 
@@ -245,14 +238,14 @@ impl Line {
         Self {
             method: method.into(),
             target: target.into(),
-            remote: remote.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into()),
+            remote,
         }
     }
 }
 
 /// Answers with a line of text.
-fn text(reply: &mut Reply<'_>, metrics: &LoopMetrics, status: u16, text: &str, retry_after: &str) {
-    metrics.http_requests.increment(StatusClass::of(status));
+fn text(reply: &mut Reply<'_>, log: &ResponseLog, status: u16, text: &str, retry_after: &str) {
+    log.count(status);
     let mut fields: Vec<(&str, &[u8])> = vec![
         ("Content-Type", b"text/plain; charset=utf-8"),
         ("Cache-Control", b"no-store"),
@@ -266,33 +259,4 @@ fn text(reply: &mut Reply<'_>, metrics: &LoopMetrics, status: u16, text: &str, r
         fields: &fields,
         body: Body::Slice(body.as_bytes()),
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::access::CorsTable;
-    use dwell_evloop::EventLoop;
-
-    #[test]
-    fn many_who_are_turned_away_are_spread_over_a_longer_time() {
-        let mut event_loop = EventLoop::<()>::new().unwrap();
-        let config = Arc::new(Config::default());
-        let journal = Journal {
-            metrics: Arc::default(),
-            access: None,
-            cors: CorsTable::of(&config),
-            token_parameter: None,
-        };
-        let mut forwards = Forwards::new(config, Arc::new(journal), 8, 7);
-        let mut seconds = |count: usize| -> Vec<u64> {
-            let context = event_loop.context();
-            let all = (0..count).map(|_| forwards.retry_after(context));
-            all.map(|text| text.parse().unwrap()).collect()
-        };
-        assert!(seconds(100).iter().all(|one| (1..=5).contains(one)));
-        seconds(5_000);
-        let late = seconds(200);
-        assert!(late.iter().any(|one| *one > 10), "{late:?}");
-    }
 }

@@ -1,0 +1,18 @@
+//! Failed requests to the application, as they are counted.
+
+use super::UpstreamOutcome;
+use crate::upstream::UpstreamError;
+
+impl From<&UpstreamError> for UpstreamOutcome {
+    fn from(error: &UpstreamError) -> Self {
+        match error {
+            UpstreamError::Connect(_) | UpstreamError::ConnectTimeout(_) => Self::ConnectFailed,
+            UpstreamError::Unavailable => Self::Unavailable,
+            UpstreamError::QueueFull { .. } | UpstreamError::QueueTimeout(_) => Self::Refused,
+            UpstreamError::HeaderTimeout(_)
+            | UpstreamError::TotalTimeout(_)
+            | UpstreamError::Stalled(_) => Self::Timeout,
+            _ => Self::BadAnswer,
+        }
+    }
+}

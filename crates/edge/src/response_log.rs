@@ -1,0 +1,79 @@
+//! What one loop writes down of its responses: figures, and lines of the access log.
+
+use crate::access::redacted;
+use crate::config::Config;
+use crate::log::{AccessLine, AccessWriter};
+use crate::metrics::{LoopMetrics, StatusClass};
+use dwell_evloop::Context;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The figures of a loop, and its end of the access log.
+#[derive(Clone, Debug)]
+pub(crate) struct ResponseLog {
+    pub(crate) metrics: Arc<LoopMetrics>,
+    access: Option<AccessWriter>,
+    /// The query parameter with a token, which is not written.
+    token_parameter: Option<String>,
+}
+
+/// One response, as the access log has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logged<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) target: &'a str,
+    /// The client's address, unless the system did not give it.
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) arrived: Instant,
+    pub(crate) status: u16,
+    /// Units: bytes of the body.
+    pub(crate) bytes: u64,
+    pub(crate) outcome: &'a str,
+}
+
+impl ResponseLog {
+    pub(crate) fn new(
+        metrics: Arc<LoopMetrics>,
+        access: Option<AccessWriter>,
+        config: &Config,
+    ) -> Self {
+        Self {
+            metrics,
+            access,
+            token_parameter: config.jwt.query_parameter.clone(),
+        }
+    }
+
+    /// The same log by another configuration.
+    pub(crate) fn reconfigured(&self, config: &Config) -> Self {
+        Self::new(Arc::clone(&self.metrics), self.access.clone(), config)
+    }
+
+    /// True if there is an access log, so that requests have to be kept for it.
+    pub(crate) const fn is_written(&self) -> bool {
+        self.access.is_some()
+    }
+
+    /// Counts a response by its status.
+    pub(crate) fn count(&self, status: u16) {
+        let class = StatusClass::of(status);
+        self.metrics.http_requests.increment(class);
+    }
+
+    /// Writes a line of the access log, if there is one.
+    pub(crate) fn write(&self, context: &Context, response: &Logged<'_>) {
+        let Some(access) = &self.access else { return };
+        let unknown = (Ipv4Addr::UNSPECIFIED, 0).into();
+        access.write(&AccessLine {
+            time: context.wall(),
+            remote: response.remote.unwrap_or(unknown),
+            method: response.method,
+            target: &redacted(response.target, self.token_parameter.as_deref()),
+            status: response.status,
+            bytes: response.bytes,
+            duration: context.now().saturating_duration_since(response.arrived),
+            outcome: response.outcome,
+        });
+    }
+}
