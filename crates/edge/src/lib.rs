@@ -25,7 +25,6 @@ mod presence;
 mod privileges;
 mod proxy;
 mod publish;
-mod random;
 pub mod reload;
 mod response_log;
 mod retry_after;

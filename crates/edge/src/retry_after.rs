@@ -1,6 +1,6 @@
 //! `Retry-After` of the clients that are refused.
 
-use crate::random::Random;
+use dwell_evloop::Random;
 use std::time::{Duration, Instant};
 
 /// Chooses the seconds after which a refused client may come back: at random, and from the longer a

@@ -1,7 +1,7 @@
 //! The one seam: what a program on the engine implements.
 
 use crate::Reply;
-use dwell_evloop::{Context, Stream, Token};
+use dwell_evloop::{Context, Detached, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use std::time::Duration;
 
@@ -134,51 +134,6 @@ pub enum BodyPlan {
     },
     /// The request is answered with this status, unread.
     Refuse(u16),
-}
-
-/// A connection that has left HTTP: whoever takes it owns the socket, which is registered with no
-/// loop.
-///
-/// ```
-/// use dwell_engine::{Detached, Streams};
-/// use dwell_evloop::{Context, Token};
-/// use std::io;
-///
-/// /// Lets the raw streams of the same loop go on with a connection that has left HTTP.
-/// fn take(streams: &mut Streams, context: &mut Context, detached: Detached) -> io::Result<Token> {
-///     streams.adopt(context, detached.stream, detached.input, 0)
-/// }
-/// #
-/// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-/// # use dwell_evloop::EventLoop;
-/// # use std::io::Write;
-/// # let held = std::cell::Cell::new(None);
-/// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
-/// #     held.set(Some(request.exchange));
-/// #     Outcome::Held { tag: 0, timeout: None }
-/// # };
-/// # let mut event_loop = EventLoop::new()?;
-/// # let mut driver = HttpDriver::new(Limits::default(), app);
-/// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-/// # let mut client = std::net::TcpStream::connect(address)?;
-/// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-/// # while held.get().is_none() {
-/// #     event_loop.turn(&mut driver, None)?;
-/// # }
-/// # let exchange = held.get().expect("it has come");
-/// # let (http, context) = (&mut driver.http, event_loop.context());
-/// # let detached = http.detach(context, exchange).expect("it waits");
-/// # let mut streams = Streams::new(2, 3, dwell_engine::StreamLimits::default());
-/// # let stream = take(&mut streams, context, detached)?;
-/// # assert!(streams.with_stream(context, stream, |_| ()).is_some());
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct Detached {
-    /// The socket, with what it has not taken yet of the answer.
-    pub stream: Stream,
-    /// What the client has sent beyond its request; before it, what was left of a streamed body.
-    pub input: Vec<u8>,
 }
 
 /// What became of a request.

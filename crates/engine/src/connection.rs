@@ -1,6 +1,7 @@
 //! One client connection: where it stands and what is unfinished.
 
-use crate::app::{Detached, ExchangeId};
+use crate::Detached;
+use crate::app::ExchangeId;
 use crate::body_pace::BodyPace;
 use crate::budget::Charge;
 use crate::gathered::Gathered;

@@ -59,7 +59,7 @@ pub use command::{Command, CommandError, Commands, FieldLines, upgrade_flags, wr
 pub use options::Options;
 pub use remote::Remote;
 
-use crate::app::Detached;
+use crate::Detached;
 use crate::reply::Reply;
 use crate::websocket::CloseCode;
 use dwell_evloop::{

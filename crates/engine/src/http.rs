@@ -10,7 +10,8 @@ mod requests;
 mod shedding;
 mod visit;
 
-use crate::app::{App, Detached, ExchangeId};
+use crate::Detached;
+use crate::app::{App, ExchangeId};
 use crate::budget::Budget;
 use crate::connection::{Connection, Phase};
 use crate::date::DateCache;

@@ -50,8 +50,9 @@ pub mod sse;
 mod streams;
 pub mod websocket;
 
-pub use app::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Request};
+pub use app::{App, BodyPlan, Event, ExchangeId, Outcome, Request};
 pub use budget::Budget;
+pub use dwell_evloop::Detached;
 pub use http::{Http, HttpDriver, Kinds};
 pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedPiece, WriteError};

@@ -41,6 +41,7 @@ mod listener;
 mod log_writer;
 mod memory;
 mod output;
+mod random;
 mod readiness;
 mod signals;
 mod slab;
@@ -56,9 +57,12 @@ pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix, sha
 pub use log_writer::{LogAppender, LogObserver, LogOptions, LogSwitch, LogWriter};
 pub use memory::release_memory;
 pub use output::{LoopOutput, OutputLedger, Reader};
+pub use random::Random;
 pub use readiness::Readiness;
 pub use slab::Slab;
-pub use stream::{BlockingStream, FileSlice, FileTruncated, Flushed, ReadOutcome, Stream};
+pub use stream::{
+    BlockingStream, Detached, FileSlice, FileTruncated, Flushed, ReadOutcome, Stream,
+};
 pub use token::Token;
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -12,6 +12,7 @@ mod socket;
 mod tests;
 
 pub use blocking::BlockingStream;
+pub use descriptor::Detached;
 pub use file::{FileSlice, FileTruncated};
 
 use crate::output::LoopOutput;

@@ -1,6 +1,6 @@
 //! When a connection is made again.
 
-use crate::random::Random;
+use dwell_evloop::Random;
 use std::time::Duration;
 
 /// Counts failures in a row, and says how long to wait after each.

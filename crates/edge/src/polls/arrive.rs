@@ -15,7 +15,6 @@ use super::several::several_of;
 use super::sharing::may_be_shared;
 use super::{Polls, Source, seconds};
 use crate::config::Routing;
-use crate::descriptors::is_below;
 use crate::held::held;
 use crate::metrics::{ClientTimeout, ConnectionRefusal, PollOutcome, RefusedStatus, StatusClass};
 use crate::proxy::{Forwards, forward_of};
@@ -201,7 +200,7 @@ impl App for Polls {
         // Those that have left HTTP count as well.
         if open + self.sockets >= self.connections_max {
             self.refused(ConnectionRefusal::ConnectionsMax);
-        } else if !is_below(&stream, self.descriptor_bound) {
+        } else if !stream.is_numbered_below(self.descriptor_bound) {
             self.refused(ConnectionRefusal::Descriptors);
         } else if !self.is_admitted(&mut stream) {
             self.refused(ConnectionRefusal::ConnectionsPerAddress);

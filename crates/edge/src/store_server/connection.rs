@@ -15,7 +15,7 @@ use dwell_proto::memcache::ErrorLine;
 use super::commands::Executor;
 use super::service::{ConnectionRecord, Doing, StoreServerLimits, StoreService};
 use super::session::{Session, Stop, WORK_PER_COMMAND};
-use crate::descriptors::{Descriptors, is_below};
+use crate::descriptors::Descriptors;
 use crate::metrics::LoopMetrics;
 use crate::moment::Moment;
 
@@ -244,7 +244,7 @@ impl StoreServer {
                 Accepted::Drained => return,
                 Accepted::Exhausted(_) => return out_of_descriptors(service, kept),
             };
-            if kept.is_some_and(|(_, bound)| !is_below(&stream, *bound)) {
+            if kept.is_some_and(|(_, bound)| !stream.is_numbered_below(*bound)) {
                 let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
                 return out_of_descriptors(service, kept);
             }

@@ -4,14 +4,12 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_engine::Detached;
-use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{Context, Detached, ReadOutcome, Readiness, Stream, Token};
 
 use super::answer::{AnswerPart, AnswerReader, Progress};
 use super::client::{Headed, Upstream};
 use super::connection::{Connection, Exchange, Work};
 use super::{Taking, UpstreamError, UpstreamEvent, UpstreamRequest};
-use crate::descriptors::is_below;
 
 /// What came of reading a connection.
 enum Reading {
@@ -55,7 +53,7 @@ impl Upstream {
     fn dial(&mut self, context: &mut Context, exchange: Exchange) -> Result<(), UpstreamError> {
         let failed = UpstreamError::connect;
         let stream = Stream::connect(self.options.address).map_err(|error| failed(&error))?;
-        if !is_below(&stream, self.options.descriptor_bound) {
+        if !stream.is_numbered_below(self.options.descriptor_bound) {
             return Err(UpstreamError::Descriptors);
         }
         let inserted = self

@@ -6,9 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dwell_evloop::{Context, Readiness, Token};
-
-use crate::random::Random;
+use dwell_evloop::{Context, Random, Readiness, Token};
 
 use super::client::Upstream;
 use super::connection::Exchange;
@@ -448,7 +446,7 @@ impl UpstreamGroup {
 
     /// A health check has failed.
     fn ill(&mut self, now: Instant, index: usize, reason: &dyn Display) {
-        let random = self.random.next();
+        let random = self.random.draw();
         let member = &mut self.members[index];
         if member.health.checked_ill(now, random) {
             tell_left_out(member.address, reason);
@@ -460,7 +458,7 @@ impl UpstreamGroup {
         let others = self.members.iter().enumerate();
         let out = others.filter(|(other, it)| *other != index && !it.health.is_in_use());
         let may_leave = 2 * (out.count() + 1) <= self.members.len();
-        let random = self.random.next();
+        let random = self.random.draw();
         let member = &mut self.members[index];
         let leaves = match Fault::of(error) {
             Fault::None => false,

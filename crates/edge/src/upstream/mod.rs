@@ -42,8 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell_engine::Detached;
-use dwell_evloop::Token;
+use dwell_evloop::{Detached, Token};
 use dwell_proto::http1::{HeadLimits, list_tokens};
 
 /// Where the application is, and what it is allowed.

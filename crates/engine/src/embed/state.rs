@@ -4,7 +4,8 @@
 use super::batch::{Batch, EventKind};
 use super::peers::Peers;
 use super::{Options, Statistics, kind};
-use crate::app::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Request};
+use crate::Detached;
+use crate::app::{App, BodyPlan, Event, ExchangeId, Outcome, Request};
 use crate::reply::{Body, Reply, Response};
 use crate::streams::{StreamApp, StreamEnd, StreamRef};
 use crate::websocket::{Control, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef};

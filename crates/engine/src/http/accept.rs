@@ -2,7 +2,8 @@
 
 use super::Http;
 use super::visit::FIRST_REQUEST_TIMEOUT;
-use crate::app::{App, Detached, Event};
+use crate::Detached;
+use crate::app::{App, Event};
 use crate::connection::Connection;
 use crate::limits::Limits;
 use dwell_evloop::{Accepted, Context, Listener, Slab, Stream, Token};

@@ -2,7 +2,8 @@
 
 use super::Http;
 use super::accept::{admit, announce, first_timeout};
-use crate::app::{App, Detached};
+use crate::Detached;
+use crate::app::App;
 use crate::connection::{Connection, Phase, Tail};
 use dwell_evloop::{Context, Listener, Readiness, Token};
 

@@ -3,7 +3,8 @@
 use super::guard::guarded;
 use super::host::Host;
 use super::statistics::add;
-use crate::app::{App, BodyPlan, Detached, Event, ExchangeId, Outcome, Request};
+use crate::Detached;
+use crate::app::{App, BodyPlan, Event, ExchangeId, Outcome, Request};
 use crate::handler::{Answer, BodyMode, Exchange, Handler};
 use crate::reply::Reply;
 use dwell_evloop::{Context, Stream, Token};

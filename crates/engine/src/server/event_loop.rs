@@ -9,7 +9,8 @@ use super::link::{LoopLink, Message};
 use super::raw::RawApp;
 use super::statistics::{add, set};
 use super::web_sockets::WebSocketRoutes;
-use crate::app::{Detached, ExchangeId};
+use crate::Detached;
+use crate::app::ExchangeId;
 use crate::handler::{
     Answer, Channel, Handler, RawOrder, Takeover, WebSocketHandler, WebSocketOrder, Work,
 };

@@ -3,7 +3,7 @@
 use super::{BlockingStream, Stream};
 use mio::net::{TcpStream, UnixStream};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 impl Stream {
     /// Takes over a connected socket that somebody else has accepted or opened.
@@ -24,6 +24,36 @@ impl Stream {
         let _ = socket.set_tcp_nodelay(true);
         Ok(Self::from_tcp(TcpStream::from_std(socket.into())))
     }
+
+    /// Compares the number of the socket's descriptor with `bound`, the first one that is too high.
+    ///
+    /// Shape: the system gives a new descriptor the lowest number that is free (POSIX.1, section
+    /// 2.6), so this bounds the descriptors of the whole process without a count of them.
+    pub fn is_numbered_below(&self, bound: RawFd) -> bool {
+        self.as_fd().as_raw_fd() < bound
+    }
+}
+
+/// A connection that has left the protocol it was made for: its new owner has the socket, which is
+/// registered with no loop.
+///
+/// ```
+/// use dwell_evloop::{Detached, Stream};
+/// use std::os::unix::net::UnixStream;
+///
+/// let (ours, _theirs) = UnixStream::pair()?;
+/// let stream = Stream::from_descriptor(ours.into())?;
+/// let detached = Detached { stream, input: b"read already".to_vec() };
+/// assert!(detached.stream.is_flushed());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Detached {
+    /// The socket, with what it has not taken yet of what was written to it.
+    pub stream: Stream,
+    /// Bytes that the peer has sent and nothing has used: those behind its last message; of an HTTP
+    /// client before them, the rest of a streamed body.
+    pub input: Vec<u8>,
 }
 
 /// The socket, to be given to another process; what is queued here does not go with it.
@@ -54,6 +84,8 @@ mod tests {
         let (ours, mut theirs) = net::UnixStream::pair().unwrap();
         let mut stream = Stream::from_descriptor(ours.into()).unwrap();
         let mut buffer = [0; 8];
+        let number = stream.as_fd().as_raw_fd();
+        assert!(!stream.is_numbered_below(number) && stream.is_numbered_below(number + 1));
         assert_eq!(stream.read(&mut buffer).unwrap(), ReadOutcome::WouldBlock);
         theirs.write_all(b"in").unwrap();
         assert_eq!(stream.read(&mut buffer).unwrap(), ReadOutcome::Drained(2));
