@@ -1,97 +1,51 @@
 //! Whether a request is looked at at all, and who asks it.
 
 use super::Polls;
-use super::ask::Ask;
+use super::identity::Identity;
 use super::responder::Responder;
-use crate::access::{Claims, Counted, Granted, Origin, Refusal, client_address, counted_as};
-use crate::config::{Rate, Requested, RouteConfig};
+use crate::access::{Counted, Origin, Refusal, client_address, counted_as};
+use crate::config::{Rate, RouteConfig};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Outcome, Request, Response};
 use dwell_evloop::Context;
-use dwell_proto::http1::{Fields, RequestHead};
+use dwell_proto::http1::RequestHead;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Who asks, as far as the route wants to know; of the request at hand.
-#[derive(Debug, Default)]
-pub(super) struct Visitor {
-    pub(super) origin: Origin,
-    claims: Option<Arc<Claims>>,
-    /// What the application has said.
-    pub(super) granted: Option<Arc<Granted>>,
-    /// When the claims are no longer good. Units: seconds of Unix time.
-    ends: Option<u64>,
-}
-
-impl Visitor {
-    /// Somebody of whom nothing else is known.
-    pub(super) fn of(origin: Origin) -> Self {
-        Self {
-            origin,
-            ..Self::default()
-        }
-    }
-}
-
-/// What a key is made of: a request, and who asks it.
-pub(super) struct Visit<'v, 'h> {
-    fields: Fields<'h, 'h>,
-    visitor: &'v Visitor,
-}
-
-impl<'h> Requested<'h> for Visit<'_, 'h> {
-    fn header(&self, name: &str) -> Option<&'h [u8]> {
-        self.fields.find(name)
-    }
-
-    fn claim(&self, name: &str) -> Option<&str> {
-        self.visitor.claims.as_ref()?.text(name)
-    }
-
-    fn granted(&self, name: &str) -> Option<&[u8]> {
-        self.visitor.granted.as_ref()?.field(name)
-    }
-}
-
 impl Polls {
-    /// What the key of the request at hand is made of.
-    pub(super) fn visit<'v, 'h>(&'v self, head: &RequestHead<'h, 'h>) -> Visit<'v, 'h> {
-        Visit {
-            fields: head.fields,
-            visitor: &self.visitor,
-        }
-    }
-
-    /// Finds out who asks, as far as the route wants to know; `Some` where that has ended it.
+    /// Identifies the client of a request, as far as its route asks for it.
+    ///
+    /// # Errors
+    /// The outcome of a request that was answered instead, or waits for the application.
     pub(super) fn admit(
         &mut self,
         context: &mut Context,
         route: u16,
         request: &Request<'_>,
         to: &mut Responder<'_, '_>,
-    ) -> Option<Outcome> {
-        self.visitor = Visitor::default();
+    ) -> Result<Identity, Outcome> {
         let access = &self.config.routes[usize::from(route)].access;
         if !access.is_guarded() {
-            return None;
+            return Ok(Identity::default());
         }
         let (per_address, needs_token) = (access.rate_per_address, access.jwt);
-        self.visitor.origin = self.responses.cors.origin(route, request.head);
-        to.tell_origin(route, self.visitor.origin);
-        if self.preflight(context, route, request, to) {
-            return Some(Outcome::Answered);
+        let origin = self.responses.cors.origin(route, request.head);
+        to.tell_origin(route, origin);
+        if self.preflight(context, route, origin, request, to) {
+            return Err(Outcome::Answered);
         }
         if let Some(rate) = per_address {
             let client = Counted::Address(self.counted_address(request.head, to));
             if !self.is_within(context, route, client, rate, to) {
-                return Some(Outcome::Answered);
+                return Err(Outcome::Answered);
             }
         }
-        if needs_token && !self.identify(context, request, to) {
-            return Some(Outcome::Answered);
+        let mut identity = Identity::of(origin);
+        if needs_token && !self.identify(context, request, &mut identity, to) {
+            return Err(Outcome::Answered);
         }
-        self.ask_application(context, route, request, to)
+        self.ask_application(context, route, request, identity, to)
     }
 
     /// Answers a browser that asks whether it may ask; false where it does not.
@@ -99,6 +53,7 @@ impl Polls {
         &self,
         context: &mut Context,
         route: u16,
+        origin: Origin,
         request: &Request<'_>,
         to: &mut Responder<'_, '_>,
     ) -> bool {
@@ -108,9 +63,7 @@ impl Polls {
             methods.push_str(", PUT, DELETE");
         }
         let (responses, head) = (Arc::clone(&self.responses), request.head);
-        let granted = responses
-            .cors
-            .preflight(route, self.visitor.origin, head, &methods);
+        let granted = responses.cors.preflight(route, origin, head, &methods);
         let Some(fields) = granted else { return false };
         to.send(
             context,
@@ -250,13 +203,14 @@ impl Polls {
         &mut self,
         context: &mut Context,
         request: &Request<'_>,
+        identity: &mut Identity,
         to: &mut Responder<'_, '_>,
     ) -> bool {
         let now = context.unix_seconds();
         match self.verifier.claims(request.head, now) {
             Ok(claims) => {
-                self.visitor.ends = self.verifier.ends(&claims);
-                self.visitor.claims = Some(claims);
+                identity.ends = self.verifier.ends(&claims);
+                identity.claims = Some(claims);
                 true
             }
             Err(refusal) => {
@@ -267,27 +221,6 @@ impl Polls {
                 false
             }
         }
-    }
-
-    /// How long it is known who asks.
-    pub(super) fn time_left(&self, context: &Context) -> Duration {
-        let left = |ends: u64| Duration::from_secs(ends.saturating_sub(context.unix_seconds()));
-        self.visitor.ends.map_or(Duration::MAX, left)
-    }
-
-    /// Cuts a wait, or the life of a stream, to the time in which it is known who asks.
-    pub(super) fn cut_to_token(&self, context: &Context, ask: &mut Ask) {
-        if ask.is_stream {
-            ask.wait_ms = u32::MAX;
-        }
-        if self.visitor.ends.is_none() {
-            return;
-        }
-        let left = self.time_left(context).as_millis();
-        let left = u32::try_from(left).unwrap_or(u32::MAX - 1);
-        // A wait may last a sixteenth longer than asked for.
-        let wait = if ask.is_stream { left } else { left / 17 * 16 };
-        ask.wait_ms = ask.wait_ms.min(wait);
     }
 }
 

@@ -8,6 +8,7 @@ use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening, feed_of};
 use super::follow::Asked;
 use super::hold::Arrival;
+use super::identity::Admitted;
 use super::publishing::{is_publishing, publishes};
 use super::responder::Responder;
 use super::senseless::{AMBIGUOUS, Senseless};
@@ -247,27 +248,33 @@ impl Polls {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let mut to = Responder::now(reply, request, &self.responses, context);
-        if let Some(outcome) = self.admit(context, route, request, &mut to) {
-            return outcome;
-        }
-        self.admitted(context, route, request, &mut to)
+        let identity = match self.admit(context, route, request, &mut to) {
+            Ok(identity) => identity,
+            Err(outcome) => return outcome,
+        };
+        let admitted = Admitted {
+            route,
+            request,
+            identity: &identity,
+        };
+        self.admitted(context, admitted, &mut to)
     }
 
-    /// A poll of somebody who may ask it.
+    /// Answers or holds a poll that its route has admitted.
     pub(super) fn admitted(
         &mut self,
         context: &mut Context,
-        route: u16,
-        request: &Request<'_>,
+        admitted: Admitted<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
+        let request = admitted.request;
         if request.head.method == "GET" && is_upgrade(request.head) {
-            return self.upgrade(context, route, request, to);
+            return self.upgrade(context, admitted, to);
         }
         if request.head.query.is_some_and(names_keys) {
-            match self.asked(route, request.head) {
+            match self.asked(admitted) {
                 Ok(asked) if asked.is_empty() => {}
-                Ok(asked) => return self.several(context, route, request, asked, to),
+                Ok(asked) => return self.several(context, admitted, asked, to),
                 Err(senseless) => {
                     senseless.refuse(context, to);
                     return Outcome::Answered;
@@ -275,19 +282,11 @@ impl Polls {
             }
         }
         let mut scratch = std::mem::take(&mut self.key_scratch);
-        let outcome = match self.read(context, route, request.head, &mut scratch) {
-            Ok((_, name)) if !self.is_within_key_rate(context, route, name, to) => {
+        let outcome = match self.read(context, admitted, &mut scratch) {
+            Ok((_, name)) if !self.is_within_key_rate(context, admitted.route, name, to) => {
                 Outcome::Answered
             }
-            Ok((ask, name)) => {
-                let arrival = Arrival {
-                    ask,
-                    route,
-                    name,
-                    request,
-                };
-                self.look_up(context, arrival, to)
-            }
+            Ok((ask, name)) => self.look_up(context, admitted.arrival(ask, name), to),
             Err(senseless) => {
                 senseless.refuse(context, to);
                 Outcome::Answered
@@ -297,18 +296,18 @@ impl Polls {
         outcome
     }
 
-    /// A poll that wants a WebSocket.
+    /// Answers a poll that asks for a WebSocket.
     fn upgrade(
         &mut self,
         context: &mut Context,
-        route: u16,
-        request: &Request<'_>,
+        admitted: Admitted<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
+        let Admitted { route, request, .. } = admitted;
         let mut scratch = Vec::new();
-        let read = self.read(context, route, request.head, &mut scratch);
+        let read = self.read(context, admitted, &mut scratch);
         let keys = read.and_then(|(ask, name)| {
-            let mut asked = self.asked(route, request.head)?;
+            let mut asked = self.asked(admitted)?;
             if asked.is_empty() {
                 let name = name.into();
                 asked.push(Asked { label: None, name });
@@ -321,7 +320,7 @@ impl Polls {
             }
             Ok((ask, asked)) => {
                 self.count_further_keys(context, route, request.head, asked.len(), to);
-                self.open_socket(context, route, request, ask, asked, to)
+                self.open_socket(context, admitted, ask, asked, to)
             }
             Err(senseless) => {
                 senseless.refuse(context, to);
@@ -334,18 +333,18 @@ impl Polls {
     fn several(
         &mut self,
         context: &mut Context,
-        route: u16,
-        request: &Request<'_>,
+        admitted: Admitted<'_>,
         asked: Vec<Asked>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
+        let Admitted { route, request, .. } = admitted;
         if !self.are_within_key_rate(context, route, &asked, to) {
             return Outcome::Answered;
         }
         self.count_further_keys(context, route, request.head, asked.len(), to);
-        match self.read_ask(context, route, request.head) {
-            Ok(ask) if ask.is_stream => self.open_set(context, route, request, &ask, asked, to),
-            Ok(ask) => self.poll_several(context, route, request, ask, asked, to),
+        match self.read_ask(context, admitted) {
+            Ok(ask) if ask.is_stream => self.open_set(context, admitted, &ask, asked, to),
+            Ok(ask) => self.poll_several(context, admitted, ask, asked, to),
             Err(senseless) => {
                 senseless.refuse(context, to);
                 Outcome::Answered
@@ -365,14 +364,10 @@ impl Polls {
             .all(|one| self.is_within_key_rate(context, route, &one.name, to))
     }
 
-    /// What a poll asks.
-    fn read_ask(
-        &self,
-        context: &Context,
-        route: u16,
-        head: &RequestHead<'_, '_>,
-    ) -> Result<Ask, Senseless> {
-        let rules = &self.config.routes[usize::from(route)];
+    /// Reads from a request how it asks.
+    fn read_ask(&self, context: &Context, admitted: Admitted<'_>) -> Result<Ask, Senseless> {
+        let head = admitted.request.head;
+        let rules = &self.config.routes[usize::from(admitted.route)];
         if !rules.methods.allows(head.method) {
             return Err(Senseless::Method(rules.methods));
         }
@@ -382,22 +377,22 @@ impl Polls {
         };
         let mut ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
         ask.anybodys &= may_be_shared(rules, head, ask.method);
-        self.cut_to_token(context, &mut ask);
+        admitted.identity.cut(&mut ask, context.unix_seconds());
         Ok(ask)
     }
 
-    /// What a poll asks, and for which key.
+    /// Reads from a request how it asks, and for which key.
     fn read<'k>(
         &self,
         context: &Context,
-        route: u16,
-        head: &RequestHead<'k, '_>,
+        admitted: Admitted<'k>,
         scratch: &'k mut Vec<u8>,
     ) -> Result<(Ask, &'k [u8]), Senseless> {
-        let ask = self.read_ask(context, route, head)?;
-        let rules = &self.config.routes[usize::from(route)];
-        let visit = self.visit(head);
-        let name = rules.key.render(head.path, head.query, &visit, scratch);
+        let ask = self.read_ask(context, admitted)?;
+        let head = admitted.request.head;
+        let rules = &self.config.routes[usize::from(admitted.route)];
+        let inputs = admitted.identity.key_inputs(head);
+        let name = rules.key.render(head.path, head.query, &inputs, scratch);
         Ok((ask, name.map_err(Senseless::Key)?))
     }
 

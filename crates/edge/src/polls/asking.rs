@@ -4,10 +4,10 @@
 //! question. Whoever waits for it is a [`Poll`] with its whole request, which is looked at anew
 //! when the application has answered.
 
-use super::admit::Visitor;
 use super::ask::{Method, plain_ask};
 use super::common::Common;
-use super::hold::{Arrival, Keep};
+use super::hold::Keep;
+use super::identity::{Admitted, Identity};
 use super::responder::Responder;
 use super::tables::{Poll, kind};
 use super::{Forward, Polls};
@@ -73,37 +73,42 @@ impl Asking {
 }
 
 impl Polls {
-    /// Finds out from the application whether a request may be looked at; `Some` where that has
-    /// ended it, or where the application has to be waited for.
+    /// Completes an identity by what the application knows of the client.
+    ///
+    /// # Errors
+    /// The outcome of a request that was answered instead, or waits for the application.
     pub(super) fn ask_application(
         &mut self,
         context: &mut Context,
         route: u16,
         request: &Request<'_>,
+        mut identity: Identity,
         to: &mut Responder<'_, '_>,
-    ) -> Option<Outcome> {
+    ) -> Result<Identity, Outcome> {
         let config = Arc::clone(&self.config);
         let rules = &config.routes[usize::from(route)];
-        let path = rules.access.auth.as_deref()?;
+        let Some(path) = rules.access.auth.as_deref() else {
+            return Ok(identity);
+        };
         let peer = to.peer_address().map(|peer| peer.ip());
         let about = credential(&self.asking.digester, path, request.head, peer);
         let now = self.asking.now(context);
         if let Some(verdict) = self.asking.known.get(&about, now).cloned() {
             self.metrics.auth.increment(AuthOutcome::Known);
-            return self.follow(context, verdict, to);
+            return follow(context, verdict, &mut identity, to).map(|()| identity);
         }
-        let arrival = Arrival {
-            ask: plain_ask(request.head),
+        let admitted = Admitted {
             route,
-            name: &[],
             request,
+            identity: &identity,
         };
+        let arrival = admitted.arrival(plain_ask(request.head), &[]);
         let open = self.asking.open.get(&about).copied();
         if open.is_none() && self.asking.questions.is_full() || self.records.is_full() {
-            return Some(self.refuse_busy(context, route, to));
+            return Err(self.refuse_busy(context, route, to));
         }
         let client = self.client_of(request.head, to.peer_address());
-        let token = open.or_else(|| {
+        let question = open.or_else(|| {
             let bytes = question(path, request.head, &config.upstream.default_host, peer);
             let polls = Vec::new();
             let fetch = self
@@ -122,33 +127,16 @@ impl Polls {
                 client,
             });
             Some(fetch)
-        })?;
+        });
+        let Some(token) = question else {
+            return Err(self.refuse_busy(context, route, to));
+        };
         let poll = self.record(context, &arrival, token, Keep::Request);
         let poll = self.records.insert(poll).ok();
         if let (Some(poll), Some(question)) = (poll, self.asking.questions.get_mut(token)) {
             question.polls.push(poll);
         }
-        Some(self.hold_or_refuse(context, poll, route, to))
-    }
-
-    /// Lets a request in, or passes a refusal on.
-    fn follow(
-        &mut self,
-        context: &mut Context,
-        verdict: Verdict,
-        to: &mut Responder<'_, '_>,
-    ) -> Option<Outcome> {
-        match verdict {
-            Verdict::Granted(granted) => {
-                self.visitor.granted = Some(granted);
-                None
-            }
-            Verdict::Refused(refused) => {
-                to.ends(PollOutcome::Denied);
-                pass_on(context, &refused, to);
-                Some(Outcome::Answered)
-            }
-        }
+        Err(self.hold_or_refuse(context, poll, route, to))
     }
 
     /// The application has answered a question, or failed to; whether it was one.
@@ -272,15 +260,20 @@ impl Polls {
             body_follows: false,
             trailers: Trailers::NONE,
         };
-        self.visitor = Visitor::of(poll.origin);
+        let mut identity = Identity::of(poll.origin);
         let needs_token = self.route(poll.route).is_some_and(|rules| rules.access.jwt);
-        if needs_token && !self.identify(context, &request, to) {
+        if needs_token && !self.identify(context, &request, &mut identity, to) {
             return Outcome::Answered;
         }
-        match self.follow(context, verdict, to) {
-            Some(outcome) => outcome,
-            None => self.admitted(context, poll.route, &request, to),
+        if let Err(outcome) = follow(context, verdict, &mut identity, to) {
+            return outcome;
         }
+        let admitted = Admitted {
+            route: poll.route,
+            request: &request,
+            identity: &identity,
+        };
+        self.admitted(context, admitted, to)
     }
 
     /// Whether a kept request wants a WebSocket.
@@ -326,6 +319,29 @@ impl Polls {
         let responses = Arc::clone(&self.responses);
         let mut to = Responder::ended(reply, &poll, &responses);
         Some(self.look_at_kept(context, &poll, verdict, &mut to))
+    }
+}
+
+/// Adds what the application grants to an identity, or passes its refusal on.
+///
+/// # Errors
+/// The outcome of a request that was refused.
+fn follow(
+    context: &mut Context,
+    verdict: Verdict,
+    identity: &mut Identity,
+    to: &mut Responder<'_, '_>,
+) -> Result<(), Outcome> {
+    match verdict {
+        Verdict::Granted(granted) => {
+            identity.granted = Some(granted);
+            Ok(())
+        }
+        Verdict::Refused(refused) => {
+            to.ends(PollOutcome::Denied);
+            pass_on(context, &refused, to);
+            Err(Outcome::Answered)
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use super::budget::Now;
 use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
+use super::identity::Admitted;
 use super::missing::Behalf;
 use super::parts::Parts;
 use super::responder::Responder;
@@ -18,9 +19,8 @@ use super::{Polls, Source, seconds};
 use crate::config::Routing;
 use crate::held::held;
 use crate::metrics::PollOutcome;
-use dwell_engine::{Http, Outcome, Reply, Request, sse};
+use dwell_engine::{Http, Outcome, Reply, sse};
 use dwell_evloop::{Context, Token};
-use dwell_proto::http1::RequestHead;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -41,11 +41,9 @@ pub(super) struct Asked {
 
 impl Polls {
     /// The keys of a request that names several; nothing where it names none.
-    pub(super) fn asked(
-        &self,
-        route: u16,
-        head: &RequestHead<'_, '_>,
-    ) -> Result<Vec<Asked>, Senseless> {
+    pub(super) fn asked(&self, admitted: Admitted<'_>) -> Result<Vec<Asked>, Senseless> {
+        let (route, head) = (admitted.route, admitted.request.head);
+        let inputs = admitted.identity.key_inputs(head);
         let mut asked: Vec<Asked> = Vec::new();
         let template = &self.config.routes[usize::from(route)].key;
         let query = head.query.filter(|_| template.takes_path());
@@ -61,7 +59,7 @@ impl Polls {
                 return Err(Senseless::Keys);
             }
             let path = [head.path, &label].concat();
-            let name = template.render(&path, head.query, &self.visit(head), &mut scratch);
+            let name = template.render(&path, head.query, &inputs, &mut scratch);
             let name = name.map_err(Senseless::Key)?.into();
             // A path that makes a key is short.
             self.check_beside(route, head.path, &path)?;
@@ -100,12 +98,12 @@ impl Polls {
     pub(super) fn open_set(
         &mut self,
         context: &mut Context,
-        route: u16,
-        request: &Request<'_>,
+        admitted: Admitted<'_>,
         ask: &Ask,
         asked: Vec<Asked>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
+        let Admitted { route, request, .. } = admitted;
         if asked
             .iter()
             .any(|asked| asked.label.as_deref() == Some(DELETE))
@@ -119,7 +117,8 @@ impl Polls {
         let Ok(set) = self.sets.insert(FeedSet::default()) else {
             return self.refuse_busy(context, route, to);
         };
-        let ends = self.end_of_life(context, self.time_left(context));
+        let left = admitted.identity.time_left(context.unix_seconds());
+        let ends = self.end_of_life(context, left);
         let has = cursors::of_stream(request.head, asked.len());
         let mut members = Vec::with_capacity(asked.len());
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {

@@ -6,6 +6,7 @@ use super::decide::{Decision, Stage, decide};
 use super::responder::Responder;
 use super::tables::{KeptRequest, Link, Lookup, NO_ROUTE, Poll};
 use super::{Polls, Source, seconds};
+use crate::access::Origin;
 use crate::config::OnDelete;
 use crate::held::{held, hold};
 use crate::metrics::PollOutcome;
@@ -22,6 +23,7 @@ pub(super) struct Arrival<'a> {
     /// Its key; empty for a request that is no poll.
     pub(super) name: &'a [u8],
     pub(super) request: &'a Request<'a>,
+    pub(super) origin: Origin,
 }
 
 /// How much of a request its record keeps.
@@ -293,7 +295,7 @@ impl Polls {
             arrived: context.now(),
             request: kept.map(Box::new),
             route: arrival.route,
-            origin: self.visitor.origin,
+            origin: arrival.origin,
         }
     }
 }

@@ -29,6 +29,7 @@ mod frames;
 mod freshness;
 mod hints;
 mod hold;
+mod identity;
 mod joins;
 mod json;
 mod large;
@@ -72,7 +73,6 @@ use crate::proxy::Forwards;
 use crate::publish::Publisher;
 use crate::response_log::ResponseLog;
 use crate::retry_after::RetryAfter;
-use admit::Visitor;
 use asking::Asking;
 use budget::{Now, Work};
 use bytes::Bytes;
@@ -226,8 +226,6 @@ pub(crate) struct Polls {
     access: Arc<Access>,
     verifier: Verifier,
     asking: Asking,
-    /// Who asks the request at hand.
-    visitor: Visitor,
     pub(crate) publisher: Publisher<Asker>,
     pages: Option<Box<dyn Pages>>,
     random: Random,
@@ -300,7 +298,6 @@ impl Polls {
             verifier,
             asking: Asking::new(held_max),
             access,
-            visitor: Visitor::default(),
             publisher: Publisher::new(kind::PUBLISH),
             pages: None,
             random: Random::new(seed),

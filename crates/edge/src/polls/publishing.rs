@@ -1,8 +1,9 @@
 //! Routes on which values are stored and removed.
 
-use super::admit::{Visitor, refuse_share};
+use super::admit::refuse_share;
 use super::ask::plain_ask;
-use super::hold::{Arrival, Keep};
+use super::hold::Keep;
+use super::identity::{Admitted, Identity};
 use super::responder::Responder;
 use super::tables::{Poll, kind};
 use super::{Polls, Source, seconds};
@@ -43,9 +44,8 @@ impl Polls {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let mut to = Responder::now(reply, request, &self.responses, context);
-        self.visitor = Visitor::default();
-        self.visitor.origin = self.responses.cors.origin(route, request.head);
-        to.tell_origin(route, self.visitor.origin);
+        let origin = self.responses.cors.origin(route, request.head);
+        to.tell_origin(route, origin);
         // Before the token is looked at: whoever guesses tokens is counted, too.
         let rules = &self.config.routes[usize::from(route)];
         if let Some(rate) = rules.access.rate_per_publisher {
@@ -64,7 +64,15 @@ impl Polls {
         }
         let mut scratch = std::mem::take(&mut self.key_scratch);
         let outcome = match self.ordered(route, request.head, &mut scratch) {
-            Ok((order, name)) => self.carry_out(context, route, request, order, name, &mut to),
+            Ok((order, name)) => {
+                let identity = Identity::of(origin);
+                let admitted = Admitted {
+                    route,
+                    request,
+                    identity: &identity,
+                };
+                self.carry_out(context, admitted, order, name, &mut to)
+            }
             Err(error) => {
                 self.metrics.publishes.increment(PublishOutcome::Invalid);
                 let (status, why) = (error.status(), error.to_string());
@@ -93,12 +101,12 @@ impl Polls {
     fn carry_out(
         &mut self,
         context: &mut Context,
-        route: u16,
-        request: &Request<'_>,
+        admitted: Admitted<'_>,
         order: Order,
         name: &[u8],
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
+        let request = admitted.request;
         if let Source::Embedded(store, _) = &self.source {
             let now = seconds(context);
             let published = publish::carry_out(store, order, name, request.body, now);
@@ -107,12 +115,7 @@ impl Polls {
             publish::send(&published, cursor, |answer| to.send(context, answer));
             return Outcome::Answered;
         }
-        let arrival = Arrival {
-            ask: plain_ask(request.head),
-            route,
-            name,
-            request,
-        };
+        let arrival = admitted.arrival(plain_ask(request.head), name);
         // Its place is the order's own token, which is not known before.
         let poll = self.record(context, &arrival, Token::from_bits(0), Keep::Line);
         let asker = |place| Asker::Client(Poll { place, ..poll });

@@ -9,6 +9,7 @@ use super::budget::{Budget, Now};
 use super::cursors;
 use super::encodings::members;
 use super::follow::Asked;
+use super::identity::Admitted;
 use super::missing::{Behalf, Said};
 use super::owed::OVERDUE;
 use super::parts::Parts;
@@ -18,7 +19,7 @@ use super::wanted::{Several, Unasked, Wanted};
 use super::{Polls, Source};
 use crate::held::{held, hold};
 use crate::metrics::PollOutcome;
-use dwell_engine::{Body, Http, Outcome, Reply, Request, Response};
+use dwell_engine::{Body, Http, Outcome, Reply, Response};
 use dwell_evloop::{Context, Token};
 
 impl Polls {
@@ -26,12 +27,12 @@ impl Polls {
     pub(super) fn poll_several(
         &mut self,
         context: &mut Context,
-        route: u16,
-        request: &Request<'_>,
+        admitted: Admitted<'_>,
         ask: Ask,
         asked: Vec<Asked>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
+        let Admitted { route, request, .. } = admitted;
         let (said, is_by_tag) = cursors::of_poll(request.head, ask.method, asked.len());
         let (labels, names): (Vec<_>, Vec<_>) = asked
             .into_iter()
@@ -57,7 +58,7 @@ impl Polls {
             wanted: wanted.collect(),
             asking: 0,
             route,
-            origin: self.visitor.origin,
+            origin: admitted.identity.origin,
             is_by_tag,
             has_failed: false,
             is_held: false,

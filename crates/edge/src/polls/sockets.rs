@@ -12,6 +12,7 @@ use super::decide::Content;
 use super::feeds::News;
 use super::follow::{Asked, KEYS_MAX};
 use super::hold::TOO_MANY_WAIT;
+use super::identity::Admitted;
 use super::missing::Behalf;
 use super::responder::Responder;
 use super::senseless::Senseless;
@@ -23,7 +24,7 @@ use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
 use dwell_engine::websocket::{
     CloseCode, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef, WebSockets, upgrade,
 };
-use dwell_engine::{Body, Detached, Outcome, Request, Response};
+use dwell_engine::{Body, Detached, Outcome, Response};
 use dwell_evloop::{Context, Token};
 use std::sync::Arc;
 
@@ -35,12 +36,12 @@ impl Polls {
     pub(super) fn open_socket(
         &mut self,
         context: &mut Context,
-        route: u16,
-        request: &Request<'_>,
+        admitted: Admitted<'_>,
         ask: Ask,
         asked: Vec<Asked>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
+        let Admitted { route, request, .. } = admitted;
         let config = Arc::clone(&self.config);
         let rules = &config.routes[usize::from(route)];
         let options = UpgradeOptions {
@@ -67,7 +68,7 @@ impl Polls {
             return Outcome::Answered;
         }
         let sink = Sink::Leaving(upgrade.negotiated().to_bits());
-        let Some(stream) = self.enter_socket(context, route, request, &ask, asked, sink) else {
+        let Some(stream) = self.enter_socket(context, admitted, &ask, asked, sink) else {
             return self.refuse_busy(context, route, to);
         };
         if self.has_upstream() {
@@ -98,13 +99,14 @@ impl Polls {
     fn enter_socket(
         &mut self,
         context: &Context,
-        route: u16,
-        request: &Request<'_>,
+        admitted: Admitted<'_>,
         ask: &Ask,
         asked: Vec<Asked>,
         sink: Sink,
     ) -> Option<Token> {
-        let ends = self.end_of_life(context, self.time_left(context));
+        let Admitted { route, request, .. } = admitted;
+        let left = admitted.identity.time_left(context.unix_seconds());
+        let ends = self.end_of_life(context, left);
         let takes_path_alone = self.route(route)?.key.is_path();
         if let ([only], true) = (asked.as_slice(), takes_path_alone)
             && only.label.is_none()
