@@ -175,13 +175,11 @@ impl Manager {
     #[pyo3(signature = (timeout_ms=0))]
     fn poll(&self, py: Python<'_>, timeout_ms: i64) -> PyResult<()> {
         let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        if timeout_ms != 0 && self.hear_signals(py)? {
+            py.check_signals()?;
+        }
         let mut engine = self.shared.engine_soon().map_err(errors::not_reentrant)?;
         let manager = engine.manager().ok_or_else(errors::freed)?;
-        if timeout_ms != 0
-            && let Ok(mut signals) = self.signals.try_lock()
-        {
-            signals.ensure(py, manager);
-        }
         self.shared.polls.store(true, Ordering::Release);
         let polled = manager.poll_around(timeout, &mut |wait| py.detach(&mut *wait));
         self.shared.polls.store(false, Ordering::Release);
@@ -462,6 +460,16 @@ impl Manager {
         drop(engine);
         self.shared.called();
         result.ok_or(Unavailable::Here)
+    }
+
+    /// Has signals end waits from now on; true where they did not before.
+    fn hear_signals(&self, py: Python<'_>) -> PyResult<bool> {
+        let mut engine = self.shared.engine_soon().map_err(errors::not_reentrant)?;
+        let manager = engine.manager().ok_or_else(errors::freed)?;
+        match self.signals.try_lock() {
+            Ok(mut signals) => signals.ensure(py, manager),
+            Err(_) => Ok(false),
+        }
     }
 
     /// Does and raises what handlers have left to be done and raised.

@@ -60,6 +60,27 @@ def test_ctrl_c_ends_a_long_poll():
     assert took < 20
 
 
+def test_ctrl_c_before_the_first_wait_ends_the_poll():
+    program = """
+        import os
+        import signal
+        from dwell import Manager
+        set_wakeup_fd = signal.set_wakeup_fd
+        def interrupted(*arguments, **keywords):
+            os.kill(os.getpid(), signal.SIGINT)
+            return set_wakeup_fd(*arguments, **keywords)
+        signal.set_wakeup_fd = interrupted
+        with Manager() as manager:
+            try:
+                manager.poll(60_000)
+            except KeyboardInterrupt:
+                print("interrupted")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
 def test_a_signal_handler_runs_and_the_poll_returns():
     took, done = interrupted(
         """

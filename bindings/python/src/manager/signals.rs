@@ -5,6 +5,7 @@
 //! socket of the loop when a signal comes, unless it writes to somebody else's already.
 
 use dwell_engine::manager as engine;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::os::fd::AsRawFd;
@@ -21,32 +22,43 @@ pub(super) struct SignalWakeup {
 }
 
 impl SignalWakeup {
-    /// Has signals wake `manager`, if this is the thread that hears them.
-    pub(super) fn ensure(&mut self, py: Python<'_>, manager: &mut engine::Manager) {
+    /// Has signals wake `manager`, if this is the thread that hears them; true where they did not
+    /// before: one that came earlier has woken nothing.
+    ///
+    /// # Errors
+    /// What the handler of a signal raises that comes meanwhile.
+    pub(super) fn ensure(
+        &mut self,
+        py: Python<'_>,
+        manager: &mut engine::Manager,
+    ) -> PyResult<bool> {
         let thread = std::thread::current().id();
-        if self.asked == Some(thread) {
-            return;
-        }
-        self.asked = Some(thread);
-        if self.socket.is_some() {
-            return;
+        if self.asked == Some(thread) || self.socket.is_some() {
+            self.asked = Some(thread);
+            return Ok(false);
         }
         // Without it a signal still interrupts the wait, but for the moment before it.
         match set_wakeup_fd(py, -1) {
-            Ok(-1) => {}
+            Ok(-1) => self.asked = Some(thread),
             Ok(before) => {
                 // Another manager's or an asyncio loop's, which hears of signals by it.
-                let _ = set_wakeup_fd(py, before);
-                return;
+                self.asked = Some(thread);
+                set_wakeup_fd(py, before)?;
+                return Ok(false);
             }
             // Not the main thread.
-            Err(_) => return,
+            Err(error) if error.is_instance_of::<PyValueError>(py) => {
+                self.asked = Some(thread);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
         }
         if let Ok(socket) = manager.interrupter()
             && set_wakeup_fd(py, socket.as_raw_fd()).is_ok()
         {
             self.socket = Some(socket);
         }
+        Ok(self.socket.is_some())
     }
 
     /// Gives back what [`ensure`](Self::ensure) took.
