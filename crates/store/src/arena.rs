@@ -13,8 +13,8 @@
 //! - the bitmaps: a quarter of a percent of the address space that is mapped, which is a quarter
 //!   more than the bound, and what large runs could not be fitted into.
 //!
-//! A run that a reader still holds, though its item is gone, is charged to nobody. Where the arena
-//! is gone as well, no pages stay for it but those that it lies in.
+//! A run that a reader still holds, though its item is gone, is charged to no store. If the arena
+//! is gone as well, only the pages in which the run lies stay.
 
 mod free;
 mod map;
@@ -329,7 +329,7 @@ impl Arena {
         SharedRun::new(self.take_uncharged(Self::shared_len(len)))
     }
 
-    /// Takes a run of `len` bytes that is charged to nobody yet.
+    /// Takes a run of `len` bytes that is not charged yet.
     fn take_uncharged(&mut self, len: usize) -> Run {
         self.collect();
         let taken = self.take_from(len, Space::find_near);
@@ -390,7 +390,7 @@ impl Arena {
         self.release(run);
     }
 
-    /// Frees a run that is charged, or leaves it to those who read it.
+    /// Frees a run that is charged, or leaves it to its readers.
     pub(crate) fn free_shared(&mut self, run: SharedRun) {
         self.units_charged -= units_for(run.run().len());
         // Otherwise the last reader's drop records it for `collect`.

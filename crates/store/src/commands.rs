@@ -137,7 +137,7 @@ impl Shard {
             return StoreOutcome::Stored { cas };
         }
         if options.mode == StoreMode::Set && options.cas.is_none() {
-            // Looked up anew: making room may have moved it.
+            // Looked up again: making room may have moved it.
             if let Some(at) = self.items.find(call.hash, call.key) {
                 self.remove(at, call);
             }
@@ -241,7 +241,7 @@ impl Shard {
         let mut marks = entry.tag.marks();
         if options.invalidate {
             expiry = options.expiry.unwrap_or(expiry);
-            // Whoever reads next is told to store a fresh value.
+            // The next reader wins the right to store a fresh value.
             marks = (marks | mark::STALE) & !mark::WIN_SENT;
         }
         if options.remove_value {

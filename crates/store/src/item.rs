@@ -1,4 +1,4 @@
-//! What the store hands out: values, items and times of expiry.
+//! Types that the store hands out: values, items and times of expiry.
 
 use std::fmt;
 use std::ops::Deref;
@@ -207,7 +207,7 @@ impl Expiry {
         self.0
     }
 
-    /// Whether an item with this expiry is gone at `now`.
+    /// Returns true if an item with this expiry is gone at `now`.
     pub fn is_past(self, now: Seconds) -> bool {
         self != Self::NEVER && self.0 <= now
     }

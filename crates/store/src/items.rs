@@ -151,7 +151,7 @@ impl Items {
         RESERVE * self.segment_bytes
     }
 
-    /// Whether the next segment can be begun without making room first.
+    /// Returns true if the next segment can be begun without making room first.
     pub(crate) fn has_spare_segment(&self) -> bool {
         self.bytes() + self.segment_bytes + self.reserve_bytes() <= self.bytes_max
     }
@@ -287,7 +287,7 @@ impl Items {
         self.records.set_word(at, word::TAG, tag.0);
     }
 
-    /// Where an item goes that is not there yet.
+    /// Returns the queue for an item that is not there yet.
     fn place_of_new(&self, hash: u32) -> Place {
         if self.table.remembers(hash) {
             Place::Main
@@ -339,7 +339,7 @@ impl Items {
         let len = key.len() + write.value_len();
         let there = self.large.value_mut(slot).filter(|data| data.len() == len);
         if let (None, Some(data)) = (&write.ready, there.and_then(SharedRun::get_mut)) {
-            // Nobody reads the old bytes and the new ones fit exactly: no allocation at all.
+            // No reader holds the old bytes, and the new ones fit exactly: no allocation.
             write.copy_to(&mut data[key.len()..]);
             return;
         }
@@ -465,13 +465,13 @@ impl Items {
         has_room
     }
 
-    /// Whether there are so many gaps that moving items saves memory.
+    /// Returns true if there are so many gaps that moving items saves memory.
     pub(crate) fn has_gaps(&self) -> bool {
         // Two segments are being emptied from their old ends.
         self.records.gap_bytes() > self.bytes_max / GAP_SHARE as usize + 2 * self.segment_bytes
     }
 
-    /// Whether moving all items together would give so many bytes back, and a segment at least.
+    /// Returns true if moving all items together would free so many bytes, and a segment at least.
     pub(crate) fn can_gain(&self, bytes: usize) -> bool {
         // Besides the gaps there is an end of a segment that the next record does not fit into.
         self.records.gap_bytes() + RECORD_BYTES_MAX >= bytes.max(self.segment_bytes)

@@ -17,11 +17,11 @@ use crate::shard::{Call, Shard};
 pub struct KeptItem {
     /// Key and bytes.
     pub value: Value,
-    /// What is stored beside them.
+    /// The state stored beside them.
     pub state: KeptState,
 }
 
-/// What is stored beside key and bytes.
+/// The state of an item beside its key and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptState {
     /// The client's flags.
@@ -33,7 +33,7 @@ pub struct KeptState {
     /// One bit each: the item has been read, is stale, a win was given out, and it is a copy of
     /// what can be had again.
     pub marks: u8,
-    /// Whether the item has been used enough to be among the last that are evicted.
+    /// True if the item has been used enough to be among the last that are evicted.
     pub is_frequent: bool,
     /// The recent uses, each of which is another round before the item is evicted: at most 3.
     pub uses: u8,

@@ -83,7 +83,7 @@ impl LargeValues {
         }
     }
 
-    /// A value to be written in place, by whoever finds that nobody shares it.
+    /// Returns a value, which the caller may write in place if it is not shared.
     pub(crate) fn value_mut(&mut self, slot: u32) -> Option<&mut SharedRun> {
         match self.slots.get_mut(slot as usize) {
             Some(Slot::Taken(data)) => Some(data),

@@ -18,7 +18,7 @@ pub enum StoreMode {
     Prepend,
 }
 
-/// How to store: `set add replace append prepend cas` and `ms`.
+/// Options of a store command: `set add replace append prepend cas` and `ms`.
 ///
 /// ```
 /// use dwell_store::{Expiry, StoreMode, StoreOptions};
@@ -51,7 +51,7 @@ pub struct StoreOptions {
     pub filled: bool,
 }
 
-/// What became of a store command.
+/// The outcome of a store command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
     /// Stored, as this version.
@@ -71,7 +71,7 @@ pub enum StoreOutcome {
     OutOfMemory,
 }
 
-/// What `mg` asks for beyond the item.
+/// Options of `mg` beyond the item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetaGet {
     /// Give the item this expiry (`T`).
@@ -88,7 +88,7 @@ pub struct MetaGet {
     pub cas_new: Option<u64>,
 }
 
-/// What `mg` found: an [`Item`] to keep, or an [`ItemRef`](crate::ItemRef) to look at.
+/// The result of `mg`: an [`Item`] to keep, or an [`ItemRef`](crate::ItemRef) to read in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -101,7 +101,7 @@ pub struct MetaHit<I = Item> {
     pub expiry_before: Expiry,
     /// The expiry the item has now (`t`).
     pub expiry: Expiry,
-    /// Whether the item had been read before (`h`).
+    /// True if the item had been read before (`h`).
     pub fetched: bool,
     /// Seconds since the item was last used (`l`).
     pub unused_seconds: Seconds,
@@ -109,7 +109,7 @@ pub struct MetaHit<I = Item> {
     pub won: bool,
     /// The item was invalidated (`X`).
     pub stale: bool,
-    /// Somebody else has already been told to store a fresh value (`Z`).
+    /// Another client has already won the right to store a fresh value (`Z`).
     pub win_sent: bool,
     /// The item was created by this command.
     pub created: bool,
@@ -132,7 +132,7 @@ impl<I> MetaHit<I> {
     }
 }
 
-/// How to delete: `delete` and `md`.
+/// Options of a delete command: `delete` and `md`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeleteOptions {
     /// Delete only this version (`C`).
@@ -147,7 +147,7 @@ pub struct DeleteOptions {
     pub cas_new: Option<u64>,
 }
 
-/// What became of a delete command.
+/// The outcome of a delete command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteOutcome {
     /// Deleted, invalidated or emptied.
@@ -168,7 +168,7 @@ pub enum Direction {
     Decrement,
 }
 
-/// How to change a number: `incr`, `decr` and `ma`.
+/// Options of an arithmetic command: `incr`, `decr` and `ma`.
 #[derive(Clone, Copy, Debug)]
 pub struct ArithmeticOptions {
     /// Which way (`M`).
@@ -201,7 +201,7 @@ impl Default for ArithmeticOptions {
     }
 }
 
-/// What became of an arithmetic command.
+/// The outcome of an arithmetic command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArithmeticOutcome {
     /// The number was changed, or created.
@@ -227,7 +227,7 @@ pub enum ArithmeticOutcome {
     OutOfMemory,
 }
 
-/// What `me` shows of an item.
+/// The state of an item that `me` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDebug {
     /// When the item is gone (`exp`).
@@ -236,7 +236,7 @@ pub struct MetaDebug {
     pub unused_seconds: Seconds,
     /// The version number (`cas`).
     pub cas: u64,
-    /// Whether the item has been read (`fetch`).
+    /// True if the item has been read (`fetch`).
     pub fetched: bool,
     /// The bytes the item occupies, overhead included (`size`).
     pub bytes: usize,

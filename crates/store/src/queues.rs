@@ -1,9 +1,9 @@
 //! Which item goes when room is needed: S3-FIFO.
 //!
-//! New items enter a small queue of a tenth of the bytes. What nobody used by the time it reaches
-//! the end of it is dropped and leaves a fingerprint; what somebody used, or what comes back while
-//! its fingerprint is remembered, lives in the main queue, where every use earns one more round.
-//! A scan passes through the small queue and touches nothing else.
+//! New items enter a small queue of a tenth of the bytes. An item that is unused when it reaches
+//! the end of that queue is dropped and leaves a fingerprint. An item that was used, or that comes
+//! back while its fingerprint is remembered, lives in the main queue, where every use earns one
+//! more round. A scan passes through the small queue and touches nothing else.
 //!
 //! Filled items are copies of what can be had again, and a client decides by its requests how many
 //! there are. While they take more than a tenth of the bytes, no other item goes for want of uses.

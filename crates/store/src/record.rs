@@ -1,8 +1,8 @@
-//! How an item lies in a segment: a header of 32 bytes, the key, the value.
+//! The layout of an item in a segment: a header of 32 bytes, the key, the value.
 //!
-//! The first word of a record, its [`Tag`], says how long it is and what it is. A record whose
-//! place is [`Place::Vacant`] is nothing but that word and a gap. The value of a large item is
-//! elsewhere, and its record ends with the slot of the value in place of key and value.
+//! The first word of a record is its [`Tag`], which has its length and kind. A record whose place
+//! is [`Place::Vacant`] consists of that word and a gap. The value of a large item is elsewhere:
+//! its record ends with the slot of the value in place of key and value.
 
 use crate::arena::SharedRun;
 use crate::item::{Expiry, Item, ItemRef, Seconds, Value};
@@ -21,7 +21,7 @@ pub(crate) const RECORD_BYTES_MAX: usize = 1024;
 /// The units of a record of a large item.
 pub(crate) const LARGE_UNITS: u32 = (HEADER_BYTES / UNIT_BYTES) as u32 + 1;
 
-/// Where the words of a header are.
+/// Offsets of the words of a header.
 pub(crate) mod word {
     pub(crate) const TAG: usize = 0;
     /// The next record of the hash bucket.
@@ -122,7 +122,7 @@ impl Tag {
         self.0 & LARGE_BIT != 0
     }
 
-    /// Whether the record can be written anew, where it is, with so many units.
+    /// Returns true if a record of so many units can be written in the place of this one.
     pub(crate) fn can_become(self, units: u32, is_large: bool) -> bool {
         self.is_large() == is_large && units <= self.units()
     }
@@ -152,7 +152,7 @@ impl Tag {
     }
 }
 
-/// Whether an item of `len` bytes of key and value lies in its record.
+/// Returns true if an item of `len` bytes of key and value lies in its record.
 pub(crate) fn is_small(len: usize) -> bool {
     len <= RECORD_BYTES_MAX - HEADER_BYTES
 }
@@ -170,7 +170,7 @@ pub(crate) fn word_at(record: &[u8], place: usize) -> u32 {
         .map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// What is stored beside key and value.
+/// The fields of a header beside key and value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
     pub(crate) hash: u32,

@@ -1,8 +1,8 @@
 //! The memory that records lie in: two queues of segments, each written from one end to the other.
 //!
-//! A record stays where it was appended until it is released, or moved by somebody who knows who
-//! points to it. A segment is given back as soon as its last record is released, so what the
-//! queues take is the sum of their segments and nothing besides.
+//! A record stays where it was appended until it is released, or moved by a caller that updates all
+//! references to it. A segment is given back as soon as its last record is released. So the memory
+//! of the queues is the sum of their segments and nothing besides.
 //!
 //! A record is named by its segment and the unit it begins at, in one word.
 
@@ -33,11 +33,11 @@ struct Segment {
     bytes: Run,
     /// The units that have been appended.
     filled: u32,
-    /// Those of them that are records with an item.
+    /// The records among them that have an item.
     live: u32,
     /// No item is before this unit.
     first: u32,
-    /// Where the sweep goes on.
+    /// The unit at which the sweep goes on.
     swept: u32,
     /// The next segment of the queue, or of the list of vacant ones.
     newer: u32,
@@ -64,7 +64,7 @@ impl Queue {
     };
 }
 
-/// How far a sweep may go: over so many records, and no further than once around.
+/// The bound of a sweep: so many records, and no further than once around.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     /// The records that may still be looked at, gaps included.
@@ -96,7 +96,7 @@ pub(crate) struct Segments {
     live: usize,
     /// The segment that the sweep looks at.
     sweeping: usize,
-    /// Where the search for a segment to clean goes on.
+    /// The segment at which the search for one to clean goes on.
     cleaning: usize,
 }
 
@@ -181,7 +181,7 @@ impl Segments {
         }
     }
 
-    /// Whether a record of so many units fits at the new end of a queue.
+    /// Returns true if a record of so many units fits at the new end of a queue.
     pub(crate) fn has_room(&self, place: Place, units: u32) -> bool {
         self.table
             .get(self.queue(place).newest as usize)
@@ -379,7 +379,7 @@ impl Segments {
         best
     }
 
-    /// Whether the next records of a queue go to this segment.
+    /// Returns true if the next records of a queue go to this segment.
     pub(crate) fn is_newest(&self, index: u32) -> bool {
         self.table[index as usize].newer == NIL
     }
@@ -453,7 +453,7 @@ fn unit_of(at: u32) -> u32 {
 
 #[cfg(test)]
 impl Segments {
-    /// Counts everything anew and compares.
+    /// Counts everything again and compares.
     pub(crate) fn check(&self) {
         let (mut filled, mut live) = (0, 0);
         for (index, segment) in self.table.iter().enumerate() {

@@ -13,8 +13,8 @@ use crate::segments::Sweep;
 use crate::statistics::Statistics;
 use crate::watch::{Changes, Watches};
 
-/// What memcached adds to key and value when it compares an item with the size limit: a header
-/// of 48 bytes, the version, and the terminators of key and value.
+/// Bytes that memcached adds to key and value when it compares an item with the size limit: a
+/// header of 48 bytes, the version, and the terminators of key and value.
 const ITEM_HEADER_BYTES: usize = 59;
 
 /// The part of a shard that one item may take: as of all of memcached's memory.
@@ -66,7 +66,7 @@ impl Call<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
 
-/// What one command may still do to make room.
+/// The work that one command may still do to make room.
 #[derive(Debug)]
 struct Effort {
     cleans: usize,
@@ -90,7 +90,7 @@ impl Effort {
     }
 }
 
-/// What a removal is counted as.
+/// The counter of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Removal {
     Asked,
@@ -130,7 +130,7 @@ impl Shard {
         self.items.bytes_max()
     }
 
-    /// Whether key and value together are within the item size limit.
+    /// Returns true if key and value together are within the item size limit.
     pub(crate) fn fits(&self, key_len: usize, value_len: usize) -> bool {
         let bytes = ITEM_HEADER_BYTES
             .saturating_add(key_len)

@@ -71,7 +71,7 @@ statistics! {
     bytes,
     /// Items stored now (gauge).
     curr_items,
-    /// Items that nobody has used since they came: those of the small queue (gauge).
+    /// Items that were not used since they came: those of the small queue (gauge).
     small_items,
     /// Items ever stored.
     total_items,
@@ -81,9 +81,9 @@ statistics! {
     hash_bytes,
     /// The power of two of the buckets of all hash tables (gauge).
     hash_power_level,
-    /// Items removed after their expiry that nobody had read.
+    /// Items removed after their expiry that were never read.
     expired_unfetched,
-    /// Items evicted that nobody had read.
+    /// Items evicted that were never read.
     evicted_unfetched,
     /// Items removed to make room.
     evictions,
@@ -91,7 +91,7 @@ statistics! {
     reclaimed,
     /// Slots looked at by the sweep.
     crawler_items_checked,
-    /// Keys that somebody waits for (gauge).
+    /// Keys with a watcher (gauge).
     watched_keys,
     /// Notifications sent to loops with waiters.
     watch_notifications,

@@ -80,13 +80,13 @@ impl Store {
         }
     }
 
-    /// Another store has the items from now on. Whoever writes asks
-    /// [`is_retired`](Self::is_retired) first: nobody would see what is written here.
+    /// Marks that another store has the items from now on. A writer checks
+    /// [`is_retired`](Self::is_retired) first, because a write to this store would be lost.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Whether another store has the items.
+    /// Returns true if another store has the items.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
@@ -339,10 +339,10 @@ impl Store {
 
     /// Registers a watcher of a key and reads the item, as one step.
     ///
-    /// Shape: from here until [`Store::unwatch`] the watcher hears of every change, once per
+    /// Shape: from here until [`Store::unwatch`] the watcher is notified of every change, once per
     /// [`Store::reread`]. Registering again changes nothing. The key may be missing, and may be
-    /// longer than the protocol allows. A registered key takes about 70 bytes and its length,
-    /// not counted in the bound of the store: whoever registers bounds its waits.
+    /// longer than the protocol allows. A registered key takes about 70 bytes and its length, which
+    /// the bound of the store does not include: the caller limits its watches.
     pub fn watch(&self, key: &[u8], watcher: WatcherId, now: Seconds) -> Option<Item> {
         let shared = || SharedKey::from(key);
         self.call(key, now, |shard, call| shard.watch(shared, watcher, call))
@@ -473,7 +473,7 @@ impl Store {
         self.lock(0).item_bytes_max()
     }
 
-    /// Whether room is made by evicting; see [`StoreConfig::evicts`].
+    /// Returns true if room is made by evicting; see [`StoreConfig::evicts`].
     pub fn evicts(&self) -> bool {
         self.evicts
     }

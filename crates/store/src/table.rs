@@ -52,7 +52,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// What an item takes of the table.
+    /// Bytes that an item takes in the table.
     pub(crate) const ITEM_BYTES: usize = BUCKET_BYTES;
 
     pub(crate) fn bytes(&self) -> usize {
@@ -145,7 +145,7 @@ impl Table {
         self.set_dropped(place, hash);
     }
 
-    /// Whether an item of this hash was dropped lately.
+    /// Returns true if an item of this hash was dropped lately.
     pub(crate) fn remembers(&self, hash: u32) -> bool {
         self.buckets > 0 && hash != 0 && self.bucket(self.place(hash)).dropped == hash
     }

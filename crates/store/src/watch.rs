@@ -1,7 +1,7 @@
-//! Who waits for which key, and whom to tell of a change.
+//! Watchers by key, and the notifications of a change.
 //!
-//! A watched key has an entry of its own beside the items, so a missing key can be watched and a
-//! key that nobody watches costs one comparison with an empty table.
+//! A watched key has an entry of its own beside the items, so a missing key can be watched. A write
+//! to a key without a watcher costs one comparison with an empty table.
 //!
 //! # Why no wake-up is lost
 //!
@@ -57,7 +57,7 @@ impl WatcherId {
     }
 }
 
-/// A key in one allocation that the store shares with whoever waits for it.
+/// A key in one allocation that the store shares with its watchers.
 ///
 /// ```
 /// use dwell_store::{SharedKey, Store, StoreConfig, WatcherId};
@@ -106,7 +106,7 @@ pub trait Notify: Send + Sync {
     fn changed(&self, watcher: WatcherId, key: &[u8]);
 }
 
-/// A receiver for stores that nobody watches.
+/// A receiver for stores without watchers.
 impl Notify for () {
     fn changed(&self, _watcher: WatcherId, _key: &[u8]) {}
 }
@@ -165,7 +165,7 @@ impl Watches {
 
     /// Adds a watcher of a key.
     ///
-    /// Shape: `shared` makes of `key` what is kept of it, if nobody else watches it.
+    /// Shape: `shared` makes the kept form of `key`; it is called if the key has no watcher yet.
     pub(crate) fn add(
         &mut self,
         hash: u32,
@@ -304,8 +304,8 @@ impl Watches {
 
     /// Makes sure that the watch has an alarm no later than `expiry`.
     ///
-    /// An alarm that is too early stays: when it rings, the item is looked at and the alarm is set
-    /// anew, so pushing an expiry ahead again and again costs nothing.
+    /// An alarm that is too early stays: when it rings, the expiry is checked and the alarm set
+    /// again. So moving an expiry ahead again and again costs nothing.
     fn set_alarm(&mut self, slot: u32, expiry: Expiry) {
         let Some(time) = expiry.time() else { return };
         let Some(watch) = self.slot(slot) else { return };
