@@ -7,15 +7,15 @@ use std::time::Duration;
 
 /// Names one request and the answer owed to it.
 ///
-/// Shape: valid until the answer is sent or [`App::abandoned`] tells that nobody waits for it;
-/// afterwards it names nothing, never the next request of the same connection. A name comes again
-/// when its place in the table has had sixteen million other connections.
+/// Shape: valid until the response is sent or [`App::abandoned`] is called for it; afterwards it
+/// names nothing, never the next request of the same connection. A name comes again when its place
+/// in the table has had sixteen million other connections.
 ///
 /// ```
 /// use dwell_engine::{ExchangeId, Http, Response};
 /// use dwell_evloop::Context;
 ///
-/// /// Answers all who wait, outside of the app's callbacks; returns how many still did.
+/// /// Answers all held exchanges, outside of the app's callbacks; returns how many were left.
 /// fn publish(
 ///     http: &mut Http,
 ///     context: &mut Context,
@@ -87,7 +87,7 @@ pub struct Request<'a> {
     pub trailers: Trailers<'a>,
 }
 
-/// How the body of a request is taken.
+/// Ways to take the body of a request.
 ///
 /// ```
 /// use dwell_engine::BodyPlan;
@@ -126,7 +126,7 @@ pub enum BodyPlan {
         bytes_max: u64,
     },
     /// Handed over in pieces after the head, as far as [`Reply::grant`] or
-    /// [`Http::grant`](crate::Http::grant) allow; ungranted bytes stay in the kernel, whose window
+    /// [`Http::grant`](crate::Http::grant) allow. Ungranted bytes stay in the kernel, whose window
     /// then stops the sender.
     Stream {
         /// More than this gets 413, or ends the connection where an answer has begun.
@@ -136,7 +136,7 @@ pub enum BodyPlan {
     Refuse(u16),
 }
 
-/// What became of a request.
+/// The result of a callback that has a request to answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The [`Reply`] was used; if it was not, the client gets 500. A streaming answer that is
@@ -164,7 +164,7 @@ pub enum Outcome {
     },
 }
 
-/// What the engine did by itself, for counting.
+/// Actions of the engine that no app asked for; for counting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -185,10 +185,10 @@ pub enum Event {
 /// A program on the engine: it is handed requests and owes each an answer.
 ///
 /// # Panics
-/// A callback must not panic. One that does unwinds through the component and the loop, which
-/// leaves its connection half served and what else the turn has brought untold: whoever catches it
-/// has to drop both. A [`Server`](crate::Server) and a [`Manager`](crate::manager::Manager) catch
-/// what their handlers throw before that.
+/// A callback must not panic. A panic unwinds through the component and the loop: its connection is
+/// left half served, and the other events of the turn are not delivered. A program that catches it
+/// must drop both. A [`Server`](crate::Server) and a [`Manager`](crate::manager::Manager) catch the
+/// panics of their handlers before that.
 ///
 /// ```
 /// use dwell_engine::{
@@ -198,7 +198,7 @@ pub enum Event {
 /// use dwell_proto::http1::{RequestHead, Trailers};
 /// use std::time::{Duration, Instant};
 ///
-/// /// Counts the bytes of uploads, and lets everybody else wait for news.
+/// /// Counts the bytes of uploads, and holds all other requests.
 /// #[derive(Default)]
 /// struct Counter {
 ///     /// Bytes of each upload, by the tag of its hold.
@@ -278,7 +278,7 @@ pub enum Event {
 ///     }
 ///
 ///     fn peer_closed(&mut self, _: ExchangeId, tag: u64) -> bool {
-///         // Who has sent an upload and ended its side may still read the answer.
+///         // A client that has sent an upload and ended its side may still read the answer.
 ///         tag == u64::MAX
 ///     }
 ///
@@ -360,8 +360,8 @@ pub trait App {
         reply: &mut Reply<'_>,
     ) -> Outcome;
 
-    /// Puts off to the next turn a request whose head has come, by true, as its answer would be too
-    /// much work for what is left of this one.
+    /// Returns true to put off a request whose head has come to the next turn, because its response
+    /// would be too much work for the rest of this one.
     ///
     /// Shape: asked before anything else is told of the request, and again in the next turn, as if
     /// it had come then: [`Context::is_repeating`] tells. Requests behind it wait as well.
@@ -436,7 +436,7 @@ pub trait App {
         true
     }
 
-    /// Nobody waits for the answer any more.
+    /// Called when the response to a held exchange is not needed any more: its client is gone.
     fn abandoned(&mut self, context: &mut Context, exchange: ExchangeId, tag: u64);
 
     /// The connection of an [`Outcome::Detach`] is yours. One that is dropped is closed; for one

@@ -10,7 +10,7 @@ use dwell_evloop::{Stream, Token};
 use dwell_proto::http1::{BodyDecoder, BodyFraming};
 use std::time::{Duration, Instant};
 
-/// Where a connection stands. The deadline of its token means what the phase says.
+/// The state of a connection. The deadline of its token means what the phase says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// Between requests; the deadline closes it.
@@ -29,7 +29,7 @@ pub(crate) enum Phase {
     Lingering,
 }
 
-/// Whether the peer has ended its sending side.
+/// The state of the peer's sending side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
     Open,
@@ -44,14 +44,14 @@ pub(crate) struct Connection {
     pub(crate) stream: Stream,
     /// Input that no complete message has used yet; `None` while idle.
     pub(crate) tail: Option<Box<Tail>>,
-    /// A request whose body is on the way.
+    /// The request whose body is on the way.
     pub(crate) incoming: Option<Box<Incoming>>,
-    /// What the app said with its hold.
+    /// The tag of the app's hold.
     pub(crate) tag: u64,
-    /// Counts requests; the answer to another number than this is nobody's.
+    /// Number of requests so far. A response to another number than this is dropped.
     pub(crate) sequence: u32,
     pub(crate) phase: Phase,
-    /// How the answer to the newest request is framed.
+    /// The framing of the response to the newest request.
     pub(crate) framing: Framing,
     /// The streaming answer that is open.
     pub(crate) outgoing: Outgoing,
@@ -66,7 +66,7 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) struct Tail {
     pub(crate) bytes: Vec<u8>,
-    /// How much of it was searched for the end of a head.
+    /// Bytes of it that were searched for the end of a head.
     pub(crate) scanned: usize,
     /// Its part of what is kept of long input behind held requests.
     pub(crate) charge: Option<Charge>,
@@ -107,7 +107,7 @@ pub(crate) enum Taking {
     Discard { left: u64 },
 }
 
-/// What is left of the body of a request whose answer is given.
+/// The rest of the body of a request whose response is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unread {
     Nothing,
@@ -137,8 +137,9 @@ impl Incoming {
         }
     }
 
-    /// What is left of it when an answer is given now: it is in the way where the client holds it
-    /// back and may or may not send it, or has announced more than is read for nothing.
+    /// Returns the rest of it when a response is sent now. It is in the way if the client waits for
+    /// a 100 (Continue), after which it may or may not send it, or has announced more than is read
+    /// and discarded.
     pub(crate) fn unread(&self, unread_body_bytes_max: u64) -> Unread {
         let is_in_the_way = match &self.taking {
             Taking::Stream {
@@ -182,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// Whether there is input to look at, here or in the socket.
+    /// Returns true if there is unread input, here or in the socket.
     pub(crate) fn has_input(&self) -> bool {
         self.unread || self.tail.is_some()
     }
@@ -198,8 +199,8 @@ impl Connection {
         }
     }
 
-    /// Bytes of a body that may be read in one go, where there is a bound: of one that the app
-    /// takes in pieces, and of one whose beginning is gathered; else 0.
+    /// Returns how many bytes of a body may be read in one go, where there is a bound: for one that
+    /// the app takes in pieces, and for one whose beginning is gathered. Otherwise 0.
     pub(crate) fn body_room(&self) -> u64 {
         match self.incoming.as_deref() {
             Some(Incoming {
@@ -214,18 +215,18 @@ impl Connection {
         }
     }
 
-    /// Whether more of a streamed body can come that the app waits for, or the news that it does
-    /// not.
+    /// Returns true if the app waits for more of a streamed body, and more of it, or its early end,
+    /// can be handed over.
     pub(crate) fn can_take_body(&self) -> bool {
         self.body_credit() > 0 && (self.has_input() || self.is_at_end())
     }
 
-    /// Whether the socket has to take output before a streaming answer goes on.
+    /// Returns true if the socket has to take output before a streaming response goes on.
     pub(crate) fn is_blocked(&self) -> bool {
         self.outgoing.is_open() && !self.stream.is_flushed()
     }
 
-    /// Whether the peer has ended its sending side.
+    /// Returns true if the peer has ended its sending side.
     pub(crate) fn is_peer_closed(&self) -> bool {
         self.peer != Peer::Open
     }
@@ -236,12 +237,12 @@ impl Connection {
         }
     }
 
-    /// Whether everything the peer will ever send was read.
+    /// Returns true if everything the peer will ever send was read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.is_peer_closed() && !self.unread
     }
 
-    /// Where a connection stands that waits for its peer to send.
+    /// Returns the phase of a connection that waits for its peer to send.
     pub(crate) fn receiving(&self) -> Phase {
         if self.incoming.is_some() {
             Phase::Body

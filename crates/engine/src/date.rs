@@ -1,4 +1,4 @@
-//! How every answer begins, formatted once a second.
+//! The start of every response, formatted once a second.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

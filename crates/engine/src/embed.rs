@@ -1,12 +1,12 @@
 //! An engine for hosts that have a scheduler of their own.
 //!
-//! Where a [`Manager`](crate::manager::Manager) and a [`Server`](crate::Server) call handlers, an
-//! [`Engine`] calls nobody: a [`turn`](Engine::turn) fills a [`Batch`] with plain [`Event`]s, and
-//! the host, which may be another language's runtime, answers by [`Command`]s whenever it likes.
-//! Everything is named by handles of 64 bits, 24 of them a generation, so an order for somebody who
-//! is gone is a cheap no-op. A host that waits by itself watches the engine's descriptor
-//! ([`AsFd`]) and takes turns of no length, not later than [`wait_max`](Engine::wait_max) says when
-//! it is asked after the last order.
+//! A [`Manager`](crate::manager::Manager) and a [`Server`](crate::Server) call handlers. An
+//! [`Engine`] calls nothing: a [`turn`](Engine::turn) fills a [`Batch`] with plain [`Event`]s, and
+//! the host, which may be the runtime of another language, answers with [`Command`]s at any time.
+//! All things are named by handles of 64 bits, 24 of them a generation, so an order for a
+//! connection that is gone is a cheap no-op. A host with a poller of its own watches the engine's
+//! descriptor ([`AsFd`]) and calls `turn` with a zero wait. It asks [`wait_max`](Engine::wait_max)
+//! after its last order, and takes its next turn no later than that.
 //!
 //! The bindings to C and Go stand on it; Python's web servers use [`Http`](crate::Http).
 //!
@@ -81,7 +81,7 @@ mod kind {
     pub(super) const STREAM: u8 = 6;
 }
 
-/// What an engine has done so far, and what it has now.
+/// Counters of an engine since its start, and its current sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Statistics {
@@ -97,7 +97,7 @@ pub struct Statistics {
     pub write_timeouts: u64,
     /// Orders whose handle named nothing any more.
     pub stale: u64,
-    /// Requests whose answer is owed now.
+    /// Requests whose response is owed now.
     pub held: u64,
     /// HTTP connections open now.
     pub connections: u64,
@@ -232,8 +232,9 @@ impl Engine {
     /// Carries out orders that were written by [`Commands`]; returns how many of them named nothing
     /// any more.
     ///
-    /// Shape: a connection whose order cannot be carried out for another reason is closed, as its
-    /// host must not take for sent what is not; but a ping for which there is no room is left out.
+    /// Shape: if an order cannot be carried out for another reason, its connection is closed, as
+    /// the host must not take unsent bytes for sent. A ping for which there is no room is only left
+    /// out.
     ///
     /// # Errors
     /// [`CommandError::Malformed`] where one cannot be read; those before it were carried out.
@@ -242,8 +243,8 @@ impl Engine {
         self.hub.submit(context, commands)
     }
 
-    /// Lets `make` use the place where the answer to a request goes, for what no [`Command`] says;
-    /// `None` when nobody waits for it any more.
+    /// Lets `make` write the response to a request directly, for uses that no [`Command`] covers.
+    /// Returns `None` if the exchange has ended.
     pub fn with_reply<T>(
         &mut self,
         handle: u64,
@@ -325,7 +326,7 @@ impl Engine {
         http.connections() + streams.connections() + websockets.connections()
     }
 
-    /// What was done so far, and what is here now.
+    /// Returns the counters since the start, and the current sizes.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             held: self.hub.state.held.len() as u64,

@@ -52,7 +52,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// How files are presented.
+/// Options of how files are sent.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FileOptions {
@@ -61,8 +61,8 @@ pub struct FileOptions {
     pub content_type: Option<String>,
     /// The value of `Cache-Control`. Default `None`: the field is not sent.
     pub cache_control: Option<String>,
-    /// Whether `name.br`, `name.zst` or `name.gz` beside a file is sent in its place to a client
-    /// that takes that coding; it has to be made anew whenever the file changes. Default false.
+    /// Sends `name.br`, `name.zst` or `name.gz` beside a file in its place, to clients that accept
+    /// that coding. They must be created again whenever the file changes. Default false.
     pub precompressed: bool,
     /// Files, and ranges of them, up to this size are read at once instead of being sent by the
     /// kernel. Default 64 KiB.
@@ -83,11 +83,11 @@ impl Default for FileOptions {
     }
 }
 
-/// How the files beneath a directory are found and presented.
+/// Options of how the files beneath a directory are found and sent.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DirectoryOptions {
-    /// How each file is presented.
+    /// Options of each file.
     pub file: FileOptions,
     /// The beginning of the request's path that stands for the directory, such as `/static`.
     /// Default empty.
@@ -95,11 +95,10 @@ pub struct DirectoryOptions {
     /// Files that stand for the directory they are in, the first that exists. Default
     /// `index.html`.
     pub index: Vec<String>,
-    /// Whether a directory without such a file is listed; otherwise it is not found. Default
-    /// false.
+    /// Lists a directory that has no such file; otherwise it is not found. Default false.
     pub listing: bool,
-    /// Whether names that begin with a full stop are served and listed. Default false;
-    /// `.well-known` always is.
+    /// Serves and lists names that begin with a full stop. Default false; `.well-known` is always
+    /// served.
     pub hidden: bool,
 }
 
@@ -160,12 +159,12 @@ pub fn serve_file(
 
 /// Decides the answer that the path of the request names beneath the directory `root`.
 ///
-/// Shape: as [`serve_file`] for a regular file and for a directory's index; 301 for a directory
-/// whose path lacks the `/` at its end, to a relative reference, so that a proxy's prefix stays;
-/// 400 for a path that is not well encoded; 403 for a file that may not be read; 404 for all that
-/// is not there. Nothing outside of `root` is reached, by no name and no symbolic link; on Linux
-/// the kernel sees to it (`openat2` with `RESOLVE_BENEATH`), by which links with an absolute
-/// target are not followed. Blocks as [the module](self) says.
+/// Shape: as [`serve_file`] for a regular file and for a directory's index. A directory whose path
+/// lacks the `/` at its end gets 301 with a relative reference, so that a proxy's prefix stays. A
+/// path that is badly encoded gets 400, a file that may not be read 403, and all that is missing
+/// 404. Nothing outside of `root` is reached, by no name and no symbolic link. On Linux the kernel
+/// enforces this (`openat2` with `RESOLVE_BENEATH`), so links with an absolute target are not
+/// followed. Blocks as described in [the module](self).
 pub fn serve_dir(
     head: &RequestHead<'_, '_>,
     root: impl AsRef<Path>,

@@ -1,4 +1,4 @@
-//! What a [`Server`](crate::Server) serves requests with.
+//! Handlers: the part of a [`Server`](crate::Server) that answers requests.
 //!
 //! | a handler that | is |
 //! |---|---|
@@ -46,7 +46,7 @@ pub(crate) use web_socket::WebSocketOrder;
 use crate::Request;
 use dwell_proto::http1::RequestHead;
 
-/// How a handler takes the body of a request.
+/// Ways in which a handler takes the body of a request.
 ///
 /// ```
 /// use dwell_engine::handler::{Answer, BodyMode, Exchange, Handler};

@@ -36,9 +36,9 @@ pub use driver::HttpDriver;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kinds {
-    /// Of listeners.
+    /// The kind of listeners.
     pub listener: u8,
-    /// Of connections.
+    /// The kind of connections.
     pub connection: u8,
 }
 
@@ -144,7 +144,7 @@ impl Http {
         Self::with_input_bytes(kinds, limits, INPUT_BYTES)
     }
 
-    /// As [`new`](Self::new), for a loop whose input buffer has this size.
+    /// Makes a component as [`new`](Self::new) does, for a loop whose input buffer has this size.
     pub(crate) fn with_input_bytes(kinds: Kinds, limits: Limits, input_bytes: usize) -> Self {
         assert!(
             limits.head.head_bytes_max < input_bytes,
@@ -193,7 +193,7 @@ impl Http {
 
     /// Goes by other limits from now on, but for those of heads, which stay.
     ///
-    /// Shape: a deadline that runs is not moved, and nobody is closed who is beyond a limit now.
+    /// Shape: deadlines that run are not moved, and connections beyond a lowered limit stay open.
     ///
     /// ```
     /// use dwell_engine::{Http, Kinds, Limits};
@@ -244,7 +244,7 @@ impl Http {
         self.settle(context, token, fate, app);
     }
 
-    /// Sends the answer to a held exchange; false when nobody waits for it any more.
+    /// Sends the response to a held exchange. Returns false if the exchange has ended.
     pub fn answer(
         &mut self,
         context: &mut Context,
@@ -255,8 +255,7 @@ impl Http {
             .is_some()
     }
 
-    /// Lets `make` use the place where the answer to a held exchange goes; `None` when nobody
-    /// waits for it any more.
+    /// Lets `make` write the response to a held exchange. Returns `None` if the exchange has ended.
     ///
     /// Shape: an answer that is complete ends the exchange; a streaming one that is open, or none,
     /// leaves it held as it was. The app is not told of what it does here by itself. That the
@@ -322,14 +321,14 @@ impl Http {
         Some(result)
     }
 
-    /// Lets `bytes` more of the streamed body of a held exchange come; false when nobody waits for
-    /// its answer any more. As [`Reply::grant`].
+    /// Lets `bytes` more of the streamed body of a held exchange come, as [`Reply::grant`] does.
+    /// Returns false if the exchange has ended.
     ///
     /// ```
     /// use dwell_engine::{ExchangeId, Http};
     /// use dwell_evloop::Context;
     ///
-    /// /// Somebody else has used up this much of a streamed body: as much more may come.
+    /// /// Another component has used up this much of a streamed body: as much more may come.
     /// fn used(http: &mut Http, context: &mut Context, exchange: ExchangeId, bytes: u64) {
     ///     if !http.grant(context, exchange, bytes) {
     ///         println!("its client has left");
@@ -373,7 +372,7 @@ impl Http {
     /// use dwell_engine::{ExchangeId, Http, Streams};
     /// use dwell_evloop::{Context, Token};
     ///
-    /// /// Accepts an upgrade that somebody else has thought about meanwhile.
+    /// /// Accepts an upgrade that was decided on elsewhere.
     /// fn upgrade(
     ///     http: &mut Http,
     ///     streams: &mut Streams,
@@ -427,12 +426,12 @@ impl Http {
         self.is_held(exchange) && self.abort_connection(context, exchange.token)
     }
 
-    /// Whether the answer to `exchange` is still owed and waited for.
+    /// Returns true if the response to `exchange` is still owed.
     pub fn is_held(&self, exchange: ExchangeId) -> bool {
         self.held(exchange).is_some()
     }
 
-    /// Changes the tag and the timeout of a held exchange; false when nobody waits any more.
+    /// Changes the tag and the timeout of a held exchange. Returns false if the exchange has ended.
     ///
     /// Shape: a new hold: [`App::peer_closed`] is asked again of a peer that has ended its side.
     ///
@@ -441,7 +440,7 @@ impl Http {
     /// use dwell_evloop::Context;
     /// use std::time::Duration;
     ///
-    /// /// Whoever waits for this may wait for another while.
+    /// /// Lets a client wait for another 25 seconds.
     /// fn prolong(http: &mut Http, context: &mut Context, exchange: ExchangeId, tag: u64) {
     ///     let from = http.peer_address(exchange);
     ///     if http.hold(context, exchange, tag, Some(Duration::from_secs(25))) {
@@ -541,7 +540,8 @@ impl Http {
         })
     }
 
-    /// Takes out a connection whose visit ended so; whoever still owes it an answer is told.
+    /// Removes a connection whose visit ended so, and tells the app of a response that is still
+    /// owed.
     fn settle<A: App>(
         &mut self,
         context: &mut Context,
@@ -578,7 +578,7 @@ impl Http {
     }
 }
 
-/// Takes a socket off the loop, so that whoever has it now can register it under another token.
+/// Takes a socket off the loop, so that its next owner can register it under another token.
 fn unregistered(context: &mut Context, mut detached: Detached) -> Detached {
     // It fails only for a socket that the loop has no registration of, which is as well.
     let _ = context.deregister(&mut detached.stream);

@@ -1,4 +1,4 @@
-//! What one client may send, hold and wait for.
+//! Limits of one client: what it may send, hold and wait for.
 
 use dwell_proto::http1::HeadLimits;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `Manager`: the engine for those who poll it.
+//! `Manager`: the engine for programs that poll it.
 //!
 //! One value holds listeners, connections and timers, and does nothing but in
 //! [`poll`](Manager::poll): the caller decides when, for how long, and on which thread. A handler
@@ -68,12 +68,12 @@ use state::State;
 use std::fmt;
 use std::time::Duration;
 
-/// What is called for the events of a connection.
+/// The function that is called with the events of a connection.
 type Handler = Box<dyn FnMut(&mut Conn<'_>, Event<'_>) + Send>;
 
 /// The kinds of the tokens on a manager's loop.
 mod kind {
-    /// Of a connection whose socket no component has.
+    /// The kind of a connection whose socket no component has.
     pub(super) const NOWHERE: u8 = 0;
     pub(super) const HTTP_LISTENER: u8 = 1;
     pub(super) const HTTP: u8 = 2;
@@ -85,7 +85,7 @@ mod kind {
     pub(super) const WORK: u8 = 8;
 }
 
-/// Those that have the sockets.
+/// The components that own the sockets.
 struct Components {
     http: Http,
     streams: Streams,
@@ -459,7 +459,7 @@ impl Manager {
             .map_or_else(Vec::new, |inner| inner.hub.state.ids())
     }
 
-    /// How many connections and listeners there are.
+    /// Returns the number of connections and listeners.
     pub fn connection_count(&self) -> usize {
         self.inner.as_ref().map_or(0, |inner| inner.hub.state.len())
     }
@@ -504,21 +504,23 @@ impl Manager {
         self.waker.wakeup_with(id, data)
     }
 
-    /// How often a handler or callback has panicked; each costs its connection, and no more.
+    /// Returns how often a handler or callback has panicked. Each panic costs its connection, and
+    /// no more.
     pub fn panics(&self) -> u64 {
         self.inner
             .as_ref()
             .map_or(0, |inner| inner.hub.state.panics)
     }
 
-    /// How many clients were turned away, as there were too many or no descriptor was left.
+    /// Returns how many clients were turned away, because there were too many or no descriptor was
+    /// left.
     pub fn refused(&self) -> u64 {
         self.inner
             .as_ref()
             .map_or(0, |inner| inner.hub.state.refused)
     }
 
-    /// Whether it was closed.
+    /// Returns true after [`close`](Self::close).
     pub fn is_closed(&self) -> bool {
         self.inner.is_none()
     }

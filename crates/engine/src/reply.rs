@@ -36,7 +36,7 @@ pub enum WriteError {
     },
     /// The piece goes beyond the announced size.
     TooLong {
-        /// What is left of the announced size.
+        /// The rest of the announced size.
         limit: u64,
         /// The size of the piece.
         length: u64,
@@ -62,7 +62,7 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// What of a request decides how its answer is framed.
+/// Properties of a request that decide how its response is framed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Framing {
     pub(crate) is_head: bool,
@@ -160,27 +160,27 @@ impl Reply<'_> {
         self.framing.keep_alive = false;
     }
 
-    /// Whether an answer was sent, or its head where it is a streaming one.
+    /// Returns true if a response was sent, or the head of a streaming one.
     pub fn is_sent(&self) -> bool {
         self.sent
     }
 
-    /// Whether a streaming answer is open.
+    /// Returns true if a streaming response is open.
     pub fn is_open(&self) -> bool {
         self.outgoing.is_open()
     }
 
-    /// Whether the open answer is one of which nothing but the head is sent.
+    /// Returns true if a streaming response is open of which only the head is sent.
     pub(crate) fn is_bodiless(&self) -> bool {
         matches!(self.outgoing, Outgoing::Bodiless)
     }
 
-    /// Whether the open answer is one of [`raw`](Self::raw).
+    /// Returns true if the open response is one of [`raw`](Self::raw).
     pub fn is_raw(&self) -> bool {
         matches!(self.outgoing, Outgoing::Raw(_))
     }
 
-    /// Whether the request has a body whose end was not handed over.
+    /// Returns true if the request has a body whose end was not handed over.
     ///
     /// Shape: the protocol of a connection changes behind a whole request (RFC 9110 section 7.8),
     /// so while this is true a 101 may not be sent.
@@ -259,8 +259,8 @@ impl Reply<'_> {
     /// Sends the answer, or with [`Body::Stream`] its head; a second one to the same request is
     /// ignored.
     ///
-    /// Shape: behind an answer whose end the client would look for elsewhere the connection
-    /// closes: one of 1xx, or with [`Body::Absent`] to another method than HEAD.
+    /// Shape: the connection closes behind a response whose end the client would look for
+    /// elsewhere: one of 1xx, or one with [`Body::Absent`] to another method than HEAD.
     pub fn send(&mut self, response: &Response<'_>) {
         self.send_as(response, None);
     }
@@ -375,7 +375,7 @@ impl Reply<'_> {
         self.given(0, &result);
     }
 
-    /// What was gathered was given to the socket, and `length` bytes behind it.
+    /// Counts the gathered output, and `length` bytes behind it, as given to the socket.
     fn given(&mut self, length: u64, result: &io::Result<()>) {
         self.written += self.output.len() as u64 + length;
         self.failed |= result.is_err();
@@ -428,7 +428,7 @@ impl Reply<'_> {
     }
 }
 
-/// Whether an answer of this status never has a body (RFC 9110 section 6.4.1).
+/// Returns true if a response of this status never has a body (RFC 9110 section 6.4.1).
 fn is_bodiless(status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
 }

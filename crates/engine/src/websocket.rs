@@ -43,7 +43,7 @@ pub struct WebSockets {
     shared: Shared,
 }
 
-/// What became of a message that went to many.
+/// The outcome of a message that was sent to many connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Delivered {
     /// Connections that have it, or will.
@@ -92,7 +92,7 @@ impl WebSockets {
         self.connections.len()
     }
 
-    /// Whether `token` names a connection.
+    /// Returns true if `token` names a connection.
     pub fn contains(&self, token: Token) -> bool {
         self.connections.get(token).is_some()
     }
@@ -244,9 +244,9 @@ impl WebSockets {
 
     /// Sends one message to many connections.
     ///
-    /// Shape: encoded once, and compressed once for all who have agreed on the same window; slow
-    /// ones hold no copy of it. [`WebSocketOptions::overflow`] says what becomes of those that
-    /// have no room.
+    /// Shape: encoded once, and compressed once for all connections that have negotiated the same
+    /// window; slow ones hold no copy of it. [`WebSocketOptions::overflow`] decides what happens to
+    /// a connection that has no room.
     ///
     /// ```
     /// use dwell_engine::websocket::{
@@ -256,10 +256,10 @@ impl WebSockets {
     ///
     /// let mut event_loop = EventLoop::<()>::new()?;
     /// let mut sockets = WebSockets::new(3, WebSocketOptions::default());
-    /// let everybody: Vec<_> = sockets.tokens().collect();
+    /// let members: Vec<_> = sockets.tokens().collect();
     /// let news = Broadcast::new(MessageKind::Text, b"news");
-    /// let delivered = sockets.broadcast(event_loop.context(), everybody, &news);
-    /// assert_eq!(delivered, Delivered::default(), "nobody is here yet");
+    /// let delivered = sockets.broadcast(event_loop.context(), members, &news);
+    /// assert_eq!(delivered, Delivered::default(), "there is no connection yet");
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn broadcast(

@@ -1,11 +1,11 @@
-//! What one turn tells its host: plain events, and the bytes they speak of.
+//! The events of one turn for the host, and the bytes that they refer to.
 
 use crate::app::Request;
 use dwell_proto::http1::{BodyFraming, Trailers, Version};
 use std::net::SocketAddr;
 use std::ops::Range;
 
-/// What happened.
+/// Kinds of events.
 ///
 /// Shape: the numbers are part of the C ABI; one that was given is never given again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub enum EventKind {
     Writable = 4,
     /// The client of a request has ended its sending side. It may still read an answer.
     PeerClosed = 5,
-    /// Nobody waits for the answer any more: the handle names nothing from now on.
+    /// The client of a request is gone: the handle names nothing from now on.
     Gone = 6,
     /// The connection of a request has left the engine: take it with
     /// [`Engine::take_detached`](super::Engine::take_detached) before the next turn, in which it is
@@ -60,18 +60,18 @@ pub enum EventKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Event {
-    /// Whom it happened to.
+    /// The handle of the request or connection that it happened to.
     pub handle: u64,
-    /// Of a request, the connection it came on; of a WebSocket that opened, the request that it
-    /// was; otherwise 0.
+    /// Another handle: for a request, the connection it came on; for a WebSocket that opened, the
+    /// request that it was. Otherwise 0.
     pub other: u64,
-    /// What happened: a number of [`EventKind`].
+    /// The kind of the event, a number of [`EventKind`].
     pub kind: u32,
     /// More of it, as the kind says.
     pub detail: u32,
-    /// Where its bytes begin in [`Batch::data`].
+    /// The place in [`Batch::data`] where its bytes begin.
     pub start: usize,
-    /// How many they are.
+    /// The number of its bytes.
     pub length: usize,
 }
 
@@ -114,7 +114,7 @@ impl Batch {
         Self::default()
     }
 
-    /// What happened.
+    /// Returns the events, oldest first.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
@@ -139,7 +139,7 @@ impl Batch {
         })
     }
 
-    /// Whether nothing happened.
+    /// Returns true if there are no events.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
@@ -275,7 +275,7 @@ fn write_address(output: &mut Vec<u8>, address: SocketAddr) {
     }
 }
 
-/// Where `part`, a slice of `whole`, stands in it.
+/// Returns the range of `whole` that `part`, a slice of it, covers.
 fn range_of(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr());
     if start > whole.len() {
@@ -324,7 +324,7 @@ impl<'a> RequestView<'a> {
         self.bytes.get(start..start + length).unwrap_or_default()
     }
 
-    /// What is true of it: bits of [`request_flags`].
+    /// Returns the flags: bits of [`request_flags`].
     pub fn flags(self) -> u32 {
         self.word(0)
     }

@@ -20,7 +20,8 @@ pub enum Command<'a> {
         handle: u64,
         /// Bits of [`write_flags`].
         flags: u32,
-        /// What [`Writable`](super::EventKind::Writable) of a raw stream says; 0 otherwise.
+        /// The mark that [`Writable`](super::EventKind::Writable) of a raw stream reports; 0
+        /// otherwise.
         mark: u32,
         /// The bytes.
         bytes: &'a [u8],
@@ -38,7 +39,7 @@ pub enum Command<'a> {
         /// Its body.
         body: &'a [u8],
     },
-    /// Begins an answer, which the engine frames, and whose body [`Write`](Self::Write) brings.
+    /// Begins a response. The engine frames it, and [`Write`](Self::Write) brings its body.
     Begin {
         /// A request.
         handle: u64,
@@ -65,7 +66,7 @@ pub enum Command<'a> {
     Grant {
         /// A request.
         handle: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
     /// Ends the connection at once, whatever is queued for it.
@@ -73,8 +74,8 @@ pub enum Command<'a> {
         /// Anything.
         handle: u64,
     },
-    /// Closes in order, behind what is queued: a WebSocket with a close frame; of a request, the
-    /// connection, whose answer is cut off.
+    /// Closes in order, behind the queued output: a WebSocket with a close frame. For a request it
+    /// closes the connection, and so cuts off the response.
     Close {
         /// Anything.
         handle: u64,
@@ -104,10 +105,10 @@ pub enum Command<'a> {
     Send {
         /// A WebSocket.
         handle: u64,
-        /// Whether it is text, which must be UTF-8.
+        /// True for text, which must be UTF-8.
         is_text: bool,
-        /// What [`Writable`](super::EventKind::Writable) says when this message, and all before
-        /// it, is out, even where that is at once; 0 to hear nothing of it.
+        /// The mark that [`Writable`](super::EventKind::Writable) reports when this message, and
+        /// all before it, is out, even if that is at once; 0 for no event.
         mark: u32,
         /// The message.
         payload: &'a [u8],
@@ -182,7 +183,7 @@ pub enum CommandError {
     Misplaced,
     /// So much waits for the peer that no more is taken.
     Full,
-    /// What should be orders cannot be read.
+    /// The bytes are no valid orders.
     Malformed,
 }
 

@@ -121,10 +121,10 @@ impl Hub {
         }
     }
 
-    /// Those who had to wait for this turn are read again.
+    /// Reads the connections again that had to wait for this turn.
     pub(super) fn resume_held_back(&mut self, context: &mut Context) {
         for token in std::mem::take(&mut self.state.held_back) {
-            // Whoever is gone needs no reading.
+            // A closed connection needs no reading.
             let _ = self.set_paused(context, token, false);
         }
     }
@@ -208,7 +208,7 @@ impl Hub {
         }
     }
 
-    /// The connection that a name is of, or of whose request it is.
+    /// Returns the connection that a name belongs to, or that the request of that name came on.
     pub(super) fn connection_of(&self, token: Token) -> Option<Token> {
         match token.kind() {
             kind::CONNECTION => Some(token),

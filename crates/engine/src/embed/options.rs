@@ -1,4 +1,4 @@
-//! What an embedded engine allows and reports.
+//! Limits of an embedded engine, and the events that it reports.
 
 use crate::limits::Limits;
 use crate::streams::StreamLimits;
@@ -14,11 +14,11 @@ use std::time::Duration;
     reason = "each is an option of its own"
 )]
 pub struct Options {
-    /// Of requests and their answers.
+    /// Limits of requests and their responses.
     pub http: Limits,
-    /// Of raw streams.
+    /// Limits of raw streams.
     pub streams: StreamLimits,
-    /// Of WebSocket connections.
+    /// Limits of WebSocket connections.
     pub websockets: WebSocketOptions,
     /// Bytes of a body; more gets 413, or ends the connection. Default: no bound.
     pub body_bytes_max: u64,

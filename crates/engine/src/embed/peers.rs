@@ -1,11 +1,12 @@
-//! Who is on the other side of each connection, asked of the system once.
+//! Addresses of the clients, asked of the system once per connection.
 
 use dwell_evloop::Token;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The addresses of clients, by the place of their connections.
 ///
-/// Shape: 20 bytes each. A place may hold what an earlier tenant has left, which nobody asks for.
+/// Shape: 20 bytes each. A place may still hold the address of an earlier connection; it is set
+/// again before it is read.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     addresses: Vec<Packed>,

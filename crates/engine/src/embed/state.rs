@@ -1,5 +1,5 @@
-//! What an embedded engine knows beside its sockets: as every component's app it writes down what
-//! happens.
+//! The state of an embedded engine apart from its sockets. As the app of every component it records
+//! their events.
 
 use super::batch::{Batch, EventKind};
 use super::peers::Peers;
@@ -13,10 +13,10 @@ use dwell_evloop::{Context, Slab, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use std::collections::HashMap;
 
-/// Bytes of one batch beyond which those who send without being asked wait for the next turn.
+/// Bytes of one batch beyond which connections that send unasked wait for the next turn.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// An exchange whose answer the host owes.
+/// An exchange whose response the host owes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) exchange: ExchangeId,
@@ -37,7 +37,7 @@ pub(super) struct State {
     pub(super) departed: Vec<(u64, Detached)>,
     /// WebSocket connections and raw streams that are not read until the next turn.
     pub(super) held_back: Vec<Token>,
-    /// What is to be said of WebSocket connections and raw streams when all is out.
+    /// Marks to report for WebSocket connections and raw streams when all of their output is out.
     marks: HashMap<Token, u32>,
     /// The connection that was opened last.
     pub(super) opened: Option<Token>,

@@ -1,4 +1,4 @@
-//! What was decided, and how it is sent.
+//! The chosen response, and how it is sent.
 
 use super::{FileError, FileParts};
 use crate::{Body, Reply, Response};
@@ -118,7 +118,7 @@ impl FileAnswer {
         answer
     }
 
-    /// An answer whose body is the reason phrase of its status.
+    /// Makes a response whose body is the reason phrase of its status.
     pub(super) fn told(status: u16) -> Self {
         Self {
             status,

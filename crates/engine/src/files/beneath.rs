@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// What the path of a request names beneath a directory.
+/// The file or directory that the path of a request names beneath a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Target {
     /// Relative, without `.`, `..` and empty names; empty for the directory itself.
@@ -20,7 +20,8 @@ pub(super) struct Target {
     pub(super) is_directory: bool,
 }
 
-/// What `path`, as it came in the request, names beneath the directory that `prefix` stands for.
+/// Returns the target that `path`, as it came in the request, names beneath the directory that
+/// `prefix` stands for.
 ///
 /// Shape: names that could lead elsewhere (`.`, `..`, empty, with an encoded `/`) are not found;
 /// so are those that begin with a full stop, unless `hidden`; `.well-known` (RFC 8615) is not
@@ -81,11 +82,12 @@ pub(super) struct Root<'a> {
     path: &'a Path,
 }
 
-/// How often a look-up is begun again that a rename has disturbed.
+/// Attempts at a lookup that a rename disturbs.
 #[cfg(target_os = "linux")]
 const ATTEMPTS_MAX: usize = 8;
 
-/// How files are opened: one that is a pipe or a terminal must neither block nor become ours.
+/// Flags for opening files: a pipe must not block, and a terminal must not become the controlling
+/// one.
 const OPEN: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)

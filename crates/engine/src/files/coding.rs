@@ -23,7 +23,7 @@ impl Coding {
         }
     }
 
-    /// What the file's name ends in.
+    /// The ending of the file's name.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Brotli => ".br",

@@ -6,7 +6,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What tells one state of a file from another.
+/// Validators of a file (RFC 9110 section 8.8): they differ between two states of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Validators {
     pub(super) entity_tag: EntityTag,
@@ -23,7 +23,7 @@ pub(super) struct EntityTag {
     opaque: String,
 }
 
-/// What the conditions of a request come to.
+/// The outcome of the conditions of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// The request is to be answered.
@@ -42,7 +42,8 @@ const MEANINGLESS_SECOND_MAX: u64 = 1;
 const SECOND_MAX: u64 = 253_402_300_799;
 
 impl Validators {
-    /// Those of a file as `coding` presents it; `None` where its time says nothing.
+    /// Returns the validators of a file as `coding` presents it; `None` if its modification time is
+    /// unusable.
     pub(super) fn of(
         metadata: &Metadata,
         coding: Option<&'static str>,
@@ -120,7 +121,7 @@ pub(super) fn evaluate(fields: Fields<'_, '_>, validators: Option<&Validators>) 
     Verdict::Met
 }
 
-/// Whether `If-Range` lets the ranges of the request apply; it does where there is none.
+/// Returns true if the ranges of the request apply by `If-Range`; without that field they do.
 ///
 /// Source: RFC 9110 section 13.1.5.
 pub(super) fn range_applies(fields: Fields<'_, '_>, validators: Option<&Validators>) -> bool {
@@ -138,7 +139,8 @@ pub(super) fn range_applies(fields: Fields<'_, '_>, validators: Option<&Validato
     !validators.entity_tag.is_weak && parse_date(value) == Some(validators.last_modified)
 }
 
-/// Whether a list of entity tags names ours, or is `*`, which any representation matches.
+/// Returns true if a list of entity tags contains ours, or is `*`, which matches any
+/// representation.
 fn any_matches(
     fields: Fields<'_, '_>,
     name: &str,

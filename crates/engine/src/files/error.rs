@@ -19,7 +19,7 @@ pub enum FileError {
     Exhausted(io::Error),
     /// The root itself cannot be opened: 500.
     Root(io::Error),
-    /// What else went wrong with the file or its disk: 500.
+    /// Another error of the file or its disk: 500.
     System(io::Error),
 }
 
@@ -46,7 +46,7 @@ impl FileError {
     }
 }
 
-/// Whether the process or the system has no descriptor left.
+/// Returns true if the process or the system has no descriptor left.
 fn is_exhausted(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

@@ -10,7 +10,7 @@ use std::io;
 /// Names that one page tells; it ends with a remark where there are more.
 const NAMES_MAX: usize = 10_000;
 
-/// What is encoded in the links: all that is not unreserved (RFC 3986 section 2.3).
+/// Characters that are encoded in the links: all but the unreserved ones (RFC 3986 section 2.3).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

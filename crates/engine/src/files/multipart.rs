@@ -31,7 +31,7 @@ use std::ops::Range;
 pub struct FileParts {
     /// The parts in the order asked for: what precedes each, and its bytes.
     pub parts: Vec<(Vec<u8>, FileSlice)>,
-    /// What follows the last one.
+    /// The bytes behind the last part.
     pub end: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn content_range(range: &Range<u64>, length: u64) -> String {
     format!("bytes {}-{}/{length}", range.start, range.end - 1)
 }
 
-/// A line that nobody can have put into a file beforehand, since it is made for one answer.
+/// Makes a boundary line for one response. It is random, so that no file can contain it on purpose.
 pub(super) fn boundary() -> String {
     let random = || RandomState::new().hash_one(0_u8);
     format!("{:016x}{:016x}", random(), random())

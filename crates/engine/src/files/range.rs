@@ -1,9 +1,9 @@
-//! What part of a representation a request asks for.
+//! The part of a representation that a request asks for.
 
 use dwell_proto::http1::list_tokens;
 use std::ops::Range;
 
-/// What a `Range` field comes to for a representation of a certain length.
+/// The meaning of a `Range` field for a representation of a certain length.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Selection {
     /// The field is to be ignored: everything is sent.
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(select(b"BYTES=,1-2,,", 10, 1), parts([(1, 3)]));
     }
 
-    /// What is selected, place by place, by a twin that knows no arithmetic.
+    /// Selects place by place: a twin of the selection without arithmetic.
     fn twin(specifications: &[(Option<u64>, Option<u64>)], length: u64) -> Vec<Vec<u64>> {
         let places = |specification: &(Option<u64>, Option<u64>)| -> Vec<u64> {
             (0..length)

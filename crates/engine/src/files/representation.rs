@@ -15,14 +15,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What was found under a name: a file, or anything else that can be opened.
+/// The file, or anything else that can be opened, that was found under a name.
 #[derive(Debug)]
 pub(super) struct Opened {
     file: File,
     metadata: Metadata,
 }
 
-/// How something is opened by its name, and what lies beside it.
+/// Opens a file by its name, or one beside it.
 pub(super) type Open<'a> = &'a dyn Fn(&Path) -> io::Result<Opened>;
 
 /// A file that is open, in the coding that was chosen, with what is told of it.
@@ -47,7 +47,7 @@ impl Opened {
 }
 
 impl Representation {
-    /// Chooses among `found`, whose name `path` ends in, and the prepared codings beside it.
+    /// Chooses between `found`, whose name `path` ends in, and the encoded files beside it.
     pub(super) fn of(
         head: &RequestHead<'_, '_>,
         path: &Path,
@@ -119,7 +119,7 @@ impl Representation {
         }
     }
 
-    /// What the request selects; only a GET can select less than everything.
+    /// Returns the selection of the request. Only a GET can select less than everything.
     fn selection(&self, head: &RequestHead<'_, '_>, options: &FileOptions) -> Selection {
         let mut values = head.fields.all("Range");
         match (values.next(), values.next()) {

@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 
 /// The body of a request.
 ///
-/// Shape: nothing of a streamed body is taken from the client before the first read; from then on
-/// [`body_window`](crate::ServerBuilder::body_window) bytes are taken ahead of the reader, and the
-/// rest stays in the kernel, whose window stops the sender. As a [`Read`] it blocks.
+/// Shape: no byte of a streamed body is taken from the client before the first read. From then on
+/// [`body_window`](crate::ServerBuilder::body_window) bytes are taken ahead of the reader. The rest
+/// stays in the kernel, whose window stops the sender. As a [`Read`] it blocks.
 ///
 /// ```
 /// use dwell_engine::Server;
@@ -49,7 +49,7 @@ use std::task::{Context, Poll};
 #[derive(Debug)]
 pub struct RequestBody {
     source: Source,
-    /// What was taken out of the source and not read yet.
+    /// Bytes that were taken out of the source and not read yet.
     current: Bytes,
     /// The trailer fields were handed out as a frame.
     #[cfg(feature = "http")]
@@ -62,7 +62,7 @@ enum Source {
     Whole(Vec<(String, Vec<u8>)>),
     Streamed {
         channel: Arc<Channel>,
-        /// What is still to come, where the client has announced it.
+        /// The rest of the announced length, if the client has announced one.
         left: Option<u64>,
     },
 }
@@ -221,7 +221,7 @@ impl RequestBody {
         Some(self.trailers()).filter(|trailers| !trailers.is_empty())
     }
 
-    /// What is left of it, where that is known.
+    /// Returns the length of the rest of the body, if it is known.
     pub(super) fn known_length(&self) -> Option<u64> {
         let here = self.current.len() as u64;
         match &self.source {
@@ -230,7 +230,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether nothing more comes, trailer fields included; those come behind chunks only.
+    /// Returns true if nothing more comes, trailer fields included; these come behind chunks only.
     pub(super) fn is_at_end(&self) -> bool {
         let is_last = match &self.source {
             Source::Whole(trailers) => trailers.is_empty(),

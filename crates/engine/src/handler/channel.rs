@@ -1,8 +1,8 @@
-//! What a loop and the holder of one of its exchanges have between them.
+//! The channel between a loop and the holder of one of its exchanges.
 //!
-//! Whoever holds an exchange leaves what is to be done with its answer here and asks the loop to
-//! look; the loop leaves the pieces of the request's body here and wakes whoever waits for them.
-//! Any number of orders before the loop looks cost one look.
+//! The holder puts its orders for the response here and wakes the loop. The loop puts the pieces of
+//! the request's body here and wakes the reader. All orders that come before the loop runs cost one
+//! wake-up.
 
 use super::answer::{Answer, Field, borrowed};
 use super::takeover::Takeover;
@@ -27,7 +27,7 @@ pub(crate) enum Order {
     TakeOver(Answer, Takeover),
 }
 
-/// How far an answer has come by what was ordered.
+/// The progress of a response after its orders.
 pub(crate) enum Work {
     /// It is owed, or its end is.
     Open,
@@ -49,7 +49,7 @@ pub(crate) struct Channel {
     changed: Condvar,
 }
 
-/// Small, as most exchanges that wait have nothing ordered, nobody waiting and no body.
+/// The state is small, because most waiting exchanges have no order, no waker and no body.
 #[derive(Default)]
 pub(super) struct State {
     orders: Vec<Order>,
@@ -62,11 +62,11 @@ pub(super) struct State {
     body: Option<Box<BodyState>>,
 }
 
-/// Who waits for something other than the body.
+/// Wakers of tasks that wait for something other than the body.
 #[derive(Default)]
 struct Wakers {
     writer: Option<Waker>,
-    /// Who waits for the end of the exchange, or of the server.
+    /// Tasks that wait for the end of the exchange, or of the server.
     watchers: Vec<Waker>,
 }
 
@@ -74,7 +74,7 @@ struct Wakers {
 #[derive(Default)]
 pub(super) struct BodyState {
     pub(super) arrived: BytesMut,
-    /// Bytes read that were not granted anew.
+    /// Bytes read that were not granted again.
     read: u64,
     /// Bytes that may come and that the loop was not told of; 0 where it is only to be told that
     /// they are awaited.
@@ -116,7 +116,8 @@ impl Channel {
         self.asked.swap(false, Ordering::AcqRel);
     }
 
-    /// Whether a call that waits for the loop would wait for itself.
+    /// Returns true on the thread of the loop, where a call that waits for the loop would wait for
+    /// itself.
     pub(super) fn is_on_its_loop(&self) -> bool {
         self.link.is_here()
     }
@@ -135,7 +136,7 @@ impl Channel {
         Poll::Pending
     }
 
-    /// Whether the server ends.
+    /// Returns true if the server is shutting down.
     pub(super) fn is_draining(&self) -> bool {
         self.link.is_draining()
     }
@@ -143,7 +144,7 @@ impl Channel {
     /// Ready when the server ends, or the exchange is over; else `waker` is woken when that is so.
     pub(super) fn poll_draining(&self, waker: &Waker) -> Poll<()> {
         let mut state = self.lock();
-        // The loop says that it drains before it takes this lock to wake whoever watches.
+        // The loop sets its draining flag before it takes this lock to wake the watchers.
         if state.is_over || self.link.is_draining() {
             return Poll::Ready(());
         }
@@ -151,7 +152,7 @@ impl Channel {
         Poll::Pending
     }
 
-    /// The server ends: whoever watches looks again.
+    /// Wakes the watchers: the server is shutting down.
     pub(crate) fn drain(&self) {
         let mut state = self.lock();
         let wakers = state.wakers.as_mut();
@@ -162,8 +163,8 @@ impl Channel {
         }
     }
 
-    /// Leaves an order that begins the answer; false when somebody else has, or nobody waits for
-    /// it any more.
+    /// Leaves an order that begins the response. Returns false if the response has begun already or
+    /// the exchange has ended.
     pub(super) fn answer(&self, order: Order) -> bool {
         let mut state = self.lock();
         if state.is_over || std::mem::replace(&mut state.is_answered, true) {
@@ -173,7 +174,7 @@ impl Channel {
         true
     }
 
-    /// Leaves an order; false when nobody waits for the answer any more.
+    /// Leaves an order. Returns false if the exchange has ended.
     pub(super) fn order(&self, order: Order) -> bool {
         let state = self.lock();
         if state.is_over {
@@ -223,7 +224,7 @@ impl Channel {
         refusal
     }
 
-    /// Waits until a piece would be taken; false when nobody reads any more.
+    /// Waits until a piece would be taken. Returns false if the exchange has ended.
     pub(super) fn wait_writable(&self) -> bool {
         let mut state = self.lock();
         loop {
@@ -288,7 +289,7 @@ impl Channel {
         wake(writer);
     }
 
-    /// Whether the loop has something to do.
+    /// Returns true if the loop has something to do.
     pub(crate) fn has_work(&self) -> bool {
         let state = self.lock();
         let body = state.body.as_ref();
@@ -303,7 +304,7 @@ impl Channel {
         }
     }
 
-    /// The exchange has come to its end: whoever waits is told, and later orders are refused.
+    /// Ends the exchange: wakes all tasks that wait for it, and refuses later orders.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;
@@ -357,9 +358,9 @@ impl Channel {
         wake(reader);
     }
 
-    /// What has come of the body; the first call lets it come at all.
+    /// Returns the bytes of the body that have come. The first call starts its transfer.
     ///
-    /// `state` stays locked, so that who waits for more misses none of it.
+    /// `state` stays locked, so that a reader that waits for more misses none of it.
     pub(super) fn read_body(&self, state: &mut State, waker: Option<&Waker>) -> Arrival {
         let window = self.link.settings().body_window_bytes;
         let Some(body) = state.body.as_deref_mut() else {
@@ -416,7 +417,7 @@ pub(super) enum Refusal {
     Gone,
 }
 
-/// What a reader finds of a body.
+/// The result of reading a body.
 pub(super) enum Arrival {
     Data(Bytes),
     Later,
@@ -443,7 +444,7 @@ fn carry_out(order: Order, reply: &mut Reply<'_>) -> Carried {
         Order::Begin(answer, length) => {
             answer.begin(length, reply);
             if reply.is_bodiless() {
-                // It is complete: whoever makes pieces is told that nobody waits for them.
+                // It is complete: a writer of more pieces gets an error.
                 let _ = reply.finish(&[]);
                 return Carried::Last(Work::Done);
             }
@@ -469,7 +470,7 @@ fn carry_out(order: Order, reply: &mut Reply<'_>) -> Carried {
 }
 
 impl Order {
-    /// What it takes of the queue: a crumb of a body takes more than its own size.
+    /// Returns its size in the queue, which is more than that of its bytes for a small piece.
     fn bytes(&self) -> usize {
         match self {
             Self::Write(piece) => size_of::<Self>() + piece.len(),

@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Where a handler answers a request, or says what will.
+/// One request for a handler: answers it, or names what will.
 ///
 /// Shape: it is the request's [`Reply`], for answers given at once, with ways to answer later:
 /// [`responder`](Self::responder), [`offload`](Self::offload), [`spawn`](Self::spawn).
@@ -105,7 +105,7 @@ impl<'e, 'r> Exchange<'e, 'r> {
         self.held.map(|(token, _)| token)
     }
 
-    /// What is needed to answer from another thread, or later.
+    /// Returns a handle with which another thread can answer, or this one later.
     ///
     /// Shape: one is enough; each that is dropped unused answers 500, unless another was quicker.
     pub fn responder(&mut self) -> Responder {
@@ -153,10 +153,9 @@ impl<'e, 'r> Exchange<'e, 'r> {
 
     /// Lets a future answer, which is polled on the loop.
     ///
-    /// Shape: one is enough; a second one takes the place of the first. Polled first when the
-    /// handler has returned. It is dropped where it stands when nobody waits
-    /// for the answer any more. It need not be `Send`; when it is woken from another thread, its
-    /// loop is.
+    /// Shape: one is enough; a second one takes the place of the first. It is polled first when the
+    /// handler has returned, and dropped where it stands when the client is gone. It need not be
+    /// `Send`. A wake-up from another thread wakes its loop.
     pub fn spawn<F>(&mut self, make: impl FnOnce(Responder) -> F)
     where
         F: Future<Output = ()> + 'static,
@@ -225,12 +224,12 @@ impl<'e, 'r> Exchange<'e, 'r> {
         answer.send(self.reply);
     }
 
-    /// Whether the server ends: as [`Responder::is_draining`].
+    /// Returns true if the server is shutting down, as [`Responder::is_draining`] does.
     pub fn is_draining(&self) -> bool {
         self.host.link().is_draining()
     }
 
-    /// What the server has done so far.
+    /// Returns the counters of the server.
     pub fn statistics(&self) -> Statistics {
         self.host.fleet().statistics()
     }

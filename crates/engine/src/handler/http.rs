@@ -39,7 +39,7 @@ use std::task::{Context, Poll};
 /// use dwell_engine::handler::http::PeerAddress;
 /// use http::{Request, Response};
 ///
-/// fn who(request: Request<Bytes>) -> Response<String> {
+/// fn address_of(request: Request<Bytes>) -> Response<String> {
 ///     let peer = request.extensions().get::<PeerAddress>();
 ///     Response::new(match peer {
 ///         Some(PeerAddress(address)) => format!("you are {address}\n"),
@@ -48,7 +48,7 @@ use std::task::{Context, Poll};
 /// }
 /// #
 /// # use dwell_engine::{Server, handler::http::inline};
-/// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(inline(who))?;
+/// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(inline(address_of))?;
 /// # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
 /// # assert!(answer.contains("\r\n\r\nyou are 127.0.0.1:"), "{answer}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -56,8 +56,8 @@ use std::task::{Context, Poll};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// What a handler takes the connection over by, among the extensions of a request that asks for an
-/// upgrade; it then answers 101.
+/// The means by which a handler takes the connection over. It is among the extensions of a request
+/// that asks for an upgrade; the handler then answers 101.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -292,7 +292,7 @@ pub(super) fn not_understood() -> Answer {
     Answer::text(400, "Bad Request\n")
 }
 
-/// What of a request decides how a response to it is sent.
+/// Properties of a request that decide how a response to it is sent.
 pub(super) struct Form {
     pub(super) is_head: bool,
     upgrade: Option<Upgrade>,
@@ -317,8 +317,8 @@ impl Form {
         answer_of(head).body(body)
     }
 
-    /// Answers 101 and lets the connection go; 500 where nobody takes it over, or the request did
-    /// not ask for it.
+    /// Answers 101 and lets the connection go. Answers 500 if the handler has not taken it over, or
+    /// the request did not ask for it.
     pub(super) fn switch(&self, responder: Responder, head: &response::Parts) {
         if let Some(takeover) = self.upgrade.as_ref().and_then(Upgrade::take) {
             // The client may have left meanwhile.
@@ -327,7 +327,7 @@ impl Form {
     }
 }
 
-/// Whether a response of this status has no body, whatever comes with it (RFC 9110 section 6.4.1).
+/// Returns true if a response of this status has no body (RFC 9110 section 6.4.1).
 #[cfg(feature = "tower")]
 pub(super) fn is_bodiless(status: StatusCode) -> bool {
     let is_empty = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);

@@ -45,7 +45,7 @@ impl OwnedRequest {
         self.target.get(self.path.0..self.path.1).unwrap_or("/")
     }
 
-    /// What follows the first `?` of the target.
+    /// Returns the part of the target after its first `?`.
     pub fn query(&self) -> Option<&str> {
         self.target.split_once('?').map(|(_, query)| query)
     }
@@ -58,7 +58,7 @@ impl OwnedRequest {
     }
 }
 
-/// Where in the target the path is; nowhere for an absolute form without one.
+/// Returns the range of the path in the target; one beyond its end if an absolute form has no path.
 fn place_of(path: &str, target: &str) -> (usize, usize) {
     let end = target.find('?').unwrap_or(target.len());
     if target[..end].ends_with(path) {

@@ -10,8 +10,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Nobody waits for the answer any more: another responder has given it, the client has left, its
-/// time was up, or the server ends.
+/// The response is not needed any more: another responder has given it, the client has left, its
+/// timeout is over, or the server shuts down.
 ///
 /// ```
 /// use dwell_engine::handler::Gone;
@@ -32,8 +32,8 @@ impl std::error::Error for Gone {}
 /// Answers one request, from any thread and at any time.
 ///
 /// Shape: until it is used or dropped the client waits, at the cost of an entry in the loop's
-/// tables; dropped unused, it answers 500. What it does when nobody waits any more does nothing,
-/// and says so.
+/// tables. Dropped unused, it answers 500. After the end of the exchange its methods do nothing and
+/// return [`Gone`].
 ///
 /// ```
 /// use dwell_engine::handler::{Answer, Exchange};
@@ -65,7 +65,8 @@ impl Responder {
     /// Sends the answer.
     ///
     /// # Errors
-    /// [`Gone`]; success says that somebody waited a moment ago, not that it has arrived.
+    /// [`Gone`]. Success means that the client was there a moment ago, not that the response has
+    /// arrived.
     pub fn send(self, answer: Answer) -> Result<(), Gone> {
         self.answer(Order::Send(answer))
     }
@@ -108,8 +109,8 @@ impl Responder {
         }
     }
 
-    /// Sends the head of the answer, whose body is of this size, if it is known, and comes from
-    /// the writer in pieces.
+    /// Sends the head of the response. Its body, of this length if one is given, comes from the
+    /// writer in pieces.
     ///
     /// # Errors
     /// [`Gone`].
@@ -117,7 +118,7 @@ impl Responder {
     /// ```
     /// use dwell_engine::handler::{Answer, Responder, TryWriteError};
     ///
-    /// /// A table whose rows are made one by one, on a thread.
+    /// /// Sends a table, row by row, from a thread.
     /// fn report(responder: Responder) -> Result<(), TryWriteError> {
     ///     let head = Answer::new(200).field("Content-Type", "text/csv");
     ///     let Ok(mut writer) = responder.stream(head, None) else { return Ok(()) };
@@ -212,12 +213,12 @@ impl Responder {
         let _ = self.answer(Order::Abort);
     }
 
-    /// Whether nobody waits any more; for work that is worth giving up.
+    /// Returns true if the response is not needed any more; for work that is worth stopping then.
     ///
     /// ```
     /// use dwell_engine::handler::{Answer, Gone, Responder};
     ///
-    /// /// Gives long work up when nobody waits for it any more.
+    /// /// Stops long work when its result is not needed any more.
     /// fn work(responder: Responder, steps: u32) -> Result<(), Gone> {
     ///     for _ in 0..steps {
     ///         if responder.is_cancelled() {
@@ -248,8 +249,8 @@ impl Responder {
             .is_none_or(|channel| channel.is_over())
     }
 
-    /// Comes to its end when nobody waits any more; for tasks of another runtime, as a future of
-    /// [`Exchange::spawn`](super::Exchange::spawn) is dropped then.
+    /// Waits until the response is not needed any more. It is for tasks of another runtime; a
+    /// future of [`Exchange::spawn`](super::Exchange::spawn) is dropped at that moment.
     ///
     /// ```
     /// use dwell_engine::handler::Exchange;
@@ -283,14 +284,15 @@ impl Responder {
         .await;
     }
 
-    /// Whether the server ends: for those who would wait for long, as the server waits for them.
+    /// Returns true if the server is shutting down, which waits for the responses that are owed.
     pub fn is_draining(&self) -> bool {
         let channel = self.channel.as_ref();
         channel.is_some_and(|channel| channel.is_draining())
     }
 
-    /// Comes to its end when the server begins to, or when nobody waits any more: whoever waits for
-    /// news then gives the answer there is, so that the server need not cut it off at its deadline.
+    /// Waits until the server begins to shut down, or the response is not needed any more. A
+    /// handler that waits for a change then sends the response it has, so that the server need not
+    /// cut it off at its deadline.
     ///
     /// ```
     /// use dwell_engine::handler::{Answer, Exchange};

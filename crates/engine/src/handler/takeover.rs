@@ -21,7 +21,7 @@ use dwell_evloop::BlockingStream;
 /// use std::net::TcpStream;
 /// use std::sync::mpsc;
 ///
-/// /// Sends back what comes, and tells somebody of its end.
+/// /// Sends input back, and reports the end.
 /// struct Echo(mpsc::Sender<StreamEnd>);
 ///
 /// impl StreamHandler for Echo {
@@ -105,14 +105,14 @@ where
     }
 }
 
-/// Who takes a connection over.
+/// The program that takes a connection over.
 pub(crate) enum Takeover {
     Loop(Box<dyn StreamHandler>),
     Thread(Box<dyn FnOnce(BlockingStream, Vec<u8>) + Send>),
     WebSocket(Negotiated, Box<dyn WebSocketHandler>),
 }
 
-/// What is to be done with a raw stream.
+/// Orders for a raw stream.
 #[derive(Debug)]
 pub(crate) enum RawOrder {
     Write(Bytes, Charge),

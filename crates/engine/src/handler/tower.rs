@@ -61,12 +61,12 @@ pub struct Tower<S> {
 
 /// Serves requests by a `tower::Service`.
 ///
-/// Shape: its futures need not be `Send`: each stays on one loop. A service that fails answers
-/// 500; a response body that fails cuts the connection. When a client leaves, its future is
-/// dropped. `Connection: close` of a response is honoured; what frames a response is the engine's.
-/// A connection is taken over by the [`Upgrade`](super::http::Upgrade) among the extensions of its
-/// request. hyper's `OnUpgrade`, which axum's `WebSocketUpgrade` wants, cannot be made by anybody
-/// but hyper: such handlers answer that the request cannot be upgraded.
+/// Shape: its futures need not be `Send`: each stays on one loop. A service that fails answers 500;
+/// a response body that fails cuts the connection. When a client leaves, its future is dropped.
+/// `Connection: close` of a response is honoured; fields that frame a response are the engine's. A
+/// connection is taken over by the [`Upgrade`](super::http::Upgrade) among the extensions of its
+/// request. hyper's `OnUpgrade`, which axum's `WebSocketUpgrade` needs, can be made by hyper alone:
+/// such handlers answer that the request cannot be upgraded.
 pub fn service<S, B>(service: S) -> Tower<S>
 where
     S: Service<::http::Request<RequestBody>, Response = ::http::Response<B>>,
@@ -128,7 +128,7 @@ where
     }
 }
 
-/// A future whose polls, and whose end, happen within something.
+/// A future that is polled, and dropped, within a scope.
 struct Entered<F> {
     around: Arc<Around>,
     future: Option<Pin<Box<F>>>,

@@ -8,7 +8,7 @@ use crate::websocket::{
 };
 use std::sync::Arc;
 
-/// What is done with one WebSocket connection, on its loop.
+/// A handler of one WebSocket connection, on its loop.
 ///
 /// Shape: any `FnMut(&mut WebSocketRef, Message)` is one. It must not block; one that panics loses
 /// its connection. A handler without state costs an idle connection no allocation.
@@ -74,7 +74,7 @@ where
     }
 }
 
-/// What is to be done with a WebSocket connection.
+/// Orders for a WebSocket connection.
 #[derive(Debug)]
 pub(crate) enum WebSocketOrder {
     Send(Arc<Broadcast>, Charge),
@@ -104,7 +104,7 @@ pub(crate) enum WebSocketOrder {
 ///
 /// impl WebSocketHandler for Member {
 ///     fn opened(&mut self, _: &mut WebSocketRef<'_>, sender: WebSocketSender) {
-///         self.0.lock().expect("nobody panics with it").push(sender);
+///         self.0.lock().expect("no holder panics").push(sender);
 ///     }
 ///
 ///     fn message(&mut self, socket: &mut WebSocketRef<'_>, _: Message<'_>) {
@@ -125,10 +125,10 @@ pub(crate) enum WebSocketOrder {
 ///     }
 /// }
 ///
-/// /// Tells everybody; encoded and compressed once. Whose loop has ended is forgotten.
+/// /// Sends to all members, encoded and compressed once. Members whose loop has ended are removed.
 /// fn publish(members: &Members, news: &str) {
 ///     let message = Arc::new(Broadcast::new(MessageKind::Text, news.as_bytes()));
-///     let mut members = members.lock().expect("nobody panics with it");
+///     let mut members = members.lock().expect("no holder panics");
 ///     members.retain(|member| member.send(Arc::clone(&message)) != Err(SendError::Gone));
 /// }
 ///
@@ -145,7 +145,7 @@ pub(crate) enum WebSocketOrder {
 /// # assert!(client.read()?.is_pong(), "it is a member by now");
 /// publish(&members, "hello, all");
 /// # assert_eq!(client.read()?.into_text()?, "hello, all");
-/// for member in members.lock().expect("nobody panics with it").drain(..) {
+/// for member in members.lock().expect("no holder panics").drain(..) {
 ///     let closed = member.close(CloseCode::GOING_AWAY, "until tomorrow");
 ///     let _ = closed.or_else(|Gone| member.abort());
 /// }

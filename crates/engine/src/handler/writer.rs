@@ -25,7 +25,7 @@ use std::task::{Context, Poll};
 /// use std::net::TcpStream;
 /// use std::sync::mpsc;
 ///
-/// /// Gives a piece to whoever keeps up; whoever has left is forgotten.
+/// /// Gives a piece to the clients that keep up. Those that have left are removed.
 /// fn publish(writers: &mut Vec<BodyWriter>, piece: &bytes::Bytes) {
 ///     writers.retain_mut(|writer| {
 ///         let written = writer.try_write(piece.clone());
@@ -57,7 +57,7 @@ use std::task::{Context, Poll};
 #[derive(Debug)]
 pub struct BodyWriter {
     channel: Option<Arc<Channel>>,
-    /// What is left of the announced size.
+    /// The rest of the announced size.
     left: Option<u64>,
 }
 
@@ -67,11 +67,11 @@ pub struct BodyWriter {
 pub enum TryWriteError {
     /// The client has yet to take what waits for it; the piece is given back.
     Full(Bytes),
-    /// Nobody reads any more.
+    /// The client has left, or the exchange has ended otherwise.
     Gone,
     /// The piece goes beyond the announced size.
     TooLong {
-        /// What is left of the announced size.
+        /// The rest of the announced size.
         limit: u64,
         /// The size of the piece.
         length: u64,
@@ -187,7 +187,7 @@ impl BodyWriter {
     ///                 return;
     ///             }
     ///         }
-    ///         // As `write_async` waits; for those who make a piece only when it will be taken.
+    ///         // Waits as `write_async` does, for a piece that is made only when it will be taken.
     ///         if poll_fn(|task| writer.poll_writable(task)).await.is_ok() {
     ///             let _ = writer.finish(Vec::new());
     ///         }
@@ -239,17 +239,17 @@ impl BodyWriter {
         }
     }
 
-    /// Whether the server ends: a stream of news is finished then, as the server waits for it.
+    /// Returns true if the server is shutting down, which waits for open streams: end them then.
     ///
     /// ```
     /// use dwell_engine::handler::BodyWriter;
     ///
-    /// /// Ends the streams for which there will be no more news.
+    /// /// Ends the streams of a server that shuts down.
     /// fn beat(writers: Vec<BodyWriter>) -> Vec<BodyWriter> {
     ///     let (ending, mut going_on): (Vec<_>, Vec<_>) =
     ///         writers.into_iter().partition(BodyWriter::is_draining);
     ///     for writer in ending {
-    ///         // Whoever has left meanwhile needs no end.
+    ///         // A client that has left meanwhile needs no end.
     ///         let _ = writer.finish(Vec::new());
     ///     }
     ///     going_on.retain_mut(|writer| writer.try_write(":\n\n").is_ok());
@@ -285,7 +285,7 @@ impl BodyWriter {
         channel.is_some_and(|channel| channel.is_draining())
     }
 
-    /// Comes to its end when the server begins to, or when nobody reads any more.
+    /// Waits until the server begins to shut down, or the exchange has ended.
     ///
     /// ```
     /// use dwell_engine::Request;
@@ -322,7 +322,7 @@ impl BodyWriter {
         .await;
     }
 
-    /// Whether nobody reads any more.
+    /// Returns true if the exchange has ended.
     pub fn is_cancelled(&self) -> bool {
         self.channel
             .as_ref()

@@ -1,4 +1,4 @@
-//! How connections begin, and how the component comes to its end.
+//! The beginnings of connections, and the end of the component.
 
 use super::Http;
 use super::visit::FIRST_REQUEST_TIMEOUT;
@@ -43,7 +43,7 @@ impl Http {
     /// use std::io;
     /// use std::net::SocketAddr;
     ///
-    /// /// Moves to another port: who has come by the old one is served to the end.
+    /// /// Moves to another port. Clients of the old one are served to the end.
     /// fn move_to(
     ///     http: &mut Http,
     ///     context: &mut Context,
@@ -99,7 +99,8 @@ impl Http {
         }
     }
 
-    /// As [`unlisten`](Self::unlisten), but who has connected by the time is accepted first.
+    /// Stops listening as [`unlisten`](Self::unlisten) does, but first accepts the clients that
+    /// have connected by now.
     ///
     /// ```
     /// use dwell_engine::{App, Http};
@@ -137,9 +138,9 @@ impl Http {
 
     /// Stops listening and lets every connection end with its next answer.
     ///
-    /// Shape: clients the kernel has connected already are still accepted. Who is between two
-    /// requests is closed, unless the next one has come; who has not sent a first one yet has a
-    /// second for it. Held exchanges are the app's to answer.
+    /// Shape: clients that the kernel has connected already are still accepted. A connection
+    /// between two requests is closed, unless the next one has come; one without a first request
+    /// has a second for it. Held exchanges are the app's to answer.
     ///
     /// ```
     /// use dwell_engine::{App, Http};
@@ -194,7 +195,7 @@ impl Http {
         }
     }
 
-    /// Accepts a batch; true when nobody else can be accepted now.
+    /// Accepts a batch. Returns true when no other client can be accepted now.
     pub(super) fn accept<A: App>(
         &mut self,
         context: &mut Context,
@@ -230,7 +231,7 @@ impl Http {
     /// use dwell_engine::{App, Http};
     /// use dwell_evloop::{Context, Stream};
     ///
-    /// /// What another loop has accepted comes as a message, and stays.
+    /// /// Takes a client that another loop has accepted and sent in a message.
     /// fn message<A: App>(http: &mut Http, context: &mut Context, client: Stream, app: &mut A) {
     ///     http.adopt(context, client, app);
     /// }
@@ -249,7 +250,7 @@ impl Http {
     /// # let mut listener = Some(listener);
     /// # let answer = dwell_testkit::beside(ask, || {
     /// #     if let Some(listener) = listener.take() {
-    /// #         let (client, _) = listener.accept().expect("somebody connects");
+    /// #         let (client, _) = listener.accept().expect("a client connects");
     /// #         client.set_nonblocking(true).expect("it is a socket");
     /// #         let client = Stream::from_tcp(mio::net::TcpStream::from_std(client));
     /// #         message(&mut driver.http, event_loop.context(), client, &mut driver.app);
@@ -269,7 +270,8 @@ impl Http {
     }
 }
 
-/// How long a client that nobody has accepted here may take for its first request.
+/// Returns how long a client that this component has not accepted itself may take for its first
+/// request.
 pub(super) fn first_timeout(draining: bool, limits: &Limits) -> Duration {
     if draining {
         FIRST_REQUEST_TIMEOUT

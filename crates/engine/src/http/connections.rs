@@ -1,4 +1,4 @@
-//! What can be asked of, and done to, a connection as a whole.
+//! Queries and actions for a connection as a whole.
 
 use super::Http;
 use super::visit::Fate;
@@ -9,7 +9,7 @@ use dwell_evloop::{Context, Token};
 use std::net::SocketAddr;
 
 impl Http {
-    /// Whether `connection` is still here.
+    /// Returns true if `connection` is still here.
     ///
     /// ```
     /// use dwell_engine::Http;
@@ -62,7 +62,7 @@ impl Http {
         (entry.phase == Phase::Held).then(|| entry.exchange(connection))
     }
 
-    /// What the app said with its hold, if an answer is owed on a connection.
+    /// Returns the tag of the app's hold, if a response is owed on a connection.
     pub(crate) fn tag_on(&self, connection: Token) -> Option<u64> {
         let entry = self.connections.get(connection)?;
         (entry.phase == Phase::Held).then_some(entry.tag)
@@ -74,7 +74,8 @@ impl Http {
         entry.map_or(0, |entry| entry.stream.queued_bytes())
     }
 
-    /// Whether nothing waits for the client of a held exchange to take it; true where it is gone.
+    /// Returns true if no output waits for the client of a held exchange; also if the exchange has
+    /// ended.
     ///
     /// ```
     /// use dwell_engine::{ExchangeId, Http};

@@ -40,11 +40,11 @@ use std::net::SocketAddr;
 pub struct HttpDriver<A> {
     /// The connections.
     pub http: Http,
-    /// What their requests mean.
+    /// The app that answers the requests.
     pub app: A,
 }
 
-/// Nobody else is on the loop.
+/// The kinds of a loop that this component has to itself.
 const KINDS: Kinds = Kinds {
     listener: 0,
     connection: 1,

@@ -8,7 +8,7 @@ use dwell_evloop::{Context, Flushed, Readiness};
 use dwell_proto::http1::encode;
 use std::time::Duration;
 
-/// What a client that waits for it is sent before its body (RFC 9110 section 10.1.1).
+/// The interim response for a client that waits with its body (RFC 9110 section 10.1.1).
 pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Why serving one piece of input stopped.
@@ -32,7 +32,7 @@ pub(super) enum Stop {
     Failed,
 }
 
-/// What became of a [`Reply`].
+/// The outcome of a [`Reply`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Delivery {
     /// No answer was given.
@@ -180,7 +180,7 @@ impl<A> Visit<'_, A> {
         output.is_empty() || self.connection.stream.write(output).is_ok()
     }
 
-    /// What was written outside of serving is out: goes on from there.
+    /// Goes on after output that was written outside of serving.
     pub(super) fn delivered(&mut self, delivery: Delivery, output: Vec<u8>) -> Fate {
         let fate = self.deliver(delivery, output);
         self.account();

@@ -27,13 +27,13 @@ impl Http {
         tokens.filter_map(|token| self.listeners.get(token))
     }
 
-    /// Stops listening without accepting anybody more, and lets every connection leave that is
-    /// between two requests, with what has come of the next one.
+    /// Stops listening without accepting more clients, and lets every connection leave that is
+    /// between two requests, with the received part of the next one.
     ///
-    /// Shape: what a client has sent and nobody has read stays in the socket, and no request is
-    /// begun here any more. Whoever has the listening sockets, too, accepts those whom the kernel
-    /// has connected. Called again at the ends of later turns it lets go of those whose answers
-    /// have been sent meanwhile; held exchanges are the app's to answer.
+    /// Shape: bytes that were not read stay in the socket, and no request is begun here any more. A
+    /// process that has the listening sockets, too, accepts the clients that the kernel has
+    /// connected. Called again at the ends of later turns, it lets those connections go whose
+    /// responses have been sent meanwhile. Held exchanges are the app's to answer.
     ///
     /// ```
     /// use dwell_engine::{App, Detached, Http};
@@ -123,7 +123,7 @@ impl Http {
     }
 }
 
-/// Whether a connection owes nothing, and is owed nothing but a request.
+/// Returns true if a connection owes nothing, and is owed nothing but a request.
 fn can_leave(connection: &Connection) -> bool {
     matches!(connection.phase, Phase::Idle | Phase::Head)
         && connection.stream.is_flushed()

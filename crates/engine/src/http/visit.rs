@@ -1,4 +1,4 @@
-//! What one connection does next: the transitions between its phases.
+//! One connection at work: the transitions between its phases.
 //!
 //! | phase | leaves it when |
 //! |---|---|
@@ -19,14 +19,14 @@ use crate::reply::Framing;
 use dwell_evloop::{Context, Flushed, LoopOutput, ReadOutcome, Readiness, Stream, Token};
 use std::time::Duration;
 
-/// How long a peer may take to read the last answer.
+/// Time that a peer has to read the last response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a client that has sent nothing yet may take for its request when the server drains.
+/// Time for the request of a client that has sent nothing yet when the server drains.
 pub(super) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a client that has begun a request may take for its head when the server drains.
+/// Time for the head of a request that has begun when the server drains.
 const LAST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether the connection lives on.
+/// The fate of a connection after a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(super) enum Fate {
@@ -60,7 +60,7 @@ pub(super) struct Visit<'v, A> {
     /// Output waits since before this visit, and the socket has not taken enough of it since: the
     /// deadline that runs for it stays as it is, whatever else happens.
     pub(super) stalled: bool,
-    /// How much of an unfinished head was searched for its end.
+    /// Bytes of an unfinished head that were searched for its end.
     pub(super) scanned: usize,
     /// The account of what waits for the socket.
     pub(super) accounts: Option<&'v LoopOutput>,
@@ -93,7 +93,7 @@ impl<A: App> Visit<'_, A> {
             connection.close_peer();
         }
         if readiness.is_hangup() && connection.phase != Phase::Lingering {
-            // A reset: nobody is left to read an answer.
+            // A reset: the peer reads no answer any more.
             return Fate::Close;
         }
         if readiness.is_writable() && !connection.stream.is_flushed() {
@@ -337,7 +337,7 @@ impl<A> Visit<'_, A> {
         is_wanted.then(|| incoming.pace.left(self.context.now()))
     }
 
-    /// An answer is out whose successors were not looked at: goes on with them in the next turn.
+    /// Goes on in the next turn behind a response that is out, whose successors were not read yet.
     pub(super) fn resume(&mut self) -> Fate {
         self.resume_by(Context::again)
     }
@@ -385,7 +385,7 @@ impl<A> Visit<'_, A> {
         // What has come of a request may be for another process.
         let leaves = self.leaving && connection.tail.is_some();
         if connection.is_at_end() && !leaves {
-            // Between two requests, or within one that is nobody's.
+            // Between two requests, or within one whose answer is not awaited.
             return Fate::Close;
         }
         self.receive(served);

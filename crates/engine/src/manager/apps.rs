@@ -1,4 +1,4 @@
-//! What the components tell, passed on to the handlers.
+//! The apps of the components, which pass events on to the handlers.
 
 use super::client::{Client, ClientVisit};
 use super::conn::Access;
@@ -388,7 +388,7 @@ impl State {
         self.tell(context, None, token, Access::None, Event::Error(text));
     }
 
-    /// What becomes of an exchange after its handler has run.
+    /// Returns the outcome of an exchange after its handler has run.
     fn outcome(&mut self, token: Token, reply: &mut Reply<'_>) -> Outcome {
         let tag = token.to_bits();
         let Some(record) = self.records.get_mut(token) else {

@@ -18,7 +18,7 @@ use std::fmt;
 #[derive(Debug)]
 pub(super) struct Client {
     authority: String,
-    /// Whether each request under way is a HEAD request, oldest first.
+    /// One entry per request under way, oldest first: true for a HEAD request.
     requests: VecDeque<bool>,
     /// The handler has written requests of its own, as bytes; whether the last one was a HEAD
     /// request.
@@ -36,15 +36,15 @@ struct Handshake {
     target: String,
 }
 
-/// What has come of a response.
+/// The received part of a response.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     /// Reads the response that has begun.
     decoder: Option<ResponseDecoder>,
-    /// The head of a response whose body is on the way, and what has come of that.
+    /// The head of a response whose body is on the way, and the received part of that.
     message: Vec<u8>,
     head_bytes: usize,
-    /// What follows is WebSocket.
+    /// The bytes that follow are WebSocket.
     is_over: bool,
 }
 
@@ -107,7 +107,7 @@ impl Client {
         Some(output)
     }
 
-    /// Whether its handshake is under way.
+    /// Returns true if its handshake is under way.
     pub(super) fn awaits_handshake(&self) -> bool {
         self.handshake.is_some()
     }
@@ -137,7 +137,7 @@ impl Client {
     }
 }
 
-/// What came on a client's connection, and where its events go.
+/// Input of a client connection, and the state that its events change.
 pub(super) struct ClientVisit<'v, 's> {
     pub(super) state: &'v mut State,
     pub(super) context: &'v mut Context,
@@ -149,7 +149,7 @@ impl ClientVisit<'_, '_> {
     /// Takes responses from `input`; returns how much of it is used.
     pub(super) fn data(&mut self, responses: &mut Responses, input: &[u8]) -> usize {
         let mut used = 0;
-        // What was sent behind the handshake is for those who have the connection next.
+        // What was sent behind the handshake is for the next owner of the connection.
         while !responses.is_over && (used < input.len() || responses.decoder.is_some()) {
             match self.step(responses, &input[used..]) {
                 Ok(0) => return used,
@@ -200,7 +200,7 @@ impl ClientVisit<'_, '_> {
 
     /// Takes the next part of a response.
     ///
-    /// Source: RFC 9112 section 9.2, for what nobody asked for.
+    /// Source: RFC 9112 section 9.2, for a response without a request.
     fn step(&mut self, responses: &mut Responses, input: &[u8]) -> Result<usize, Fault> {
         let Some(mut decoder) = responses.decoder.take().or_else(|| self.decoder()) else {
             let is_line_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');

@@ -82,7 +82,7 @@ impl Conn<'_> {
         self.scope.reborrow()
     }
 
-    /// What [`set_user_data`](Self::set_user_data) attached, where it is a `T`.
+    /// Returns the value that [`set_user_data`](Self::set_user_data) attached, if it is a `T`.
     ///
     /// ```
     /// use dwell_engine::manager::{Conn, Event, Manager};
@@ -166,8 +166,8 @@ impl Conn<'_> {
         self.scope.state.set_handler(self.token, index);
     }
 
-    /// Whether the handler is told of the end of every turn, with [`Event::Poll`]. On a listener
-    /// the clients to come inherit it.
+    /// Turns [`Event::Poll`] at the end of every turn on or off. The clients of a listener inherit
+    /// it.
     ///
     /// Off by default: a turn costs as much as it delivers, and no handler runs for a connection
     /// on which nothing happens.
@@ -203,7 +203,7 @@ impl Conn<'_> {
     /// ```
     /// use dwell_engine::manager::Manager;
     ///
-    /// /// Lets everybody who was promised an answer have it, before a restart.
+    /// /// Sends the answers that are owed, before a restart.
     /// fn retire(manager: &mut Manager) {
     ///     for id in manager.connections() {
     ///         if let Some(mut conn) = manager.conn(id) {
@@ -255,7 +255,7 @@ impl Conn<'_> {
     /// ```
     /// use dwell_engine::manager::{Conn, Event};
     ///
-    /// /// Tells the time to whoever connects.
+    /// /// Sends the time to each client that connects.
     /// fn daytime(conn: &mut Conn<'_>, event: Event<'_>) {
     ///     if let Event::Accept = event {
     ///         if conn.send(b"Sun Nov 22 03:24:00 2026\n").is_err() {
@@ -291,7 +291,7 @@ impl Conn<'_> {
     /// ```
     /// use dwell_engine::manager::{Conn, Event};
     ///
-    /// /// Cuts off who sends what is not expected.
+    /// /// Cuts off a client that sends unexpected bytes.
     /// fn strict(conn: &mut Conn<'_>, event: Event<'_>) {
     ///     if let Event::Read { data, .. } = event
     ///         && !data.is_ascii()
@@ -423,7 +423,7 @@ impl Conn<'_> {
         self.record().map(|record| record.place)
     }
 
-    /// Whether nothing can be done on it before the running handler has returned.
+    /// Returns true if nothing can be done on it before the running handler has returned.
     pub(super) fn is_deferred(&self) -> bool {
         let is_out_of_reach = matches!(self.access, Access::None | Access::Socket(_));
         is_out_of_reach && self.scope.components.is_none()
@@ -463,7 +463,7 @@ impl Conn<'_> {
         );
     }
 
-    /// What is seldom needed.
+    /// Returns the rarely needed part of the state.
     pub(super) fn extra(&mut self) -> Option<&mut Extra> {
         let record = self.scope.state.records.get_mut(self.token)?;
         Some(record.extra.get_or_insert_default())
@@ -509,7 +509,7 @@ impl Conn<'_> {
                 components.websockets.close(context, place, code, "");
             }
             (kind::HTTP, _) => {
-                // The component tells nobody of what is done here.
+                // The component calls no app for what is done here.
                 let is_left = !abort && components.http.close_connection(context, place);
                 if !is_left {
                     components.http.abort_connection(context, place);

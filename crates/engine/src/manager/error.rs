@@ -1,4 +1,4 @@
-//! What can be wrong with a call, by whose fault it is.
+//! Errors of calls, each for one cause.
 
 use crate::WriteError;
 use crate::websocket::Rejection;
@@ -16,21 +16,21 @@ pub enum ManagerError {
     Url {
         /// The URL as given.
         url: String,
-        /// What is wrong with it.
+        /// The error in it.
         fault: UrlError,
     },
     /// The system does not let us listen there.
     Listen {
         /// The URL as given.
         url: String,
-        /// What it said.
+        /// The error of the system.
         cause: io::Error,
     },
     /// The system does not let us connect there.
     Connect {
         /// The URL as given.
         url: String,
-        /// What it said.
+        /// The error of the system.
         cause: io::Error,
     },
     /// The loop itself failed; the manager is of no more use.
@@ -61,7 +61,7 @@ impl std::error::Error for ManagerError {
     }
 }
 
-/// What is wrong with a URL.
+/// An error in a URL.
 ///
 /// ```
 /// use dwell_engine::manager::{Manager, ManagerError, UrlError};
@@ -115,7 +115,7 @@ impl std::error::Error for UrlError {}
 /// let mut manager = Manager::new(|_, _| {})?;
 /// let listener = manager.listen("http://127.0.0.1:0")?;
 /// let mut conn = manager.conn(listener).expect("it listens");
-/// assert_eq!(conn.send(b"to nobody"), Err(ConnError::Protocol));
+/// assert_eq!(conn.send(b"hello"), Err(ConnError::Protocol));
 /// # Ok::<(), dwell_engine::manager::ManagerError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -139,7 +139,7 @@ pub enum ConnError {
     },
     /// A piece goes beyond the announced length of the answer.
     TooLong {
-        /// What is left of the announced length.
+        /// The rest of the announced length.
         limit: u64,
         /// The size of the piece.
         length: u64,

@@ -1,4 +1,4 @@
-//! What a handler is told.
+//! Events of handlers.
 
 use super::message::HttpMessage;
 use std::fmt;
@@ -28,9 +28,9 @@ pub enum Event<'a> {
     /// [`Conn::keep`](super::Conn::keep) keeps some; with HTTP it follows what they caused, and
     /// `data` is empty. A WebSocket has none.
     Read {
-        /// How many bytes came.
+        /// The number of bytes that came.
         bytes: usize,
-        /// What was kept before, and they.
+        /// The bytes that were kept before, and the new ones behind them.
         data: &'a [u8],
     },
     /// Output was written to the socket, of a raw or an HTTP connection.
@@ -46,7 +46,7 @@ pub enum Event<'a> {
     WebSocketOpen,
     /// A whole WebSocket message.
     WebSocketMessage {
-        /// Whether it is text, which is valid UTF-8 then.
+        /// True for text, which is valid UTF-8 then.
         is_text: bool,
         /// The payload.
         data: &'a [u8],
@@ -65,7 +65,7 @@ pub enum Event<'a> {
     HttpBody {
         /// The piece; empty with the last one.
         data: &'a [u8],
-        /// Whether the body is complete.
+        /// True if the body is complete.
         is_last: bool,
     },
     /// All output that waited for the peer is out; more can be written.
@@ -176,7 +176,7 @@ impl EventSet {
         Self(self.0 & !(1 << kind as u8))
     }
 
-    /// Whether `kind` is in it.
+    /// Returns true if `kind` is in it.
     pub const fn contains(self, kind: EventKind) -> bool {
         self.0 & 1 << kind as u8 != 0
     }

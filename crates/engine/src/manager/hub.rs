@@ -15,7 +15,7 @@ const ROUNDS_MAX: usize = 16;
 /// Delivered in the next turn, which does not wait, when deferred work is left.
 const WORK: Token = Token::new(kind::WORK, 0, 0);
 
-/// What other threads send.
+/// Messages from other threads.
 pub(super) enum Message {
     Wakeup { id: u64, data: bytes::Bytes },
     Act { id: u64, act: Act },
@@ -114,7 +114,7 @@ impl Hub {
         }
     }
 
-    /// Whether deferred work is left.
+    /// Returns true if deferred work is left.
     pub(super) fn has_work(&self) -> bool {
         !self.state.acts.is_empty() || !self.state.leaving.is_empty()
     }

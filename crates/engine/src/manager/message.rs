@@ -76,7 +76,7 @@ impl<'a> HttpMessage<'a> {
         }
     }
 
-    /// What follows the first `?` of the target; empty where there is none.
+    /// Returns the part of the target after its first `?`; empty without one.
     ///
     /// ```
     /// use dwell_engine::manager::HttpMessage;
@@ -171,7 +171,7 @@ impl<'a> HttpMessage<'a> {
             .map(|(_, value)| decode(value))
     }
 
-    /// The head of a request, for those who decide its answer; nothing for a response.
+    /// Returns the head of a request, for choosing its response; `None` for a response.
     ///
     /// ```
     /// use dwell_engine::manager::HttpMessage;

@@ -5,15 +5,15 @@ use crate::websocket::WebSocketOptions;
 use crate::{Limits, StreamLimits};
 use std::time::Duration;
 
-/// What a [`Manager`](super::Manager) allows its connections; everything has a finite default.
+/// Limits of a [`Manager`](super::Manager) and its connections; all of them have a finite default.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Of HTTP connections.
+    /// Limits of HTTP connections.
     pub http: Limits,
-    /// Of raw ones.
+    /// Limits of raw connections.
     pub streams: StreamLimits,
-    /// Of WebSocket connections.
+    /// Limits of WebSocket connections.
     pub websockets: WebSocketOptions,
     /// The longest body of a request, or of a response on a client, that is handed over whole.
     /// Default 4 MiB.

@@ -75,8 +75,8 @@ impl Manager {
         turn.map_err(ManagerError::Loop)
     }
 
-    /// A socket whose bytes end the wait, as [`wakeup`](Self::wakeup) does, for handlers of
-    /// signals that can do no more than write to a descriptor.
+    /// Returns a socket whose bytes end the wait, as [`wakeup`](Self::wakeup) does. It is for
+    /// signal handlers that can do no more than write to a descriptor.
     ///
     /// # Errors
     /// [`ManagerError::Closed`]; [`ManagerError::Loop`] when no descriptor is left.
@@ -155,8 +155,8 @@ impl Manager {
         Ok(inner.event_loop.as_raw_fd())
     }
 
-    /// How long another loop may wait before it polls: until the first timer or deadline; zero
-    /// when work is left; `None` when only the descriptor tells.
+    /// Returns how long another loop may wait before it polls: until the first timer or deadline.
+    /// Zero if work is left; `None` if only the descriptor can bring work.
     ///
     /// # Errors
     /// [`ManagerError::Closed`].

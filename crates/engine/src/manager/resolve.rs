@@ -10,7 +10,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 /// Look-ups under way at once; each has a thread, as the system's resolver blocks.
 const RESOLVING_MAX: usize = 16;
 
-/// What a look-up gave.
+/// The result of a lookup.
 pub(super) struct Resolved {
     record: Token,
     outcome: io::Result<SocketAddr>,

@@ -1,4 +1,4 @@
-//! What a manager knows of its connections, apart from their sockets.
+//! The state of a manager's connections, apart from their sockets.
 
 use super::client::Client;
 use super::conn::Access;
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Listener,
@@ -24,7 +24,7 @@ pub(super) enum Role {
     Outbound,
 }
 
-/// Where a connection goes that leaves HTTP.
+/// The destination of a connection that leaves HTTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Leaves {
     /// To the raw streams.
@@ -41,8 +41,8 @@ pub(super) enum Leaves {
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) id: u64,
-    /// Its name in the component that has its socket, whose kind says which that is; of
-    /// [`kind::NOWHERE`] while none has.
+    /// Its name in the component that owns its socket; the kind of that token names the component.
+    /// Of [`kind::NOWHERE`] while none owns it.
     pub(super) place: Token,
     pub(super) handler: u32,
     pub(super) role: Role,
@@ -58,16 +58,16 @@ pub(super) struct Record {
     pub(super) paused: bool,
     /// It was answered at the head of its request, before the body had come.
     pub(super) answers_early: bool,
-    /// The head of a request was told whose body is collected.
+    /// The handler has seen the head of a request whose body is collected.
     pub(super) collects: bool,
-    /// Where it goes when it leaves HTTP, which it does with the running callback.
+    /// Its destination when it leaves HTTP, which it does with the running callback.
     pub(super) leaves: Option<Leaves>,
     /// Bytes of a streamed body that are to be granted when reading goes on.
     pub(super) withheld: u32,
     pub(super) extra: Option<Box<Extra>>,
 }
 
-/// What only few connections have.
+/// The rarely used state of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Extra {
     pub(super) user: Option<Box<dyn Any + Send>>,
@@ -82,7 +82,7 @@ pub(super) type Act = Box<dyn FnOnce(&mut Conn<'_>) + Send>;
 /// Something to be done with the whole manager.
 pub(super) type Call = Box<dyn FnOnce(&mut Scope<'_>) + Send>;
 
-/// What becomes of a connection that leaves HTTP.
+/// A connection that leaves HTTP, with its destination.
 pub(super) struct Leaving {
     pub(super) record: Token,
     pub(super) leaves: Leaves,
@@ -103,7 +103,7 @@ pub(super) struct State {
     /// Which record each listener of the HTTP component has.
     pub(super) http_listeners: Vec<(Token, Token)>,
     handlers: Vec<HandlerSlot>,
-    /// Places in `handlers` that nobody uses.
+    /// Free places in `handlers`.
     free_handlers: Vec<u32>,
     next_id: u64,
     pub(super) timers: Slab<TimerEntry>,
@@ -123,7 +123,7 @@ pub(super) struct State {
     pub(super) waker: Waker,
     pub(super) panics: u64,
     pub(super) refused: u64,
-    /// How much input the running handler wants to be given again.
+    /// Bytes of input at the end that the running handler wants to be given again.
     pub(super) kept: usize,
     pub(super) resolving: usize,
     pub(super) stopped: bool,
@@ -302,7 +302,7 @@ impl State {
         }
     }
 
-    /// Whether a connection is told of every turn.
+    /// Turns the event of every turn on or off for a connection.
     pub(super) fn set_polls(&mut self, token: Token, polls: bool) {
         let Some(record) = self.records.get_mut(token) else {
             return;
@@ -313,7 +313,8 @@ impl State {
         }
     }
 
-    /// Those that are told of every turn; who is no longer is dropped from the list.
+    /// Takes the connections that get an event every turn. Those that do not any more are dropped
+    /// from the list.
     pub(super) fn take_polled(&mut self) -> Vec<Token> {
         let mut polled = std::mem::take(&mut self.polled);
         polled.retain(|token| {
@@ -364,7 +365,7 @@ impl State {
         });
     }
 
-    /// Calls the handler of a connection, unless nobody wants to hear of that event.
+    /// Calls the handler of a connection, unless events of this kind are not wanted.
     ///
     /// A handler that panics costs its connection, and is counted.
     pub(super) fn tell(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a timer calls.
+/// The function that a timer calls.
 pub(super) type Callback = Box<dyn FnMut(&mut Scope<'_>) + Send>;
 
 /// A timer of the manager's.
@@ -78,7 +78,7 @@ impl Timer {
         }
     }
 
-    /// Whether it will call again.
+    /// Returns true if it will call again.
     pub fn is_active(&self) -> bool {
         self.is_active.load(Ordering::Acquire)
     }

@@ -1,10 +1,10 @@
-//! Where a manager listens or connects: the URLs it is given.
+//! URLs of the places where a manager listens or connects.
 
 use super::error::UrlError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// What is spoken at a place.
+/// The protocol spoken at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Protocol {
     /// HTTP/1.1, which may upgrade to WebSocket.
@@ -13,7 +13,7 @@ pub(super) enum Protocol {
     Raw,
 }
 
-/// Where a place is.
+/// The address of a place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Address(SocketAddr),
@@ -30,7 +30,7 @@ pub(super) struct Url {
     pub(super) place: Place,
     /// Host and port as given, for the `Host` field of a request.
     pub(super) authority: String,
-    /// What a request asks for there.
+    /// The request target there.
     pub(super) target: String,
 }
 

@@ -142,7 +142,7 @@ impl Waker {
         self.send(Message::Call(Box::new(call)))
     }
 
-    /// Whether the manager is closed or gone.
+    /// Returns true if the manager is closed or dropped.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }

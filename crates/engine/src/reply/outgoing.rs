@@ -1,4 +1,4 @@
-//! How the pieces of an open streaming answer are framed.
+//! The framing of the pieces of an open streaming response.
 
 use super::raw::RawAnswer;
 use dwell_proto::http1::encode;
@@ -27,7 +27,7 @@ impl Outgoing {
         !matches!(self, Self::None)
     }
 
-    /// Whether its client would take the end of the connection for the end of the answer.
+    /// Returns true if its client would take the end of the connection for the end of the response.
     pub(crate) fn ends_with_connection(&self) -> bool {
         matches!(self, Self::UntilClose | Self::Raw(_))
     }

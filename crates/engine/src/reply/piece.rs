@@ -34,7 +34,7 @@ impl SharedPiece {
         }
     }
 
-    /// What it brings the reader.
+    /// Returns the data without its framing.
     pub fn data(&self) -> &Bytes {
         &self.data
     }

@@ -9,7 +9,7 @@ pub(crate) struct RawAnswer {
     decoder: Option<ResponseDecoder>,
 }
 
-/// How far an answer has come.
+/// The progress of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RawProgress {
     Open,

@@ -69,7 +69,7 @@ impl Body<'_> {
         }
     }
 
-    /// Whether it is known to have no bytes.
+    /// Returns true if it is known to have no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }

@@ -136,11 +136,11 @@ impl Reply<'_> {
     /// use dwell_engine::{ExchangeId, Http, SharedPiece};
     /// use dwell_evloop::Context;
     ///
-    /// /// A piece for many answers: framed once, kept once.
+    /// /// Sends a piece in many answers: framed once, kept once.
     /// fn publish(http: &mut Http, context: &mut Context, streams: &[ExchangeId], news: &[u8]) {
     ///     let piece = SharedPiece::new(news);
     ///     for exchange in streams {
-    ///         // Who has left, or does not keep up, misses it.
+    ///         // A client that has left, or does not keep up, misses it.
     ///         let _ = http.with_reply(context, *exchange, |reply| reply.write_piece(&piece));
     ///     }
     /// }
@@ -205,9 +205,9 @@ impl Reply<'_> {
 
     /// Writes bytes of an answer just as they are, status line and all.
     ///
-    /// Shape: for those who have a whole answer in their hands, in any pieces. The engine follows
-    /// it: where its own framing says that it ends, the exchange ends, and what is written beyond
-    /// that closes the connection after it. One whose end cannot be told ends with
+    /// Shape: for programs that hold a whole response as bytes, in any pieces. The engine reads its
+    /// framing: the exchange ends where the response does, and bytes beyond that close the
+    /// connection after it. A response whose end cannot be read from its framing ends with
     /// [`finish`](Self::finish) and the connection.
     ///
     /// # Errors
@@ -258,8 +258,9 @@ impl Reply<'_> {
         Ok(())
     }
 
-    /// Begins an answer whose bytes the app writes just as they are, status line and all, and whose
-    /// end it knows: with [`write`](Self::write) and its likes, up to [`finish`](Self::finish).
+    /// Begins a response whose bytes the app writes itself, status line included, and whose end the
+    /// app determines: with [`write`](Self::write) and its variants, up to
+    /// [`finish`](Self::finish).
     ///
     /// Shape: unlike [`raw`](Self::raw) the engine does not look at them. If the connection is to
     /// close after it, the app says so in its head and by [`close_after`](Self::close_after). Does
@@ -268,7 +269,7 @@ impl Reply<'_> {
     /// ```
     /// use dwell_engine::{Reply, WriteError};
     ///
-    /// /// An answer whose framing a gateway has written already.
+    /// /// Sends an answer whose framing a gateway has written already.
     /// fn pass_on(reply: &mut Reply<'_>) -> Result<(), WriteError> {
     ///     reply.verbatim();
     ///     reply.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")?;
@@ -294,7 +295,7 @@ impl Reply<'_> {
         }
     }
 
-    /// Whether the open answer takes a piece of this size.
+    /// Checks that the open response takes a piece of this size.
     fn open_piece(&mut self, length: usize) -> Result<(), WriteError> {
         let length = length as u64;
         match &mut *self.outgoing {

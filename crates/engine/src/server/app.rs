@@ -11,7 +11,7 @@ use dwell_evloop::{Context, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use std::sync::Arc;
 
-/// What runs on one loop of a server.
+/// The app of one loop of a server.
 #[derive(Debug)]
 pub(super) struct ServerApp<H> {
     handler: Arc<H>,
@@ -41,7 +41,7 @@ impl<H: Handler> ServerApp<H> {
 
     fn admit(&mut self, open: usize) -> bool {
         if !self.host.fleet().admit() {
-            // Somebody may have left in this very turn.
+            // A client may have left in this very turn.
             self.release(open);
             if !self.host.fleet().admit() {
                 return false;

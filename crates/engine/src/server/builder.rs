@@ -150,7 +150,7 @@ impl ServerBuilder {
         self
     }
 
-    /// How listening sockets are made: backlog, and permissions of unix sockets.
+    /// Sets the options of listening sockets: backlog, and permissions of unix sockets.
     pub fn listen_options(mut self, options: ListenOptions) -> Self {
         self.listen_options = options;
         self
@@ -267,15 +267,15 @@ impl ServerBuilder {
         self
     }
 
-    /// Whether a client that ends its sending side while it waits still gets its answer. Default
-    /// false: it is taken to have left, as most that do so have; what works for it is told.
+    /// Keeps a client that ends its sending side while it waits, and answers it. Default false: the
+    /// client is taken to have left, as most that do so have, and its exchange is cancelled.
     pub fn half_close(mut self, half_close: bool) -> Self {
         self.settings.half_close = half_close;
         self
     }
 
-    /// What `WebSocket`s may send, hold and wait for; of their number
-    /// [`max_connections`](Self::max_connections) is the bound.
+    /// Sets the limits of `WebSocket`s. Their number is limited by
+    /// [`max_connections`](Self::max_connections).
     pub fn web_socket_options(mut self, options: WebSocketOptions) -> Self {
         self.settings.web_socket = options;
         self

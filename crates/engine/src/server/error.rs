@@ -13,7 +13,7 @@ pub enum ServerError {
     Listen {
         /// The address or the path.
         address: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// An option is too small.
@@ -22,7 +22,7 @@ pub enum ServerError {
         option: &'static str,
         /// The least it may be.
         limit: usize,
-        /// What it is.
+        /// The value that was given.
         value: usize,
     },
     /// The system has no descriptor, memory or thread for a loop.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often in a turn the loop looks at what was asked for meanwhile, before others are served.
+/// Checks per turn of the orders that have come meanwhile, before other connections are served.
 const LOOKS_PER_TURN: usize = 16;
 /// Exchanges to look at for which memory stays when a burst of them is over.
 const ATTENTION_KEPT_MAX: usize = 16 * 1024;
@@ -164,7 +164,7 @@ impl<H: Handler> ServerLoop<H> {
         }
     }
 
-    /// Connections that have left HTTP in this delivery go to who takes them over.
+    /// Hands the connections that have left HTTP in this delivery to their new owners.
     fn settle_departed(&mut self, context: &mut Context) {
         while let Some((detached, takeover)) = self.app.host.departed.pop() {
             match takeover {
@@ -268,7 +268,7 @@ impl<H: Handler> ServerLoop<H> {
             });
     }
 
-    /// Ends with the server: accepts nobody else, finishes, and is done by the deadline.
+    /// Ends with the server: accepts no more clients, finishes, and is done by the deadline.
     fn end_with_server(&mut self, context: &mut Context) {
         let Some(deadline) = self.fleet.deadline() else {
             return;
@@ -395,15 +395,15 @@ impl<H> ServerLoop<H> {
         self.deadline.is_some()
     }
 
-    /// Whether a loop without clients has to stay: a client is on its way to it, or it hears the
-    /// signal that does not wait for the clients of others.
+    /// Returns true if a loop without clients has to stay: a client is on its way to it, or it
+    /// receives the second signal, which ends the drain of all loops at once.
     fn is_needed(&self) -> bool {
         let hears_signals = self.signal_deadline.is_some();
         self.link.is_awaited() || (hears_signals && self.fleet.running() > 1)
     }
 }
 
-/// Whatever ends a loop: nobody hands it clients any more, and those it had leave their places.
+/// Runs however a loop ends: other loops hand it no more clients, and its own leave their places.
 impl<H> Drop for ServerLoop<H> {
     fn drop(&mut self) {
         self.link.leave();

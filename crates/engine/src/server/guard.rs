@@ -1,4 +1,4 @@
-//! Where handlers run: what panics there costs one connection and nothing else.
+//! Calls of handlers: a panic there costs one connection and nothing else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -18,7 +18,7 @@ use std::task::{Context, Waker};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What a loop keeps of the exchanges that are not answered at once.
+/// The state that a loop keeps of the exchanges that are not answered at once.
 pub(crate) struct Host {
     held: Slab<Held>,
     link: Arc<LoopLink>,
@@ -34,11 +34,11 @@ struct Held {
     next: Next,
 }
 
-/// Who goes on with an exchange, if not the holder of its channel alone.
+/// The program that goes on with an exchange beside the holder of its channel.
 enum Next {
     /// A future, until it has come to its end.
     Task(Option<Task>),
-    /// Who takes the connection over when it leaves HTTP.
+    /// The program that takes the connection over when it leaves HTTP.
     TakeOver(Box<Takeover>),
 }
 
@@ -158,7 +158,7 @@ impl Host {
         }
     }
 
-    /// The server ends: whoever waits for news may answer without.
+    /// Begins the shutdown: handlers that wait for a change may answer without one.
     pub(super) fn drain(&mut self) {
         self.link.drain();
         for token in self.held.tokens() {
@@ -191,7 +191,7 @@ impl Host {
         }
     }
 
-    /// Who takes over the connection of an exchange.
+    /// Takes the program that takes over the connection of an exchange.
     pub(super) fn take_over(&mut self, token: Token) -> Option<Takeover> {
         let next = std::mem::replace(&mut self.held.get_mut(token)?.next, Next::Task(None));
         self.end(token);
@@ -225,7 +225,7 @@ impl Next {
     }
 }
 
-/// Whoever waits for a loop that ends, in whatever way, is told.
+/// Ends the exchanges of a loop that ends, in whatever way, so that their holders wake up.
 impl Drop for Host {
     fn drop(&mut self) {
         let held: Vec<_> = self.held.tokens().collect();

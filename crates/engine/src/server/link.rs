@@ -1,4 +1,4 @@
-//! What other threads know of a loop.
+//! The handle of a loop for other threads.
 
 use super::Settings;
 use super::statistics::Figures;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
-/// What is sent to a loop.
+/// Messages to a loop.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A client that another loop has accepted.
@@ -20,7 +20,7 @@ pub(crate) enum Message {
     WebSocket(Token, WebSocketOrder),
 }
 
-/// One loop as everybody else sees it.
+/// One loop as the other threads see it.
 pub(crate) struct LoopLink {
     sender: Sender<Message>,
     settings: Settings,
@@ -58,21 +58,21 @@ impl LoopLink {
 
     /// The loop runs on the calling thread from now on.
     pub(super) fn settle(&self) {
-        // Nobody else sets it: a loop is given to one thread.
+        // No other thread sets it: a loop is given to one.
         let _ = self.thread.set(std::thread::current().id());
     }
 
-    /// Whether the calling thread is the loop's.
+    /// Returns true on the loop's own thread.
     pub(crate) fn is_here(&self) -> bool {
         self.thread.get() == Some(&std::thread::current().id())
     }
 
-    /// The loop finishes what it has, and accepts nobody else.
+    /// Makes the loop finish its work and accept no more clients.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Whether the loop finishes what it has.
+    /// Returns true if the loop finishes its work and accepts no more clients.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
@@ -154,7 +154,7 @@ impl LoopLink {
         self.arriving.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether a client was announced that has not come.
+    /// Returns true if a client was announced that has not come.
     pub(super) fn is_awaited(&self) -> bool {
         self.arriving.load(Ordering::SeqCst) > 0
     }

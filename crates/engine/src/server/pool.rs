@@ -58,7 +58,7 @@ impl Pool {
         // Jobs that an idle worker is about to take do not count.
         let waiting = state.queue.len().saturating_sub(state.idle);
         let is_full = state.idle <= state.queue.len() && waiting >= self.queue_max;
-        // Without any worker the system refuses us threads: nobody would ever take the job.
+        // Without any worker the system refuses us threads: the job would never run.
         if state.is_closed || is_full || state.workers == 0 {
             drop(state);
             self.refused.fetch_add(1, Ordering::Relaxed);

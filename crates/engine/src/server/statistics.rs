@@ -1,4 +1,4 @@
-//! What a server has done so far.
+//! Counters of a server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,7 +50,7 @@ pub struct Statistics {
     pub workers: usize,
     /// Turns of all loops.
     pub turns: u64,
-    /// Exchanges a loop looked at because somebody asked it to.
+    /// Exchanges that a loop looked at because another thread, or a future, woke it.
     pub wake_ups: u64,
 }
 

@@ -24,7 +24,7 @@ use dwell_evloop::{Context, Token};
 ///
 /// impl StreamApp for Asker {
 ///     fn opened(&mut self, _: &mut Context, stream: &mut StreamRef<'_>, _: u64) {
-///         // Nobody is expected.
+///         // No client is expected.
 ///         stream.abort();
 ///     }
 ///

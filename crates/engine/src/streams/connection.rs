@@ -7,14 +7,14 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// Where a stream stands. The deadline of its token means what the state says.
+/// The state of a stream. The deadline of its token means what the state says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// The connect is under way; the deadline gives it up.
     Connecting,
     /// Both sides may send. The deadline is of the queued output, or of idleness.
     Open,
-    /// What is queued goes out, then our side is closed; the deadline gives it up.
+    /// The queued output goes out, then our side is closed. At the deadline the rest is dropped.
     Closing,
     /// Our side is closed; input is discarded, so that the peer reads what was sent instead of a
     /// reset. The deadline closes it.
@@ -23,7 +23,7 @@ pub(super) enum State {
     Ended(StreamEnd),
 }
 
-/// How a stream came to its end.
+/// The cause of a stream's end.
 ///
 /// ```
 /// use dwell_engine::StreamEnd;
@@ -57,7 +57,7 @@ pub enum StreamEnd {
 }
 
 impl StreamEnd {
-    /// Whether it ended as one of the two sides wanted.
+    /// Returns true if one of the two sides wanted this end.
     pub fn is_orderly(self) -> bool {
         matches!(self, Self::Closed | Self::Aborted | Self::IdleTimeout)
     }
@@ -133,34 +133,35 @@ impl Connection {
         self.tail = input;
     }
 
-    /// Whether there is input the app can be given, or the news of its end.
+    /// Returns true if the app can be given input, or the end of it.
     pub(super) fn is_readable(&self) -> bool {
         let end_is_news = self.peer_closed && !self.peer_closed_told;
         let has_news = self.unread || self.tail_is_new || end_is_news;
         self.state == State::Open && !self.paused && has_news
     }
 
-    /// Whether something has to be done before it can rest.
+    /// Returns true if something has to be done before it can rest.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self.state, State::Closing | State::Ended(_)) || self.may_have_failed()
     }
 
-    /// Whether it may have failed without anybody noticing, as nothing is read from it.
+    /// Returns true if it may have failed unnoticed, as nothing is read from it.
     pub(super) fn may_have_failed(&self) -> bool {
         self.state == State::Open && self.paused && self.hung_up
     }
 
-    /// Whether output waits for the socket: bytes, or a file that was queued before it was adopted.
+    /// Returns true if output waits for the socket: bytes, or a file that was queued before it was
+    /// adopted.
     pub(super) fn has_output(&self) -> bool {
         !self.stream.is_flushed()
     }
 
-    /// How much of it, in memory and in files.
+    /// Returns the size of that output, in memory and in files.
     pub(super) fn output_bytes(&self) -> u64 {
         self.stream.queued_bytes() as u64 + self.stream.queued_file_bytes()
     }
 
-    /// Whether the socket took output the app was not told of.
+    /// Returns true if the socket took output and the app was not called for it yet.
     pub(super) fn has_written(&self) -> bool {
         self.offered > self.stream.queued_bytes()
     }
@@ -196,7 +197,7 @@ impl StreamRef<'_> {
         self.token
     }
 
-    /// What the app has given it, 0 at first; handed back with its end.
+    /// Returns the tag that the app has set, 0 at first; handed back with its end.
     pub fn tag(&self) -> u64 {
         self.connection.tag
     }
@@ -233,22 +234,22 @@ impl StreamRef<'_> {
         self.connection.stream.queued_bytes()
     }
 
-    /// Whether a write would be refused until the peer has taken some.
+    /// Returns true if a write would be refused until the peer has taken some output.
     pub fn is_full(&self) -> bool {
         self.queued_bytes() >= self.limits.output_bytes_max
     }
 
-    /// Whether it is on its way to its end.
+    /// Returns true if it is closing or closed.
     pub fn is_closing(&self) -> bool {
         !matches!(self.connection.state, State::Open | State::Connecting)
     }
 
-    /// Whether the connect is still under way.
+    /// Returns true if the connect is still under way.
     pub fn is_connecting(&self) -> bool {
         self.connection.state == State::Connecting
     }
 
-    /// Whether reading is paused.
+    /// Returns true if reading is paused.
     pub fn is_paused(&self) -> bool {
         self.connection.paused
     }

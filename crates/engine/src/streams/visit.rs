@@ -1,4 +1,4 @@
-//! What one raw stream does next.
+//! One raw stream at work.
 //!
 //! | state | leaves it when |
 //! |---|---|
@@ -13,7 +13,7 @@ use crate::limits::write_bytes_min;
 use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Token};
 use std::time::Duration;
 
-/// How long a peer may take to read the last bytes.
+/// Time that a peer has to read the last bytes.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One stream with all that acting on it needs, looked up once for an event.

@@ -183,7 +183,7 @@ pub enum Control<'a> {
     },
 }
 
-/// How a WebSocket came to its end.
+/// The end of a WebSocket.
 ///
 /// Shape: code, reason and cleanness are what a browser's `CloseEvent` would say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,13 +192,13 @@ pub struct WebSocketEnd<'a> {
     pub code: u16,
     /// The reason in the peer's close frame.
     pub reason: &'a str,
-    /// Whether both sides have sent a close frame.
+    /// True if both sides have sent a close frame.
     pub is_clean: bool,
-    /// Who or what ended it.
+    /// The cause of the end.
     pub cause: EndCause,
 }
 
-/// Who or what ended a WebSocket.
+/// The cause of a WebSocket's end.
 ///
 /// ```
 /// use dwell_engine::websocket::{EndCause, WebSocketEnd};
@@ -266,18 +266,18 @@ impl fmt::Display for EndCause {
     }
 }
 
-/// What of a handshake decides how a connection is read and written.
+/// The result of a handshake: it decides how a connection is read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Negotiated {
     /// Which side we are.
     pub role: Role,
     /// The parameters of permessage-deflate, if it is used.
     pub deflate: Option<DeflateParameters>,
-    /// What the app is handed.
+    /// The form in which messages reach the app.
     pub delivery: Delivery,
 }
 
-/// What an app is handed of a connection.
+/// Forms in which the messages of a connection reach the app.
 ///
 /// ```
 /// use dwell_engine::websocket::{
@@ -398,7 +398,7 @@ impl Negotiated {
         bits
     }
 
-    /// What [`to_bits`](Self::to_bits) made a number of.
+    /// Restores the value from which [`to_bits`](Self::to_bits) made a number.
     pub fn from_bits(bits: u32) -> Self {
         let is_set = |place: u32| bits & 1 << place != 0;
         let window = |place: u32| Some((bits >> place) as u8).filter(|bits| *bits != 0);

@@ -8,7 +8,7 @@ use dwell_proto::websocket::{
 };
 use std::time::Instant;
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// Both sides may send.
@@ -24,7 +24,7 @@ pub(super) enum State {
     Ended,
 }
 
-/// What the deadline of a connection is for.
+/// The purpose of a connection's deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Waits {
     /// For a sign of life, or a message.
@@ -48,7 +48,7 @@ pub(super) struct Connection {
     /// Input that was not used; empty, and without memory, while there is none.
     pub(super) tail: Vec<u8>,
     pub(super) decoder: Decoder,
-    /// Of a connection whose messages refer to earlier ones.
+    /// The compressor of a connection whose messages refer to earlier ones.
     pub(super) deflater: Option<Box<Deflater>>,
     pub(super) inflater: Option<Box<Inflater>>,
     /// Why and how it ends, once it does.
@@ -93,7 +93,7 @@ pub(super) enum Decoder {
     Frames(FrameDecoder),
 }
 
-/// What the peer has sent.
+/// Decoded input of the peer.
 #[derive(Debug)]
 pub(super) enum Incoming<'a> {
     Message(Message<'a>),
@@ -140,7 +140,7 @@ impl Decoder {
         }
     }
 
-    /// Whether part of a message is kept.
+    /// Returns true if part of a message is kept.
     pub(super) fn is_unfinished(&self) -> bool {
         match self {
             Self::Messages(decoder) => !decoder.is_idle(),
@@ -217,7 +217,7 @@ impl Connection {
         }
     }
 
-    /// Whether input is taken, apart from whether there is room for answers.
+    /// Returns true if input is taken, apart from the room for responses to it.
     pub(super) fn is_listening(&self) -> bool {
         match self.state {
             State::Open => !self.paused,
@@ -226,17 +226,17 @@ impl Connection {
         }
     }
 
-    /// Whether there is input, or the end of it.
+    /// Returns true if there is input, or the end of it.
     pub(super) fn has_input(&self) -> bool {
         self.unread || self.tail_waits || self.peer_closed
     }
 
-    /// Whether everything the peer will ever send was read.
+    /// Returns true if everything the peer will ever send was read.
     pub(super) fn is_at_end(&self) -> bool {
         self.peer_closed && !self.unread
     }
 
-    /// Whether the app is owed the news that all output is out.
+    /// Returns true if the app is to be called because all output is out.
     pub(super) fn is_drained(&self) -> bool {
         self.blocked && self.stream.is_flushed()
     }

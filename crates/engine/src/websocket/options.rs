@@ -1,4 +1,4 @@
-//! What one WebSocket may send, hold and wait for.
+//! Limits of one WebSocket: what it may send, hold and wait for.
 
 use dwell_proto::websocket::{CloseCode, DeflateOptions, MessageLimits};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct WebSocketOptions {
     /// Output that may wait for the socket: while there is more, nothing further is sent, and
     /// nothing is read either. One message may go beyond it, by its own size. Default 1 MiB.
     pub output_bytes_max: usize,
-    /// What becomes of a connection that is sent a message for which there is no room.
+    /// The treatment of a connection that has no room for a message sent to it.
     pub overflow: Overflow,
     /// The silence of a peer after which it is sent a ping; `None` for none. Default 30 s.
     pub ping_interval: Option<Duration>,
@@ -49,8 +49,8 @@ pub struct WebSocketOptions {
     /// From our close frame to the end of the connection, whatever is still queued then. Default
     /// 10 s.
     pub close_timeout: Duration,
-    /// How the messages of those who have agreed to it are compressed; what they agree on is said
-    /// by the [`UpgradeOptions`](super::UpgradeOptions).
+    /// The compression of messages on connections that have negotiated it; the
+    /// [`UpgradeOptions`](super::UpgradeOptions) decide what is negotiated.
     pub deflate: DeflateOptions,
 }
 
@@ -73,11 +73,11 @@ impl Default for WebSocketOptions {
     }
 }
 
-/// What becomes of a connection whose output is full when a message is to be sent on it. The
+/// The treatment of a connection whose output is full when a message is to be sent on it. The
 /// message itself is not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overflow {
-    /// It lives on: whoever sends is told, and may send again when
+    /// It stays open. The send fails, and can be tried again when
     /// [`WebSocketApp::drained`](super::WebSocketApp::drained) is called.
     #[default]
     Refuse,

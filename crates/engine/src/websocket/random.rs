@@ -1,7 +1,7 @@
 //! Bytes that a peer cannot foresee: masks and nonces.
 //!
-//! They come of the keyed hash of the standard library, whose key is the system's random bytes: a
-//! mask has to keep a page from choosing what goes over the wire, not to be a secret for ever.
+//! They come from the keyed hash of the standard library, whose key is random bytes of the system.
+//! A mask only has to keep a web page from choosing the bytes on the wire; it need not stay secret.
 
 use dwell_proto::websocket::Mask;
 use std::hash::{BuildHasher, RandomState};

@@ -1,4 +1,4 @@
-//! What may be done with one WebSocket.
+//! Operations on one WebSocket.
 
 use super::app::{EndCause, Negotiated};
 use super::connection::{Connection, State};
@@ -41,7 +41,7 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// What sending needs that the connections of a loop share.
+/// The means of sending that the connections of a loop share.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) deflaters: Deflaters,
@@ -127,7 +127,7 @@ impl WebSocketRef<'_> {
         self.connection.tag = tag;
     }
 
-    /// What the handshake came to.
+    /// Returns the result of the handshake.
     pub fn negotiated(&self) -> Negotiated {
         self.connection.negotiated
     }
@@ -242,7 +242,7 @@ impl WebSocketRef<'_> {
         Ok(())
     }
 
-    /// Sends a pong that nobody asked for; pings are answered without it.
+    /// Sends an unsolicited pong; pings are answered without it.
     ///
     /// # Errors
     /// [`SendError`].
@@ -336,7 +336,7 @@ impl WebSocketRef<'_> {
         self.connection.paused = false;
     }
 
-    /// Whether reading is paused.
+    /// Returns true if reading is paused.
     pub fn is_paused(&self) -> bool {
         self.connection.paused
     }
@@ -346,12 +346,12 @@ impl WebSocketRef<'_> {
         self.connection.stream.queued_bytes() + self.output.len()
     }
 
-    /// Whether a message would be refused until the peer has taken some.
+    /// Returns true if a message would be refused until the peer has taken some output.
     pub fn is_full(&self) -> bool {
         self.queued_bytes() >= self.options.output_bytes_max
     }
 
-    /// Whether it is on its way to its end.
+    /// Returns true if it is closing or closed.
     pub fn is_closing(&self) -> bool {
         self.connection.state != State::Open
     }
@@ -401,7 +401,7 @@ impl WebSocketRef<'_> {
         self.connection.state = State::Closing;
     }
 
-    /// Whether another message may be sent; one that may not has its consequences.
+    /// Checks that another message may be sent. If not, the overflow option takes effect.
     fn admit(&mut self) -> Result<(), SendError> {
         let admitted = self.has_room();
         match (admitted, self.options.overflow) {
@@ -414,7 +414,7 @@ impl WebSocketRef<'_> {
         admitted
     }
 
-    /// Whether the connection is open and takes output.
+    /// Checks that the connection is open and takes output.
     fn has_room(&mut self) -> Result<(), SendError> {
         if self.connection.state != State::Open {
             return Err(SendError::Closed);

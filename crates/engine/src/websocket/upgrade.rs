@@ -7,18 +7,18 @@ use dwell_proto::http1::{RequestHead, Version, encode};
 use dwell_proto::websocket::{Acceptance, DeflateOptions, HandshakeError, Role, UpgradeRequest};
 use std::fmt;
 
-/// What a server agrees to in a handshake.
+/// Offers of a client that a server accepts in a handshake.
 #[derive(Clone, Copy, Debug)]
 pub struct UpgradeOptions<'a> {
     /// The subprotocols that are spoken, the preferred one first; none by default. The first that
     /// the client offers too is chosen, and none where it offers no such.
     pub subprotocols: &'a [&'a str],
-    /// How permessage-deflate is agreed to; `None` for not at all. By default it is, without
+    /// The accepted parameters of permessage-deflate; `None` refuses it. Default: accepted without
     /// context takeover on either side.
     pub deflate: Option<DeflateOptions>,
     /// Which pages may connect; by default those of the same host.
     pub origin: OriginPolicy<'a>,
-    /// What the app is handed; whole messages by default.
+    /// The form in which messages reach the app; whole messages by default.
     pub delivery: Delivery,
 }
 
@@ -75,13 +75,13 @@ impl Default for UpgradeOptions<'_> {
 /// ```
 #[derive(Clone, Copy, Default)]
 pub enum OriginPolicy<'a> {
-    /// Those whose origin has the host and port that the request is for, and clients that name no
-    /// origin.
+    /// Pages whose origin has the host and port that the request is for, and clients that send no
+    /// `Origin`.
     #[default]
     SameHost,
     /// All.
     Any,
-    /// Those for whose `Origin`, if there is one, this says true.
+    /// Requests for whose `Origin`, if there is one, this function returns true.
     Check(&'a dyn Fn(Option<&[u8]>) -> bool),
 }
 
@@ -130,7 +130,7 @@ pub enum Rejection {
     Origin,
 }
 
-/// Whether a request asks for WebSocket at all; if it does not, it is an ordinary one.
+/// Returns true if a request asks for WebSocket; otherwise it is an ordinary one.
 ///
 /// Shape: in HTTP/1.0 none does, whatever its fields say.
 ///
@@ -210,7 +210,7 @@ impl<'a> Upgrade<'a> {
         self.acceptance.subprotocol
     }
 
-    /// What the connection is to be adopted with.
+    /// Returns the parameters with which the connection is to be adopted.
     pub fn negotiated(&self) -> Negotiated {
         Negotiated {
             role: Role::Server,

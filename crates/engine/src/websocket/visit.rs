@@ -1,4 +1,4 @@
-//! What one WebSocket does next.
+//! One WebSocket at work: the transitions between its states.
 //!
 //! | state | leaves it when |
 //! |---|---|
@@ -24,12 +24,12 @@ const READS_PER_VISIT: usize = 4;
 /// thousandfold is much more than it looks.
 const MESSAGE_BYTES_PER_VISIT: usize = 1 << 20;
 
-/// What the connections of a loop share.
+/// State that the connections of a loop share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) inflater: Inflater,
     pub(super) sending: Sending,
-    /// Where what they hold is accounted for.
+    /// The accounts of what they hold.
     pub(super) accounts: Option<LoopOutput>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Visit<'v, A> {
     pub(super) token: Token,
     pub(super) options: &'v WebSocketOptions,
     pub(super) shared: &'v mut Shared,
-    /// What this visit sends.
+    /// The output of this visit.
     pub(super) output: Vec<u8>,
     /// The socket has taken queued output.
     pub(super) progressed: bool,
@@ -66,7 +66,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
         }
         self.read();
         if readiness.is_hangup() && !self.reads() && self.connection.state == State::Open {
-            // Nobody is left to write to, and what is unread is not wanted.
+            // The peer is gone, and the unread input is not wanted.
             self.connection
                 .end(EndCause::Failed(std::io::ErrorKind::ConnectionReset));
         }
@@ -348,7 +348,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
 }
 
 impl<A> Visit<'_, A> {
-    /// What may be done with the connection.
+    /// Returns the handle for operations on the connection.
     pub(super) fn socket(&mut self) -> WebSocketRef<'_> {
         WebSocketRef {
             token: self.token,
@@ -382,7 +382,7 @@ impl<A> Visit<'_, A> {
         }
     }
 
-    /// Whether input is taken: there is room for the answers it may bring about.
+    /// Returns true if input is taken: there is room for the responses it may cause.
     fn reads(&mut self) -> bool {
         let has_room = self.connection.state == State::Closing || !self.socket().is_full();
         self.connection.is_listening() && has_room
@@ -481,7 +481,7 @@ impl<A> Visit<'_, A> {
         }
     }
 
-    /// Whether no message came or went for too long.
+    /// Returns true if no message came or went for too long.
     fn is_idle(&self) -> bool {
         let since = self.context.now().duration_since(self.connection.active);
         let timeout = self.options.idle_timeout;

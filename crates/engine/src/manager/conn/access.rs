@@ -1,11 +1,11 @@
-//! What of a connection a callback can reach.
+//! The parts of a connection that a callback can reach.
 
 use crate::reply::Reply;
 use crate::streams::StreamRef;
 use crate::websocket::WebSocketRef;
 use dwell_evloop::Stream;
 
-/// What a callback can reach of its own connection while the component is busy.
+/// The part of its own connection that a callback can reach while the component is busy.
 pub(in crate::manager) enum Access<'a> {
     /// Nothing, or everything, where the components are free.
     None,

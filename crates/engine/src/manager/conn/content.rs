@@ -21,7 +21,7 @@ impl Conn<'_> {
     /// fn news(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
     ///     match event {
     ///         Event::HttpMessage(_) => conn.sse(),
-    ///         // Whoever has news wakes the connection up with it.
+    ///         // Another thread wakes the connection up with an event.
     ///         Event::Wakeup(news) => {
     ///             let text = String::from_utf8_lossy(news);
     ///             conn.sse_event(&sse::Event::new(&text))
@@ -100,7 +100,7 @@ impl Conn<'_> {
     /// use dwell_engine::manager::Manager;
     /// use dwell_engine::sse::{Event, SharedEvent, SseError};
     ///
-    /// /// Tells everybody with an open event stream; encodes once.
+    /// /// Sends to all open event streams; encodes once.
     /// fn publish(manager: &mut Manager, news: &str) -> Result<(), SseError> {
     ///     let event = SharedEvent::new(&Event::new(news))?;
     ///     for id in manager.connections() {

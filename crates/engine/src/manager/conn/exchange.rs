@@ -236,7 +236,7 @@ impl Conn<'_> {
         }
     }
 
-    /// Whether an answer is owed and its place within reach.
+    /// Returns true if a response is owed that can be written now.
     pub(super) fn owes_answer(&mut self) -> bool {
         self.with_reply(|reply| !reply.is_sent() || reply.is_open())
             .unwrap_or(false)
@@ -258,7 +258,7 @@ impl Conn<'_> {
         let exchange = http.exchange_on(place).ok_or(ConnError::NoRequest)?;
         let result = http.with_reply(self.scope.context, exchange, make);
         if !http.contains(place) {
-            // It failed, or that was its last answer; the component tells nobody.
+            // It failed, or that was its last answer; the component calls no app for it.
             self.scope.state.end_later(self.id);
         }
         result.ok_or(ConnError::NoRequest)

@@ -1,4 +1,4 @@
-//! What can be asked of a connection.
+//! Queries of a connection.
 
 use super::{Access, Conn, kind};
 use crate::Http;
@@ -11,17 +11,17 @@ use dwell_evloop::{Stream, Token};
 use std::net::SocketAddr;
 
 impl Conn<'_> {
-    /// Whether it is a listener.
+    /// Returns true for a listener.
     pub fn is_listening(&self) -> bool {
         self.role() == Some(Role::Listener)
     }
 
-    /// Whether it is outbound.
+    /// Returns true for an outbound connection.
     pub fn is_client(&self) -> bool {
         self.role() == Some(Role::Outbound)
     }
 
-    /// Whether it speaks WebSocket.
+    /// Returns true for a WebSocket connection.
     ///
     /// ```
     /// use dwell_engine::manager::Manager;
@@ -55,17 +55,17 @@ impl Conn<'_> {
         place.is_some_and(|place| place.kind() == kind::WEBSOCKET)
     }
 
-    /// Whether it is closed, or will be when what is queued is out.
+    /// Returns true if it is closed, or will be when its queued output is out.
     pub fn is_closing(&self) -> bool {
         self.record().is_none_or(|record| record.closing)
     }
 
-    /// Whether it closes after the answer that is owed.
+    /// Returns true if it closes after the response that is owed.
     pub fn is_draining(&self) -> bool {
         self.record().is_some_and(|record| record.draining)
     }
 
-    /// Whether output waits for the peer; see [`queued_bytes`](Self::queued_bytes).
+    /// Returns true if output waits for the peer; see [`queued_bytes`](Self::queued_bytes).
     ///
     /// ```
     /// use dwell_engine::manager::Manager;
@@ -95,7 +95,7 @@ impl Conn<'_> {
         self.queued_bytes() > 0
     }
 
-    /// Whether the next piece would be refused, because so much output waits for the peer.
+    /// Returns true if the next piece would be refused, because so much output waits for the peer.
     ///
     /// Shape: of another connection than the handler's own it is not known while the handler
     /// runs, and false.
@@ -115,11 +115,11 @@ impl Conn<'_> {
         self.ask(|socket| socket.queued_bytes()).unwrap_or(0)
     }
 
-    /// The peer's address; nothing for a listener, a unix socket, and one whose peer is gone, as in
-    /// `Close`.
+    /// Returns the peer's address; `None` for a listener, a unix socket, and a connection whose
+    /// peer is gone, as in `Close`.
     ///
-    /// Shape: asked of the system at each call, so that nobody pays who does not ask. Of another
-    /// connection than the handler's own it is not known while the handler runs.
+    /// Shape: asks the system at each call, so that it costs nothing when not called. For another
+    /// connection than the handler's own it is unavailable while the handler runs.
     ///
     /// ```
     /// use dwell_engine::manager::{Conn, Event};
@@ -161,7 +161,7 @@ impl Conn<'_> {
         self.record().map(|record| record.role)
     }
 
-    /// Asks whoever has the socket now; `None` where nobody can be asked.
+    /// Asks the component that owns the socket. Returns `None` if none can be asked.
     fn ask<T>(&mut self, question: impl Fn(&dyn SocketFacts) -> T) -> Option<T> {
         let place = self.place()?;
         let mut answer = None;
@@ -189,7 +189,7 @@ impl Conn<'_> {
     }
 }
 
-/// What everyone knows who has a socket.
+/// Queries that every owner of a socket answers.
 trait SocketFacts {
     fn queued_bytes(&self) -> usize;
     fn peer_address(&self) -> Option<SocketAddr>;

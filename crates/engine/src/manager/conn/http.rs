@@ -7,7 +7,7 @@ use crate::reply::{Body, Reply, Response, WriteError};
 use bytes::Bytes;
 use dwell_proto::http1::encode;
 
-/// What a body is taken for that says nothing of itself.
+/// The type of a body without one.
 const TEXT: (&str, &[u8]) = ("Content-Type", b"text/plain; charset=utf-8");
 
 impl Conn<'_> {
@@ -138,7 +138,7 @@ impl Conn<'_> {
     /// ```
     /// use dwell_engine::manager::{Conn, ConnError, Event};
     ///
-    /// /// A report whose lines are made one by one.
+    /// /// Sends a report line by line.
     /// fn report(conn: &mut Conn<'_>, event: Event<'_>) -> Result<(), ConnError> {
     ///     if let Event::HttpMessage(_) = event {
     ///         conn.begin(200, &[("Content-Type", b"text/csv")], None)?;

@@ -52,7 +52,7 @@ impl Conn<'_> {
     /// use bytes::Bytes;
     /// use dwell_engine::manager::Manager;
     ///
-    /// /// Gives a line to all who are connected; it exists once.
+    /// /// Sends a line to all clients; its bytes exist once.
     /// fn say(manager: &mut Manager, line: &Bytes) {
     ///     for id in manager.connections() {
     ///         if let Some(mut conn) = manager.conn(id) {
@@ -123,7 +123,7 @@ impl Conn<'_> {
         }
     }
 
-    /// As [`send`](Self::send), of bytes whose answer is expected already.
+    /// Sends as [`send`](Self::send) does, for bytes whose response is expected already.
     pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), ConnError> {
         self.open_place()?;
         if self.is_deferred() {
@@ -142,7 +142,7 @@ impl Conn<'_> {
         let place = self.open_place()?;
         if self.is_deferred() {
             self.answer_later(move |conn| {
-                // Who sends to another connection is not told; a failure ends that one anyway.
+                // A send to another connection returns no error; a failure ends that one anyway.
                 let _ = conn.send_shared_bytes(bytes);
             });
             return Ok(());

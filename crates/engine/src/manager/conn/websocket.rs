@@ -300,7 +300,7 @@ impl Conn<'_> {
             .map_err(Into::into)
     }
 
-    /// Sends a pong that nobody asked for: a heartbeat in one direction.
+    /// Sends an unsolicited pong: a heartbeat in one direction.
     ///
     /// # Errors
     /// As [`ws_text`](Self::ws_text).
