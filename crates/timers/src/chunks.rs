@@ -1,4 +1,4 @@
-/// How many ids one chunk carries: with its three words of bookkeeping it fills 256 bytes.
+/// Ids of one chunk: with its three words of bookkeeping it fills 256 bytes.
 pub(crate) const CHUNK_IDS: usize = 61;
 
 /// A run of ids, linked to the next run of the same list.
@@ -90,7 +90,7 @@ impl ChunkPool {
         Some(taken)
     }
 
-    /// How many ids the list holds.
+    /// Returns the number of ids in the list.
     pub(crate) fn count(&self, list: List) -> usize {
         let first = self.chunks.get(list.head as usize);
         first.map_or(0, |chunk| (chunk.count + chunk.behind) as usize)
@@ -113,7 +113,7 @@ impl ChunkPool {
         }
     }
 
-    /// How many chunks were ever made.
+    /// Returns the number of chunks ever made.
     #[cfg(test)]
     pub(crate) fn allocated(&self) -> usize {
         self.chunks.len()

@@ -7,8 +7,8 @@
 //! - [`timeout`], [`sleep`] and [`interval`] are for futures on any executor. They have the shape
 //!   of tokio's, and share one thread that sleeps while nothing is armed.
 //! - [`Deadline`] is for objects that live long and move their deadline often: connections.
-//! - [`Wheel`] is for a loop that owns its deadlines. It reads no clock and owns no thread: whoever
-//!   owns it reads the time once per turn, turns it into a [`Tick`] and drains [`Wheel::pop_due`].
+//! - [`Wheel`] is for a loop that owns its deadlines. It reads no clock and owns no thread: the
+//!   loop reads the time once per turn, turns it into a [`Tick`] and drains [`Wheel::pop_due`].
 //!
 //! ```
 //! use dwell_timers::{Tick, Wheel, ticks_ceil};
@@ -46,7 +46,7 @@
 //! - Stopped processes and forks need no call:
 //!   `a_process_that_is_stopped_and_continued_fires_nothing_early`,
 //!   `a_forked_child_needs_no_call`.
-//! - A waker that panics or blocks concerns nobody else:
+//! - A waker that panics or blocks affects no other:
 //!   `a_waker_that_panics_concerns_nobody_else`, `a_waker_that_blocks_is_left_behind`.
 //! - Memory follows the timers armed at one time: `ten_thousand_threads_leave_nothing_behind`,
 //!   `alternating_durations_do_not_leak`. No allocation after warm-up, no wake-up while nothing is

@@ -61,12 +61,12 @@ impl Tick {
         Self(self.0.wrapping_add(ticks))
     }
 
-    /// Whether this tick is `now` or lies before it.
+    /// Returns true if this tick is `now` or lies before it.
     pub const fn is_due(self, now: Self) -> bool {
         now.0.wrapping_sub(self.0) < HALF_CIRCLE
     }
 
-    /// How many ticks have passed since `earlier`, wrapping.
+    /// Returns the number of ticks that have passed since `earlier`, wrapping.
     ///
     /// Shape: meaningful only when `earlier` is not after this tick.
     pub const fn ticks_since(self, earlier: Self) -> u32 {
@@ -76,8 +76,8 @@ impl Tick {
 
 /// The number of ticks that cover `duration`: rounded up, at most [`TICKS_AHEAD_MAX`].
 ///
-/// A deadline must not fire early, so whoever adds this to a tick whose beginning lies in the past
-/// adds one tick more.
+/// A deadline must not fire early. So a caller that adds this to a tick whose beginning lies in the
+/// past adds one tick more.
 ///
 /// ```
 /// use dwell_timers::ticks_ceil;

@@ -60,7 +60,7 @@ pub struct Wheel {
     now: u32,
     /// No bucket is to be looked at before this tick; `None` if all are empty.
     next_visit: Option<u32>,
-    /// What remains of the bucket of `position`.
+    /// The rest of the bucket of `position`.
     due: List,
     due_chunk: Chunk,
 }
@@ -136,7 +136,7 @@ impl Wheel {
         (deadline != NEVER).then_some(Tick::new(deadline))
     }
 
-    /// How many ids are armed.
+    /// Returns the number of armed ids.
     pub const fn len(&self) -> usize {
         self.armed
     }
@@ -146,7 +146,7 @@ impl Wheel {
         self.entries.len() as u32
     }
 
-    /// Whether no id is armed.
+    /// Returns true if no id is armed.
     pub const fn is_empty(&self) -> bool {
         self.armed == 0
     }
@@ -262,7 +262,7 @@ impl Wheel {
         self.due = std::mem::replace(&mut self.buckets[level * BUCKETS + index], List::EMPTY);
         let count = self.pool.count(self.due);
         self.records -= count;
-        // Those of the first chunk have nobody before them to ask for their entries.
+        // The ids of the first chunk have no earlier chunk that could ask for their entries.
         for place in 0..count.min(CHUNK_IDS) {
             self.prefetch_entry(place);
         }
@@ -369,7 +369,7 @@ impl Wheel {
         if deadline == NEVER { 0 } else { deadline }
     }
 
-    /// Whether `visit`, which is not before `position`, is not after `now` either.
+    /// Returns true if `visit`, which is not before `position`, is not after `now` either.
     #[inline]
     const fn is_reached(&self, visit: u32) -> bool {
         visit.wrapping_sub(self.position) <= self.now.wrapping_sub(self.position)
@@ -398,7 +398,7 @@ const fn place(visit: u32) -> (usize, usize) {
 const LEVELS: usize = 4;
 const BUCKETS: usize = 256;
 const NEVER: u32 = u32::MAX;
-/// How many stale records a wheel may hold without regard to how many live ones it has.
+/// Stale records that a wheel may hold regardless of the number of live ones.
 const RECORDS_SPARE: usize = 1024;
 
 #[cfg(test)]

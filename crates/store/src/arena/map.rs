@@ -311,7 +311,7 @@ impl Deref for SharedRun {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes are the run's, zeroed or written, and nobody writes while there is a
+        // SAFETY: the bytes are the run's, zeroed or written, and none is written while there is a
         // borrow of a handle: `get_mut` takes the only one, exclusively.
         unsafe { self.bytes().as_ref() }
     }

@@ -1,16 +1,16 @@
 //! The pair of barriers between owners and sweeper.
 //!
-//! Both sides write one thing and then read another, and at least one of them has to see what the
-//! other wrote. A full fence on both sides does that, at 10 ns for whoever arms a timer. Where
-//! Linux offers `membarrier`, the sweeper has the kernel run a fence on every core that runs a
-//! thread of this process, once per sweep, and the owners' fence shrinks to an order of
+//! Both sides write one thing and then read another, and at least one of them has to see the write
+//! of the other. A full fence on both sides does that, at 10 ns each time a timer is armed. If
+//! Linux offers `membarrier`, the sweeper makes the kernel run a fence on every core that runs a
+//! thread of this process, once per sweep. The owners' fence then shrinks to an order of
 //! instructions.
 
 use super::sys;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
-/// Whether the sweeper's barrier reaches all threads. Set once the process is registered.
+/// True if the sweeper's barrier reaches all threads. Set once the process is registered.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Barrier {

@@ -23,7 +23,7 @@ pub(crate) fn after(ns: u64, duration: Duration) -> u64 {
     ns.saturating_add(passed).min(END_NS)
 }
 
-/// How far `instant` lies ahead; zero if it has passed.
+/// Returns the time from now to `instant`; zero if it has passed.
 #[expect(clippy::disallowed_methods, reason = "the clock of the shared timers")]
 pub(crate) fn until(instant: Instant) -> Duration {
     instant.saturating_duration_since(Instant::now())
@@ -67,7 +67,7 @@ pub(crate) const TICK_NS: u64 = crate::TICK.as_nanos() as u64;
 /// The time at which the clock stands, `NOT_MANUAL` if it goes.
 static MANUAL_NS: AtomicU64 = AtomicU64::new(NOT_MANUAL);
 const NOT_MANUAL: u64 = u64::MAX;
-/// How far the clock is ahead of real time, after it stood at a later one.
+/// Time by which the clock is ahead of real time, after it stood at a later one.
 static AHEAD_NS: AtomicU64 = AtomicU64::new(0);
 /// As far as a clock is moved by hand: 292 years, so that real time can go on from there as long.
 const END_NS: u64 = u64::MAX / 2;

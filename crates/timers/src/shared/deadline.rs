@@ -58,7 +58,7 @@ impl Deadline {
         self.is_set = false;
     }
 
-    /// Whether there is a deadline, elapsed or not.
+    /// Returns true if there is a deadline, elapsed or not.
     pub const fn is_set(&self) -> bool {
         self.is_set
     }

@@ -31,10 +31,11 @@ unsafe impl Sync for Held {}
 
 static HELD: Held = Held(UnsafeCell::new(None));
 
-/// How often this process and those it descends from have forked away since the first call.
+/// Returns the number of forks between the first call and this process, counted along its
+/// ancestors.
 ///
-/// Shape: one load. Who keeps what a child must not share, such as a connection, keeps this number
-/// beside it: in a child it is another one than when the thing was made.
+/// Shape: one load. An object that a child must not share, such as a connection, is kept with this
+/// number: in a child the number is another one than when the object was made.
 ///
 /// ```
 /// let made_in = dwell_timers::forks();

@@ -169,7 +169,7 @@ impl<F> Timeout<F> {
         // SAFETY: `future` is pinned with `self` and never moved out of a pinned one; there is no
         // `Drop` for this type, and it is `Unpin` only if `F` is, as the compiler derives it.
         let this = unsafe { self.get_unchecked_mut() };
-        // SAFETY: as above. The timer is not pinned: nobody points to it.
+        // SAFETY: as above. The timer is not pinned: nothing points to it.
         (
             unsafe { Pin::new_unchecked(&mut this.future) },
             &mut this.timer,

@@ -1,9 +1,10 @@
 //! Ticks that stayed published for too long.
 //!
-//! Who arms counts from the published tick and reads no clock. That is sound while the tick is
-//! replaced in time; when the sweeper comes late (the machine is starved, the process was
-//! stopped), somebody may have counted from a tick that was long over. By how much at most is
-//! known afterwards, and is kept here: a timer counted from such a tick waits that much longer.
+//! An owner that arms a timer counts from the published tick and reads no clock. That is sound
+//! while the tick is replaced in time. When the sweeper comes late (the machine is starved, the
+//! process was stopped), a timer may have been counted from a tick that was long over. The largest
+//! error is known afterwards, and is kept here: a timer counted from such a tick waits that much
+//! longer.
 
 /// The ticks of the past that were published for too long, in their order.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Gaps {
         }
     }
 
-    /// How much longer a timer counted from `base` waits.
+    /// Returns the additional ticks that a timer counted from `base` waits.
     #[inline]
     pub(crate) fn extra_ticks(&self, base: u32) -> u32 {
         if self.entries.is_empty() {
@@ -58,7 +59,7 @@ impl Gaps {
             .map_or(0, |place| self.entries[place].extra_ticks)
     }
 
-    /// Whether [`Gaps::prune`] is due.
+    /// Returns true if [`Gaps::prune`] is due.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.pruned_at
     }

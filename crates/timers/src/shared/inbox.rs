@@ -14,7 +14,7 @@ struct Inbox {
     slots: Mutex<Vec<SlotRef>>,
 }
 
-/// Adds a slot to the inbox of the calling thread; `mark` runs before anybody can find it there.
+/// Adds a slot to the inbox of the calling thread; `mark` runs before any thread can find it there.
 ///
 /// Shape: how many slots the inbox holds now.
 pub(crate) fn add(slot: SlotRef, mark: impl FnOnce()) -> usize {
@@ -37,9 +37,10 @@ pub(crate) fn drain(slots: &mut Vec<SlotRef>) {
     }
 }
 
-/// Whether no inbox holds anything.
+/// Returns true if no inbox holds anything.
 ///
-/// Shape: each inbox is locked in its turn. Who adds to one later sees what the caller did before.
+/// Shape: locks one inbox after the other. A thread that adds to one later sees the earlier writes
+/// of the caller.
 pub(crate) fn are_empty() -> bool {
     ALL.iter().all(|inbox| lock(inbox).is_empty())
 }
@@ -62,5 +63,5 @@ static ALL: [Inbox; INBOXES] = [const {
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) const INBOXES: usize = 16;
-/// How many entries an inbox keeps room for between sweeps.
+/// Entries for which an inbox keeps room between sweeps.
 const SLOTS_KEPT: usize = 4096;

@@ -1,4 +1,4 @@
-//! Where slots come from: pages that are never unmapped, and free lists of each thread.
+//! The origin of slots: pages that are never unmapped, and free lists of each thread.
 //!
 //! A thread takes and gives slots from lists of its own, without an atomic operation. A list is as
 //! long as a page; whole lists go to and from the common pool, so that slots armed by one thread
@@ -31,7 +31,7 @@ struct List {
     count: u32,
 }
 
-/// What no thread keeps for itself.
+/// The slots that no thread keeps for itself.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// Full lists, linked through their first slots.
@@ -98,12 +98,12 @@ pub(crate) fn inbox_of_thread(choose: impl FnOnce() -> usize) -> usize {
         .unwrap_or(0)
 }
 
-/// How many slots were ever made.
+/// Returns the number of slots ever made.
 pub(crate) fn slots_made() -> usize {
     lock().pages as usize * LIST_SLOTS as usize
 }
 
-/// The common pool. Nobody asks for another lock while holding it.
+/// Locks the common pool. No other lock is taken while it is held.
 pub(crate) fn lock() -> MutexGuard<'static, Pool> {
     // Nothing panics while it is held; what a panic could leave is still a list.
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
@@ -313,7 +313,7 @@ impl Pool {
         for place in (1..=LIST_SLOTS as usize).rev() {
             // SAFETY: the places 1 to 127 of a page are its slots, as the assertion below checks.
             let slot = unsafe { page.cast::<Slot>().add(place) };
-            // SAFETY: as above, and nobody else knows the slot yet.
+            // SAFETY: as above, and no other thread has the slot yet.
             unsafe { slot.write(Slot::new()) };
             list.push(SlotRef(slot));
         }
@@ -339,7 +339,7 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
 
 const PAGE_BYTES: usize = 4096;
 const SLOT_BITS: u32 = 7;
-/// How many slots a page has, and a list at most.
+/// Slots of a page, which are also the most of a list.
 const LIST_SLOTS: u32 = (1 << SLOT_BITS) - 1;
 
 const _: () = assert!(size_of::<Page>() == PAGE_BYTES && align_of::<Page>() == PAGE_BYTES);

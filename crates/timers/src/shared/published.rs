@@ -1,14 +1,14 @@
-//! The tick that everybody reads in the place of a clock.
+//! The published tick, which all threads read instead of a clock.
 //!
 //! Also compiled by `tests/loom.rs`.
 
 use super::atomics::{AtomicU64, Ordering};
 
-/// The tick in progress, published by the sweeper for those who arm.
+/// The tick in progress, published by the sweeper for the owners of timers.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Published {
-    /// The tick in the low half; `STOPPED` while nobody replaces it.
+    /// The tick in the low half, with `STOPPED` while no sweeper replaces it.
     word: AtomicU64,
 }
 
@@ -35,7 +35,8 @@ impl Published {
         self.word.load(Ordering::Relaxed) & STOPPED != 0
     }
 
-    /// Whether the tick stopped; ordered behind what the caller did before, to pair with `stop`.
+    /// Returns true if the tick stopped; ordered behind the caller's earlier writes, to pair with
+    /// `stop`.
     pub(crate) fn is_stopped_by_now(&self) -> bool {
         self.word.load(Ordering::SeqCst) & STOPPED != 0
     }

@@ -44,7 +44,7 @@ pub(crate) trait Handle: Clone + Deref<Target = Slot> {
     fn id(&self) -> u32;
 }
 
-/// What the owner needs from its surroundings.
+/// The environment of an owner: the operations that a slot needs from it.
 pub(crate) trait Links<H> {
     /// The owner's half of the pair of barriers.
     fn light(&self);
@@ -63,7 +63,7 @@ pub(crate) struct When {
     pub(crate) deadline: u32,
 }
 
-/// Who has what after a disarm.
+/// Ownership of slot and waker after a disarm.
 #[derive(Debug)]
 pub(crate) enum Disarmed {
     /// The owner has the slot and the waker.
@@ -74,7 +74,7 @@ pub(crate) enum Disarmed {
     Fired,
 }
 
-/// What the sweeper found when it looked at a slot.
+/// The state in which the sweeper found a slot.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Look {
     /// Not armed, or fired and not yet acknowledged.
@@ -87,7 +87,7 @@ pub(crate) enum Look {
     Busy,
 }
 
-/// What became of a claim.
+/// The outcome of a claim.
 #[derive(Debug)]
 pub(crate) enum Settled {
     /// The waker is to be woken; the slot is the owner's.
@@ -181,13 +181,13 @@ impl Slot {
         }
     }
 
-    /// Whether the sweeper has taken the waker and woken it, or is about to.
+    /// Returns true if the sweeper has taken the waker and woken it, or is about to.
     #[inline]
     pub(crate) fn has_fired(&self) -> bool {
         self.claim.load(Ordering::Acquire) == FIRED
     }
 
-    /// Whether `waker` is the one that the slot was armed with, word for word.
+    /// Returns true if `waker` is the one that the slot was armed with, word for word.
     #[inline]
     pub(crate) fn is_armed_with(&self, waker: &Waker) -> bool {
         let (data, vtable) = self.waker_words();
@@ -255,13 +255,13 @@ impl Slot {
 
     /// Says when the slot will be looked at: a tick, or `NEVER`.
     ///
-    /// Whoever says so has to ask [`Slot::deadline_before`] after the next heavy barrier, unless
-    /// the tick is the very next one: the owner may have counted on the visit that stood here.
+    /// The caller has to check [`Slot::deadline_before`] after the next heavy barrier, unless the
+    /// tick is the very next one: the owner may have counted on the earlier visit.
     pub(crate) fn announce_visit(&self, visit: u32) {
         self.visit.store(visit, Ordering::Relaxed);
     }
 
-    /// Whether the owner wants the slot to stay armed.
+    /// Returns true if the owner wants the slot to stay armed.
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Acquire) != NEVER
     }
@@ -316,7 +316,8 @@ impl Slot {
     }
 }
 
-/// The links of free lists, kept in the place of the waker. Used by whoever holds the free slot.
+/// The links of free lists, kept in the place of the waker. Only the holder of the free slot uses
+/// them.
 impl Slot {
     #[inline]
     pub(crate) fn next_free(&self) -> *mut () {
@@ -350,13 +351,14 @@ fn waker_of(data: *mut (), vtable: *mut RawWakerVTable) -> Waker {
     unsafe { Waker::new(data.cast_const(), &*vtable) }
 }
 
-/// Whether `tick` lies after `other`, the shorter way round; `NEVER` lies after all of them.
+/// Returns true if `tick` lies after `other`, the shorter way round; `NEVER` lies after all of
+/// them.
 #[inline]
 pub(crate) const fn is_after(tick: u32, other: u32) -> bool {
     tick == NEVER || tick.wrapping_sub(other).wrapping_sub(1) < 1 << 31
 }
 
-/// No tick: nobody arms for it, and nothing is looked at on it.
+/// The value for no tick: no timer is armed for it, and no visit announced.
 pub(crate) const NEVER: u32 = u32::MAX;
 
 /// The slot is the owner's; the sweeper has no business with it.

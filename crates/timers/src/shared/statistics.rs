@@ -1,6 +1,6 @@
 use super::{pool, sweeper};
 
-/// What the shared timers have done since the process began.
+/// Counters of the shared timers since the process began.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Statistics {

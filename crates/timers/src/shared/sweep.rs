@@ -24,7 +24,7 @@ pub(crate) struct Sweep<D> {
     announced: Vec<u32>,
     /// Slots that this sweep has claimed.
     claimed: Vec<u32>,
-    /// Where [`Sweep::reap`] goes on.
+    /// The slot at which [`Sweep::reap`] goes on.
     reaped_to: u32,
 }
 
@@ -39,7 +39,7 @@ impl<D: Directory> Sweep<D> {
         }
     }
 
-    /// Whether no slot is waiting for its tick.
+    /// Returns true if no slot is waiting for its tick.
     pub(crate) const fn is_empty(&self) -> bool {
         self.wheel.is_empty()
     }
@@ -85,12 +85,12 @@ impl<D: Directory> Sweep<D> {
         }
     }
 
-    /// Whether there is anything to settle, for which the heavy barrier is due.
+    /// Returns true if there is anything to settle, for which the heavy barrier is due.
     pub(crate) fn is_unsettled(&self) -> bool {
         !self.announced.is_empty() || !self.claimed.is_empty()
     }
 
-    /// Whether any slot was claimed.
+    /// Returns true if any slot was claimed.
     pub(crate) fn has_claims(&self) -> bool {
         !self.claimed.is_empty()
     }
@@ -172,5 +172,5 @@ impl<D: Directory> Sweep<D> {
     }
 }
 
-/// How many entries the lists keep room for between sweeps.
+/// Entries for which the lists keep room between sweeps.
 const LIST_KEPT: usize = 4096;

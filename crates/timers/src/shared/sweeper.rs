@@ -20,18 +20,18 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-/// What owners of slots have to do with: the inboxes and the light barrier.
+/// The inboxes and the light barrier, which the owners of slots use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process;
 
-/// What a sweeper leaves to the next one.
+/// The state that a sweeper leaves to the next one.
 #[derive(Debug)]
 pub(crate) struct State {
     /// Which thread is the sweeper.
     generation: u32,
-    /// Whether that thread runs or is parked, as far as is known.
+    /// True while that thread runs or is parked, as far as is known.
     is_alive: bool,
-    /// Whether somebody moves the clock by hand and sweeps on his own thread.
+    /// True while a test moves the clock by hand and sweeps on a thread of its own.
     pub(super) is_manual: bool,
     /// Turns in a row that found nothing armed.
     empty_turns: u32,
@@ -61,7 +61,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     gaps: Gaps::new(),
     enlisted: Vec::new(),
 });
-/// Where a parked sweeper waits.
+/// The condition on which a parked sweeper waits.
 static UNPARKED: Condvar = Condvar::new();
 
 impl Links<SlotRef> for Process {
@@ -107,8 +107,8 @@ pub(crate) fn start() -> u32 {
 
 /// Replaces a sweeper that has not published for two looks, more than a second apart.
 ///
-/// Shape: never waits. A waker that blocks is the way to get here; whoever is blocked so goes on
-/// waking what he has, and then finds his generation over.
+/// Shape: never waits. A waker that blocks leads here. The blocked sweeper later wakes the rest of
+/// its wakers, and then finds that its generation is over.
 #[cold]
 fn watch() {
     /// The tick found stale last time, and in which millisecond.
@@ -141,7 +141,7 @@ pub(super) fn lock() -> MutexGuard<'static, State> {
     })
 }
 
-/// Wakes all; a waker that panics concerns nobody else.
+/// Wakes all; a waker that panics affects no other.
 pub(super) fn wake(fired: &mut Vec<Waker>) {
     for waker in fired.drain(..) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
@@ -231,7 +231,8 @@ impl State {
         }
     }
 
-    /// Stops the tick. Whoever has counted from it when it was long over waits longer for that.
+    /// Stops the tick. A timer that was counted from it when it was long over waits longer for
+    /// that.
     fn stop_tick(&mut self) {
         if !PUBLISHED.is_stopped() {
             let last = PUBLISHED.last_tick();
@@ -242,8 +243,8 @@ impl State {
 
     /// If `before` was published for too long, notes by how much at most.
     ///
-    /// The clock is read after the next tick was published, so that nobody counts from `before`
-    /// later than that.
+    /// The clock is read after the next tick was published, so that no timer is counted from
+    /// `before` later than that.
     fn note_gap(&mut self, before: u32) {
         let now_ns = clock::now_ns();
         let ticks = clock::tick_of(now_ns).wrapping_sub(before);
@@ -288,7 +289,7 @@ impl State {
         self.sweep.next_look()
     }
 
-    /// Whether a timer may be armed.
+    /// Returns true if a timer may be armed.
     pub(super) fn is_needed(&self) -> bool {
         !self.sweep.is_empty() || !inbox::are_empty()
     }
@@ -312,14 +313,15 @@ fn await_phase(tick: u32) {
     }
 }
 
-/// How far into a tick the tick before may still be published, and from when on it fires: 0.5 ms.
+/// Time into a tick up to which the tick before may still be published, and from which it fires:
+/// 0.5 ms.
 const PHASE_NS: u64 = TICK_NS / 20;
 /// A second without a timer, so that a timer now and then does not wake the sweeper each time.
 const PARKED_AFTER_TURNS: u32 = 100;
-/// How often disarmed slots are looked for, and how many at most.
+/// Ticks between two searches for disarmed slots, and the most that one search takes.
 const REAPED_EVERY_TICKS: u32 = 8;
 const REAPED_MAX: u32 = 4096;
-/// How many wakers and slots the lists keep room for.
+/// Wakers and slots for which the lists keep room.
 const WAKERS_KEPT: usize = 4096;
 /// At every how many waiting entries of an inbox the sweeper is checked: an inbox that is emptied
 /// 100 times a second rarely gets there.
@@ -355,7 +357,7 @@ mod tests {
         let mut first = pin!(timeout(LENGTH, pending::<()>()));
         assert!(first.as_mut().poll(&mut context).is_pending());
 
-        // As long as the state is locked, nobody replaces the tick.
+        // As long as the state is locked, no sweeper replaces the tick.
         let mut state = lock();
         let overdue = PUBLISHED.last_tick();
         while clock::tick_of(clock::now_ns()).wrapping_sub(overdue) < 8 {

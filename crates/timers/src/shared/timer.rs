@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Timer {
     slot: Option<SlotRef>,
-    /// What is to be waited for when the slot has fired, or at first.
+    /// The time to wait when the slot has fired, or at first.
     rest: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Timer {
         Slot::rearm(&slot, When::after(base, ticks), &Process)
     }
 
-    /// Arms anew, whatever was before.
+    /// Arms again, in any state.
     #[cold]
     pub(crate) fn restart(&mut self, duration: Duration, waker: &Waker) {
         let waker = (!duration.is_zero()).then(|| waker.clone());
@@ -69,7 +69,7 @@ impl Timer {
         }
     }
 
-    /// Disarms; the timer will not wake anybody, except where it is doing so already.
+    /// Disarms; the timer will not wake its task, unless it is doing so already.
     #[inline]
     pub(crate) fn cancel(&mut self) {
         if let Some(slot) = self.slot.take() {
