@@ -45,7 +45,7 @@ fn escapes(text: &[u8]) -> usize {
         .sum()
 }
 
-/// How many bytes at the front of `text` are as they are in a string.
+/// Returns the number of bytes at the front of `text` that stand unescaped in a string.
 fn plain_bytes(text: &[u8]) -> usize {
     let (blocks, _) = text.as_chunks::<BLOCK_BYTES>();
     let is_all_plain =

@@ -79,7 +79,7 @@ const CRATES: &[Bounds] = &[
     Bounds {
         name: "proto",
         ring: 2,
-        banned: 173,
+        banned: 0,
         wide: &[],
     },
     Bounds {

@@ -20,7 +20,7 @@ use super::trailers::Trailers;
 #[derive(Debug)]
 pub struct BodyDecoder {
     state: State,
-    /// How much of the body may still come; what is announced is taken off at once.
+    /// Bytes of the body that may still come; announced bytes are subtracted at once.
     bytes_left: u64,
     body_bytes_max: u64,
 }
@@ -33,14 +33,14 @@ enum State {
     Chunked(ChunkDecoder),
 }
 
-/// What one call of [`BodyDecoder::decode`] found.
+/// The result of one call of [`BodyDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyStep<'b> {
-    /// How many bytes of the input are used up; keep the rest.
+    /// Bytes of the input that are used up; keep the rest.
     pub consumed: usize,
     /// The body bytes among them, in one piece; may be empty.
     pub data: &'b [u8],
-    /// Whether the message is complete; what follows belongs to the next one.
+    /// True if the message is complete; the bytes that follow belong to the next one.
     pub done: bool,
 }
 
@@ -148,7 +148,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Whether the message is complete.
+    /// Returns true if the message is complete.
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::Done => true,

@@ -1,4 +1,4 @@
-//! What is wrong with a message, and the status that says so.
+//! Errors of a message, each with the status that answers it.
 
 use std::fmt;
 

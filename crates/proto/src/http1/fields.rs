@@ -53,7 +53,7 @@ impl<'f, 'b> Fields<'f, 'b> {
         lines.map(|line| line.value)
     }
 
-    /// Whether one of the comma-separated members of any field of that name is `token`.
+    /// Returns true if one of the comma-separated members of any field of that name is `token`.
     ///
     /// Source: RFC 9110 section 5.6.1.
     pub fn has_token(self, name: &str, token: &str) -> bool {
@@ -62,12 +62,12 @@ impl<'f, 'b> Fields<'f, 'b> {
             .any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
     }
 
-    /// How many field lines there are.
+    /// Returns the number of field lines.
     pub fn len(self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there is no field line.
+    /// Returns true if there is no field line.
     pub fn is_empty(self) -> bool {
         self.lines.is_empty()
     }
@@ -95,7 +95,7 @@ pub fn list_tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|member| !member.is_empty())
 }
 
-/// Whether a field belongs to one connection and is never passed on.
+/// Returns true for a field that belongs to one connection and is never passed on.
 ///
 /// Shape: the fixed names only; those that `Connection` nominates are the caller's to add.
 ///
@@ -114,7 +114,7 @@ pub fn is_hop_by_hop(name: &str) -> bool {
     known.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Whether the text is a token: a method or a field name.
+/// Returns true if the text is a token: a method or a field name.
 ///
 /// Source: RFC 9110 section 5.6.2.
 pub fn is_token(text: &[u8]) -> bool {
@@ -125,7 +125,7 @@ pub(super) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether a byte may stand in a field value.
+/// Returns true for a byte that may stand in a field value.
 pub(super) fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }

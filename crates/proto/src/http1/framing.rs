@@ -12,7 +12,7 @@ pub enum Version {
     Http11,
 }
 
-/// How the end of a body is found.
+/// The rule by which the end of a body is found.
 ///
 /// Source: RFC 9112 section 6.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum BodyFraming {
     UntilClose,
 }
 
-/// What the framing and connection fields of one head said so far.
+/// The framing and connection fields of one head that were read so far.
 #[derive(Default)]
 pub(super) struct FramingFields {
     pub(super) content_length: Option<u64>,
@@ -38,7 +38,7 @@ pub(super) struct FramingFields {
     pub(super) upgrade: bool,
 }
 
-/// What becomes of a length that is said several times over, and each time the same.
+/// The treatment of a length that is given several times, and each time the same.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum RepeatedLength {
     #[default]
@@ -53,7 +53,7 @@ enum Coding {
 }
 
 impl FramingFields {
-    /// For a response, whose reader is asked to take a repeated length (RFC 9112 section 6.3).
+    /// Makes one for a response, whose reader should take a repeated length (RFC 9112 section 6.3).
     pub(super) fn of_response() -> Self {
         Self {
             repeated_length: RepeatedLength::Taken,
@@ -126,7 +126,7 @@ impl FramingFields {
         }
     }
 
-    /// Whether the connection outlives this message, as far as its fields say.
+    /// Returns true if the connection outlives this message, by its fields.
     pub(super) fn persists(&self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)
     }

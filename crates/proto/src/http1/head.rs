@@ -1,4 +1,4 @@
-//! Where a head ends, what it may cost, and the grammar that both sides share.
+//! The end of a head, its limits, and the grammar that both sides share.
 
 use std::mem::MaybeUninit;
 
@@ -37,7 +37,7 @@ impl Default for HeadLimits {
 /// Shape: 4 KiB that are not cleared, so making one costs nothing; make it where it is used.
 pub struct FieldStorage<'b> {
     slots: [MaybeUninit<Header<'b>>; FIELD_COUNT_CEILING],
-    /// Of heads whose first line the grammar does not take: made when one comes.
+    /// The fields of heads whose first line the grammar does not take; allocated when one comes.
     apart: Vec<Header<'b>>,
 }
 
@@ -98,7 +98,7 @@ pub fn head_end(input: &[u8], scanned: &mut usize) -> Option<usize> {
     None
 }
 
-/// Whether the empty line that follows `before` still stands in front of the head.
+/// Returns true if the empty line that follows `before` still stands in front of the head.
 fn is_leading(before: &[u8]) -> bool {
     before.len() < LEADING_BYTES_MAX && before.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
 }
@@ -200,7 +200,7 @@ pub(super) fn check_edges(head: &[u8], first_word: &[u8]) -> Result<(), HeadErro
     }
 }
 
-/// Where in `head` its part `part` stops.
+/// Returns the offset in `head` at which its part `part` ends.
 pub(super) fn offset_of_end(head: &[u8], part: &[u8]) -> usize {
     part.as_ptr()
         .addr()
@@ -208,7 +208,7 @@ pub(super) fn offset_of_end(head: &[u8], part: &[u8]) -> usize {
         .wrapping_add(part.len())
 }
 
-/// Whether the first line has a well-formed version in it that is not one of HTTP/1.
+/// Returns true if the first line has a well-formed version in it that is not one of HTTP/1.
 fn names_another_version(head: &[u8]) -> bool {
     let line = head.trim_ascii_start();
     let line = memchr(b'\n', line)

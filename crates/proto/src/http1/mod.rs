@@ -8,7 +8,7 @@
 //! 3. a [`BodyDecoder`] made from that framing turns the bytes that follow into body bytes;
 //! 4. [`encode`] writes the other direction.
 //!
-//! Who reads responses has the first three in one: a [`ResponseDecoder`] takes the bytes of a
+//! For responses a [`ResponseDecoder`] has the first three in one. It takes the bytes of a
 //! connection as they come and gives interim heads, the head, and the pieces of the body.
 //!
 //! Two parsers that disagree about where a message ends are how requests are smuggled. So

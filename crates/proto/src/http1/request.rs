@@ -26,7 +26,7 @@ pub struct RequestHead<'f, 'b> {
     pub authority: Option<&'b str>,
     /// The path of the target; `*` of `OPTIONS *`, `/` where an absolute form has none.
     pub path: &'b str,
-    /// What follows the first `?` of the target.
+    /// The part of the target after its first `?`.
     pub query: Option<&'b str>,
     /// The host and port that the request is for; absent where one of HTTP/1.0 named none. ASCII,
     /// never empty.
@@ -35,15 +35,15 @@ pub struct RequestHead<'f, 'b> {
     pub version: Version,
     /// The field lines.
     pub fields: Fields<'f, 'b>,
-    /// Where the body ends; never [`BodyFraming::UntilClose`].
+    /// The end of the body; never [`BodyFraming::UntilClose`].
     pub framing: BodyFraming,
-    /// Whether the sender wants to use the connection again.
+    /// True if the sender wants to use the connection again.
     pub keep_alive: bool,
-    /// Whether the sender waits for a `100 (Continue)` before its body.
+    /// True if the sender waits for a `100 (Continue)` before its body.
     pub expect_continue: bool,
     /// The value of `Upgrade`, if `Connection` nominates it and the version has it.
     pub upgrade: Option<&'b [u8]>,
-    /// How many bytes the head takes, with its empty line; the body starts after them.
+    /// Bytes of the head, with its empty line; the body starts after them.
     pub length: usize,
 }
 
@@ -240,7 +240,7 @@ fn first_line_ended(input: &[u8]) -> bool {
     memchr(b'\n', input.trim_ascii_start()).is_some()
 }
 
-/// What the fields that only a request has said so far.
+/// The fields read so far that only a request has.
 #[derive(Default)]
 struct RequestFields<'b> {
     host: Option<&'b [u8]>,

@@ -29,13 +29,13 @@ pub struct ResponseHead<'f, 'b> {
     pub reason: &'b str,
     /// The field lines.
     pub fields: Fields<'f, 'b>,
-    /// Where the body ends, with the request's method taken into account.
+    /// The end of the body, with the request's method taken into account.
     pub framing: BodyFraming,
-    /// What `Content-Length` says; in the answer to `HEAD`, of a body that does not follow.
+    /// The value of `Content-Length`; in the response to `HEAD`, of a body that does not follow.
     pub content_length: Option<u64>,
-    /// Whether the connection can be used again after the body.
+    /// True if the connection can be used again after the body.
     pub keep_alive: bool,
-    /// Whether what follows the head is not HTTP: after a 101, and where `CONNECT` succeeded.
+    /// True if the bytes after the head are not HTTP: after a 101, and if `CONNECT` succeeded.
     pub is_switching: bool,
     /// The head as it came, with its empty line.
     pub bytes: &'b [u8],

@@ -55,7 +55,7 @@ pub struct ResponseDecoder {
     has_begun: bool,
 }
 
-/// What of a request's method bears on its response.
+/// The properties of a request's method that matter for its response.
 #[derive(Clone, Copy, Debug)]
 enum Method {
     Head,
@@ -63,7 +63,7 @@ enum Method {
     Other,
 }
 
-/// What can be done with the connection after the response.
+/// The use of the connection after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Afterwards {
     Close,
@@ -102,14 +102,14 @@ impl Default for ResponseLimits {
     }
 }
 
-/// What one call of [`ResponseDecoder::decode`] found.
+/// The result of one call of [`ResponseDecoder::decode`].
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseStep<'f, 'b> {
-    /// How many bytes of the input are used up; pass the rest again, with more behind it or not.
+    /// Bytes of the input that are used up; pass the rest again, with more behind it or not.
     pub consumed: usize,
-    /// What was complete among them.
+    /// The part that was complete among them.
     pub part: ResponsePart<'f, 'b>,
-    /// Whether the response is complete; what follows is not of it.
+    /// True if the response is complete; the bytes that follow are not part of it.
     pub done: bool,
 }
 
@@ -283,22 +283,22 @@ impl ResponseDecoder {
         body.eof().map_err(ResponseError::Body)
     }
 
-    /// Whether any byte of the response has come.
+    /// Returns true if any byte of the response has come.
     pub fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Whether the final head has come.
+    /// Returns true if the final head has come.
     pub fn has_head(&self) -> bool {
         self.body.is_some()
     }
 
-    /// Whether the response is complete.
+    /// Returns true if the response is complete.
     pub fn is_done(&self) -> bool {
         self.body.as_ref().is_some_and(BodyDecoder::is_done)
     }
 
-    /// Whether the connection can be used again, now that the response is complete.
+    /// Returns true if the connection can be used again, now that the response is complete.
     ///
     /// Shape: what came behind the response without being asked for is the caller's to see.
     ///
@@ -307,7 +307,8 @@ impl ResponseDecoder {
         self.afterwards == Afterwards::KeepAlive && self.is_done()
     }
 
-    /// Whether what follows the head is not HTTP: after a 101, and where `CONNECT` succeeded.
+    /// Returns true if the bytes after the head are not HTTP: after a 101, and if `CONNECT`
+    /// succeeded.
     ///
     /// ```
     /// use dwell_proto::http1::{FieldStorage, ResponseDecoder, ResponseError, ResponseLimits};
@@ -343,7 +344,7 @@ impl Method {
     }
 }
 
-/// Where a whole head is.
+/// The place of a whole head.
 enum Found {
     Partial,
     /// So many bytes at the front of the input.
@@ -352,7 +353,8 @@ enum Found {
     InTail(usize),
 }
 
-/// Refuses at once what can no longer become a head, so that nobody waits for the rest of it.
+/// Refuses bytes at once that can no longer become a head, so that the caller does not wait for
+/// more.
 fn check_beginning(head: &[u8]) -> Result<(), ResponseError> {
     let shown = head.len().min(BEGINNING.len());
     if head[..shown] == BEGINNING[..shown] {
@@ -377,7 +379,7 @@ fn check_length(head: &[u8], limit: usize) -> Result<(), ResponseError> {
     Ok(())
 }
 
-/// What every head starts with.
+/// The beginning of every head.
 const BEGINNING: &[u8] = b"HTTP/1.";
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ fn strip_scheme(target: &str) -> Option<&str> {
     known.then_some(rest)
 }
 
-/// Whether every byte may stand in a target.
+/// Returns true if every byte may stand in a target.
 ///
 /// What browsers and tools send unescaped though RFC 3986 has no place for it (such as `|` and
 /// brackets) is let through: it parts nothing. Space, quotes, angle brackets, `#`, controls and
@@ -111,7 +111,7 @@ pub(super) fn is_host(text: &[u8]) -> bool {
     is_name && !name.is_empty() && is_port(port)
 }
 
-/// Whether the text is nothing, or a colon with at most five digits.
+/// Returns true if the text is empty, or a colon with at most five digits.
 fn is_port(text: &[u8]) -> bool {
     match text {
         [] => true,

@@ -5,8 +5,8 @@ use super::fields::{is_hop_by_hop, trim_whitespace};
 /// The trailer section of a message.
 ///
 /// Shape: borrows the bytes as they came. A field that decides how a message is framed, routed,
-/// authenticated or read is left out: it comes too late to be obeyed, and whoever obeys it can be
-/// made to disagree with the rest of the chain.
+/// authenticated or read is left out. It comes too late to be obeyed: a program that obeys it can
+/// be made to disagree with the rest of the chain.
 ///
 /// Source: RFC 9110 section 6.5.
 ///
@@ -64,7 +64,7 @@ impl<'b> Trailers<'b> {
         found.map(|(_, value)| value)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(self) -> bool {
         self.iter().next().is_none()
     }

@@ -5,7 +5,7 @@
 //! and set the high bit of bytes that they find; which ones is right only up to the first, as it
 //! borrows from those behind it, and so all that is asked is whether there are any.
 
-/// Whether `find` finds a byte in `text`.
+/// Returns true if `find` finds a byte in `text`.
 #[inline]
 pub(super) fn contains(text: &[u8], find: impl Fn(u64) -> u64) -> bool {
     if let Some(last) = text.last_chunk() {

@@ -1,4 +1,4 @@
-//! What a client can ask.
+//! Commands of a client.
 
 use super::error_line::ErrorLine;
 use super::key::MetaKey;
@@ -17,7 +17,7 @@ pub enum Command<'b> {
     Get {
         /// The keys asked for; at least one.
         keys: Keys<'b>,
-        /// Whether to return each item's cas unique.
+        /// True to return each item's cas unique.
         with_cas: bool,
     },
     /// `gat` and `gats`.
@@ -26,29 +26,29 @@ pub enum Command<'b> {
         keys: Keys<'b>,
         /// The new exptime of each.
         exptime: i64,
-        /// Whether to return each item's cas unique.
+        /// True to return each item's cas unique.
         with_cas: bool,
     },
     /// `set`, `add`, `replace`, `append`, `prepend` and `cas`.
     Store {
         /// Which of them.
         verb: StoreVerb,
-        /// Where to store.
+        /// The key to store under.
         key: &'b [u8],
         /// The client flags.
         flags: u32,
         /// When to forget it.
         exptime: i64,
-        /// Whether to say nothing.
+        /// True to leave the reply out.
         noreply: bool,
         /// The data.
         value: &'b [u8],
     },
     /// `delete`.
     Delete {
-        /// What to delete.
+        /// The key to delete.
         key: &'b [u8],
-        /// Whether to say nothing.
+        /// True to leave the reply out.
         noreply: bool,
     },
     /// `incr` and `decr`.
@@ -59,7 +59,7 @@ pub enum Command<'b> {
         key: &'b [u8],
         /// By how much.
         delta: u64,
-        /// Whether to say nothing.
+        /// True to leave the reply out.
         noreply: bool,
     },
     /// `touch`.
@@ -68,14 +68,14 @@ pub enum Command<'b> {
         key: &'b [u8],
         /// Its new exptime.
         exptime: i64,
-        /// Whether to say nothing.
+        /// True to leave the reply out.
         noreply: bool,
     },
     /// `flush_all`.
     FlushAll {
         /// When, as an exptime; 0 and negative mean now.
         delay: i64,
-        /// Whether to say nothing.
+        /// True to leave the reply out.
         noreply: bool,
     },
     /// `version`.
@@ -84,19 +84,19 @@ pub enum Command<'b> {
     Verbosity {
         /// The level.
         level: u32,
-        /// Whether to say nothing.
+        /// True to leave the reply out.
         noreply: bool,
     },
     /// `cache_memlimit`.
     CacheMemlimit {
         /// The new limit in MiB.
         megabytes: u32,
-        /// Whether to say nothing.
+        /// True to leave the reply out.
         noreply: bool,
     },
     /// `stats`.
     Stats {
-        /// What about; nothing for the general statistics.
+        /// The topic; empty for the general statistics.
         arguments: Tokens<'b>,
     },
     /// `lru_crawler`: listings of keys, and what clears expired items.
@@ -108,7 +108,7 @@ pub enum Command<'b> {
     Quit,
     /// `shutdown`: end the process, where that is allowed.
     Shutdown {
-        /// Whether the mode, if there is one, is `graceful`, which is the only one.
+        /// True if the mode, if there is one, is `graceful`, which is the only one.
         is_mode_known: bool,
     },
     /// `mg`.
@@ -183,7 +183,7 @@ pub struct MetaGet<'b> {
 /// `ms`: every storage command in one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaSet<'b> {
-    /// Where to store.
+    /// The key to store under.
     pub key: MetaKey<'b>,
     /// How.
     pub flags: MetaFlags<'b>,

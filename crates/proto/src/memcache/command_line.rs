@@ -1,4 +1,4 @@
-//! How a request line is read.
+//! The parser of request lines.
 
 use super::command::{
     ArithmeticMode, Command, MetaArithmetic, MetaDelete, MetaGet, MetaSet, MetaSetMode, StoreVerb,
@@ -8,7 +8,7 @@ use super::key::{KEY_BYTES_MAX, MetaKey};
 use super::line::{TokenIter, Tokens, parse_delta, parse_exptime, parse_i64, parse_u32, parse_u64};
 use super::meta::{META_TOKENS_MAX, MetaFlags};
 
-/// What a request line turned out to be.
+/// The meaning of a request line.
 #[derive(Debug)]
 pub(super) enum Line<'b> {
     /// A request without data.
@@ -24,16 +24,16 @@ pub(super) enum Line<'b> {
         reply: Option<ErrorLine>,
         discard: u64,
     },
-    /// Somebody speaks HTTP here.
+    /// The client speaks HTTP.
     Http,
 }
 
-/// What decides whether an item is too large, and what happens then.
+/// The rule for items that are too large, and the consequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ItemSize<'b> {
     pub(super) key: MetaKey<'b>,
     pub(super) has_flags: bool,
-    /// Whether memcached deletes the old item when the new one is too large.
+    /// True if memcached deletes the old item when the new one is too large.
     pub(super) deletes_old: bool,
     pub(super) noreply: bool,
 }

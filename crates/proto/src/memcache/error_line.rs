@@ -58,7 +58,7 @@ pub enum ErrorLine {
     StatsDetailUsage,
     /// A line of keys that is longer than its limit; the rest of it has been discarded.
     LineTooLong,
-    /// A command before the client has said who it is.
+    /// The client has sent a command before it was authenticated.
     Unauthenticated,
     /// The data of an authenticating `set` is not a name and a password.
     BadAuthenticationToken,

@@ -118,7 +118,7 @@ impl Default for KeyScratch {
 pub struct MetaKey<'b> {
     /// The token on the line, still encoded if `base64` is set.
     pub token: &'b [u8],
-    /// Whether flag `b` was given.
+    /// True if flag `b` was given.
     pub base64: bool,
 }
 
@@ -149,7 +149,7 @@ impl<'b> MetaKey<'b> {
         }
     }
 
-    /// How long the key is once decoded.
+    /// Returns the length of the decoded key.
     pub(super) fn decoded_len(&self) -> usize {
         if !self.base64 {
             return self.token.len();
@@ -163,7 +163,7 @@ impl<'b> MetaKey<'b> {
         (self.token.len() / 4 * 3).saturating_sub(padding)
     }
 
-    /// Whether the token decodes to at least one byte.
+    /// Returns true if the token decodes to at least one byte.
     pub(super) fn is_valid(&self) -> bool {
         !self.decode(&mut KeyScratch::new()).is_empty()
     }

@@ -233,7 +233,7 @@ impl<'b> MetaFlags<'b> {
         Ok(())
     }
 
-    /// Whether flag `O` has more than a reply may return, which is looked at last.
+    /// Returns true if flag `O` has more than a reply may return; checked last.
     pub(super) fn opaque_is_too_long(&self) -> bool {
         self.all
             .opaque()

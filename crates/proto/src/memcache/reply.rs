@@ -92,7 +92,7 @@ pub enum Reply<'b> {
     /// An error line. Close the connection after one that answers a command carrying data: what
     /// the server takes for the next command is not certain.
     Error {
-        /// Whose fault the server says it is.
+        /// The side that is at fault, as the server reports it.
         kind: ErrorKind,
         /// The text after the kind; empty for a bare `ERROR`.
         text: &'b [u8],
@@ -100,7 +100,7 @@ pub enum Reply<'b> {
 }
 
 impl Reply<'_> {
-    /// Whether the server refuses the connection itself because it has too many.
+    /// Returns true if the server refuses the connection itself because it has too many.
     ///
     /// memcached says so with `ERROR Too many open connections`, which is not about any command.
     pub fn is_connection_refused(&self) -> bool {
@@ -198,7 +198,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// How many unconsumed bytes the next call needs at least to make progress.
+    /// Returns how many unconsumed bytes the next call needs at least to make progress.
     ///
     /// Units: bytes, counted from the start of the unfinished reply; 0 when nothing is unfinished.
     pub fn needed(&self) -> usize {

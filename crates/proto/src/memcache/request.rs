@@ -25,13 +25,13 @@ pub struct RequestLimits {
 }
 
 impl RequestLimits {
-    /// What memcached adds to key and value when it compares an item with its size limit.
+    /// Bytes that memcached adds to key and value when it compares an item with its size limit.
     ///
     /// Units: bytes; client flags other than 0 add 4. With the default limit the largest value of
     /// a one-byte key has 1,048,516 bytes.
     pub const ITEM_OVERHEAD_BYTES: usize = 59;
 
-    /// Whether an item may have a key and a value of these lengths.
+    /// Returns true if an item may have a key and a value of these lengths.
     pub(super) fn fits(&self, key: usize, has_flags: bool, value: usize) -> bool {
         let flags = if has_flags { 4 } else { 0 };
         value.saturating_add(key + flags + Self::ITEM_OVERHEAD_BYTES) <= self.item_bytes_max
@@ -52,22 +52,22 @@ impl Default for RequestLimits {
     }
 }
 
-/// What one call of [`RequestDecoder::decode`] led to.
+/// The result of one call of [`RequestDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded<'b> {
-    /// How many bytes at the front of the input are done with.
+    /// Bytes at the front of the input that are done with.
     pub consumed: usize,
-    /// What they were.
+    /// The meaning of these bytes.
     pub progress: Progress<'b>,
 }
 
-/// What was at the front of the input.
+/// The request, or other progress, at the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress<'b> {
     /// Nothing complete: show the unconsumed bytes again, with more behind them.
     Incomplete {
-        /// How many contiguous bytes, counted from the first unconsumed one, are needed at least.
+        /// Contiguous bytes, counted from the first unconsumed one, that are needed at least.
         needed: usize,
     },
     /// A request.
@@ -79,7 +79,7 @@ pub enum Progress<'b> {
     TooLarge {
         /// The key it was for.
         key: MetaKey<'b>,
-        /// Whether the item stored there now has to be deleted, because its successor is lost.
+        /// True if the item stored there now has to be deleted, because its successor is lost.
         deletes_old: bool,
     },
     /// Not a request: answer this line.
@@ -124,7 +124,7 @@ pub struct RequestDecoder {
     needed: usize,
     /// Bytes of a refused value still to come.
     discard: u64,
-    /// What to answer when they have come.
+    /// The reply to send when they have come.
     after_discard: Option<ErrorLine>,
     /// The rest of a line of keys that is too long is being discarded.
     skips_line: bool,
@@ -156,7 +156,7 @@ impl RequestDecoder {
         }
     }
 
-    /// Whether a refused value is being discarded, so that the next bytes are no request.
+    /// Returns true if a refused value is being discarded, so that the next bytes are no request.
     pub fn is_discarding(&self) -> bool {
         self.skips_line || self.discard > 0 || self.after_discard.is_some()
     }

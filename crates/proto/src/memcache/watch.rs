@@ -1,4 +1,4 @@
-//! What a server says after `watch`: one line for each change, for as long as the connection lasts.
+//! Output of a server after `watch`: one line for each change, for as long as the connection lasts.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ pub enum WatchLine<'b> {
         key: WatchedKey<'b>,
         /// When, by the server's clock, since the Unix epoch.
         at: Duration,
-        /// Whether the item may be another one now. Commands that the server has read and not
-        /// carried out, as their condition was not met, are told as well.
+        /// True if the item may have changed. Commands that the server has read and not carried
+        /// out, because their condition was not met, are reported as well.
         is_changed: bool,
     },
     /// Lines that the server has left out, as they were read too slowly.
     Skipped {
-        /// How many.
+        /// The number of lines.
         lines: u64,
     },
     /// Any other line.

@@ -26,26 +26,26 @@ pub struct EventStreamDecoder {
     event_bytes_max: usize,
     /// The beginning of a line of which the end has not come.
     line: Vec<u8>,
-    /// What the fields of the unfinished event said; each line of data with a line feed.
+    /// The type of the unfinished event, and its data, each line with a line feed.
     event: String,
     data: String,
     id: String,
-    /// What the last event that was handed out said, as it was borrowed.
+    /// The id of the last event that was handed out, as it was borrowed.
     last_event_id: String,
     retry: Option<u64>,
-    /// Whether a line feed at the front belongs to the carriage return before it.
+    /// True if a line feed at the front belongs to the carriage return before it.
     after_carriage_return: bool,
     is_first_line: bool,
-    /// Whether `event` and `data` were handed out and are to be forgotten.
+    /// True if `event` and `data` were handed out and are to be cleared.
     dispatched: bool,
 }
 
-/// What one call of [`EventStreamDecoder::decode`] found.
+/// The result of one call of [`EventStreamDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventStreamStep<'a> {
-    /// How many bytes of the input are used up; give the rest to the next call.
+    /// Bytes of the input that are used up; give the rest to the next call.
     pub consumed: usize,
-    /// What has come; `None` if all the input was used up without it.
+    /// The event that has come; `None` if all the input was used up without one.
     pub event: Option<ReceivedEvent<'a>>,
 }
 
@@ -114,7 +114,8 @@ impl EventStreamDecoder {
         self.retry
     }
 
-    /// What to send as `Last-Event-ID` when connecting again; nothing if it is empty.
+    /// Returns the value of `Last-Event-ID` for connecting again; send no such field if it is
+    /// empty.
     pub fn last_event_id(&self) -> &str {
         &self.last_event_id
     }
@@ -182,7 +183,7 @@ impl EventStreamDecoder {
         Ok(())
     }
 
-    /// What an empty line does.
+    /// Handles an empty line: ends the event.
     fn dispatch(&mut self) {
         self.last_event_id.clone_from(&self.id);
         if self.data.is_empty() {

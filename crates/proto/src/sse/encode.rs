@@ -21,8 +21,7 @@ pub struct Event<'a> {
     pub event: Option<&'a str>,
     /// The content, of any number of lines. Line ends of any kind reach the client as line feeds.
     pub data: &'a str,
-    /// What the client sends as `Last-Event-ID` after this event; an empty one takes back what it
-    /// had.
+    /// The id that the client sends as `Last-Event-ID` after this event. An empty one resets it.
     pub id: Option<&'a str>,
     /// Units: milliseconds the client waits before it connects again, from now on.
     pub retry: Option<u64>,
@@ -87,9 +86,9 @@ impl<'a> Event<'a> {
 
 /// Appends the end of an event: its content, and the empty line that sends it off.
 ///
-/// Shape: what comes before it, the type and the id, may be another for each who shares the
-/// content. Line ends of any kind reach the client as line feeds. Memory is made once, of just the
-/// size if the lines end in one byte.
+/// Shape: the fields before it, the type and the id, may differ between the streams that share the
+/// content. Line ends of any kind reach the client as line feeds. Memory is allocated once, of just
+/// the size if the lines end in one byte.
 ///
 /// ```
 /// use dwell_proto::sse;
@@ -118,8 +117,8 @@ pub fn data(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// Where the first line of a text ends: many lines are short, so a few bytes are looked at one by
-/// one.
+/// Returns the end of the first line of a text. Many lines are short, so the first bytes are read
+/// one by one.
 fn line_end(text: &[u8]) -> Option<usize> {
     let near = &text[..text.len().min(SHORT_LINE_BYTES)];
     let found = near.iter().position(|byte| matches!(byte, b'\r' | b'\n'));

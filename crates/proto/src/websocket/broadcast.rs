@@ -59,13 +59,13 @@ impl Broadcast {
         self.plain.len() + self.compressed().map(Bytes::len).sum::<usize>()
     }
 
-    /// Whether one of its frames is referred to elsewhere, as by a connection that has not sent it
-    /// yet.
+    /// Returns true if one of its frames is referred to elsewhere, as by a connection that has not
+    /// sent it yet.
     pub fn is_in_use(&self) -> bool {
         !self.plain.is_unique() || self.compressed().any(|frame| !frame.is_unique())
     }
 
-    /// Whether [`frame_for`](Self::frame_for) would have to compress it first.
+    /// Returns true if [`frame_for`](Self::frame_for) would have to compress it first.
     ///
     /// ```
     /// use dwell_proto::websocket::{Broadcast, MessageKind};
@@ -83,7 +83,7 @@ impl Broadcast {
             .filter_map(|frame| frame.get()?.as_ref())
     }
 
-    /// Whether it is text or bytes.
+    /// Returns the kind: text or binary.
     pub fn kind(&self) -> MessageKind {
         self.kind
     }
@@ -108,7 +108,7 @@ impl Broadcast {
 
     /// The frame for a connection that agreed on these parameters, or on no compression.
     ///
-    /// Shape: plain for a connection whose server does not start every message afresh: its own
+    /// Shape: uncompressed for a connection with context takeover on the server's side. Its own
     /// compressor would have to see every message that is compressed.
     pub fn frame_for(
         &self,

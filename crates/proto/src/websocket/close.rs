@@ -66,7 +66,7 @@ impl fmt::Display for CloseCode {
     }
 }
 
-/// What a close frame says.
+/// The content of a close frame.
 ///
 /// ```
 /// use dwell_proto::websocket::{Close, CloseCode};

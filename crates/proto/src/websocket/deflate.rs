@@ -189,7 +189,7 @@ pub(super) fn window_index(window_bits: u8) -> Option<usize> {
     (index < WINDOWS).then_some(index)
 }
 
-/// How many windows there are to compress with.
+/// The number of windows to compress with.
 pub(super) const WINDOWS: usize = (WINDOW_BITS_MAX - WINDOW_BITS_MIN + 1) as usize;
 
 /// The smallest window that the compressor can use.

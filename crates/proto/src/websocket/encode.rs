@@ -97,7 +97,7 @@ pub fn close(out: &mut Vec<u8>, code: Option<CloseCode>, reason: &str, mask: Opt
 
 /// Appends one frame; the header's own length is not looked at.
 ///
-/// Shape: for frames that the other functions do not make. It is checked by nobody but the peer.
+/// Shape: for frames that the other functions do not make. Only the peer checks it.
 ///
 /// ```
 /// use dwell_proto::websocket::{FrameHeader, Opcode, encode};

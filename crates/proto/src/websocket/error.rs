@@ -1,4 +1,4 @@
-//! What is wrong with what the peer sent, and the close code or status that says so.
+//! Errors of the peer, each with the close code or status that answers it.
 
 use std::fmt;
 

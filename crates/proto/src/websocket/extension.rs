@@ -4,15 +4,15 @@ use super::handshake::HandshakeError;
 use super::opcode::Role;
 use crate::http1::is_token;
 
-/// How a side wants permessage-deflate to work.
+/// Options of one side for permessage-deflate.
 ///
 /// Source: RFC 7692 section 7.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateOptions {
-    /// Whether the server starts every message afresh, so that one compressor serves all
+    /// Makes the server compress without context takeover, so that one compressor serves all
     /// connections of a loop. Default: true; false costs up to 380 KB a connection.
     pub server_no_context_takeover: bool,
-    /// Whether the client is to start every message afresh, so that one inflater serves all
+    /// Asks the client to compress without context takeover, so that one inflater serves all
     /// connections of a loop. Default: true; false costs 48 KB a connection.
     pub client_no_context_takeover: bool,
     /// Units: the server's window is 2 to the power of this many bytes, 9 to 15. Default: 15.
@@ -21,8 +21,8 @@ pub struct DeflateOptions {
     pub client_max_window_bits: u8,
     /// Units: bytes; shorter messages are sent as they are. Default: 256.
     pub message_bytes_min: usize,
-    /// How hard to try, 0 to 9. Default: 1, which takes half the time of 6 on short messages and
-    /// makes them little longer.
+    /// The compression level, 0 to 9. Default: 1, which takes half the time of 6 on short messages
+    /// and makes them little longer.
     pub level: u32,
 }
 
@@ -39,7 +39,7 @@ impl Default for DeflateOptions {
     }
 }
 
-/// What both sides agreed on for permessage-deflate.
+/// The parameters of permessage-deflate that both sides agreed on.
 ///
 /// Source: RFC 7692 section 7.1.
 ///
@@ -58,9 +58,9 @@ impl Default for DeflateOptions {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateParameters {
-    /// Whether the server starts every message afresh.
+    /// True if the server compresses without context takeover.
     pub server_no_context_takeover: bool,
-    /// Whether the client starts every message afresh.
+    /// True if the client compresses without context takeover.
     pub client_no_context_takeover: bool,
     /// Units: the server's window is at most 2 to the power of this many bytes, 8 to 15; 15 if
     /// the answer does not name it.
@@ -80,7 +80,8 @@ impl DeflateParameters {
         named.unwrap_or(WINDOW_BITS_MAX)
     }
 
-    /// Whether messages sent by this side start afresh, so that a shared compressor will do.
+    /// Returns true if messages sent by this side start afresh, so that a shared compressor will
+    /// do.
     pub fn sends_afresh(self, role: Role) -> bool {
         match role {
             Role::Server => self.server_no_context_takeover,
@@ -88,7 +89,8 @@ impl DeflateParameters {
         }
     }
 
-    /// Whether messages received by this side start afresh, so that a shared inflater will do.
+    /// Returns true if messages received by this side start afresh, so that a shared inflater will
+    /// do.
     pub fn receives_afresh(self, role: Role) -> bool {
         match role {
             Role::Server => self.client_no_context_takeover,
@@ -134,7 +136,8 @@ impl DeflateOptions {
         }
     }
 
-    /// What a server with these options makes of a client's offer; `None` to decline it.
+    /// Returns the parameters by which a server with these options accepts a client's offer; `None`
+    /// to decline it.
     pub(super) fn accept(&self, offer: Extension<'_>) -> Option<DeflateParameters> {
         let offer = RawParameters::read(offer, Role::Client)?;
         let (server_own, client_own) = (self.server_window(), self.client_window());
@@ -157,8 +160,8 @@ impl DeflateOptions {
         })
     }
 
-    /// What a client that offered these options makes of the server's answer; `None` if it is
-    /// not an answer to the offer.
+    /// Returns the parameters of the server's response for a client that offered these options;
+    /// `None` if it does not fit the offer.
     pub(super) fn confirm(&self, answer: Extension<'_>) -> Option<DeflateParameters> {
         let answer = RawParameters::read(answer, Role::Server)?;
         let (server_own, client_own) = (self.server_window(), self.client_window());
@@ -249,7 +252,7 @@ impl RawParameters {
 pub struct Extension<'b> {
     /// The name of the extension.
     pub name: &'b str,
-    /// What follows the name, checked.
+    /// The bytes after the name, checked.
     parameters: &'b [u8],
 }
 

@@ -34,13 +34,13 @@ pub(super) const HEADER_BYTES_MAX: usize = 14;
 /// Source: RFC 6455 section 5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Whether this is the last fragment of its message.
+    /// FIN: true for the last fragment of a message.
     pub fin: bool,
     /// RSV1: whether this starts a message compressed by permessage-deflate.
     pub compressed: bool,
     /// The kind of the frame.
     pub opcode: Opcode,
-    /// What the payload is masked with, if it is.
+    /// The mask of the payload, if it is masked.
     pub mask: Option<Mask>,
     /// Units: bytes of payload.
     pub payload_len: u64,

@@ -31,7 +31,7 @@ pub const REST_BYTES_MAX: usize = HEADER_BYTES_MAX + super::frame::CONTROL_PAYLO
 /// ```
 #[derive(Debug)]
 pub struct FrameDecoder {
-    /// How much of the payload of the current data frame is still to come.
+    /// Bytes of the current data frame's payload that are still to come.
     payload_left: u64,
     /// The mask, turned so that it fits the next byte of that payload.
     mask: Mask,
@@ -43,7 +43,7 @@ pub struct FrameDecoder {
     deflate: bool,
 }
 
-/// What kind of data frame may come next.
+/// The kind of data frame that may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// One that starts a message.
@@ -54,7 +54,7 @@ enum Phase {
     Closed,
 }
 
-/// What one call of [`FrameDecoder::decode`] found.
+/// The result of one call of [`FrameDecoder::decode`].
 ///
 /// ```
 /// use dwell_proto::websocket::{FrameDecoder, FrameStep, MessageLimits, Role};
@@ -67,7 +67,7 @@ enum Phase {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameStep<'a> {
-    /// How many bytes of the input are used up; keep the rest.
+    /// Bytes of the input that are used up; keep the rest.
     pub consumed: usize,
     /// A frame or a piece of one; `None` if more bytes are needed.
     pub part: Option<FramePart<'a>>,
@@ -80,11 +80,11 @@ pub struct FrameStep<'a> {
 pub struct FramePart<'a> {
     /// The kind of the frame.
     pub opcode: Opcode,
-    /// Whether this frame is the last fragment of its message.
+    /// True for the last fragment of a message.
     pub fin: bool,
-    /// Whether this frame starts a compressed message.
+    /// True if this frame starts a compressed message.
     pub compressed: bool,
-    /// Whether this is the beginning of the frame.
+    /// True at the beginning of the frame.
     pub is_first: bool,
     /// Units: bytes of this frame's payload that are still to come.
     pub payload_left: u64,
@@ -154,12 +154,12 @@ impl FrameDecoder {
         })
     }
 
-    /// Whether neither a frame nor a message is unfinished.
+    /// Returns true if neither a frame nor a message is unfinished.
     pub fn is_idle(&self) -> bool {
         self.payload_left == 0 && self.phase != Phase::Within
     }
 
-    /// Whether a close frame has come.
+    /// Returns true if a close frame has come.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
@@ -187,7 +187,7 @@ impl FrameDecoder {
         Ok(Some(self.take_payload(input, header_len)))
     }
 
-    /// How much of an input that gave no part is used up.
+    /// Returns how much of an input that gave no part is used up.
     pub(super) fn consumed_without_part(&self, input_len: usize) -> usize {
         if self.is_closed() { input_len } else { 0 }
     }

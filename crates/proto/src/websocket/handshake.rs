@@ -55,7 +55,7 @@ pub struct Acceptance<'a> {
     accept: [u8; 28],
     /// The subprotocol that was chosen: one of those the client offered, or none.
     pub subprotocol: Option<&'a str>,
-    /// What was made of the client's offers of permessage-deflate.
+    /// The parameters accepted of the client's offers of permessage-deflate.
     pub deflate: Option<DeflateParameters>,
 }
 
@@ -206,11 +206,11 @@ pub struct ClientHandshake<'a> {
     pub nonce: [u8; 16],
     /// The subprotocols to offer, the preferred one first; none by default.
     pub subprotocols: &'a [&'a str],
-    /// How permessage-deflate is to be offered; not at all by default.
+    /// The offer of permessage-deflate; none by default.
     pub deflate: Option<DeflateOptions>,
 }
 
-/// What a client and a server agreed on.
+/// The result of a handshake, on which client and server agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement<'a> {
     /// The subprotocol that the server chose.
@@ -452,7 +452,7 @@ const VERSION_NUMBER: &[u8] = b"13";
 /// The bytes of sixteen bytes in base64.
 const KEY_LEN: usize = 24;
 
-/// What is hashed together with the key.
+/// The text that is hashed together with the key.
 ///
 /// Source: RFC 6455 section 1.3.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

@@ -136,7 +136,7 @@ fn inflate_part(
     }
 }
 
-/// What a sender takes off the end of each message.
+/// The bytes that a sender takes off the end of each message.
 ///
 /// Source: RFC 7692 section 7.2.1.
 pub(super) const FLUSH_TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];

@@ -9,7 +9,7 @@ use super::inflate::Inflater;
 use super::opcode::{MessageKind, Opcode, Role};
 use super::utf8::Utf8Validator;
 
-/// How much a peer may send in one piece.
+/// Limits of what a peer may send in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageLimits {
     /// Units: bytes of a frame's payload. Default: 1 MiB.
@@ -63,20 +63,20 @@ struct Unfinished {
     kind: MessageKind,
     compressed: bool,
     fragments: u32,
-    /// What the text ended in; not used if it is compressed.
+    /// The UTF-8 state at the end of the text so far; not used if it is compressed.
     utf8: Utf8Validator,
 }
 
-/// What one call of [`MessageDecoder::decode`] found.
+/// The result of one call of [`MessageDecoder::decode`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step<'a> {
-    /// How many bytes of the input are used up; keep the rest.
+    /// Bytes of the input that are used up; keep the rest.
     pub consumed: usize,
-    /// What has come; `None` if more bytes are needed.
+    /// The event that has come; `None` if more bytes are needed.
     pub event: Option<Event<'a>>,
 }
 
-/// What a peer said.
+/// Messages and control frames of a peer.
 ///
 /// Shape: borrows the input, or the inflater, and never the decoder.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub enum Event<'a> {
 /// A whole message, uncompressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Whether it is text or bytes.
+    /// The kind: text or binary.
     pub kind: MessageKind,
     /// The content; of a text message it is valid UTF-8. Owned if it came in several pieces.
     pub payload: Cow<'a, [u8]>,
@@ -104,8 +104,8 @@ pub struct Message<'a> {
 impl Message<'_> {
     /// The content of a text message; `None` for a binary one.
     ///
-    /// Shape: looks at the bytes once more, which costs little next to having received them;
-    /// whoever only passes the content on uses `payload`.
+    /// Shape: reads the bytes once more, which costs little next to having received them. A caller
+    /// that only passes the content on uses `payload`.
     pub fn text(&self) -> Option<&str> {
         match self.kind {
             MessageKind::Text => simdutf8::basic::from_utf8(&self.payload).ok(),
@@ -169,7 +169,7 @@ impl MessageDecoder {
         Ok(Step { consumed, event })
     }
 
-    /// Whether neither a frame nor a message is unfinished.
+    /// Returns true if neither a frame nor a message is unfinished.
     ///
     /// ```
     /// use dwell_proto::websocket::{Inflater, MessageDecoder, MessageLimits, Role};
@@ -187,7 +187,7 @@ impl MessageDecoder {
         self.frames.is_idle()
     }
 
-    /// Whether a close frame has come.
+    /// Returns true if a close frame has come.
     pub fn is_closed(&self) -> bool {
         self.frames.is_closed()
     }

@@ -1,4 +1,4 @@
-//! What a frame or a message is.
+//! Kinds of frames and messages.
 
 /// The kind of a frame.
 ///
@@ -47,7 +47,7 @@ impl Opcode {
         self as u8
     }
 
-    /// Whether this is a close, ping or pong, which may stand between fragments.
+    /// Returns true for a close, ping or pong, which may stand between fragments.
     pub fn is_control(self) -> bool {
         self.number() & 0x8 != 0
     }

@@ -52,7 +52,7 @@ impl Utf8Validator {
         rest.iter().all(|byte| self.extend_pending(*byte))
     }
 
-    /// Whether the text may end here.
+    /// Returns true if the text may end here.
     pub fn is_complete(self) -> bool {
         self.pending_len == 0
     }
@@ -75,7 +75,7 @@ impl Utf8Validator {
     }
 }
 
-/// How many bytes at the end begin a character that is longer than they are.
+/// Returns how many bytes at the end begin a character that is longer than they are.
 fn unfinished_len(text: &[u8]) -> usize {
     for (before, byte) in text.iter().rev().take(3).enumerate() {
         let character_len = match byte {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What std says: can the text still become valid, and is it complete?
+    /// Returns the verdict of std: can the text still become valid, and is it complete?
     fn twin(text: &[u8]) -> (bool, bool) {
         match std::str::from_utf8(text) {
             Ok(_) => (true, true),

@@ -1,5 +1,5 @@
-//! Request heads of a minor version that came after 1.1: there is none so far, and whoever sends
-//! one counts on being understood as if it were 1.1.
+//! Request heads of a minor version after 1.1. There is none so far; a client that sends one
+//! expects to be understood as if it were 1.1.
 //!
 //! Source: RFC 9110 section 2.5.
 
@@ -10,7 +10,7 @@ use super::{RequestHead, RequestLine, check_request};
 use crate::http1::error::HeadError;
 use crate::http1::head::{HeadLimits, field_count_max, grammar_error, offset_of_end};
 
-/// Whether the first line of `input` ends with such a version.
+/// Returns true if the first line of `input` ends with such a version.
 pub(super) fn is_named(input: &[u8]) -> bool {
     matches!(
         first_line(input).1,
@@ -74,7 +74,7 @@ pub(super) fn parse_request<'f, 'b>(
     }
 }
 
-/// Where the first line begins that is not empty, and the line with its end.
+/// Returns the first line that is not empty, with its end, and its offset.
 fn first_line(input: &[u8]) -> (usize, &[u8]) {
     let line = input.trim_ascii_start();
     let start = input.len() - line.len();

@@ -2,7 +2,7 @@
 
 use super::super::command::{ArithmeticMode, StoreVerb};
 
-/// Whether the nominal reply is left out.
+/// The choice to leave the nominal reply out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quiet {
     /// Every outcome is answered.
@@ -12,13 +12,13 @@ pub enum Quiet {
 }
 
 impl Quiet {
-    /// Whether the nominal reply is left out.
+    /// Returns true if the nominal reply is left out.
     pub fn is_quiet(self) -> bool {
         self == Self::Yes
     }
 }
 
-/// What an opcode asks for.
+/// The operation of an opcode.
 ///
 /// Source: memcached `doc/protocol-binary.txt`, section 3.4; the others answer "Unknown command".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,9 @@ impl Quiet {
 pub enum Operation {
     /// `GET GETQ GETK GETKQ`, and with `touches` `GAT GATQ GATK GATKQ`.
     Get {
-        /// Whether the reply repeats the key.
+        /// True if the reply repeats the key.
         with_key: bool,
-        /// Whether the item gets a new exptime.
+        /// True if the item gets a new exptime.
         touches: bool,
     },
     /// `TOUCH`.
@@ -93,7 +93,7 @@ impl Operation {
         })
     }
 
-    /// Whether a request of this kind may have these lengths.
+    /// Returns true if a request of this kind may have these lengths.
     ///
     /// Units: bytes; `body` is extras, key and value together.
     pub(super) fn allows(self, extras: usize, key: usize, body: usize) -> bool {

@@ -1,4 +1,4 @@
-//! What a server answers.
+//! Replies of a server.
 
 use super::{HEADER_BYTES, REPLY_MAGIC};
 
@@ -64,7 +64,7 @@ impl Status {
     }
 }
 
-/// What a reply repeats of its request.
+/// The parts of a request that its reply repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Echo {
     /// The opcode.
@@ -86,9 +86,9 @@ pub struct Echo {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply<'r> {
-    /// What it repeats of the request.
+    /// The parts of the request that it repeats.
     pub echo: Echo,
-    /// How it went.
+    /// The outcome.
     pub status: Status,
     /// The item's cas unique, or 0.
     pub cas_unique: u64,

@@ -7,17 +7,17 @@ use super::{Echo, HEADER_BYTES, MAGIC, Operation, Quiet, Status};
 /// One request, borrowed from the bytes it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'b> {
-    /// What its reply repeats.
+    /// The parts that its reply repeats.
     pub echo: Echo,
-    /// Whether its nominal reply is left out.
+    /// The choice to leave its nominal reply out.
     pub quiet: Quiet,
     /// Go on only if the item has this cas unique; 0 is any.
     pub cas_unique: u64,
-    /// What is asked for.
+    /// The command.
     pub command: Command<'b>,
 }
 
-/// What a request asks for, with its arguments.
+/// A command, with its arguments.
 ///
 /// Units: exptimes are unsigned: 0 never, up to 30 days in seconds relative, above that Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Command<'b> {
     Get {
         /// Which item.
         key: &'b [u8],
-        /// Whether the reply repeats the key.
+        /// True if the reply repeats the key.
         with_key: bool,
         /// The new exptime.
         exptime: Option<u32>,
@@ -43,7 +43,7 @@ pub enum Command<'b> {
     Store {
         /// Which storage command.
         verb: StoreVerb,
-        /// Where to store.
+        /// The key to store under.
         key: &'b [u8],
         /// The client flags.
         flags: u32,
@@ -65,7 +65,7 @@ pub enum Command<'b> {
         key: &'b [u8],
         /// By how much.
         delta: u64,
-        /// What a missing counter starts with.
+        /// The first value of a missing counter.
         initial: u64,
         /// The exptime of a counter that is created; `None` creates none.
         exptime: Option<u32>,
@@ -83,47 +83,47 @@ pub enum Command<'b> {
     Version,
     /// Tell statistics.
     Stat {
-        /// What about; empty for the general ones.
+        /// The topic; empty for the general ones.
         topic: &'b [u8],
     },
 }
 
-/// What one call of [`RequestDecoder::decode`] led to.
+/// The result of one call of [`RequestDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded<'b> {
-    /// How many bytes at the front of the input are done with.
+    /// Bytes at the front of the input that are done with.
     pub consumed: usize,
-    /// What they were.
+    /// The meaning of these bytes.
     pub progress: Progress<'b>,
 }
 
-/// What was at the front of the input.
+/// The request, or other progress, at the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress<'b> {
     /// Nothing complete: show the unconsumed bytes again, with more behind them.
     Incomplete {
-        /// How many contiguous bytes, counted from the first unconsumed one, are needed at least.
+        /// Contiguous bytes, counted from the first unconsumed one, that are needed at least.
         needed: usize,
     },
     /// A request.
     Request(Request<'b>),
     /// A storage request whose value is too large; its data is discarded as it comes.
     TooLarge {
-        /// What the refusal repeats.
+        /// The parts that the refusal repeats.
         echo: Echo,
         /// The key it was for.
         key: &'b [u8],
-        /// Whether the item stored there now has to be deleted, because its successor is lost.
+        /// True if the item stored there now has to be deleted, because its successor is lost.
         deletes_old: bool,
     },
     /// Not a request that can be executed: answer this status; the body is discarded.
     Refused {
-        /// What the refusal repeats.
+        /// The parts that the refusal repeats.
         echo: Echo,
         /// Why.
         status: Status,
-        /// Whether the connection is closed after it, because its framing is not to be trusted.
+        /// True if the connection is closed after it, because its framing is not to be trusted.
         closes: bool,
     },
     /// Close the connection without an answer: this is no request.
@@ -165,7 +165,7 @@ impl RequestDecoder {
         }
     }
 
-    /// Whether a refused body is being discarded, so that the next bytes are no request.
+    /// Returns true if a refused body is being discarded, so that the next bytes are no request.
     pub fn is_discarding(&self) -> bool {
         self.discard > 0
     }

@@ -4,7 +4,7 @@ use super::super::command::StoreVerb;
 use super::super::key::{self, KEY_BYTES_MAX, Key, KeyError};
 use super::number;
 
-/// What a storage request says about its value.
+/// The fields of a storage request that describe its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreOptions {
     /// The client flags, returned with the value.
@@ -243,7 +243,7 @@ impl<'o> MetaLine<'o> {
     }
 }
 
-/// `mn`: the no-op whose answer says that every earlier reply has been sent.
+/// `mn`: the no-op whose reply confirms that every earlier reply has been sent.
 pub fn meta_noop(out: &mut Vec<u8>) {
     out.extend_from_slice(b"mn\r\n");
 }
