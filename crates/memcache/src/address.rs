@@ -1,11 +1,11 @@
-//! Where a server is, as people write it.
+//! Addresses of servers, as users write them.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Where a memcached server listens.
+/// The address on which a memcached server listens.
 ///
 /// Shape: written `HOST`, `HOST:PORT`, `[IPV6]:PORT`, or the path of a unix socket, which begins
 /// with `/`. The port is 11211 where none is given.

@@ -44,8 +44,8 @@ impl Breaker {
     }
 }
 
-/// How long to wait before a connection is made again: doubling, bounded, and each time a random
-/// part of it, so that the clients of a server that comes back do not all come at once.
+/// Delays before a connection is made again: they double up to a bound. Each is a random part of
+/// the longest, so that the clients of a server that comes back do not all connect at once.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     delay_min: Duration,

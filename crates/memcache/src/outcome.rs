@@ -1,6 +1,6 @@
-//! What both clients say of a store.
+//! Outcomes of a store, for both clients.
 
-/// What has become of a value that was to be stored on a condition.
+/// The outcome of a conditional store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreOutcome {
     /// It is stored.

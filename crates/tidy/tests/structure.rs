@@ -67,7 +67,7 @@ const CRATES: &[Bounds] = &[
     Bounds {
         name: "memcache",
         ring: 3,
-        banned: 138,
+        banned: 0,
         wide: &[("blocking/client.rs Client", 2, 6)],
     },
     Bounds {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Budget {
     started: Instant,
     limit: Option<Duration>,
-    /// Whether none of it has been used for anything yet.
+    /// True until some of it is used.
     is_whole: bool,
 }
 
@@ -35,7 +35,7 @@ impl Budget {
         self.limit
     }
 
-    /// Whether the operation is only beginning, so that the limit is what is left of it.
+    /// Returns true at the beginning of an operation, when the limit is still whole.
     pub(crate) const fn is_whole(&self) -> bool {
         self.is_whole
     }
@@ -49,7 +49,7 @@ impl Budget {
         self.started.elapsed()
     }
 
-    /// What is left; `None` if there is no limit.
+    /// Returns the rest; `None` if there is no limit.
     pub(crate) fn rest(&self) -> Result<Option<Duration>, Elapsed> {
         let Some(limit) = self.limit else {
             return Ok(None);

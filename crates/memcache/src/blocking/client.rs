@@ -17,11 +17,11 @@ use super::{Error, Pipeline, ServerStatus};
 /// nothing: an operation with a timeout is two system calls, one send and one receive, as it is
 /// without.
 ///
-/// * A key that the server does not have is `None` or `false`, never an error; an [`Error`] says
-///   where it happened, whose fault it was, and whether the server may have acted.
+/// * A key that the server does not have is `None` or `false`, never an error; an [`Error`] has the
+///   place, the side at fault, and whether the server may have acted.
 /// * After a timeout, a malformed reply or any other doubt the connection is closed. No operation
-///   ever reads the answer to another.
-/// * Only what leaves the same behind if it is done twice is ever sent twice, and only where a
+///   ever reads the reply to another.
+/// * Only an operation that can be repeated without effect is ever sent twice, and only if a
 ///   connection from the pool turns out to have ended while it was idle.
 /// * It is cheap to clone, and works on in a child process after `fork`, on connections of its own.
 ///
@@ -44,7 +44,7 @@ pub struct Client {
 impl Client {
     /// Makes a client of servers written as [`ServerOptions`], with default options.
     ///
-    /// Shape: connects to nobody yet.
+    /// Shape: makes no connection yet.
     ///
     /// # Errors
     /// When there is no server, or one cannot be read.
@@ -179,6 +179,6 @@ pub(crate) fn check_length(request: &Request<'_>, limit: usize) -> Result<(), Er
     }
 }
 
-/// What the answer to a single meta command carries. One operation at a time is on a connection,
-/// and one that fails is the last: the opaque tells only that the answer is to a command of ours.
+/// The opaque of the reply to a single meta command. A connection has one operation at a time, and
+/// one that fails is the last: the opaque only proves that the reply is to a command of ours.
 const OPAQUE: u32 = 1;

@@ -9,7 +9,7 @@ use super::options::{ClientOptions, ServerOptions};
 use super::server::Server;
 use crate::{Ring, RingServer};
 
-/// What the threads that use a client share.
+/// The state that the threads of a client share.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<Server>,
@@ -21,7 +21,7 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) fault: Fault,
-    /// Whether anything of the request was out.
+    /// True if any byte of the request was sent.
     pub(crate) written: bool,
 }
 
@@ -47,7 +47,7 @@ impl Failed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing<'w> {
     pub(crate) wire: &'w [u8],
-    /// Whether doing it twice leaves the same behind.
+    /// True if doing it twice has the same effect as once.
     pub(crate) is_repeatable: bool,
 }
 
@@ -193,7 +193,7 @@ impl Cluster {
     }
 }
 
-/// What has become of an exchange.
+/// The outcome of an exchange.
 #[derive(Debug)]
 pub(crate) enum Settled {
     Answered,

@@ -12,7 +12,7 @@ use super::options::Timeouts;
 use super::reaper::Reaper;
 use super::socket::{Socket, Transfer};
 
-/// How far a reply has brought a request.
+/// The progress of a request after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// More replies will come.
@@ -21,7 +21,7 @@ pub(crate) enum Progress {
     Done,
 }
 
-/// Who is told the replies of a request.
+/// The receiver of the replies to a request.
 pub(crate) trait Take {
     /// Takes the next reply.
     fn take(&mut self, reply: &Reply<'_>) -> Result<Progress, Fault>;
@@ -29,24 +29,24 @@ pub(crate) trait Take {
 
 /// A connection, between operations or in the middle of one.
 ///
-/// In the middle of one it belongs to whoever runs the operation. It goes back to the pool only
-/// after [`Connection::finish`] has found it in step; dropped anywhere else, it is closed.
+/// In the middle of an operation it belongs to that operation. It goes back to the pool only after
+/// [`Connection::finish`] has found it in step; dropped anywhere else, it is closed.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Arc<Socket>,
     timeouts: Timeouts,
     reaper: Option<Reaper>,
-    /// What the kernel's receive timeout was set for.
+    /// The limit for which the kernel's receive timeout was set.
     kernel_limit: Option<Duration>,
     decoder: ResponseDecoder,
-    /// What was read and not used yet is at `start..end`.
+    /// The input; bytes that were read and not used yet are at `start..end`.
     input: Vec<u8>,
     start: usize,
     end: usize,
     /// Bytes of the current request that are out.
     sent: usize,
     has_received: bool,
-    /// Whether it has carried an operation before the current one.
+    /// True if it has carried an operation before the current one.
     is_used: bool,
     /// When the last operation began.
     last_used: Instant,
@@ -79,12 +79,12 @@ impl Connection {
         self.forks
     }
 
-    /// Whether it came from the pool, and so may have ended unnoticed.
+    /// Returns true if it came from the pool, and so may have ended unnoticed.
     pub(crate) const fn is_used(&self) -> bool {
         self.is_used
     }
 
-    /// How long before `now` it was used last.
+    /// Returns the time from its last use to `now`.
     pub(crate) fn idle_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.last_used)
     }
@@ -93,12 +93,13 @@ impl Connection {
         &self.socket
     }
 
-    /// Whether bytes of the request have been given to the system: the server may have acted.
+    /// Returns true if bytes of the request have been given to the system: the server may have
+    /// acted.
     pub(crate) const fn has_sent(&self) -> bool {
         self.sent > 0
     }
 
-    /// Whether the server has said anything since the request began.
+    /// Returns true if the server has sent anything since the request began.
     pub(crate) const fn has_received(&self) -> bool {
         self.has_received
     }
@@ -210,8 +211,8 @@ impl Connection {
 
     /// Waits until something has been received, and sends the rest of the request meanwhile.
     ///
-    /// Whoever only writes while both sides' buffers are full waits for ever; so does whoever only
-    /// reads. Every round looks at the clock, so bytes that drip do not move the end.
+    /// A client that only writes while both sides' buffers are full waits for ever; so does one
+    /// that only reads. Every round reads the clock, so bytes that drip do not move the end.
     fn progress(&mut self, request: &[u8], budget: &Budget) -> Result<(), Fault> {
         let mut is_early = self.timeouts == Timeouts::Strict;
         loop {
@@ -248,7 +249,7 @@ impl Connection {
         Ok(Progress::More)
     }
 
-    /// Nothing may follow the last reply: whose answer would it be?
+    /// Ends the request. No bytes may follow the last reply, as they would belong to no request.
     fn end_of_replies(&mut self) -> Result<Progress, Fault> {
         if self.start != self.end {
             let rest = &self.input[self.start..self.end];
@@ -285,7 +286,7 @@ impl Connection {
     }
 }
 
-/// What a connection has for its input.
+/// The size of a connection's input buffer.
 const INPUT_BYTES: usize = 16 * 1024;
-/// What grew beyond this for a large value is given back after it.
+/// The size that the buffer may keep; memory beyond this for a large value is given back after it.
 const INPUT_KEEP_BYTES_MAX: usize = 128 * 1024;

@@ -13,8 +13,8 @@ use crate::AddressError;
 /// Why an operation has no answer, or a client was not made.
 ///
 /// A key that the server does not have is not an error, and no error is ever shown as such a miss.
-/// [`Error::fault`] tells whose fault it is, [`Error::place`] where it happened, and
-/// [`Error::is_ambiguous`] whether the server may have done what it was asked nevertheless.
+/// [`Error::fault`] returns the side at fault, [`Error::place`] the server and operation, and
+/// [`Error::is_ambiguous`] whether the server may have carried out the request nevertheless.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -47,35 +47,35 @@ pub enum Error {
     Timeout {
         /// Where.
         place: Box<Place>,
-        /// Whether anything of the request was out: then the operation may have happened.
+        /// True if any byte of the request was sent: then the operation may have happened.
         written: bool,
     },
     /// The host's name could not be looked up.
     Resolve {
         /// Where.
         place: Box<Place>,
-        /// What the system says.
+        /// The reason given by the system.
         reason: String,
     },
     /// The connection could not be made.
     Connect {
         /// Where.
         place: Box<Place>,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
     /// The server ended the connection before its answer.
     Closed {
         /// Where.
         place: Box<Place>,
-        /// Whether anything of the request was out: then the operation may have happened.
+        /// True if any byte of the request was sent: then the operation may have happened.
         written: bool,
     },
     /// The server sent bytes that are no reply.
     Malformed {
         /// Where.
         place: Box<Place>,
-        /// What is wrong with them.
+        /// The error in them.
         error: PeerError,
     },
     /// The server sent a reply, but not to what it was asked.
@@ -89,9 +89,9 @@ pub enum Error {
     ErrorLine {
         /// Where.
         place: Box<Place>,
-        /// Whose fault the server says it is.
+        /// The side at fault, as the server reports it.
         kind: ErrorKind,
-        /// What it says.
+        /// The text of the server.
         text: String,
     },
     /// The server has as many connections as it may.
@@ -113,18 +113,18 @@ pub enum Error {
     },
 }
 
-/// Whose fault an error is.
+/// The side at fault for an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Culprit {
     /// The server, or what lies between.
     Peer,
-    /// Whoever called.
+    /// The calling program.
     Caller,
     /// This machine.
     System,
 }
 
-/// Where an error happened.
+/// The place of an error: server, operation and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Place {
@@ -132,14 +132,14 @@ pub struct Place {
     pub server: Arc<str>,
     /// The operation: `get`, `set` and so on.
     pub operation: &'static str,
-    /// How long it had taken.
+    /// The time that it had taken.
     pub elapsed: Duration,
-    /// How long it might have taken.
+    /// The time that it was allowed; `None` for no limit.
     pub limit: Option<Duration>,
 }
 
 impl Error {
-    /// Whose fault it is.
+    /// Returns the side at fault.
     pub const fn fault(&self) -> Culprit {
         match self {
             Self::Key(_)
@@ -158,7 +158,7 @@ impl Error {
         }
     }
 
-    /// Where it happened; `None` if no server had a part in it.
+    /// Returns the place; `None` if no server had a part in it.
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::Timeout { place, .. }
@@ -175,7 +175,7 @@ impl Error {
         }
     }
 
-    /// Whether the server may have done what it was asked nevertheless.
+    /// Returns true if the server may have carried out the request nevertheless.
     pub const fn is_ambiguous(&self) -> bool {
         match self {
             Self::Timeout { written, .. } | Self::Closed { written, .. } => *written,

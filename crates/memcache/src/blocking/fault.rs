@@ -1,4 +1,4 @@
-//! What goes wrong on a connection, before it is known where and in which operation.
+//! Faults of a connection, before server and operation are added.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use dwell_proto::memcache::{ErrorKind, PeerError, Reply};
 
 use super::budget::Elapsed;
 
-/// What went wrong.
+/// A fault of a connection.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The time was over.
@@ -25,7 +25,7 @@ pub(crate) enum Fault {
     ErrorLine {
         kind: ErrorKind,
         text: String,
-        /// Whether the connection is still in step.
+        /// True if the connection is still in step.
         in_step: bool,
     },
     /// The server has as many connections as it may.
@@ -41,7 +41,7 @@ impl Fault {
         Self::Io(error.into())
     }
 
-    /// What a reply means that no operation waits for in this place.
+    /// Returns the fault for a reply that no operation expects in this place.
     ///
     /// `in_step` says whether, after an error line, the next reply will be to the next request.
     pub(crate) fn of_reply(reply: &Reply<'_>, in_step: bool) -> Self {
@@ -64,12 +64,12 @@ impl Fault {
         }
     }
 
-    /// Whether the connection may be used again.
+    /// Returns true if the connection may be used again.
     pub(crate) const fn is_in_step(&self) -> bool {
         matches!(self, Self::ErrorLine { in_step: true, .. })
     }
 
-    /// Whether it speaks against the server, and not against the request.
+    /// Returns true if the server is at fault, and not the request.
     pub(crate) const fn is_server_down(&self) -> bool {
         !matches!(
             self,
@@ -90,5 +90,5 @@ impl From<PeerError> for Fault {
     }
 }
 
-/// Of a reply nobody expected, as much as tells what it is.
+/// Characters shown of an unexpected reply.
 const SHOWN_CHARACTERS_MAX: usize = 80;

@@ -1,4 +1,4 @@
-//! Whether a server may be asked.
+//! The health of a server, which decides if requests are sent to it.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ impl Health {
         }
     }
 
-    /// Whether an operation may be sent now.
+    /// Returns true if an operation may be sent now.
     ///
     /// Shape: of a server that is left alone, true for one operation in each while; the others go
     /// on failing at once until that one is answered.

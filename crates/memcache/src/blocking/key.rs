@@ -18,7 +18,7 @@ pub(crate) enum WireKey<'k> {
 }
 
 impl<'k> WireKey<'k> {
-    /// What `key` is sent as; `is_meta` if by a meta command.
+    /// Returns the form in which `key` is sent; `is_meta` if by a meta command.
     pub(crate) fn new(key: &'k [u8], policy: KeyPolicy, is_meta: bool) -> Result<Self, KeyError> {
         let error = match (Key::new(key), policy) {
             (Ok(key), _) => return Ok(Self::Plain(key)),
@@ -57,7 +57,8 @@ impl<'k> WireKey<'k> {
         }
     }
 
-    /// What a ring hashes: the key as the server stores it. `key` is what the caller gave.
+    /// Returns the bytes that a ring hashes: the key as the server stores it. `key` is the one that
+    /// the caller gave.
     pub(crate) fn ring_key<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
         match self {
             Self::Encoded {

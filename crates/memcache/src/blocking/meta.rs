@@ -10,13 +10,13 @@ use dwell_proto::memcache::{ArithmeticMode, Flags, MetaSetMode};
 use super::value::{Exptime, Value};
 use crate::StoreOutcome;
 
-/// What `mg` is asked for, and what it does besides.
+/// Options of `mg`: the attributes it returns, and its side effects.
 ///
 /// ```
 /// use dwell_memcache::MetaGet;
 /// use std::time::Duration;
 ///
-/// // One client in the last ten seconds of an item's life is told to make it anew.
+/// // In the last ten seconds of an item's life one client wins the right to recache it.
 /// let early = MetaGet { recache: Some(Duration::from_secs(10)), ..MetaGet::default() };
 /// assert!(early.value);
 /// ```
@@ -87,7 +87,7 @@ impl MetaGet {
     }
 }
 
-/// An item as `mg` shows it: what was asked for, and who may make it anew.
+/// An item as `mg` returns it: the attributes asked for, and the state of its recache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MetaItem {
@@ -99,13 +99,13 @@ pub struct MetaItem {
     pub cas_unique: Option<u64>,
     /// The length of its data. Units: bytes.
     pub size: Option<u64>,
-    /// How long it will live.
+    /// The time that it will live.
     pub ttl: Option<Ttl>,
-    /// How long ago it was read last.
+    /// The time since it was read last.
     pub last_access: Option<Duration>,
-    /// Whether it was read before.
+    /// True if it was read before.
     pub was_read: Option<bool>,
-    /// `W`: this client has won: it is the one to make the item anew.
+    /// `W`: this client has won the right to recache the item.
     pub has_won: bool,
     /// `X`: the item was marked stale.
     pub is_stale: bool,
@@ -113,7 +113,7 @@ pub struct MetaItem {
     pub is_claimed: bool,
 }
 
-/// How long an item will live.
+/// The time that an item will live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ttl {
     /// Until its room is needed.
@@ -146,7 +146,7 @@ impl MetaItem {
     }
 }
 
-/// How `ms` stores.
+/// Options of `ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaSet {
     /// `F`: the client flags.
@@ -200,23 +200,23 @@ impl MetaSet {
     }
 }
 
-/// What `ms` has done.
+/// The result of `ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MetaStored {
-    /// Whether the value is stored.
+    /// The outcome of the store.
     pub outcome: StoreOutcome,
     /// The item's cas unique; `None` if it is not stored, or the server does not tell.
     pub cas_unique: Option<u64>,
 }
 
-/// How `md` deletes.
+/// Options of `md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaDelete {
     /// `C`: only if the item's cas unique is still this one.
     pub cas_unique: Option<u64>,
-    /// `I`: mark the item stale instead, so that one client may make it anew while the others go
-    /// on with what there is.
+    /// `I`: mark the item stale instead, so that one client may recache it while the others go on
+    /// with the old value.
     pub invalidate: bool,
     /// `T`: with `invalidate`, the item's new exptime.
     pub exptime: Option<Exptime>,
@@ -233,7 +233,7 @@ impl MetaDelete {
     }
 }
 
-/// What `md` has done.
+/// The result of `md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaDeleted {
     /// Deleted, or marked stale.
@@ -244,7 +244,7 @@ pub enum MetaDeleted {
     Exists,
 }
 
-/// How `ma` counts.
+/// Options of `ma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaArithmetic {
     /// `M`: up or down.
@@ -290,7 +290,7 @@ impl MetaArithmetic {
     }
 }
 
-/// What `ma` has done.
+/// The result of `ma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaCounted {
     /// The new number, and the item's cas unique if the server tells.
@@ -306,7 +306,7 @@ pub enum MetaCounted {
     Exists,
 }
 
-/// Who makes an item anew, and what the others get meanwhile.
+/// Times of a lease: one client recaches an item, and the others get the old value meanwhile.
 ///
 /// ```
 /// use dwell_memcache::Lease;
@@ -317,13 +317,13 @@ pub enum MetaCounted {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// How long the one who is to make a missing item may take, before it is another's turn.
+    /// The time that the winner has to make a missing item, before another client may.
     pub hold: Duration,
-    /// How long before its end an item is made anew; zero for not before.
+    /// The time before its end at which an item is recached; zero for not before.
     pub recache: Duration,
 }
 
-/// What [`Client::lease`](super::Client::lease) found.
+/// The result of [`Client::lease`](super::Client::lease).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leased {
     /// The item.
@@ -331,14 +331,14 @@ pub enum Leased {
     /// This client is to make the item, and then to store it with
     /// [`Client::fulfil`](super::Client::fulfil).
     Won {
-        /// What there is meanwhile: stale, or soon to end.
+        /// The value until then: stale, or soon to end.
         stale: Option<Value>,
-        /// What to store it with.
+        /// The cas unique to store it with.
         cas_unique: u64,
     },
     /// Another client is making it.
     Claimed {
-        /// What there is meanwhile.
+        /// The value until then.
         stale: Option<Value>,
     },
 }

@@ -15,7 +15,7 @@ use super::parallel::{self, Job};
 use super::value::Value;
 use super::{Error, reading};
 
-/// What a key of a multi-get came to: its item, none, or why that is not known.
+/// The result for a key of a multi-get: its item, `None`, or the error.
 pub(crate) type Lookup = Result<Option<Value>, Arc<Error>>;
 
 /// Gets many keys, from all their servers at the same time; in the order of the keys.

@@ -41,7 +41,7 @@ impl Client {
         multi_get::run(self.cluster(), &keys, true, self.budget())
     }
 
-    /// The item of `key`, whose exptime is set anew.
+    /// Gets the item of `key` and sets its exptime.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -166,7 +166,7 @@ impl Client {
         self.count(key.as_ref(), ArithmeticMode::Decrement, delta)
     }
 
-    /// Sets an item's exptime anew; whether there is one.
+    /// Sets an item's exptime; returns false if there is no item.
     ///
     /// # Errors
     /// When that is not known.

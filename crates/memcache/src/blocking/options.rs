@@ -1,4 +1,4 @@
-//! What a client is told at its start.
+//! Options of a client.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ use crate::{AddressError, Distribution, ServerAddress};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: ServerAddress,
     /// Its share of the keys, relative to the other servers; at least 1.
     pub weight: u32,
@@ -48,7 +48,7 @@ impl FromStr for ServerOptions {
     }
 }
 
-/// Who watches over the time of an operation. All of them bound the whole of it.
+/// The means by which the time of an operation is limited. All of them limit the whole of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Timeouts {
@@ -79,8 +79,8 @@ pub enum Protocol {
     Meta,
 }
 
-/// What is done with a key that the protocol does not allow: longer than 250 bytes, or with a
-/// space or control character.
+/// The treatment of a key that the protocol does not allow: longer than 250 bytes, or with a space
+/// or control character.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyPolicy {
@@ -99,9 +99,9 @@ pub struct ClientOptions {
     /// From the call of an operation to its return, whatever happens in between: the lookup of a
     /// name, connecting, another attempt. `None` waits for ever. Default: 500 ms.
     pub timeout: Option<Duration>,
-    /// Of that time, what a connection attempt may take, the lookup included. Default: 250 ms.
+    /// The part of that time for a connection attempt, the lookup included. Default: 250 ms.
     pub connect_timeout: Duration,
-    /// Who watches over these. Default: [`Timeouts::Kernel`].
+    /// The means by which these are enforced. Default: [`Timeouts::Kernel`].
     pub timeouts: Timeouts,
     /// Default: [`Protocol::Text`].
     pub protocol: Protocol,
@@ -109,7 +109,7 @@ pub struct ClientOptions {
     pub keys: KeyPolicy,
     /// Which server holds a key. Default: [`Distribution::KetamaWeighted`].
     pub distribution: Distribution,
-    /// Whether the keys of a server that is down go to the next one. Default: off.
+    /// Sends the keys of a server that is down to the next one. Default: off.
     ///
     /// What was written there stays there when the server comes back.
     pub failover: bool,

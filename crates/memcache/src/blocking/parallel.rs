@@ -38,7 +38,7 @@ impl<T: Take> Job<T> {
         }
     }
 
-    /// What came of it.
+    /// Returns its outcome.
     pub(crate) fn into_outcome(self) -> (usize, T, Result<(), Failed>) {
         let result = match self.state {
             State::Ended(result) => result,
@@ -86,7 +86,7 @@ impl<T: Take> Job<T> {
         }
     }
 
-    /// What it waits for.
+    /// Returns the readiness that it waits for.
     fn interest(&self) -> Option<(&Connection, PollFlags)> {
         let State::Open(connection) = &self.state else {
             return None;
@@ -125,9 +125,9 @@ impl<T: Take> Job<T> {
 
 /// Does all of them, within one budget.
 ///
-/// Whoever writes to all servers before reading waits for ever when both sides' buffers are full,
-/// and whoever asks them one after the other waits for the sum. So each is written to and read
-/// from as it is ready; one that does not answer takes nothing from the others.
+/// A client that writes to all servers before reading waits for ever when both sides' buffers are
+/// full, and one that serves them one after the other waits for the sum. So each is written to and
+/// read from as it is ready. A server that does not answer takes no time from the others.
 pub(crate) fn run<T: Take>(cluster: &Cluster, jobs: &mut [Job<T>], budget: &mut Budget) {
     if let [job] = jobs {
         let outgoing = Outgoing {
@@ -138,7 +138,7 @@ pub(crate) fn run<T: Take>(cluster: &Cluster, jobs: &mut [Job<T>], budget: &mut 
         job.state = State::Ended(result);
         return;
     }
-    // Those that have a connection are asked before anybody waits for one.
+    // Those that have a connection are used before any waits for one.
     for job in &mut *jobs {
         let server = &cluster.servers[job.server];
         if let Some(connection) =

@@ -92,7 +92,7 @@ impl<'a> Pipeline<'a> {
         self.add_step(key, Request::Arithmetic { mode, delta })
     }
 
-    /// Sets an item's exptime anew.
+    /// Sets an item's exptime.
     pub fn touch(&mut self, key: &'a [u8], exptime: Exptime) -> &mut Self {
         let exptime = exptime.on_wire();
         self.add_step(key, Request::Touch { exptime })
@@ -192,7 +192,7 @@ fn add<'s>(
     Ok(())
 }
 
-/// What one server is sent.
+/// The requests to one server.
 #[derive(Debug, Default)]
 struct Group<'s> {
     wire: Vec<u8>,
@@ -207,7 +207,7 @@ type Refused = (&'static str, Fault);
 #[derive(Debug, Default)]
 struct Answers<'s> {
     waiting: VecDeque<(usize, Answer<'s>)>,
-    /// What operations have come to, by their place.
+    /// The outcomes of operations, with their places.
     settled: Vec<(usize, Result<Response, Refused>)>,
 }
 

@@ -16,10 +16,10 @@ use super::{Client, Error};
 impl Client {
     /// Stores many values without an answer for each, and still misses no error.
     ///
-    /// Shape: one result per item, in their order. The stores are quiet `ms` commands, which the
-    /// server answers only when they fail, and a no-op behind them, whose answer says that all of
-    /// them are done. A failure that names its item is that item's. An error line names none: then
-    /// every item of that server has it for a result, as any of them may be the one.
+    /// Shape: one result per item, in their order. The stores are quiet `ms` commands, to which the
+    /// server replies only when they fail. A no-op follows them; the reply to it confirms that all
+    /// of them are done. A failure that names its item is that item's. An error line names none, so
+    /// every item of that server gets it as its result.
     ///
     /// Text commands have `noreply` for this, with which the server keeps errors to itself. That
     /// is why it is not offered.
@@ -103,7 +103,7 @@ impl Client {
 struct Failures {
     /// The items that were sent, by their place, in order.
     places: Vec<usize>,
-    /// Those that were not stored, and how the server says so.
+    /// The items that were not stored, with the status of the server.
     named: Vec<(usize, String)>,
     /// The first error line.
     line: Option<Fault>,

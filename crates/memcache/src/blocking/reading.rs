@@ -1,4 +1,4 @@
-//! What a reply says, for each kind of operation.
+//! Results of the replies, for each kind of operation.
 
 use dwell_proto::memcache::{MetaStatus, Reply};
 

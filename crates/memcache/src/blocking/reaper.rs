@@ -24,7 +24,7 @@ pub(crate) struct Reaper {
 struct Watch {
     socket: Arc<Socket>,
     base: Instant,
-    /// Nanoseconds from `base` to the end of the operation; [`NOBODY`] or [`REAPED`] otherwise.
+    /// Nanoseconds from `base` to the end of the operation; [`NONE`] or [`REAPED`] otherwise.
     ///
     /// A wake may be one for a deadline that was moved meanwhile, so it is this that decides.
     due_ns: AtomicU64,
@@ -35,7 +35,7 @@ impl Reaper {
         let watch = Arc::new(Watch {
             socket,
             base: Instant::now(),
-            due_ns: AtomicU64::new(NOBODY),
+            due_ns: AtomicU64::new(NONE),
         });
         Self {
             deadline: Deadline::new(),
@@ -54,10 +54,10 @@ impl Reaper {
 
     /// Ends the watch; whether the connection was shut down.
     pub(crate) fn end(&self) -> bool {
-        self.watch.due_ns.swap(NOBODY, Ordering::SeqCst) == REAPED
+        self.watch.due_ns.swap(NONE, Ordering::SeqCst) == REAPED
     }
 
-    /// Whether the connection was shut down.
+    /// Returns true if the connection was shut down.
     pub(crate) fn has_reaped(&self) -> bool {
         self.watch.due_ns.load(Ordering::SeqCst) == REAPED
     }
@@ -66,7 +66,7 @@ impl Reaper {
 impl Wake for Watch {
     fn wake(self: Arc<Self>) {
         let due_ns = self.due_ns.load(Ordering::SeqCst);
-        if matches!(due_ns, NOBODY | REAPED) {
+        if matches!(due_ns, NONE | REAPED) {
             return;
         }
         if self.base.elapsed() < Duration::from_nanos(due_ns) {
@@ -82,6 +82,6 @@ impl Wake for Watch {
 }
 
 /// No operation is under way.
-const NOBODY: u64 = 0;
+const NONE: u64 = 0;
 /// The connection has been shut down.
 const REAPED: u64 = u64::MAX;

@@ -50,34 +50,34 @@ pub(crate) enum Request<'r> {
     MetaDebug,
 }
 
-/// What an operation of a [`Pipeline`](super::Pipeline) has come to.
+/// The result of an operation of a [`Pipeline`](super::Pipeline).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Response {
     /// The item of a get; `None` if there is none.
     Value(Option<Value>),
-    /// What has become of a value that was to be stored.
+    /// The outcome of a store.
     Stored(StoreOutcome),
-    /// Whether there was something to delete.
+    /// True if an item was deleted.
     Deleted(bool),
     /// The new number; `None` if there is no such item.
     Number(Option<u64>),
-    /// Whether there was something to touch.
+    /// True if an item was touched.
     Touched(bool),
     /// The item of a meta get; `None` if there is none.
     MetaItem(Option<MetaItem>),
-    /// What a meta set has done.
+    /// The result of a meta set.
     MetaStored(MetaStored),
-    /// What a meta delete has done.
+    /// The result of a meta delete.
     MetaDeleted(MetaDeleted),
-    /// What a meta arithmetic has done.
+    /// The result of a meta arithmetic.
     MetaCounted(MetaCounted),
-    /// What the server knows of an item, by name; `None` if there is none.
+    /// The attributes of an item, by name; `None` if there is none.
     MetaDebug(Option<Vec<(String, String)>>),
 }
 
 impl Response {
-    /// What it says, in a word: for errors about one that is not what was asked for.
+    /// Returns its kind in a word, for errors about an unexpected one.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Stored(outcome) => match outcome {
@@ -121,7 +121,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether it leaves the same behind if it is done twice.
+    /// Returns true if doing it twice has the same effect as once.
     pub(crate) const fn is_repeatable(&self) -> bool {
         match self {
             Self::Get { .. }
@@ -130,7 +130,7 @@ impl Request<'_> {
             | Self::Touch { .. }
             | Self::MetaDebug => true,
             Self::Store { verb, .. } => matches!(verb, StoreVerb::Set),
-            // Whoever wins a lease and does not hear of it keeps everybody waiting.
+            // A client that wins a lease and does not learn it keeps all others waiting.
             Self::MetaGet(options) => options.vivify.is_none() && options.recache.is_none(),
             Self::MetaSet { options, .. } => {
                 matches!(options.mode, MetaSetMode::Set) && options.cas_unique.is_none()
@@ -148,7 +148,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether it goes out as a meta command.
+    /// Returns true if it is sent as a meta command.
     pub(crate) const fn is_meta(&self, protocol: Protocol) -> bool {
         matches!(protocol, Protocol::Meta)
             || matches!(
@@ -288,7 +288,7 @@ impl Request<'_> {
 pub(crate) struct Answer<'a> {
     request: &'a Request<'a>,
     key: WireKey<'a>,
-    /// What a meta command's answer carries; `None` for a text command.
+    /// The opaque expected in the reply to a meta command; `None` for a text command.
     opaque: Option<u32>,
     response: Option<Response>,
 }
@@ -316,7 +316,7 @@ impl<'a> Answer<'a> {
         self.response
     }
 
-    /// Whether a reply is of the request's protocol, and carries its opaque.
+    /// Returns true if a reply is of the request's protocol, and carries its opaque.
     fn is_ours(&self, reply: &Reply<'_>) -> bool {
         let (flags, must_tell) = match reply {
             Reply::MetaValue { flags, .. } => (flags, true),
@@ -332,7 +332,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Whether the next reply after this error line will be to the next request.
+    /// Returns true if the next reply after this error line will be to the next request.
     ///
     /// A server that does not take a command that brings data may take the data for a command.
     fn stays_in_step(&self, reply: &Reply<'_>) -> bool {

@@ -8,9 +8,9 @@ use super::fault::Fault;
 
 /// Looks a host's name up, without ever waiting longer than an operation may take.
 ///
-/// Nothing can end the system's own lookup, so a thread of its own does it, one at a time for each
-/// server. Who waits leaves when his time is over; the answer of a lookup that comes late is there
-/// for the next one.
+/// Nothing can end the system's own lookup. So it runs on a thread of its own, one at a time for
+/// each server. An operation whose time is over stops waiting; the result of a lookup that ends
+/// late is there for the next one.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     host: String,
@@ -29,9 +29,9 @@ struct State {
     is_running: bool,
     /// Lookups that have ended.
     ended: u64,
-    /// What the last of them said.
+    /// The result of the last of them.
     said: Option<Result<Vec<SocketAddr>, String>>,
-    /// What the last good one said.
+    /// The addresses of the last successful one.
     known: Vec<SocketAddr>,
 }
 

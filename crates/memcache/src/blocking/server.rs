@@ -24,7 +24,7 @@ pub(crate) struct Server {
     local: Local,
 }
 
-/// What belongs to one process alone.
+/// The state that belongs to one process alone.
 ///
 /// A child that was forked off has a copy of its parent's connections and of its locks, some of
 /// them perhaps held by threads that the child does not have. So it touches neither, and begins
@@ -40,7 +40,7 @@ struct Local {
     child: OnceLock<Box<Self>>,
 }
 
-/// How it stands with a server.
+/// The state of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStatus {
@@ -48,7 +48,7 @@ pub struct ServerStatus {
     pub server: Arc<str>,
     /// Failures since the last answer.
     pub failures_in_row: u32,
-    /// Whether it is left alone for a while.
+    /// True while it is ejected after failures.
     pub is_ejected: bool,
     /// Connections that wait for an operation.
     pub idle_connections: usize,
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    /// Whether it may be asked now.
+    /// Returns true if an operation may be sent to it now.
     pub(crate) fn admits(&self, options: &ClientOptions, now: Instant) -> bool {
         let local = self.local(options);
         local.failures.load(Ordering::Relaxed) < options.failures_max
@@ -171,7 +171,7 @@ impl Server {
         }
     }
 
-    /// What belongs to this process.
+    /// Returns the state of this process.
     fn local(&self, options: &ClientOptions) -> &Local {
         let forks = dwell_timers::forks();
         let mut local = &self.local;

@@ -12,7 +12,7 @@ use super::fault::Fault;
 use super::parallel::{self, Job};
 use super::{Client, Error};
 
-/// What each server came to, in the order they were given, with its address.
+/// The results of all servers with their addresses, in the order in which they were given.
 pub type PerServer<T> = Vec<(Arc<str>, Result<T, Error>)>;
 
 impl Client {

@@ -25,7 +25,7 @@ pub(crate) struct Socket {
     descriptor: OwnedFd,
 }
 
-/// What has become of a send or a receive.
+/// The outcome of a send or a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
     /// So many bytes; of a receive, 0 is the end of the stream.
@@ -121,7 +121,7 @@ impl Socket {
         transfer(recv(&self.descriptor, buffer, RecvFlags::DONTWAIT).map(|(_, count)| count))
     }
 
-    /// Whether the peer has ended an idle connection, or sent what nobody asked for.
+    /// Returns true if the peer has ended an idle connection, or sent unexpected bytes.
     pub(crate) fn is_stale(&self) -> bool {
         let mut byte = [0];
         let peeked = recv(
@@ -143,7 +143,7 @@ impl Socket {
         Ok(descriptors[0].revents())
     }
 
-    /// Ends the connection from another thread: whoever waits on it returns.
+    /// Ends the connection from another thread: a call that waits on it returns.
     pub(crate) fn shut_down(&self) {
         // Failing here means that the peer has ended it already.
         let _ = shutdown(&self.descriptor, Shutdown::Both);
@@ -161,7 +161,7 @@ pub(crate) fn wait_for(
     descriptors: &mut [PollFd<'_>],
     timeout: Option<Duration>,
 ) -> Result<(), Fault> {
-    // Whatever does not fit a timespec is longer than anybody waits.
+    // Whatever does not fit a timespec is longer than any wait.
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(descriptors, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -184,7 +184,7 @@ fn transfer(result: rustix::io::Result<usize>) -> Result<Transfer, Fault> {
     }
 }
 
-/// What the kernel is told for operations of at most `limit`: an eighth less.
+/// Returns the kernel timeout for operations of at most `limit`: an eighth less.
 ///
 /// The kernel rounds such timeouts up, by as much as an eighth. So it is told less, and what is
 /// left when it comes back is waited for by `poll`, which is exact: together they are never late
@@ -199,7 +199,7 @@ fn kernel_timeout(limit: Option<Duration>) -> Option<Duration> {
 /// Longer ones are ended by `poll` as well, in several steps.
 const KERNEL_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What differs between systems.
+/// Constants that differ between systems.
 #[cfg(not(target_vendor = "apple"))]
 mod flags {
     use super::SendFlags;

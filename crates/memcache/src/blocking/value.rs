@@ -1,4 +1,4 @@
-//! What is stored, and for how long.
+//! Values, with the time for which they are stored.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -73,7 +73,7 @@ impl From<Duration> for Exptime {
     }
 }
 
-/// What is stored with a value.
+/// Options stored with a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StoreOptions {
     /// The client flags, returned with the value.

@@ -18,7 +18,7 @@ pub(crate) struct Batch {
     operations: Vec<Operation>,
     /// The first operation without an answer.
     next: usize,
-    /// Error lines that are still to come for a request whose commands the server does not know.
+    /// Error lines that are still to come for a request whose commands the server does not support.
     refusals: usize,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Form {
     Commands,
 }
 
-/// What an operation wants of its key.
+/// The kind of result that an operation expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wants {
     Value,
@@ -48,7 +48,7 @@ pub(crate) enum Wants {
 }
 
 impl Wants {
-    /// Whether a value follows its line.
+    /// Returns true if a value follows its line.
     pub(crate) const fn has_data(self) -> bool {
         matches!(self, Self::Store | Self::Meta { has_data: true })
     }
@@ -62,7 +62,7 @@ struct Operation {
     wants: Wants,
 }
 
-/// How far a reply has brought a request.
+/// The progress of a request after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// More replies will come.
@@ -108,7 +108,7 @@ impl Batch {
         self.operations.is_empty()
     }
 
-    /// Whether the server has said that it does not know these commands.
+    /// Returns true if the server has refused these commands as unknown.
     pub(crate) const fn is_refused(&self) -> bool {
         self.refusals > 0
     }

@@ -14,8 +14,8 @@ use crate::{Ring, RingServer};
 /// A client of one or more memcached servers, living on an event loop.
 ///
 /// Operations are taken during a turn and sent by [`flush`](Self::flush) at its end: to each server
-/// one write, with the keys of all `get`s in one `gets` line (several if they are many). Whoever
-/// takes an operation gets its [`Completion`] through the `sink` of a later call, with the value
+/// one write, with the keys of all `get`s in one `gets` line (several if they are many). The caller
+/// of an operation gets its [`Completion`] through the `sink` of a later call, with the value
 /// borrowed from the loop's input buffer.
 ///
 /// * Each server has one connection, pipelined. Its replies are matched with what was asked in
@@ -68,7 +68,7 @@ use crate::{Ring, RingServer};
 ///     *ended = Some((completion.tag, failed));
 /// }
 ///
-/// // Nobody listens on the discard port.
+/// // No server listens on the discard port.
 /// let servers = [ServerOptions::new("127.0.0.1:9".parse()?)];
 /// let client = Client::new(MEMCACHE, &servers, ClientOptions::default())?;
 /// let mut app = App { client, ended: None };
@@ -356,5 +356,5 @@ impl Client {
     }
 }
 
-/// What a command has besides its key and value, but for a meta command with many flags.
+/// Bytes of a command besides its key and value, but for a meta command with many flags.
 const COMMAND_OVERHEAD_BYTES: usize = 64;

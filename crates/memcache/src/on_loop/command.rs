@@ -19,7 +19,7 @@ pub enum MetaCommand<'v> {
     Arithmetic,
 }
 
-/// What a reply says to the operation that is next.
+/// Returns the outcome of the next operation by this reply.
 ///
 /// # Errors
 /// When it is none to it: the connection is of no more use.
@@ -96,7 +96,7 @@ fn meta_answer<'a>(opaque: usize, reply: &Reply<'a>) -> Option<Outcome<'a>> {
     (is_ours && status != MetaStatus::Noop).then_some(outcome)
 }
 
-/// How far a batch is when its next operation has been answered.
+/// Returns the progress of a batch when its next operation has been answered.
 pub(super) fn progress(next: usize, count: usize, outcome: &Outcome<'_>) -> Progress {
     match outcome {
         _ if next < count => Progress::More,

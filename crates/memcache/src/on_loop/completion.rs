@@ -1,4 +1,4 @@
-//! How operations end.
+//! Results of operations.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use crate::StoreOutcome;
 /// The end of one operation. Every operation that was taken ends exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion<'a> {
-    /// What the caller gave with the operation.
+    /// The tag that the caller gave with the operation.
     pub tag: u64,
     /// The index of the server it was sent to, or would have been.
     pub server: usize,
-    /// How often that server has been connected to. Cas uniques of different epochs say nothing
-    /// about each other: a server that restarts counts from 1 again.
+    /// Connections made to that server so far. Cas uniques of different epochs cannot be compared:
+    /// a server that restarts counts from 1 again.
     pub epoch: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome<'a>,
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// `get` found the key.
@@ -49,7 +49,7 @@ pub enum Outcome<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer<'a> {
-    /// What has become of a value that was to be stored.
+    /// The outcome of a store.
     Stored(StoreOutcome),
     /// The item is deleted.
     Deleted,

@@ -55,14 +55,14 @@ impl Connection {
         self.is_established
     }
 
-    /// Whether the server has answered anything at all.
+    /// Returns true if the server has answered anything at all.
     pub(crate) fn is_proven(&self) -> bool {
         self.in_flight
             .front()
             .is_none_or(|flight| flight.batch.form() != Form::Probe)
     }
 
-    /// Whether an answer is owed.
+    /// Returns true if a reply is owed.
     pub(crate) fn is_owing(&self) -> bool {
         !self.in_flight.is_empty()
     }
@@ -111,7 +111,7 @@ impl Connection {
         self.stream.write(wire).map_err(|_| Failure::Closed)
     }
 
-    /// How many requests are owed an answer.
+    /// Returns the number of requests that are owed a reply.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }

@@ -1,4 +1,4 @@
-//! What the caller did wrong, or asked too much of.
+//! Errors of the caller: invalid operations, and too many of them.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub enum Error {
     TooManyRequestBytes {
         /// [`ClientOptions::request_bytes_max`](super::ClientOptions::request_bytes_max).
         limit: usize,
-        /// What this operation would have made of them.
+        /// The sum that this operation would have made.
         length: usize,
     },
     /// A client needs a server.

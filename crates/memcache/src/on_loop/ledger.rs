@@ -1,4 +1,4 @@
-//! What a server owes and what has become of it, across its connections.
+//! The operations that a server owes and their outcomes, across its connections.
 
 use dwell_evloop::Context;
 
@@ -6,7 +6,7 @@ use super::batch::{Batch, Form, Progress};
 use super::{Completion, Failure, Outcome, Statistics};
 use crate::breaker::Breaker;
 
-/// Who is told of completions.
+/// The receiver of completions.
 pub(crate) trait Sink: FnMut(&mut Context, Completion<'_>) {}
 
 impl<F: FnMut(&mut Context, Completion<'_>)> Sink for F {}
@@ -22,13 +22,13 @@ pub(crate) struct Ledger {
     pub(crate) operations: usize,
     /// Bytes of the requests of those operations.
     pub(crate) request_bytes: usize,
-    /// Whether the server has said that it does not know the meta commands.
+    /// True if the server has refused the meta commands as unknown.
     pub(crate) is_meta_unsupported: bool,
     /// Requests that have been answered, for their memory.
     spare: Vec<Batch>,
 }
 
-/// A ledger together with those who must hear of what is entered.
+/// A ledger together with the sink for the completions that are entered.
 pub(crate) struct Reporter<'r, F> {
     pub(crate) ledger: &'r mut Ledger,
     pub(crate) context: &'r mut Context,

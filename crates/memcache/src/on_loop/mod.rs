@@ -11,7 +11,7 @@
 //! # let servers = [ServerOptions::new("127.0.0.1:9".parse()?)];
 //! # let mut client = Client::new(1, &servers, ClientOptions::default())?;
 //!
-//! // With the next flush: who misses the key wins the right to make it, for thirty seconds.
+//! // With the next flush: the first miss wins the right to recache, for thirty seconds.
 //! client.meta(MetaCommand::Get, b"/poll/alice", 7, |line| {
 //!     line.flag(b'v').flag(b'c').number(b'N', 30)
 //! })?;

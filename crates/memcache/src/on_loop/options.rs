@@ -1,4 +1,4 @@
-//! What a client is told at its start.
+//! Options of a client.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::Error;
 /// One memcached server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Where it listens. Names are looked up by the caller, once, before.
+    /// The address on which it listens. The caller looks names up before, once.
     pub address: SocketAddr,
     /// The host as the other clients of these servers write it; the ring hashes it.
     pub host: String,

@@ -154,9 +154,9 @@ impl Server {
         Ok(())
     }
 
-    /// Whether what is asked for does better to wait: the server answers in order, so a request
-    /// behind another gains little by leaving early, and shares its system calls with what is
-    /// asked for meanwhile by leaving late.
+    /// Returns true if new operations should wait. The server answers in order, so a request behind
+    /// another gains little by leaving early. By leaving late it shares its system calls with the
+    /// operations that come meanwhile.
     fn is_to_be_held(&self, options: &ClientOptions) -> bool {
         let is_busy =
             |connection: &Connection| connection.is_established() && connection.is_owing();
@@ -403,7 +403,7 @@ impl Server {
         self.reconnect_later(context);
     }
 
-    /// Makes everything that is still on its way to the old connection find nobody, and sets the
+    /// Makes the token of the old connection stale, so that its events have no effect, and sets the
     /// time of the next attempt.
     fn reconnect_later(&mut self, context: &mut Context) {
         let generation = self.token.generation().wrapping_add(1);
@@ -441,5 +441,5 @@ fn write(context: &mut Context, connection: &mut Connection, count: usize) -> Re
 const READS_PER_TURN: usize = 16;
 /// A request line this long takes no further key.
 const LINE_BYTES_MAX: usize = 8 * 1024 - KEY_BYTES_MAX;
-/// What a request has besides the key, at most.
+/// Bytes of a request besides the key, at most.
 const REQUEST_OVERHEAD_BYTES: usize = 16;

@@ -1,10 +1,10 @@
-//! What can be seen of a server.
+//! The visible state of a server.
 
 use std::net::SocketAddr;
 
 use super::Failure;
 
-/// How it stands with the connection to a server.
+/// The state of the connection to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
@@ -23,21 +23,21 @@ pub enum State {
 pub struct ServerStatus {
     /// Its address.
     pub address: SocketAddr,
-    /// How it stands with its connection.
+    /// The state of its connection.
     pub state: State,
-    /// How often it has been connected to.
+    /// Connections made to it so far.
     pub epoch: u64,
     /// Operations without an answer.
     pub operations: usize,
     /// Failures since the last answer.
     pub failures_in_row: u32,
-    /// What failed last, if anything ever did.
+    /// The last failure, if there was any.
     pub last_failure: Option<Failure>,
-    /// What has happened so far.
+    /// Counters since the start.
     pub statistics: Statistics,
 }
 
-/// What has happened with one server since the start.
+/// Counters of one server since the start.
 ///
 /// Shape: counters that only grow. Every operation taken is counted in `operations`, and once it
 /// has ended in exactly one of `hits`, `misses`, `timeouts`, `errors` and `short_circuited`.

@@ -35,7 +35,8 @@ pub(super) fn crc32(key: &[u8]) -> u32 {
     !crc
 }
 
-/// What libmemcached makes of it. Source: libmemcached 1.0.16, `libhashkit/crc32.cc`.
+/// Returns the part of it that libmemcached uses. Source: libmemcached 1.0.16,
+/// `libhashkit/crc32.cc`.
 pub(super) fn libmemcached_crc(key: &[u8]) -> u32 {
     (crc32(key) >> 16) & 0x7fff
 }

@@ -233,7 +233,8 @@ impl Ring {
     }
 }
 
-/// How pymemcache writes a server. Source: pymemcache 4.0.0, `client/hash.py`.
+/// Returns the name that pymemcache hashes for a server. Source: pymemcache 4.0.0,
+/// `client/hash.py`.
 fn rendezvous_name(server: &RingServer<'_>) -> Vec<u8> {
     match server.port {
         0 => server.host.into(),

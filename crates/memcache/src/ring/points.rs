@@ -121,7 +121,7 @@ fn total_weight(servers: &[RingServer<'_>]) -> u32 {
         .fold(0, |sum, server| sum.saturating_add(server.weight))
 }
 
-/// How many digests a server contributes.
+/// Returns the number of digests that a server contributes.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,

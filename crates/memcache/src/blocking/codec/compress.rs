@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::{Codec, CodecError};
 
-/// How to compress.
+/// Compression algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compression {
@@ -36,9 +36,9 @@ pub enum Compression {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compressed<C> {
-    /// What makes the data.
+    /// The codec that makes the data.
     pub inner: C,
-    /// How it is compressed.
+    /// The compression of the data.
     pub compression: Compression,
     /// Shorter data is left alone. Default: 1024.
     pub min_bytes: usize,
