@@ -29,7 +29,6 @@ pub mod reload;
 mod response_log;
 mod retry_after;
 pub mod server;
-mod settings;
 #[expect(
     unreachable_pub,
     reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
@@ -47,6 +46,7 @@ mod upgrade;
     reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
 )]
 mod upstream;
+mod upstreams;
 
 pub use pages::{MakePages, Page, Pages};
 pub use polls::{Explained, Explanation, Topic, explain_configuration};

@@ -1,6 +1,7 @@
 //! How a loop comes to its end: it drains, or another process takes over what it does.
 
-use super::{DRAIN, EdgeLoop};
+use super::EdgeLoop;
+use super::tokens::DRAIN;
 use crate::fleet::Order;
 use crate::polls::Source;
 use crate::store_server::StoreServer;

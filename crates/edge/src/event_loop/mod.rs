@@ -3,88 +3,41 @@
 mod cache_servers;
 mod change_feed;
 mod ending;
-mod explaining;
+mod handoff;
+mod message;
 mod output;
+mod presence;
+mod queries;
+mod settings;
+mod tokens;
 
-pub(crate) use explaining::answered;
+pub(crate) use message::Message;
 pub(crate) use output::OutputBound;
+pub(crate) use tokens::{ADMIN_KINDS, CLIENT_KINDS, PRESENCE, UPSTREAM_KINDS, kind};
 
-use crate::change_feed::{ChangeFeed, Resync, WaitedKeys};
+use crate::change_feed::{ChangeFeed, WaitedKeys};
 use crate::fleet::{Fleet, Order};
 use crate::metrics::{LoopMetrics, figure};
 use crate::ops::admin::Admin;
-use crate::ops::inquiry::Inquiry;
-use crate::polls::{self, Follower, Polls, Source, Told, Verdict, seconds};
+use crate::polls::{self, Follower, Polls, Source, Told, seconds};
 use crate::presence::{Presence, Webhooks};
 use crate::proxy::{self, Tunnels};
-use crate::settings::Upstreams;
 use crate::store_server::StoreServer;
 use crate::supervisor::Supervisor;
-use crate::upstream::{UPSTREAMS_MAX, UpstreamEvent, UpstreamRequest};
+use crate::upstream::{UpstreamEvent, UpstreamRequest};
+use crate::upstreams::Upstreams;
+use dwell_engine::Http;
 use dwell_engine::websocket::WebSockets;
-use dwell_engine::{Http, Kinds};
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome};
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
 use ending::Drain;
-use output::RELEASE;
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokens::{DRAIN, ENCODINGS, EXPIRE, FOLLOW, LEFT, OWED, RECHECK, RELEASE, WATCHDOG};
 
-/// The kinds of the tokens a loop of the edge delivers.
-pub(crate) mod kind {
-    pub(crate) const CLIENT_LISTENER: u8 = 1;
-    pub(crate) const CLIENT: u8 = 2;
-    pub(crate) const ADMIN_LISTENER: u8 = 3;
-    pub(crate) const ADMIN: u8 = 4;
-    pub(crate) const STORE_LISTENER: u8 = 5;
-    pub(crate) const STORE: u8 = 6;
-    pub(crate) const MEMCACHED: u8 = 7;
-    pub(crate) const TIMER: u8 = 9;
-    pub(crate) const WEBSOCKET: u8 = 10;
-    pub(crate) const TUNNEL: u8 = 21;
-    pub(crate) const WEBHOOK: u8 = 23;
-    pub(crate) const CHANGE_FEED: u8 = 24;
-    /// From here on those of the servers of the application; each has its own.
-    pub(crate) const UPSTREAM: u8 = 127;
-}
-
-/// The kinds of the clients of the application that a loop has at a time: enough for two of the
-/// largest, one that ends and the one after it.
-pub(crate) const UPSTREAM_KINDS: Range<u8> = kind::UPSTREAM..Token::RESERVED_KIND;
-const _: () = assert!(UPSTREAM_KINDS.end - UPSTREAM_KINDS.start >= 2 * UPSTREAMS_MAX as u8);
-
-pub(crate) const CLIENT_KINDS: Kinds = Kinds {
-    listener: kind::CLIENT_LISTENER,
-    connection: kind::CLIENT,
-};
-pub(crate) const ADMIN_KINDS: Kinds = Kinds {
-    listener: kind::ADMIN_LISTENER,
-    connection: kind::ADMIN,
-};
-
-/// Looks again at what polls wait for.
-const RECHECK: Token = Token::new(kind::TIMER, 0, 0);
-/// Drops expired items of the embedded store, on loops whose clients have used it and while there
-/// are items: nothing is armed for an empty store.
-const EXPIRE: Token = Token::new(kind::TIMER, 0, 1);
-/// Ends a share of the held polls while the server drains.
-pub(crate) const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
-/// Tells the service manager that the loops turn.
-const WATCHDOG: Token = Token::new(kind::TIMER, 0, 3);
-/// Looks whether other loops still ask what this one waits for.
-const FOLLOW: Token = Token::new(kind::TIMER, 0, 4);
-/// Looks whether what exchanges wait for is still there.
-const OWED: Token = Token::new(kind::TIMER, 0, 8);
-/// Names no deadline: a turn that has left something to do has the next one follow at once.
-const LEFT: Token = Token::new(kind::TIMER, 0, 9);
-/// Lets go of what was encoded and nobody has.
-const ENCODINGS: Token = Token::new(kind::TIMER, 0, 11);
-/// Sends the webhook what is due.
-pub(crate) const PRESENCE: Token = Token::new(kind::TIMER, 0, 7);
 /// The tag of what memcached is given.
 const FILL: Token = Token::new(polls::kind::FILL, 0, 0);
 
@@ -98,40 +51,6 @@ const ENCODINGS_INTERVAL: Duration = Duration::from_secs(1);
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
 /// Items one sweep looks at.
 const EXPIRE_BUDGET: usize = 4096;
-
-/// What loops tell one another.
-#[derive(Clone, Debug)]
-pub(crate) enum Message {
-    /// The embedded store's item under this key is not what this loop last read.
-    Changed {
-        /// The key.
-        name: Box<[u8]>,
-        /// When it changed; only to measure how long the word of it takes.
-        at: Instant,
-    },
-    /// These keys of external servers may have changed.
-    Hinted(Box<[Box<[u8]>]>),
-    /// Everything on an external server may have.
-    Resync(Resync),
-    /// These clients are among the slowest of too many.
-    TooSlow(Box<[Token]>),
-    /// The first loop wants to know something of all.
-    Asked(Arc<Inquiry>),
-    /// A request to the upstream that this loop has followed has ended.
-    Fetched {
-        /// The bits of the token of this loop's own fetch.
-        fetch: u64,
-        /// What it came to; `None` where each has to ask for itself.
-        verdict: Option<Verdict>,
-    },
-    /// A client of another loop asks for what a request of this one brings.
-    Joined {
-        /// The bits of the token of this loop's fetch.
-        fetch: u64,
-        /// Whose request has joined, where clients can be told apart.
-        client: Option<IpAddr>,
-    },
-}
 
 /// What happened to a token.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,8 @@
 //! when its turn ends has the slowest clients cut off, wherever they are: its own at once, those of
 //! other loops by a message.
 
-use super::{EdgeLoop, Message, kind};
+use super::tokens::{OUTPUT, RELEASE, kind};
+use super::{EdgeLoop, Message};
 use crate::log::Seldom;
 use crate::store_server::StoreServer;
 use dwell_engine::Http;
@@ -161,11 +162,6 @@ impl EdgeLoop {
         self.output.log(context.now(), count);
     }
 }
-
-/// Ends the next turn, when there may be room again.
-const OUTPUT: Token = Token::new(kind::TIMER, 0, 10);
-/// Gives memory back.
-pub(crate) const RELEASE: Token = Token::new(kind::TIMER, 0, 12);
 
 #[cfg(test)]
 mod tests {

@@ -4,16 +4,16 @@ mod guard;
 
 use crate::config::Config;
 use crate::cursor::Cursor;
-use crate::event_loop::ADMIN_KINDS;
 use crate::held::held;
 use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome};
 use crate::ops::dashboard::{self, Dashboard, Setting};
 use crate::ops::inquiry::{Asked, Desk, EXPLAIN_PATH, Inquiry, WATCHED_PATH};
-use crate::polls::seconds;
+use crate::polls::{Valued, seconds};
 use crate::publish::{self, Bearer, Finished, Order, Published, Tokens};
 use crate::store_server::StoreService;
 use dwell_engine::{
-    App, Body, BodyPlan, Detached, ExchangeId, Http, Limits, Outcome, Reply, Request, Response,
+    App, Body, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
+    Response,
 };
 use dwell_evloop::{Context, Listener, Readiness, Stream, Token};
 use dwell_proto::http1::RequestHead;
@@ -61,7 +61,9 @@ const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
 const CONNECTIONS_MAX: usize = 256;
 
 impl Admin {
+    /// A server without listeners, whose tokens have `kinds`.
     pub(crate) fn new(
+        kinds: Kinds,
         metrics: Arc<Metrics>,
         service: Option<Arc<StoreService>>,
         started: Instant,
@@ -90,7 +92,7 @@ impl Admin {
             desk: Desk::default(),
         };
         Self {
-            http: Http::new(ADMIN_KINDS, limits),
+            http: Http::new(kinds, limits),
             app,
         }
     }
@@ -154,6 +156,16 @@ impl Admin {
     /// Takes out those whose questions so many loops have answered, or had time enough for.
     pub(crate) fn answered_inquiries(&mut self, loops: usize) -> Vec<(ExchangeId, Asked)> {
         self.app.desk.answered(loops)
+    }
+
+    /// Tag of a lookup in memcached whose value is for `inquiry`.
+    pub(crate) fn looks_up(&mut self, inquiry: &Arc<Inquiry>) -> Token {
+        self.app.desk.looks_up(inquiry)
+    }
+
+    /// Takes the value that a lookup has brought.
+    pub(crate) fn found(&mut self, token: Token, value: &Valued) {
+        self.app.desk.found(token, value);
     }
 
     /// Answers whoever has asked the loops: with JSON, or with what is wrong with the question.

@@ -1,71 +1,18 @@
 //! What a poll would get, and why; said without asking it.
 
 use super::Polls;
-use super::answers::content;
 use super::ask::{Ask, Condition, Waits};
 use super::common::shared_form;
 use super::decide::{Content, Decision, Rules, Stage, decide};
-use super::explanation::{Explained, Explanation, Topic};
+use super::explanation::{Explained, Explanation, Live, Topic, Valued};
 use super::fetch::wants;
 use super::sharing::{is_shared, may_be_shared};
-use super::tables::kind;
+use super::watchers::Watchers;
 use crate::access::redacted;
 use crate::config::{Ambiguous, Config, OnDelete, RouteConfig, Routing, show_duration};
 use crate::cursor::Cursor;
-use crate::event_loop::answered;
-use crate::ops::inquiry::{Inquiry, Watchers};
-use dwell_evloop::Token;
-use dwell_memcache::on_loop::Completion;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use serde_json::json;
-use std::sync::Arc;
-
-/// What only the process knows of a poll.
-#[derive(Debug, Default)]
-pub(crate) struct Live {
-    /// Where its value is.
-    pub(crate) place: String,
-    pub(crate) value: Valued,
-    pub(crate) watchers: Watchers,
-    /// Loops that were asked for watchers, and those that have answered.
-    pub(crate) loops: (usize, usize),
-    /// Addresses of the application, and whether each is up.
-    pub(crate) upstreams: Vec<(String, bool)>,
-}
-
-/// What is known of a value.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Valued {
-    /// Not even whether there is one, and why.
-    #[default]
-    Unasked,
-    Unknown(String),
-    Missing,
-    There(Value),
-}
-
-/// A value, apart from its bytes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Value {
-    pub(crate) bytes: usize,
-    pub(crate) flags: u32,
-    pub(crate) cas: u64,
-    /// Seconds; `None` is for ever.
-    pub(crate) ttl: Option<u64>,
-    content: Content,
-}
-
-impl Value {
-    pub(crate) fn new(value: &[u8], flags: u32, cas: u64, ttl: Option<u64>) -> Self {
-        Self {
-            bytes: value.len(),
-            flags,
-            cas,
-            ttl,
-            content: content(value, flags),
-        }
-    }
-}
 
 /// The key of a request, if it is a poll and its template makes one.
 pub(crate) fn key_of(config: &Config, explained: &Explained) -> Option<Box<[u8]>> {
@@ -162,28 +109,7 @@ impl Polls {
     ) -> Result<Explanation, String> {
         explain(&self.config, explained, Some(live))
     }
-
-    /// The tag of a question to memcached, whose answer is for `inquiry`.
-    pub(crate) fn looks(&mut self, inquiry: &Arc<Inquiry>) -> Token {
-        self.look_number = self.look_number.wrapping_add(1);
-        let token = Token::new(kind::LOOK, 0, self.look_number & LOOK_MAX);
-        self.looks.push((token, Arc::clone(inquiry)));
-        token
-    }
-
-    /// memcached has answered such a question.
-    pub(super) fn looked(&mut self, completion: &Completion<'_>) {
-        let token = Token::from_bits(completion.tag);
-        let is_asked = |(asked, _): &mut (Token, Arc<Inquiry>)| *asked == token;
-        for (_, inquiry) in self.looks.extract_if(.., is_asked) {
-            inquiry.found(answered(&completion.outcome));
-        }
-    }
 }
-
-/// More questions are never under way.
-const LOOK_MAX: u32 = 0xffff;
-
 fn route_topic(config: &Config, route: Option<&RouteConfig>, head: &RequestHead<'_, '_>) -> Topic {
     let path = head.path;
     let Some(route) = route else {
@@ -532,6 +458,7 @@ fn cursor_text(cursor: Cursor) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::polls::explanation::Value;
 
     fn gets(target: &str, value: Valued, upstream: bool) -> Vec<String> {
         let mut config = Config::default();

@@ -1,7 +1,11 @@
 //! What an explanation consists of: the request that is explained, and what becomes of it.
 
+use super::answers::content;
+use super::decide::Content;
+use super::watchers::Watchers;
+use dwell_memcache::on_loop::{Answer, Outcome};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 /// A request that is to be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +34,78 @@ pub struct Topic {
     /// Sentences for people.
     pub says: Vec<String>,
     /// The same for programs.
-    pub facts: Map<String, Value>,
+    pub facts: Map<String, serde_json::Value>,
+}
+
+/// Facts of a poll that only the running process has.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    /// The place of its value, in words.
+    pub(crate) place: String,
+    pub(crate) value: Valued,
+    pub(crate) watchers: Watchers,
+    /// Loops that were asked for watchers, and the ones that have answered.
+    pub(crate) loops: (usize, usize),
+    /// Addresses of the application, and whether each is up.
+    pub(crate) upstreams: Vec<(String, bool)>,
+}
+
+/// State of a value, as far as it is known.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Valued {
+    /// Nothing has been read.
+    #[default]
+    Unasked,
+    /// It cannot be read, for this reason.
+    Unknown(String),
+    Missing,
+    There(Value),
+}
+
+/// A value, apart from its bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Value {
+    pub(crate) bytes: usize,
+    pub(crate) flags: u32,
+    pub(crate) cas: u64,
+    /// Seconds; `None` is for ever.
+    pub(crate) ttl: Option<u64>,
+    pub(super) content: Content,
+}
+
+impl Value {
+    pub(crate) fn new(value: &[u8], flags: u32, cas: u64, ttl: Option<u64>) -> Self {
+        Self {
+            bytes: value.len(),
+            flags,
+            cas,
+            ttl,
+            content: content(value, flags),
+        }
+    }
+}
+
+impl Valued {
+    /// Reads it from what memcached has answered to a meta get with `v f c t`.
+    pub(super) fn of(outcome: &Outcome<'_>) -> Self {
+        match outcome {
+            Outcome::Miss => Self::Missing,
+            Outcome::Failed(failure) => Self::Unknown(failure.to_string()),
+            Outcome::Answer(Answer::Meta {
+                flags,
+                value: Some(value),
+                ..
+            }) => {
+                let number = |letter| flags.number(letter);
+                let client_flags = number(b'f').and_then(|number| u32::try_from(number).ok());
+                let cas = flags.cas_unique().unwrap_or_default();
+                let ttl = number(b't').and_then(|number| u64::try_from(number).ok());
+                let client_flags = client_flags.unwrap_or_default();
+                Self::There(Value::new(value, client_flags, cas, ttl))
+            }
+            _ => Self::Unknown("memcached answers otherwise".to_owned()),
+        }
+    }
 }
 
 impl Topic {
@@ -43,7 +118,7 @@ impl Topic {
         self.says.push(sentence);
     }
 
-    pub(crate) fn fact(mut self, name: &str, value: Value) -> Self {
+    pub(crate) fn fact(mut self, name: &str, value: serde_json::Value) -> Self {
         self.facts.insert(name.to_owned(), value);
         self
     }

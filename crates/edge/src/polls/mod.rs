@@ -50,15 +50,16 @@ mod sockets;
 mod tables;
 mod wake;
 mod wanted;
-mod watched;
+mod watchers;
 
 pub use explain::explain_configuration;
-pub(crate) use explain::{Live, Value, Valued};
 pub use explanation::{Explained, Explanation, Topic};
+pub(crate) use explanation::{Live, Value, Valued};
 pub(crate) use memory::{Follower, Memory, Verdict};
 pub(crate) use publishing::Asker;
 pub(crate) use recall::Recall;
 pub(crate) use tables::kind;
+pub(crate) use watchers::{Question, Watchers};
 
 use crate::access::{Access, Verifier};
 use crate::change_feed::WaitedByLoop;
@@ -66,7 +67,6 @@ use crate::config::{Config, RouteConfig, share};
 use crate::descriptors::Descriptors;
 use crate::log::Outage;
 use crate::metrics::{ConnectionRefusal, LookupOutcome, LoopMetrics};
-use crate::ops::inquiry::Inquiry;
 use crate::pages::Pages;
 use crate::presence::Change as PresenceChange;
 use crate::proxy::Forwards;
@@ -132,6 +132,8 @@ pub(crate) struct Outbox {
     pub(crate) recalled: Vec<(Token, Recall)>,
     /// Polls that have joined a request that may still wait for a connection.
     pub(crate) joins: Joins,
+    /// Values that were looked up for an explanation, by the tags of their lookups.
+    pub(crate) found: Vec<(Token, Valued)>,
     /// What other loops follow, and is known now.
     pub(crate) told: Vec<Told>,
     /// Values for memcached that it does not have yet.
@@ -233,9 +235,6 @@ pub(crate) struct Polls {
     key_scratch: Vec<u8>,
     /// A small value of the embedded store, while it is answered with.
     value_scratch: Vec<u8>,
-    /// Questions to memcached whose answers explain something.
-    looks: Vec<(Token, Arc<Inquiry>)>,
-    look_number: u32,
 }
 
 impl Polls {
@@ -304,8 +303,6 @@ impl Polls {
             retry_after: RetryAfter::new(seed.rotate_left(16)),
             key_scratch: Vec::new(),
             value_scratch: Vec::new(),
-            looks: Vec::new(),
-            look_number: 0,
         }
     }
 

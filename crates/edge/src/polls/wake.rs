@@ -3,6 +3,7 @@
 use super::answers::{self, Found};
 use super::budget::Now;
 use super::decide::{Content, Decision, Stage, decide};
+use super::explanation::Valued;
 use super::feeds::{Known, News, Opening};
 use super::hold::Keep;
 use super::responder::Responder;
@@ -269,7 +270,8 @@ impl Polls {
             return;
         }
         if token.kind() == kind::LOOK {
-            return self.looked(completion);
+            let value = Valued::of(&completion.outcome);
+            return self.outbox.found.push((token, value));
         }
         if token.kind() == kind::KEY {
             return self.version_came(context, http, token, completion);

@@ -12,14 +12,10 @@ mod webhooks;
 pub(crate) use board::Change;
 pub(crate) use webhooks::{WebhookPlan, Webhooks};
 
-use crate::event_loop::{EdgeLoop, Occurrence};
-use crate::fleet::Order;
-use crate::metrics::WebhookOutcome;
 use board::{Board, Event};
-use dwell_evloop::{Context, Token};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// What the loops of a process know together of who is watched.
 #[derive(Debug)]
@@ -35,13 +31,13 @@ struct State {
     events: VecDeque<Event>,
 }
 
-/// What came of noting changes.
+/// Outcome of noting changes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Noted {
+pub(crate) struct Noted {
     /// Events for which there was no room.
-    dropped: u64,
-    /// Whoever sends events has to look.
-    is_news: bool,
+    pub(crate) dropped: u64,
+    /// The loop that sends events has something to do.
+    pub(crate) is_news: bool,
 }
 
 impl Presence {
@@ -57,7 +53,7 @@ impl Presence {
     }
 
     /// Takes in what has changed on one loop, at a time of the loop and of the wall clock.
-    fn note(&self, changes: Vec<Change>, now: Instant, unix_ms: u64) -> Noted {
+    pub(crate) fn note(&self, changes: Vec<Change>, now: Instant, unix_ms: u64) -> Noted {
         let mut state = self.lock();
         let was_quiet = state.events.is_empty();
         let had_nothing_to_end = state.board.next_end().is_none();
@@ -104,42 +100,6 @@ impl Presence {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Counts: what a panicking thread leaves is wrong by its keys, and its process ends.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl EdgeLoop {
-    /// Something has happened to a token of the webhook's client.
-    pub(crate) fn tell_webhook(&mut self, context: &mut Context, token: Token, what: Occurrence) {
-        let Some(webhooks) = &mut self.webhooks else {
-            return;
-        };
-        match what {
-            Occurrence::Ready(ready) => webhooks.ready(context, token, ready, &self.metrics),
-            Occurrence::Expired => webhooks.expired(context, token, &self.metrics),
-        }
-    }
-
-    /// Notes what the turn has changed of who is watched; the first loop tells it on.
-    pub(crate) fn follow_presence(&mut self, context: &mut Context) {
-        let Some(presence) = &self.presence else {
-            return;
-        };
-        let changes = self.polls.take_presence();
-        // Whoever is sent away now comes back, perhaps to another process that says so first.
-        let serves = self.fleet.order() == Order::Serve;
-        if serves && !changes.is_empty() {
-            let since = context.wall().duration_since(UNIX_EPOCH);
-            let unix_ms = since.map_or(0, |since| since.as_millis() as u64);
-            let noted = presence.note(changes, context.now(), unix_ms);
-            let dropped = self.metrics.webhook_events.of(WebhookOutcome::Dropped);
-            dropped.add(noted.dropped);
-            if noted.is_news && self.index > 0 {
-                self.fleet.wake_first();
-            }
-        }
-        if let Some(webhooks) = &mut self.webhooks {
-            webhooks.follow(context, presence, &self.metrics, serves);
-        }
     }
 }
 

@@ -97,7 +97,7 @@ impl Webhooks {
 
     /// Sends what there is to send; for the end of every turn. Keys lose their last watchers only
     /// while the process serves.
-    pub(super) fn follow(
+    pub(crate) fn follow(
         &mut self,
         context: &mut Context,
         presence: &Presence,

@@ -7,7 +7,9 @@ use crate::change_feed::{ChangeFeed, WaitedKeys};
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
 use crate::descriptors::Descriptors;
 use crate::event_loop::OutputBound;
-use crate::event_loop::{CLIENT_KINDS, EdgeLoop, Message, PRESENCE, kind};
+use crate::event_loop::{
+    ADMIN_KINDS, CLIENT_KINDS, EdgeLoop, Message, PRESENCE, UPSTREAM_KINDS, kind,
+};
 use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::log::AccessLog;
 use crate::metrics::{LoopMetrics, Metrics};
@@ -19,11 +21,11 @@ use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::proxy::Tunnels;
 use crate::reload::{ConfigSource, Listening, Reloader};
 use crate::response_log::ResponseLog;
-use crate::settings::Upstreams;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use crate::supervisor::{Files, Supervisor};
 use crate::upgrade::Upgrader;
 use crate::upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
+use crate::upstreams::Upstreams;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
 use dwell_engine::{Http, Limits};
 use dwell_evloop::{Context, EventLoop, Listener, Token};
@@ -113,7 +115,7 @@ impl Parts {
             memcached: self.memcached(context)?,
             change_feed: self.change_feed(index)?,
             waited: self.waited.clone(),
-            upstreams: Upstreams::new(self.fleet.settings().upstream.as_ref()),
+            upstreams: Upstreams::new(UPSTREAM_KINDS, self.fleet.settings().upstream.as_ref()),
             tunnels: self.tunnels(),
             presence: self.presence.clone(),
             webhooks: self.webhooks(index, seed)?,
@@ -155,7 +157,7 @@ impl Parts {
         }
         let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
         let (config, tokens) = (&self.config, &self.gate.tokens);
-        let mut admin = Admin::new(metrics, service, context.now(), config, tokens);
+        let mut admin = Admin::new(ADMIN_KINDS, metrics, service, context.now(), config, tokens);
         for listener in listeners {
             admin.listen(context, listener).map_err(RunError::Loop)?;
         }

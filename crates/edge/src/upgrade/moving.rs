@@ -1,14 +1,8 @@
 //! Connections that go from one process to the next, as the loops of both see it.
 
+use super::Role;
 use super::channel::{Channel, Kind};
-use super::{Handed, Role};
-use crate::event_loop::EdgeLoop;
-use crate::ops::admin::Admin;
-use crate::server::Place;
-use crate::store_server::StoreServer;
-use dwell_engine::Detached;
-use dwell_evloop::{Context, Listener, Stream};
-use std::io;
+use dwell_evloop::Stream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -62,11 +56,11 @@ impl Leaving {
 /// A connection that the process before has handed over.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    pub(super) role: Role,
+    pub(crate) role: Role,
     /// Its memcached client has said who it is.
-    pub(super) is_trusted: bool,
-    pub(super) input: Vec<u8>,
-    pub(super) descriptor: OwnedFd,
+    pub(crate) is_trusted: bool,
+    pub(crate) input: Vec<u8>,
+    pub(crate) descriptor: OwnedFd,
 }
 
 /// Those that no loop has taken yet, by loops.
@@ -122,7 +116,8 @@ impl Arrivals {
         of_loop
     }
 
-    fn take(&self, of_loop: usize) -> Vec<Arrival> {
+    /// Takes the connections that one loop is to serve.
+    pub(crate) fn take(&self, of_loop: usize) -> Vec<Arrival> {
         let queue = self.queues.get(of_loop);
         let queue = queue.filter(|queue| queue.has_some.load(Ordering::Acquire));
         let Some(queue) = queue else {
@@ -131,80 +126,5 @@ impl Arrivals {
         let mut list = queue.list.lock().unwrap_or_else(PoisonError::into_inner);
         queue.has_some.store(false, Ordering::Release);
         std::mem::take(&mut list)
-    }
-}
-
-impl EdgeLoop {
-    /// A descriptor more of every socket that is listened on here; one that the system refuses is
-    /// left out, and its address closed.
-    pub(crate) fn sockets(&self) -> Vec<Handed> {
-        let of = |role, listener: &Listener| {
-            let descriptor = listener.as_fd().try_clone_to_owned().ok()?;
-            let place = Place::of(listener, &descriptor).ok()?;
-            Some(Handed {
-                role,
-                place,
-                owns_file: listener.path().is_some(),
-                descriptor,
-            })
-        };
-        let clients = self.http.listeners();
-        let admin = self.admin.iter().flat_map(Admin::listeners);
-        let store = self.store_server.iter().flat_map(StoreServer::listeners);
-        let clients = clients.filter_map(|listener| of(Role::Client, listener));
-        let admin = admin.filter_map(|listener| of(Role::Admin, listener));
-        let store = store.filter_map(|listener| of(Role::Store, listener));
-        clients.chain(admin).chain(store).collect()
-    }
-
-    /// Serves the connections that the process before has handed over.
-    pub(crate) fn take_arrivals(&mut self, context: &mut Context) {
-        for arrival in self.fleet.arrivals().take(self.index) {
-            if let Err(error) = self.take_arrival(context, arrival) {
-                tracing::warn!(%error, "a connection that was handed over is lost");
-            }
-        }
-    }
-
-    fn take_arrival(&mut self, context: &mut Context, arrival: Arrival) -> io::Result<()> {
-        let mut stream = Stream::from_descriptor(arrival.descriptor)?;
-        let input = arrival.input;
-        match (arrival.role, &mut self.admin, &mut self.store_server) {
-            (Role::Client, _, _) => {
-                self.polls.count_adopted(&mut stream);
-                let detached = Detached { stream, input };
-                self.http.adopt_detached(context, detached, &mut self.polls);
-            }
-            (Role::Admin, Some(admin), _) => admin.adopt(context, Detached { stream, input }),
-            (Role::Store, _, Some(server)) => {
-                server.adopt(context, stream, input, arrival.is_trusted);
-            }
-            _ => return Err(io::Error::other("nobody listens for its kind any more")),
-        }
-        Ok(())
-    }
-
-    /// Hands the connections over that owe nothing, if another process serves: at once, and at the
-    /// ends of later turns those that have come so far.
-    pub(crate) fn hand_over(&mut self, context: &mut Context) {
-        let Some(leaving) = self.fleet.leaving().filter(|_| self.draining.is_some()) else {
-            return;
-        };
-        let give = |role, detached: &Detached| {
-            leaving.give(role, false, &detached.stream, &detached.input);
-        };
-        self.http
-            .hand_over(context, &mut self.polls, |_, detached| {
-                give(Role::Client, &detached);
-            });
-        if let Some(admin) = &mut self.admin {
-            admin.hand_over(context, |detached| give(Role::Admin, &detached));
-        }
-        if let Some(server) = &mut self.store_server {
-            server.hand_over(context);
-            for left in server.take_leaving(context) {
-                leaving.give(Role::Store, left.is_trusted, &left.stream, &left.input);
-            }
-        }
     }
 }

@@ -1,9 +1,10 @@
 //! Clients of the admin listener whose questions are put to the loops.
 
-use super::{Inquiry, Question};
+use super::Inquiry;
 use crate::held::held;
-use crate::polls::Explained;
+use crate::polls::{Explained, Question, Valued, kind};
 use dwell_engine::{Body, ExchangeId, Outcome, Reply, Request, Response};
+use dwell_evloop::Token;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ pub(crate) struct Desk {
     /// What the loops have still to be asked.
     outbox: Vec<Arc<Inquiry>>,
     number: u64,
+    /// Values that memcached was asked for, by the tags of the lookups.
+    lookups: Vec<(Token, Arc<Inquiry>)>,
+    lookup_number: u32,
 }
 
 #[derive(Debug)]
@@ -54,6 +58,8 @@ const INQUIRY: u64 = 1 << 63;
 const WAITING_MAX: usize = 8;
 /// How long the loops have; what they have said by then is the answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// More lookups are never under way.
+const LOOKUP_MAX: u32 = 0xffff;
 const LIMIT: usize = 100;
 const LIMIT_MAX: usize = 10_000;
 
@@ -134,6 +140,25 @@ impl Desk {
     /// One of them has gone.
     pub(crate) fn abandoned(&mut self, tag: u64) {
         self.waiting.retain(|waiting| waiting.tag != tag);
+    }
+
+    /// Tag of a lookup in memcached whose value is for `inquiry`.
+    pub(crate) fn looks_up(&mut self, inquiry: &Arc<Inquiry>) -> Token {
+        // A lookup whose inquiry has ended brings nothing that is waited for.
+        self.lookups
+            .retain(|(_, inquiry)| Arc::strong_count(inquiry) > 1);
+        self.lookup_number = self.lookup_number.wrapping_add(1);
+        let token = Token::new(kind::LOOK, 0, self.lookup_number & LOOKUP_MAX);
+        self.lookups.push((token, Arc::clone(inquiry)));
+        token
+    }
+
+    /// Takes the value that a lookup has brought.
+    pub(crate) fn found(&mut self, token: Token, value: &Valued) {
+        let is_asked = |(asked, _): &mut (Token, Arc<Inquiry>)| *asked == token;
+        for (_, inquiry) in self.lookups.extract_if(.., is_asked) {
+            inquiry.found(value.clone());
+        }
     }
 
     /// What the loops are to be asked, since this was asked last.

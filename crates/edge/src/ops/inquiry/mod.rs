@@ -8,13 +8,10 @@ mod desk;
 mod watched;
 
 pub(crate) use desk::{Asked, Desk, EXPLAIN_PATH, WATCHED_PATH};
+pub(crate) use watched::render as render_watched;
 
-use crate::event_loop::EdgeLoop;
-use crate::polls::{Explained, Valued};
-use dwell_evloop::Context;
-use serde::Serialize;
+use crate::polls::{Question, Valued, Watchers};
 use std::collections::HashMap;
-use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One question, and what the loops have said to it so far.
@@ -22,15 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Inquiry {
     pub(crate) question: Question,
     said: Mutex<Said>,
-}
-
-/// What the loops are asked.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Question {
-    /// Who watches the keys that begin so.
-    Prefix(Box<[u8]>),
-    /// Who watches the key of this request; the first loop looks for its value as well.
-    Request(Explained),
 }
 
 /// What is known of keys that are watched, by their names.
@@ -41,32 +29,6 @@ struct Said {
     watched: Watched,
     loops: usize,
     value: Option<Valued>,
-}
-
-/// Those who watch one key.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
-pub(crate) struct Watchers {
-    /// Polls that are held.
-    pub(crate) polls: u64,
-    /// Streams of events.
-    pub(crate) streams: u64,
-    /// WebSockets.
-    pub(crate) websockets: u64,
-}
-
-impl Watchers {
-    /// All of them.
-    pub(crate) fn total(self) -> u64 {
-        self.polls + self.streams + self.websockets
-    }
-}
-
-impl AddAssign for Watchers {
-    fn add_assign(&mut self, other: Self) {
-        self.polls += other.polls;
-        self.streams += other.streams;
-        self.websockets += other.websockets;
-    }
 }
 
 impl Inquiry {
@@ -114,37 +76,6 @@ impl Inquiry {
     fn lock(&self) -> MutexGuard<'_, Said> {
         // Sums: what a panicking thread leaves is too small, and its loop is not counted.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl EdgeLoop {
-    /// Says what this loop knows; the first one, which collects it, is woken.
-    pub(crate) fn answer_inquiry(&self, inquiry: &Inquiry) {
-        inquiry.tell(self.polls.watched(&inquiry.question));
-        self.fleet.wake_first();
-    }
-
-    /// Asks the loops what clients of the admin listener want to know, and answers those for whom
-    /// all is said.
-    pub(crate) fn follow_inquiries(&mut self, context: &mut Context) {
-        let Some(admin) = &mut self.admin else { return };
-        for inquiry in admin.inquiries() {
-            self.fleet.ask(&inquiry);
-            self.look(context, &inquiry);
-        }
-        let Some(admin) = &mut self.admin else { return };
-        for (exchange, asked) in admin.answered_inquiries(self.loops) {
-            let (status, body) = match &asked {
-                Asked::Explained { inquiry } => self.explanation(inquiry),
-                Asked::Watched { inquiry, limit } => {
-                    let loops = (self.loops, inquiry.loops());
-                    (200, watched::render(inquiry.take(), *limit, loops))
-                }
-            };
-            if let Some(admin) = &mut self.admin {
-                admin.inquired(context, exchange, status, body.as_bytes());
-            }
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The answer to who watches what.
 
-use super::{Watched, Watchers};
+use super::Watched;
+use crate::polls::Watchers;
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -35,7 +36,7 @@ struct Loops {
 /// Writes the most watched keys as JSON, at most `limit` of them; of equals the first by name.
 ///
 /// Shape: `loops` are those that were asked, and those that have answered.
-pub(super) fn render(watched: Watched, limit: usize, loops: (usize, usize)) -> String {
+pub(crate) fn render(watched: Watched, limit: usize, loops: (usize, usize)) -> String {
     let mut all: Vec<_> = watched.into_iter().collect();
     all.sort_unstable_by(|(name, watchers), (other, others)| {
         let by_watchers = others.total().cmp(&watchers.total());

@@ -1,12 +1,49 @@
-//! Who watches a key now.
+//! Watchers of a key: held polls, streams and WebSockets, counted.
 
 use super::Polls;
+use super::explanation::Explained;
 use super::tables::{Sink, kind};
-use crate::ops::inquiry::{Question, Watchers};
 use dwell_evloop::Token;
+use serde::Serialize;
+use std::ops::AddAssign;
+
+/// A question to one loop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Question {
+    /// The watchers of the keys with this prefix.
+    Prefix(Box<[u8]>),
+    /// The watchers of the key of this request; the first loop reads its value as well.
+    Request(Explained),
+}
+
+/// Watchers of one key, by transport.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Watchers {
+    /// Held polls.
+    pub(crate) polls: u64,
+    /// Streams of events.
+    pub(crate) streams: u64,
+    /// WebSockets.
+    pub(crate) websockets: u64,
+}
+
+impl Watchers {
+    /// The sum over all transports.
+    pub(crate) fn total(self) -> u64 {
+        self.polls + self.streams + self.websockets
+    }
+}
+
+impl AddAssign for Watchers {
+    fn add_assign(&mut self, other: Self) {
+        self.polls += other.polls;
+        self.streams += other.streams;
+        self.websockets += other.websockets;
+    }
+}
 
 impl Polls {
-    /// The keys that are asked for and watched, each with those who watch it.
+    /// Watched keys that `question` asks for, each with its watchers.
     pub(crate) fn watched(&self, question: &Question) -> Vec<(Box<[u8]>, Watchers)> {
         match question {
             Question::Prefix(prefix) => {

@@ -1,16 +1,48 @@
-//! What the loop of the admin listener knows of a request that is to be explained.
+//! Queries of operators: the first loop asks all loops, and reads the value of a key itself.
 
 use super::EdgeLoop;
-use crate::ops::inquiry::{Inquiry, Question};
-use crate::polls::{Live, Source, Value, Valued, seconds};
+use crate::ops::inquiry::{Asked, Inquiry, render_watched};
+use crate::polls::{Live, Question, Source, Value, Valued, seconds};
 use dwell_evloop::Context;
-use dwell_memcache::on_loop::{Answer, Completion, MetaCommand, Outcome};
+use dwell_memcache::on_loop::{Completion, MetaCommand};
 use dwell_store::{MetaGet, Store};
 use std::sync::Arc;
 
 impl EdgeLoop {
-    /// Looks for the value of a request that is to be explained.
-    pub(crate) fn look(&mut self, context: &mut Context, inquiry: &Arc<Inquiry>) {
+    /// Adds what this loop's tables have to an inquiry; the first loop, which collects it, is woken.
+    pub(crate) fn answer_inquiry(&self, inquiry: &Inquiry) {
+        inquiry.tell(self.polls.watched(&inquiry.question));
+        self.fleet.wake_first();
+    }
+
+    /// Puts the questions of the admin listener's clients to the loops, and answers the clients
+    /// whose questions are complete.
+    pub(crate) fn follow_inquiries(&mut self, context: &mut Context) {
+        let Some(admin) = &mut self.admin else { return };
+        for inquiry in admin.inquiries() {
+            self.fleet.ask(&inquiry);
+            self.look(context, &inquiry);
+        }
+        let Some(admin) = &mut self.admin else { return };
+        for (token, value) in self.polls.outbox.found.drain(..) {
+            admin.found(token, &value);
+        }
+        for (exchange, asked) in admin.answered_inquiries(self.loops) {
+            let (status, body) = match &asked {
+                Asked::Explained { inquiry } => self.explanation(inquiry),
+                Asked::Watched { inquiry, limit } => {
+                    let loops = (self.loops, inquiry.loops());
+                    (200, render_watched(inquiry.take(), *limit, loops))
+                }
+            };
+            if let Some(admin) = &mut self.admin {
+                admin.inquired(context, exchange, status, body.as_bytes());
+            }
+        }
+    }
+
+    /// Reads the value of a request that is to be explained.
+    fn look(&mut self, context: &mut Context, inquiry: &Arc<Inquiry>) {
         let Question::Request(explained) = &inquiry.question else {
             return;
         };
@@ -20,10 +52,10 @@ impl EdgeLoop {
         if let Source::Embedded(store, _) = &self.source {
             return inquiry.found(stored(store, &key, seconds(context)));
         }
-        let Some(client) = &mut self.memcached else {
+        let (Some(client), Some(admin)) = (&mut self.memcached, &mut self.admin) else {
             return;
         };
-        let tag = self.polls.looks(inquiry).to_bits();
+        let tag = admin.looks_up(inquiry).to_bits();
         let asked = client.meta(MetaCommand::Get, &key, tag, |line| {
             line.flag(b'v').flag(b'f').flag(b'c').flag(b't')
         });
@@ -37,8 +69,8 @@ impl EdgeLoop {
         client.flush(context, &mut sink);
     }
 
-    /// Explains a request; the status, and what is said.
-    pub(crate) fn explanation(&self, inquiry: &Inquiry) -> (u16, String) {
+    /// Status and body of the answer to a request that is explained.
+    fn explanation(&self, inquiry: &Inquiry) -> (u16, String) {
         let Question::Request(explained) = &inquiry.question else {
             return (404, String::new());
         };
@@ -97,29 +129,4 @@ fn stored(store: &Store, key: &[u8], now: u32) -> Valued {
             let item = &hit.item;
             Valued::There(Value::new(&item.value, item.flags, item.cas, ttl))
         })
-}
-
-/// What memcached has said.
-pub(crate) fn answered(outcome: &Outcome<'_>) -> Valued {
-    match outcome {
-        Outcome::Miss => Valued::Missing,
-        Outcome::Failed(failure) => Valued::Unknown(failure.to_string()),
-        Outcome::Answer(Answer::Meta {
-            flags,
-            value: Some(value),
-            ..
-        }) => {
-            let number = |letter| flags.number(letter);
-            let client_flags = number(b'f').and_then(|number| u32::try_from(number).ok());
-            let cas = flags.cas_unique().unwrap_or_default();
-            let ttl = number(b't').and_then(|number| u64::try_from(number).ok());
-            Valued::There(Value::new(
-                value,
-                client_flags.unwrap_or_default(),
-                cas,
-                ttl,
-            ))
-        }
-        _ => Valued::Unknown("memcached answers otherwise".to_owned()),
-    }
 }

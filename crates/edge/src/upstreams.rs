@@ -1,9 +1,6 @@
-//! What a loop does with a configuration that was read anew.
+//! Clients of the application: the one that sends, and those that only end their requests.
 
-use crate::event_loop::{EdgeLoop, UPSTREAM_KINDS};
-use crate::metrics::{Histogram, LoopMetrics, ServerState, UpstreamOutcome, figure};
-use crate::reload::Settings;
-use crate::server::http_limits;
+use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome, figure};
 use crate::upstream::{
     GroupOptions, UPSTREAMS_MAX, Upstream, UpstreamError, UpstreamGroup, UpstreamPlan,
     UpstreamRequest,
@@ -18,8 +15,10 @@ use std::ops::Range;
 /// Shape: other options make another client. Requests that are under way stay with the one that
 /// has sent them until they have ended, however long that is. Each client has token kinds of its
 /// own; should none be left for another one, the newest options wait for some.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Upstreams {
+    /// Token kinds that the clients may have.
+    kinds: Range<u8>,
     pub(crate) current: Option<UpstreamGroup>,
     /// Have requests under way, and get no more.
     retired: Vec<UpstreamGroup>,
@@ -37,11 +36,15 @@ enum Next {
 }
 
 impl Upstreams {
-    /// Begins with one client, or none.
-    pub(crate) fn new(plan: Option<&UpstreamPlan>) -> Self {
+    /// Begins with one client, or none; each has token kinds of `kinds`, which has room for two of
+    /// the largest: one that ends and the one after it.
+    pub(crate) fn new(kinds: Range<u8>, plan: Option<&UpstreamPlan>) -> Self {
+        debug_assert!(kinds.len() >= 2 * UPSTREAMS_MAX);
         Self {
-            current: plan.map(|plan| group(UPSTREAM_KINDS.start, plan)),
-            ..Self::default()
+            current: plan.map(|plan| group(kinds.start, plan)),
+            kinds,
+            retired: Vec::new(),
+            next: Next::default(),
         }
     }
 
@@ -74,13 +77,13 @@ impl Upstreams {
     /// The first of so many kinds in a row that no client has.
     fn free_kinds(&self, count: usize) -> Option<u8> {
         let taken: Vec<_> = self.all().map(UpstreamGroup::kinds).collect();
-        let mut firsts = UPSTREAM_KINDS;
+        let mut firsts = self.kinds.clone();
         firsts.find(|first| {
             let last = usize::from(*first) + count;
             let is_apart = |of: &Range<u8>| {
                 last <= usize::from(of.start) || usize::from(of.end) <= usize::from(*first)
             };
-            last <= usize::from(UPSTREAM_KINDS.end) && taken.iter().all(is_apart)
+            last <= usize::from(self.kinds.end) && taken.iter().all(is_apart)
         })
     }
 
@@ -181,80 +184,6 @@ fn group(kind: u8, plan: &UpstreamPlan) -> UpstreamGroup {
     UpstreamGroup::new(kind, &plan.servers, options)
 }
 
-impl EdgeLoop {
-    /// Takes over the newest settings, if they are not the ones it runs by.
-    pub(crate) fn follow_settings(&mut self, context: &mut Context) {
-        self.upstreams.settle(context);
-        let generation = self.fleet.generation();
-        if generation == self.generation {
-            return;
-        }
-        let settings = self.fleet.settings();
-        self.generation = generation;
-        self.apply(context, &settings);
-        self.metrics.config_generation.set(figure(generation));
-    }
-
-    /// Connections that have left HTTP count among those that clients may have.
-    pub(crate) fn limit_connections(&mut self) {
-        let elsewhere = self.websockets.connections() + self.tunnels.len();
-        if elsewhere != self.elsewhere {
-            self.elsewhere = elsewhere;
-            let settings = self.fleet.settings();
-            self.http
-                .set_limits(http_limits(&settings.config, self.loops, elsewhere));
-        }
-    }
-
-    fn apply(&mut self, context: &mut Context, settings: &Settings) {
-        let config = &settings.config;
-        let before = self.polls.reconfigure(config);
-        self.http
-            .set_limits(http_limits(config, self.loops, self.elsewhere));
-        if config.upstream != before.upstream {
-            self.upstreams.change(context, settings.upstream.clone());
-            if config.upstream.url != before.upstream.url {
-                self.metrics
-                    .upstream_heads
-                    .iter()
-                    .for_each(Histogram::clear);
-            }
-        }
-        if let Some(access) = &settings.access {
-            self.polls.change_access(access);
-            if let Some(admin) = &mut self.admin {
-                admin.reconfigure(config, &access.tokens);
-            }
-        }
-        self.recheck_interval =
-            Self::recheck_interval(&self.source, config.memcached.sweep_interval);
-        self.drain_timeout = config.limits.drain_timeout;
-        self.output.set_bytes_max(config.limits.output_bytes_max);
-        if self.draining.is_none() {
-            self.listen_as_configured(context, settings);
-        }
-    }
-
-    /// Listeners that are gone from the configuration close, and the new ones open.
-    fn listen_as_configured(&mut self, context: &mut Context, settings: &Settings) {
-        let addresses = &settings.config.server.listen;
-        let listening = std::mem::take(&mut self.listening);
-        let (stays, goes): (Vec<_>, Vec<_>) = listening
-            .into_iter()
-            .partition(|(address, _)| addresses.contains(address));
-        for (_, listener) in goes {
-            self.http.retire(context, listener, &mut self.polls);
-        }
-        self.listening = stays;
-        for (address, listener) in settings.take_listeners(self.index) {
-            match self.http.listen_as(context, listener) {
-                Ok(token) => self.listening.push((address, token)),
-                Err(error) => tracing::error!(%address, %error, "cannot listen"),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,6 +191,8 @@ mod tests {
     use bytes::Bytes;
     use dwell_evloop::EventLoop;
     use std::net::TcpListener;
+
+    const KINDS: Range<u8> = 127..Token::RESERVED_KIND;
 
     fn plan(listeners: &[&TcpListener]) -> UpstreamPlan {
         let addresses = listeners.iter().map(|it| it.local_addr().unwrap());
@@ -292,7 +223,7 @@ mod tests {
         let app = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut event_loop = EventLoop::<()>::new().unwrap();
         let context = event_loop.context();
-        let mut upstreams = Upstreams::new(Some(&plan(&[&app])));
+        let mut upstreams = Upstreams::new(KINDS, Some(&plan(&[&app])));
         for tag in 0..20 {
             upstreams.send(context, request(tag)).unwrap();
             let servers = vec![&app; 1 + tag as usize % 3];
@@ -319,7 +250,7 @@ mod tests {
         let mut event_loop = EventLoop::<()>::new().unwrap();
         let context = event_loop.context();
         let most = plan(&[&app; UPSTREAMS_MAX]);
-        let mut upstreams = Upstreams::new(Some(&most));
+        let mut upstreams = Upstreams::new(KINDS, Some(&most));
         for tag in 0..2 {
             upstreams.send(context, request(tag)).unwrap();
             upstreams.change(context, Some(most.clone()));
