@@ -12,9 +12,8 @@ use clap::Parser;
 use cli::{CheckArguments, Command, CommandLine};
 use demo::Demo;
 use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
-use dwell_edge::reload::ConfigSource;
-use dwell_edge::server::RunOptions;
-use dwell_edge::{MakePages, Pages, daemon, log, server};
+use dwell_edge::process::{self, ConfigSource, RunOptions, daemon};
+use dwell_edge::{MakePages, Pages, log};
 use explain::ExplainError;
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -82,10 +81,10 @@ fn store(arguments: &StoreArguments) -> ExitCode {
         port_file: env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
         ..RunOptions::default()
     };
-    ended(server::run(plan.config, options))
+    ended(process::run(plan.config, options))
 }
 
-fn ended(result: Result<(), server::RunError>) -> ExitCode {
+fn ended(result: Result<(), process::RunError>) -> ExitCode {
     match result {
         Ok(()) => {
             log::end("");
@@ -117,7 +116,7 @@ fn serve(file: Option<&Path>, flags: &[FlagValue], demo: Option<MakePages>) -> E
         demo,
         ..RunOptions::default()
     };
-    ended(server::run(config, options))
+    ended(process::run(config, options))
 }
 
 fn check(arguments: &CheckArguments) -> ExitCode {
@@ -140,7 +139,7 @@ fn check(arguments: &CheckArguments) -> ExitCode {
     let found = if arguments.offline {
         Vec::new()
     } else {
-        server::preflight(&config)
+        process::preflight(&config)
     };
     if !found.is_empty() {
         for error in found {

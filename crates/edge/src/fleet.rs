@@ -2,8 +2,7 @@
 
 use crate::event_loop::Message;
 use crate::ops::inquiry::Inquiry;
-use crate::reload::Settings;
-use crate::upgrade::{Arrival, Arrivals, Leaving, Standstill};
+use crate::process::{Arrival, Arrivals, Leaving, Settings, Standstill};
 use dwell_evloop::Sender;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

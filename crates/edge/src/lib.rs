@@ -1,6 +1,6 @@
 //! The polling edge: answers polls from memcached, holds waits, falls back to the app.
 //!
-//! [`server::run`] starts one loop a core. Each loop has the clients' HTTP server, the tables of
+//! [`process::run`] starts one loop a core. Each loop has the clients' HTTP server, the tables of
 //! its polls, a client for memcached or a watcher in the embedded store, and a client for the app
 //! behind; they share the store and nothing else.
 #![forbid(unsafe_code)]
@@ -9,7 +9,6 @@ mod access;
 mod change_feed;
 pub mod config;
 mod cursor;
-pub mod daemon;
 mod descriptors;
 mod event_loop;
 mod fleet;
@@ -17,18 +16,15 @@ mod held;
 pub mod log;
 mod metrics;
 mod moment;
-mod notify;
 mod ops;
 mod pages;
 mod polls;
 mod presence;
-mod privileges;
+pub mod process;
 mod proxy;
 mod publish;
-pub mod reload;
 mod response_log;
 mod retry_after;
-pub mod server;
 #[expect(
     unreachable_pub,
     reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
@@ -39,8 +35,6 @@ mod snapshot;
     reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
 )]
 mod store_server;
-mod supervisor;
-mod upgrade;
 #[expect(
     unreachable_pub,
     reason = "`pub` is what the rest of the edge may use: an interface as of a crate"

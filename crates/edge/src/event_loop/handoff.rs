@@ -2,9 +2,8 @@
 
 use super::EdgeLoop;
 use crate::ops::admin::Admin;
-use crate::server::Place;
+use crate::process::{Arrival, Handed, Place, Role};
 use crate::store_server::StoreServer;
-use crate::upgrade::{Arrival, Handed, Role};
 use dwell_engine::Detached;
 use dwell_evloop::{Context, Listener, Stream};
 use std::io;

@@ -2,8 +2,7 @@
 
 use super::EdgeLoop;
 use crate::metrics::{Histogram, figure};
-use crate::reload::Settings;
-use crate::server::http_limits;
+use crate::process::{Settings, http_limits};
 use dwell_evloop::Context;
 
 impl EdgeLoop {

@@ -3,7 +3,7 @@
 use crate::config;
 use crate::event_loop::{EdgeLoop, Message};
 use crate::polls::Source;
-use crate::server::{RunError, single_loop};
+use crate::process::{RunError, single_loop};
 use dwell_evloop::EventLoop;
 use dwell_store::{Expiry, Store};
 use dwell_testkit::free_port;

@@ -4,7 +4,7 @@ use super::channel::{Channel, Frame, Kind};
 use super::{Arrival, Handed, MARK, OWNS_FILE, Role, VERSION};
 use crate::fleet::Fleet;
 use crate::moment::Moment;
-use crate::server::Place;
+use crate::process::inherited::Place;
 use crate::snapshot;
 use crate::store_server::StoreService;
 use dwell_store::Expiry;

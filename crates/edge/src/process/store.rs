@@ -1,15 +1,15 @@
 //! The embedded store of a server: made from the configuration, filled from its snapshot, and
 //! where it listens.
 
-use super::RunError;
-use super::bound::Listen;
+use super::error::RunError;
 use super::inherited::{Inherited, Place};
+use super::listeners::Listen;
+use super::upgrade::Role;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::snapshot;
 use crate::store_server::{Allowed, Credentials, Listening, StoreServerLimits, StoreService};
-use crate::upgrade::Role;
 use dwell_evloop::{ListenOptions, Listener, bind_unix, share_out};
 use dwell_proto::memcache::RequestLimits;
 use dwell_store::{Expiry, Notify, Seconds, Store, StoreConfig};

@@ -1,7 +1,11 @@
 //! What every loop is made from.
 
-use super::RunError;
-use super::bound::Bound;
+use super::error::RunError;
+use super::listeners::Bound;
+use super::notify::Notifier;
+use super::reload::{ConfigSource, Listening, Reloader};
+use super::supervisor::{Files, Supervisor};
+use super::upgrade::Upgrader;
 use crate::access::Access;
 use crate::change_feed::{ChangeFeed, WaitedKeys};
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
@@ -13,17 +17,13 @@ use crate::event_loop::{
 use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::log::AccessLog;
 use crate::metrics::{LoopMetrics, Metrics};
-use crate::notify::Notifier;
 use crate::ops::admin::Admin;
 use crate::pages::MakePages;
 use crate::polls::{LoopMember, Memory, Polls, Source};
 use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::proxy::Tunnels;
-use crate::reload::{ConfigSource, Listening, Reloader};
 use crate::response_log::ResponseLog;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
-use crate::supervisor::{Files, Supervisor};
-use crate::upgrade::Upgrader;
 use crate::upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
 use crate::upstreams::Upstreams;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};

@@ -1,11 +1,10 @@
 //! What would keep a server from starting here, found without starting one.
 
-use super::RunError;
+use super::error::RunError;
 use super::parts::resolve;
-use super::store;
+use super::{privileges, store};
 use crate::access::Access;
 use crate::config::{AccessTarget, Config, PeerAddress};
-use crate::privileges;
 use crate::snapshot::SnapshotError;
 use nix::unistd::{AccessFlags, access};
 use std::io;

@@ -4,13 +4,16 @@
 //! loop waits for any of it. Only what is right as a whole is published: as `Settings`, which
 //! every loop takes over between two turns (`EdgeLoop::follow_settings`).
 
+use super::error::RunError;
+use super::listeners::listen_at;
+use super::parts::upstream_plan;
+use super::store::credentials;
 use crate::access::Access;
 use crate::config::{self, Config, FlagValue};
 use crate::descriptors::Descriptors;
 use crate::fleet::Fleet;
 use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
-use crate::server::{RunError, listen_at};
 use crate::snapshot;
 use crate::store_server::StoreService;
 use crate::upstream::UpstreamPlan;
@@ -163,7 +166,7 @@ impl Reloader {
         let upstream = if config.upstream == running.upstream {
             before.upstream.clone()
         } else {
-            crate::server::upstream_plan(&config, self.loops, &self.descriptors)?
+            upstream_plan(&config, self.loops, &self.descriptors)?
         };
         let access = Access::load(&config, before.access.as_deref()).map_err(RunError::Access)?;
         let mut listeners: Vec<Listening> = (0..self.loops).map(|_| Vec::new()).collect();
@@ -178,8 +181,8 @@ impl Reloader {
             snapshot::check_kind(path).map_err(RunError::Snapshot)?;
             snapshot::check_writable(path).map_err(RunError::Snapshot)?;
         }
-        let credentials = config.store.auth_file.as_deref();
-        let credentials = credentials.map(crate::server::credentials).transpose()?;
+        let auth_file = config.store.auth_file.as_deref();
+        let credentials = auth_file.map(credentials).transpose()?;
         if let Some(log) = &self.access {
             let target = &config.log.access;
             log.switch_to(target).map_err(RunError::AccessLog)?;

@@ -1,7 +1,7 @@
 //! Why a server did not start, or stopped.
 
 use super::inherited::InheritedError;
-use crate::privileges::PrivilegesError;
+use super::privileges::PrivilegesError;
 use crate::snapshot::SnapshotError;
 use std::net::SocketAddr;
 use std::path::PathBuf;

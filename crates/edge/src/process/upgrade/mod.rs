@@ -22,11 +22,11 @@ pub(crate) use moving::{Arrival, Arrivals, Leaving};
 pub(crate) use standstill::Standstill;
 pub(crate) use successor::Predecessor;
 
+use super::inherited::Place;
+use super::notify::Notifier;
 use crate::fleet::{Fleet, Order};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
-use crate::notify::Notifier;
-use crate::server::Place;
 use crate::snapshot;
 use crate::store_server::StoreService;
 use channel::{Channel, Kind};

@@ -6,7 +6,7 @@
 //!
 //! Source: `sd_listen_fds(3)`.
 
-use crate::upgrade::{Handed, Role};
+use super::upgrade::{Handed, Role};
 use dwell_evloop::{ListenOptions, Listener};
 use listenfd::ListenFd;
 use std::ffi::OsStr;

@@ -1,16 +1,16 @@
 //! What the first loop does beside serving: it hears the signals, and tells the service manager how
 //! the process is.
 
+use super::notify::Notifier;
+use super::reload::Reloader;
+use super::store::credentials;
+use super::upgrade::Upgrader;
 use crate::config::Config;
 use crate::event_loop::Message;
 use crate::fleet::{Fleet, Order};
 use crate::log::AccessSwitch;
 use crate::metrics::Metrics;
-use crate::notify::Notifier;
-use crate::reload::Reloader;
-use crate::server::credentials;
 use crate::store_server::StoreService;
-use crate::upgrade::Upgrader;
 use dwell_evloop::EventLoop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;

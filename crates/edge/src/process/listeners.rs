@@ -1,11 +1,12 @@
 //! Where a server listens, bound before anything runs.
 
+use super::error::RunError;
 use super::inherited::{Inherited, Place};
-use super::{RunError, store};
+use super::reload::Listening;
+use super::store;
+use super::upgrade::Role;
 use crate::config::Config;
-use crate::reload::Listening;
 use crate::store_server::Listening as StoreListening;
-use crate::upgrade::Role;
 use dwell_evloop::{ListenOptions, Listener, bind_group, share_out};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Going to the background, and the file that tells the process id.
 
+use super::upgrade;
 use crate::config::Config;
-use crate::upgrade;
 use nix::fcntl::OFlag;
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -1,25 +1,16 @@
 //! Starting and ending the process: listeners, loops, signals.
 
-mod bound;
-mod error;
-mod inherited;
-mod parts;
-mod preflight;
-mod store;
-
-pub(crate) use bound::listen_at;
-pub use error::RunError;
-use inherited::Inherited;
-pub use inherited::InheritedError;
-pub(crate) use inherited::Place;
-pub(crate) use parts::{http_limits, upstream_plan};
-pub use preflight::preflight;
-pub(crate) use store::credentials;
-
+use super::daemon::PidFile;
+use super::error::RunError;
+use super::inherited::Inherited;
+use super::listeners::Bound;
+use super::parts::{Parts, upstream_plan};
+use super::reload::{ConfigSource, Settings};
+use super::upgrade::Predecessor;
+use super::{privileges, store, supervisor};
 use crate::access::Access;
 use crate::change_feed::WaitedKeys;
 use crate::config::Config;
-use crate::daemon::PidFile;
 use crate::descriptors::{self, Descriptors};
 use crate::event_loop::{EdgeLoop, Message};
 use crate::fleet::Fleet;
@@ -29,15 +20,9 @@ use crate::moment::Moment;
 use crate::pages::MakePages;
 use crate::polls::Memory;
 use crate::presence::Presence;
-use crate::privileges;
-use crate::reload::{ConfigSource, Settings};
 use crate::store_server::StoreService;
-use crate::supervisor;
-use crate::upgrade::Predecessor;
-use bound::Bound;
 use dwell_evloop::{EventLoop, Sender};
 use dwell_store::{Notify, Seconds, WatcherId};
-use parts::Parts;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
