@@ -16,10 +16,15 @@ import pytest
 from dwell import Manager
 
 
+# A program that was started in the background of a shell script ignores SIGINT, and so do those
+# that it starts.
+PREAMBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def interrupted(text: str, number: int) -> tuple[float, subprocess.CompletedProcess[str]]:
     """Runs a program, sends it a signal when it says so, and takes the time until it ends."""
     program = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(text)],
+        [sys.executable, "-c", PREAMBLE + textwrap.dedent(text)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -76,7 +81,7 @@ def test_ctrl_c_before_the_first_wait_ends_the_poll():
             except KeyboardInterrupt:
                 print("interrupted")
     """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
+    command = [sys.executable, "-c", PREAMBLE + textwrap.dedent(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
 
