@@ -6,21 +6,27 @@
 mod address;
 mod cors;
 mod crowds;
+mod decision;
+mod gate;
+mod identity;
 pub(crate) mod jwt;
 mod rate;
 mod redacted;
 mod remembered;
-mod verdict;
+mod subrequests;
 mod verifier;
 
 pub(crate) use address::{client_address, counted_as, is_trusted};
 pub(crate) use cors::{CorsTable, Origin};
 pub(crate) use crowds::Crowds;
+pub(crate) use decision::{AuthDecision, Granted, Refused, credential, question};
+pub(crate) use gate::{Asked, Denial, Gate, Limited};
+pub(crate) use identity::Identity;
 pub(crate) use jwt::Claims;
 pub(crate) use rate::{Counted, Limiter};
 pub(crate) use redacted::redacted;
 pub(crate) use remembered::{Digest, Digester, Remembered};
-pub(crate) use verdict::{Granted, Refused, Verdict, credential, question};
+pub(crate) use subrequests::AuthSubrequests;
 pub(crate) use verifier::{Refusal, Verifier};
 
 use crate::config::Config;

@@ -1,17 +1,14 @@
-//! Whether a request is looked at at all, and who asks it.
+//! The admission of requests: what the [gate](crate::access::Gate) decides, answered.
 
 use super::Polls;
-use super::identity::Identity;
+use super::admitted::Admitted;
 use super::responder::Responder;
-use crate::access::{Counted, Origin, Refusal, client_address, counted_as};
-use crate::config::{Rate, RouteConfig};
+use crate::access::{Asked, Denial, Identity, Limited, Origin, Refusal, Refused};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Outcome, Request, Response};
 use dwell_evloop::Context;
-use dwell_proto::http1::RequestHead;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 impl Polls {
     /// Identifies the client of a request, as far as its route asks for it.
@@ -29,21 +26,23 @@ impl Polls {
         if !access.is_guarded() {
             return Ok(Identity::default());
         }
-        let (per_address, needs_token) = (access.rate_per_address, access.jwt);
         let origin = self.responses.cors.origin(route, request.head);
         to.tell_origin(route, origin);
         if self.preflight(context, route, origin, request, to) {
             return Err(Outcome::Answered);
         }
-        if let Some(rate) = per_address {
-            let client = Counted::Address(self.counted_address(request.head, to));
-            if !self.is_within(context, route, client, rate, to) {
-                return Err(Outcome::Answered);
-            }
-        }
         let mut identity = Identity::of(origin);
-        if needs_token && !self.identify(context, request, &mut identity, to) {
-            return Err(Outcome::Answered);
+        let rules = &self.config.routes[usize::from(route)];
+        let peer = || to.peer_address();
+        let asked = Asked {
+            at: context.now(),
+            unix_seconds: context.unix_seconds(),
+        };
+        let admitted = self
+            .gate
+            .admit(rules, request.head, peer, asked, &mut identity);
+        if let Err(denial) = admitted {
+            return Err(deny(context, &denial, to));
         }
         self.ask_application(context, route, request, identity, to)
     }
@@ -76,164 +75,77 @@ impl Polls {
         true
     }
 
-    /// Whether a key may be asked for once more; answers 429 if not.
+    /// Counts one more request for a key; answers 429 and is false where that is too many.
     pub(super) fn is_within_key_rate(
-        &mut self,
+        &self,
         context: &mut Context,
         route: u16,
         name: &[u8],
         to: &mut Responder<'_, '_>,
     ) -> bool {
-        match self.config.routes[usize::from(route)].access.rate_per_key {
-            Some(rate) => self.is_within(context, route, Counted::Key(name), rate, to),
-            None => true,
+        let rules = &self.config.routes[usize::from(route)];
+        let counted = self.gate.count_key(context.now(), rules, name);
+        if let Err(limited) = counted {
+            deny(context, &Denial::Limited(limited), to);
         }
+        counted.is_ok()
     }
 
-    /// Counts the keys of a request beyond the first, which its admission has counted: each can be
-    /// a request to the application.
+    /// Counts the keys of a request beyond the first, which its admission has counted.
     pub(super) fn count_further_keys(
         &self,
         context: &Context,
-        route: u16,
-        head: &RequestHead<'_, '_>,
+        admitted: Admitted<'_>,
         keys: usize,
         to: &Responder<'_, '_>,
     ) {
-        let rules = &self.config.routes[usize::from(route)];
-        let further = u32::try_from(keys.saturating_sub(1)).unwrap_or(u32::MAX);
-        if let Some(rate) = rules.access.rate_per_address.filter(|_| further > 0) {
-            let client = Counted::Address(self.counted_address(head, to));
-            let whose = (rules.prefix.as_str(), rate, client);
-            let limiter = &self.access.limiter;
-            limiter.charge(whose, rate, context.now(), further);
-        }
-    }
-
-    /// Whether a client that is connected already may ask for one more key.
-    ///
-    /// Shape: behind a proxy that is trusted nobody knows any more who it is, and its address is
-    /// not counted.
-    ///
-    /// # Errors
-    /// The rate that it goes beyond.
-    pub(super) fn may_ask_on(
-        &self,
-        now: Instant,
-        route: u16,
-        name: &[u8],
-        peer: Option<SocketAddr>,
-    ) -> Result<(), String> {
-        let Some(rules) = self.route(route) else {
-            return Ok(());
-        };
-        let trusted = &self.config.server.trusted_proxies;
-        let is_proxy = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
-        let address = peer.map(|peer| peer.ip().to_canonical());
-        if let (Some(rate), Some(address)) = (rules.access.rate_per_address, address)
-            && !is_proxy(address)
-        {
-            let client = Counted::Address(Some(counted_as(address)));
-            let taken = self.take_share(now, rules, client, rate);
-            taken.map_err(|_| format!("more than {rate}"))?;
-        }
-        if let Some(rate) = rules.access.rate_per_key {
-            let taken = self.take_share(now, rules, Counted::Key(name), rate);
-            taken.map_err(|_| format!("more than {rate}"))?;
-        }
-        Ok(())
-    }
-
-    /// The address of whoever asks, as far as rates tell addresses apart.
-    pub(super) fn counted_address(
-        &self,
-        head: &RequestHead<'_, '_>,
-        to: &Responder<'_, '_>,
-    ) -> Option<IpAddr> {
-        self.client_of(head, to.peer_address())
-    }
-
-    /// Whose request this is, as far as clients are told apart by their addresses.
-    pub(super) fn client_of(
-        &self,
-        head: &RequestHead<'_, '_>,
-        peer: Option<SocketAddr>,
-    ) -> Option<IpAddr> {
-        let trusted = &self.config.server.trusted_proxies;
-        client_address(peer, head.fields, trusted).map(counted_as)
-    }
-
-    fn is_within(
-        &self,
-        context: &mut Context,
-        route: u16,
-        who: Counted<'_>,
-        rate: Rate,
-        to: &mut Responder<'_, '_>,
-    ) -> bool {
-        let rules = &self.config.routes[usize::from(route)];
-        let Err(wait) = self.take_share(context.now(), rules, who, rate) else {
-            return true;
-        };
-        to.ends(PollOutcome::Limited);
-        refuse_share(context, rate, wait, to);
-        false
-    }
-
-    /// Takes one request from the share that somebody has of a route.
-    ///
-    /// Shape: shares are known by the prefix and the rate, so they outlive a reload that changes
-    /// neither.
-    ///
-    /// # Errors
-    /// How long it takes until there is one.
-    pub(super) fn take_share(
-        &self,
-        now: Instant,
-        route: &RouteConfig,
-        who: Counted<'_>,
-        rate: Rate,
-    ) -> Result<(), Duration> {
-        let whose = (route.prefix.as_str(), rate, who);
-        self.access.limiter.take(whose, rate, now)
-    }
-
-    /// Finds out who asks by a token; answers 401 where it is none.
-    pub(super) fn identify(
-        &mut self,
-        context: &mut Context,
-        request: &Request<'_>,
-        identity: &mut Identity,
-        to: &mut Responder<'_, '_>,
-    ) -> bool {
-        let now = context.unix_seconds();
-        match self.verifier.claims(request.head, now) {
-            Ok(claims) => {
-                identity.ends = self.verifier.ends(&claims);
-                identity.claims = Some(claims);
-                true
-            }
-            Err(refusal) => {
-                to.ends(PollOutcome::Denied);
-                let (challenge, text) = challenge(refusal);
-                let fields = [("WWW-Authenticate", challenge.as_bytes())];
-                to.text_with(context, 401, &text, &fields);
-                false
-            }
-        }
+        let rules = &self.config.routes[usize::from(admitted.route)];
+        let (head, peer) = (admitted.request.head, || to.peer_address());
+        self.gate
+            .count_further_keys(context.now(), rules, head, peer, keys);
     }
 }
 
+/// Answers a request that is not admitted.
+pub(super) fn deny(context: &mut Context, denial: &Denial, to: &mut Responder<'_, '_>) -> Outcome {
+    to.ends(match denial {
+        Denial::Limited(_) => PollOutcome::Limited,
+        Denial::Token(_) | Denial::Refused(_) => PollOutcome::Denied,
+    });
+    match denial {
+        Denial::Limited(limited) => refuse_share(context, *limited, to),
+        Denial::Token(refusal) => {
+            let (challenge, text) = challenge(*refusal);
+            let fields = [("WWW-Authenticate", challenge.as_bytes())];
+            to.text_with(context, 401, &text, &fields);
+        }
+        Denial::Refused(refused) => pass_on(context, refused, to),
+    }
+    Outcome::Answered
+}
+
 /// Answers 429.
-pub(super) fn refuse_share(
-    context: &mut Context,
-    rate: Rate,
-    wait: Duration,
-    to: &mut Responder<'_, '_>,
-) {
-    let seconds = retry_after(wait).to_string();
-    let text = format!("more than {rate}");
+pub(super) fn refuse_share(context: &mut Context, limited: Limited, to: &mut Responder<'_, '_>) {
+    let seconds = retry_after(limited.wait).to_string();
+    let text = format!("more than {}", limited.rate);
     to.text_with(context, 429, &text, &[("Retry-After", seconds.as_bytes())]);
+}
+
+/// Passes on the answer by which the application refuses a client.
+fn pass_on(context: &mut Context, refused: &Refused, to: &mut Responder<'_, '_>) {
+    let fields: Vec<(&str, &[u8])> = refused
+        .fields
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_ref()))
+        .collect();
+    to.send(
+        context,
+        &Response {
+            status: refused.status,
+            fields: &fields,
+            body: Body::Shared(refused.body.clone()),
+        },
+    );
 }
 
 /// Whole seconds after which there is room; never none, which would be a loop.

@@ -1,6 +1,7 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
 use super::accept::wants_events;
+use super::admitted::Admitted;
 use super::answers::{self, Found};
 use super::ask::{Ask, Waits};
 use super::budget::Now;
@@ -8,7 +9,6 @@ use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening, feed_of};
 use super::follow::Asked;
 use super::hold::Arrival;
-use super::identity::Admitted;
 use super::publishing::{is_publishing, publishes};
 use super::responder::Responder;
 use super::senseless::{AMBIGUOUS, Senseless};
@@ -203,7 +203,7 @@ impl App for Polls {
             self.refused(ConnectionRefusal::ConnectionsMax);
         } else if !stream.is_numbered_below(self.descriptor_bound) {
             self.refused(ConnectionRefusal::Descriptors);
-        } else if !self.is_admitted(&mut stream) {
+        } else if !self.gate.admits_connection(&mut stream) {
             self.refused(ConnectionRefusal::ConnectionsPerAddress);
         } else {
             return Some(stream);
@@ -303,7 +303,7 @@ impl Polls {
         admitted: Admitted<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let Admitted { route, request, .. } = admitted;
+        let route = admitted.route;
         let mut scratch = Vec::new();
         let read = self.read(context, admitted, &mut scratch);
         let keys = read.and_then(|(ask, name)| {
@@ -319,7 +319,7 @@ impl Polls {
                 Outcome::Answered
             }
             Ok((ask, asked)) => {
-                self.count_further_keys(context, route, request.head, asked.len(), to);
+                self.count_further_keys(context, admitted, asked.len(), to);
                 self.open_socket(context, admitted, ask, asked, to)
             }
             Err(senseless) => {
@@ -337,11 +337,11 @@ impl Polls {
         asked: Vec<Asked>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let Admitted { route, request, .. } = admitted;
+        let route = admitted.route;
         if !self.are_within_key_rate(context, route, &asked, to) {
             return Outcome::Answered;
         }
-        self.count_further_keys(context, route, request.head, asked.len(), to);
+        self.count_further_keys(context, admitted, asked.len(), to);
         match self.read_ask(context, admitted) {
             Ok(ask) if ask.is_stream => self.open_set(context, admitted, &ask, asked, to),
             Ok(ask) => self.poll_several(context, admitted, ask, asked, to),
@@ -377,7 +377,7 @@ impl Polls {
         };
         let mut ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
         ask.anybodys &= may_be_shared(rules, head, ask.method);
-        admitted.identity.cut(&mut ask, context.unix_seconds());
+        ask.cut(admitted.identity.time_left(context.unix_seconds()));
         Ok(ask)
     }
 

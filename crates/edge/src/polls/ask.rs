@@ -23,6 +23,20 @@ pub(crate) struct Ask {
     pub(crate) is_stream: bool,
 }
 
+impl Ask {
+    /// Cuts a wait, or the life of a stream, to the time for which the client is identified.
+    pub(super) fn cut(&mut self, left: Option<Duration>) {
+        if self.is_stream {
+            self.wait_ms = u32::MAX;
+        }
+        let Some(left) = left else { return };
+        let left = u32::try_from(left.as_millis()).unwrap_or(u32::MAX - 1);
+        // A wait may last a sixteenth longer than asked for.
+        let wait = if self.is_stream { left } else { left / 17 * 16 };
+        self.wait_ms = self.wait_ms.min(wait);
+    }
+}
+
 /// The methods that poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Method {
@@ -324,5 +338,37 @@ mod tests {
         assert!(!foreign.has(Cursor::of(b"v", 0)));
         let any = ask("GET /p", "If-None-Match: *\r\n").unwrap();
         assert!(any.has(Cursor::of(b"v", 0)));
+    }
+
+    /// Milliseconds that are left of a wait of 25 seconds or of a stream, with so many to go.
+    fn cut(left_ms: Option<u64>, is_stream: bool) -> u32 {
+        let mut ask = Ask {
+            method: Method::Get,
+            condition: Condition::None,
+            wait_ms: 25_000,
+            preferred: false,
+            anybodys: false,
+            is_stream,
+        };
+        ask.cut(left_ms.map(Duration::from_millis));
+        ask.wait_ms
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_token_however_it_is_spread() {
+        assert_eq!(cut(None, false), 25_000);
+        assert_eq!(cut(Some(1_000_000), false), 25_000);
+        for left in [17, 1000, 2000, 17_000, 26_000] {
+            let wait = cut(Some(left), false);
+            assert!(wait > 0 && u64::from(wait + wait / 16) <= left, "{left}");
+        }
+        assert_eq!(cut(Some(0), false), 0);
+    }
+
+    #[test]
+    fn a_stream_lasts_until_the_token_ends() {
+        assert_eq!(cut(None, true), u32::MAX);
+        assert_eq!(cut(Some(17_000), true), 17_000);
+        assert_eq!(cut(Some(u64::MAX), true), u32::MAX - 1);
     }
 }

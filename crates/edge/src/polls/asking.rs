@@ -4,73 +4,24 @@
 //! question. Whoever waits for it is a [`Poll`] with its whole request, which is looked at anew
 //! when the application has answered.
 
+use super::admit::deny;
+use super::admitted::Admitted;
 use super::ask::{Method, plain_ask};
 use super::common::Common;
 use super::hold::Keep;
-use super::identity::{Admitted, Identity};
 use super::responder::Responder;
 use super::tables::{Poll, kind};
 use super::{Forward, Polls};
-use crate::access::{
-    Digest, Digester, Granted, Refused, Remembered, Verdict, credential, question,
-};
+use crate::access::{AuthDecision, Digest, Granted, Identity, question};
 use crate::held::{hold, hold_as};
 use crate::metrics::{AuthOutcome, PollOutcome};
 use crate::upstream::{UpstreamError, UpstreamEvent};
 use dwell_engine::websocket::is_upgrade;
-use dwell_engine::{Body, Http, Outcome, Reply, Request, Response};
-use dwell_evloop::{Context, Slab, Token};
+use dwell_engine::{Http, Outcome, Reply, Request};
+use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, Trailers, parse_request};
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// What one loop knows of those whom the application has been asked about.
-#[derive(Debug)]
-pub(super) struct Asking {
-    digester: Digester,
-    known: Remembered<Verdict>,
-    /// Questions under way, by what they are about.
-    open: HashMap<Digest, Token>,
-    questions: Slab<Question>,
-    started: Option<Instant>,
-}
-
-/// One question to the application.
-#[derive(Debug)]
-struct Question {
-    about: Digest,
-    polls: Vec<Token>,
-}
-
-/// Verdicts that a loop remembers.
-const KNOWN_MAX: usize = 4096;
-/// How long a refusal is remembered at most: whoever logs in meanwhile is let in soon.
-const REFUSED_MAX: Duration = Duration::from_secs(1);
-
-impl Asking {
-    pub(super) fn new(questions_max: usize) -> Self {
-        Self {
-            digester: Digester::new(),
-            known: Remembered::new(KNOWN_MAX),
-            open: HashMap::new(),
-            questions: Slab::new(kind::QUESTION, questions_max),
-            started: None,
-        }
-    }
-
-    /// Whether the application has still to answer this question.
-    pub(super) fn is_open(&self, question: Token) -> bool {
-        self.questions.get(question).is_some()
-    }
-
-    /// Milliseconds since this was asked first.
-    fn now(&mut self, context: &Context) -> u64 {
-        let now = context.now();
-        let started = *self.started.get_or_insert(now);
-        u64::try_from(now.saturating_duration_since(started).as_millis()).unwrap_or(u64::MAX)
-    }
-}
+use std::time::Duration;
 
 impl Polls {
     /// Completes an identity by what the application knows of the client.
@@ -91,52 +42,60 @@ impl Polls {
             return Ok(identity);
         };
         let peer = to.peer_address().map(|peer| peer.ip());
-        let about = credential(&self.asking.digester, path, request.head, peer);
-        let now = self.asking.now(context);
-        if let Some(verdict) = self.asking.known.get(&about, now).cloned() {
+        let subrequests = &mut self.gate.subrequests;
+        let credential = subrequests.credential(path, request.head, peer);
+        if let Some(decision) = subrequests.decision(&credential, context.now()) {
             self.metrics.auth.increment(AuthOutcome::Known);
-            return follow(context, verdict, &mut identity, to).map(|()| identity);
+            return match identity.decided(decision) {
+                Ok(()) => Ok(identity),
+                Err(denial) => Err(deny(context, &denial, to)),
+            };
         }
         let admitted = Admitted {
             route,
             request,
             identity: &identity,
         };
-        let arrival = admitted.arrival(plain_ask(request.head), &[]);
-        let open = self.asking.open.get(&about).copied();
-        if open.is_none() && self.asking.questions.is_full() || self.records.is_full() {
+        if self.records.is_full() {
             return Err(self.refuse_busy(context, route, to));
         }
-        let client = self.client_of(request.head, to.peer_address());
-        let question = open.or_else(|| {
-            let bytes = question(path, request.head, &config.upstream.default_host, peer);
-            let polls = Vec::new();
-            let fetch = self
-                .asking
-                .questions
-                .insert(Question { about, polls })
-                .ok()?;
-            self.asking.open.insert(about, fetch);
-            self.metrics.auth.increment(AuthOutcome::Asked);
-            self.outbox.forwards.push(Forward {
-                fetch,
-                common: Common::nobodys(Method::Get),
-                bytes,
-                is_head: false,
-                is_idempotent: true,
-                client,
-            });
-            Some(fetch)
-        });
-        let Some(token) = question else {
+        let Some(question) = self.auth_subrequest(admitted, path, credential, to) else {
             return Err(self.refuse_busy(context, route, to));
         };
-        let poll = self.record(context, &arrival, token, Keep::Request);
+        let arrival = admitted.arrival(plain_ask(request.head), &[]);
+        let poll = self.record(context, &arrival, question, Keep::Request);
         let poll = self.records.insert(poll).ok();
-        if let (Some(poll), Some(question)) = (poll, self.asking.questions.get_mut(token)) {
-            question.polls.push(poll);
+        if let Some(poll) = poll {
+            self.gate.subrequests.join(question, poll);
         }
         Err(self.hold_or_refuse(context, poll, route, to))
+    }
+
+    /// The question that decides a request: one under way, or another one if there is room.
+    fn auth_subrequest(
+        &mut self,
+        admitted: Admitted<'_>,
+        path: &str,
+        credential: Digest,
+        to: &Responder<'_, '_>,
+    ) -> Option<Token> {
+        let under_way = self.gate.subrequests.find(&credential);
+        if under_way.is_some() {
+            return under_way;
+        }
+        let fetch = self.gate.subrequests.begin(credential)?;
+        let (head, peer) = (admitted.request.head, to.peer_address());
+        let default_host = &self.config.upstream.default_host;
+        self.metrics.auth.increment(AuthOutcome::Asked);
+        self.outbox.forwards.push(Forward {
+            fetch,
+            common: Common::nobodys(Method::Get),
+            bytes: question(path, head, default_host, peer.map(|peer| peer.ip())),
+            is_head: false,
+            is_idempotent: true,
+            client: self.gate.client_of(head, peer),
+        });
+        Some(fetch)
     }
 
     /// The application has answered a question, or failed to; whether it was one.
@@ -153,18 +112,17 @@ impl Polls {
         if let UpstreamEvent::Large { connection, .. } = event {
             self.forwards.cancel(*connection, token);
         }
-        let verdict_of = |names: &mut dyn Iterator<Item = &str>| match event {
-            UpstreamEvent::Answer { answer, .. } => Ok(Verdict::of(answer, names)),
+        let decision_of = |names: &mut dyn Iterator<Item = &str>| match event {
+            UpstreamEvent::Answer { answer, .. } => Ok(AuthDecision::of(answer, names)),
             UpstreamEvent::Failed { error, .. } => Err(error),
             // A word of such a size is none.
             _ => Ok(None),
         };
-        let Some(question) = self.asking.questions.remove(token) else {
+        let Some(question) = self.gate.subrequests.end(token) else {
             return true;
         };
-        self.asking.open.remove(&question.about);
         let route = question
-            .polls
+            .waiting
             .iter()
             .find_map(|poll| self.records.get(*poll))
             .map(|poll| poll.route);
@@ -172,31 +130,24 @@ impl Polls {
             return true;
         };
         let time = rules.access.auth_time;
-        let verdict = verdict_of(&mut rules.key.granted_names());
-        let outcome = match &verdict {
-            Ok(Some(Verdict::Granted(_))) => AuthOutcome::Granted,
-            Ok(Some(Verdict::Refused(_))) => AuthOutcome::Refused,
+        let decision = decision_of(&mut rules.key.granted_names());
+        let outcome = match &decision {
+            Ok(Some(AuthDecision::Granted(_))) => AuthOutcome::Granted,
+            Ok(Some(AuthDecision::Refused(_))) => AuthOutcome::Refused,
             Ok(None) | Err(_) => AuthOutcome::Failed,
         };
         self.metrics.auth.increment(outcome);
-        if let Ok(Some(verdict)) = &verdict {
-            let time = match verdict {
-                Verdict::Granted(_) => time,
-                Verdict::Refused(_) => time.min(REFUSED_MAX),
-            };
-            let now = self.asking.now(context);
-            let until = now.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-            self.asking
-                .known
-                .put(question.about, until, verdict.clone(), now);
+        if let Ok(Some(decision)) = &decision {
+            let subrequests = &mut self.gate.subrequests;
+            subrequests.remember(&question, decision, time, context.now());
         }
-        for poll in question.polls {
-            if let Ok(Some(Verdict::Granted(granted))) = &verdict
+        for poll in question.waiting {
+            if let Ok(Some(AuthDecision::Granted(granted))) = &decision
                 && self.is_upgrade(poll)
             {
                 self.let_in_later(context, http, poll, granted);
             } else if let Some(poll) = self.records.remove(poll) {
-                self.resume(context, http, &poll, &verdict);
+                self.resume(context, http, &poll, &decision);
             }
         }
         true
@@ -208,12 +159,12 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         poll: &Poll,
-        verdict: &Result<Option<Verdict>, &UpstreamError>,
+        decision: &Result<Option<AuthDecision>, &UpstreamError>,
     ) {
         let (exchange, responses) = (poll.exchange, Arc::clone(&self.responses));
         let mut to = Responder::held(http, poll, &responses);
-        let verdict = match verdict {
-            Ok(Some(verdict)) => verdict.clone(),
+        let decision = match decision {
+            Ok(Some(decision)) => decision.clone(),
             Ok(None) => {
                 to.ends(PollOutcome::Failed);
                 let text = "the application says neither yes nor no";
@@ -228,7 +179,7 @@ impl Polls {
                 };
             }
         };
-        let outcome = self.look_at_kept(context, poll, verdict, &mut to);
+        let outcome = self.look_at_kept(context, poll, decision, &mut to);
         hold_as(http, context, exchange, &outcome);
     }
 
@@ -237,7 +188,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         poll: &Poll,
-        verdict: Verdict,
+        decision: AuthDecision,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         // A reload has taken it away, and nobody says any more what its clients may have.
@@ -261,12 +212,11 @@ impl Polls {
             trailers: Trailers::NONE,
         };
         let mut identity = Identity::of(poll.origin);
-        let needs_token = self.route(poll.route).is_some_and(|rules| rules.access.jwt);
-        if needs_token && !self.identify(context, &request, &mut identity, to) {
-            return Outcome::Answered;
-        }
-        if let Err(outcome) = follow(context, verdict, &mut identity, to) {
-            return outcome;
+        let rules = &self.config.routes[usize::from(poll.route)];
+        let now = context.unix_seconds();
+        let verified = self.gate.verify(rules, &head, now, &mut identity);
+        if let Err(denial) = verified.and_then(|()| identity.decided(decision)) {
+            return deny(context, &denial, to);
         }
         let admitted = Admitted {
             route: poll.route,
@@ -314,49 +264,10 @@ impl Polls {
         reply: &mut Reply<'_>,
     ) -> Option<Outcome> {
         let kept = self.records.get(token)?.request.as_ref()?;
-        let verdict = Verdict::Granted(Arc::clone(kept.granted.as_ref()?));
+        let decision = AuthDecision::Granted(Arc::clone(kept.granted.as_ref()?));
         let poll = self.records.remove(token)?;
         let responses = Arc::clone(&self.responses);
         let mut to = Responder::ended(reply, &poll, &responses);
-        Some(self.look_at_kept(context, &poll, verdict, &mut to))
+        Some(self.look_at_kept(context, &poll, decision, &mut to))
     }
-}
-
-/// Adds what the application grants to an identity, or passes its refusal on.
-///
-/// # Errors
-/// The outcome of a request that was refused.
-fn follow(
-    context: &mut Context,
-    verdict: Verdict,
-    identity: &mut Identity,
-    to: &mut Responder<'_, '_>,
-) -> Result<(), Outcome> {
-    match verdict {
-        Verdict::Granted(granted) => {
-            identity.granted = Some(granted);
-            Ok(())
-        }
-        Verdict::Refused(refused) => {
-            to.ends(PollOutcome::Denied);
-            pass_on(context, &refused, to);
-            Err(Outcome::Answered)
-        }
-    }
-}
-
-fn pass_on(context: &mut Context, refused: &Refused, to: &mut Responder<'_, '_>) {
-    let fields: Vec<(&str, &[u8])> = refused
-        .fields
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_ref()))
-        .collect();
-    to.send(
-        context,
-        &Response {
-            status: refused.status,
-            fields: &fields,
-            body: Body::Shared(refused.body.clone()),
-        },
-    );
 }

@@ -280,7 +280,7 @@ impl Polls {
             bytes: encode(&self.config, shared_on, head, body, peer, wants(ask)),
             is_head: head.method == "HEAD",
             is_idempotent: proxy::is_idempotent(head.method),
-            client: self.client_of(head, peer),
+            client: self.gate.client_of(head, peer),
         }
     }
 

@@ -3,13 +3,13 @@
 //! Each key has a feed of its own, and all of them share one answer. The id of an event is the
 //! cursors of all the keys, so it says what the client has, whichever event it has seen last.
 
+use super::admitted::Admitted;
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::budget::Now;
 use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
-use super::identity::Admitted;
 use super::missing::Behalf;
 use super::parts::Parts;
 use super::responder::Responder;
@@ -118,7 +118,7 @@ impl Polls {
             return self.refuse_busy(context, route, to);
         };
         let left = admitted.identity.time_left(context.unix_seconds());
-        let ends = self.end_of_life(context, left);
+        let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
         let has = cursors::of_stream(request.head, asked.len());
         let mut members = Vec::with_capacity(asked.len());
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {

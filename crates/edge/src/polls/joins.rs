@@ -61,7 +61,7 @@ impl Polls {
         };
         let mut storage = FieldStorage::new();
         let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
-        Some(self.client_of(&head, peer))
+        Some(self.gate.client_of(&head, peer))
     }
 }
 

@@ -40,7 +40,8 @@ impl WebSocketApp for Polls {
         }
         let command = Command::parse(&message.payload);
         let keys = command.as_ref().map_or(1, Command::keys);
-        if let Some(rate) = self.over_messages_rate(context, socket.token(), keys) {
+        let counted = Counted::Messages(self.of_loop, socket.token().to_bits());
+        if let Err(rate) = self.gate.count_message(context.now(), counted, keys) {
             let why = format!("more than {rate} messages");
             return self.dismiss(socket, CloseCode::POLICY_VIOLATION, &why, StreamEnd::Rate);
         }
@@ -103,20 +104,6 @@ impl Polls {
             self.metrics.streams_ended.increment(end);
         }
         socket.close(code, why);
-    }
-
-    /// The rate that a WebSocket is over with a message that names so many keys, if there is one.
-    fn over_messages_rate(&self, context: &Context, socket: Token, keys: usize) -> Option<Rate> {
-        let rate = self.config.limits.websocket_messages_rate?;
-        let who = Counted::Messages(self.of_loop, socket.to_bits());
-        let limiter = &self.access.limiter;
-        if limiter.take(who, rate, context.now()).is_err() {
-            return Some(rate);
-        }
-        if keys > 1 {
-            limiter.charge(who, rate, context.now(), keys as u32 - 1);
-        }
-        None
     }
 
     fn subscribe_all(
@@ -225,7 +212,7 @@ impl Polls {
         let route = self.socket_route(stream)?;
         let rate = route.access.rate_per_publisher?;
         let who = Counted::Socket(self.of_loop, socket.to_bits());
-        let taken = self.take_share(context.now(), route, who, rate);
+        let taken = self.gate.take_share(context.now(), route, who, rate);
         taken.is_err().then_some(rate)
     }
 

@@ -8,6 +8,7 @@
 
 mod accept;
 mod admit;
+mod admitted;
 mod answers;
 mod arrive;
 mod ask;
@@ -29,7 +30,6 @@ mod frames;
 mod freshness;
 mod hints;
 mod hold;
-mod identity;
 mod joins;
 mod json;
 mod large;
@@ -61,7 +61,7 @@ pub(crate) use recall::Recall;
 pub(crate) use tables::kind;
 pub(crate) use watchers::{Question, Watchers};
 
-use crate::access::{Access, Verifier};
+use crate::access::{Access, AuthSubrequests, Gate};
 use crate::change_feed::WaitedByLoop;
 use crate::config::{Config, RouteConfig, share};
 use crate::descriptors::Descriptors;
@@ -73,7 +73,6 @@ use crate::proxy::Forwards;
 use crate::publish::Publisher;
 use crate::response_log::ResponseLog;
 use crate::retry_after::RetryAfter;
-use asking::Asking;
 use budget::{Now, Work};
 use bytes::Bytes;
 use changes::Changes;
@@ -225,9 +224,7 @@ pub(crate) struct Polls {
     /// Requests to the upstream that get no answer.
     upstream: Outage,
     draining: bool,
-    access: Arc<Access>,
-    verifier: Verifier,
-    asking: Asking,
+    gate: Gate,
     pub(crate) publisher: Publisher<Asker>,
     pages: Option<Box<dyn Pages>>,
     random: Random,
@@ -256,8 +253,9 @@ impl Polls {
         } = member;
         let keeps_last_known = memory.keeps_values() && recall::keeps_last_known(&config.routes);
         let held_max = share(config.limits.connections_max, loops);
-        let verifier = access.verifier(&config);
         let waiting_max = share(config.limits.waiters_max, loops);
+        let subrequests = AuthSubrequests::new(kind::QUESTION, held_max);
+        let gate = Gate::new(Arc::clone(&config), access, subrequests);
         let descriptor_bound = descriptors.bounds(&config).clients;
         let metrics = Arc::clone(&log.metrics);
         let responses = Arc::new(Responses::new(log.clone(), &config));
@@ -294,9 +292,7 @@ impl Polls {
             waiting_max,
             upstream: Outage::default(),
             draining: false,
-            verifier,
-            asking: Asking::new(held_max),
-            access,
+            gate,
             publisher: Publisher::new(kind::PUBLISH),
             pages: None,
             random: Random::new(seed),
@@ -324,19 +320,9 @@ impl Polls {
         self.work.left(now).written(bytes);
     }
 
-    /// Counts a connection of the address of its client; false if that has too many.
-    fn is_admitted(&self, stream: &mut Stream) -> bool {
-        let max = self.config.limits.connections_per_address;
-        let trusted = &self.config.server.trusted_proxies;
-        max.is_none_or(|max| self.access.crowds.admit(stream, max, trusted))
-    }
-
     /// Counts a client that another process has accepted, however many its address has.
     pub(crate) fn count_adopted(&self, stream: &mut Stream) {
-        if self.config.limits.connections_per_address.is_some() {
-            let trusted = &self.config.server.trusted_proxies;
-            self.access.crowds.admit(stream, usize::MAX, trusted);
-        }
+        self.gate.count_adopted(stream);
     }
 
     /// A client was not let in.

@@ -115,7 +115,7 @@ impl Polls {
             kind::KEY => self.keys.get(poll.place).is_none(),
             kind::LOOKUP => self.lookups.get(poll.place).is_none(),
             kind::FETCH => self.fetches.get(poll.place).is_none(),
-            kind::QUESTION => !self.asking.is_open(poll.place),
+            kind::QUESTION => !self.gate.subrequests.is_open(poll.place),
             _ => false,
         }
     }

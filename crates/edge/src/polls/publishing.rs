@@ -1,13 +1,13 @@
 //! Routes on which values are stored and removed.
 
 use super::admit::refuse_share;
+use super::admitted::Admitted;
 use super::ask::plain_ask;
 use super::hold::Keep;
-use super::identity::{Admitted, Identity};
 use super::responder::Responder;
 use super::tables::{Poll, kind};
 use super::{Polls, Source, seconds};
-use crate::access::Counted;
+use crate::access::{Counted, Identity};
 use crate::config::RouteConfig;
 use crate::cursor::Cursor;
 use crate::held::held;
@@ -32,7 +32,7 @@ pub(crate) enum Asker {
 impl Polls {
     /// Whether a request may bring a value.
     pub(super) fn may_publish(&self, route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
-        publishes(route, head.method) && self.access.tokens.bearer(head.fields) == Bearer::Known
+        publishes(route, head.method) && self.gate.bearer(head.fields) == Bearer::Known
     }
 
     /// A request that stores or removes a value.
@@ -49,14 +49,16 @@ impl Polls {
         // Before the token is looked at: whoever guesses tokens is counted, too.
         let rules = &self.config.routes[usize::from(route)];
         if let Some(rate) = rules.access.rate_per_publisher {
-            let who = Counted::Publisher(self.counted_address(request.head, &to));
-            if let Err(wait) = self.take_share(context.now(), rules, who, rate) {
+            let client = self.gate.client_of(request.head, to.peer_address());
+            let counted = Counted::Publisher(client);
+            let taken = self.gate.take_share(context.now(), rules, counted, rate);
+            if let Err(limited) = taken {
                 self.metrics.publishes.increment(PublishOutcome::Limited);
-                refuse_share(context, rate, wait, &mut to);
+                refuse_share(context, limited, &mut to);
                 return Outcome::Answered;
             }
         }
-        let bearer = self.access.tokens.bearer(request.head.fields);
+        let bearer = self.gate.bearer(request.head.fields);
         if bearer != Bearer::Known {
             self.metrics.publishes.increment(PublishOutcome::Denied);
             publish::denied(bearer == Bearer::Unknown, |answer| to.send(context, answer));

@@ -35,6 +35,7 @@ impl Polls {
         self.several.set_capacity_max(held_max);
         self.feeds.set_capacity_max(self.waiting_max);
         self.missing.set_capacity_max(self.waiting_max);
+        self.gate.reconfigure(config);
         self.connections_max = held_max;
         self.descriptor_bound = self.descriptors.bounds(&self.config).clients;
         before
@@ -42,8 +43,7 @@ impl Polls {
 
     /// Goes by other tokens, keys and rates from now on.
     pub(crate) fn change_access(&mut self, access: &Arc<Access>) {
-        self.access = Arc::clone(access);
-        self.verifier = access.verifier(&self.config);
+        self.gate.change_access(access);
     }
 
     /// Gives everybody who waits the index that their route has now.

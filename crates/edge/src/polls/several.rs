@@ -3,13 +3,13 @@
 //! Such a poll is one record that waits for each of its keys. The first change makes it ripe, and
 //! it is answered when the turn ends, with everything that the turn has brought of its keys.
 
+use super::admitted::Admitted;
 use super::answers::{EXPOSED, FETCHED, Found, HIT, NOSNIFF};
 use super::ask::{Ask, Condition, Method};
 use super::budget::{Budget, Now};
 use super::cursors;
 use super::encodings::members;
 use super::follow::Asked;
-use super::identity::Admitted;
 use super::missing::{Behalf, Said};
 use super::owed::OVERDUE;
 use super::parts::Parts;

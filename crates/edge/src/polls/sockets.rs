@@ -4,6 +4,7 @@
 //! ends, so that a frame is encoded once for all who follow a key by the same name, and a client
 //! that has not taken what it was sent is sent the newest when it has.
 
+use super::admitted::Admitted;
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::budget::Now;
@@ -12,11 +13,10 @@ use super::decide::Content;
 use super::feeds::News;
 use super::follow::{Asked, KEYS_MAX};
 use super::hold::TOO_MANY_WAIT;
-use super::identity::Admitted;
 use super::missing::Behalf;
 use super::responder::Responder;
 use super::senseless::Senseless;
-use super::tables::{Feed, FeedSet, Link, Member, NO_ROUTE, Sink, SocketSet, kind};
+use super::tables::{Feed, FeedSet, Link, Member, Sink, SocketSet, kind};
 use super::{Polls, Source};
 use crate::config::{RouteConfig, check_key};
 use crate::cursor::Cursor;
@@ -27,6 +27,7 @@ use dwell_engine::websocket::{
 use dwell_engine::{Body, Detached, Outcome, Response};
 use dwell_evloop::{Context, Token};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The subprotocol whose frames these are.
 const SUBPROTOCOL: &str = "dwell.v1";
@@ -106,7 +107,7 @@ impl Polls {
     ) -> Option<Token> {
         let Admitted { route, request, .. } = admitted;
         let left = admitted.identity.time_left(context.unix_seconds());
-        let ends = self.end_of_life(context, left);
+        let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
         let takes_path_alone = self.route(route)?.key.is_path();
         if let ([only], true) = (asked.as_slice(), takes_path_alone)
             && only.label.is_none()
@@ -370,7 +371,10 @@ impl Polls {
             .set(set)
             .and_then(|set| Some(set.socket.as_ref()?.route));
         let peer = socket.peer_address();
-        self.may_ask_on(context.now(), route.unwrap_or(NO_ROUTE), &name, peer)?;
+        if let Some(rules) = route.and_then(|route| self.route(route)) {
+            let counted = self.gate.count_key_of(context.now(), rules, &name, peer);
+            counted.map_err(|limited| format!("more than {}", limited.rate))?;
+        }
         let has = self.still_has(set, label, has);
         let feed = self.subscribe(context, set, Some(label.into()), &name, has);
         let feed = feed.ok_or_else(|| TOO_MANY_WAIT.to_owned())?;

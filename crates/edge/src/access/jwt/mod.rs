@@ -209,3 +209,5 @@ const CANDIDATES_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(super) use tests::signed;

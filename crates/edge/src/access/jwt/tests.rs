@@ -37,8 +37,13 @@ fn with_secret(secret: &[u8]) -> impl FnOnce(&[u8]) -> Vec<u8> {
     move |signed| hmac::sign(&key, signed).as_ref().to_vec()
 }
 
+/// A token with these claims that is signed with `secret`.
+pub(crate) fn signed(claims: &str, secret: &[u8]) -> String {
+    token(r#"{"alg":"HS256"}"#, claims, with_secret(secret))
+}
+
 fn hs256(claims: &str) -> String {
-    token(r#"{"alg":"HS256"}"#, claims, with_secret(SECRET))
+    signed(claims, SECRET)
 }
 
 fn secret_keys() -> Keys {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What the application has said of somebody who asks for something.
 #[derive(Clone, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum AuthDecision {
     /// They may have it; with the fields that the key of their route is made of.
     Granted(Arc<Granted>),
     /// They may not.
@@ -34,7 +34,7 @@ const REFUSAL_BYTES_MAX: usize = 4 * 1024;
 /// A longer field makes no key.
 const FIELD_BYTES_MAX: usize = 250;
 
-impl Verdict {
+impl AuthDecision {
     /// What an answer says; `None` where it says nothing of who asks.
     ///
     /// Shape: `names` are the fields that are kept. A refusal may be given to others who show the
@@ -230,9 +230,9 @@ mod tests {
                 content_length: None,
                 body: Bytes::from_static(b"no"),
             };
-            Verdict::of(&answer, ["x-user", "x-long", "x-none"].into_iter())
+            AuthDecision::of(&answer, ["x-user", "x-long", "x-none"].into_iter())
         };
-        let Some(Verdict::Granted(granted)) = verdict(204) else {
+        let Some(AuthDecision::Granted(granted)) = verdict(204) else {
             panic!("granted");
         };
         assert_eq!(granted.field("x-user"), Some(&b"alice"[..]));
@@ -240,7 +240,7 @@ mod tests {
             (granted.field("x-long"), granted.field("x-none")),
             (None, None)
         );
-        let Some(Verdict::Refused(refused)) = verdict(403) else {
+        let Some(AuthDecision::Refused(refused)) = verdict(403) else {
             panic!("refused");
         };
         assert_eq!((refused.status, refused.fields.len()), (403, 2));

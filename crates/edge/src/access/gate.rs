@@ -1,0 +1,267 @@
+//! The gate of one loop: which requests a route admits, and as whose.
+//!
+//! It decides and answers nothing itself: a denial is handed back, and an [`Identity`] is a value
+//! that goes along with its request.
+
+use super::{
+    Access, AuthDecision, AuthSubrequests, Counted, Identity, Refusal, Refused, Verifier,
+    client_address, counted_as, is_trusted,
+};
+use crate::config::{Config, Rate, RouteConfig};
+use crate::publish::Bearer;
+use dwell_evloop::Stream;
+use dwell_proto::http1::{Fields, RequestHead};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Everything by which one loop decides who may ask.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    config: Arc<Config>,
+    access: Arc<Access>,
+    verifier: Verifier,
+    pub(crate) subrequests: AuthSubrequests,
+}
+
+/// The reason why a request is not admitted.
+#[derive(Debug)]
+pub(crate) enum Denial {
+    /// It goes beyond a rate.
+    Limited(Limited),
+    /// It has no good token.
+    Token(Refusal),
+    /// The application refuses it.
+    Refused(Arc<Refused>),
+}
+
+/// A rate that is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limited {
+    pub(crate) rate: Rate,
+    /// The time until there is room for one more.
+    pub(crate) wait: Duration,
+}
+
+/// The moment of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: Instant,
+    /// Units: seconds of Unix time.
+    pub(crate) unix_seconds: u64,
+}
+
+impl Gate {
+    /// Makes the gate of a loop that asks the application by `subrequests`.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        access: Arc<Access>,
+        subrequests: AuthSubrequests,
+    ) -> Self {
+        Self {
+            verifier: access.verifier(&config),
+            config,
+            access,
+            subrequests,
+        }
+    }
+
+    /// Goes by another configuration from now on.
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) {
+        self.config = Arc::clone(config);
+    }
+
+    /// Goes by other tokens, keys and rates from now on.
+    pub(crate) fn change_access(&mut self, access: &Arc<Access>) {
+        self.access = Arc::clone(access);
+        self.verifier = access.verifier(&self.config);
+    }
+
+    /// Admits a request by the rate of its address and by its token, and completes `identity`.
+    ///
+    /// # Errors
+    /// The reason why it is not admitted.
+    pub(crate) fn admit(
+        &mut self,
+        rules: &RouteConfig,
+        head: &RequestHead<'_, '_>,
+        peer: impl FnOnce() -> Option<SocketAddr>,
+        asked: Asked,
+        identity: &mut Identity,
+    ) -> Result<(), Denial> {
+        if let Some(rate) = rules.access.rate_per_address {
+            let client = Counted::Address(self.client_of(head, peer()));
+            self.take_share(asked.at, rules, client, rate)
+                .map_err(Denial::Limited)?;
+        }
+        self.verify(rules, head, asked.unix_seconds, identity)
+    }
+
+    /// Completes an identity by the token of a request, where its route needs one.
+    ///
+    /// Units: `now` is seconds of Unix time.
+    ///
+    /// # Errors
+    /// The reason why the token is not good.
+    pub(crate) fn verify(
+        &mut self,
+        rules: &RouteConfig,
+        head: &RequestHead<'_, '_>,
+        now: u64,
+        identity: &mut Identity,
+    ) -> Result<(), Denial> {
+        if rules.access.jwt {
+            let claims = self.verifier.claims(head, now).map_err(Denial::Token)?;
+            identity.ends = self.verifier.ends(&claims);
+            identity.claims = Some(claims);
+        }
+        Ok(())
+    }
+
+    /// Counts one more request for a key.
+    ///
+    /// # Errors
+    /// The rate that it goes beyond.
+    pub(crate) fn count_key(
+        &self,
+        now: Instant,
+        rules: &RouteConfig,
+        name: &[u8],
+    ) -> Result<(), Limited> {
+        match rules.access.rate_per_key {
+            Some(rate) => self.take_share(now, rules, Counted::Key(name), rate),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts the keys of a request beyond the first, which its admission has counted: each can be
+    /// a request to the application.
+    pub(crate) fn count_further_keys(
+        &self,
+        now: Instant,
+        rules: &RouteConfig,
+        head: &RequestHead<'_, '_>,
+        peer: impl FnOnce() -> Option<SocketAddr>,
+        keys: usize,
+    ) {
+        let further = u32::try_from(keys.saturating_sub(1)).unwrap_or(u32::MAX);
+        if let Some(rate) = rules.access.rate_per_address.filter(|_| further > 0) {
+            let client = Counted::Address(self.client_of(head, peer()));
+            let whose = (rules.prefix.as_str(), rate, client);
+            self.access.limiter.charge(whose, rate, now, further);
+        }
+    }
+
+    /// Counts one more key of a client that is connected already.
+    ///
+    /// Shape: behind a trusted proxy the client is not known any more, and the address of the
+    /// proxy is not counted.
+    ///
+    /// # Errors
+    /// The rate that it goes beyond.
+    pub(crate) fn count_key_of(
+        &self,
+        now: Instant,
+        rules: &RouteConfig,
+        name: &[u8],
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Limited> {
+        let peer = peer.filter(|peer| !is_trusted(Some(*peer), self.trusted()));
+        if let (Some(rate), Some(peer)) = (rules.access.rate_per_address, peer) {
+            let client = Counted::Address(Some(counted_as(peer.ip().to_canonical())));
+            self.take_share(now, rules, client, rate)?;
+        }
+        self.count_key(now, rules, name)
+    }
+
+    /// Takes one request from the share that a client or a key has of a route.
+    ///
+    /// Shape: shares are found by the prefix and the rate, so they outlive a reload that changes
+    /// neither.
+    ///
+    /// # Errors
+    /// The rate, and the time until there is room.
+    pub(crate) fn take_share(
+        &self,
+        now: Instant,
+        rules: &RouteConfig,
+        counted: Counted<'_>,
+        rate: Rate,
+    ) -> Result<(), Limited> {
+        let whose = (rules.prefix.as_str(), rate, counted);
+        let taken = self.access.limiter.take(whose, rate, now);
+        taken.map_err(|wait| Limited { rate, wait })
+    }
+
+    /// Counts a message of a WebSocket that names so many keys, where messages have a rate.
+    ///
+    /// # Errors
+    /// The rate that it goes beyond.
+    pub(crate) fn count_message(
+        &self,
+        now: Instant,
+        counted: Counted<'_>,
+        keys: usize,
+    ) -> Result<(), Rate> {
+        let Some(rate) = self.config.limits.websocket_messages_rate else {
+            return Ok(());
+        };
+        let limiter = &self.access.limiter;
+        limiter.take(counted, rate, now).map_err(|_| rate)?;
+        let further = u32::try_from(keys.saturating_sub(1)).unwrap_or(u32::MAX);
+        if further > 0 {
+            limiter.charge(counted, rate, now, further);
+        }
+        Ok(())
+    }
+
+    /// The address of the client of a request, as far as clients are told apart by it.
+    pub(crate) fn client_of(
+        &self,
+        head: &RequestHead<'_, '_>,
+        peer: Option<SocketAddr>,
+    ) -> Option<IpAddr> {
+        client_address(peer, head.fields, self.trusted()).map(counted_as)
+    }
+
+    /// The publisher that a request comes from, by its token.
+    pub(crate) fn bearer(&self, fields: Fields<'_, '_>) -> Bearer {
+        self.access.tokens.bearer(fields)
+    }
+
+    /// Counts a connection of the address of its client; false if that has too many.
+    pub(crate) fn admits_connection(&self, stream: &mut Stream) -> bool {
+        let max = self.config.limits.connections_per_address;
+        max.is_none_or(|max| self.access.crowds.admit(stream, max, self.trusted()))
+    }
+
+    /// Counts a connection that another process has accepted, however many its address has.
+    pub(crate) fn count_adopted(&self, stream: &mut Stream) {
+        if self.config.limits.connections_per_address.is_some() {
+            self.access.crowds.admit(stream, usize::MAX, self.trusted());
+        }
+    }
+
+    fn trusted(&self) -> &[crate::config::Network] {
+        &self.config.server.trusted_proxies
+    }
+}
+
+impl Identity {
+    /// Adds what the application has decided of the client.
+    ///
+    /// # Errors
+    /// Its refusal.
+    pub(crate) fn decided(&mut self, decision: AuthDecision) -> Result<(), Denial> {
+        match decision {
+            AuthDecision::Granted(granted) => {
+                self.granted = Some(granted);
+                Ok(())
+            }
+            AuthDecision::Refused(refused) => Err(Denial::Refused(refused)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

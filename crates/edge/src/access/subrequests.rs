@@ -1,0 +1,200 @@
+//! Questions to the application, whether it lets a client in (`auth_request` of nginx).
+//!
+//! A decision is remembered for a while, and requests with the same credential at the same time
+//! share one question.
+
+use super::{AuthDecision, Digest, Digester, Remembered, credential};
+use dwell_evloop::{Slab, Token};
+use dwell_proto::http1::RequestHead;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// The questions of one loop, and the decisions that it remembers.
+#[derive(Debug)]
+pub(crate) struct AuthSubrequests {
+    digester: Digester,
+    known: Remembered<AuthDecision>,
+    /// Questions under way, by their credentials.
+    open: HashMap<Digest, Token>,
+    questions: Slab<AuthSubrequest>,
+    started: Option<Instant>,
+}
+
+/// One question to the application.
+#[derive(Debug)]
+pub(crate) struct AuthSubrequest {
+    credential: Digest,
+    /// The requests that wait for its answer.
+    pub(crate) waiting: Vec<Token>,
+}
+
+/// Decisions that a loop remembers.
+const KNOWN_MAX: usize = 4096;
+/// How long a refusal is remembered at most: a client that logs in meanwhile is let in soon.
+const REFUSED_MAX: Duration = Duration::from_secs(1);
+
+impl AuthSubrequests {
+    /// Makes room for so many questions at a time, whose tokens are of `kind`.
+    pub(crate) fn new(kind: u8, questions_max: usize) -> Self {
+        Self {
+            digester: Digester::new(),
+            known: Remembered::new(KNOWN_MAX),
+            open: HashMap::new(),
+            questions: Slab::new(kind, questions_max),
+            started: None,
+        }
+    }
+
+    /// Names what the application at `path` decides a request by.
+    pub(crate) fn credential(
+        &self,
+        path: &str,
+        head: &RequestHead<'_, '_>,
+        peer: Option<IpAddr>,
+    ) -> Digest {
+        credential(&self.digester, path, head, peer)
+    }
+
+    /// The decision on a credential, if it is remembered.
+    pub(crate) fn decision(&mut self, credential: &Digest, now: Instant) -> Option<AuthDecision> {
+        let now = self.milliseconds(now);
+        self.known.get(credential, now).cloned()
+    }
+
+    /// The question on a credential that is under way.
+    pub(crate) fn find(&self, credential: &Digest) -> Option<Token> {
+        self.open.get(credential).copied()
+    }
+
+    /// Begins a question; `None` where there are too many.
+    pub(crate) fn begin(&mut self, credential: Digest) -> Option<Token> {
+        let waiting = Vec::new();
+        let question = AuthSubrequest {
+            credential,
+            waiting,
+        };
+        let token = self.questions.insert(question).ok()?;
+        self.open.insert(credential, token);
+        Some(token)
+    }
+
+    /// Has a request wait for the answer to a question.
+    pub(crate) fn join(&mut self, question: Token, request: Token) {
+        if let Some(question) = self.questions.get_mut(question) {
+            question.waiting.push(request);
+        }
+    }
+
+    /// True until the question has its answer.
+    pub(crate) fn is_open(&self, question: Token) -> bool {
+        self.questions.get(question).is_some()
+    }
+
+    /// Ends a question, which has its answer.
+    pub(crate) fn end(&mut self, question: Token) -> Option<AuthSubrequest> {
+        let ended = self.questions.remove(question)?;
+        self.open.remove(&ended.credential);
+        Some(ended)
+    }
+
+    /// Remembers the answer to a question, for `time` at most.
+    pub(crate) fn remember(
+        &mut self,
+        ended: &AuthSubrequest,
+        decision: &AuthDecision,
+        time: Duration,
+        now: Instant,
+    ) {
+        let time = match decision {
+            AuthDecision::Granted(_) => time,
+            AuthDecision::Refused(_) => time.min(REFUSED_MAX),
+        };
+        let now = self.milliseconds(now);
+        let until = now.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        self.known
+            .put(ended.credential, until, decision.clone(), now);
+    }
+
+    /// Milliseconds since it was asked for the time first.
+    fn milliseconds(&mut self, now: Instant) -> u64 {
+        let started = *self.started.get_or_insert(now);
+        u64::try_from(now.saturating_duration_since(started).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Granted, Refused};
+    use super::*;
+    use bytes::Bytes;
+    use std::sync::Arc;
+
+    const KIND: u8 = 7;
+
+    fn granted() -> AuthDecision {
+        AuthDecision::Granted(Arc::new(Granted::default()))
+    }
+
+    fn refused() -> AuthDecision {
+        AuthDecision::Refused(Arc::new(Refused {
+            status: 403,
+            fields: Vec::new(),
+            body: Bytes::new(),
+        }))
+    }
+
+    /// Milliseconds for which a decision is remembered that may be for so many.
+    fn remembered_ms(decision: &AuthDecision, time_ms: u64) -> u64 {
+        let start = Instant::now();
+        let mut subrequests = AuthSubrequests::new(KIND, 1);
+        let question = subrequests.begin([1; 32]).unwrap();
+        let ended = subrequests.end(question).unwrap();
+        subrequests.remember(&ended, decision, Duration::from_millis(time_ms), start);
+        let is_known = |subrequests: &mut AuthSubrequests, after: u64| {
+            let now = start + Duration::from_millis(after);
+            subrequests.decision(&[1; 32], now).is_some()
+        };
+        (0..10_000)
+            .find(|after| !is_known(&mut subrequests, *after))
+            .unwrap()
+    }
+
+    #[test]
+    fn a_refusal_is_remembered_for_a_second_at_most() {
+        assert_eq!(remembered_ms(&granted(), 2500), 2500);
+        assert_eq!(remembered_ms(&refused(), 2500), 1000);
+        assert_eq!(remembered_ms(&refused(), 400), 400);
+        assert_eq!(remembered_ms(&granted(), 0), 0);
+    }
+
+    #[test]
+    fn a_credential_has_one_question_at_a_time() {
+        let mut subrequests = AuthSubrequests::new(KIND, 1);
+        let (alice, bob) = ([1; 32], [2; 32]);
+        let question = subrequests.begin(alice).unwrap();
+        assert_eq!(question.kind(), KIND);
+        assert_eq!(subrequests.find(&alice), Some(question));
+        assert_eq!(subrequests.find(&bob), None);
+        assert_eq!(subrequests.begin(bob), None, "there is room for one");
+        let requests = [Token::new(1, 0, 5), Token::new(1, 0, 6)];
+        for request in requests {
+            subrequests.join(question, request);
+        }
+        assert!(subrequests.is_open(question));
+        assert_eq!(subrequests.end(question).unwrap().waiting, requests);
+        assert!(!subrequests.is_open(question));
+        assert!(subrequests.end(question).is_none(), "it has ended");
+        assert_eq!(subrequests.find(&alice), None);
+        assert!(subrequests.begin(bob).is_some(), "there is room again");
+    }
+
+    #[test]
+    fn an_answer_that_is_not_remembered_is_asked_for_again() {
+        let mut subrequests = AuthSubrequests::new(KIND, 4);
+        let question = subrequests.begin([1; 32]).unwrap();
+        subrequests.end(question);
+        assert!(subrequests.decision(&[1; 32], Instant::now()).is_none());
+        assert_ne!(subrequests.begin([1; 32]), Some(question), "another one");
+    }
+}
