@@ -1,8 +1,8 @@
 //! The loops of one process, as they end together.
 
-use crate::event_loop::Message;
+use crate::event_loop::{Message, Settings};
 use crate::ops::inquiry::Inquiry;
-use crate::process::{Arrival, Arrivals, Leaving, Settings, Standstill};
+use crate::process::{Arrival, Arrivals, Leaving, Standstill};
 use dwell_evloop::Sender;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -9,10 +9,13 @@ mod output;
 mod presence;
 mod queries;
 mod settings;
+mod supervise;
 mod tokens;
 
 pub(crate) use message::Message;
 pub(crate) use output::OutputBound;
+pub(crate) use settings::{Listening, Settings, http_limits};
+pub(crate) use supervise::Supervise;
 pub(crate) use tokens::{ADMIN_KINDS, CLIENT_KINDS, PRESENCE, UPSTREAM_KINDS, kind};
 
 use crate::change_feed::{ChangeFeed, WaitedKeys};
@@ -21,7 +24,6 @@ use crate::metrics::{LoopMetrics, figure};
 use crate::ops::admin::Admin;
 use crate::polls::{self, Follower, Polls, Source, Told, seconds};
 use crate::presence::{Presence, Webhooks};
-use crate::process::Supervisor;
 use crate::proxy::{self, Tunnels};
 use crate::store_server::StoreServer;
 use crate::upstream::{UpstreamEvent, UpstreamRequest};
@@ -92,7 +94,7 @@ pub(crate) struct EdgeLoop {
     /// The clients' listeners, by their addresses as they were configured.
     pub(crate) listening: Vec<(SocketAddr, Token)>,
     /// What the first loop does beside serving.
-    pub(crate) supervisor: Option<Supervisor>,
+    pub(crate) supervisor: Option<Box<dyn Supervise>>,
     pub(crate) recheck_interval: Duration,
     pub(crate) drain_timeout: Duration,
     pub(crate) draining: Option<Drain>,
@@ -121,7 +123,7 @@ impl EdgeLoop {
             DRAIN => self.drain_step(context),
             WATCHDOG => {
                 if let Some(supervisor) = &mut self.supervisor {
-                    supervisor.look_after_loops();
+                    supervisor.check_loops();
                 }
                 self.arm_watchdog(context);
             }
@@ -143,7 +145,7 @@ impl EdgeLoop {
 
     fn arm_watchdog(&self, context: &mut Context) {
         let supervisor = self.supervisor.as_ref();
-        if let Some(interval) = supervisor.and_then(Supervisor::watchdog_interval) {
+        if let Some(interval) = supervisor.and_then(|it| it.watchdog_interval()) {
             context.arm(WATCHDOG, interval);
         }
     }

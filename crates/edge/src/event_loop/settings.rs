@@ -1,9 +1,50 @@
-//! A loop's way from the settings it runs by to the newest.
+//! Settings that the loops run by, and a loop's way to the newest.
 
 use super::EdgeLoop;
+use crate::access::Access;
+use crate::config::{Config, share};
 use crate::metrics::{Histogram, figure};
-use crate::process::{Settings, http_limits};
-use dwell_evloop::Context;
+use crate::upstream::UpstreamPlan;
+use dwell_engine::Limits;
+use dwell_evloop::{Context, Listener};
+use dwell_proto::http1::HeadLimits;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Settings that the loops run by.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) config: Arc<Config>,
+    /// The servers of the application, their names looked up.
+    pub(crate) upstream: Option<UpstreamPlan>,
+    /// Rights of clients and publishers.
+    pub(crate) access: Option<Arc<Access>>,
+    /// The new listeners of each loop.
+    pub(crate) listeners: Mutex<Vec<Listening>>,
+}
+
+/// One loop's listeners, with the addresses as they were configured.
+pub(crate) type Listening = Vec<(SocketAddr, Listener)>;
+
+impl Settings {
+    /// Takes the new listeners of one loop.
+    pub(crate) fn take_listeners(&self, index: usize) -> Listening {
+        let mut all = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.get_mut(index).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Hands the new listeners that no loop has taken yet on to the settings that follow, as far
+    /// as `addresses` still has theirs: a loop may never see the ones in between.
+    pub(crate) fn hand_on(&self, listeners: &mut [Listening], addresses: &[SocketAddr]) {
+        for (index, of_loop) in listeners.iter_mut().enumerate() {
+            let untaken = self.take_listeners(index).into_iter();
+            of_loop.extend(untaken.filter(|(address, _)| addresses.contains(address)));
+        }
+    }
+}
 
 impl EdgeLoop {
     /// Takes over the newest settings, if they are not the ones it runs by.
@@ -76,5 +117,29 @@ impl EdgeLoop {
                 Err(error) => tracing::error!(%address, %error, "cannot listen"),
             }
         }
+    }
+}
+
+/// Limits of the clients of one of `loops` loops, whose clients have left HTTP on `elsewhere`
+/// connections.
+pub(crate) fn http_limits(config: &Config, loops: usize, elsewhere: usize) -> Limits {
+    let limits = &config.limits;
+    Limits {
+        head: HeadLimits {
+            head_bytes_max: limits.head_bytes_max,
+            target_bytes_max: limits.target_bytes_max,
+            field_count_max: limits.header_count_max,
+        },
+        connections_max: share(limits.connections_max, loops).saturating_sub(elsewhere),
+        requests_per_connection_max: u32::try_from(limits.requests_per_connection_max)
+            .unwrap_or(u32::MAX),
+        header_timeout: limits.header_timeout,
+        body_timeout: limits.body_timeout,
+        body_rate_min: limits.body_rate_min,
+        gathered_bytes_max: limits.gathered_bytes_max,
+        idle_timeout: limits.idle_timeout,
+        write_timeout: limits.write_timeout,
+        write_rate_min: limits.write_rate_min,
+        ..Limits::default()
     }
 }

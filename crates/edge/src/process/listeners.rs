@@ -2,10 +2,10 @@
 
 use super::error::RunError;
 use super::inherited::{Inherited, Place};
-use super::reload::Listening;
 use super::store;
 use super::upgrade::Role;
 use crate::config::Config;
+use crate::event_loop::Listening;
 use crate::store_server::Listening as StoreListening;
 use dwell_evloop::{ListenOptions, Listener, bind_group, share_out};
 use std::io;

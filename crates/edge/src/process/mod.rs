@@ -17,12 +17,9 @@ mod upgrade;
 pub use error::RunError;
 pub use inherited::InheritedError;
 pub(crate) use inherited::Place;
-pub(crate) use parts::http_limits;
 pub use preflight::preflight;
 pub use reload::ConfigSource;
-pub(crate) use reload::Settings;
 #[cfg(test)]
 pub(crate) use server::single_loop;
 pub use server::{RunOptions, run};
-pub(crate) use supervisor::Supervisor;
 pub(crate) use upgrade::{Arrival, Arrivals, Handed, Leaving, Role, Standstill};

@@ -3,7 +3,7 @@
 use super::error::RunError;
 use super::listeners::Bound;
 use super::notify::Notifier;
-use super::reload::{ConfigSource, Listening, Reloader};
+use super::reload::{ConfigSource, Reloader};
 use super::supervisor::{Files, Supervisor};
 use super::upgrade::Upgrader;
 use crate::access::Access;
@@ -12,7 +12,8 @@ use crate::config::{Config, PeerAddress, UpstreamUrl, share};
 use crate::descriptors::Descriptors;
 use crate::event_loop::OutputBound;
 use crate::event_loop::{
-    ADMIN_KINDS, CLIENT_KINDS, EdgeLoop, Message, PRESENCE, UPSTREAM_KINDS, kind,
+    ADMIN_KINDS, CLIENT_KINDS, EdgeLoop, Listening, Message, PRESENCE, UPSTREAM_KINDS, http_limits,
+    kind,
 };
 use crate::fleet::{FIRST_GENERATION, Fleet};
 use crate::log::AccessLog;
@@ -26,8 +27,8 @@ use crate::response_log::ResponseLog;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use crate::upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
 use crate::upstreams::Upstreams;
+use dwell_engine::Http;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
-use dwell_engine::{Http, Limits};
 use dwell_evloop::{Context, EventLoop, Listener, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_proto::http1::HeadLimits;
@@ -341,29 +342,6 @@ impl Parts {
         let default = ClientOptions::default().request_bytes_max;
         let values = self.config.publish.value_bytes_max.saturating_mul(4);
         default.max(usize::try_from(values).unwrap_or(usize::MAX))
-    }
-}
-
-/// What one of `loops` loops lets its clients do, which have left HTTP on so many connections.
-pub(crate) fn http_limits(config: &Config, loops: usize, elsewhere: usize) -> Limits {
-    let limits = &config.limits;
-    Limits {
-        head: HeadLimits {
-            head_bytes_max: limits.head_bytes_max,
-            target_bytes_max: limits.target_bytes_max,
-            field_count_max: limits.header_count_max,
-        },
-        connections_max: share(limits.connections_max, loops).saturating_sub(elsewhere),
-        requests_per_connection_max: u32::try_from(limits.requests_per_connection_max)
-            .unwrap_or(u32::MAX),
-        header_timeout: limits.header_timeout,
-        body_timeout: limits.body_timeout,
-        body_rate_min: limits.body_rate_min,
-        gathered_bytes_max: limits.gathered_bytes_max,
-        idle_timeout: limits.idle_timeout,
-        write_timeout: limits.write_timeout,
-        write_rate_min: limits.write_rate_min,
-        ..Limits::default()
     }
 }
 

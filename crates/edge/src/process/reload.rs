@@ -9,19 +9,18 @@ use super::listeners::listen_at;
 use super::parts::upstream_plan;
 use super::store::credentials;
 use crate::access::Access;
-use crate::config::{self, Config, FlagValue};
+use crate::config::{self, FlagValue};
 use crate::descriptors::Descriptors;
+use crate::event_loop::{Listening, Settings};
 use crate::fleet::Fleet;
 use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
 use crate::snapshot;
 use crate::store_server::StoreService;
-use crate::upstream::UpstreamPlan;
-use dwell_evloop::Listener;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::{fmt, thread};
 
 /// Where the configuration of a process comes from.
@@ -31,41 +30,6 @@ pub struct ConfigSource {
     pub file: PathBuf,
     /// The flags, which win over it.
     pub flags: Vec<FlagValue>,
-}
-
-/// What the loops run by.
-#[derive(Debug, Default)]
-pub(crate) struct Settings {
-    pub(crate) config: Arc<Config>,
-    /// Where the application is, its name looked up.
-    pub(crate) upstream: Option<UpstreamPlan>,
-    /// Who may do what.
-    pub(crate) access: Option<Arc<Access>>,
-    /// For each loop the listeners that are new.
-    pub(crate) listeners: Mutex<Vec<Listening>>,
-}
-
-/// One loop's listeners, with the addresses as they were configured.
-pub(crate) type Listening = Vec<(SocketAddr, Listener)>;
-
-impl Settings {
-    /// Takes the new listeners of one loop.
-    pub(crate) fn take_listeners(&self, index: usize) -> Listening {
-        let mut all = self
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        all.get_mut(index).map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Hands the new listeners that no loop has taken yet on to the settings that follow, as far
-    /// as `addresses` still has theirs: a loop may never see the ones in between.
-    fn hand_on(&self, listeners: &mut [Listening], addresses: &[SocketAddr]) {
-        for (index, of_loop) in listeners.iter_mut().enumerate() {
-            let untaken = self.take_listeners(index).into_iter();
-            of_loop.extend(untaken.filter(|(address, _)| addresses.contains(address)));
-        }
-    }
 }
 
 /// Reads the configuration anew when it is asked to.

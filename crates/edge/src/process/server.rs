@@ -5,14 +5,14 @@ use super::error::RunError;
 use super::inherited::Inherited;
 use super::listeners::Bound;
 use super::parts::{Parts, upstream_plan};
-use super::reload::{ConfigSource, Settings};
+use super::reload::ConfigSource;
 use super::upgrade::Predecessor;
 use super::{privileges, store, supervisor};
 use crate::access::Access;
 use crate::change_feed::WaitedKeys;
 use crate::config::Config;
 use crate::descriptors::{self, Descriptors};
-use crate::event_loop::{EdgeLoop, Message};
+use crate::event_loop::{EdgeLoop, Message, Settings};
 use crate::fleet::Fleet;
 use crate::log::{self, AccessLog};
 use crate::metrics::Metrics;
@@ -144,7 +144,7 @@ impl Server {
             ready.push((event_loop, edge));
         }
         if let Some((_, edge)) = ready.first_mut() {
-            edge.supervisor = Some(parts.supervisor(source));
+            edge.supervisor = Some(Box::new(parts.supervisor(source)));
         }
         Ok(Self {
             access: parts.access,

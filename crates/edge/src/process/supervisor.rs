@@ -6,7 +6,7 @@ use super::reload::Reloader;
 use super::store::credentials;
 use super::upgrade::Upgrader;
 use crate::config::Config;
-use crate::event_loop::Message;
+use crate::event_loop::{Message, Supervise};
 use crate::fleet::{Fleet, Order};
 use crate::log::AccessSwitch;
 use crate::metrics::Metrics;
@@ -54,8 +54,19 @@ impl Supervisor {
         }
     }
 
-    /// Does what a signal asks for; false where it asks for the end.
-    pub(crate) fn heard(&self, signal: i32) -> bool {
+    /// Opens files again, in a thread: a file system may take its time.
+    fn read_again(&self, read: impl FnOnce(&Files, &Config) + Send + 'static) {
+        let files = self.files.clone();
+        let settings = self.fleet.settings();
+        let thread = thread::Builder::new().name("reopen".to_owned());
+        if let Err(error) = thread.spawn(move || read(&files, &settings.config)) {
+            tracing::error!(%error, "no file is opened again: no thread is left");
+        }
+    }
+}
+
+impl Supervise for Supervisor {
+    fn heard(&self, signal: i32) -> bool {
         if signal == SIGUSR2 {
             self.upgrader.ask();
             return true;
@@ -89,40 +100,25 @@ impl Supervisor {
         true
     }
 
-    /// Opens files again, in a thread: a file system may take its time.
-    fn read_again(&self, read: impl FnOnce(&Files, &Config) + Send + 'static) {
-        let files = self.files.clone();
-        let settings = self.fleet.settings();
-        let thread = thread::Builder::new().name("reopen".to_owned());
-        if let Err(error) = thread.spawn(move || read(&files, &settings.config)) {
-            tracing::error!(%error, "no file is opened again: no thread is left");
-        }
-    }
-
-    /// The loops turn.
-    pub(crate) fn serves(&self) {
+    fn serves(&self) {
         if let Some(notifier) = &self.notifier {
             notifier.ready(status(&self.metrics));
         }
     }
 
-    /// The loops drain.
-    pub(crate) fn drains(&self) {
+    fn drains(&self) {
         if let Some(notifier) = &self.notifier {
             notifier.stopping();
         }
     }
 
-    /// How often [`look_after_loops`](Self::look_after_loops) is wanted, if at all.
-    pub(crate) fn watchdog_interval(&self) -> Option<Duration> {
+    fn watchdog_interval(&self) -> Option<Duration> {
         self.notifier.as_ref()?.watchdog_interval()
     }
 
-    /// Gives a sign of life for all loops, if each has turned since the last look.
-    ///
-    /// Shape: every loop is woken for it, so one that has nothing to do turns as well. Loops that
-    /// drain end at different times, and have a bound of their own.
-    pub(crate) fn look_after_loops(&mut self) {
+    /// Gives the sign, and wakes every loop, so that one that has nothing to do turns as well. Loops
+    /// that drain end at different times, and have a bound of their own.
+    fn check_loops(&mut self) {
         let Some(notifier) = &self.notifier else {
             return;
         };
