@@ -35,12 +35,6 @@ mod snapshot;
     reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
 )]
 mod store_server;
-#[expect(
-    unreachable_pub,
-    reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
-)]
-mod upstream;
-mod upstreams;
 
 pub use pages::{MakePages, Page, Pages};
 pub use polls::{Explained, Explanation, Topic, explain_configuration};

@@ -34,7 +34,7 @@ const CRATES: &[Bounds] = &[
     Bounds {
         name: "edge",
         ring: 18,
-        banned: 657,
+        banned: 557,
         wide: &[
             ("event_loop/mod.rs EdgeLoop", 25, 9),
             ("proxy/mod.rs Forward", 16, 1),
@@ -42,7 +42,6 @@ const CRATES: &[Bounds] = &[
             ("metrics/mod.rs Metrics", 5, 3),
             ("polls/mod.rs Polls", 39, 26),
             ("store_server/commands.rs Executor", 5, 5),
-            ("upstream/client.rs Upstream", 9, 3),
         ],
     },
     Bounds {
@@ -95,6 +94,12 @@ const CRATES: &[Bounds] = &[
         banned: 0,
         wide: &[],
     },
+    Bounds {
+        name: "upstream",
+        ring: 3,
+        banned: 100,
+        wide: &[("client.rs Upstream", 9, 3)],
+    },
 ];
 
 /// The rooms of `edge`, its modules, from the top: each may import those below it.
@@ -105,7 +110,6 @@ const ROOMS: &[&str] = &[
     "ops",
     "proxy",
     "polls",
-    "upstreams",
     "presence",
     "response_log",
     "access",
@@ -119,7 +123,6 @@ const ROOMS: &[&str] = &[
     "log",
     "metrics",
     "config",
-    "upstream",
     "moment",
     "held",
     "cursor",

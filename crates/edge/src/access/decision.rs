@@ -1,9 +1,9 @@
 //! What the application says of those who ask.
 
 use super::remembered::{Digest, Digester};
-use crate::upstream::Answer;
 use bytes::Bytes;
 use dwell_proto::http1::{RequestHead, Version, encode};
+use dwell_upstream::Answer;
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;

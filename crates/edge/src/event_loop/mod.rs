@@ -11,6 +11,7 @@ mod queries;
 mod settings;
 mod supervise;
 mod tokens;
+mod upstream_figures;
 
 pub(crate) use message::Message;
 pub(crate) use output::OutputBound;
@@ -26,14 +27,13 @@ use crate::polls::{self, Follower, Polls, Source, Told, seconds};
 use crate::presence::{Presence, Webhooks};
 use crate::proxy::{self, Tunnels};
 use crate::store_server::StoreServer;
-use crate::upstream::{UpstreamEvent, UpstreamRequest};
-use crate::upstreams::Upstreams;
 use dwell_engine::Http;
 use dwell_engine::websocket::WebSockets;
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome};
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
+use dwell_upstream::{UpstreamEvent, UpstreamRequest, Upstreams};
 use ending::Drain;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -337,7 +337,7 @@ impl EdgeLoop {
                 }
             }
         }
-        self.upstreams.keep_counts(&self.metrics);
+        upstream_figures::keep(&mut self.upstreams, &self.metrics);
         self.metrics
             .watched_keys
             .set(figure(self.polls.watched_keys()));
@@ -411,14 +411,12 @@ impl EdgeLoop {
     }
 
     fn tell_upstream(&mut self, context: &mut Context, token: Token, what: Occurrence) {
-        let Some(upstream) = self.upstreams.of_kind(token.kind()) else {
-            return;
-        };
         let (polls, http) = (&mut self.polls, &mut self.http);
+        let upstreams = &mut self.upstreams;
         let mut sink = |context: &mut Context, event| polls.told(context, http, event);
         match what {
-            Occurrence::Ready(readiness) => upstream.ready(context, token, readiness, &mut sink),
-            Occurrence::Expired => upstream.expired(context, token, &mut sink),
+            Occurrence::Ready(readiness) => upstreams.ready(context, token, readiness, &mut sink),
+            Occurrence::Expired => upstreams.expired(context, token, &mut sink),
         }
     }
 }
@@ -485,9 +483,7 @@ impl Driver for EdgeLoop {
         if !self.polls.encodings.is_empty() && !context.is_armed(ENCODINGS) {
             context.arm(ENCODINGS, ENCODINGS_INTERVAL);
         }
-        if let Some(upstream) = &mut self.upstreams.current {
-            upstream.start(context);
-        }
+        self.upstreams.start(context);
         // Last: what this turn has decided goes out by the settings it was decided by.
         self.follow_settings(context);
         self.limit_connections();

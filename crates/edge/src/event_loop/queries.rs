@@ -9,7 +9,7 @@ use dwell_store::{MetaGet, Store};
 use std::sync::Arc;
 
 impl EdgeLoop {
-    /// Adds what this loop's tables have to an inquiry; the first loop, which collects it, is woken.
+    /// Adds what this loop's tables have to an inquiry, and wakes the first loop, which collects it.
     pub(crate) fn answer_inquiry(&self, inquiry: &Inquiry) {
         inquiry.tell(self.polls.watched(&inquiry.question));
         self.fleet.wake_first();
@@ -76,15 +76,15 @@ impl EdgeLoop {
         };
         let late = || Valued::Unknown("memcached has not answered in time".to_owned());
         let place = self.polls.explained_key(explained);
-        let groups = self.upstreams.current.iter();
-        let statuses = groups.flat_map(crate::upstream::UpstreamGroup::statuses);
         let loops = (self.loops, inquiry.loops());
         let live = Live {
             place: place.map_or_else(String::new, |key| self.place_of(&key)),
             value: inquiry.value().unwrap_or_else(late),
             watchers: inquiry.take().into_values().next().unwrap_or_default(),
             loops,
-            upstreams: statuses
+            upstreams: self
+                .upstreams
+                .statuses()
                 .map(|status| (status.address.to_string(), status.is_up))
                 .collect(),
         };

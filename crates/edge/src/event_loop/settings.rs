@@ -4,10 +4,10 @@ use super::EdgeLoop;
 use crate::access::Access;
 use crate::config::{Config, share};
 use crate::metrics::{Histogram, figure};
-use crate::upstream::UpstreamPlan;
 use dwell_engine::Limits;
 use dwell_evloop::{Context, Listener};
 use dwell_proto::http1::HeadLimits;
+use dwell_upstream::UpstreamPlan;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -22,9 +22,9 @@ pub(crate) use labels::{
 };
 
 use crate::config::UpstreamUrl;
-use crate::upstream::UPSTREAMS_MAX;
 use dwell_engine::Budget;
 use dwell_evloop::OutputLedger;
+use dwell_upstream::UPSTREAMS_MAX;
 pub(crate) use process::{ProcessFigures, cpu_times};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

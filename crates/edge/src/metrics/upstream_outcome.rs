@@ -1,7 +1,7 @@
 //! Failed requests to the application, as they are counted.
 
 use super::UpstreamOutcome;
-use crate::upstream::UpstreamError;
+use dwell_upstream::UpstreamError;
 
 impl From<&UpstreamError> for UpstreamOutcome {
     fn from(error: &UpstreamError) -> Self {

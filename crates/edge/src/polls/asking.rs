@@ -15,11 +15,11 @@ use super::{Forward, Polls};
 use crate::access::{AuthDecision, Digest, Granted, Identity, question};
 use crate::held::{hold, hold_as};
 use crate::metrics::{AuthOutcome, PollOutcome};
-use crate::upstream::{UpstreamError, UpstreamEvent};
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{Http, Outcome, Reply, Request};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, Trailers, parse_request};
+use dwell_upstream::{UpstreamError, UpstreamEvent};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,11 +7,11 @@
 use super::ask::Method;
 use crate::access::{client_address, is_trusted};
 use crate::config::{Config, RouteConfig};
-use crate::upstream::{ForwardedFor, Sharing, Wants, encode_request, is_of_streams, is_ones_own};
 use bytes::Bytes;
 use dwell_proto::http1::{
     BodyFraming, FieldStorage, HeadLimits, RequestHead, is_hop_by_hop, parse_request,
 };
+use dwell_upstream::{ForwardedFor, Sharing, Wants, encode_request, is_of_streams, is_ones_own};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::SocketAddr;
 

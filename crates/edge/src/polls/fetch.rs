@@ -15,10 +15,10 @@ use crate::cursor::{Cursor, CursorText};
 use crate::held::hold;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use crate::proxy;
-use crate::upstream::{Answer, UpstreamError, UpstreamEvent, Wants};
 use dwell_engine::{Body, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
+use dwell_upstream::{Answer, UpstreamError, UpstreamEvent, Wants};
 use std::net::SocketAddr;
 
 /// The `Cache-Status` of the further answers of a fetch.

@@ -1,7 +1,7 @@
 //! For how long an answer of the application stands for its key, by what it says of itself.
 
-use crate::upstream::Answer;
 use dwell_proto::http1::list_tokens;
+use dwell_upstream::Answer;
 use std::time::Duration;
 
 /// What `Cache-Control` and `Age` say to a shared cache.

@@ -7,10 +7,10 @@
 use super::Polls;
 use super::memory::Follower;
 use super::tables::{Fetch, kind};
-use crate::upstream::Client;
 use dwell_engine::Http;
 use dwell_evloop::Token;
 use dwell_proto::http1::{FieldStorage, parse_request};
+use dwell_upstream::Client;
 
 /// The polls that have joined a fetch in this turn.
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use super::tables::kind;
 use crate::held::hold;
 use crate::metrics::PollOutcome;
 use crate::proxy::{Adopted, FORWARD_LOOK};
-use crate::upstream::AnswerPart;
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
+use dwell_upstream::AnswerPart;
 
 impl Polls {
     /// An answer is too large to be shared: it goes on to the client whose request was sent, and

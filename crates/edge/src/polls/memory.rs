@@ -8,8 +8,8 @@
 use super::common::Variant;
 use super::freshness::Freshness;
 use crate::cursor::Cursor;
-use crate::upstream::{Answer, UpstreamError};
 use bytes::Bytes;
+use dwell_upstream::{Answer, UpstreamError};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

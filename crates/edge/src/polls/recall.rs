@@ -17,12 +17,12 @@ use super::{Fill, Forward, Polls, Source, seconds};
 use crate::config::RouteConfig;
 use crate::cursor::Cursor;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
-use crate::upstream::{Answer, UpstreamError};
 use bytes::Bytes;
 use dwell_engine::{Http, Outcome as Owed, Request};
 use dwell_evloop::{Context, Token};
 use dwell_memcache::on_loop::Outcome;
 use dwell_store::{Expiry, StoreMode, StoreOptions};
+use dwell_upstream::{Answer, UpstreamError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

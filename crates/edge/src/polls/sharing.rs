@@ -4,8 +4,8 @@ use super::ask::{Ask, Method};
 use super::common::has_body;
 use super::memory::Verdict;
 use crate::config::RouteConfig;
-use crate::upstream::Answer;
 use dwell_proto::http1::{RequestHead, list_tokens};
+use dwell_upstream::Answer;
 
 /// Tells whether the answer to a request of this route, which has no `Authorization`, may go to
 /// other clients.
@@ -113,8 +113,8 @@ fn is_personal(directive: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::UpstreamError;
     use bytes::Bytes;
+    use dwell_upstream::UpstreamError;
     use std::sync::Arc;
 
     fn answer(fields: &[(&str, &'static str)]) -> Answer {

@@ -4,9 +4,9 @@ use super::Presence;
 use super::board::Event;
 use crate::log::Outage;
 use crate::metrics::{Counter, LoopMetrics, WebhookOutcome, figure};
-use crate::upstream::{Upstream, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 use bytes::Bytes;
 use dwell_evloop::{Context, Random, Readiness, Token};
+use dwell_upstream::{Upstream, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -185,7 +185,6 @@ impl Webhooks {
     }
 
     fn told(&mut self, context: &mut Context, events: Vec<UpstreamEvent>, metrics: &LoopMetrics) {
-        self.client.forget_heads();
         for event in events {
             let verdict = match event {
                 UpstreamEvent::Answer { answer, .. } => match answer.status {
@@ -351,7 +350,6 @@ mod tests {
                 let patience = Duration::from_millis(50);
                 event_loop.turn(&mut driver, Some(patience)).unwrap();
             }
-            assert_eq!(driver.webhooks.client.heads_kept(), 0);
         }
         let delivered = driver.metrics.webhook_events.of(WebhookOutcome::Delivered);
         assert_eq!(delivered.value(), REQUESTS);

@@ -3,10 +3,10 @@
 use super::{Forward, Forwards, Order, Tunnel, Upload, text};
 use crate::held::hold;
 use crate::metrics::UpstreamOutcome;
-use crate::upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
 use dwell_engine::{Body, Detached, ExchangeId, Http, Reply, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{BodyFraming, Version, encode};
+use dwell_upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
 use std::time::Instant;
 
 /// How a request came to be forwarded.

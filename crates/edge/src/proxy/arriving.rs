@@ -5,13 +5,13 @@ use super::{Forward, Forwards, Line, Order, Upload, text};
 use crate::access::{client_address, counted_as, is_trusted};
 use crate::config::{Config, RouteConfig};
 use crate::held::held;
-use crate::upstream::{
-    ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, nominated, upgrade_of,
-};
 use bytes::Bytes;
 use dwell_engine::{BodyPlan, Outcome, Reply, Request};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{BodyFraming, Trailers, encode, list_tokens};
+use dwell_upstream::{
+    ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, nominated, upgrade_of,
+};
 use std::time::Duration;
 
 /// How long the application may take to ask for a body that its client holds back. Many never do,

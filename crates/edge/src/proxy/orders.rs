@@ -4,11 +4,10 @@ use super::arriving::PROBE_TIMEOUT;
 use super::{Order, Tunnels};
 use crate::held::hold;
 use crate::polls::Polls;
-use crate::upstream::{UpstreamError, UpstreamEvent, Written};
-use crate::upstreams::Upstreams;
 use bytes::Bytes;
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
+use dwell_upstream::{UpstreamError, UpstreamEvent, Upstreams, Written};
 
 /// Does what the forwards of a loop have ordered in this turn.
 pub(crate) fn carry_out(
@@ -76,11 +75,7 @@ pub(crate) fn carry_out(
                 Order::Cancel {
                     connection: Some(connection),
                     tag,
-                } => {
-                    if let Some(upstream) = upstreams.of_kind(connection.kind()) {
-                        upstream.abort(context, connection, tag);
-                    }
-                }
+                } => upstreams.abort(context, connection, tag),
                 Order::Cancel {
                     connection: None,
                     tag,

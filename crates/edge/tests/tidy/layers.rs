@@ -62,6 +62,11 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
+        name: "dwell-upstream",
+        inside: &["dwell-evloop", "dwell-proto"],
+        outside: None,
+    },
+    Layer {
         name: "dwell-edge",
         inside: &[
             "dwell-engine",
@@ -71,6 +76,7 @@ const LAYERS: &[Layer] = &[
             "dwell-proto",
             "dwell-store",
             "dwell-timers",
+            "dwell-upstream",
         ],
         outside: None,
     },

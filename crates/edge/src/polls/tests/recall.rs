@@ -9,9 +9,9 @@ use crate::polls::common::Variant;
 use crate::polls::freshness::Freshness;
 use crate::polls::memory::{Begun, Follower, NewValue, Verdict};
 use crate::polls::recall::Recall;
-use crate::upstream::{Answer, UpstreamError};
 use bytes::Bytes;
 use dwell_proto::http1::{FieldStorage, parse_request};
+use dwell_upstream::{Answer, UpstreamError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -26,8 +26,10 @@ pub struct Upstream {
     queue_token: Token,
     /// That deadline as the loop has been told; see [`Connection::armed`].
     queue_armed: Option<Instant>,
-    /// The requests that have got the head of their answer.
+    /// The requests that have got the head of their answer, for the group to take.
     pub(super) heads: Vec<Headed>,
+    /// False for a client without a group.
+    pub(super) keeps_heads: bool,
 }
 
 /// A request that has got the head of its answer.
@@ -56,11 +58,20 @@ impl Upstream {
             queue_token: Token::new(kind, 0, all as u32),
             queue_armed: None,
             heads: Vec::new(),
+            keeps_heads: false,
             options: UpstreamOptions {
                 connections_max,
                 transfers_max,
                 ..options
             },
+        }
+    }
+
+    /// A client of a group, which takes the heads.
+    pub(super) fn of_group(kind: u8, options: UpstreamOptions) -> Self {
+        Self {
+            keeps_heads: true,
+            ..Self::new(kind, options)
         }
     }
 
@@ -70,7 +81,7 @@ impl Upstream {
     }
 
     /// Open connections.
-    pub fn connections(&self) -> usize {
+    pub(super) fn connections(&self) -> usize {
         self.connections.len()
     }
 
@@ -84,17 +95,6 @@ impl Upstream {
     #[cfg(test)]
     pub(super) fn queued(&self) -> usize {
         self.queue.len()
-    }
-
-    /// Drops what is known of the heads of answers, where nobody asks for it.
-    pub(crate) fn forget_heads(&mut self) {
-        self.heads.clear();
-    }
-
-    /// How many heads of answers it remembers.
-    #[cfg(test)]
-    pub(crate) fn heads_kept(&self) -> usize {
-        self.heads.len()
     }
 
     /// Requests under way or waiting.

@@ -320,7 +320,7 @@ fn is_of_proxies(name: &str) -> bool {
 
 /// Fields that make an answer depend on what one client has or takes (RFC 9110 sections 12.5.3,
 /// 13.1 and 14.2).
-pub(crate) fn is_ones_own(name: &str) -> bool {
+pub fn is_ones_own(name: &str) -> bool {
     const OWN: [&str; 7] = [
         "if-none-match",
         "if-modified-since",
@@ -334,7 +334,7 @@ pub(crate) fn is_ones_own(name: &str) -> bool {
 }
 
 /// Fields that ask for a stream of events or a WebSocket, or say where one was.
-pub(crate) fn is_of_streams(name: &str) -> bool {
+pub fn is_of_streams(name: &str) -> bool {
     const WEBSOCKET: &str = "sec-websocket-";
     let start = name.get(..WEBSOCKET.len()).unwrap_or_default();
     start.eq_ignore_ascii_case(WEBSOCKET)

@@ -50,7 +50,7 @@ pub struct UpstreamPlan {
 /// fails at the others, too, where the application is at fault. While none is in use all are tried
 /// but those whose health checks fail.
 #[derive(Debug)]
-pub struct UpstreamGroup {
+pub(crate) struct UpstreamGroup {
     members: Vec<Member>,
     options: GroupOptions,
     first_kind: u8,
@@ -132,10 +132,10 @@ impl UpstreamGroup {
     /// one for each; nobody else on the loop may use them.
     ///
     /// Shape: of `servers`, the first [`UPSTREAMS_MAX`] count.
-    pub fn new(first_kind: u8, servers: &[UpstreamOptions], options: GroupOptions) -> Self {
+    pub(crate) fn new(first_kind: u8, servers: &[UpstreamOptions], options: GroupOptions) -> Self {
         let kinds = (first_kind..Token::RESERVED_KIND).take(UPSTREAMS_MAX);
         let members = servers.iter().zip(kinds).map(|(server, kind)| {
-            let client = Upstream::new(kind, *server);
+            let client = Upstream::of_group(kind, *server);
             Member {
                 look_token: client.spare_token(),
                 client,
@@ -156,12 +156,12 @@ impl UpstreamGroup {
     }
 
     /// Whether nothing is under way.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.statuses().all(|status| status.outstanding == 0)
     }
 
     /// Gets no more requests, and is to be done when those that are under way have ended.
-    pub fn retire(&mut self, context: &mut Context) {
+    pub(crate) fn retire(&mut self, context: &mut Context) {
         self.options.health = None;
         for member in &mut self.members {
             context.disarm(member.look_token);
@@ -172,13 +172,13 @@ impl UpstreamGroup {
     }
 
     /// The kinds of the tokens of its servers.
-    pub fn kinds(&self) -> Range<u8> {
+    pub(crate) fn kinds(&self) -> Range<u8> {
         // No more kinds than there are were given.
         self.first_kind..self.first_kind + self.members.len() as u8
     }
 
     /// Open connections, to all servers.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         let open = self
             .members
             .iter()
@@ -187,7 +187,7 @@ impl UpstreamGroup {
     }
 
     /// Every server as it stands now, in the order they were given.
-    pub fn statuses(&self) -> impl ExactSizeIterator<Item = UpstreamStatus> {
+    pub(crate) fn statuses(&self) -> impl ExactSizeIterator<Item = UpstreamStatus> {
         self.members.iter().map(|member| UpstreamStatus {
             address: member.address,
             is_up: member.health.is_in_use(),
@@ -196,13 +196,13 @@ impl UpstreamGroup {
     }
 
     /// How many requests were sent to another server since this was asked last.
-    pub fn take_moved(&mut self) -> u64 {
+    pub(crate) fn take_moved(&mut self) -> u64 {
         std::mem::take(&mut self.moved)
     }
 
     /// How long requests took from being sent to the head of their answer, since this was asked
     /// last, with the place of their server.
-    pub fn take_heads(&mut self) -> impl Iterator<Item = (usize, Duration)> {
+    pub(crate) fn take_heads(&mut self) -> impl Iterator<Item = (usize, Duration)> {
         self.members
             .iter_mut()
             .enumerate()
@@ -214,7 +214,7 @@ impl UpstreamGroup {
     }
 
     /// Begins to look after the servers, where that is wanted; for the end of every turn.
-    pub fn start(&mut self, context: &mut Context) {
+    pub(crate) fn start(&mut self, context: &mut Context) {
         if std::mem::replace(&mut self.is_started, true) {
             return;
         }
@@ -233,7 +233,7 @@ impl UpstreamGroup {
     /// # Errors
     /// [`UpstreamError::Unavailable`] when the health checks of every server fail, or what kept the
     /// one that was chosen last from taking it. No event follows then.
-    pub fn send(
+    pub(crate) fn send(
         &mut self,
         context: &mut Context,
         request: UpstreamRequest,
@@ -246,7 +246,7 @@ impl UpstreamGroup {
     }
 
     /// A socket of one of the servers is ready.
-    pub fn ready(
+    pub(crate) fn ready(
         &mut self,
         context: &mut Context,
         token: Token,
@@ -264,7 +264,7 @@ impl UpstreamGroup {
     }
 
     /// The deadline of a token of one of the servers has passed.
-    pub fn expired(
+    pub(crate) fn expired(
         &mut self,
         context: &mut Context,
         token: Token,
@@ -284,7 +284,7 @@ impl UpstreamGroup {
     }
 
     /// The client of the server whose connection this is.
-    pub fn client_of(&mut self, connection: Token) -> Option<&mut Upstream> {
+    pub(crate) fn client_of(&mut self, connection: Token) -> Option<&mut Upstream> {
         let index = self.index_of(connection);
         Some(&mut self.members.get_mut(index)?.client)
     }

@@ -275,7 +275,7 @@ impl AnswerHead {
 /// trailer section either.
 ///
 /// Source: RFC 9110 section 7.6.1.
-pub(crate) fn nominated(framing: BodyFraming, fields: Fields<'_, '_>) -> Option<Box<[u8]>> {
+pub fn nominated(framing: BodyFraming, fields: Fields<'_, '_>) -> Option<Box<[u8]>> {
     if framing != BodyFraming::Chunked {
         return None;
     }

@@ -306,12 +306,13 @@ impl Upstream {
         if !had_head && reader.has_head() {
             // It is not sent again, and its answer may take long.
             exchange.request.bytes = Bytes::new();
-            let waited = context.now().saturating_duration_since(exchange.sent_at);
-            self.heads.push(Headed {
-                tag: exchange.request.tag,
-                waited,
-                witness: exchange.witness,
-            });
+            if self.keeps_heads {
+                self.heads.push(Headed {
+                    tag: exchange.request.tag,
+                    waited: context.now().saturating_duration_since(exchange.sent_at),
+                    witness: exchange.witness,
+                });
+            }
         }
         if !parts.is_empty() || had_head != reader.has_head() {
             self.arm(context, token);

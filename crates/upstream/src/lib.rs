@@ -1,13 +1,19 @@
 //! The HTTP/1.1 client to the application behind the edge: one per loop, a component of its driver.
 //!
+//! [`Upstreams`] has the servers of one application, and is what a loop sends its requests with: it
+//! chooses a server, leaves out those that fail ([`GroupOptions`], [`HealthCheck`]) and follows a
+//! change of its plan. [`Upstream`] is the client of one server: its pool and queue. Requests are
+//! made by [`encode_request`] and [`encode_forward`]. Nothing here reads a clock or waits.
+//!
 //! Connections are kept and used again, the one that came free last first. A request that finds
 //! all of them busy waits in a bounded queue. Every request that [`Upstream::send`] takes ends in
 //! exactly one [`UpstreamEvent`], unless it is cancelled, and every stage of it has a deadline.
 //!
 //! An answer is taken in one of two ways. [`Taking::Whole`] gathers it before it is handed on, so
-//! that everybody who waits for it shares one copy; one that is too large for that goes on in
+//! that all polls that wait for it share one copy; one that is too large for that goes on in
 //! parts. [`Taking::Parts`] hands it on as it comes, and reads no more of it than was granted, so
-//! that whoever is slow to take it slows the application down and nobody holds it meanwhile.
+//! that a client that takes it slowly slows the application down, and nothing is held meanwhile.
+#![forbid(unsafe_code)]
 
 mod answer;
 mod client;
@@ -21,20 +27,21 @@ mod queue;
 mod recent;
 mod shares;
 mod streaming;
+mod upstreams;
 
-pub(crate) use answer::nominated;
-pub use answer::{Answer, AnswerHead, AnswerPart};
+pub use answer::{Answer, AnswerHead, AnswerPart, nominated};
 pub use client::Upstream;
 pub use encode::{
-    ForwardedFor, RequestBody, Sharing, Wants, encode_forward, encode_request, upgrade_of,
+    ForwardedFor, RequestBody, Sharing, Wants, encode_forward, encode_request, is_of_streams,
+    is_ones_own, upgrade_of,
 };
-pub(crate) use encode::{is_of_streams, is_ones_own};
 pub use error::UpstreamError;
-pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan};
+pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamPlan, UpstreamStatus};
 pub use health::HealthCheck;
 pub use recent::Witness;
 pub use shares::Client;
 pub use streaming::Written;
+pub use upstreams::{UpstreamFigures, Upstreams};
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -246,7 +253,7 @@ impl UpstreamEvent {
     }
 
     /// A failure of no server.
-    pub(crate) fn failed(tag: u64, error: UpstreamError) -> Self {
+    pub fn failed(tag: u64, error: UpstreamError) -> Self {
         Self::failed_by(tag, error, Witness::default())
     }
 

@@ -102,7 +102,7 @@ impl Upstream {
 
     /// As [`cancel`](Self::cancel), of an exchange whose connection is known; false where that
     /// does not have it.
-    pub fn abort(&mut self, context: &mut Context, token: Token, tag: u64) -> bool {
+    pub(super) fn abort(&mut self, context: &mut Context, token: Token, tag: u64) -> bool {
         if self.exchange_mut(token, tag).is_none() {
             return false;
         }
@@ -139,7 +139,7 @@ impl Upstream {
 
 impl UpstreamGroup {
     /// As [`Upstream::abort`]; what has left that connection for another is found there.
-    pub fn abort(&mut self, context: &mut Context, token: Token, tag: u64) {
+    pub(crate) fn abort(&mut self, context: &mut Context, token: Token, tag: u64) {
         let client = self.client_of(token);
         if client.is_some_and(|client| client.abort(context, token, tag)) {
             self.trial_is_over(context.now(), tag);
@@ -150,24 +150,24 @@ impl UpstreamGroup {
 
     /// Whether whoever brings the body of a request is still to be told of its connection, with
     /// whichever server it is.
-    pub fn is_unannounced(&mut self, tag: u64) -> bool {
+    pub(crate) fn is_unannounced(&mut self, tag: u64) -> bool {
         self.clients().any(|client| client.is_unannounced(tag))
     }
 
     /// Whether a request waits for a connection in its client's line, with whichever server.
-    pub fn may_be_given(&mut self, tag: u64) -> bool {
+    pub(crate) fn may_be_given(&mut self, tag: u64) -> bool {
         self.clients().any(|client| client.may_be_given(tag))
     }
 
     /// Another client asks for what a request brings, which may wait in that one's line instead.
-    pub fn also_for(&mut self, context: &mut Context, tag: u64, client: Client) {
+    pub(crate) fn also_for(&mut self, context: &mut Context, tag: u64, client: Client) {
         for upstream in self.clients() {
             upstream.also_for(context, tag, client);
         }
     }
 
     /// As [`Upstream::cancel`], with whichever server it is.
-    pub fn cancel(&mut self, context: &mut Context, tag: u64) {
+    pub(crate) fn cancel(&mut self, context: &mut Context, tag: u64) {
         for client in self.clients() {
             client.cancel(context, tag);
         }

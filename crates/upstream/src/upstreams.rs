@@ -1,14 +1,12 @@
-//! Clients of the application: the one that sends, and those that only end their requests.
+//! The clients of the application that a loop has while its options change.
 
-use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome, figure};
-use crate::upstream::{
-    GroupOptions, UPSTREAMS_MAX, Upstream, UpstreamError, UpstreamGroup, UpstreamPlan,
-    UpstreamRequest,
-};
-use dwell_evloop::{Context, Token};
+use crate::group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan, UpstreamStatus};
+use crate::{Upstream, UpstreamError, UpstreamEvent, UpstreamRequest};
+use dwell_evloop::{Context, Readiness, Token};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::ops::Range;
+use std::time::Duration;
 
 /// The clients of the application that a loop has.
 ///
@@ -16,46 +14,45 @@ use std::ops::Range;
 /// has sent them until they have ended, however long that is. Each client has token kinds of its
 /// own; should none be left for another one, the newest options wait for some.
 #[derive(Debug)]
-pub(crate) struct Upstreams {
-    /// Token kinds that the clients may have.
+pub struct Upstreams {
+    /// The kinds that the tokens of all of them may have.
     kinds: Range<u8>,
-    pub(crate) current: Option<UpstreamGroup>,
+    current: Option<UpstreamGroup>,
     /// Have requests under way, and get no more.
     retired: Vec<UpstreamGroup>,
-    /// What follows when there are kinds for it.
+    /// The client that follows when there are kinds for it.
     next: Next,
 }
 
-/// What becomes of the client that a loop has.
-#[derive(Debug, Default)]
+/// The fate of the client that a loop has.
+#[derive(Debug)]
 enum Next {
-    #[default]
     Stays,
     /// It is replaced by one with these options, or by none.
     Replaced(Option<UpstreamPlan>),
 }
 
 impl Upstreams {
-    /// Begins with one client, or none; each has token kinds of `kinds`, which has room for two of
-    /// the largest: one that ends and the one after it.
-    pub(crate) fn new(kinds: Range<u8>, plan: Option<&UpstreamPlan>) -> Self {
+    /// Begins with one client, or none. No other component of the loop may use tokens of `kinds`;
+    /// twice [`UPSTREAMS_MAX`] of them are enough for one that ends and the one after it.
+    pub fn new(kinds: Range<u8>, plan: Option<&UpstreamPlan>) -> Self {
         debug_assert!(kinds.len() >= 2 * UPSTREAMS_MAX);
         Self {
             current: plan.map(|plan| group(kinds.start, plan)),
             kinds,
             retired: Vec::new(),
-            next: Next::default(),
+            next: Next::Stays,
         }
     }
 
     /// Goes by another plan for the requests from now on, as soon as that can be.
-    pub(crate) fn change(&mut self, context: &mut Context, plan: Option<UpstreamPlan>) {
+    pub fn change(&mut self, context: &mut Context, plan: Option<UpstreamPlan>) {
         self.next = Next::Replaced(plan);
         self.settle(context);
     }
 
     /// Lets go of retired clients that have ended, and makes the one that waits.
-    pub(crate) fn settle(&mut self, context: &mut Context) {
+    pub fn settle(&mut self, context: &mut Context) {
         self.retired.retain(|group| !group.is_done());
         let Next::Replaced(plan) = &self.next else {
             return;
@@ -77,8 +74,7 @@ impl Upstreams {
     /// The first of so many kinds in a row that no client has.
     fn free_kinds(&self, count: usize) -> Option<u8> {
         let taken: Vec<_> = self.all().map(UpstreamGroup::kinds).collect();
-        let mut firsts = self.kinds.clone();
-        firsts.find(|first| {
+        self.kinds.clone().find(|first| {
             let last = usize::from(*first) + count;
             let is_apart = |of: &Range<u8>| {
                 last <= usize::from(of.start) || usize::from(of.end) <= usize::from(*first)
@@ -92,7 +88,7 @@ impl Upstreams {
     }
 
     /// The client that a token of this kind belongs to.
-    pub(crate) fn of_kind(&mut self, kind: u8) -> Option<&mut UpstreamGroup> {
+    fn of_kind(&mut self, kind: u8) -> Option<&mut UpstreamGroup> {
         let mut all = self.current.iter_mut().chain(&mut self.retired);
         all.find(|group| group.kinds().contains(&kind))
     }
@@ -101,7 +97,7 @@ impl Upstreams {
     ///
     /// # Errors
     /// As [`UpstreamGroup::send`]; no event follows then.
-    pub(crate) fn send(
+    pub fn send(
         &mut self,
         context: &mut Context,
         request: UpstreamRequest,
@@ -113,67 +109,112 @@ impl Upstreams {
     }
 
     /// The client that has this connection to a server of the application.
-    pub(crate) fn client_of(&mut self, connection: Token) -> Option<&mut Upstream> {
+    pub fn client_of(&mut self, connection: Token) -> Option<&mut Upstream> {
         self.of_kind(connection.kind())?.client_of(connection)
     }
 
-    /// Whether a request is to get a connection yet, or another one.
-    pub(crate) fn is_unannounced(&mut self, tag: u64) -> bool {
+    /// Tells whether a request is to get a connection yet, or another one.
+    pub fn is_unannounced(&mut self, tag: u64) -> bool {
         let mut all = self.current.iter_mut().chain(&mut self.retired);
         all.any(|group| group.is_unannounced(tag))
     }
 
-    /// Whether a request waits for a connection in its client's line.
-    pub(crate) fn may_be_given(&mut self, tag: u64) -> bool {
+    /// Tells whether a request waits for a connection in its client's line.
+    pub fn may_be_given(&mut self, tag: u64) -> bool {
         let mut all = self.current.iter_mut().chain(&mut self.retired);
         all.any(|group| group.may_be_given(tag))
     }
 
     /// Another client asks for what a request brings.
-    pub(crate) fn also_for(&mut self, context: &mut Context, tag: u64, client: Option<IpAddr>) {
+    pub fn also_for(&mut self, context: &mut Context, tag: u64, client: Option<IpAddr>) {
         for group in self.current.iter_mut().chain(&mut self.retired) {
             group.also_for(context, tag, client);
         }
     }
 
+    /// Gives up a request that this connection has, or has had.
+    pub fn abort(&mut self, context: &mut Context, connection: Token, tag: u64) {
+        if let Some(group) = self.of_kind(connection.kind()) {
+            group.abort(context, connection, tag);
+        }
+    }
+
     /// Forgets a request, whichever client has it.
-    pub(crate) fn cancel(&mut self, context: &mut Context, tag: u64) {
+    pub fn cancel(&mut self, context: &mut Context, tag: u64) {
         for group in self.current.iter_mut().chain(&mut self.retired) {
             group.cancel(context, tag);
         }
     }
 
-    /// Copies gauges.
-    pub(crate) fn keep_counts(&mut self, metrics: &LoopMetrics) {
-        let current = self.current.iter_mut().map(|group| (group, true));
-        let retired = self.retired.iter_mut().map(|group| (group, false));
-        let (mut open, mut outstanding) = (0, 0);
-        for (group, is_current) in current.chain(retired) {
-            open += group.connections();
-            outstanding += group
-                .statuses()
-                .map(|status| status.outstanding)
-                .sum::<usize>();
-            // Those of retired clients are of servers that may be others by now.
-            for (index, waited) in group.take_heads() {
-                if let (true, Some(heads)) = (is_current, metrics.upstream_heads.get(index)) {
-                    heads.observe(waited);
-                }
-            }
-            let moved = metrics.upstream_requests.of(UpstreamOutcome::Moved);
-            moved.add(group.take_moved());
-        }
-        metrics.upstream_connections_open.set(figure(open));
-        metrics.upstream_outstanding.set(figure(outstanding));
-        let statuses = self.current.iter().flat_map(UpstreamGroup::statuses);
-        for (cell, status) in metrics.upstreams.iter().zip(statuses) {
-            cell.set(if status.is_up {
-                ServerState::Up
-            } else {
-                ServerState::Down
-            });
+    /// Begins to look after the servers, where that is wanted; for the end of every turn.
+    pub fn start(&mut self, context: &mut Context) {
+        if let Some(current) = &mut self.current {
+            current.start(context);
         }
     }
+
+    /// Handles a socket of one of the servers that is ready.
+    pub fn ready(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        if let Some(group) = self.of_kind(token.kind()) {
+            group.ready(context, token, readiness, sink);
+        }
+    }
+
+    /// Handles the deadline of a token of one of the servers, which has passed.
+    pub fn expired(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        sink: &mut impl FnMut(&mut Context, UpstreamEvent),
+    ) {
+        if let Some(group) = self.of_kind(token.kind()) {
+            group.expired(context, token, sink);
+        }
+    }
+
+    /// The servers of the current options as they stand now, in the order of those.
+    pub fn statuses(&self) -> impl Iterator<Item = UpstreamStatus> {
+        self.current.iter().flat_map(UpstreamGroup::statuses)
+    }
+
+    /// Figures of now, and of what has happened since this was called last.
+    ///
+    /// Shape: `head` gets the place of a server, and for how long a request to it waited for the
+    /// head of its answer; of the servers of earlier options, which may be others, it gets none.
+    pub fn take_figures(&mut self, mut head: impl FnMut(usize, Duration)) -> UpstreamFigures {
+        let current = self.current.iter_mut().map(|group| (group, true));
+        let retired = self.retired.iter_mut().map(|group| (group, false));
+        let mut figures = UpstreamFigures::default();
+        for (group, is_current) in current.chain(retired) {
+            figures.connections += group.connections();
+            let statuses = group.statuses();
+            figures.outstanding += statuses.map(|status| status.outstanding).sum::<usize>();
+            for (index, waited) in group.take_heads() {
+                if is_current {
+                    head(index, waited);
+                }
+            }
+            figures.moved += group.take_moved();
+        }
+        figures
+    }
+}
+
+/// Figures of all clients of the application that one loop has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamFigures {
+    /// Open connections.
+    pub connections: usize,
+    /// Requests under way or waiting.
+    pub outstanding: usize,
+    /// Requests that were sent to another server.
+    pub moved: u64,
 }
 
 fn group(kind: u8, plan: &UpstreamPlan) -> UpstreamGroup {
@@ -187,12 +228,13 @@ fn group(kind: u8, plan: &UpstreamPlan) -> UpstreamGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::{Taking, UpstreamOptions};
+    use crate::{Taking, UpstreamOptions};
     use bytes::Bytes;
     use dwell_evloop::EventLoop;
     use std::net::TcpListener;
 
-    const KINDS: Range<u8> = 127..Token::RESERVED_KIND;
+    /// Enough for two of the largest clients.
+    const KINDS: Range<u8> = Token::RESERVED_KIND - 2 * UPSTREAMS_MAX as u8..Token::RESERVED_KIND;
 
     fn plan(listeners: &[&TcpListener]) -> UpstreamPlan {
         let addresses = listeners.iter().map(|it| it.local_addr().unwrap());
@@ -200,7 +242,7 @@ mod tests {
             servers: addresses.map(UpstreamOptions::new).collect(),
             options: GroupOptions {
                 failures_max: 3,
-                failures_window: std::time::Duration::from_secs(30),
+                failures_window: Duration::from_secs(30),
                 health: None,
                 seed: 7,
             },

@@ -1,0 +1,27 @@
+//! The figures of the clients of the application, as a scrape sees them.
+
+use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome, figure};
+use dwell_upstream::Upstreams;
+
+/// Copies gauges, and adds what has happened since the last turn.
+pub(super) fn keep(upstreams: &mut Upstreams, metrics: &LoopMetrics) {
+    let figures = upstreams.take_figures(|index, waited| {
+        if let Some(heads) = metrics.upstream_heads.get(index) {
+            heads.observe(waited);
+        }
+    });
+    let moved = metrics.upstream_requests.of(UpstreamOutcome::Moved);
+    moved.add(figures.moved);
+    let open = &metrics.upstream_connections_open;
+    open.set(figure(figures.connections));
+    metrics
+        .upstream_outstanding
+        .set(figure(figures.outstanding));
+    for (cell, status) in metrics.upstreams.iter().zip(upstreams.statuses()) {
+        cell.set(if status.is_up {
+            ServerState::Up
+        } else {
+            ServerState::Down
+        });
+    }
+}
