@@ -3,8 +3,11 @@
 use crate::support::{Client, End, Fixture, get};
 use dwell_engine::{Body, Limits, Response};
 
-/// Turns until the server has nothing more to do.
-fn settle(fixture: &mut Fixture) {
+/// Turns until `seen_min` requests have come and the server has nothing more to do.
+fn settle(fixture: &mut Fixture, seen_min: usize) {
+    fixture.turn_until("the requests have come", |server| {
+        server.app.seen.len() >= seen_min
+    });
     let mut before = usize::MAX;
     while fixture.server.app.seen.len() != before {
         before = fixture.server.app.seen.len();
@@ -22,7 +25,7 @@ fn requests_of_a_client_that_does_not_read_are_not_served() {
         fixture.server.app.large = vec![b'l'; size].into();
         let mut client = fixture.accept(Client::connect_narrow(fixture.address));
         fixture.send(&mut client, get("/large").repeat(1000));
-        settle(&mut fixture);
+        settle(&mut fixture, 1);
         let served = fixture.server.app.seen.len();
         // What the kernel's buffers took, and a little more.
         let bytes = served * size;
@@ -54,7 +57,7 @@ fn small_answers_are_bounded_as_well() {
         fixture.turn();
         assert!(sent < 256 << 20, "the server reads on and on");
     }
-    settle(&mut fixture);
+    settle(&mut fixture, 1);
     let served = fixture.server.app.seen.len();
     let asked = sent / get("/small").len();
     assert!(served < asked, "{served} of {asked} answered into nothing");
@@ -75,7 +78,7 @@ fn an_answer_in_parts_is_whole_and_what_follows_is_served() {
         &mut client,
         "POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo",
     );
-    settle(&mut fixture);
+    settle(&mut fixture, 2);
     assert_eq!(fixture.server.app.seen, ["GET /a", "GET /large"]);
     assert_eq!(fixture.answer(&mut client).text(), "GET /a []");
     assert!(fixture.answer(&mut client).body == body);
@@ -91,7 +94,7 @@ fn a_hold_behind_queued_output_is_answered_after_it() {
     // Held while the answer before it is on its way, and answered before that has left.
     fixture.send(&mut client, get("/hold") + &get("/large") + &get("/hold"));
     assert!(fixture.answer_hold(0, "first"));
-    settle(&mut fixture);
+    settle(&mut fixture, 2);
     assert_eq!(
         fixture.server.app.held.len(),
         1,
@@ -117,7 +120,7 @@ fn what_follows_a_large_late_answer_waits_until_it_is_taken() {
     let exchange = fixture.server.app.held[0].0;
     let context = fixture.event_loop.context();
     assert!(fixture.server.http.answer(context, exchange, &large));
-    settle(&mut fixture);
+    settle(&mut fixture, 1);
     assert_eq!(fixture.server.app.seen, ["GET /hold"]);
     assert_eq!(fixture.answer(&mut client).body.len(), 20 << 20);
     assert_eq!(fixture.answer(&mut client).text(), "GET /next []");

@@ -8,7 +8,7 @@ mod client;
 mod model;
 mod random;
 
-use client::Client;
+use client::{Client, Missing};
 use dwell_engine::{Http, Kinds, Limits};
 use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
 use model::{Model, State};
@@ -22,7 +22,15 @@ const KINDS: Kinds = Kinds {
 };
 /// For what must happen, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Rounds in which everything a client can still bring about has happened.
+/// Rounds in a row without an event after which a world may be at rest.
+const QUIET_ROUNDS: usize = 5;
+/// The turn of a world that waits for what the kernel has not delivered. Clients are not heard of
+/// by the loop, so it is short.
+const LATE: Duration = Duration::from_millis(2);
+/// The time in which the loop sees that its clients have gone: less than a connection lingers, so
+/// that no deadline does it.
+const LEAVING: Duration = Duration::from_millis(1500);
+/// Turns in which it sees that at least.
 const ROUNDS_MAX: usize = 20_000;
 
 struct Server {
@@ -99,8 +107,13 @@ impl World {
     }
 
     fn turn(&mut self) {
-        let timeout = Some(Duration::ZERO);
-        self.event_loop.turn(&mut self.server, timeout).unwrap();
+        self.turn_for(Duration::ZERO);
+    }
+
+    fn turn_for(&mut self, timeout: Duration) {
+        self.event_loop
+            .turn(&mut self.server, Some(timeout))
+            .unwrap();
     }
 
     /// Something happens, or nothing.
@@ -177,16 +190,24 @@ impl World {
         }
     }
 
-    /// Everything that is asked is answered, until nothing happens any more.
+    /// Everything that is asked is answered, until each client has what it is owed and nothing
+    /// happens any more.
+    ///
+    /// The kernel may be late with what one side has sent, so rest alone is not the end.
     fn settle(&mut self) {
         self.server.app.resolves = true;
+        let begun = Instant::now();
         let mut quiet = 0;
-        for _ in 0..ROUNDS_MAX {
+        loop {
             let before = (self.server.visits, self.server.app.exchanges.len());
             for index in self.server.app.held() {
                 self.play(index);
             }
-            self.turn();
+            self.turn_for(if quiet > QUIET_ROUNDS {
+                LATE
+            } else {
+                Duration::ZERO
+            });
             let mut has_moved = false;
             for client in &mut self.clients {
                 has_moved |= client.go_on();
@@ -197,11 +218,21 @@ impl World {
             } else {
                 quiet + 1
             };
-            if quiet == 5 {
+            let missing = (quiet >= QUIET_ROUNDS).then(|| self.missing());
+            if matches!(missing, Some(None)) {
                 return;
             }
+            assert!(begun.elapsed() < PATIENCE, "no rest: {missing:?}");
         }
-        panic!("the loop does not come to rest");
+    }
+
+    /// What the first client that is owed something is owed.
+    fn missing(&self) -> Option<Missing> {
+        let app = &self.server.app;
+        let mut clients = self.clients.iter().enumerate();
+        clients.find_map(|(number, client)| {
+            client.missing(&app.planned[number], &app.of_client(number))
+        })
     }
 
     fn check(&self, is_settled: bool) {
@@ -217,7 +248,9 @@ impl World {
             client.leave(&mut self.random);
         }
         self.server.app.resolves = true;
-        for _ in 0..ROUNDS_MAX {
+        let (begun, mut rounds) = (Instant::now(), 0);
+        while rounds < ROUNDS_MAX || begun.elapsed() < LEAVING {
+            rounds += 1;
             let Server { http, app, .. } = &mut self.server;
             if http.connections() == 0 {
                 break;
