@@ -161,7 +161,9 @@ impl Ring {
                 Side::AtOrAfter,
                 hashes::one_at_a_time,
             ),
-            Distribution::Dalli => points(Points::dalli(servers), Side::AtOrBefore, hashes::crc32),
+            Distribution::Dalli => {
+                points(Points::dalli(servers), Side::AtOrBefore, crc32fast::hash)
+            }
             Distribution::Modula => Rule::Modula(hashes::one_at_a_time),
             Distribution::ModulaCrc => Rule::Modula(hashes::libmemcached_crc),
             Distribution::Rendezvous => {
