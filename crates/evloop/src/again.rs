@@ -1,4 +1,4 @@
-//! What is to be delivered once more in the next turn.
+//! Deliveries that come again in the next turn.
 
 use crate::{Readiness, Token};
 

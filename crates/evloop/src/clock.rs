@@ -117,7 +117,7 @@ impl Clock {
         self.tick
     }
 
-    /// How long from the current reading until `tick` begins; zero when it has.
+    /// Returns the time from the current reading until `tick` begins; zero when it has begun.
     pub(crate) fn until(&self, tick: Tick) -> Duration {
         if tick.is_due(self.tick) {
             return Duration::ZERO;
@@ -135,7 +135,8 @@ fn unix_seconds(wall: SystemTime) -> u64 {
 
 const TICK_NANOS: u64 = TICK.as_nanos() as u64;
 const SECOND_NANOS: u64 = 1_000_000_000;
-/// How stale the wall clock may be: 50 ms. It only dates answers and expires whole seconds.
+/// The greatest age of the wall clock's reading: 50 ms. It only dates responses and expires whole
+/// seconds.
 const WALL_STALE_NANOS_MAX: u64 = 50_000_000;
 
 #[cfg(test)]

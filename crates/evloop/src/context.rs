@@ -1,4 +1,4 @@
-//! What a driver's callbacks work with.
+//! The context that a driver's callbacks work with.
 
 use crate::again::Again;
 use crate::clock::Clock;
@@ -83,20 +83,20 @@ impl Context {
         self.deadlines.disarm(token);
     }
 
-    /// Whether `token` has a deadline.
+    /// Returns true if `token` has a deadline.
     pub fn is_armed(&self, token: Token) -> bool {
         self.deadlines.is_armed(token)
     }
 
-    /// How many deadlines are set.
+    /// Returns the number of deadlines that are set.
     pub fn armed(&self) -> usize {
         self.deadlines.armed()
     }
 
     /// Delivers `readiness` of `token` again in the next turn, which will not wait.
     ///
-    /// For whoever stops before a socket is drained, so that one peer cannot fill a turn. Asked
-    /// for several times in a turn, it is one delivery with all that was put back.
+    /// For drivers that stop before a socket is drained, so that one peer cannot fill a turn.
+    /// Several calls in a turn are one delivery with all that was put back.
     pub fn again(&mut self, token: Token, readiness: Readiness) {
         self.again.push(token, readiness);
     }
@@ -208,7 +208,7 @@ impl Context {
         self.stopped = true;
     }
 
-    /// Whether [`stop`](Self::stop) was called.
+    /// Returns true after [`stop`](Self::stop).
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }

@@ -8,13 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What runs on a loop: it is told what happened and owns every connection.
+/// The program on a loop: it gets all events and owns every connection.
 ///
 /// # Panics
 /// One that unwinds out of a callback takes the rest of the turn with it, and readiness is not told
 /// twice: the loop has to be dropped.
 pub trait Driver {
-    /// What other threads send to this loop.
+    /// Messages from other threads to this loop.
     type Message: Send;
 
     /// A registered socket is ready. Edge-triggered: see [`Readiness`].
@@ -37,7 +37,7 @@ pub trait Driver {
     }
 }
 
-/// What surrounds a wait that blocks; see [`EventLoop::turn_around`].
+/// A function that runs around each wait that blocks; see [`EventLoop::turn_around`].
 pub type Around<'a> = &'a mut dyn FnMut(&mut (dyn FnMut() + Send));
 
 /// One loop on one thread.
@@ -94,7 +94,7 @@ impl<M: Send> EventLoop<M> {
         })
     }
 
-    /// What callbacks get, for use between turns; the clock is read for it.
+    /// Returns the context that callbacks get, for use between turns; the clock is read for it.
     pub fn context(&mut self) -> &mut Context {
         self.context.clock.update();
         &mut self.context
@@ -119,8 +119,8 @@ impl<M: Send> EventLoop<M> {
         self.signals.unwatch_all();
     }
 
-    /// A socket whose bytes end the wait, and are thrown away. A signal handler that can do nothing
-    /// but write to a descriptor ends it that way.
+    /// Returns a socket whose bytes end the wait, and are thrown away. A signal handler, which can
+    /// do nothing but write to a descriptor, ends the wait that way.
     ///
     /// # Errors
     /// When no descriptor is left.
@@ -131,7 +131,7 @@ impl<M: Send> EventLoop<M> {
     /// For how long the next turn will wait at most: zero when work is left, `None` when only
     /// readiness, a message or a signal can end it.
     ///
-    /// For those who wait for the loop's descriptor in another loop, and turn with a timeout of
+    /// For programs that wait for the loop's descriptor in another loop, and turn with a timeout of
     /// zero.
     pub fn wait_max(&mut self) -> Option<Duration> {
         self.context.clock.update();

@@ -21,10 +21,10 @@ pub struct Sender<M> {
 pub struct Full<M>(pub M);
 
 struct Shared<M> {
-    /// `None` when the loop is gone. Messages may hold senders, so what nobody takes out any more
-    /// would keep itself alive, and the waker's descriptor with it.
+    /// `None` when the loop is gone. Messages may hold senders, so messages that are never taken
+    /// out would keep themselves alive, and the waker's descriptor with them.
     queue: Mutex<Option<Vec<M>>>,
-    /// A wake-up is under way: whoever finds this set need not write to the waker again.
+    /// A wake-up is under way: a sender that finds this set need not write to the waker again.
     awake: AtomicBool,
     waker: Waker,
 }
@@ -54,7 +54,7 @@ impl<M> Sender<M> {
         // The push above comes before this swap, the loop's swap before its drain: either the
         // drain sees the message or this swap sees `false` and wakes the loop once more.
         if !self.shared.awake.swap(true, Ordering::AcqRel) {
-            // The only failures are of a loop that no longer exists; nobody is left to wake.
+            // The only failures are of a loop that no longer exists; none is left to wake.
             let _ = self.shared.waker.wake();
         }
     }
@@ -131,7 +131,7 @@ impl<M> Drop for Inbox<M> {
 }
 
 impl<M> Shared<M> {
-    /// The queue; whoever panicked with it has left it whole.
+    /// Locks the queue. A thread that panicked with it has left it whole.
     fn lock(&self) -> MutexGuard<'_, Option<Vec<M>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use unix::SocketFile;
 
-/// How a listening socket is made.
+/// Options of a listening socket.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ListenOptions {
     /// Connections the kernel completes and keeps for us. Default 4096.
     pub backlog: i32,
-    /// The permission bits of a unix socket's file, such as `0o660`: who may write to it may
-    /// connect. Default `None`: what the process's umask leaves.
+    /// The permission bits of a unix socket's file, such as `0o660`: users who may write to it may
+    /// connect. Default `None`: set by the process's umask.
     pub unix_permissions: Option<u32>,
 }
 
@@ -51,7 +51,7 @@ enum Socket {
     Unix(Option<Arc<SocketFile>>, UnixListener),
 }
 
-/// What one batch of accepts gave.
+/// The result of one batch of accepts.
 #[derive(Debug)]
 pub enum Accepted {
     /// A new connection and its peer's address; `None` over a unix socket.
@@ -64,7 +64,7 @@ pub enum Accepted {
 
 /// Connections accepted in one turn before others get theirs.
 const ACCEPTS_PER_TURN: usize = 256;
-/// How long a listener rests when the process has no descriptor left.
+/// The pause of a listener when the process has no descriptor left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Binds `count` listeners to one address, for `count` loops (`SO_REUSEPORT`).
@@ -195,7 +195,8 @@ impl Listener {
         context.register_readable(self.source(), token)
     }
 
-    /// Stops listening; connections that the kernel has completed but nobody accepted are reset.
+    /// Stops listening. Connections that the kernel has completed and that were not accepted are
+    /// reset.
     ///
     /// Shape: the file of a unix socket is removed, as it is when the listener is dropped, unless
     /// another socket has taken its place or a [clone](Self::try_clone) listens on.

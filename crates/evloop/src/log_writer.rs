@@ -97,7 +97,7 @@ impl LogWriter {
         let of_thread = Arc::clone(&shared);
         let name = shared.name.replace(' ', "-");
         let write = move || of_thread.write_until_stopped(Box::new(output));
-        // Nobody joins it, as it may wait for its reader for ever.
+        // It is not joined, as it may wait for its reader for ever.
         thread::Builder::new().name(name).spawn(write)?;
         Ok(Self(shared))
     }
@@ -334,7 +334,7 @@ impl Shared {
     }
 }
 
-/// Writes everything, also where somebody else has made the descriptor one that does not block.
+/// Writes everything, also to a descriptor that another process has made non-blocking.
 fn write_all(output: &mut dyn Write, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match output.write(bytes) {

@@ -1,9 +1,9 @@
-//! What the readers of many streams keep in memory by not reading, and who of them is the slowest.
+//! Memory that the readers of many streams hold by not reading, and the slowest of these readers.
 //!
-//! A [`Stream`](crate::Stream) whose socket refuses output keeps what is left in a queue. Those
-//! that are [accounted for](crate::Stream::account) are known here, of every loop that shares the
-//! ledger: the bytes that were copied for one reader count for it, and bytes that many share count
-//! once, however many have references to them. Streams that wait for nothing are not here.
+//! A [`Stream`](crate::Stream) whose socket refuses output keeps the rest in a queue. The ledger
+//! has the streams of all loops that share it, as far as they are [accounted
+//! for](crate::Stream::account) and have output waiting. Bytes that were copied for one reader
+//! count for it. Bytes that many readers share count once, however many have references to them.
 
 use crate::Token;
 use dwell_timers::Tick;
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// let pairs = readers.map(|reader| {
 ///     let (ours, theirs) = mio::net::UnixStream::pair().expect("a pair of sockets");
 ///     let mut stream = Stream::from_unix(ours);
-///     stream.write_shared(b"head", news.clone()).expect("nobody has closed it");
+///     stream.write_shared(b"head", news.clone()).expect("it is open");
 ///     stream.account(&output, reader.token, now);
 ///     (stream, theirs)
 /// });
@@ -52,7 +52,7 @@ pub struct LoopOutput {
     of_loop: usize,
 }
 
-/// Who has not taken what was written.
+/// A reader that has not taken all of its output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reader {
     /// The loop that has the stream, by the number that the driver gives it.
@@ -76,7 +76,7 @@ pub(crate) struct Account {
 struct Book {
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
-    /// How many queues refer to shared bytes.
+    /// The number of queues that refer to shared bytes.
     shares: HashMap<Share, usize>,
     bytes: usize,
 }
@@ -91,18 +91,18 @@ struct Entry {
     named: Option<Tick>,
 }
 
-/// How fast a reader takes what waits for it.
+/// The pace at which a reader takes its output.
 #[derive(Debug)]
 struct Pace {
     since: Tick,
     taken: u64,
-    /// What was taken by then; the second is the earlier one.
+    /// Bytes that were taken by then; the second is the earlier one.
     marks: [(Tick, u64); 2],
 }
 
-/// How long a reader that was named has to be ended before it is named again. Units: ticks.
+/// The time that a reader which was named has to be ended before it is named again. Units: ticks.
 const NAMED_TICKS: u32 = 100;
-/// How long what a reader has taken counts, at least. Units: ticks.
+/// The time for which the bytes that a reader has taken count, at least. Units: ticks.
 const MARK_TICKS: u32 = 200;
 
 impl LoopOutput {
@@ -125,10 +125,9 @@ impl OutputLedger {
 
     /// Names the slowest readers without which at most `bytes_max` bytes would be held.
     ///
-    /// Shape: whoever asks has to end them; one that is still there after a second is named again.
-    /// Of those that are as slow,
-    /// the one that has waited the longest is the first; who shares all with others that stay is
-    /// passed over as long as that is possible.
+    /// Shape: the caller has to end them; one that is still there after a second is named again. Of
+    /// equally slow readers, the one that has waited the longest is the first. A reader that shares
+    /// all of its bytes with others that stay is passed over as long as possible.
     pub fn slowest(&self, bytes_max: usize, now: Tick) -> Vec<Reader> {
         let mut book = self.book();
         let named = book.slowest(bytes_max, now);
@@ -276,12 +275,12 @@ impl Book {
     }
 }
 
-/// What readers refer to that are going to end.
+/// The shared bytes of readers that are going to end.
 #[derive(Debug, Default)]
 struct Gone(HashMap<Share, usize>);
 
 impl Gone {
-    /// Counts one more; returns how many bytes nobody refers to then.
+    /// Counts one more. Returns how many bytes it frees.
     fn takes(&mut self, entry: &Entry, shares: &HashMap<Share, usize>) -> usize {
         let mut freed = entry.copied;
         for share in &entry.shares {
@@ -294,7 +293,7 @@ impl Gone {
         freed
     }
 
-    /// How many bytes one more would free.
+    /// Returns how many bytes one more would free.
     fn would_free(&self, entry: &Entry, shares: &HashMap<Share, usize>) -> usize {
         let is_last = |share: &&Share| {
             let gone = self.0.get(share).copied().unwrap_or(0);
@@ -400,7 +399,7 @@ mod tests {
         room.accounts[0].update(90 * KIB, Vec::new(), 10_000, Tick::new(100));
         assert_eq!(room.slowest(290 * KIB, 100), []);
         assert_eq!(room.slowest(200 * KIB, 100), [2]);
-        // Who was named is as good as gone, and counts no more, for a while.
+        // A reader that was named is as good as gone, and counts no more, for a while.
         assert_eq!(room.slowest(200 * KIB, 100), []);
         assert_eq!(room.slowest(0, 100), [1, 0]);
         assert_eq!(room.slowest(200 * KIB, 250), [2]);

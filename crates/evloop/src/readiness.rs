@@ -1,9 +1,9 @@
-//! What a socket is ready for.
+//! The readiness of sockets.
 
 /// The readiness of one socket, as one delivery tells it.
 ///
-/// Edge-triggered: each flag is told once when it comes true and not again before the socket has
-/// refused an operation, so whoever is told must use it up or call
+/// Edge-triggered: each flag is delivered once when it comes true and not again before the socket
+/// has refused an operation. So a driver must use the flag up or call
 /// [`Context::again`](crate::Context::again).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Readiness(u8);
@@ -18,22 +18,22 @@ impl Readiness {
     /// The connection failed or both directions are closed.
     pub const HANGUP: Self = Self(8);
 
-    /// Whether a read is worth trying.
+    /// Returns true if a read is worth trying.
     pub const fn is_readable(self) -> bool {
         self.0 & (Self::READABLE.0 | Self::READ_CLOSED.0 | Self::HANGUP.0) != 0
     }
 
-    /// Whether a write is worth trying.
+    /// Returns true if a write is worth trying.
     pub const fn is_writable(self) -> bool {
         self.0 & (Self::WRITABLE.0 | Self::HANGUP.0) != 0
     }
 
-    /// Whether the peer has ended its side.
+    /// Returns true if the peer has ended its side.
     pub const fn is_read_closed(self) -> bool {
         self.0 & (Self::READ_CLOSED.0 | Self::HANGUP.0) != 0
     }
 
-    /// Whether nothing more can be sent or received.
+    /// Returns true if nothing more can be sent or received.
     pub const fn is_hangup(self) -> bool {
         self.0 & Self::HANGUP.0 != 0
     }

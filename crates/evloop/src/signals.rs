@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     watches: Vec<Watch>,
-    /// What others write to has its other end here.
+    /// The other ends of the sockets of [`interrupter`](Self::interrupter).
     interrupts: Vec<UnixStream>,
 }
 
@@ -45,14 +45,14 @@ impl Signals {
         }
     }
 
-    /// A socket whose bytes wake the loop up.
+    /// Returns a socket whose bytes wake the loop up.
     pub(crate) fn interrupter(&mut self, registry: &Registry) -> io::Result<net::UnixStream> {
         let (read, write) = pair(registry)?;
         self.interrupts.push(read);
         Ok(write)
     }
 
-    /// Ends every watch; a signal that nobody watches any more has its default action again.
+    /// Ends every watch. A signal without a watch has its default action again.
     pub(crate) fn unwatch_all(&mut self) {
         for watch in self.watches.drain(..) {
             unregister(watch.registration);
@@ -101,11 +101,12 @@ impl Drop for Signals {
     }
 }
 
-/// Who watches a signal, in all loops of the process.
+/// The watches of a signal, in all loops of the process.
 struct Watched {
     signal: i32,
     watches: usize,
-    /// Read by the process's signal handler: nobody watches, so the default action is due.
+    /// Read by the process's signal handler: true if there is no watch, so that the default action
+    /// is due.
     is_default: Arc<AtomicBool>,
     /// The process caught or ignored it before it was ever watched here. That stays as it is: a
     /// former handler is called in any case.
@@ -144,7 +145,7 @@ fn discount_watch(signal: i32) {
     }
 }
 
-/// Whether the process catches or ignores a signal, as far as the system tells: Linux does.
+/// Returns true if the process catches or ignores a signal, where the system shows it: Linux does.
 fn is_handled(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bit = u32::try_from(signal - 1).unwrap_or(u32::MAX);
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
     use signal_hook::consts::{SIGURG, SIGWINCH};
 
-    /// Whether the default action of `signal` is due; nothing where it was never watched.
+    /// Returns true if the default action of `signal` is due; `None` if it was never watched.
     fn is_default(signal: i32) -> Option<bool> {
         let watched = WATCHED.lock().unwrap();
         let entry = watched.iter().find(|entry| entry.signal == signal)?;

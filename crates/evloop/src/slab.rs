@@ -119,17 +119,17 @@ impl<T> Slab<T> {
         }
     }
 
-    /// How many values it holds.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds nothing.
+    /// Returns true if it holds no value.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the next insertion would be refused.
+    /// Returns true if the next insertion would be refused.
     pub fn is_full(&self) -> bool {
         self.len >= self.capacity_max
     }

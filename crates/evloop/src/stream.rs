@@ -31,16 +31,16 @@ use std::path::Path;
 
 /// A non-blocking TCP or unix stream with a write-through output queue.
 ///
-/// Shape: owns no buffer while the socket takes what it is given. Only what the socket refuses is
-/// queued; a shared body and a file are queued by reference. Whoever writes bounds the queue by
-/// looking at [`queued_bytes`](Self::queued_bytes) before it produces more.
+/// Shape: owns no buffer while the socket takes its output. Only refused output is queued; a shared
+/// body and a file are queued by reference. The writer bounds the queue: it checks
+/// [`queued_bytes`](Self::queued_bytes) before it produces more.
 #[derive(Debug)]
 pub struct Stream {
     socket: Socket,
     beside: Beside,
 }
 
-/// What one read gave.
+/// The result of one read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadOutcome {
     /// This many bytes, and the socket may hold more.
@@ -53,7 +53,7 @@ pub enum ReadOutcome {
     Closed,
 }
 
-/// How far the output of a stream has come.
+/// The state of a stream's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
     /// Nothing is left.
@@ -82,7 +82,7 @@ impl Stream {
     /// Connects to the unix socket at `path`; as [`connect`](Self::connect) otherwise.
     ///
     /// # Errors
-    /// When nobody listens there, or the listener's backlog is full (`WouldBlock`).
+    /// When no process listens there, or the listener's backlog is full (`WouldBlock`).
     pub fn connect_unix(path: impl AsRef<Path>) -> io::Result<Self> {
         UnixStream::connect(path).map(Self::from_unix)
     }
@@ -187,10 +187,10 @@ impl Stream {
     /// Writes `head` and then a part of a file, which the system copies into the socket by itself.
     ///
     /// Shape: sends up to 1 MiB of the file now and queues the rest as the slice it is, whose
-    /// descriptor is held until it is sent. Ask [`flushed`](Self::flushed) how far it came: unlike
-    /// the other writes this one may end as [`Flushed::More`]. Head and first bytes of the file
-    /// share a segment (`MSG_MORE`). What of the file is not in memory is read from its disk
-    /// meanwhile, which the loop waits for.
+    /// descriptor is held until it is sent. [`flushed`](Self::flushed) returns how far it came:
+    /// unlike the other writes this one may end as [`Flushed::More`]. Head and first bytes of the
+    /// file share a segment (`MSG_MORE`). The loop waits while the disk is read for parts of the
+    /// file that are not in memory.
     ///
     /// # Errors
     /// As [`write`](Self::write); and `UnexpectedEof` with [`FileTruncated`] inside when the file
@@ -238,7 +238,7 @@ impl Stream {
         Ok(self.flushed())
     }
 
-    /// How far the output has come: what [`flush`](Self::flush) would say without writing.
+    /// Returns the state of the output, as [`flush`](Self::flush) would without writing.
     pub fn flushed(&self) -> Flushed {
         match self.beside.queue() {
             None => Flushed::All,
@@ -247,7 +247,7 @@ impl Stream {
         }
     }
 
-    /// Whether nothing waits for the socket to take it, neither bytes nor files.
+    /// Returns true if no output waits for the socket, neither bytes nor files.
     pub fn is_flushed(&self) -> bool {
         self.beside.queue().is_none()
     }
@@ -262,10 +262,10 @@ impl Stream {
         self.beside.queue().map_or(0, Queue::file_bytes)
     }
 
-    /// Whether the socket has taken at least so many of the bytes that wait since this was last
-    /// true, or since they began to wait; true where none do.
+    /// Returns true if the socket has taken at least so many of the waiting bytes since this was
+    /// last true, or since they began to wait. True if none wait.
     ///
-    /// Shape: for a deadline on a lowest rate: begun anew only when this is true.
+    /// Shape: for a deadline on a lowest rate, which is set again only when this is true.
     pub fn has_taken(&mut self, bytes_min: u64) -> bool {
         self.beside
             .queue_mut()

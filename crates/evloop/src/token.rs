@@ -4,9 +4,9 @@ use std::fmt;
 
 /// Names one resource of a loop for as long as it lives.
 ///
-/// Shape: `kind` (8 bits) says which component of the driver owns it, `index` (32 bits) where in
-/// that component's [`Slab`](crate::Slab), `generation` (24 bits) which tenant of that place.
-/// Readiness, deadlines and answers that arrive for an earlier tenant find nobody.
+/// Shape: `kind` (8 bits) names the component of the driver that owns it, `index` (32 bits) the
+/// place in that component's [`Slab`](crate::Slab), `generation` (24 bits) the tenant of that
+/// place. Readiness, deadlines and results for an earlier tenant have no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(u64);
 

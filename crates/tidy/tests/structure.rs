@@ -61,7 +61,7 @@ const CRATES: &[Bounds] = &[
     Bounds {
         name: "evloop",
         ring: 2,
-        banned: 43,
+        banned: 0,
         wide: &[],
     },
     Bounds {

@@ -1,4 +1,4 @@
-//! Listening sockets that somebody else has made: a service manager, or the process before this.
+//! Listening sockets made by another process: a service manager, or the process before this.
 
 use super::unix::SocketFile;
 use super::{ListenOptions, Listener, Socket};
@@ -66,7 +66,7 @@ impl AsFd for Listener {
 }
 
 /// Gives every one of `loops` loops at least one of the listeners of an address, and leaves none
-/// out: who is waiting in a socket that nobody accepts from would wait for ever.
+/// out: clients in a socket without a loop would wait for ever.
 ///
 /// # Errors
 /// When no descriptor is left for another loop on the same socket.

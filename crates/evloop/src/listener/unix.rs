@@ -10,27 +10,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The file of a listening socket, removed when nobody listens through it any more.
+/// The file of a listening socket, removed with its last listener.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     /// Device and inode: another program may have put its own file in our place since.
     identity: (u64, u64),
-    /// Another process listens there now, whose file it is.
+    /// Another process listens there now, and the file is its own.
     is_left: AtomicBool,
 }
 
 /// Listens on a unix socket at `path`.
 ///
-/// Shape: a file that a dead program has left there, which is a socket that refuses connections,
-/// is removed first; one that somebody listens on, and any other file, is left alone. The file is
-/// removed with the listener. Several loops share one socket by
-/// [`try_clone`](Listener::try_clone). Two programs that start on the same path at the same moment
-/// are not kept apart: one of them may remove the other's file.
+/// Shape: a file that a dead program has left there, which is a socket that refuses connections, is
+/// removed first. A socket with a listener, and any other file, is left alone. The file is removed
+/// with the listener. Several loops share one socket by [`try_clone`](Listener::try_clone). Two
+/// programs that start on the same path at the same moment are not kept apart: one of them may
+/// remove the other's file.
 ///
 /// # Errors
-/// `AddrInUse` when somebody listens there or the file is not a socket; `InvalidInput` when the
-/// path is longer than an address holds (107 bytes on Linux); what else the system says of it.
+/// `AddrInUse` when a process listens there or the file is not a socket; `InvalidInput` when the
+/// path is longer than an address holds (107 bytes on Linux); otherwise the system's error.
 ///
 /// ```
 /// use dwell_evloop::{ListenOptions, bind_unix};
@@ -57,7 +57,7 @@ pub fn bind_unix(path: impl AsRef<Path>, options: ListenOptions) -> io::Result<L
     // From here on the file is ours to remove, whatever fails.
     let file = SocketFile::at(path)?;
     if let Some(permissions) = options.unix_permissions {
-        // Nobody can connect before `listen`, so nobody comes in by what the umask allowed.
+        // No client can connect before `listen`, so the umask's permissions let none in.
         fs::set_permissions(path, fs::Permissions::from_mode(permissions))?;
     }
     socket.listen(options.backlog)?;
@@ -66,7 +66,7 @@ pub fn bind_unix(path: impl AsRef<Path>, options: ListenOptions) -> io::Result<L
     })
 }
 
-/// Whether `path` is a socket that nobody listens on.
+/// Returns true if `path` is a socket without a listener.
 fn is_stale(path: &Path, address: &SockAddr) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);

@@ -40,7 +40,7 @@ impl BlockingStream {
         }
     }
 
-    /// How long a read waits; `None` for as long as it takes.
+    /// Sets how long a read waits; `None` for no limit.
     ///
     /// # Errors
     /// `InvalidInput` for a timeout of zero.

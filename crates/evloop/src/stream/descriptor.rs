@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 impl Stream {
-    /// Takes over a connected socket that somebody else has accepted or opened.
+    /// Takes over a connected socket that other code has accepted or opened.
     ///
     /// Shape: a TCP or unix stream; it becomes non-blocking, and TCP sends short segments at once.
     ///

@@ -28,18 +28,18 @@ use std::{fmt, io};
 pub struct FileSlice {
     /// The file, open for reading.
     pub file: Arc<File>,
-    /// Where the part begins.
+    /// The offset at which the part begins.
     pub offset: u64,
-    /// How long it is.
+    /// The length of the part.
     pub length: u64,
 }
 
 /// A file has become shorter than what was promised of it, so that the rest cannot be sent.
 ///
 /// The cause inside the [`io::Error`] that [`Stream::flush`](crate::Stream::flush) and
-/// [`Stream::write_file`](crate::Stream::write_file) give in this case, whose kind is
-/// `UnexpectedEof`. The peer was told a length that will not come: only ending the connection
-/// tells it so.
+/// [`Stream::write_file`](crate::Stream::write_file) return in this case, whose kind is
+/// `UnexpectedEof`. The announced length cannot be sent any more; the peer learns that only when
+/// the connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileTruncated {
     /// Bytes of the slice that are missing.

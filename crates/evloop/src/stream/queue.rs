@@ -1,4 +1,4 @@
-//! What a socket has not taken yet.
+//! The output that a socket has not taken yet.
 
 use super::file::FileSlice;
 use super::socket::{PARTS_PER_WRITE, Socket};
@@ -21,9 +21,9 @@ pub(super) struct Queue {
     refused: bool,
     /// Bytes that the socket has taken of it, those of files among them.
     taken: u64,
-    /// How many that were when enough of them had been taken last.
+    /// The number taken when enough of them had been taken last.
     enough: u64,
-    /// Where it is accounted for.
+    /// The account of the queue.
     account: Option<Account>,
 }
 
@@ -46,8 +46,8 @@ const GATHERED_BYTES_MAX: usize = 16 * 1024;
 /// Shared bytes up to this size are copied: a reference takes as much room.
 const COPIED_BYTES_MAX: usize = 128;
 
-/// Shared bytes below this size count for each who refers to them: to know whether they are the
-/// same takes as much.
+/// Shared bytes below this size count for each reader that refers to them: an entry for them would
+/// take as much memory.
 const SHARE_BYTES_MIN: usize = 4 * 1024;
 
 impl Queue {
@@ -77,7 +77,7 @@ impl Queue {
         }
     }
 
-    /// Whether the socket has taken at least so many bytes since this was last true.
+    /// Returns true if the socket has taken at least so many bytes since this was last true.
     pub(super) fn has_taken(&mut self, bytes_min: u64) -> bool {
         let is_enough = self.taken - self.enough >= bytes_min.max(1);
         if is_enough {

@@ -123,8 +123,8 @@ impl Source for Socket {
     }
 }
 
-/// How everything is written: a peer that has gone is an error of the call, and never a signal to
-/// the process, which belongs to the host.
+/// Flags of every write: a peer that has gone is an error of the call, and never a signal to the
+/// process, which belongs to the host.
 #[cfg(not(target_vendor = "apple"))]
 pub(super) mod flags {
     use rustix::net::SendFlags;
