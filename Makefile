@@ -188,7 +188,7 @@ bench-go: go ## the Go package beside net/http and nbio: CPU, memory and gorouti
 	bench/run-go $(ARGS)
 
 .PHONY: header
-header: install-rust ## write dwell.h anew
+header: install-rust ## write dwell.h again
 	DWELL_WRITE_HEADER=1 $(CARGO) test --locked -p dwell-capi --test header
 
 .PHONY: book

@@ -67,7 +67,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// How a call went. Numbers are never given again.
+// The outcome of a call. Numbers are never given again.
 typedef enum dwell_status {
   // It was done.
   DWELL_OK = 0,
@@ -89,7 +89,7 @@ typedef enum dwell_status {
   DWELL_BROKEN = 8,
 } dwell_status;
 
-// What happened; the kind of an event. Numbers are never given again.
+// The kind of an event. Numbers are never given again.
 typedef enum dwell_event_kind {
   // A request came; an answer is owed to its handle, which is new. `other` is its connection.
   DWELL_REQUEST = 1,
@@ -104,7 +104,7 @@ typedef enum dwell_event_kind {
   DWELL_WRITABLE = 4,
   // The client of a request has ended its sending side. It may still read an answer.
   DWELL_PEER_CLOSED = 5,
-  // Nobody waits for the answer any more: the handle names nothing from now on.
+  // The client has left: the handle names nothing from now on.
   DWELL_GONE = 6,
   // The connection of a request has left the engine: take it with
   // dwell_engine_take_descriptor before the next turn, in which it is closed. The bytes are
@@ -195,8 +195,7 @@ typedef struct dwell_options {
   uint64_t body_bytes_max;
   // Bytes of a body that come without being asked for.
   uint64_t body_credit;
-  // Bytes of a body that nobody read which are read all the same, so that the connection can go
-  // on.
+  // Bytes of an unread body that are read and discarded, so that the connection can go on.
   uint64_t unread_body_bytes_max;
   // Bytes of output that may wait for a peer before more is refused.
   uint64_t output_bytes_max;
@@ -232,36 +231,36 @@ typedef struct dwell_options {
 
 // One thing that happened.
 typedef struct dwell_event {
-  // Whom it happened to.
+  // The request or connection that it happened to.
   uint64_t handle;
-  // Somebody it has to do with, as the kind says.
+  // Another handle, as the kind says.
   uint64_t other;
   // A dwell_event_kind.
   uint32_t kind;
   // More of it, as the kind says.
   uint32_t detail;
-  // Where its bytes begin in the data of the batch.
+  // The place in the data of the batch where its bytes begin.
   size_t start;
-  // How many they are.
+  // The number of its bytes.
   size_t length;
 } dwell_event;
 
-// What a turn tells. Both arrays are the engine's and live until its next turn, or its end.
+// The events of a turn. Both arrays are the engine's and live until its next turn, or its end.
 typedef struct dwell_batch {
   // The events, in order.
   const struct dwell_event *events;
-  // How many they are.
+  // The number of events.
   size_t count;
   // The bytes that they speak of.
   const uint8_t *data;
-  // How many they are.
+  // The number of bytes.
   size_t data_length;
-  // For how many milliseconds the next turn may wait at most; 0 when work is left, -1 for ever.
-  // Orders that are given meanwhile may shorten it: dwell_engine_wait_ms asks anew.
+  // Milliseconds that the next turn may wait at most; 0 when work is left, -1 for ever. Orders
+  // that are given meanwhile may shorten it: dwell_engine_wait_ms returns the new value.
   int64_t wait_ms;
 } dwell_batch;
 
-// What an engine has done so far, and what it has now.
+// Counters of an engine since its start, and its current sizes.
 typedef struct dwell_statistics {
   // Clients that were given a place.
   uint64_t accepted;
@@ -275,7 +274,7 @@ typedef struct dwell_statistics {
   uint64_t write_timeouts;
   // Orders whose handle named nothing any more.
   uint64_t stale;
-  // Requests whose answer is owed now.
+  // Requests whose response is owed now.
   uint64_t held;
   // HTTP connections open now.
   uint64_t connections;
@@ -287,11 +286,11 @@ typedef struct dwell_statistics {
   uint64_t turns;
 } dwell_statistics;
 
-// Bytes that are somebody else's.
+// Bytes that belong to another object.
 typedef struct dwell_span {
-  // Where they begin.
+  // The first of them.
   const uint8_t *start;
-  // How many they are.
+  // The number of bytes.
   size_t length;
 } dwell_span;
 
@@ -305,7 +304,7 @@ typedef struct dwell_request {
   struct dwell_span target;
   // The client's address as text; empty over a unix socket.
   struct dwell_span peer_address;
-  // How many field lines there are.
+  // The number of field lines.
   size_t field_count;
   // The announced length of the body; 0 where it is chunked.
   uint64_t content_length;
@@ -360,7 +359,7 @@ enum dwell_status dwell_engine_listen(struct dwell_engine *engine,
 // now on, whatever is returned.
 //
 // # Safety
-// `engine` as for `dwell_engine_free`; nobody else may close the descriptor.
+// `engine` as for `dwell_engine_free`; no other code may close the descriptor.
 enum dwell_status dwell_engine_adopt_listener(struct dwell_engine *engine, int descriptor);
 
 // Serves a client that was accepted elsewhere. The descriptor is the engine's from now on,
@@ -458,7 +457,7 @@ enum dwell_status dwell_engine_drain(struct dwell_engine *engine);
 // As `dwell_engine_free`.
 enum dwell_status dwell_engine_close_all(struct dwell_engine *engine);
 
-// What was done so far, and what is here now.
+// Writes the counters since the start, and the current sizes, to `statistics`.
 //
 // # Safety
 // `engine` as for `dwell_engine_free`; `statistics` must be null or writable.
@@ -654,9 +653,9 @@ void dwell_remote_free(struct dwell_remote *remote);
 // A status in words. The text lives for ever.
 const char *dwell_status_text(int status);
 
-// What the system said when a call on this thread last returned DWELL_SYSTEM: copies as much of
-// it to `text` as fits into `size` bytes with a zero behind it, and returns the number that errno
-// had, or 0. `text` may be null.
+// The system's error when a call on this thread last returned DWELL_SYSTEM: copies as much of its
+// text to `text` as fits into `size` bytes with a zero behind it, and returns the number that
+// errno had, or 0. `text` may be null.
 //
 // # Safety
 // `text` must be null or have room for `size` bytes.

@@ -12,7 +12,7 @@ use ::dwell_engine::embed::{
 use std::mem::offset_of;
 use std::time::Duration;
 
-/// What happened; the kind of an event. Numbers are never given again.
+/// The kind of an event. Numbers are never given again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum dwell_event_kind {
@@ -29,7 +29,7 @@ pub enum dwell_event_kind {
     DWELL_WRITABLE = 4,
     /// The client of a request has ended its sending side. It may still read an answer.
     DWELL_PEER_CLOSED = 5,
-    /// Nobody waits for the answer any more: the handle names nothing from now on.
+    /// The client has left: the handle names nothing from now on.
     DWELL_GONE = 6,
     /// The connection of a request has left the engine: take it with
     /// dwell_engine_take_descriptor before the next turn, in which it is closed. The bytes are
@@ -63,17 +63,17 @@ pub enum dwell_event_kind {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct dwell_event {
-    /// Whom it happened to.
+    /// The request or connection that it happened to.
     pub handle: u64,
-    /// Somebody it has to do with, as the kind says.
+    /// Another handle, as the kind says.
     pub other: u64,
     /// A dwell_event_kind.
     pub kind: u32,
     /// More of it, as the kind says.
     pub detail: u32,
-    /// Where its bytes begin in the data of the batch.
+    /// The place in the data of the batch where its bytes begin.
     pub start: usize,
-    /// How many they are.
+    /// The number of its bytes.
     pub length: usize,
 }
 
@@ -125,20 +125,20 @@ const _: () = {
     assert!(dwell_upgrade_flag::DWELL_PLAIN as u32 == upgrade_flags::PLAIN);
 };
 
-/// What a turn tells. Both arrays are the engine's and live until its next turn, or its end.
+/// The events of a turn. Both arrays are the engine's and live until its next turn, or its end.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct dwell_batch {
     /// The events, in order.
     pub events: *const dwell_event,
-    /// How many they are.
+    /// The number of events.
     pub count: usize,
     /// The bytes that they speak of.
     pub data: *const u8,
-    /// How many they are.
+    /// The number of bytes.
     pub data_length: usize,
-    /// For how many milliseconds the next turn may wait at most; 0 when work is left, -1 for ever.
-    /// Orders that are given meanwhile may shorten it: dwell_engine_wait_ms asks anew.
+    /// Milliseconds that the next turn may wait at most; 0 when work is left, -1 for ever. Orders
+    /// that are given meanwhile may shorten it: dwell_engine_wait_ms returns the new value.
     pub wait_ms: i64,
 }
 
@@ -152,13 +152,13 @@ impl dwell_batch {
     };
 }
 
-/// Bytes that are somebody else's.
+/// Bytes that belong to another object.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct dwell_span {
-    /// Where they begin.
+    /// The first of them.
     pub start: *const u8,
-    /// How many they are.
+    /// The number of bytes.
     pub length: usize,
 }
 
@@ -193,8 +193,7 @@ pub struct dwell_options {
     pub body_bytes_max: u64,
     /// Bytes of a body that come without being asked for.
     pub body_credit: u64,
-    /// Bytes of a body that nobody read which are read all the same, so that the connection can go
-    /// on.
+    /// Bytes of an unread body that are read and discarded, so that the connection can go on.
     pub unread_body_bytes_max: u64,
     /// Bytes of output that may wait for a peer before more is refused.
     pub output_bytes_max: u64,
@@ -348,7 +347,7 @@ pub(crate) unsafe fn options_of(options: *const dwell_options) -> Option<Options
     Some(known.to_options())
 }
 
-/// What an engine has done so far, and what it has now.
+/// Counters of an engine since its start, and its current sizes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct dwell_statistics {
@@ -364,7 +363,7 @@ pub struct dwell_statistics {
     pub write_timeouts: u64,
     /// Orders whose handle named nothing any more.
     pub stale: u64,
-    /// Requests whose answer is owed now.
+    /// Requests whose response is owed now.
     pub held: u64,
     /// HTTP connections open now.
     pub connections: u64,
@@ -406,7 +405,7 @@ pub struct dwell_request {
     pub target: dwell_span,
     /// The client's address as text; empty over a unix socket.
     pub peer_address: dwell_span,
-    /// How many field lines there are.
+    /// The number of field lines.
     pub field_count: usize,
     /// The announced length of the body; 0 where it is chunked.
     pub content_length: u64,

@@ -42,7 +42,7 @@ const _: () = {
     may_move::<Inner>();
 };
 
-/// Nobody is inside.
+/// No thread is inside.
 const FREE: u8 = 0;
 /// A thread is inside.
 const ENTERED: u8 = 1;
@@ -101,7 +101,7 @@ fn refused(error: io::Error) -> dwell_status {
 /// A descriptor of the caller's, ours from now on.
 ///
 /// # Safety
-/// Nobody else may close it, if it is one at all.
+/// No other code may close it, if it is one at all.
 unsafe fn owned(descriptor: c_int) -> Result<OwnedFd, dwell_status> {
     if descriptor < 0 {
         return Err(dwell_status::DWELL_INVALID);
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn dwell_engine_listen(
 /// now on, whatever is returned.
 ///
 /// # Safety
-/// `engine` as for `dwell_engine_free`; nobody else may close the descriptor.
+/// `engine` as for `dwell_engine_free`; no other code may close the descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_engine_adopt_listener(
     engine: *mut dwell_engine,
@@ -476,7 +476,7 @@ pub unsafe extern "C" fn dwell_engine_close_all(engine: *mut dwell_engine) -> dw
     unsafe { within(engine, close) }
 }
 
-/// What was done so far, and what is here now.
+/// Writes the counters since the start, and the current sizes, to `statistics`.
 ///
 /// # Safety
 /// `engine` as for `dwell_engine_free`; `statistics` must be null or writable.

@@ -1,9 +1,9 @@
 //! The C interface of Dwell: [`dwell_engine`](engine) for hosts that have a scheduler of their own.
 //!
-//! `include/dwell.h` is made of this crate, and its introduction, which says who owns what and
-//! which thread may do what, is in `cbindgen.toml`. Every entry takes what C can get wrong for
-//! possible: null pointers, two threads at once and stale handles are statuses, and a panic is
-//! caught and ends the engine it happened in.
+//! `include/dwell.h` is made of this crate. Its introduction, with the rules of ownership and of
+//! threads, is in `cbindgen.toml`. Every entry expects the mistakes that C permits: null pointers,
+//! two threads at once and stale handles are statuses, and a panic is caught and ends the engine it
+//! happened in.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![expect(
     clippy::doc_markdown,

@@ -1,4 +1,4 @@
-//! What every entry says of how it went.
+//! Statuses that the entries return.
 #![expect(unsafe_code, reason = "entries have names that C knows")]
 
 use ::dwell_engine::embed::CommandError;
@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How a call went. Numbers are never given again.
+/// The outcome of a call. Numbers are never given again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum dwell_status {
@@ -35,7 +35,7 @@ thread_local! {
     static LAST_ERROR: RefCell<(i32, String)> = const { RefCell::new((0, String::new())) };
 }
 
-/// Keeps what the system said for whoever asks on this thread.
+/// Keeps the system's error for dwell_last_error on this thread.
 pub(crate) fn system(error: &io::Error) -> dwell_status {
     let number = error.raw_os_error().unwrap_or(0);
     LAST_ERROR.with(|last| *last.borrow_mut() = (number, error.to_string()));
@@ -74,9 +74,9 @@ pub extern "C" fn dwell_status_text(status: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// What the system said when a call on this thread last returned DWELL_SYSTEM: copies as much of
-/// it to `text` as fits into `size` bytes with a zero behind it, and returns the number that errno
-/// had, or 0. `text` may be null.
+/// The system's error when a call on this thread last returned DWELL_SYSTEM: copies as much of its
+/// text to `text` as fits into `size` bytes with a zero behind it, and returns the number that
+/// errno had, or 0. `text` may be null.
 ///
 /// # Safety
 /// `text` must be null or have room for `size` bytes.

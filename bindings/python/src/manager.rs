@@ -315,12 +315,12 @@ impl Manager {
         Ok(wait.map(|wait| wait.as_secs_f64()))
     }
 
-    /// Has every call between two polls end the next wait: for those who wait elsewhere.
+    /// Makes every call between two polls end the next wait, for a host that waits elsewhere.
     fn _wake_after_calls(&self) {
         self.shared.wakes_after_calls.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was closed.
+    /// True after `close`.
     #[getter(closed)]
     fn is_closed(&self) -> bool {
         self.shared.waker.is_closed()
@@ -372,7 +372,7 @@ impl Manager {
     }
 }
 
-/// What `listen` and its kin begin.
+/// Kinds of openings: `listen` and its variants.
 #[derive(Clone, Copy)]
 enum Opening {
     Listen,
@@ -412,8 +412,8 @@ impl Manager {
         self.shared.object(py, id)
     }
 
-    /// Calls `act` with the manager: at once from a handler or where nobody polls, else by the
-    /// thread that does.
+    /// Calls `act` with the manager: at once from a handler or while no thread polls, else on the
+    /// thread that polls.
     fn with_scope<R: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Scope<'_>) -> R + Send + 'static,
@@ -447,7 +447,7 @@ impl Manager {
         }
     }
 
-    /// Calls `act` with the manager, from a handler or where nobody polls.
+    /// Calls `act` with the manager, from a handler or while no thread polls.
     fn near<R>(&self, act: impl FnOnce(&mut Scope<'_>) -> R) -> Result<R, Unavailable> {
         let mut act = Some(act);
         let mut once = |scope: &mut Scope<'_>| act.take().map(|act| act(scope));

@@ -1,4 +1,5 @@
-//! What the servers of WSGI and ASGI share: request heads, listeners, limits, addresses, the log.
+//! Parts that the servers of WSGI and ASGI share: request heads, listeners, limits, addresses, the
+//! log.
 
 pub(crate) mod access_log;
 pub(crate) mod address;

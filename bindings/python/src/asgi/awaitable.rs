@@ -1,4 +1,4 @@
-//! What `receive` and `send` return: the smallest things that can be awaited.
+//! Results of `receive` and `send`: the smallest awaitable objects.
 
 use super::server::{AsgiServer, resolve};
 use pyo3::exceptions::PyStopIteration;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Something that may have to be waited for.
 pub(super) trait Wait: Send + Sync {
-    /// What the awaiting code gets, if it is here; takes it.
+    /// Takes the result for the awaiting code, if it is here.
     ///
     /// # Errors
     /// What the awaiting code gets instead.
@@ -111,7 +111,7 @@ impl Wait for Pause {
     }
 }
 
-/// An awaitable whose value is `None` and always here.
+/// An awaitable that is ready at once, with the value `None`.
 #[pyclass(frozen, module = "dwell._native")]
 pub(super) struct Done;
 

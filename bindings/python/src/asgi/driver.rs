@@ -19,12 +19,12 @@ use std::sync::Arc;
 const LISTENER: u8 = 1;
 const CONNECTION: u8 = 2;
 const WEB_SOCKET: u8 = 3;
-/// Of what is known of requests and `WebSockets`, which is no socket.
+/// The kind of the entries of requests and `WebSockets`, which are no sockets.
 const ENTRY: u8 = 4;
 /// Messages of a WebSocket that wait for the app; beyond it nothing is read.
 const MESSAGES_MAX: usize = 64;
 
-/// How handshakes are judged: which pages may connect, and what is spoken, is the app's to say.
+/// Options of handshakes. The app decides which pages may connect, and which subprotocol is spoken.
 pub(super) const UPGRADES: UpgradeOptions<'static> = UpgradeOptions {
     subprotocols: &[],
     deflate: None,
@@ -32,7 +32,7 @@ pub(super) const UPGRADES: UpgradeOptions<'static> = UpgradeOptions {
     delivery: Delivery::Messages,
 };
 
-/// What is known of what the app was handed.
+/// The state of a request or WebSocket that the app was given.
 #[derive(Clone, Debug)]
 pub(super) enum Entry {
     Http(Arc<Shared<HttpState>>),
@@ -90,12 +90,12 @@ impl AsgiLoop {
         }
     }
 
-    /// Whether every client is gone.
+    /// Returns true if every client is gone.
     pub(super) fn is_empty(&self) -> bool {
         self.http.connections() == 0 && self.web_sockets.connections() == 0
     }
 
-    /// Ends what is known of an exchange whose answer is complete.
+    /// Removes the entry of an exchange whose response is complete.
     pub(super) fn finish(&mut self, context: &mut Context, exchange: ExchangeId, tag: u64) {
         self.app.entries.remove(Token::from_bits(tag));
         self.app.log.end(exchange, context.wall(), true);
@@ -130,7 +130,7 @@ impl Driver for AsgiLoop {
 }
 
 impl AsgiApp {
-    /// How messages are compressed where the client offers it.
+    /// Returns the options for compressing messages, if the client offers it.
     pub(super) fn deflate(&self) -> DeflateOptions {
         self.options.web_socket.deflate
     }
@@ -157,7 +157,7 @@ impl AsgiApp {
         Outcome::Held { tag, timeout: None }
     }
 
-    /// A client is gone: whoever waits for it is told.
+    /// Wakes the tasks that wait for a client that is gone.
     fn leave(&mut self, tag: u64, code: u16, reason: &str) {
         match self.entries.remove(Token::from_bits(tag)) {
             Some(Entry::Http(state)) => {

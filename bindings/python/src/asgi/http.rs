@@ -31,7 +31,7 @@ pub(super) struct HttpExchange {
     answer: Shared<Answer>,
 }
 
-/// How far the app is with its answer.
+/// The progress of the app's response.
 #[derive(Debug, Default)]
 enum Answer {
     #[default]
@@ -240,7 +240,7 @@ impl HttpExchange {
             sent
         });
         if sent.is_none() {
-            return self.to_nobody(py, false);
+            return self.after_leaving(py, false);
         }
         self.finished(py)?;
         server.get().settle(server)?;
@@ -261,12 +261,12 @@ impl HttpExchange {
 
     /// The result of `send` when the client has left: it does nothing.
     ///
-    /// Shape: the first piece returns at once, for a generator is ended best where it waits by
-    /// itself; then the loop gets its turn, so that who waits in `receive` learns of the end.
+    /// Shape: the first piece returns at once, because a generator is best ended where it waits on
+    /// its own. Later ones let the loop run, so that a task waiting in `receive` learns of the end.
     ///
     /// # Errors
     /// `ConnectionResetError` for a stream that goes on although it could have learned of it.
-    fn to_nobody<'py>(&self, py: Python<'py>, more: bool) -> PyResult<Bound<'py, PyAny>> {
+    fn after_leaving<'py>(&self, py: Python<'py>, more: bool) -> PyResult<Bound<'py, PyAny>> {
         let dropped = {
             let mut state = self.state.lock();
             if more && state.dropped >= DROPPED_MAX && !state.end_told {
@@ -314,7 +314,7 @@ impl HttpExchange {
             };
         }
         if is_gone {
-            return self.to_nobody(py, more);
+            return self.after_leaving(py, more);
         }
         self.pump(py, &[], more)
     }
@@ -350,7 +350,7 @@ impl HttpExchange {
             // The connection has failed since the last turn of the loop, which is what tells of it:
             // an app that only sends must let the loop have one.
             self.state.lock().pending.clear();
-            return self.to_nobody(py, more);
+            return self.after_leaving(py, more);
         };
         if is_over {
             self.finished(py)?;
@@ -365,7 +365,7 @@ impl HttpExchange {
         Waiting::new(server.clone().unbind(), room).into_bound(py)
     }
 
-    /// The answer is complete: who waits for the client to leave need not any more.
+    /// Ends a complete response, and wakes the tasks that wait for the client to leave.
     fn finished(&self, py: Python<'_>) -> PyResult<()> {
         let woken = {
             let mut state = self.state.lock();
@@ -485,7 +485,7 @@ impl HttpExchange {
             sent
         });
         if sent.is_none() {
-            return self.to_nobody(py, false);
+            return self.after_leaving(py, false);
         }
         self.finished(py)?;
         server.get().settle(server)?;

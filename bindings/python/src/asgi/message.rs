@@ -69,7 +69,7 @@ pub(super) fn bytes_of(
     }
 }
 
-/// Whether a message says yes to `name`, which it need not mention.
+/// Returns the flag `name` of a message; false without one.
 pub(super) fn flag(message: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> PyResult<bool> {
     match message.get_item(name)? {
         Some(value) => value.is_truthy(),
@@ -77,17 +77,17 @@ pub(super) fn flag(message: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> P
     }
 }
 
-/// What a message is answered with that has a type of its own.
+/// Makes the error for a message of an unknown type.
 pub(super) fn unknown(kind: &str) -> PyErr {
     PyValueError::new_err(format!("unknown message: {kind:?}"))
 }
 
-/// What a message is answered with that comes out of turn.
+/// Makes the error for a message out of turn.
 pub(super) fn unexpected(kind: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{kind} is not expected now"))
 }
 
-/// What is raised where nobody is there to send to.
+/// Makes the error for a message to a client that has left.
 pub(super) fn left() -> PyErr {
     PyConnectionResetError::new_err("the client has left")
 }

@@ -2,15 +2,15 @@
 
 use super::driver::Arrival;
 use crate::web::address::AddressText;
-use crate::web::head::{Head, percent_decoded};
+use crate::web::head::Head;
 use crate::web::mount::Mount;
-use dwell_proto::http1::list_tokens;
+use dwell_proto::http1::{list_tokens, percent_decoded};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::collections::HashMap;
 
-/// What a server keeps to build scopes from.
+/// Objects kept for building scopes.
 #[derive(Debug)]
 pub(super) struct Scopes {
     http: Py<PyDict>,

@@ -319,7 +319,7 @@ impl AsgiServer {
     }
 }
 
-/// Resolves futures, but for those that somebody has cancelled meanwhile.
+/// Resolves futures, but for the cancelled ones.
 pub(super) fn resolve_all(py: Python<'_>, futures: Vec<Py<PyAny>>) -> PyResult<()> {
     for future in futures {
         resolve(future.bind(py))?;
@@ -327,7 +327,7 @@ pub(super) fn resolve_all(py: Python<'_>, futures: Vec<Py<PyAny>>) -> PyResult<(
     Ok(())
 }
 
-/// Resolves a future that nobody has cancelled meanwhile.
+/// Resolves a future, unless it is cancelled.
 pub(super) fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = future.py();
     if future.call_method0(intern!(py, "done"))?.is_truthy()? {

@@ -1,4 +1,4 @@
-//! What the loop and the coroutines know of one request or WebSocket.
+//! State of one request or WebSocket that the loop and the coroutines share.
 
 use crate::web::head::Head;
 use bytes::Bytes;
@@ -76,7 +76,7 @@ impl Waiters {
 pub(super) struct HttpState {
     pub(super) input: VecDeque<Bytes>,
     pub(super) input_ended: bool,
-    /// Whether the app was told that the body has ended.
+    /// True if the app has received the end of the body.
     pub(super) input_told: bool,
     /// Bytes that were granted to the client and not received by the app yet.
     pub(super) outstanding: u64,
@@ -89,9 +89,9 @@ pub(super) struct HttpState {
     pub(super) is_finished: bool,
     /// Output waits for the client.
     pub(super) is_blocked: bool,
-    /// Nobody waits for the answer any more.
+    /// True if the client has left.
     pub(super) is_gone: bool,
-    /// Set once the app was told that nobody waits, or that its answer is complete.
+    /// Set once the app has received the disconnect, or the end of its response.
     pub(super) end_told: bool,
     /// Pieces of the answer that came after the client had left.
     pub(super) dropped: u32,
@@ -110,7 +110,7 @@ pub(super) struct WebSocketState {
     pub(super) message_bytes: usize,
     pub(super) is_paused: bool,
     pub(super) is_blocked: bool,
-    /// How it ended: the code, and the reason.
+    /// The code and the reason of its end.
     pub(super) end: Option<(u16, String)>,
     pub(super) waiters: Waiters,
 }

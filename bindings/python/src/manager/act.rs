@@ -1,4 +1,4 @@
-//! What can be done on a connection, as a value that can wait for its thread.
+//! Acts on a connection, as values that can wait for its thread.
 
 use super::shared::{Shared, Slot};
 use super::trampoline::trampoline;
@@ -109,7 +109,7 @@ impl Act<'_> {
         }
     }
 
-    /// What cannot fail.
+    /// Carries out an act that cannot fail.
     fn apply_simple(&self, conn: &mut Conn<'_>) {
         match self {
             Self::Drain => {

@@ -1,5 +1,5 @@
-//! The Python objects of connections: made when a program asks for one, the same one as long as
-//! the program has it, and none for a connection that nobody looks at.
+//! The Python objects of connections. An object is made when a program asks for it, and is the same
+//! one as long as the program refers to it. A connection that no program refers to has none.
 
 use super::connection::Connection;
 use super::shared::{Shared, lock};
@@ -22,11 +22,11 @@ struct Objects {
     last: Option<Py<Connection>>,
     /// All others, by the id of their connection.
     others: HashMap<u64, Py<Connection>>,
-    /// How many were left when those that nobody has were last dropped.
+    /// Objects that were left when the unused ones were last dropped.
     swept: usize,
 }
 
-/// So many objects may be kept that nobody has.
+/// Unused objects that may be kept.
 const UNSWEPT_MAX: usize = 64;
 
 impl Cache {
@@ -77,7 +77,7 @@ impl Cache {
         }
     }
 
-    /// Drops the objects that nobody has, when there may be many.
+    /// Drops the unused objects, when there may be many.
     pub(super) fn sweep(&self, py: Python<'_>) {
         let unused: Vec<Py<Connection>> = {
             let mut objects = lock(&self.objects);
@@ -129,7 +129,7 @@ impl Objects {
         Some(object)
     }
 
-    /// The last object, if nobody has it, for another connection.
+    /// Takes the last object for another connection, if it is unused.
     fn reused(&mut self, py: Python<'_>, id: u64) -> Option<Py<Connection>> {
         let last = self.last.as_ref().filter(|last| is_unused(py, last))?;
         last.get().set_id(id);
@@ -143,8 +143,8 @@ impl Objects {
     }
 }
 
-/// Whether an object can be dropped or used for another connection: the cache alone has it, so
-/// nobody can come by it but through the cache, which is locked; and it keeps nothing.
+/// Returns true if an object can be dropped or used for another connection: it keeps nothing, and
+/// only the cache, which is locked, refers to it.
 fn is_unused(py: Python<'_>, object: &Py<Connection>) -> bool {
     is_alone(py, object) && !object.get().keeps_something()
 }

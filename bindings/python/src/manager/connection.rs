@@ -54,12 +54,12 @@ impl Connection {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// For another connection from now on; nobody has the object.
+    /// Assigns it to another connection; the object must be unused.
     pub(super) fn set_id(&self, id: u64) {
         self.id.store(id, Ordering::Relaxed);
     }
 
-    /// Whether something would be lost with the object.
+    /// Returns true if something would be lost with the object.
     pub(super) fn keeps_something(&self) -> bool {
         lock(&self.userdata).is_some()
     }
@@ -188,19 +188,19 @@ impl Connection {
         Ok(address.flatten().map(address_of))
     }
 
-    /// Whether it is a listener.
+    /// True for a listener.
     #[getter]
     fn is_listening(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_listening())
     }
 
-    /// Whether it is outbound.
+    /// True for an outbound connection.
     #[getter]
     fn is_client(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_client())
     }
 
-    /// Whether it speaks WebSocket.
+    /// True for a WebSocket.
     #[getter]
     fn is_websocket(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_websocket())
@@ -220,32 +220,32 @@ impl Connection {
         false
     }
 
-    /// Whether `recv_data` has something.
+    /// True if `recv_data` has something.
     #[getter]
     fn is_readable(&self) -> bool {
         self.input_length() > 0
     }
 
-    /// Whether it takes output.
+    /// True if it takes output.
     #[getter]
     fn is_writable(&self) -> PyResult<bool> {
         self.is(takes_output)
     }
 
-    /// Whether so much output waits for the peer that no more is taken.
+    /// True if so much output waits for the peer that no more is taken.
     #[getter]
     fn is_full(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_full())
     }
 
-    /// Whether it is closed, or will be when what is queued is out.
+    /// True if it is closed, or will be when its queued output is out.
     #[getter]
     fn is_closing(&self) -> PyResult<bool> {
         let closing = self.shared.ask(self.id(), |conn| conn.is_closing())?;
         Ok(closing.unwrap_or(true))
     }
 
-    /// Whether it closes after the answer that is owed.
+    /// True if it closes after the response that is owed.
     #[getter]
     fn is_draining(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_draining())
@@ -400,7 +400,7 @@ impl Connection {
         }))
     }
 
-    /// On an outbound HTTP connection: sends a request, whose answer is `HTTP_MSG`.
+    /// Sends a request on an outbound HTTP connection; its response is `HTTP_MSG`.
     #[pyo3(signature = (method, target, headers=None, body=None))]
     fn http_request(
         &self,

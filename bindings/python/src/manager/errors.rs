@@ -1,4 +1,4 @@
-//! What is wrong, as the exceptions of Python.
+//! Errors, as the exceptions of Python.
 
 use super::errand::PATIENCE;
 use super::shared::Unavailable;
@@ -9,12 +9,12 @@ use pyo3::sync::PyOnceLock;
 use std::fmt::Display;
 use std::io;
 
-/// What a call on a connection that is gone raises.
+/// Makes the exception of a call on a connection that is gone.
 pub(super) fn closed() -> PyErr {
     PyRuntimeError::new_err("Connection has been closed")
 }
 
-/// What a call on a manager that is gone raises.
+/// Makes the exception of a call on a manager that is gone.
 pub(super) fn freed() -> PyErr {
     PyRuntimeError::new_err("Manager has been freed")
 }
@@ -123,7 +123,7 @@ fn of_io(error: &io::Error) -> PyErr {
     }
 }
 
-/// What the system says, without the number that Rust puts behind it.
+/// Returns the system's message, without the number that Rust puts behind it.
 fn text_of(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error")

@@ -1,4 +1,4 @@
-//! What a Python call can reach of the engine while a handler runs.
+//! The part of the engine that a Python call can reach while a handler runs.
 //!
 //! The engine lends a handler its connection and the message for as long as the handler runs.
 //! Python objects know no such terms, so they name the loan instead: a connection by its manager
@@ -34,12 +34,12 @@ struct Frame {
     /// Names the message; 0 where there is none.
     serial: u64,
     view: *const View<'static>,
-    /// Whose handler it is; null for a timer.
+    /// The slot of the running handler; null for a timer.
     slot: *const Slot,
     outer: *const Frame,
 }
 
-/// What came of looking for a connection.
+/// The result of looking for a connection.
 pub(super) enum Reached<R> {
     /// It was there.
     Done(R),
@@ -131,7 +131,7 @@ fn lend<T, R>(cell: &Cell<*mut T>, act: impl FnOnce(*mut T) -> R) -> Option<R> {
     (!pointer.is_null()).then(|| act(pointer))
 }
 
-/// Calls `act` with connection `id` of a manager one of whose handlers runs on this thread.
+/// Calls `act` with connection `id` of a manager that runs a handler on this thread.
 pub(super) fn with_conn<R>(
     shared: &Shared,
     id: u64,
@@ -166,7 +166,7 @@ pub(super) fn with_conn<R>(
     }
 }
 
-/// Calls `act` with the manager one of whose handlers runs on this thread.
+/// Calls `act` with the manager that runs a handler on this thread.
 pub(super) fn with_scope<R>(shared: &Shared, act: impl FnOnce(&mut Scope<'_>) -> R) -> Option<R> {
     let mut act = Some(act);
     let mut take = |scope: &mut Scope<'_>| act.take().map(|act| act(scope));
@@ -180,7 +180,7 @@ pub(super) fn with_scope<R>(shared: &Shared, act: impl FnOnce(&mut Scope<'_>) ->
     .flatten()
 }
 
-/// Whether a handler or timer of this manager runs on this thread.
+/// Returns true if a handler or timer of this manager runs on this thread.
 pub(super) fn is_within(shared: &Shared) -> bool {
     with_frame(shared, |_| ()).is_some()
 }

@@ -60,7 +60,7 @@ impl HttpMessage {
         self.text(py, |view| PyString::new(py, view.path()))
     }
 
-    /// What follows the `?`, as it came.
+    /// The part after the `?`, as it came.
     #[getter]
     fn query<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         self.text(py, |view| PyString::new(py, view.query()))

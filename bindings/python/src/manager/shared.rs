@@ -1,4 +1,4 @@
-//! What a manager and its connections have in common.
+//! State that a manager and its connections share.
 
 use super::act::Act;
 use super::cache::Cache;
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::ThreadId;
 
-/// The id that wakes a manager and is nobody's.
+/// The id that wakes a manager and belongs to no connection.
 pub(super) const WAKEUP_ID: u64 = i64::MAX as u64;
 
-/// How often this process was made by a fork, its ancestors included.
+/// The number of forks that led to this process, counted along its ancestors.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// A child was forked off, and this is it.
@@ -27,7 +27,7 @@ pub(super) fn forked() {
 }
 
 /// A handler, and all connections that inherit it. The engine's closure owns it, so it lasts as
-/// long as somebody uses it.
+/// long as it is in use.
 pub(super) struct Slot {
     handler: Mutex<Option<Py<PyAny>>>,
 }
@@ -47,13 +47,13 @@ impl Slot {
 
 /// A manager but for its Python object: the connections have it too.
 ///
-/// While one of its locks is held no Python code runs, which making and dropping objects can do;
-/// the engine's is the exception, and nobody waits for that.
+/// No Python code runs while one of its locks is held, as it may when objects are made and dropped.
+/// The lock of the engine is the exception, for which no thread waits.
 pub(super) struct Shared {
     engine: Mutex<Option<engine::Manager>>,
     /// The thread that has the engine.
     user: Mutex<Option<ThreadId>>,
-    /// Whoever has the engine may have it for long.
+    /// True while a thread polls, and so may hold the engine for long.
     pub(super) polls: AtomicBool,
     forks: u64,
     pub(super) waker: Waker,
@@ -68,7 +68,7 @@ pub(super) struct Shared {
     pub(super) cache: Cache,
     /// Requests that ask for a WebSocket, until it is open.
     pub(super) upgrading: Mutex<HashMap<u64, Snapshot>>,
-    /// What the poll under way is to raise.
+    /// The exception that the poll under way is to raise.
     pub(super) raised: Mutex<Option<PyErr>>,
     /// A handler has closed the manager; it is done when all have returned.
     pub(super) close_asked: AtomicBool,
@@ -158,7 +158,7 @@ impl Shared {
         number
     }
 
-    /// Takes the engine, if nobody has it.
+    /// Takes the engine, if it is free.
     pub(super) fn engine(&self) -> Result<Engine<'_>, Unavailable> {
         if self.forks != FORKS.load(Ordering::Relaxed) {
             return Err(Unavailable::Forked);
@@ -207,13 +207,13 @@ impl Shared {
         }
     }
 
-    /// Whether this process has what the manager was made with.
+    /// Returns true in the process that made the manager.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.forks == FORKS.load(Ordering::Relaxed)
     }
 
-    /// Does `act` on a connection: at once from handlers and where nobody polls, and by the thread
-    /// that polls otherwise.
+    /// Does `act` on a connection: at once from handlers and while no thread polls, otherwise on
+    /// the thread that polls.
     pub(super) fn act(&self, id: u64, act: Act<'_>) -> PyResult<()> {
         match self.reach(id, |conn| act.apply(conn), Self::engine) {
             Ok(Some(done)) => done.map_err(|error| errors::of_conn(&error)),
@@ -265,7 +265,7 @@ impl Shared {
         }
     }
 
-    /// As [`ask`](Self::ask), of what only handlers can reach, or while nobody polls.
+    /// Asks as [`ask`](Self::ask) does, but only from handlers, or while no thread polls.
     pub(super) fn ask_near<R>(
         &self,
         id: u64,

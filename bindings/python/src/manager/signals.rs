@@ -1,8 +1,8 @@
 //! Signals end a wait at once.
 //!
-//! A signal interrupts the wait of the thread that gets it, but one that comes just before the
-//! wait begins would be noticed only when that ends. So the interpreter is told to write to a
-//! socket of the loop when a signal comes, unless it writes to somebody else's already.
+//! A signal interrupts the wait of the thread that gets it, but one that comes just before the wait
+//! begins would be noticed only when that ends. So the interpreter is made to write to a socket of
+//! the loop when a signal comes, unless it writes to another socket already.
 
 use dwell_engine::manager as engine;
 use pyo3::exceptions::PyValueError;
@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::thread::ThreadId;
 
-/// What a manager has done so that signals wake it.
+/// The changes that a manager has made so that signals wake it.
 #[derive(Default)]
 pub(super) struct SignalWakeup {
     /// The interpreter writes to it.

@@ -25,7 +25,7 @@ impl Timer {
         }
     }
 
-    /// Whether it will ring again.
+    /// True if it will ring again.
     #[getter]
     fn active(&self) -> bool {
         let is_left = self.shared.upgrade().is_some_and(|shared| {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 /// Numbers the messages of all managers.
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 
-/// Message objects that nobody has, to be used again.
+/// Unused message objects, to be used again.
 #[derive(Default)]
 struct Spares {
     http: Option<Py<HttpMessage>>,
@@ -44,7 +44,7 @@ pub(super) fn trampoline(
     }
 }
 
-/// What the telling of one event needs.
+/// The values needed to call a handler for one event.
 struct Told<'t, 'py> {
     py: Python<'py>,
     shared: &'t Arc<Shared>,
@@ -152,7 +152,7 @@ impl Told<'_, '_> {
     }
 }
 
-/// Whether nobody else has the object, and so nobody can come by it.
+/// Returns true if no other reference to the object exists, and so none can appear.
 pub(super) fn is_alone<T>(_: Python<'_>, object: &Py<T>) -> bool {
     #[expect(unsafe_code, reason = "the count of references has no safe function")]
     // SAFETY: `object` is alive, as it owns a reference, and this thread is attached.

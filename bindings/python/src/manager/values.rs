@@ -28,7 +28,7 @@ pub(super) fn binary_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     buffer_of(value, "a bytes-like object")
 }
 
-/// Copied, as whoever has the object may change it.
+/// Copies a buffer, because its owner may change it.
 fn buffer_of(value: &Bound<'_, PyAny>, wanted: &str) -> PyResult<Vec<u8>> {
     let buffer: PyBuffer<u8> = PyBuffer::get(value).map_err(|_| wrong_type(wanted, value))?;
     buffer.to_vec(value.py())

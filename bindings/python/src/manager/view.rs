@@ -1,4 +1,4 @@
-//! What came with an event, as the messages of Python see it.
+//! The content of an event, in the form of Python's messages.
 
 use dwell_engine::manager::HttpMessage;
 

@@ -356,7 +356,7 @@ impl MemcacheClient {
         self.told(key.py(), noreply, || self.client.touch(&wire, exptime))
     }
 
-    /// What each server tells of itself, by its address.
+    /// Statistics of each server, by its address.
     #[pyo3(signature = (argument=None))]
     fn stats_by_server<'py>(
         &self,
@@ -485,8 +485,8 @@ impl MemcacheClient {
         Ok(())
     }
 
-    /// Runs an operation that tells whether it did something; who wants no reply hears of errors
-    /// alone.
+    /// Runs an operation that returns true or false. Without a reply the result is true; errors are
+    /// raised all the same.
     fn told(
         &self,
         py: Python<'_>,
@@ -554,7 +554,7 @@ impl MemcacheClient {
     }
 }
 
-/// Changes a number; the new one, `None` where there is none or nobody asks.
+/// Changes a number. Returns the new one; `None` if there is none or no reply is wanted.
 fn counted(
     py: Python<'_>,
     noreply: bool,

@@ -1,4 +1,4 @@
-//! What a client is made with.
+//! Options of a client.
 
 use dwell_memcache::{ClientOptions, KeyPolicy, ServerOptions};
 use pyo3::exceptions::{PyTypeError, PyValueError};

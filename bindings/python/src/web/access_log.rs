@@ -91,7 +91,7 @@ impl AccessLog {
         }
     }
 
-    /// Its answer is complete, or nobody waits for it any more.
+    /// Ends the entry of an exchange: its response is complete, or the client has left.
     pub(crate) fn end(&mut self, exchange: ExchangeId, wall: SystemTime, complete: bool) {
         if !self.is_on {
             return;
@@ -112,7 +112,7 @@ impl AccessLog {
     }
 
     /// Hands the lines of the turn to the thread that writes them. There is no place to report that
-    /// the log cannot be written, so lines that nobody reads are dropped.
+    /// the log cannot be written, so lines without a reader are dropped.
     pub(crate) fn flush(&mut self) {
         if self.lines.is_empty() {
             return;

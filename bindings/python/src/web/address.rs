@@ -1,4 +1,4 @@
-//! Who a request comes from: the peer, or the client that a trusted proxy names.
+//! The origin of a request: the peer, or the client that a trusted proxy names.
 
 use dwell_evloop::Token;
 use pyo3::exceptions::PyValueError;
@@ -57,11 +57,11 @@ impl AddressText {
 /// The peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
 #[derive(Debug, Default)]
 pub(crate) struct Trusted {
-    everybody: bool,
+    all: bool,
     networks: Vec<(IpAddr, u8)>,
 }
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// The client's address; `None` over a unix socket.
@@ -70,12 +70,12 @@ pub(crate) struct Origin {
 }
 
 impl Trusted {
-    /// Reads networks such as `10.0.0.0/8`, addresses, or `*` for everybody.
+    /// Reads networks such as `10.0.0.0/8`, addresses, or `*` for all peers.
     pub(crate) fn of(networks: Vec<String>) -> PyResult<Self> {
         let mut trusted = Self::default();
         for text in networks {
             if text == "*" {
-                trusted.everybody = true;
+                trusted.all = true;
                 continue;
             }
             let network = parse_network(&text).ok_or_else(|| {
@@ -86,23 +86,23 @@ impl Trusted {
         Ok(trusted)
     }
 
-    /// Whether nobody is trusted.
+    /// Returns true if no peer is trusted.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.everybody && self.networks.is_empty()
+        !self.all && self.networks.is_empty()
     }
 
     fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.everybody
+        self.all
             || self
                 .networks
                 .iter()
                 .any(|(network, bits)| is_within(address, *network, *bits))
     }
 
-    /// Whom the request is from: the nearest client that is not a trusted proxy.
+    /// Returns the origin of a request: the nearest client that is not a trusted proxy.
     ///
-    /// Shape: the peers of a unix socket have no address; they are trusted where anybody is.
+    /// Shape: the peers of a unix socket have no address; they are trusted if any peer is.
     pub(crate) fn origin<'h>(
         &self,
         peer: Option<SocketAddr>,

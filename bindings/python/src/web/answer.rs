@@ -21,7 +21,7 @@ pub(crate) struct AnswerHead {
     pub(crate) content_length: Option<u64>,
     names: String,
     values: Vec<u8>,
-    /// Where each name and value ends.
+    /// The ends of each name and value.
     ends: Vec<(u32, u32)>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct AnswerHead {
 pub(crate) enum AnswerBody {
     Bytes(Bytes),
     File(FileSlice),
-    /// Of an answer to HEAD.
+    /// No body: the response to HEAD.
     Absent(Option<u64>),
 }
 
@@ -75,7 +75,7 @@ impl AnswerHead {
         Ok(())
     }
 
-    /// Whether an answer with this status has no body, whatever the app gives.
+    /// Returns true if a response of this status has no body, even if the app gives one.
     pub(crate) fn is_bodiless(&self) -> bool {
         matches!(self.status, 100..=199 | 204 | 304)
     }

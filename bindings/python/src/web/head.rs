@@ -3,7 +3,7 @@
 use dwell_engine::Request;
 use dwell_proto::http1::Version;
 
-/// A request head of its own, for whoever handles it later or on another thread.
+/// A request head of its own, for use later or on another thread.
 ///
 /// Shape: the bytes as they came, and where its parts are in them.
 #[derive(Debug)]
@@ -90,7 +90,8 @@ impl Head {
 }
 
 impl Span {
-    /// Where `part`, which was borrowed from `base`, is in it; empty if it was not.
+    /// Returns the place in `base` of `part`, which was borrowed from it; an empty one if it was
+    /// not.
     fn within(base: &[u8], part: &[u8]) -> Self {
         Self::find(base, part).unwrap_or(Self { start: 0, end: 0 })
     }
@@ -103,35 +104,4 @@ impl Span {
             end: u16::try_from(end).ok()?,
         })
     }
-}
-
-/// Decodes the percent-encoding of a path; what is no valid encoding stays as it is.
-///
-/// Source: RFC 3986 section 2.1.
-pub(crate) fn percent_decoded(path: &[u8]) -> std::borrow::Cow<'_, [u8]> {
-    let Some(first) = memchr::memchr(b'%', path) else {
-        return path.into();
-    };
-    let mut decoded = path[..first].to_vec();
-    let mut rest = &path[first..];
-    while let [byte, tail @ ..] = rest {
-        let value = match (byte, tail) {
-            (b'%', [high, low, ..]) => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        if let Some((high, low)) = value {
-            decoded.push(high << 4 | low);
-            rest = &tail[2..];
-        } else {
-            decoded.push(*byte);
-            rest = tail;
-        }
-    }
-    decoded.into()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit)
-        .to_digit(16)
-        .and_then(|value| u8::try_from(value).ok())
 }

@@ -72,7 +72,8 @@ impl Options {
         Ok(options)
     }
 
-    /// How the body of a request reaches the app: whole where it is short and on its way already.
+    /// Returns how the body of a request reaches the app: whole if it is short and on its way
+    /// already.
     pub(crate) fn body_plan(&self, head: &RequestHead<'_, '_>) -> BodyPlan {
         let bytes_max = self.body_bytes_max;
         match head.framing {

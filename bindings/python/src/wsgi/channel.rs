@@ -11,7 +11,7 @@ const OUTPUT_WINDOW: usize = 256 * 1024;
 /// Bytes of a body that are joined as they come.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// What a worker and the loop share of one exchange.
+/// State of one exchange that a worker and the loop share.
 #[derive(Debug, Default)]
 pub(super) struct Channel {
     state: Mutex<State>,
@@ -30,7 +30,7 @@ struct State {
     is_gone: bool,
 }
 
-/// What the reader of a body gets.
+/// A result for the reader of a body.
 #[derive(Debug)]
 pub(super) enum Piece {
     Data(Vec<u8>),
@@ -122,20 +122,20 @@ impl Channel {
         drop(woken.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Counts a piece of the answer that is handed over; false when nobody waits for it any more.
+    /// Counts a piece of the response that is handed over. Returns false if the client has left.
     pub(super) fn reserve(&self, bytes: usize) -> bool {
         let mut state = self.lock();
         state.unsent += bytes;
         !state.is_gone
     }
 
-    /// Whether the worker has to wait before it makes the next piece.
+    /// Returns true if the worker has to wait before it makes the next piece.
     pub(super) fn is_full(&self) -> bool {
         let state = self.lock();
         state.unsent > OUTPUT_WINDOW && !state.is_gone
     }
 
-    /// Waits until the engine has taken what there is too much of, or nobody waits for it.
+    /// Waits until the engine has taken enough of the queue, or the client has left.
     pub(super) fn wait_for_room(&self) {
         let waits = |state: &mut State| state.unsent > OUTPUT_WINDOW / 2 && !state.is_gone;
         let woken = self.changed.wait_while(self.lock(), waits);

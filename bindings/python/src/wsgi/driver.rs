@@ -21,7 +21,7 @@ use std::time::Instant;
 
 const LISTENER: u8 = 1;
 const CONNECTION: u8 = 2;
-/// Of exchanges that have an [`Entry`]; the others are told of nothing.
+/// The tag of exchanges that have an [`Entry`]; others get no events.
 const STREAMS: u64 = 1;
 /// The answer when all workers are busy and the queue is full.
 const OVERLOADED: Response<'static> = Response {

@@ -2,14 +2,14 @@
 
 use super::meeting::Job;
 use crate::web::address::AddressText;
-use crate::web::head::percent_decoded;
 use crate::web::mount::Mount;
+use dwell_proto::http1::percent_decoded;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::collections::HashMap;
 
-/// What a worker keeps to build environments from.
+/// Objects that a worker keeps to build environments from.
 #[derive(Debug)]
 pub(super) struct Environ {
     /// The entries that every request has.

@@ -21,12 +21,12 @@ pub(super) struct StartResponse {
     meeting: Arc<Meeting>,
     exchange: ExchangeId,
     is_head: bool,
-    /// Of the request's body, where that is streamed.
+    /// The request's body, if it is streamed.
     input: Option<Arc<Channel>>,
     state: Mutex<State>,
 }
 
-/// What `start_response` returns.
+/// The result of `start_response`.
 #[pyclass(frozen, module = "dwell.wsgi")]
 #[derive(Debug)]
 struct Write {
@@ -43,11 +43,11 @@ struct State {
     is_over: bool,
 }
 
-/// What a piece of a body came to.
+/// The outcome of writing a piece of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wrote {
     Taken,
-    /// Nobody waits for the rest.
+    /// The client has left.
     Gone,
 }
 
@@ -112,7 +112,7 @@ impl StartResponse {
         }
     }
 
-    /// Whether nothing was sent yet, so that a whole answer can be.
+    /// Returns true if nothing was sent yet, so that a whole response can be.
     pub(super) fn is_unsent(&self) -> bool {
         let state = self.lock();
         state.channel.is_none() && !state.is_over

@@ -31,7 +31,7 @@ struct State {
     ended: bool,
 }
 
-/// How much a reader wants.
+/// The amount that a reader wants.
 #[derive(Clone, Copy)]
 enum Want {
     All,
@@ -165,7 +165,8 @@ impl Input {
 }
 
 impl State {
-    /// How many of the bytes that are here make up what is wanted; `None` when more are needed.
+    /// Returns how many of the bytes that are here make up the wanted amount; `None` when more are
+    /// needed.
     fn has(&self, want: Want) -> Option<usize> {
         let rest = &self.buffer[self.position..];
         let enough = match want {

@@ -1,4 +1,4 @@
-//! Where the loop and the workers meet: jobs one way, orders the other, and few wake-ups.
+//! The queues between the loop and the workers: jobs one way, orders the other, and few wake-ups.
 //!
 //! Jobs that are queued wake one worker if all are asleep, not one worker each: while one runs
 //! Python the others could only wait for the interpreter. Workers that block, in a query for one,
@@ -37,7 +37,7 @@ pub(super) enum JobBody {
     Streamed(Arc<Channel>),
 }
 
-/// What a worker, or whoever stops the server, wants of the loop.
+/// Orders to the loop from a worker, or from the thread that stops the server.
 #[derive(Debug)]
 pub(super) enum Order {
     Answer(ExchangeId, Box<(AnswerHead, AnswerBody)>),
@@ -51,7 +51,7 @@ pub(super) enum Order {
     Stop,
 }
 
-/// How often the loop looks while jobs wait.
+/// Time between two checks of the orders while jobs wait.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The loop is at work and looks at the orders before it waits.
@@ -122,7 +122,7 @@ impl Meeting {
         self.queue().workers
     }
 
-    /// How many more jobs there is room for.
+    /// Returns how many more jobs there is room for.
     pub(super) fn room(&self) -> usize {
         self.queue_max.saturating_sub(self.queue().jobs.len())
     }
