@@ -40,11 +40,6 @@ pub(crate) fn raise_limit() -> Option<u64> {
     }
 }
 
-/// The limit in force; `None` where there is none.
-pub(crate) fn limit() -> Option<u64> {
-    getrlimit(Resource::Nofile).current
-}
-
 /// What the process may have, and what it has before it serves anybody.
 #[derive(Debug)]
 pub(crate) struct Descriptors {

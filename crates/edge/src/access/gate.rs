@@ -3,12 +3,12 @@
 //! It decides and answers nothing itself: a denial is handed back, and an [`Identity`] is a value
 //! that goes along with its request.
 
+use super::tokens::Bearer;
 use super::{
     Access, AuthDecision, AuthSubrequests, Counted, Identity, Refusal, Refused, Verifier,
     client_address, counted_as, is_trusted,
 };
 use crate::config::{Config, Rate, RouteConfig};
-use crate::publish::Bearer;
 use dwell_evloop::Stream;
 use dwell_proto::http1::{Fields, RequestHead};
 use std::net::{IpAddr, SocketAddr};

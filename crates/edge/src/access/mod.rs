@@ -14,6 +14,7 @@ mod rate;
 mod redacted;
 mod remembered;
 mod subrequests;
+mod tokens;
 mod verifier;
 
 pub(crate) use address::{client_address, counted_as, is_trusted};
@@ -27,10 +28,10 @@ pub(crate) use rate::{Counted, Limiter};
 pub(crate) use redacted::redacted;
 pub(crate) use remembered::{Digest, Digester, Remembered};
 pub(crate) use subrequests::AuthSubrequests;
+pub(crate) use tokens::{Bearer, Tokens};
 pub(crate) use verifier::{Refusal, Verifier};
 
 use crate::config::Config;
-use crate::publish::Tokens;
 use std::sync::Arc;
 use std::time::Instant;
 use verifier::KeyRing;

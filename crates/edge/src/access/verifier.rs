@@ -2,8 +2,8 @@
 
 use super::jwt::{Claims, Expected, KeyFiles, Keys, TokenError};
 use super::remembered::{Digester, Remembered};
+use super::tokens::bearer_token;
 use crate::config::{JwtConfig, cookie_value, query_value};
-use crate::publish::bearer_token;
 use dwell_proto::http1::RequestHead;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};

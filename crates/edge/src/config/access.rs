@@ -251,6 +251,26 @@ impl fmt::Display for Network {
     }
 }
 
+/// Checks that a token fits a header field, and is long enough not to be guessed.
+///
+/// # Errors
+/// The fault of the token, for people.
+///
+/// Source: RFC 6750 section 2.1, `b64token`.
+pub(crate) fn check_token(token: &[u8]) -> Result<(), &'static str> {
+    let is_of_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
+    if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
+        return Err("a token has 16 to 256 characters");
+    }
+    if !token.iter().all(is_of_token) {
+        return Err("a token has letters, digits and -._~+/= only");
+    }
+    Ok(())
+}
+
+const TOKEN_BYTES_MIN: usize = 16;
+const TOKEN_BYTES_MAX: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,7 @@ mod routing;
 mod template;
 mod units;
 
+pub(crate) use access::check_token;
 pub use access::{JwtConfig, Network, PublishConfig, Rate, RouteAccess};
 pub use address::{AddressError, PeerAddress, UpstreamUrl};
 pub use load::{FlagValue, load, parse};

@@ -1,6 +1,6 @@
 //! What the operating system says of this process.
 
-use crate::descriptors;
+use rustix::process::{Resource, getrlimit};
 use std::fs;
 
 /// Figures of the process, as far as the system has `/proc`.
@@ -23,7 +23,7 @@ impl ProcessFigures {
             cpu_seconds: cpu_seconds(&stat).map(|(user, system)| user + system)?,
             resident_bytes: resident_bytes(&status)?,
             open_fds: open_fds(),
-            max_fds: descriptors::limit(),
+            max_fds: getrlimit(Resource::Nofile).current,
         })
     }
 }

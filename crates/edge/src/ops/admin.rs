@@ -2,6 +2,7 @@
 
 mod guard;
 
+use crate::access::{Bearer, Tokens};
 use crate::config::Config;
 use crate::cursor::Cursor;
 use crate::held::held;
@@ -9,7 +10,7 @@ use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome};
 use crate::ops::dashboard::{self, Dashboard, Setting};
 use crate::ops::inquiry::{Asked, Desk, EXPLAIN_PATH, Inquiry, WATCHED_PATH};
 use crate::polls::{Valued, seconds};
-use crate::publish::{self, Bearer, Finished, Order, Published, Tokens};
+use crate::publish::{self, Finished, Order, Published};
 use crate::store_server::StoreService;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,

@@ -8,13 +8,11 @@ mod answers;
 mod embedded;
 mod order;
 mod remote;
-mod tokens;
 
 pub(crate) use answers::{denied, refuse, send};
 pub(crate) use embedded::carry_out;
 pub(crate) use order::{Act, Condition, Order, OrderError, decoded_key};
 pub(crate) use remote::{Finished, Publisher};
-pub(crate) use tokens::{Bearer, Tokens, bearer_token, check_token};
 
 use bytes::Bytes;
 

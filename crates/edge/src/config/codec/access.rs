@@ -1,6 +1,7 @@
 //! Values about who may do what.
 
 use super::{Codec, Fault, Shape, Value, quoted, text};
+use crate::config::access::check_token;
 
 /// A token that is shown in an `Authorization` field.
 pub(in crate::config) struct BearerToken;
@@ -10,7 +11,7 @@ impl Codec<String> for BearerToken {
 
     fn read(&self, value: &Value<'_>) -> Result<String, Fault> {
         let token = text(value, "a token")?;
-        crate::publish::check_token(token.as_bytes())
+        check_token(token.as_bytes())
             .map_err(|error| Fault::new(value, error).help("`openssl rand -hex 32` makes one"))?;
         Ok(token.to_owned())
     }

@@ -1,6 +1,6 @@
-//! Who may publish.
+//! Tokens of publishers.
 
-use crate::config::PublishConfig;
+use crate::config::{PublishConfig, check_token};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use dwell_proto::http1::Fields;
@@ -9,21 +9,21 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// The tokens of those who may publish, as digests.
+/// Tokens that allow to publish, as digests.
 pub(crate) struct Tokens(Vec<[u8; 32]>);
 
-/// Who a request says it comes from.
+/// Token of a request, as far as it is good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bearer {
-    /// Somebody who may.
+    /// It is one of the tokens.
     Known,
-    /// Somebody with another token.
+    /// It is another one.
     Unknown,
-    /// It shows none.
+    /// The request shows none.
     Nobody,
 }
 
-/// Why there are no tokens.
+/// Fault of a file of tokens.
 #[derive(Debug)]
 pub(crate) enum TokensError {
     /// The file cannot be read.
@@ -47,7 +47,7 @@ impl fmt::Display for TokensError {
 impl std::error::Error for TokensError {}
 
 impl Tokens {
-    /// Those of the configuration and of its file.
+    /// Loads the tokens of the configuration and of its file.
     ///
     /// # Errors
     /// [`TokensError`] when the file has none, or anything else.
@@ -73,12 +73,12 @@ impl Tokens {
         Ok(Self(all))
     }
 
-    /// Whether there is any.
+    /// True if there are no tokens.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Who a request says it comes from, by `Authorization: Bearer TOKEN` (RFC 6750 section 2.1).
+    /// Checks `Authorization: Bearer TOKEN` of a request (RFC 6750 section 2.1).
     pub(crate) fn bearer(&self, fields: Fields<'_, '_>) -> Bearer {
         let Some(token) = bearer_token(fields) else {
             return Bearer::Nobody;
@@ -111,31 +111,11 @@ pub(crate) fn bearer_token<'h>(fields: Fields<'_, 'h>) -> Option<&'h [u8]> {
     Some(token.trim_ascii())
 }
 
-/// Whether a token is one that can be shown in a field, and that is not guessed at once.
-///
-/// # Errors
-/// What is wrong with it.
-///
-/// Source: RFC 6750 section 2.1, `b64token`.
-pub(crate) fn check_token(token: &[u8]) -> Result<(), &'static str> {
-    let is_of_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
-    if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
-        return Err("a token has 16 to 256 characters");
-    }
-    if !token.iter().all(is_of_token) {
-        return Err("a token has letters, digits and -._~+/= only");
-    }
-    Ok(())
-}
-
 fn hash(token: &str) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
     hash
 }
-
-const TOKEN_BYTES_MIN: usize = 16;
-const TOKEN_BYTES_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
