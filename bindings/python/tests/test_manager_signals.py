@@ -15,7 +15,6 @@ import pytest
 
 from dwell import Manager
 
-
 # A program that was started in the background of a shell script ignores SIGINT, and so do those
 # that it starts.
 PREAMBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
