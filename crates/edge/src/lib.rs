@@ -11,7 +11,7 @@ pub mod config;
 mod cursor;
 mod descriptors;
 mod event_loop;
-mod fleet;
+mod handoff;
 mod held;
 pub mod log;
 mod metrics;
@@ -23,6 +23,7 @@ mod presence;
 pub mod process;
 mod proxy;
 mod publish;
+mod published;
 mod response_log;
 mod retry_after;
 #[expect(

@@ -12,7 +12,7 @@ impl EdgeLoop {
             && self.polls.watched_keys() > 0
         {
             if waited.wake() {
-                self.fleet.wake_first();
+                self.fleet.wake(0);
             }
             self.look_at_returned();
         }
@@ -32,7 +32,7 @@ impl EdgeLoop {
             if of_loop == self.index {
                 self.polls.hinted(&names);
             } else {
-                self.fleet.tell(of_loop, Message::Hinted(names));
+                self.fleet.send(of_loop, Message::Hinted(names));
             }
         }
         for resync in feed.resyncs() {
@@ -42,11 +42,11 @@ impl EdgeLoop {
 
     /// Has every loop look at everything of one server.
     fn resync_all(&mut self, resync: Resync) {
-        for of_loop in 0..self.loops {
+        for of_loop in 0..self.fleet.loops() {
             if of_loop == self.index {
                 self.resync(resync);
             } else {
-                self.fleet.tell(of_loop, Message::Resync(resync));
+                self.fleet.send(of_loop, Message::Resync(resync));
             }
         }
     }

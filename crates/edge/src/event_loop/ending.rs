@@ -2,10 +2,9 @@
 
 use super::EdgeLoop;
 use super::tokens::DRAIN;
-use crate::fleet::Order;
 use crate::polls::Source;
 use crate::store_server::StoreServer;
-use dwell_evloop::Context;
+use dwell_evloop::{Context, Lifecycle};
 use std::time::{Duration, Instant};
 
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -99,23 +98,23 @@ impl EdgeLoop {
         let is_shutdown_asked = |server: &StoreServer| server.is_shutdown_asked();
         if self.draining.is_none() && self.store_server.as_ref().is_some_and(is_shutdown_asked) {
             tracing::info!("ending, as a memcached client asks");
-            self.fleet.give(Order::Drain);
+            self.fleet.advance(Lifecycle::Drain);
         }
-        match self.fleet.order() {
-            Order::Serve => {}
-            Order::HandOver => self.begin_hand_over(context),
-            Order::Drain => self.begin_drain(context),
-            Order::Stop => context.stop(),
+        match self.fleet.lifecycle() {
+            Lifecycle::Serve => {}
+            Lifecycle::HandOver => self.begin_hand_over(context),
+            Lifecycle::Drain => self.begin_drain(context),
+            Lifecycle::Stop => context.stop(),
         }
     }
 
     /// Stands still where all loops are to; what has been decided meanwhile is followed next.
     pub(crate) fn stand_still(&mut self, context: &mut Context) {
-        if self.fleet.standstill().is_wanted() {
+        if self.handoff.barrier.is_wanted() {
             // The sockets are those of the newest settings.
             self.send_outbox(context);
             self.follow_settings(context);
-            self.fleet.standstill().stand(|| self.sockets());
+            self.handoff.barrier.wait(|| self.sockets());
         }
     }
 
@@ -127,7 +126,7 @@ impl EdgeLoop {
             && self.polls.is_idle()
             && self.tunnels.len() == 0
             && self.store_server.as_ref().is_none_or(StoreServer::is_left);
-        if self.draining.is_some() && is_done && (self.index > 0 || self.fleet.is_last()) {
+        if self.draining.is_some() && is_done && (self.index > 0 || self.fleet.running() <= 1) {
             self.polls.give_up_flights();
             context.stop();
         }

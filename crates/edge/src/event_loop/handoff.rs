@@ -1,8 +1,8 @@
 //! Connections that one process hands to its successor: giving them away, and taking them over.
 
 use super::EdgeLoop;
+use crate::handoff::{HandedConnection, InheritedListener, ListenAddress, Role};
 use crate::ops::admin::Admin;
-use crate::process::{Arrival, Handed, Place, Role};
 use crate::store_server::StoreServer;
 use dwell_engine::Detached;
 use dwell_evloop::{Context, Listener, Stream};
@@ -12,13 +12,13 @@ use std::os::fd::AsFd;
 impl EdgeLoop {
     /// A descriptor more of every socket that is listened on here; one that the system refuses is
     /// left out, and its address closed.
-    pub(crate) fn sockets(&self) -> Vec<Handed> {
+    pub(crate) fn sockets(&self) -> Vec<InheritedListener> {
         let of = |role, listener: &Listener| {
             let descriptor = listener.as_fd().try_clone_to_owned().ok()?;
-            let place = Place::of(listener, &descriptor).ok()?;
-            Some(Handed {
+            let address = ListenAddress::of(listener, &descriptor).ok()?;
+            Some(InheritedListener {
                 role,
-                place,
+                address,
                 owns_file: listener.path().is_some(),
                 descriptor,
             })
@@ -34,17 +34,21 @@ impl EdgeLoop {
 
     /// Serves the connections that the process before has handed over.
     pub(crate) fn take_arrivals(&mut self, context: &mut Context) {
-        for arrival in self.fleet.arrivals().take(self.index) {
-            if let Err(error) = self.take_arrival(context, arrival) {
+        for connection in self.handoff.queue.take(self.index) {
+            if let Err(error) = self.take_arrival(context, connection) {
                 tracing::warn!(%error, "a connection that was handed over is lost");
             }
         }
     }
 
-    fn take_arrival(&mut self, context: &mut Context, arrival: Arrival) -> io::Result<()> {
-        let mut stream = Stream::from_descriptor(arrival.descriptor)?;
-        let input = arrival.input;
-        match (arrival.role, &mut self.admin, &mut self.store_server) {
+    fn take_arrival(
+        &mut self,
+        context: &mut Context,
+        connection: HandedConnection,
+    ) -> io::Result<()> {
+        let mut stream = Stream::from_descriptor(connection.descriptor)?;
+        let input = connection.input;
+        match (connection.role, &mut self.admin, &mut self.store_server) {
             (Role::Client, _, _) => {
                 self.polls.count_adopted(&mut stream);
                 let detached = Detached { stream, input };
@@ -52,7 +56,7 @@ impl EdgeLoop {
             }
             (Role::Admin, Some(admin), _) => admin.adopt(context, Detached { stream, input }),
             (Role::Store, _, Some(server)) => {
-                server.adopt(context, stream, input, arrival.is_trusted);
+                server.adopt(context, stream, input, connection.is_trusted);
             }
             _ => return Err(io::Error::other("nobody listens for its kind any more")),
         }
@@ -62,11 +66,11 @@ impl EdgeLoop {
     /// Hands the connections over that owe nothing, if another process serves: at once, and at the
     /// ends of later turns those that have come so far.
     pub(crate) fn hand_over(&mut self, context: &mut Context) {
-        let Some(leaving) = self.fleet.leaving().filter(|_| self.draining.is_some()) else {
+        let Some(sender) = self.handoff.sender().filter(|_| self.draining.is_some()) else {
             return;
         };
         let give = |role, detached: &Detached| {
-            leaving.give(role, false, &detached.stream, &detached.input);
+            sender.give(role, false, &detached.stream, &detached.input);
         };
         self.http
             .hand_over(context, &mut self.polls, |_, detached| {
@@ -78,7 +82,7 @@ impl EdgeLoop {
         if let Some(server) = &mut self.store_server {
             server.hand_over(context);
             for left in server.take_leaving(context) {
-                leaving.give(Role::Store, left.is_trusted, &left.stream, &left.input);
+                sender.give(Role::Store, left.is_trusted, &left.stream, &left.input);
             }
         }
     }

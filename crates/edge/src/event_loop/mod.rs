@@ -20,16 +20,17 @@ pub(crate) use supervise::Supervise;
 pub(crate) use tokens::{ADMIN_KINDS, CLIENT_KINDS, PRESENCE, UPSTREAM_KINDS, kind};
 
 use crate::change_feed::{ChangeFeed, WaitedKeys};
-use crate::fleet::{Fleet, Order};
+use crate::handoff::Handoff;
 use crate::metrics::{LoopMetrics, figure};
 use crate::ops::admin::Admin;
 use crate::polls::{self, Follower, Polls, Source, Told, seconds};
 use crate::presence::{Presence, Webhooks};
 use crate::proxy::{self, Tunnels};
+use crate::published;
 use crate::store_server::StoreServer;
 use dwell_engine::Http;
 use dwell_engine::websocket::WebSockets;
-use dwell_evloop::{Context, Driver, Readiness, Token};
+use dwell_evloop::{Context, Driver, Fleet, Lifecycle, Readiness, Token};
 use dwell_memcache::on_loop::{Client, Completion, Failure, Outcome};
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
@@ -85,12 +86,11 @@ pub(crate) struct EdgeLoop {
     pub(crate) output: OutputBound,
     pub(crate) source: Source,
     pub(crate) metrics: Arc<LoopMetrics>,
-    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) fleet: Arc<Fleet<Message>>,
     /// Which loop it is; the first hears the signals, and ends last.
     pub(crate) index: usize,
-    pub(crate) loops: usize,
-    /// That of the settings it goes by.
-    pub(crate) generation: u64,
+    pub(crate) settings: published::Follower<Settings>,
+    pub(crate) handoff: Arc<Handoff>,
     /// The clients' listeners, by their addresses as they were configured.
     pub(crate) listening: Vec<(SocketAddr, Token)>,
     /// What the first loop does beside serving.
@@ -144,8 +144,8 @@ impl EdgeLoop {
     }
 
     fn arm_watchdog(&self, context: &mut Context) {
-        let supervisor = self.supervisor.as_ref();
-        if let Some(interval) = supervisor.and_then(|it| it.watchdog_interval()) {
+        let supervisor = self.supervisor.as_deref();
+        if let Some(interval) = supervisor.and_then(Supervise::watchdog_interval) {
             context.arm(WATCHDOG, interval);
         }
     }
@@ -174,7 +174,7 @@ impl EdgeLoop {
         for Told { follower, verdict } in std::mem::take(&mut self.polls.outbox.told) {
             let fetch = follower.fetch;
             self.fleet
-                .tell(follower.of_loop, Message::Fetched { fetch, verdict });
+                .send(follower.of_loop, Message::Fetched { fetch, verdict });
         }
         self.tell_joins(context);
         self.send_fills(context);
@@ -234,7 +234,7 @@ impl EdgeLoop {
             };
             match join.leader {
                 Some(Follower { of_loop, fetch }) => {
-                    self.fleet.tell(of_loop, Message::Joined { fetch, client });
+                    self.fleet.send(of_loop, Message::Joined { fetch, client });
                 }
                 None => self.upstreams.also_for(context, fetch, client),
             }
@@ -456,9 +456,9 @@ impl Driver for EdgeLoop {
             return;
         }
         tracing::info!(signal, "ending");
-        self.fleet.give(match self.fleet.order() {
-            Order::Serve | Order::HandOver => Order::Drain,
-            Order::Drain | Order::Stop => Order::Stop,
+        self.fleet.advance(match self.fleet.lifecycle() {
+            Lifecycle::Serve | Lifecycle::HandOver => Lifecycle::Drain,
+            Lifecycle::Drain | Lifecycle::Stop => Lifecycle::Stop,
         });
     }
 

@@ -125,7 +125,7 @@ impl EdgeLoop {
             if of_loop == self.index {
                 self.cut_off(context, &tokens);
             } else {
-                self.fleet.tell(of_loop, Message::TooSlow(tokens.into()));
+                self.fleet.send(of_loop, Message::TooSlow(tokens.into()));
             }
         }
         // Other loops may take a while, or have nobody left.

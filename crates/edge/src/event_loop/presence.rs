@@ -1,9 +1,8 @@
 //! A loop's part in presence: it notes which keys are watched, and the first one sends events.
 
 use super::{EdgeLoop, Occurrence};
-use crate::fleet::Order;
 use crate::metrics::WebhookOutcome;
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Lifecycle, Token};
 use std::time::UNIX_EPOCH;
 
 impl EdgeLoop {
@@ -25,7 +24,7 @@ impl EdgeLoop {
         };
         let changes = self.polls.take_presence();
         // Whoever is sent away now comes back, perhaps to another process that says so first.
-        let serves = self.fleet.order() == Order::Serve;
+        let serves = self.fleet.lifecycle() == Lifecycle::Serve;
         if serves && !changes.is_empty() {
             let since = context.wall().duration_since(UNIX_EPOCH);
             let unix_ms = since.map_or(0, |since| since.as_millis() as u64);
@@ -33,7 +32,7 @@ impl EdgeLoop {
             let dropped = self.metrics.webhook_events.of(WebhookOutcome::Dropped);
             dropped.add(noted.dropped);
             if noted.is_news && self.index > 0 {
-                self.fleet.wake_first();
+                self.fleet.wake(0);
             }
         }
         if let Some(webhooks) = &mut self.webhooks {

@@ -1,6 +1,6 @@
 //! Queries of operators: the first loop asks all loops, and reads the value of a key itself.
 
-use super::EdgeLoop;
+use super::{EdgeLoop, Message};
 use crate::ops::inquiry::{Asked, Inquiry, render_watched};
 use crate::polls::{Live, Question, Source, Value, Valued, seconds};
 use dwell_evloop::Context;
@@ -12,7 +12,7 @@ impl EdgeLoop {
     /// Adds what this loop's tables have to an inquiry, and wakes the first loop, which collects it.
     pub(crate) fn answer_inquiry(&self, inquiry: &Inquiry) {
         inquiry.tell(self.polls.watched(&inquiry.question));
-        self.fleet.wake_first();
+        self.fleet.wake(0);
     }
 
     /// Puts the questions of the admin listener's clients to the loops, and answers the clients
@@ -20,18 +20,18 @@ impl EdgeLoop {
     pub(crate) fn follow_inquiries(&mut self, context: &mut Context) {
         let Some(admin) = &mut self.admin else { return };
         for inquiry in admin.inquiries() {
-            self.fleet.ask(&inquiry);
+            self.fleet.send_all(&Message::Asked(Arc::clone(&inquiry)));
             self.look(context, &inquiry);
         }
         let Some(admin) = &mut self.admin else { return };
         for (token, value) in self.polls.outbox.found.drain(..) {
             admin.found(token, &value);
         }
-        for (exchange, asked) in admin.answered_inquiries(self.loops) {
+        for (exchange, asked) in admin.answered_inquiries(self.fleet.loops()) {
             let (status, body) = match &asked {
                 Asked::Explained { inquiry } => self.explanation(inquiry),
                 Asked::Watched { inquiry, limit } => {
-                    let loops = (self.loops, inquiry.loops());
+                    let loops = (self.fleet.loops(), inquiry.loops());
                     (200, render_watched(inquiry.take(), *limit, loops))
                 }
             };
@@ -76,7 +76,7 @@ impl EdgeLoop {
         };
         let late = || Valued::Unknown("memcached has not answered in time".to_owned());
         let place = self.polls.explained_key(explained);
-        let loops = (self.loops, inquiry.loops());
+        let loops = (self.fleet.loops(), inquiry.loops());
         let live = Live {
             place: place.map_or_else(String::new, |key| self.place_of(&key)),
             value: inquiry.value().unwrap_or_else(late),

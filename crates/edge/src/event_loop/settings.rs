@@ -50,14 +50,10 @@ impl EdgeLoop {
     /// Takes over the newest settings, if they are not the ones it runs by.
     pub(crate) fn follow_settings(&mut self, context: &mut Context) {
         self.upstreams.settle(context);
-        let generation = self.fleet.generation();
-        if generation == self.generation {
-            return;
+        if let Some((settings, generation)) = self.settings.next() {
+            self.apply(context, &settings);
+            self.metrics.config_generation.set(figure(generation));
         }
-        let settings = self.fleet.settings();
-        self.generation = generation;
-        self.apply(context, &settings);
-        self.metrics.config_generation.set(figure(generation));
     }
 
     /// Connections that have left HTTP count among those that clients may have.
@@ -65,9 +61,9 @@ impl EdgeLoop {
         let elsewhere = self.websockets.connections() + self.tunnels.len();
         if elsewhere != self.elsewhere {
             self.elsewhere = elsewhere;
-            let settings = self.fleet.settings();
+            let settings = self.settings.newest();
             self.http
-                .set_limits(http_limits(&settings.config, self.loops, elsewhere));
+                .set_limits(http_limits(&settings.config, self.fleet.loops(), elsewhere));
         }
     }
 
@@ -75,7 +71,7 @@ impl EdgeLoop {
         let config = &settings.config;
         let before = self.polls.reconfigure(config);
         self.http
-            .set_limits(http_limits(config, self.loops, self.elsewhere));
+            .set_limits(http_limits(config, self.fleet.loops(), self.elsewhere));
         if config.upstream != before.upstream {
             self.upstreams.change(context, settings.upstream.clone());
             if config.upstream.url != before.upstream.url {

@@ -362,7 +362,7 @@ fn a_drain_ends_waits_and_lookups_and_in_its_time_everything() {
     let mut fetched = edge.ask("GET /poll/b");
     edge.turn_until_waiting(1);
     let _never_answered = app.accept(&mut edge);
-    edge.driver.fleet.give(crate::fleet::Order::Drain);
+    edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
     assert_eq!(edge.answer(&mut held).0, 204);
     assert!(!edge.event_loop.context().is_stopped());
     while !edge.event_loop.context().is_stopped() {

@@ -1,6 +1,6 @@
 //! Going to the background, and the file that tells the process id.
 
-use super::upgrade;
+use super::environment;
 use crate::config::Config;
 use nix::fcntl::OFlag;
 use std::fs::OpenOptions;
@@ -14,14 +14,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
-/// Tells a process that it is the one in the background.
-const MARK: &str = "DWELL_DAEMON";
 /// Between two looks whether the process in the background listens.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Whether this process was started by [`start`].
 pub fn is_daemon() -> bool {
-    env::var_os(MARK).is_some()
+    env::var_os(environment::DAEMON).is_some()
 }
 
 /// Starts this program once more, with the same arguments, in a process group of its own and with
@@ -34,8 +32,8 @@ pub fn start(config: &Config) -> io::Result<()> {
         .args(env::args_os().skip(1))
         // Its own name decides which program a link stands for.
         .arg0(env::args_os().next().unwrap_or_default())
-        .env(MARK, "1")
-        .env_remove(upgrade::MARK)
+        .env(environment::DAEMON, "1")
+        .env_remove(environment::UPGRADE)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -6,24 +6,13 @@
 //!
 //! Source: `sd_listen_fds(3)`.
 
-use super::upgrade::{Handed, Role};
+use crate::handoff::{InheritedListener, ListenAddress, Role};
 use dwell_evloop::{ListenOptions, Listener};
 use listenfd::ListenFd;
-use std::ffi::OsStr;
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-
-/// Where a socket listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
 
 /// The sockets that nobody has asked for yet.
 #[derive(Debug, Default)]
@@ -35,7 +24,7 @@ pub(super) struct Inherited {
 struct Socket {
     /// What it is for, if that is known.
     role: Option<Role>,
-    place: Place,
+    address: ListenAddress,
     /// What the service manager calls it.
     name: String,
     descriptor: OwnedFd,
@@ -55,7 +44,7 @@ pub enum InheritedError {
     /// The configuration listens at no such address.
     Unwanted {
         /// Its address.
-        place: String,
+        address: String,
         /// Its name.
         name: String,
     },
@@ -70,9 +59,9 @@ impl fmt::Display for InheritedError {
                     "passed socket number {index} cannot be listened on: {source}"
                 )
             }
-            Self::Unwanted { place, name } => write!(
+            Self::Unwanted { address, name } => write!(
                 f,
-                "passed socket {place} ({name}) is none of server.listen, server.admin, \
+                "passed socket {address} ({name}) is none of server.listen, server.admin, \
                  store.listen, store.listen_also and store.unix_socket"
             ),
         }
@@ -88,15 +77,6 @@ impl std::error::Error for InheritedError {
     }
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => path.display().fmt(f),
-        }
-    }
-}
-
 impl Inherited {
     /// Those that the environment tells of; it does so once.
     ///
@@ -107,12 +87,12 @@ impl Inherited {
         let mut names = names.split(':').map(str::to_owned);
         let mut passed = ListenFd::from_env();
         let sockets = (0..passed.len()).map(|index| {
-            let (place, descriptor) = take(&mut passed, index)
+            let (address, descriptor) = take(&mut passed, index)
                 .map_err(|source| InheritedError::Unusable { index, source })?;
             let name = names.next().unwrap_or_default();
             Ok(Socket {
                 role: None,
-                place,
+                address,
                 name,
                 descriptor,
             })
@@ -122,10 +102,10 @@ impl Inherited {
     }
 
     /// Those of the process before this one.
-    pub(super) fn handed(sockets: Vec<Handed>) -> Self {
+    pub(super) fn handed(sockets: Vec<InheritedListener>) -> Self {
         let sockets = sockets.into_iter().map(|handed| Socket {
             role: Some(handed.role),
-            place: handed.place,
+            address: handed.address,
             name: String::new(),
             descriptor: handed.descriptor,
         });
@@ -134,7 +114,7 @@ impl Inherited {
         }
     }
 
-    /// The sockets that listen at `place`, if there are any; `is_loose` says that the port may be
+    /// The sockets that listen at `address`, if there are any; `is_loose` says that the port may be
     /// another.
     ///
     /// # Errors
@@ -142,29 +122,29 @@ impl Inherited {
     pub(super) fn take(
         &mut self,
         role: Role,
-        place: &Place,
+        address: &ListenAddress,
         is_loose: bool,
         options: ListenOptions,
     ) -> io::Result<Vec<Listener>> {
         let of_role = |socket: &&Socket| socket.role.is_none_or(|other| other == role);
-        let mut places = self
+        let mut addresses = self
             .sockets
             .iter()
             .filter(of_role)
-            .map(|socket| &socket.place);
-        let like = |other: &&Place| is_loose && other.is_beside(place);
-        let exact = places.clone().any(|other| other == place);
-        let place = if exact {
-            place.clone()
+            .map(|socket| &socket.address);
+        let like = |other: &&ListenAddress| is_loose && other.is_beside(address);
+        let exact = addresses.clone().any(|other| other == address);
+        let address = if exact {
+            address.clone()
         } else {
-            match places.find(like) {
+            match addresses.find(like) {
                 Some(other) => other.clone(),
                 None => return Ok(Vec::new()),
             }
         };
-        let is_wanted = |socket: &mut Socket| of_role(&&*socket) && socket.place == place;
+        let is_wanted = |socket: &mut Socket| of_role(&&*socket) && socket.address == address;
         let listeners = self.sockets.extract_if(.., is_wanted).map(|socket| {
-            tracing::info!(listening = %socket.place, name = socket.name, "inherited");
+            tracing::info!(listening = %socket.address, name = socket.name, "inherited");
             Listener::from_descriptor(socket.descriptor, options)
         });
         listeners.collect()
@@ -179,84 +159,45 @@ impl Inherited {
         let mut left = self.sockets.into_iter();
         match left.find(|socket| socket.role.is_none()) {
             None => Ok(()),
-            Some(Socket { place, name, .. }) => Err(InheritedError::Unwanted {
-                place: place.to_string(),
+            Some(Socket { address, name, .. }) => Err(InheritedError::Unwanted {
+                address: address.to_string(),
                 name,
             }),
         }
     }
 }
 
-fn take(passed: &mut ListenFd, index: usize) -> io::Result<(Place, OwnedFd)> {
+fn take(passed: &mut ListenFd, index: usize) -> io::Result<(ListenAddress, OwnedFd)> {
     // An error leaves the descriptor where it is, so the other kind can be tried.
     if let Ok(Some(socket)) = passed.take_unix_listener(index) {
-        return Ok((Place::of_unix(&socket)?, socket.into()));
+        return Ok((ListenAddress::of_unix(&socket)?, socket.into()));
     }
     let none = || io::Error::other("it was taken before");
     let socket: TcpListener = passed.take_tcp_listener(index)?.ok_or_else(none)?;
-    Ok((Place::Tcp(socket.local_addr()?), socket.into()))
-}
-
-impl Place {
-    fn of_unix(socket: &UnixListener) -> io::Result<Self> {
-        let address = socket.local_addr()?;
-        let path = address.as_pathname().map(Path::to_owned);
-        let unnamed = || io::Error::other("it has no path");
-        path.map(Self::Unix).ok_or_else(unnamed)
-    }
-
-    /// That of a listener whose descriptor has this twin.
-    pub(crate) fn of(listener: &Listener, twin: &OwnedFd) -> io::Result<Self> {
-        match listener.address() {
-            Some(address) => Ok(Self::Tcp(address)),
-            None => Self::of_unix(&UnixListener::from(twin.try_clone()?)),
-        }
-    }
-
-    /// Whether both are on one address, with any ports.
-    fn is_beside(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Tcp(one), Self::Tcp(other)) if one.ip() == other.ip())
-    }
-
-    /// As one process tells it another.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        match self {
-            Self::Tcp(address) => address.to_string().into_bytes(),
-            Self::Unix(path) => path.as_os_str().as_bytes().to_vec(),
-        }
-    }
-
-    /// What [`to_bytes`](Self::to_bytes) has made: an address, or the path that it is else.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        let address = std::str::from_utf8(bytes).ok();
-        match address.and_then(|text| text.parse().ok()) {
-            Some(address) => Self::Tcp(address),
-            None => Self::Unix(OsStr::from_bytes(bytes).into()),
-        }
-    }
+    Ok((ListenAddress::Tcp(socket.local_addr()?), socket.into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn inherited() -> (Inherited, Place) {
+    fn inherited() -> (Inherited, ListenAddress) {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = Place::Tcp(socket.local_addr().unwrap());
+        let address = ListenAddress::Tcp(socket.local_addr().unwrap());
         let sockets = vec![Socket {
             role: None,
-            place: place.clone(),
+            address: address.clone(),
             name: "web".to_owned(),
             descriptor: socket.into(),
         }];
-        (Inherited { sockets }, place)
+        (Inherited { sockets }, address)
     }
 
     #[test]
     fn a_socket_is_taken_once_by_whoever_listens_there() {
-        let (mut inherited, place) = inherited();
+        let (mut inherited, address) = inherited();
         let options = ListenOptions::default();
-        let elsewhere = Place::Unix("/run/dwell".into());
+        let elsewhere = ListenAddress::Unix("/run/dwell".into());
         assert!(
             inherited
                 .take(Role::Client, &elsewhere, false, options)
@@ -265,14 +206,14 @@ mod tests {
         );
         assert_eq!(
             inherited
-                .take(Role::Client, &place, false, options)
+                .take(Role::Client, &address, false, options)
                 .unwrap()
                 .len(),
             1
         );
         assert!(
             inherited
-                .take(Role::Client, &place, false, options)
+                .take(Role::Client, &address, false, options)
                 .unwrap()
                 .is_empty()
         );
@@ -283,19 +224,19 @@ mod tests {
     fn those_of_the_process_before_have_their_roles_and_may_be_left() {
         let handed = |role| {
             let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-            let place = Place::Tcp(socket.local_addr().unwrap());
-            assert_eq!(Place::from_bytes(&place.to_bytes()), place);
+            let address = ListenAddress::Tcp(socket.local_addr().unwrap());
+            assert_eq!(ListenAddress::from_bytes(&address.to_bytes()), address);
             let descriptor = socket.into();
-            Handed {
+            InheritedListener {
                 role,
-                place,
+                address,
                 owns_file: false,
                 descriptor,
             }
         };
         let mut inherited = Inherited::handed(vec![handed(Role::Client), handed(Role::Store)]);
         let options = ListenOptions::default();
-        let any = Place::Tcp("127.0.0.1:0".parse().unwrap());
+        let any = ListenAddress::Tcp("127.0.0.1:0".parse().unwrap());
         let mut taken = |role, is_loose| {
             let taken = inherited.take(role, &any, is_loose, options).unwrap();
             taken.len()
@@ -308,8 +249,8 @@ mod tests {
 
     #[test]
     fn a_socket_that_nobody_wants_is_named() {
-        let (inherited, place) = inherited();
+        let (inherited, address) = inherited();
         let message = inherited.finish().unwrap_err().to_string();
-        assert!(message.contains(&format!("{place} (web)")), "{message}");
+        assert!(message.contains(&format!("{address} (web)")), "{message}");
     }
 }

@@ -1,11 +1,11 @@
 //! Where a server listens, bound before anything runs.
 
 use super::error::RunError;
-use super::inherited::{Inherited, Place};
+use super::inherited::Inherited;
 use super::store;
-use super::upgrade::Role;
 use crate::config::Config;
 use crate::event_loop::Listening;
+use crate::handoff::{ListenAddress, Role};
 use crate::store_server::Listening as StoreListening;
 use dwell_evloop::{ListenOptions, Listener, bind_group, share_out};
 use std::io;
@@ -100,7 +100,7 @@ impl Listen {
         loops: usize,
     ) -> Result<Vec<Vec<Listener>>, RunError> {
         let is_loose = self.next_free || self.address.port() == 0;
-        let place = Place::Tcp(self.address);
+        let place = ListenAddress::Tcp(self.address);
         let taken = inherited.take(self.role, &place, is_loose, self.options);
         let taken = taken.map_err(|source| self.error(source))?;
         if taken.is_empty() {

@@ -3,19 +3,20 @@
 use super::error::RunError;
 use super::listeners::Bound;
 use super::notify::Notifier;
+use super::plans::resolve;
 use super::reload::{ConfigSource, Reloader};
 use super::supervisor::{Files, Supervisor};
 use super::upgrade::Upgrader;
 use crate::access::Access;
 use crate::change_feed::{ChangeFeed, WaitedKeys};
-use crate::config::{Config, PeerAddress, UpstreamUrl, share};
+use crate::config::{Config, share};
 use crate::descriptors::Descriptors;
 use crate::event_loop::OutputBound;
 use crate::event_loop::{
-    ADMIN_KINDS, CLIENT_KINDS, EdgeLoop, Listening, Message, PRESENCE, UPSTREAM_KINDS, http_limits,
-    kind,
+    ADMIN_KINDS, CLIENT_KINDS, EdgeLoop, Listening, Message, PRESENCE, Settings, UPSTREAM_KINDS,
+    http_limits, kind,
 };
-use crate::fleet::{FIRST_GENERATION, Fleet};
+use crate::handoff::Handoff;
 use crate::log::AccessLog;
 use crate::metrics::{LoopMetrics, Metrics};
 use crate::ops::admin::Admin;
@@ -23,15 +24,15 @@ use crate::pages::MakePages;
 use crate::polls::{LoopMember, Memory, Polls, Source};
 use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::proxy::Tunnels;
+use crate::published::Published;
 use crate::response_log::ResponseLog;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use dwell_engine::Http;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
-use dwell_evloop::{Context, EventLoop, Listener, Token};
+use dwell_evloop::{Context, EventLoop, Fleet, Listener, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
-use dwell_proto::http1::HeadLimits;
 use dwell_store::WatcherId;
-use dwell_upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan, Upstreams};
+use dwell_upstream::Upstreams;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,7 +51,9 @@ pub(super) struct Parts {
     pub(super) config: Arc<Config>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) service: Option<Arc<StoreService>>,
-    pub(super) fleet: Arc<Fleet>,
+    pub(super) fleet: Arc<Fleet<Message>>,
+    pub(super) settings: Arc<Published<Settings>>,
+    pub(super) handoff: Arc<Handoff>,
     pub(super) access: Option<AccessLog>,
     pub(super) gate: Arc<Access>,
     pub(super) memory: Arc<Memory>,
@@ -115,7 +118,7 @@ impl Parts {
             memcached: self.memcached(context)?,
             change_feed: self.change_feed(index)?,
             waited: self.waited.clone(),
-            upstreams: Upstreams::new(UPSTREAM_KINDS, self.fleet.settings().upstream.as_ref()),
+            upstreams: Upstreams::new(UPSTREAM_KINDS, self.settings.newest().upstream.as_ref()),
             tunnels: self.tunnels(),
             presence: self.presence.clone(),
             webhooks: self.webhooks(index, seed)?,
@@ -129,8 +132,8 @@ impl Parts {
             metrics,
             fleet: Arc::clone(&self.fleet),
             index,
-            loops: self.loops,
-            generation: FIRST_GENERATION,
+            settings: self.settings.follow(),
+            handoff: Arc::clone(&self.handoff),
             listening,
             supervisor: None,
             drain_timeout: self.config.limits.drain_timeout,
@@ -226,6 +229,8 @@ impl Parts {
         let notifier = Notifier::from_environment().map(Arc::new);
         let upgrader = Upgrader {
             fleet: Arc::clone(&self.fleet),
+            settings: Arc::clone(&self.settings),
+            handoff: Arc::clone(&self.handoff),
             service: self.service.clone(),
             metrics: Arc::clone(&self.metrics),
             notifier: notifier.clone(),
@@ -241,6 +246,7 @@ impl Parts {
             Arc::new(upgrader),
             notifier,
             fleet,
+            Arc::clone(&self.settings),
             metrics,
             files,
         )
@@ -251,7 +257,8 @@ impl Parts {
         Reloader {
             source,
             fleet: Arc::clone(&self.fleet),
-            loops: self.loops,
+            settings: Arc::clone(&self.settings),
+            handoff: Arc::clone(&self.handoff),
             metrics: Arc::clone(&self.metrics),
             access: self.access.as_ref().map(AccessLog::switch),
             service: self.service.clone(),
@@ -342,62 +349,4 @@ impl Parts {
         let values = self.config.publish.value_bytes_max.saturating_mul(4);
         default.max(usize::try_from(values).unwrap_or(usize::MAX))
     }
-}
-
-/// Where the application is and what one of `loops` loops may ask of it.
-///
-/// # Errors
-/// [`RunError::Resolve`].
-pub(crate) fn upstream_plan(
-    config: &Config,
-    loops: usize,
-    descriptors: &Descriptors,
-) -> Result<Option<UpstreamPlan>, RunError> {
-    let upstream = &config.upstream;
-    let descriptor_bound = descriptors.bounds(config).upstream;
-    let server = |url: &UpstreamUrl| {
-        Ok(UpstreamOptions {
-            connect_timeout: upstream.connect_timeout,
-            header_timeout: upstream.header_timeout,
-            total_timeout: upstream.total_timeout,
-            idle_timeout: upstream.idle_timeout,
-            connections_max: share(upstream.connections_max, loops),
-            transfers_max: share(upstream.transfers_max, loops),
-            idle_max: share(upstream.idle_max, loops),
-            queue_max: share(upstream.queue_max, loops),
-            queue_timeout: upstream.queue_timeout,
-            stall_timeout: upstream.stall_timeout,
-            window_bytes: upstream.window_bytes as usize,
-            answer_bytes_max: upstream.answer_bytes_max,
-            descriptor_bound,
-            answer_head: HeadLimits {
-                head_bytes_max: upstream.answer_head_bytes_max,
-                field_count_max: upstream.answer_header_count_max,
-                ..HeadLimits::default()
-            },
-            ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
-        })
-    };
-    let servers = upstream.url.iter().map(server);
-    let servers = servers.collect::<Result<Vec<_>, RunError>>()?;
-    let health = upstream.health_path.clone().map(|path| HealthCheck {
-        path,
-        interval: upstream.health_interval,
-    });
-    let options = GroupOptions {
-        failures_max: upstream.failures_max,
-        failures_window: upstream.failures_window,
-        health,
-        seed: 0,
-    };
-    let is_there = !servers.is_empty();
-    Ok(is_there.then_some(UpstreamPlan { servers, options }))
-}
-
-pub(super) fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {
-    name.resolve().map_err(|source| RunError::Resolve {
-        name: name.to_string(),
-        option,
-        source,
-    })
 }

@@ -1,7 +1,7 @@
 //! What would keep a server from starting here, found without starting one.
 
 use super::error::RunError;
-use super::parts::resolve;
+use super::plans::resolve;
 use super::{privileges, store};
 use crate::access::Access;
 use crate::config::{AccessTarget, Config, PeerAddress};

@@ -6,17 +6,19 @@
 
 use super::error::RunError;
 use super::listeners::listen_at;
-use super::parts::upstream_plan;
+use super::plans::upstream_plan;
 use super::store::credentials;
 use crate::access::Access;
 use crate::config::{self, FlagValue};
 use crate::descriptors::Descriptors;
-use crate::event_loop::{Listening, Settings};
-use crate::fleet::Fleet;
+use crate::event_loop::{Listening, Message, Settings};
+use crate::handoff::Handoff;
 use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
+use crate::published::Published;
 use crate::snapshot;
 use crate::store_server::StoreService;
+use dwell_evloop::Fleet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,8 +38,9 @@ pub struct ConfigSource {
 #[derive(Debug)]
 pub(crate) struct Reloader {
     pub(crate) source: ConfigSource,
-    pub(crate) fleet: Arc<Fleet>,
-    pub(crate) loops: usize,
+    pub(crate) fleet: Arc<Fleet<Message>>,
+    pub(crate) settings: Arc<Published<Settings>>,
+    pub(crate) handoff: Arc<Handoff>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) access: Option<AccessSwitch>,
     pub(crate) service: Option<Arc<StoreService>>,
@@ -100,8 +103,8 @@ impl Reloader {
 
     fn reload(&self) {
         let file = self.source.file.display();
-        let _changes = self.fleet.changes();
-        if self.fleet.leaving().is_some() {
+        let _changes = self.settings.lock_changes();
+        if self.handoff.sender().is_some() {
             tracing::warn!(%file, "not read: another process serves");
             return;
         }
@@ -122,7 +125,7 @@ impl Reloader {
         let source = &self.source;
         let mut config =
             config::load(Some(&source.file), &source.flags).map_err(ReloadError::Config)?;
-        let before = self.fleet.settings();
+        let before = self.settings.newest();
         let running = &before.config;
         for option in config.keep_what_needs_a_restart(running) {
             tracing::warn!(%option, "needs a restart: the value before stays");
@@ -130,13 +133,13 @@ impl Reloader {
         let upstream = if config.upstream == running.upstream {
             before.upstream.clone()
         } else {
-            upstream_plan(&config, self.loops, &self.descriptors)?
+            upstream_plan(&config, self.fleet.loops(), &self.descriptors)?
         };
         let access = Access::load(&config, before.access.as_deref()).map_err(RunError::Access)?;
-        let mut listeners: Vec<Listening> = (0..self.loops).map(|_| Vec::new()).collect();
+        let mut listeners: Vec<Listening> = (0..self.fleet.loops()).map(|_| Vec::new()).collect();
         let is_new = |address: &&SocketAddr| !running.server.listen.contains(address);
         for address in config.server.listen.iter().filter(is_new) {
-            let group = listen_at(*address, self.loops)?;
+            let group = listen_at(*address, self.fleet.loops())?;
             for (of_loop, listener) in listeners.iter_mut().zip(group) {
                 of_loop.push((*address, listener));
             }
@@ -162,12 +165,14 @@ impl Reloader {
         }
         self.metrics.name_upstreams(&config.upstream.url);
         before.hand_on(&mut listeners, &config.server.listen);
-        Ok(self.fleet.publish(Settings {
+        let generation = self.settings.publish(Settings {
             config: Arc::new(config),
             upstream,
             access: Some(Arc::new(access)),
             listeners: Mutex::new(listeners),
-        }))
+        });
+        self.fleet.wake_all();
+        Ok(generation)
     }
 }
 

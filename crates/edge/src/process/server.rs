@@ -4,7 +4,8 @@ use super::daemon::PidFile;
 use super::error::RunError;
 use super::inherited::Inherited;
 use super::listeners::Bound;
-use super::parts::{Parts, upstream_plan};
+use super::parts::Parts;
+use super::plans::upstream_plan;
 use super::reload::ConfigSource;
 use super::upgrade::Predecessor;
 use super::{privileges, store, supervisor};
@@ -13,15 +14,16 @@ use crate::change_feed::WaitedKeys;
 use crate::config::Config;
 use crate::descriptors::{self, Descriptors};
 use crate::event_loop::{EdgeLoop, Message, Settings};
-use crate::fleet::Fleet;
+use crate::handoff::Handoff;
 use crate::log::{self, AccessLog};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::pages::MakePages;
 use crate::polls::Memory;
 use crate::presence::Presence;
+use crate::published::Published;
 use crate::store_server::StoreService;
-use dwell_evloop::{EventLoop, Sender};
+use dwell_evloop::{EventLoop, Fleet, Sender};
 use dwell_store::{Notify, Seconds, WatcherId};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -62,7 +64,9 @@ struct Server {
     /// Writes what is left when it is dropped, after the loops have ended.
     access: Option<AccessLog>,
     loops: Vec<(EventLoop<Message>, EdgeLoop)>,
-    fleet: Arc<Fleet>,
+    fleet: Arc<Fleet<Message>>,
+    settings: Arc<Published<Settings>>,
+    handoff: Arc<Handoff>,
     service: Option<Arc<StoreService>>,
     /// The process that serves until this one does.
     predecessor: Option<Predecessor>,
@@ -131,7 +135,9 @@ impl Server {
             config,
             metrics,
             service,
-            fleet: Fleet::new(everyone, settings),
+            fleet: Arc::new(Fleet::new(everyone)),
+            settings: Published::new(settings),
+            handoff: Handoff::new(loops),
             access,
             gate,
             loops,
@@ -150,6 +156,8 @@ impl Server {
             access: parts.access,
             loops: ready,
             fleet: parts.fleet,
+            settings: parts.settings,
+            handoff: parts.handoff,
             service: parts.service,
             predecessor,
             pid_file,
@@ -162,9 +170,9 @@ impl Server {
             return Ok(());
         };
         let owns_file = predecessor.owns_file();
-        let succeeded = predecessor.succeed(self.service.as_deref(), &self.fleet);
+        let succeeded = predecessor.succeed(self.service.as_deref(), &self.fleet, &self.handoff);
         succeeded.map_err(RunError::Upgrade)?;
-        let config = &self.fleet.settings().config;
+        let config = &self.settings.newest().config;
         if let (Some(path), Some(server)) = (&config.store.unix_socket, &mut first.store_server)
             && owns_file
         {
@@ -204,17 +212,18 @@ impl Server {
             result = result.and(handle.join().unwrap_or_else(panicked));
         }
         let result = result.map_err(RunError::Loop);
-        if let Some(leaving) = fleet.leaving() {
-            leaving.close();
+        let sender = self.handoff.sender();
+        if let Some(sender) = sender {
+            sender.close();
             if let Some(pid_file) = pid_file {
                 pid_file.leave();
             }
         }
         // What a failed loop leaves is still worth keeping; what another process has is its own.
-        let is_kept_there = fleet.leaving().is_some_and(|leaving| leaving.has_items());
+        let is_kept_there = sender.is_some_and(|sender| sender.has_items());
         let service = service.filter(|_| !is_kept_there);
         let saved = service.map_or(Ok(()), |service| {
-            store::save(&fleet.settings().config, &service, Moment::now())
+            store::save(&self.settings.newest().config, &service, Moment::now())
         });
         result.and(saved)
     }
@@ -231,7 +240,7 @@ impl LoopThread {
         index: usize,
         event_loop: EventLoop<Message>,
         edge: EdgeLoop,
-        fleet: &Arc<Fleet>,
+        fleet: &Arc<Fleet<Message>>,
     ) -> io::Result<Self> {
         let (gate, opened) = mpsc::sync_channel(1);
         let fleet = Arc::clone(fleet);
@@ -277,8 +286,8 @@ fn bind(
     loops: usize,
     demo: bool,
 ) -> Result<(Option<Predecessor>, Bound), RunError> {
-    let patience = config.limits.upgrade_timeout;
-    let mut predecessor = Predecessor::from_environment(patience).map_err(RunError::Upgrade)?;
+    let timeout = config.limits.upgrade_timeout;
+    let mut predecessor = Predecessor::from_environment(timeout).map_err(RunError::Upgrade)?;
     let inherited = match &mut predecessor {
         Some(predecessor) => Inherited::handed(predecessor.sockets()),
         None => Inherited::from_environment().map_err(RunError::Inherited)?,
@@ -322,11 +331,11 @@ pub(crate) fn single_loop(config: Config) -> Result<(EventLoop<Message>, EdgeLoo
 fn turn_to_the_end(
     mut event_loop: EventLoop<Message>,
     mut edge: EdgeLoop,
-    fleet: &Arc<Fleet>,
+    fleet: &Arc<Fleet<Message>>,
 ) -> io::Result<()> {
-    let member = fleet.member();
+    let guard = fleet.guard();
     event_loop.run(&mut edge)?;
-    member.ended();
+    guard.end();
     Ok(())
 }
 

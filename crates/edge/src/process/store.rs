@@ -2,10 +2,10 @@
 //! where it listens.
 
 use super::error::RunError;
-use super::inherited::{Inherited, Place};
+use super::inherited::Inherited;
 use super::listeners::Listen;
-use super::upgrade::Role;
 use crate::config::Config;
+use crate::handoff::{ListenAddress, Role};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::snapshot;
@@ -198,7 +198,7 @@ fn listen_at_path(
     options: ListenOptions,
     inherited: &mut Inherited,
 ) -> io::Result<Vec<Vec<Listener>>> {
-    let place = Place::Unix(path.to_owned());
+    let place = ListenAddress::Unix(path.to_owned());
     let mut sockets = inherited.take(Role::Store, &place, false, options)?;
     if sockets.is_empty() {
         sockets.push(bind_unix(path, options)?);

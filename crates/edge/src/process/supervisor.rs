@@ -1,24 +1,23 @@
-//! What the first loop does beside serving: it hears the signals, and tells the service manager how
-//! the process is.
+//! Duties of the first loop beside serving: it hears the signals, and reports to the service manager.
 
 use super::notify::Notifier;
 use super::reload::Reloader;
 use super::store::credentials;
 use super::upgrade::Upgrader;
 use crate::config::Config;
-use crate::event_loop::{Message, Supervise};
-use crate::fleet::{Fleet, Order};
+use crate::event_loop::{Message, Settings, Supervise};
 use crate::log::AccessSwitch;
 use crate::metrics::Metrics;
+use crate::published::Published;
 use crate::store_server::StoreService;
-use dwell_evloop::EventLoop;
+use dwell_evloop::{EventLoop, Fleet, Lifecycle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Belongs to the first loop.
+/// Supervision of the process, on its first loop.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     /// Absent where the configuration has no file.
@@ -26,20 +25,22 @@ pub(crate) struct Supervisor {
     upgrader: Arc<Upgrader>,
     /// Absent where no service manager listens.
     notifier: Option<Arc<Notifier>>,
-    fleet: Arc<Fleet>,
+    fleet: Arc<Fleet<Message>>,
+    settings: Arc<Published<Settings>>,
     metrics: Arc<Metrics>,
     files: Files,
-    /// The turns of each loop when they were looked at last.
+    /// Turns of each loop at the last check.
     turns: Vec<u64>,
 }
 
 impl Supervisor {
-    /// One that reads the configuration anew if it can.
+    /// Makes one that reloads the configuration if it has a `reloader`.
     pub(crate) fn new(
         reloader: Option<Arc<Reloader>>,
         upgrader: Arc<Upgrader>,
         notifier: Option<Arc<Notifier>>,
-        fleet: Arc<Fleet>,
+        fleet: Arc<Fleet<Message>>,
+        settings: Arc<Published<Settings>>,
         metrics: Arc<Metrics>,
         files: Files,
     ) -> Self {
@@ -48,6 +49,7 @@ impl Supervisor {
             upgrader,
             notifier,
             fleet,
+            settings,
             metrics,
             files,
             turns: Vec::new(),
@@ -57,7 +59,7 @@ impl Supervisor {
     /// Opens files again, in a thread: a file system may take its time.
     fn read_again(&self, read: impl FnOnce(&Files, &Config) + Send + 'static) {
         let files = self.files.clone();
-        let settings = self.fleet.settings();
+        let settings = self.settings.newest();
         let thread = thread::Builder::new().name("reopen".to_owned());
         if let Err(error) = thread.spawn(move || read(&files, &settings.config)) {
             tracing::error!(%error, "no file is opened again: no thread is left");
@@ -73,7 +75,7 @@ impl Supervise for Supervisor {
         }
         if signal == SIGUSR1 {
             // A store without clients over HTTP has no access log, and ends as memcached does.
-            let serves_clients = !self.fleet.settings().config.server.listen.is_empty();
+            let serves_clients = !self.settings.newest().config.server.listen.is_empty();
             if serves_clients {
                 self.read_again(Files::open_log);
             }
@@ -116,23 +118,23 @@ impl Supervise for Supervisor {
         self.notifier.as_ref()?.watchdog_interval()
     }
 
-    /// Gives the sign, and wakes every loop, so that one that has nothing to do turns as well. Loops
-    /// that drain end at different times, and have a bound of their own.
     fn check_loops(&mut self) {
         let Some(notifier) = &self.notifier else {
             return;
         };
         let loops = self.metrics.loops().iter();
         let turns: Vec<u64> = loops.map(|of_loop| of_loop.turns.value()).collect();
-        if self.fleet.order() == Order::HandOver {
+        let lifecycle = self.fleet.lifecycle();
+        if lifecycle == Lifecycle::HandOver {
             // The manager looks after another process now.
-        } else if self.fleet.order() != Order::Serve || all_have_turned(&self.turns, &turns) {
+        } else if lifecycle != Lifecycle::Serve || all_have_turned(&self.turns, &turns) {
+            // Loops that drain end at different times, and have a bound of their own.
             notifier.alive();
         } else {
             tracing::error!("a loop does not turn: no sign of life is given");
         }
         self.turns = turns;
-        self.fleet.wake();
+        self.fleet.wake_all();
     }
 }
 

@@ -114,7 +114,7 @@ fn a_stream_ends_in_its_time_and_with_the_server() {
     let mut edge = Edge::new("");
     let mut stream = Events::follow(&edge, "/poll/a", "");
     edge.turn_until_waiting(1);
-    edge.driver.fleet.give(crate::fleet::Order::Drain);
+    edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
     edge.turn_until(|_| stream.text().ends_with("\r\n0\r\n\r\n"));
     assert_eq!(stream.text().matches("retry: ").count(), 2);
     while !edge.event_loop.context().is_stopped() {
@@ -176,7 +176,7 @@ fn a_stream_of_several_keys_is_told_of_each_and_leaves_nothing() {
     other.await_last(&mut edge, "", "");
     drop((stream, other));
     edge.turn_until_waiting(3);
-    edge.driver.fleet.give(crate::fleet::Order::Drain);
+    edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
     edge.turn_until(|_| back.text().ends_with("\r\n0\r\n\r\n"));
     edge.turn_until(|edge| edge.polls.is_empty());
     assert_eq!(edge.store().statistics().watched_keys, 0);

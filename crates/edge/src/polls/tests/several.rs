@@ -159,7 +159,7 @@ fn a_drain_ends_them_too() {
     let mut edge = Edge::new("");
     let mut client = wait_for(&edge, &["", ""]);
     edge.turn_until_waiting(2);
-    edge.driver.fleet.give(crate::fleet::Order::Drain);
+    edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
     assert_eq!(edge.answer(&mut client).0, 204);
     edge.turn_until(|edge| edge.polls.is_empty());
 }

@@ -5,7 +5,7 @@ use super::harness::{Client, Edge, cursor};
 use super::orders::{complete, hit, silent};
 use super::sockets::Socket;
 use crate::event_loop::EdgeLoop;
-use crate::fleet::Order;
+use dwell_evloop::Lifecycle;
 use dwell_memcache::on_loop::Outcome;
 
 const COUNT: usize = 40;
@@ -119,10 +119,10 @@ fn others_are_served_while_many_are_told() {
 
 #[test]
 fn a_client_that_is_told_later_is_told_before_the_server_ends() {
-    for order in [Order::Drain, Order::HandOver] {
+    for order in [Lifecycle::Drain, Lifecycle::HandOver] {
         let (mut edge, mut waiting) = Waiting::begin();
         let large = begin_change(&mut edge);
-        edge.driver.fleet.give(order);
+        edge.driver.fleet.advance(order);
         waiting.assert_told(&mut edge, &[&large]);
     }
 }
@@ -143,7 +143,7 @@ fn what_memcached_has_said_is_told_before_the_server_ends() {
     complete(&mut edge, "/poll/a", false, hit(&large, 2));
     let waiting = edge.driver.polls.waiting();
     assert!((1..2 * COUNT).contains(&waiting), "{waiting}");
-    edge.driver.fleet.give(Order::Drain);
+    edge.driver.fleet.advance(Lifecycle::Drain);
     for client in &mut clients {
         assert_eq!(edge.answer(client), (200, large.clone()));
         assert!(is_all(client));
@@ -180,7 +180,7 @@ fn a_stream_of_several_keys_is_told_of_them_all_before_the_server_ends() {
     edge.set("/poll/a", &large);
     edge.turn_until(|edge| edge.metrics.stream_events.value() > 0);
     assert!(edge.driver.polls.has_left());
-    edge.driver.fleet.give(Order::Drain);
+    edge.driver.fleet.advance(Lifecycle::Drain);
     edge.turn_until(|edge| edge.polls.streams() == 0);
     for stream in &mut streams {
         edge.turn_until(|_| stream.text().ends_with("0\r\n\r\n"));

@@ -191,7 +191,7 @@ fn a_socket_without_keys_is_one_all_the_same() {
         (edge.driver.polls.sockets(), edge.driver.polls.is_idle()),
         (1, false)
     );
-    edge.driver.fleet.give(crate::fleet::Order::Drain);
+    edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
     edge.turn_until(|edge| edge.polls.is_empty());
 }
 

@@ -6,30 +6,27 @@
 //!
 //! 1. The successor starts with one end of a socket pair as its standard input, reads its
 //!    configuration, takes the listening sockets that it has use for, and binds the others.
-//! 2. It says that it could serve. All loops here stand still at the ends of their turns: from now
+//! 2. It says that it could serve. All loops here pause at the ends of their turns: from now
 //!    on nobody writes to the store, and whatever comes waits in its socket.
 //! 3. The items go over, and the successor says that it has them.
 //! 4. It is told to serve, and says that it does: all its threads run already, and nothing is left
 //!    that could fail. From now on it accepts the clients of all listening sockets, and the loops
-//!    here go on: with handing over the connections (`moving`), and ending the rest.
+//!    here go on: with handing over the connections (`handoff`), and ending the rest.
 
-mod channel;
-mod moving;
-mod standstill;
 mod successor;
 
-pub(crate) use moving::{Arrival, Arrivals, Leaving};
-pub(crate) use standstill::Standstill;
-pub(crate) use successor::Predecessor;
+pub(super) use successor::Predecessor;
 
-use super::inherited::Place;
+use super::environment;
 use super::notify::Notifier;
-use crate::fleet::{Fleet, Order};
+use crate::event_loop::{Message, Settings};
+use crate::handoff::{Channel, Handoff, HandoffSender, InheritedListener, Kind, Paused};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
+use crate::published::Published;
 use crate::snapshot;
 use crate::store_server::StoreService;
-use channel::{Channel, Kind};
+use dwell_evloop::{Fleet, Lifecycle};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -42,64 +39,26 @@ use std::{env, fmt, process, thread};
 
 /// What the two processes say to one another; others do not understand it.
 const VERSION: u8 = 1;
-/// Names the process that a successor was started by.
-pub(crate) const MARK: &str = "DWELL_UPGRADE";
 /// How long a successor that has gone silent may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long the loops may stand still while nothing moves.
-const STILL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for which the loops may pause while nothing moves.
+const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long the new process may take for the connections, beyond the time that they have here.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// In the mark of a listening socket: its file is the process's own.
 const OWNS_FILE: u8 = 0x80;
 
-/// What a socket is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Role {
-    /// Clients that poll.
-    Client = 0,
-    /// Those who operate the process.
-    Admin = 1,
-    /// memcached clients.
-    Store = 2,
-}
-
-impl Role {
-    /// The option that says where it listens.
-    pub(crate) fn option(self) -> &'static str {
-        match self {
-            Self::Client => "--listen",
-            Self::Admin => "--admin",
-            Self::Store => "--store",
-        }
-    }
-
-    fn of(number: u8) -> Option<Self> {
-        let all = [Self::Client, Self::Admin, Self::Store];
-        all.into_iter().find(|role| *role as u8 == number)
-    }
-}
-
-/// A listening socket on its way to another process.
-#[derive(Debug)]
-pub(crate) struct Handed {
-    pub(crate) role: Role,
-    pub(crate) place: Place,
-    /// Its file goes with it.
-    pub(crate) owns_file: bool,
-    pub(crate) descriptor: OwnedFd,
-}
-
 /// Starts successors.
 #[derive(Debug)]
-pub(crate) struct Upgrader {
-    pub(crate) fleet: Arc<Fleet>,
-    pub(crate) service: Option<Arc<StoreService>>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) notifier: Option<Arc<Notifier>>,
-    pub(crate) is_under_way: AtomicBool,
+pub(super) struct Upgrader {
+    pub(super) fleet: Arc<Fleet<Message>>,
+    pub(super) settings: Arc<Published<Settings>>,
+    pub(super) handoff: Arc<Handoff>,
+    pub(super) service: Option<Arc<StoreService>>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) notifier: Option<Arc<Notifier>>,
+    pub(super) is_under_way: AtomicBool,
 }
 
 /// Why this process goes on.
@@ -186,10 +145,10 @@ impl Drop for Successor {
 
 impl Upgrader {
     /// Starts a successor in a thread of its own; asked for again meanwhile, it does nothing.
-    pub(crate) fn ask(self: &Arc<Self>) {
-        if self.fleet.order() != Order::Serve {
+    pub(super) fn ask(self: &Arc<Self>) {
+        if self.fleet.lifecycle() != Lifecycle::Serve {
             tracing::warn!("no upgrade: this process is ending");
-        } else if self.fleet.arrivals().is_open() {
+        } else if self.handoff.queue.is_open() {
             tracing::warn!("no upgrade: the process before this one has not ended yet");
         } else if self.is_under_way.swap(true, Ordering::AcqRel) {
             tracing::warn!("no upgrade: one is under way");
@@ -220,11 +179,11 @@ impl Upgrader {
             return Err(UpgradeError::FirstProcess);
         }
         // What listens stays the same until it has been handed over.
-        let _changes = self.fleet.changes();
-        let timeout = self.fleet.settings().config.limits.upgrade_timeout;
+        let _changes = self.settings.lock_changes();
+        let timeout = self.settings.newest().config.limits.upgrade_timeout;
         let deadline = Instant::now() + timeout;
-        let (standing, sockets) = self.stand_still(deadline)?;
-        drop(standing);
+        let (paused, sockets) = self.pause(deadline)?;
+        drop(paused);
         let (channel, other) = UnixStream::pair().map_err(UpgradeError::Start)?;
         let mut successor = start(other).map_err(UpgradeError::Start)?;
         let channel = Channel::new(channel, deadline);
@@ -241,43 +200,44 @@ impl Upgrader {
         }
     }
 
-    fn stand_still(
+    /// Pauses all loops, and returns their listening sockets.
+    fn pause(
         &self,
         deadline: Instant,
-    ) -> Result<(standstill::Standing<'_>, Vec<Handed>), UpgradeError> {
+    ) -> Result<(Paused<'_>, Vec<InheritedListener>), UpgradeError> {
         let fleet = &self.fleet;
-        let standstill = fleet.standstill();
-        let deadline = deadline.min(Instant::now() + self.patience());
-        let serves = || fleet.order() == Order::Serve;
-        let standing = standstill.begin(fleet.loops(), deadline, || fleet.wake(), serves);
-        match standing {
+        let deadline = deadline.min(Instant::now() + self.stall_timeout());
+        let serves = || fleet.lifecycle() == Lifecycle::Serve;
+        let barrier = &self.handoff.barrier;
+        let paused = barrier.pause(fleet.loops(), deadline, || fleet.wake_all(), serves);
+        match paused {
             _ if !serves() => Err(UpgradeError::Ending),
-            Some(standing) => Ok(standing),
+            Some(paused) => Ok(paused),
             None => Err(UpgradeError::Busy),
         }
     }
 
-    /// How long nothing may move while the loops stand still, who do not feed the watchdog then.
-    fn patience(&self) -> Duration {
+    /// Time for which nothing may move while the loops pause, which do not feed the watchdog then.
+    fn stall_timeout(&self) -> Duration {
         let watchdog = self.notifier.as_ref();
         let watchdog = watchdog.and_then(|notifier| notifier.watchdog_interval());
-        watchdog.map_or(STILL_TIMEOUT, |interval| interval.min(STILL_TIMEOUT))
+        watchdog.map_or(STALL_TIMEOUT, |interval| interval.min(STALL_TIMEOUT))
     }
 
     fn talk(
         &self,
         mut channel: Channel,
         successor: &Successor,
-        sockets: Vec<Handed>,
+        sockets: Vec<InheritedListener>,
         deadline: Instant,
     ) -> Result<(), UpgradeError> {
         let step = |name| move |error| UpgradeError::Talk(name, error);
         greet(&mut channel, self.service.is_some(), sockets).map_err(step("greeting it"))?;
         let ready = channel.expect(Kind::Ready);
         let wants_store = ready.map_err(step("waiting until it could serve"))?.mark == 1;
-        let (standing, _) = self.stand_still(deadline)?;
+        let (paused, _) = self.pause(deadline)?;
         let began = Instant::now();
-        channel.set_patience(Some(self.patience()));
+        channel.set_stall_timeout(Some(self.stall_timeout()));
         let service = self.service.as_ref().filter(|_| wants_store);
         let pulse = Pulse::new(self.notifier.as_deref());
         give_store(&mut channel, service, pulse).map_err(step("giving it the items"))?;
@@ -296,11 +256,12 @@ impl Upgrader {
         let (process, pause) = (successor.id(), began.elapsed());
         tracing::info!(process, ?pause, "another process serves from now on");
         // What is still to go has its own time.
-        let drain_timeout = self.fleet.settings().config.limits.drain_timeout;
+        let drain_timeout = self.settings.newest().config.limits.drain_timeout;
         channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
-        channel.set_patience(None);
-        self.fleet.hand_over(Leaving::new(channel, wants_store));
-        drop(standing);
+        channel.set_stall_timeout(None);
+        self.handoff.begin(HandoffSender::new(channel, wants_store));
+        self.fleet.advance(Lifecycle::HandOver);
+        drop(paused);
         Ok(())
     }
 }
@@ -313,7 +274,7 @@ fn start(socket: UnixStream) -> io::Result<Successor> {
     command
         .arg0(&program)
         .args(words)
-        .env(MARK, process::id().to_string())
+        .env(environment::UPGRADE, process::id().to_string())
         // They are for this process, and not for the next.
         .env_remove("WATCHDOG_PID")
         .env_remove("LISTEN_FDNAMES")
@@ -321,19 +282,23 @@ fn start(socket: UnixStream) -> io::Result<Successor> {
     command.spawn().map(|child| Successor(Some(child)))
 }
 
-fn greet(channel: &mut Channel, has_store: bool, sockets: Vec<Handed>) -> io::Result<()> {
+fn greet(
+    channel: &mut Channel,
+    has_store: bool,
+    sockets: Vec<InheritedListener>,
+) -> io::Result<()> {
     channel.send(Kind::Hello, u8::from(has_store), &[VERSION], None)?;
-    for handed in sockets {
-        let place = handed.place.to_bytes();
-        let descriptor = Some(handed.descriptor.as_fd());
-        let owns_file = if handed.owns_file { OWNS_FILE } else { 0 };
-        let mark = handed.role as u8 | owns_file;
-        channel.send(Kind::Listener, mark, &place, descriptor)?;
+    for socket in sockets {
+        let address = socket.address.to_bytes();
+        let descriptor = Some(socket.descriptor.as_fd());
+        let owns_file = if socket.owns_file { OWNS_FILE } else { 0 };
+        let mark = socket.role as u8 | owns_file;
+        channel.send(Kind::Listener, mark, &address, descriptor)?;
     }
     channel.send(Kind::Listeners, 0, b"", None)
 }
 
-/// Feeds the watchdog in the place of the loops that stand still.
+/// Feeds the watchdog in the place of the loops that pause.
 struct Pulse<'n> {
     notifier: Option<&'n Notifier>,
     interval: Duration,

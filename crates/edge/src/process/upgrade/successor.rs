@@ -1,12 +1,15 @@
 //! The new process's side of an upgrade.
 
-use super::channel::{Channel, Frame, Kind};
-use super::{Arrival, Handed, MARK, OWNS_FILE, Role, VERSION};
-use crate::fleet::Fleet;
+use super::{OWNS_FILE, VERSION};
+use crate::event_loop::Message;
+use crate::handoff::{
+    Channel, Frame, HandedConnection, Handoff, InheritedListener, Kind, ListenAddress, Role,
+};
 use crate::moment::Moment;
-use crate::process::inherited::Place;
+use crate::process::environment;
 use crate::snapshot;
 use crate::store_server::StoreService;
+use dwell_evloop::Fleet;
 use dwell_store::Expiry;
 use std::env;
 use std::fs::File;
@@ -21,22 +24,22 @@ use std::time::{Duration, Instant};
 
 /// The process that serves until this one does.
 #[derive(Debug)]
-pub(crate) struct Predecessor {
+pub(in crate::process) struct Predecessor {
     channel: Channel,
     has_store: bool,
     owns_file: bool,
-    sockets: Vec<Handed>,
+    sockets: Vec<InheritedListener>,
 }
 
 impl Predecessor {
     /// Who has started this process to be succeeded by it, if anybody has.
     ///
-    /// Shape: nothing is waited for longer than `patience` until this process serves.
+    /// Shape: nothing is waited for longer than `timeout` until this process serves.
     ///
     /// # Errors
     /// When it cannot be talked to.
-    pub(crate) fn from_environment(patience: Duration) -> io::Result<Option<Self>> {
-        let Some(whose) = env::var_os(MARK) else {
+    pub(in crate::process) fn from_environment(timeout: Duration) -> io::Result<Option<Self>> {
+        let Some(whose) = env::var_os(environment::UPGRADE) else {
             return Ok(None);
         };
         let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -50,7 +53,7 @@ impl Predecessor {
         }
         // Nothing here must hold it open once it is closed.
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-        let channel = Channel::new(socket, Instant::now() + patience);
+        let channel = Channel::new(socket, Instant::now() + timeout);
         Self::greeted(channel).map(Some)
     }
 
@@ -78,33 +81,34 @@ impl Predecessor {
     }
 
     /// Whether it has items to give.
-    pub(crate) fn has_store(&self) -> bool {
+    pub(in crate::process) fn has_store(&self) -> bool {
         self.has_store
     }
 
     /// Whether the file of the store's unix socket goes with that.
-    pub(crate) fn owns_file(&self) -> bool {
+    pub(in crate::process) fn owns_file(&self) -> bool {
         self.owns_file
     }
 
     /// The sockets that it listens on.
-    pub(crate) fn sockets(&mut self) -> Vec<Handed> {
+    pub(in crate::process) fn sockets(&mut self) -> Vec<InheritedListener> {
         std::mem::take(&mut self.sockets)
     }
 
     /// Takes its place, with its items: returns when nobody but this process serves. The
-    /// connections that it hands over from then on, until it ends, come to `fleet`.
+    /// connections that it hands over from then on, until it ends, come to the queue of `handoff`.
     ///
     /// # Errors
     /// When it has given this process up, or there is no thread for the connections; it goes on
     /// then.
-    pub(crate) fn succeed(
+    pub(in crate::process) fn succeed(
         mut self,
         service: Option<&StoreService>,
-        fleet: &Arc<Fleet>,
+        fleet: &Arc<Fleet<Message>>,
+        handoff: &Arc<Handoff>,
     ) -> io::Result<()> {
         // What can fail here does so while the other process serves.
-        let follower = follower(Arc::clone(fleet))?;
+        let follower = follower(Arc::clone(fleet), Arc::clone(handoff))?;
         let wants_store = u8::from(self.has_store && service.is_some());
         self.channel.send(Kind::Ready, wants_store, b"", None)?;
         let follows = self.channel.expect(Kind::Store)?.mark == 1;
@@ -115,7 +119,7 @@ impl Predecessor {
         self.channel.expect(Kind::Serve)?;
         self.channel.send(Kind::Serving, 0, b"", None)?;
         self.channel.set_deadline(None);
-        fleet.arrivals().open();
+        handoff.queue.open();
         // The thread waits for it.
         let _ = follower.send(self.channel);
         Ok(())
@@ -123,45 +127,45 @@ impl Predecessor {
 }
 
 /// A thread that takes the connections from the channel that it is given, if it is given one.
-fn follower(fleet: Arc<Fleet>) -> io::Result<SyncSender<Channel>> {
+fn follower(fleet: Arc<Fleet<Message>>, handoff: Arc<Handoff>) -> io::Result<SyncSender<Channel>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let thread = thread::Builder::new().name("upgrade".to_owned());
     thread.spawn(move || {
         if let Ok(channel) = receiver.recv() {
-            follow(channel, &fleet);
+            follow(channel, &fleet, &handoff);
         }
     })?;
     Ok(sender)
 }
 
-fn follow(mut channel: Channel, fleet: &Fleet) {
+fn follow(mut channel: Channel, fleet: &Fleet<Message>, handoff: &Handoff) {
     let mut count = 0_usize;
     // The other's end is the end of the stream; what else can be wrong ends it as well.
     while let Ok(frame) = channel.receive() {
-        if let Some(arrival) = arrived(frame) {
-            fleet.arrive(count, arrival);
+        if let Some(connection) = connection(frame) {
+            fleet.wake(handoff.queue.put(count, connection));
             count += 1;
         }
     }
-    fleet.arrivals().close();
+    handoff.queue.close();
     tracing::info!(connections = count, "the process before this one has ended");
 }
 
-fn handed(frame: Frame) -> Option<Handed> {
-    Some(Handed {
+fn handed(frame: Frame) -> Option<InheritedListener> {
+    Some(InheritedListener {
         role: Role::of(frame.mark & !OWNS_FILE)?,
-        place: Place::from_bytes(&frame.bytes),
+        address: ListenAddress::from_bytes(&frame.bytes),
         owns_file: frame.mark & OWNS_FILE != 0,
         descriptor: frame.descriptor?,
     })
 }
 
-fn arrived(frame: Frame) -> Option<Arrival> {
+fn connection(frame: Frame) -> Option<HandedConnection> {
     let is_trusted = frame.kind == Kind::TrustedConnection;
     if frame.kind != Kind::Connection && !is_trusted {
         return None;
     }
-    Some(Arrival {
+    Some(HandedConnection {
         role: Role::of(frame.mark)?,
         is_trusted,
         input: frame.bytes,

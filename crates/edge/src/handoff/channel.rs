@@ -21,7 +21,7 @@ const FRAME_BYTES_MAX: usize = 1 << 30;
 /// What a frame is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// The one before says its version, and whether it has a store (the mark).
     Hello = 1,
     /// A listening socket: its role (the mark), and its place.
@@ -59,41 +59,41 @@ const KINDS: [Kind; 10] = [
 
 /// One frame as it came.
 #[derive(Debug)]
-pub(super) struct Frame {
-    pub(super) kind: Kind,
-    pub(super) mark: u8,
-    pub(super) bytes: Vec<u8>,
-    pub(super) descriptor: Option<OwnedFd>,
+pub(crate) struct Frame {
+    pub(crate) kind: Kind,
+    pub(crate) mark: u8,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) descriptor: Option<OwnedFd>,
 }
 
-/// One end of the socket pair. Nothing is waited for beyond its deadline, nor, where it has a
-/// patience, for longer than that without a byte that moves.
+/// One end of the socket pair. Nothing is waited for beyond its deadline, nor, where it has a stall
+/// timeout, for longer than that without a byte that moves.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(crate) struct Channel {
     socket: UnixStream,
     deadline: Option<Instant>,
-    patience: Option<Duration>,
+    stall_timeout: Option<Duration>,
 }
 
 impl Channel {
-    pub(super) fn new(socket: UnixStream, deadline: Instant) -> Self {
+    pub(crate) fn new(socket: UnixStream, deadline: Instant) -> Self {
         Self {
             socket,
             deadline: Some(deadline),
-            patience: None,
+            stall_timeout: None,
         }
     }
 
-    pub(super) fn set_patience(&mut self, patience: Option<Duration>) {
-        self.patience = patience;
+    pub(crate) fn set_stall_timeout(&mut self, stall_timeout: Option<Duration>) {
+        self.stall_timeout = stall_timeout;
     }
 
     /// Waits until `deadline` from now on, or for ever.
-    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
 
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         kind: Kind,
         mark: u8,
@@ -131,7 +131,7 @@ impl Channel {
         }
     }
 
-    pub(super) fn receive(&mut self) -> io::Result<Frame> {
+    pub(crate) fn receive(&mut self) -> io::Result<Frame> {
         let mut head = [0; HEAD_BYTES];
         let (came, descriptor) = self.receive_with(&mut head)?;
         self.read_exact(&mut head[came..])?;
@@ -179,7 +179,7 @@ impl Channel {
     }
 
     /// As [`receive`](Self::receive), of a frame that has to be of this kind.
-    pub(super) fn expect(&mut self, kind: Kind) -> io::Result<Frame> {
+    pub(crate) fn expect(&mut self, kind: Kind) -> io::Result<Frame> {
         let frame = self.receive()?;
         if frame.kind == kind {
             Ok(frame)
@@ -200,17 +200,17 @@ impl Channel {
         if left.is_some_and(|left| left.is_zero()) {
             return Err(ErrorKind::TimedOut.into());
         }
-        let shorter = left.into_iter().chain(self.patience).min();
+        let shorter = left.into_iter().chain(self.stall_timeout).min();
         set(&self.socket, shorter)
     }
 
     /// A call that took too long says that it would block.
     fn late(&self, error: io::Error) -> io::Error {
         let is_over = |deadline| deadline <= Instant::now();
-        match self.patience {
+        match self.stall_timeout {
             _ if error.kind() != ErrorKind::WouldBlock => error,
-            Some(patience) if !self.deadline.is_some_and(is_over) => {
-                let message = format!("nothing has moved for {patience:?}");
+            Some(stall_timeout) if !self.deadline.is_some_and(is_over) => {
+                let message = format!("nothing has moved for {stall_timeout:?}");
                 io::Error::new(ErrorKind::TimedOut, message)
             }
             _ => ErrorKind::TimedOut.into(),
@@ -279,7 +279,7 @@ mod tests {
         to.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
         assert_eq!(to.receive().unwrap_err().kind(), ErrorKind::TimedOut);
         to.set_deadline(None);
-        to.set_patience(Some(Duration::from_millis(1)));
+        to.set_stall_timeout(Some(Duration::from_millis(1)));
         let error = to.receive().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert_eq!(error.to_string(), "nothing has moved for 1ms");

@@ -1,16 +1,16 @@
-//! All loops of a process standing still at the ends of their turns, for a moment.
+//! A pause of all loops of a process, at the ends of their turns.
 
-use super::Handed;
+use super::listeners::InheritedListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is asked whether to go on.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which `pause` checks whether to go on.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Where the loops wait.
+/// Place where the loops wait until all of them do.
 #[derive(Debug, Default)]
-pub(crate) struct Standstill {
+pub(crate) struct Barrier {
     /// Read by every loop at every turn's end; the rest only when it is set.
     is_wanted: AtomicBool,
     state: Mutex<State>,
@@ -19,24 +19,26 @@ pub(crate) struct Standstill {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts the standstills, so that a loop knows that its own is over.
+    /// Counts the pauses, so that a loop sees that its own is over.
     number: u64,
     is_wanted: bool,
-    standing: usize,
-    sockets: Vec<Handed>,
+    waiting: usize,
+    sockets: Vec<InheritedListener>,
 }
 
-/// The loops stand still until this is dropped.
+/// A pause, which lasts until this is dropped.
 #[derive(Debug)]
-pub(super) struct Standing<'s>(&'s Standstill);
+pub(crate) struct Paused<'s>(&'s Barrier);
 
-impl Standstill {
+impl Barrier {
+    /// Returns true from when a pause begins until it ends.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::Acquire)
     }
 
-    /// Stands still if it is wanted, and gives the sockets that `sockets` makes.
-    pub(crate) fn stand(&self, sockets: impl FnOnce() -> Vec<Handed>) {
+    /// Waits for the end of the pause, if there is one, and adds what `sockets` makes to those that
+    /// [`pause`](Self::pause) returns.
+    pub(crate) fn wait(&self, sockets: impl FnOnce() -> Vec<InheritedListener>) {
         if !self.is_wanted() {
             return;
         }
@@ -45,7 +47,7 @@ impl Standstill {
         if !state.is_wanted {
             return;
         }
-        state.standing += 1;
+        state.waiting += 1;
         state.sockets.extend(sockets);
         self.changed.notify_all();
         let number = state.number;
@@ -55,32 +57,34 @@ impl Standstill {
         }
     }
 
-    /// Waits until so many loops stand still, which `wake` makes them look for; `None` where not
-    /// all do before the deadline, or `may_go_on` says no, and all go on.
-    pub(super) fn begin(
+    /// Pauses so many loops, which `wake` makes look for it.
+    ///
+    /// Returns `None`, and all go on, when not every loop waits at the deadline, or once
+    /// `may_go_on` returns false.
+    pub(crate) fn pause(
         &self,
         loops: usize,
         deadline: Instant,
         wake: impl FnOnce(),
         may_go_on: impl Fn() -> bool,
-    ) -> Option<(Standing<'_>, Vec<Handed>)> {
+    ) -> Option<(Paused<'_>, Vec<InheritedListener>)> {
         let mut state = self.lock();
         state.is_wanted = true;
         self.is_wanted.store(true, Ordering::Release);
-        let standing = Standing(self);
+        let paused = Paused(self);
         wake();
-        while state.standing < loops {
+        while state.waiting < loops {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || !may_go_on() {
                 drop(state);
                 return None;
             }
-            let waited = self.changed.wait_timeout(state, left.min(LOOK_INTERVAL));
+            let waited = self.changed.wait_timeout(state, left.min(CHECK_INTERVAL));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let sockets = std::mem::take(&mut state.sockets);
         drop(state);
-        Some((standing, sockets))
+        Some((paused, sockets))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -89,7 +93,7 @@ impl Standstill {
     }
 }
 
-impl Drop for Standing<'_> {
+impl Drop for Paused<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         self.0.is_wanted.store(false, Ordering::Release);
@@ -108,22 +112,22 @@ mod tests {
 
     #[test]
     fn nobody_moves_until_it_is_over() {
-        let standstill = Standstill::default();
+        let barrier = Barrier::default();
         let ends = AtomicBool::new(false);
         let deadline = Instant::now() + Duration::from_secs(60);
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     while !ends.load(Ordering::Acquire) {
-                        standstill.stand(Vec::new);
+                        barrier.wait(Vec::new);
                         thread::yield_now();
                     }
                 });
             }
             for _ in 0..20 {
-                let (standing, _) = standstill.begin(3, deadline, || {}, || true).unwrap();
-                assert_eq!(standstill.lock().standing, 3);
-                drop(standing);
+                let (paused, _) = barrier.pause(3, deadline, || {}, || true).unwrap();
+                assert_eq!(barrier.lock().waiting, 3);
+                drop(paused);
             }
             ends.store(true, Ordering::Release);
         });
@@ -131,11 +135,11 @@ mod tests {
 
     #[test]
     fn one_that_does_not_come_holds_nobody_for_ever() {
-        let standstill = Standstill::default();
+        let barrier = Barrier::default();
         let now = Instant::now();
-        assert!(standstill.begin(1, now, || {}, || true).is_none());
+        assert!(barrier.pause(1, now, || {}, || true).is_none());
         let later = now + Duration::from_secs(60);
-        assert!(standstill.begin(1, later, || {}, || false).is_none());
-        standstill.stand(Vec::new);
+        assert!(barrier.pause(1, later, || {}, || false).is_none());
+        barrier.wait(Vec::new);
     }
 }

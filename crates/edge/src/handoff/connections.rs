@@ -1,7 +1,7 @@
-//! Connections that go from one process to the next, as the loops of both see it.
+//! Connections on their way from one process to the next: the way out, and the queue at its end.
 
-use super::Role;
 use super::channel::{Channel, Kind};
+use super::listeners::Role;
 use dwell_evloop::Stream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,21 +9,22 @@ use std::sync::{Mutex, PoisonError};
 
 /// The way out for the connections of a process that another one has succeeded.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct HandoffSender {
     /// Absent once the other end has failed.
     channel: Mutex<Option<Channel>>,
     has_items: bool,
 }
 
-impl Leaving {
-    pub(super) fn new(channel: Channel, has_items: bool) -> Self {
+impl HandoffSender {
+    /// Sends over `channel` from now on.
+    pub(crate) fn new(channel: Channel, has_items: bool) -> Self {
         Self {
             channel: Mutex::new(Some(channel)),
             has_items,
         }
     }
 
-    /// Whether the other process has taken the items of the store.
+    /// Returns true if the other process has taken the items of the store.
     pub(crate) fn has_items(&self) -> bool {
         self.has_items
     }
@@ -55,7 +56,7 @@ impl Leaving {
 
 /// A connection that the process before has handed over.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct HandedConnection {
     pub(crate) role: Role,
     /// Its memcached client has said who it is.
     pub(crate) is_trusted: bool,
@@ -63,9 +64,9 @@ pub(crate) struct Arrival {
     pub(crate) descriptor: OwnedFd,
 }
 
-/// Those that no loop has taken yet, by loops.
+/// Handed connections that no loop has taken yet, by loops.
 #[derive(Debug)]
-pub(crate) struct Arrivals {
+pub(crate) struct HandoffQueue {
     queues: Box<[Queue]>,
     /// More may come.
     is_open: AtomicBool,
@@ -75,10 +76,11 @@ pub(crate) struct Arrivals {
 struct Queue {
     /// Read at every turn's end; the list only when it is set.
     has_some: AtomicBool,
-    list: Mutex<Vec<Arrival>>,
+    list: Mutex<Vec<HandedConnection>>,
 }
 
-impl Arrivals {
+impl HandoffQueue {
+    /// Makes an empty queue for each of so many loops.
     pub(crate) fn new(loops: usize) -> Self {
         Self {
             queues: (0..loops).map(|_| Queue::default()).collect(),
@@ -96,28 +98,30 @@ impl Arrivals {
         self.is_open.store(false, Ordering::Release);
     }
 
-    /// Whether it may hand over more.
+    /// Returns true while the process before may hand over more.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Puts one in the queue of the loop that has its turn; returns which.
-    pub(crate) fn put(&self, count: usize, arrival: Arrival) -> usize {
-        let of_loop = match arrival.role {
+    /// Puts a connection in the queue of the loop whose turn it is; returns which.
+    ///
+    /// `count` is the number of those before it.
+    pub(crate) fn put(&self, count: usize, connection: HandedConnection) -> usize {
+        let of_loop = match connection.role {
             // Only the first loop has an admin listener.
             Role::Admin => 0,
             Role::Client | Role::Store => count % self.queues.len().max(1),
         };
         if let Some(queue) = self.queues.get(of_loop) {
             let mut list = queue.list.lock().unwrap_or_else(PoisonError::into_inner);
-            list.push(arrival);
+            list.push(connection);
             queue.has_some.store(true, Ordering::Release);
         }
         of_loop
     }
 
     /// Takes the connections that one loop is to serve.
-    pub(crate) fn take(&self, of_loop: usize) -> Vec<Arrival> {
+    pub(crate) fn take(&self, of_loop: usize) -> Vec<HandedConnection> {
         let queue = self.queues.get(of_loop);
         let queue = queue.filter(|queue| queue.has_some.load(Ordering::Acquire));
         let Some(queue) = queue else {
@@ -126,5 +130,60 @@ impl Arrivals {
         let mut list = queue.list.lock().unwrap_or_else(PoisonError::into_inner);
         queue.has_some.store(false, Ordering::Release);
         std::mem::take(&mut list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn connection(role: Role, input: &[u8]) -> HandedConnection {
+        HandedConnection {
+            role,
+            is_trusted: false,
+            input: input.to_vec(),
+            descriptor: UnixStream::pair().unwrap().0.into(),
+        }
+    }
+
+    #[test]
+    fn loops_get_connections_by_turns_and_the_first_those_of_operators() {
+        let queue = HandoffQueue::new(2);
+        let roles = [Role::Client, Role::Store, Role::Client, Role::Admin];
+        let loops: Vec<usize> = roles
+            .into_iter()
+            .enumerate()
+            .map(|(count, role)| queue.put(count, connection(role, &[count as u8])))
+            .collect();
+        assert_eq!(loops, [0, 1, 0, 0]);
+        let inputs = |of_loop| -> Vec<u8> {
+            let taken = queue.take(of_loop).into_iter();
+            taken.map(|taken| taken.input[0]).collect()
+        };
+        assert_eq!(inputs(0), [0, 2, 3]);
+        assert!(inputs(0).is_empty(), "they are taken once");
+        assert_eq!(inputs(1), [1]);
+    }
+
+    #[test]
+    fn after_a_failure_nothing_more_is_sent() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let sender = HandoffSender::new(Channel::new(one, deadline), true);
+        let (client, _server) = UnixStream::pair().unwrap();
+        let client = Stream::from_descriptor(client.into()).unwrap();
+        let mut receiver = Channel::new(other, deadline);
+        sender.give(Role::Client, false, &client, b"GET");
+        let frame = receiver.expect(Kind::Connection).unwrap();
+        assert_eq!(
+            (frame.mark, &*frame.bytes),
+            (Role::Client as u8, &b"GET"[..])
+        );
+        assert!(frame.descriptor.is_some());
+        drop(receiver);
+        sender.give(Role::Client, false, &client, b"");
+        assert!(sender.channel.lock().unwrap().is_none());
+        sender.give(Role::Client, false, &client, b"");
     }
 }

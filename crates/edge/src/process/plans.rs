@@ -1,0 +1,71 @@
+//! Parts of the configuration as a start or a reload works them out: names looked up, and shares of
+//! one loop.
+
+use super::error::RunError;
+use crate::config::{Config, PeerAddress, UpstreamUrl, share};
+use crate::descriptors::Descriptors;
+use dwell_proto::http1::HeadLimits;
+use dwell_upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
+use std::net::SocketAddr;
+
+/// Plan of one of `loops` loops for the application: its servers, and the share of their limits.
+///
+/// # Errors
+/// [`RunError::Resolve`].
+pub(super) fn upstream_plan(
+    config: &Config,
+    loops: usize,
+    descriptors: &Descriptors,
+) -> Result<Option<UpstreamPlan>, RunError> {
+    let upstream = &config.upstream;
+    let descriptor_bound = descriptors.bounds(config).upstream;
+    let server = |url: &UpstreamUrl| {
+        Ok(UpstreamOptions {
+            connect_timeout: upstream.connect_timeout,
+            header_timeout: upstream.header_timeout,
+            total_timeout: upstream.total_timeout,
+            idle_timeout: upstream.idle_timeout,
+            connections_max: share(upstream.connections_max, loops),
+            transfers_max: share(upstream.transfers_max, loops),
+            idle_max: share(upstream.idle_max, loops),
+            queue_max: share(upstream.queue_max, loops),
+            queue_timeout: upstream.queue_timeout,
+            stall_timeout: upstream.stall_timeout,
+            window_bytes: upstream.window_bytes as usize,
+            answer_bytes_max: upstream.answer_bytes_max,
+            descriptor_bound,
+            answer_head: HeadLimits {
+                head_bytes_max: upstream.answer_head_bytes_max,
+                field_count_max: upstream.answer_header_count_max,
+                ..HeadLimits::default()
+            },
+            ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
+        })
+    };
+    let servers = upstream.url.iter().map(server);
+    let servers = servers.collect::<Result<Vec<_>, RunError>>()?;
+    let health = upstream.health_path.clone().map(|path| HealthCheck {
+        path,
+        interval: upstream.health_interval,
+    });
+    let options = GroupOptions {
+        failures_max: upstream.failures_max,
+        failures_window: upstream.failures_window,
+        health,
+        seed: 0,
+    };
+    let is_there = !servers.is_empty();
+    Ok(is_there.then_some(UpstreamPlan { servers, options }))
+}
+
+/// Looks up the address of a server.
+///
+/// # Errors
+/// [`RunError::Resolve`].
+pub(super) fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {
+    name.resolve().map_err(|source| RunError::Resolve {
+        name: name.to_string(),
+        option,
+        source,
+    })
+}
