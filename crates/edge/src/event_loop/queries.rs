@@ -9,7 +9,7 @@ use dwell_store::{MetaGet, Store};
 use std::sync::Arc;
 
 impl EdgeLoop {
-    /// Adds what this loop's tables have to an inquiry, and wakes the first loop, which collects it.
+    /// Adds what this loop's tables have to an inquiry, and wakes the first, which collects it.
     pub(crate) fn answer_inquiry(&self, inquiry: &Inquiry) {
         inquiry.tell(self.polls.watched(&inquiry.question));
         self.fleet.wake(0);

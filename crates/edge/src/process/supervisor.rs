@@ -1,4 +1,4 @@
-//! Duties of the first loop beside serving: it hears the signals, and reports to the service manager.
+//! Duties of the first loop beside serving: it hears signals, and reports to the service manager.
 
 use super::notify::Notifier;
 use super::reload::Reloader;
