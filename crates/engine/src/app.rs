@@ -146,9 +146,9 @@ pub enum Outcome {
     /// [`Http::answer`](crate::Http::answer) or [`Http::with_reply`](crate::Http::with_reply).
     /// Where a complete one was sent already, that counts, and the hold is abandoned at once.
     Held {
-        /// Handed back with everything the engine tells of this exchange.
+        /// The app's own value, handed back with every callback for this exchange.
         tag: u64,
-        /// When [`App::expired`] is to be called; `None` where the app keeps its own deadline.
+        /// The time until [`App::expired`] is called; `None` if the app keeps its own deadline.
         timeout: Option<Duration>,
     },
     /// The connection is closed: without an answer, or after the one that was sent; an open
@@ -495,14 +495,14 @@ pub trait App {
         let _ = (context, connection, stream);
     }
 
-    /// Something worth counting happened.
+    /// Reports an action of the engine, for counting.
     fn event(&mut self, event: Event) {
         let _ = event;
     }
 }
 
-/// A closure is an app: bodies up to 1 MiB are gathered, and what it holds for longer than it has
-/// said gets 503.
+/// Makes an app of a closure: bodies up to 1 MiB are gathered, and an exchange held beyond its
+/// timeout gets 503.
 impl<F> App for F
 where
     F: FnMut(&mut Context, &Request<'_>, &mut Reply<'_>) -> Outcome,
@@ -546,5 +546,5 @@ where
     fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
 }
 
-/// A closure cannot say how much it takes.
+/// The body limit of a closure, which cannot choose one.
 const CLOSURE_BODY_BYTES_MAX: u64 = 1 << 20;

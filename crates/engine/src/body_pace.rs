@@ -37,7 +37,7 @@ impl BodyPace {
         self.since = None;
     }
 
-    /// So many bytes have come.
+    /// Notes that so many bytes have come.
     pub(crate) fn received(&mut self, now: Instant, bytes: usize, timeout: Duration, rate: u32) {
         let given = match (bytes as u64, u64::from(rate)) {
             (0, _) => 0,

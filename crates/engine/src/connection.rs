@@ -10,7 +10,7 @@ use dwell_evloop::{Stream, Token};
 use dwell_proto::http1::{BodyDecoder, BodyFraming};
 use std::time::{Duration, Instant};
 
-/// The state of a connection. The deadline of its token means what the phase says.
+/// The state of a connection. It also defines what the deadline of its token is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// Between requests; the deadline closes it.
@@ -34,7 +34,7 @@ pub(crate) enum Phase {
 pub(crate) enum Peer {
     Open,
     Closed,
-    /// It has, and the app was told so during the present hold.
+    /// It has, and the app was called for it during the present hold.
     ClosedAndTold,
 }
 
@@ -269,8 +269,8 @@ impl Connection {
         }
     }
 
-    /// Lets the held request be the last one, so that what has come behind it need not be kept: its
-    /// client asks for that again on another connection (RFC 9112 section 9.3.2).
+    /// Makes the held request the last one, so that the input behind it need not be kept. Its
+    /// client repeats those requests on another connection (RFC 9112 section 9.3.2).
     pub(crate) fn be_last(&mut self) {
         self.framing.keep_alive = false;
         self.finished = true;

@@ -117,7 +117,7 @@ pub struct Statistics {
 pub struct Engine {
     event_loop: EventLoop<Vec<u8>>,
     hub: Hub,
-    /// Connections that have left, as the last turn has told.
+    /// Connections that have left in the last turn.
     departed: Vec<(u64, Detached)>,
 }
 
@@ -208,8 +208,8 @@ impl Engine {
         Ok(())
     }
 
-    /// For how long the next turn may wait: zero when work is left, `None` when only readiness or
-    /// an order can end it.
+    /// Returns how long the next turn may wait: zero when work is left, `None` when only readiness
+    /// or an order can end it.
     ///
     /// Shape: every order may shorten it, as what it brings about is not told by the descriptor.
     pub fn wait_max(&mut self) -> Option<Duration> {
@@ -271,7 +271,7 @@ impl Engine {
             .write(context, token, flags, |reply| reply.write_file(slice))
     }
 
-    /// Takes the connection that an [`EventKind::Detached`] has told of.
+    /// Takes the connection of an [`EventKind::Detached`].
     pub fn take_detached(&mut self, handle: u64) -> Option<Detached> {
         for departed in [&mut self.departed, &mut self.hub.state.departed] {
             if let Some(place) = departed.iter().position(|(name, _)| *name == handle) {
@@ -304,7 +304,7 @@ impl Engine {
         hub.websockets.drain(context, CloseCode::GOING_AWAY, "");
     }
 
-    /// Closes everything that is left at once; the next turn tells of it.
+    /// Closes everything that is left at once; the next turn has the events of that.
     pub fn close_all(&mut self) {
         let Self {
             event_loop, hub, ..
@@ -345,8 +345,8 @@ impl Engine {
     }
 }
 
-/// The descriptor that is readable when the next turn has something to tell that is not a
-/// deadline; edge-triggered beneath, so take turns until one tells nothing.
+/// The descriptor that is readable when the next turn has events other than deadlines. It is
+/// edge-triggered beneath, so take turns until one has no event.
 impl AsFd for Engine {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event_loop.as_fd()

@@ -67,7 +67,7 @@ pub struct FileOptions {
     /// Files, and ranges of them, up to this size are read at once instead of being sent by the
     /// kernel. Default 64 KiB.
     pub read_bytes_max: u64,
-    /// Ranges that one request may ask for; one that asks for more gets everything. Default 16.
+    /// The most ranges of one request; a request with more gets the whole file. Default 16.
     pub ranges_max: usize,
 }
 

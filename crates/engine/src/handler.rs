@@ -82,7 +82,7 @@ pub enum BodyMode {
     Collect,
     /// Read by the handler, as it comes, through [`Exchange::body`]; up to the same bound.
     Stream,
-    /// Not at all: the request is answered with this status.
+    /// Not taken: the request is answered with this status.
     Refuse(u16),
 }
 
@@ -112,8 +112,7 @@ pub enum BodyMode {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// The head of a request that has a body is here: says how the body is taken. Default: it is
-    /// gathered.
+    /// Chooses how a body is taken when the head of its request has come. Default: it is gathered.
     fn body(&self, head: &RequestHead<'_, '_>) -> BodyMode {
         let _ = head;
         BodyMode::Collect

@@ -1,4 +1,4 @@
-//! The component: its table of connections, and what the driver and the app ask of it.
+//! The component: its table of connections, and its operations for the driver and the app.
 
 mod accept;
 mod bodies;
@@ -420,8 +420,8 @@ impl Http {
         Some(unregistered(context, connection.detach()))
     }
 
-    /// Closes the connection of a held exchange at once, whatever was queued for it; false when it
-    /// is gone already. The app is not told.
+    /// Closes the connection of a held exchange at once; its queued output is lost. Returns false
+    /// if the exchange has ended. The app is not called.
     pub fn abort(&mut self, context: &mut Context, exchange: ExchangeId) -> bool {
         self.is_held(exchange) && self.abort_connection(context, exchange.token)
     }
@@ -540,8 +540,7 @@ impl Http {
         })
     }
 
-    /// Removes a connection whose visit ended so, and tells the app of a response that is still
-    /// owed.
+    /// Removes a connection whose visit ended so. Calls the app if a response is still owed.
     fn settle<A: App>(
         &mut self,
         context: &mut Context,

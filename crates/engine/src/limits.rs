@@ -27,9 +27,9 @@ pub struct Limits {
     /// Bytes of a body the app did not read that are read all the same, so that the connection can
     /// go on after the answer; with more left it is closed. Default 256 KiB.
     pub unread_body_bytes_max: u64,
-    /// Bytes of input that all connections together keep behind requests that are held, where it is
-    /// more than 4 KiB on one of them. With more, a held request is the last one of its connection:
-    /// what has come behind it is dropped, and its client asks for that again. Default 4 MiB.
+    /// Bytes of input that all connections together keep behind held requests, counted where one
+    /// has more than 4 KiB. Beyond this, a held request becomes the last one of its connection: the
+    /// input behind it is dropped, and its client repeats those requests. Default 4 MiB.
     pub held_input_bytes_max: usize,
     /// Bytes of unfinished requests, heads with what is gathered of their bodies, that all
     /// connections together keep. Beyond it: 503. Default 256 MiB.
@@ -39,18 +39,18 @@ pub struct Limits {
     pub output_bytes_max: usize,
     /// From the first byte of a request to the end of its head. Default 10 s.
     pub header_timeout: Duration,
-    /// For which a client is waited for that sends a body, in all: every byte that comes gives back
-    /// what it may take by `body_rate_min`, but there is never more time left than this. So a body
-    /// of `n` bytes may take `body_timeout + n / body_rate_min`. Of a streamed body only the time
-    /// counts in which the app [waits](crate::Reply::await_body) for bytes that it has granted.
-    /// Beyond it: 408. Default 30 s.
+    /// Time for the body of a request. Every byte that comes gives back the time it may take by
+    /// `body_rate_min`, but there is never more time left than this. So a body of `n` bytes may
+    /// take `body_timeout + n / body_rate_min`. For a streamed body only the time counts in which
+    /// the app [waits](crate::Reply::await_body) for bytes that it has granted. Beyond it: 408.
+    /// Default 30 s.
     pub body_timeout: Duration,
     /// Bytes a second that a client sends at least of a body, on the whole; with 0 a single byte is
     /// enough in each `body_timeout`. Default 512.
     pub body_rate_min: u32,
     /// From an answer to the first byte of the next request. Default 75 s.
     pub idle_timeout: Duration,
-    /// For which the peer may take nothing of an answer, or less than `write_rate_min` asks for.
+    /// Time for which the peer may take nothing of a response, or less than `write_rate_min`.
     /// Default 30 s.
     pub write_timeout: Duration,
     /// Bytes a second that a peer takes at least while output waits for it, on the average of a
@@ -65,7 +65,7 @@ pub(crate) fn write_bytes_min(rate_min: u32, timeout: Duration) -> u64 {
 
 /// Bytes a second that are little for the slowest of mobile networks.
 pub(crate) const WRITE_RATE_MIN: u32 = 512;
-/// As much as Apache's `mod_reqtimeout` asks for by default.
+/// The default of Apache's `mod_reqtimeout`.
 const BODY_RATE_MIN: u32 = 512;
 
 impl Default for Limits {

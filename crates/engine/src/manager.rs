@@ -146,8 +146,8 @@ struct Inner {
 }
 
 impl Manager {
-    /// Makes a manager with nothing on it; `handler` is told the events of every connection that
-    /// has none of its own.
+    /// Makes a manager with nothing on it; `handler` gets the events of every connection without a
+    /// handler of its own.
     ///
     /// # Errors
     /// [`ManagerError::Loop`] when the system has no descriptor or memory left.
@@ -421,8 +421,8 @@ impl Manager {
         Ok(hub.scope(event_loop.context()))
     }
 
-    /// Calls `call` with everything in reach, as [`Waker::call`] does from another thread; what
-    /// handlers are to be told of it they are told before this returns.
+    /// Calls `call` with everything in reach, as [`Waker::call`] does from another thread. Handlers
+    /// are called for its effects before this returns.
     ///
     /// # Errors
     /// [`ManagerError::Closed`].

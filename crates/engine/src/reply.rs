@@ -21,13 +21,13 @@ pub(crate) use outgoing::Outgoing;
 pub use piece::SharedPiece;
 pub use response::{Body, Response};
 
-/// Why a piece of an answer was not taken; nothing of it was.
+/// Reasons why a piece of a response was not taken; no byte of it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WriteError {
     /// No streaming answer is open: none was begun, or it has ended.
     NotOpen,
-    /// So much waits for the reader that no more is taken until the app is told that it has gone.
+    /// The queue is full until the reader has taken it; the app is called then.
     Full {
         /// [`Limits::output_bytes_max`](crate::Limits::output_bytes_max).
         limit: usize,
@@ -126,9 +126,9 @@ pub struct Reply<'a> {
     pub(crate) outgoing: &'a mut Outgoing,
     pub(crate) output_bytes_max: usize,
     pub(crate) unread: Unread,
-    /// Body bytes that the app wants by now.
+    /// Body bytes that the app has granted so far.
     pub(crate) granted: u64,
-    /// Set where the app has said whether it waits for its body.
+    /// The choice of the app to wait for its body or not; `None` before one.
     pub(crate) awaits_body: Option<bool>,
     pub(crate) sent: bool,
     /// Bytes that were given to the socket already.
@@ -145,7 +145,7 @@ const COPY_BYTES_MAX: usize = 16 * 1024;
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
 impl Reply<'_> {
-    /// The client's address, asked of the system at each call; `None` when it is gone.
+    /// Returns the client's address, asked of the system at each call; `None` when it is gone.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.stream.peer_address().ok().flatten()
     }
@@ -203,7 +203,7 @@ impl Reply<'_> {
         self.granted = self.granted.saturating_add(bytes);
     }
 
-    /// Says whether the app waits for the bytes that it has granted, from now on; at first it does.
+    /// Turns the wait for the bytes that the app has granted on or off; at first it is on.
     ///
     /// Shape: for an app that lets bytes come ahead of its reader. While it does not wait, the time
     /// of the client stands still ([`Limits::body_timeout`](crate::Limits::body_timeout)), and that

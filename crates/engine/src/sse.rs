@@ -51,7 +51,7 @@ use std::time::Duration;
 
 pub use dwell_proto::sse::{CONTENT_TYPE, Event, SseError, last_event_id};
 
-/// Why an event was not sent; nothing of it was.
+/// Reasons why an event was not sent; no byte of it was.
 ///
 /// ```
 /// use dwell_engine::sse::{self, Event, SendEventError};

@@ -42,13 +42,13 @@ pub struct StreamLimits {
     /// From the start of a connect to its end; and, of a manager's `ws_connect`, for the answer to
     /// its handshake. Default 10 s.
     pub connect_timeout: Duration,
-    /// For which the peer may take nothing of what is queued for it, or less than `write_rate_min`
-    /// asks for. Default 30 s.
+    /// Time for which the peer may take nothing of its queued output, or less than
+    /// `write_rate_min`. Default 30 s.
     pub write_timeout: Duration,
     /// Bytes a second that a peer takes at least while output waits for it, on the average of a
     /// `write_timeout`; with 0 a single byte is enough. Default 512.
     pub write_rate_min: u32,
-    /// For which nothing may come or go; none by default, as a raw protocol may be silent.
+    /// Time for which no byte may come or go; `None` by default, as a raw protocol may be silent.
     pub idle_timeout: Option<Duration>,
 }
 
@@ -301,8 +301,8 @@ impl Streams {
         }
     }
 
-    /// Takes a stream out of the component, with the input that was left unused; `None` where it is
-    /// gone. The app is not told.
+    /// Takes a stream out of the component, with its unused input. Returns `None` if it is gone.
+    /// The app is not called.
     pub fn detach(&mut self, context: &mut Context, token: Token) -> Option<Detached> {
         let mut connection = self.connections.remove(token)?;
         context.disarm(token);

@@ -332,8 +332,8 @@ impl WebSockets {
         });
     }
 
-    /// Closes every connection in order: 1001 is what a server says that stops, 1012 one that
-    /// comes back. Each ends within [`WebSocketOptions::close_timeout`].
+    /// Closes every connection in order. A server that stops sends 1001, one that comes back 1012.
+    /// Each connection ends within [`WebSocketOptions::close_timeout`].
     pub fn drain(&mut self, context: &mut Context, code: CloseCode, reason: &str) {
         let tokens: Vec<_> = self.connections.tokens().collect();
         for token in tokens {
@@ -341,8 +341,8 @@ impl WebSockets {
         }
     }
 
-    /// Resets a connection at once, whatever was queued for it, and tells the app that it has
-    /// closed; false where it was gone. For peers that do not take what they are sent.
+    /// Resets a connection at once and calls the app for its end; its queued output is lost.
+    /// Returns false if it was gone. For peers that do not take their output.
     pub fn cut<A: WebSocketApp>(
         &mut self,
         context: &mut Context,

@@ -9,15 +9,15 @@ use crate::{Readiness, Token};
 #[derive(Debug, Default)]
 pub(crate) struct Again {
     queue: Vec<(Token, Readiness)>,
-    /// By kind and index: where in `queue` a token may be. An entry of an earlier turn points
-    /// anywhere, which the token found there tells.
+    /// Places in `queue` where a token may be, by kind and index. An entry of an earlier turn
+    /// points anywhere, so the token found there is compared.
     places: Vec<Vec<u32>>,
     /// Places in `queue` of the deliveries that come before the others, in their order.
     first: Vec<u32>,
 }
 
 impl Again {
-    /// As [`push`](Self::push), before all that are put back behind others.
+    /// Puts a delivery back as [`push`](Self::push) does, but before the others that are put back.
     pub(crate) fn push_first(&mut self, token: Token, readiness: Readiness) {
         let place = self.push(token, readiness);
         self.first.push(place);

@@ -101,8 +101,8 @@ impl Context {
         self.again.push(token, readiness);
     }
 
-    /// As [`again`](Self::again), for what could not even begin: what is put back once more keeps
-    /// its place before what has been gone on with, so that all have their turns.
+    /// Delivers again as [`again`](Self::again) does, for work that could not even begin. Put back
+    /// once more, it keeps its place before work that has gone on, so that all have their turns.
     pub fn again_in_place(&mut self, token: Token, readiness: Readiness) {
         if self.is_repeating {
             self.again.push_first(token, readiness);
@@ -162,7 +162,7 @@ impl Context {
         self.registry.deregister(source)
     }
 
-    /// Bytes of the loop's shared input buffer: [`INPUT_BYTES`] if no other size was asked for.
+    /// Returns the size of the loop's shared input buffer: [`INPUT_BYTES`] by default.
     pub fn input_bytes(&self) -> usize {
         self.input_bytes
     }

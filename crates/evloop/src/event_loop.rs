@@ -128,7 +128,7 @@ impl<M: Send> EventLoop<M> {
         self.signals.interrupter(self.poll.registry())
     }
 
-    /// For how long the next turn will wait at most: zero when work is left, `None` when only
+    /// Returns how long the next turn will wait at most: zero when work is left, `None` when only
     /// readiness, a message or a signal can end it.
     ///
     /// For programs that wait for the loop's descriptor in another loop, and turn with a timeout of
@@ -158,8 +158,8 @@ impl<M: Send> EventLoop<M> {
         self.turn_now(driver, timeout, None)
     }
 
-    /// As [`turn`](Self::turn), with what surrounds a wait that really blocks: letting go of the
-    /// lock of an interpreter, for one.
+    /// Turns as [`turn`](Self::turn) does, with a function around a wait that really blocks: it may
+    /// release the lock of an interpreter, for example.
     ///
     /// Shape: what is there already is delivered without `around`. Otherwise it is called once,
     /// and calls what it is given once, which waits.
@@ -317,7 +317,7 @@ impl<M> AsRawFd for EventLoop<M> {
 mod tests {
     use super::*;
 
-    /// A driver that is told of things in vain.
+    /// A driver that ignores all events.
     #[derive(Default)]
     struct Deaf<M>(std::marker::PhantomData<M>);
 

@@ -56,7 +56,7 @@ enum Socket {
 pub enum Accepted {
     /// A new connection and its peer's address; `None` over a unix socket.
     Connection(Stream, Option<SocketAddr>),
-    /// No more for now; readiness tells of the next.
+    /// No more for now; the next readiness means more.
     Drained,
     /// No descriptor or memory is left; the listener tries again by itself.
     Exhausted(io::Error),
@@ -138,7 +138,8 @@ impl Listener {
         })
     }
 
-    /// As [`from_tcp`](Self::from_tcp), a unix socket; its file is left alone.
+    /// Makes a listener of a unix socket, as [`from_tcp`](Self::from_tcp) does; its file is left
+    /// alone.
     ///
     /// # Errors
     /// When it cannot be made non-blocking.

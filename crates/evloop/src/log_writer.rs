@@ -18,14 +18,14 @@ pub struct LogOptions<O> {
     pub buffers: usize,
     /// The time for which the thread waits for more lines once it has some.
     pub gather: Duration,
-    /// Is told of lines that are lost; `()` where none is to be.
+    /// Is called for lines that are lost; `()` for none.
     pub observer: O,
 }
 
 /// An observer of a log, for when its lines are lost.
 pub trait LogObserver: fmt::Debug + Send + Sync + 'static {
-    /// So many lines found no room, or could not be written. Told by the thread that logs, or that
-    /// of the log.
+    /// Reports a number of lines that found no room, or could not be written. Called on the thread
+    /// that logs, or that of the log.
     fn lost(&self, lines: u64);
 
     /// A write has failed; those that follow fail in silence, until one does not. Told by the
@@ -77,7 +77,7 @@ pub struct LogAppender {
     index: usize,
 }
 
-/// Tells a running log where to write.
+/// Changes the output of a running log.
 #[derive(Clone, Debug)]
 pub struct LogSwitch(Arc<Shared>);
 
@@ -115,7 +115,7 @@ impl LogWriter {
         }
     }
 
-    /// The switch by which it is told to write elsewhere.
+    /// Returns the switch by which its output is changed.
     pub fn switch(&self) -> LogSwitch {
         LogSwitch(Arc::clone(&self.0))
     }
@@ -158,7 +158,7 @@ impl LogAppender {
         self.put(buffer, write);
     }
 
-    /// As [`append`](Self::append), for what must not be lost, and comes seldom.
+    /// Appends as [`append`](Self::append) does, for rare lines that must not be lost.
     pub fn append_always(&self, write: impl FnOnce(&mut Vec<u8>)) {
         self.put(lock(&self.shared.buffers[self.index]), write);
     }
@@ -190,9 +190,9 @@ struct Shared {
     observer: Box<dyn LogObserver>,
     buffers: Box<[Mutex<Buffer>]>,
     state: Mutex<State>,
-    /// There is something to do for the thread.
+    /// Signalled when the thread has something to do.
     changed: Condvar,
-    /// The thread has done what was asked of it.
+    /// Signalled when the thread has written what was requested.
     written: Condvar,
 }
 
@@ -230,7 +230,7 @@ struct Round {
     next_output: Option<NextOutput>,
 }
 
-/// The losses of the thread that it has not told of.
+/// The losses that the thread has not reported yet.
 #[derive(Debug, Default)]
 struct Losses {
     untold: u64,
@@ -311,8 +311,8 @@ impl Shared {
         }
     }
 
-    /// Counts the lines of a failed write, and tells of the first failure of a row; tells of what
-    /// was lost as soon as lines are written again.
+    /// Counts the lines of a failed write, and reports the first failure of a row; reports the
+    /// losses as soon as lines are written again.
     fn tell(&self, result: &io::Result<()>, lines: &[u8], losses: &mut Losses) {
         match result {
             Ok(()) => {

@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub struct OutputLedger {
     book: Mutex<Book>,
-    /// As the book has it, to be read without the lock.
+    /// A copy of the book's sum, to be read without the lock.
     bytes: AtomicUsize,
 }
 
@@ -87,7 +87,7 @@ struct Entry {
     copied: usize,
     shares: Vec<Share>,
     pace: Pace,
-    /// When it was named as one of the slowest.
+    /// The tick at which it was named as one of the slowest.
     named: Option<Tick>,
 }
 

@@ -1,6 +1,6 @@
 //! The readiness of sockets.
 
-/// The readiness of one socket, as one delivery tells it.
+/// The readiness of one socket, in one delivery.
 ///
 /// Edge-triggered: each flag is delivered once when it comes true and not again before the socket
 /// has refused an operation. So a driver must use the flag up or call

@@ -85,7 +85,7 @@ fn pair(registry: &Registry) -> io::Result<(UnixStream, net::UnixStream)> {
     Ok((read, write))
 }
 
-/// Throws away what has come, and says whether anything had.
+/// Throws away all received bytes; returns true if there were any.
 fn drain(pipe: &mut UnixStream) -> bool {
     let mut bytes = [0; 64];
     let mut came = false;

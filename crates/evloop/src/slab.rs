@@ -72,8 +72,8 @@ impl<T> Slab<T> {
         self.capacity_max = capacity_max.min(NONE as usize);
     }
 
-    /// The token that the next value will have, if there is room for it; for values that know
-    /// their own name.
+    /// Returns the token that the next value will have, if there is room for it; for values that
+    /// hold their own token.
     pub fn next_token(&self) -> Token {
         match self.slots.get(self.free as usize) {
             Some(slot) => Token::new(self.kind, slot.generation, self.free),

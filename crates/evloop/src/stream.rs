@@ -45,7 +45,7 @@ pub struct Stream {
 pub enum ReadOutcome {
     /// This many bytes, and the socket may hold more.
     More(usize),
-    /// This many bytes, which was all: the next readiness tells of more.
+    /// This many bytes, which was all; the next readiness means more.
     Drained(usize),
     /// Nothing to read now.
     WouldBlock,
@@ -58,18 +58,17 @@ pub enum ReadOutcome {
 pub enum Flushed {
     /// Nothing is left.
     All,
-    /// The socket refuses the rest for now; writable readiness tells when to
-    /// [`flush`](Stream::flush) again.
+    /// The socket refuses the rest for now; [`flush`](Stream::flush) again when it is writable.
     Blocked,
-    /// The socket would take more, but one call's share of a file is used up. No readiness tells
-    /// of this: put the stream back with [`Context::again`](crate::Context::again) and
+    /// The socket would take more, but one call's share of a file is used up. No readiness follows:
+    /// put the stream back with [`Context::again`](crate::Context::again) and
     /// [`Readiness::WRITABLE`](crate::Readiness::WRITABLE), and flush again in the next turn.
     More,
 }
 
 impl Stream {
-    /// Starts connecting to `address`; writable readiness tells that it ended, then
-    /// [`connect_error`](Self::connect_error) tells how.
+    /// Starts connecting to `address`. Writable readiness means that it ended; then
+    /// [`connect_error`](Self::connect_error) returns the outcome.
     ///
     /// # Errors
     /// When no socket can be made or the system refuses at once.
@@ -103,7 +102,7 @@ impl Stream {
         }
     }
 
-    /// Why the connect failed, if it did; `None` once it is established.
+    /// Returns the error of a failed connect; `None` once it is established.
     ///
     /// # Errors
     /// When the system cannot say.

@@ -36,12 +36,12 @@ impl Token {
         self.0
     }
 
-    /// Which component of the driver owns it.
+    /// Returns the component of the driver that owns it.
     pub const fn kind(self) -> u8 {
         (self.0 >> 56) as u8
     }
 
-    /// Which tenant of its place it is, modulo 2^24.
+    /// Returns the tenant of its place, counted modulo 2^24.
     pub const fn generation(self) -> u32 {
         (self.0 >> 32) as u32 & Self::GENERATION_MASK
     }

@@ -22,7 +22,7 @@ use std::str::FromStr;
 pub enum ServerAddress {
     /// A host, by name or address, and a port.
     Tcp {
-        /// As it was written, without brackets: rings hash it so.
+        /// The host as it was written, without brackets: rings hash it so.
         host: String,
         /// The port.
         port: u16,

@@ -1,4 +1,4 @@
-//! When a server may be asked, and when a lost connection is made again.
+//! The breaker of a server, and the delays before a lost connection is made again.
 
 use std::time::Duration;
 

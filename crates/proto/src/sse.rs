@@ -54,7 +54,7 @@ pub fn last_event_id<'b>(fields: Fields<'_, 'b>) -> Option<&'b str> {
     (!id.contains('\0')).then_some(id)
 }
 
-/// Why an event cannot be written, or a stream was refused.
+/// Reasons why an event cannot be written, or a stream was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SseError {

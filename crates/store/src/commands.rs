@@ -312,7 +312,7 @@ impl Shard {
         Some(result)
     }
 
-    /// Creates the empty item that tells others a value is on its way.
+    /// Creates the empty item by which other clients learn that a value is on its way.
     fn vivify<'a>(&mut self, options: &MetaGet, call: &mut Call<'a>) -> Option<MetaHit<Entry<'a>>> {
         let expiry = options.vivify.filter(|_| self.fits(call.key.len(), 0))?;
         let cas = call.version(options.cas_new);

@@ -130,7 +130,7 @@ pub struct ItemRef<'a> {
     pub cas: u64,
 }
 
-/// When an item stops existing.
+/// The time at which an item stops existing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expiry(Seconds);
 

@@ -12,7 +12,7 @@ use crate::items::Write;
 use crate::record::{Place, mark};
 use crate::shard::{Call, Shard};
 
-/// An item with everything the store knows of it, to be kept beyond the life of the process.
+/// An item with its complete state, to be kept beyond the life of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptItem {
     /// Key and bytes.
@@ -26,7 +26,7 @@ pub struct KeptItem {
 pub struct KeptState {
     /// The client's flags.
     pub flags: u32,
-    /// When the item is gone.
+    /// The time at which the item is gone.
     pub expiry: Expiry,
     /// The version number.
     pub cas: u64,

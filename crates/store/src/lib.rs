@@ -1,4 +1,4 @@
-//! The embedded store: a bytes-bounded cache that tells waiting loops of every change.
+//! The embedded store: a bytes-bounded cache that notifies waiting loops of every change.
 //!
 //! It is memcached's data model in one process: keys, values, flags, expiry, versions (`cas`) and
 //! the text and meta commands as typed methods of [`Store`]. Two things are its own. Large values

@@ -2,7 +2,7 @@
 
 use crate::item::{Expiry, Item, Seconds};
 
-/// Which items a store command may replace, and how.
+/// The items that a store command may replace, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreMode {
     /// Store whatever is there (`set`; with a cas unique, `cas`).
@@ -32,11 +32,11 @@ pub enum StoreMode {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreOptions {
-    /// Which items may be replaced (`M`).
+    /// The items that may be replaced (`M`).
     pub mode: StoreMode,
     /// The client's flags (`F`); ignored by append and prepend.
     pub flags: u32,
-    /// When the item is gone (`T`); ignored by append and prepend.
+    /// The time at which the item is gone (`T`); ignored by append and prepend.
     pub expiry: Expiry,
     /// Store only over this version (`cas`, `C`).
     pub cas: Option<u64>,
@@ -61,9 +61,9 @@ pub enum StoreOutcome {
     },
     /// The condition of the mode was not met.
     NotStored,
-    /// The item has another version than the one asked for.
+    /// The item has another version than the given one.
     Exists,
-    /// A version was asked for and there is no item.
+    /// A version was given and there is no item.
     NotFound,
     /// The item exceeds the item size limit; a plain `set` has removed the old value.
     TooLarge,
@@ -154,11 +154,11 @@ pub enum DeleteOutcome {
     Deleted,
     /// There is no such item.
     NotFound,
-    /// The item has another version than the one asked for.
+    /// The item has another version than the given one.
     Exists,
 }
 
-/// Which way a number is changed.
+/// The direction in which a number is changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// Add, wrapping at 2^64 (`incr`, `MI`).
@@ -171,9 +171,9 @@ pub enum Direction {
 /// Options of an arithmetic command: `incr`, `decr` and `ma`.
 #[derive(Clone, Copy, Debug)]
 pub struct ArithmeticOptions {
-    /// Which way (`M`).
+    /// The direction (`M`).
     pub direction: Direction,
-    /// By how much (`D`).
+    /// The amount (`D`).
     pub delta: u64,
     /// Change only this version (`C`).
     pub cas: Option<u64>,
@@ -217,7 +217,7 @@ pub enum ArithmeticOutcome {
     },
     /// There is no such item.
     NotFound,
-    /// The item has another version than the one asked for.
+    /// The item has another version than the given one.
     Exists,
     /// The value is not a decimal number of 64 bits.
     NotNumeric,
@@ -230,7 +230,7 @@ pub enum ArithmeticOutcome {
 /// The state of an item that `me` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDebug {
-    /// When the item is gone (`exp`).
+    /// The time at which the item is gone (`exp`).
     pub expiry: Expiry,
     /// Seconds since the item was last used (`la`).
     pub unused_seconds: Seconds,

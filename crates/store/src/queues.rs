@@ -1,4 +1,4 @@
-//! Which item goes when room is needed: S3-FIFO.
+//! The choice of the item that goes when room is needed: S3-FIFO.
 //!
 //! New items enter a small queue of a tenth of the bytes. An item that is unused when it reaches
 //! the end of that queue is dropped and leaves a fingerprint. An item that was used, or that comes

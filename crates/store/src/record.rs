@@ -40,13 +40,13 @@ pub(crate) mod mark {
     pub(crate) const FETCHED: u8 = 1;
     /// The item was invalidated.
     pub(crate) const STALE: u8 = 2;
-    /// A caller has been told to store a fresh value.
+    /// A caller has won the right to store a fresh value.
     pub(crate) const WIN_SENT: u8 = 4;
     /// The item is a copy of what can be had again: it goes before others.
     pub(crate) const FILLED: u8 = 8;
 }
 
-/// Which queue a record is in.
+/// The queue of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Vacant,

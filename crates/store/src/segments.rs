@@ -9,7 +9,7 @@
 use crate::arena::{Arena, Run};
 use crate::record::{NIL, Place, Tag, UNIT_BYTES, word, word_at};
 
-/// The bits of a record's name that say where in its segment it begins.
+/// The bits of a record's name that hold its offset in its segment.
 const UNIT_BITS: u32 = 13;
 
 /// The longest segment, all of whose units can be named.

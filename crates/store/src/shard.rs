@@ -55,7 +55,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The version a stored item gets: the one asked for, or the next one.
+    /// Returns the version that a stored item gets: the given one, or the next one.
     pub(crate) fn version(&self, asked: Option<u64>) -> u64 {
         // Relaxed: the number only has to be unique. Order comes from the shard's lock.
         asked.unwrap_or_else(|| self.versions.fetch_add(1, Ordering::Relaxed) + 1)
@@ -105,7 +105,7 @@ pub(crate) struct Shard {
     pub(crate) statistics: Statistics,
     item_bytes_max: usize,
     evicts: bool,
-    /// When everything stored by then goes, by a delayed `flush_all`.
+    /// The time of a delayed `flush_all`, at which everything stored by then goes.
     flush_at: Option<Seconds>,
 }
 
@@ -164,13 +164,13 @@ impl Shard {
         }
     }
 
-    /// Tells the watchers of the call's key, whose item now has this expiry.
+    /// Notifies the watchers of the call's key, whose item now has this expiry.
     pub(crate) fn changed(&mut self, expiry: Expiry, call: &mut Call<'_>) {
         self.watches
             .changed(call.hash, call.key, expiry, call.changes);
     }
 
-    /// Removes the item because a command asked for it.
+    /// Removes the item by order of a command.
     pub(crate) fn remove(&mut self, at: u32, call: &mut Call<'_>) {
         self.take_out(at, Removal::Asked, call.changes);
     }

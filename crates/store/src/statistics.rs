@@ -25,7 +25,7 @@ macro_rules! statistics {
 }
 
 statistics! {
-    /// Retrievals asked for, one per key.
+    /// Retrievals, one per key.
     cmd_get,
     /// Store commands that came with their data.
     cmd_set,

@@ -61,7 +61,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// An empty store that tells `notify` of changes to watched keys.
+    /// Makes an empty store that calls `notify` for changes of watched keys.
     pub fn new(config: &StoreConfig, notify: Box<dyn Notify>) -> Self {
         let count = config.shard_count();
         let bytes_max = shard_bytes(config.bytes_max, count);
@@ -348,7 +348,8 @@ impl Store {
         self.call(key, now, |shard, call| shard.watch(shared, watcher, call))
     }
 
-    /// As [`Store::watch`], for a caller that keeps the key as well: both keep the same bytes.
+    /// Watches as [`Store::watch`] does, for a caller that keeps the key as well: both keep the
+    /// same bytes.
     pub fn watch_shared(&self, key: &SharedKey, watcher: WatcherId, now: Seconds) -> Option<Item> {
         let shared = || key.clone();
         self.call(key, now, |shard, call| shard.watch(shared, watcher, call))

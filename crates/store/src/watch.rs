@@ -143,7 +143,7 @@ struct Watch {
     /// The watchers that are owed a `reread`; a subset of `watchers`.
     pending: u64,
     hash: u32,
-    /// When to look whether the item has expired: never later than its expiry.
+    /// The time at which the item's expiry is checked: never later than it.
     alarm: Expiry,
 }
 
@@ -252,7 +252,8 @@ impl Watches {
         }
     }
 
-    /// Marks the watchers of every key that `was_there` says had an item, which is gone now.
+    /// Marks the watchers of every key whose item is gone now: `was_there` returns true for those
+    /// that had one.
     pub(crate) fn flushed(&mut self, was_there: impl Fn(u32, &[u8]) -> bool, to: &mut Changes) {
         for slot in 0..self.slots.len() {
             let watch = self.slots[slot].as_ref();

@@ -1,4 +1,4 @@
-/// Which of a level's 256 buckets hold records.
+/// The set of a level's 256 buckets that hold records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bitmap([u64; 4]);
 

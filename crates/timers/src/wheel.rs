@@ -67,7 +67,7 @@ pub struct Wheel {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// When the id fires; `NEVER` if it is not armed.
+    /// The tick at which the id fires; `NEVER` if it is not armed.
     deadline: u32,
     /// The tick of the id's one live record; `NEVER` if it has none.
     visit: u32,
@@ -117,7 +117,7 @@ impl Wheel {
         }
     }
 
-    /// Takes the deadline of `id` away; says whether there was one.
+    /// Takes the deadline of `id` away; returns true if there was one.
     #[inline]
     pub fn cancel(&mut self, id: u32) -> bool {
         let Some(entry) = self.entries.get_mut(id as usize) else {
@@ -129,7 +129,7 @@ impl Wheel {
         was_armed
     }
 
-    /// When `id` fires, if it is armed.
+    /// Returns the tick at which `id` fires, if it is armed.
     #[inline]
     pub fn deadline(&self, id: u32) -> Option<Tick> {
         let deadline = self.entries.get(id as usize)?.deadline;
@@ -229,7 +229,7 @@ impl Wheel {
         }
     }
 
-    /// Looks at one record of the bucket of `position`; says whether its id is due.
+    /// Visits one record of the bucket of `position`; returns true if its id is due.
     #[inline]
     fn visit(&mut self, id: u32) -> bool {
         let entry = &mut self.entries[id as usize];
@@ -268,7 +268,7 @@ impl Wheel {
         }
     }
 
-    /// Adds a record for `id` under the lowest level that tells `deadline` and `position` apart.
+    /// Adds a record for `id` under the lowest level at which `deadline` and `position` differ.
     #[inline]
     fn file(&mut self, id: u32, deadline: u32) {
         // A deadline lies after the position, so the two differ; the 1 is there for the compiler.
@@ -355,7 +355,7 @@ impl Wheel {
         self.buckets[bucket] = kept;
     }
 
-    /// The tick at which a deadline asked for is kept.
+    /// Returns the tick at which a deadline is kept: from the next one to the farthest one.
     #[inline]
     const fn bounded(&self, deadline: Tick) -> u32 {
         let ahead = deadline.value().wrapping_sub(self.now);

@@ -17,12 +17,12 @@ pub enum EventKind {
     Request = 1,
     /// A piece of the body of a request.
     Body = 2,
-    /// The body of a request is complete; the bytes are the trailer section, a line a field. That
-    /// of a chunked one is told only while some of it is granted.
+    /// The body of a request is complete; the bytes are the trailer section, one field a line. The
+    /// end of a chunked body comes only while some of it is granted.
     BodyEnd = 3,
-    /// All that was written is out, after a write that asked to be told; or, of WebSocket and raw
-    /// streams, after a time in which something was not. Of those, `detail` is the last mark that
-    /// they were given with what is out; 0 if there was none.
+    /// All output is out, after a write with [`NOTIFY`](super::write_flags::NOTIFY). For WebSocket
+    /// and raw streams also after a time in which some was not. For those, `detail` is the last
+    /// mark of the output that is out; 0 if there was none.
     Writable = 4,
     /// The client of a request has ended its sending side. It may still read an answer.
     PeerClosed = 5,
@@ -67,7 +67,7 @@ pub struct Event {
     pub other: u64,
     /// The kind of the event, a number of [`EventKind`].
     pub kind: u32,
-    /// More of it, as the kind says.
+    /// A detail, whose meaning the kind defines.
     pub detail: u32,
     /// The place in [`Batch::data`] where its bytes begin.
     pub start: usize,
@@ -91,7 +91,7 @@ pub mod request_flags {
     pub const BODY_FOLLOWS: u32 = 1;
     /// The version is HTTP/1.0.
     pub const HTTP10: u32 = 1 << 1;
-    /// The client wants to use the connection again.
+    /// The client keeps the connection open for another request.
     pub const KEEP_ALIVE: u32 = 1 << 2;
     /// The client waits for a 100 (Continue) before its body, if that has not come already.
     pub const EXPECTS_CONTINUE: u32 = 1 << 3;

@@ -159,8 +159,8 @@ pub mod write_flags {
     pub const FINISH: u32 = 1;
     /// The connection closes after the answer.
     pub const CLOSE: u32 = 1 << 1;
-    /// [`Writable`](super::super::EventKind::Writable) is told, once, when all is out; not of an
-    /// answer that this write ends, as its handle names nothing then.
+    /// Reports [`Writable`](super::super::EventKind::Writable), once, when all is out. It is not
+    /// reported for a response that this write ends, as its handle names nothing then.
     pub const NOTIFY: u32 = 1 << 2;
 }
 
@@ -172,7 +172,7 @@ pub mod upgrade_flags {
     pub const PLAIN: u32 = 1 << 1;
 }
 
-/// Why an order was not carried out.
+/// Reasons why an order was not carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -181,7 +181,7 @@ pub enum CommandError {
     /// It cannot be done with what the handle names, or not now: a write where no answer is open
     /// or beyond its announced size, for one.
     Misplaced,
-    /// So much waits for the peer that no more is taken.
+    /// The queue of output for the peer is full.
     Full,
     /// The bytes are no valid orders.
     Malformed,

@@ -329,7 +329,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Writes a piece of an answer, and its end where the flags say so.
+    /// Writes a piece of a response, and its end if the flags include it.
     pub(super) fn write(
         &mut self,
         context: &mut Context,
@@ -356,7 +356,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Tells that all is out, now or when it is.
+    /// Reports that all is out, now or when it is.
     fn notify(&mut self, token: Token) {
         let Some(entry) = self.state.held.get_mut(token) else {
             return;
@@ -414,8 +414,8 @@ impl Hub {
         }
     }
 
-    /// The connection of a name; what is owed on it is owed no more. Of a connection's own name the
-    /// host is told, as it may not know.
+    /// Returns the connection of a name, and drops the response that is owed on it. For the name of
+    /// a connection itself the host gets an event, as it may not have named the request.
     fn forget_exchange(&mut self, token: Token) -> Result<Token, CommandError> {
         if token.kind() != kind::CONNECTION {
             let exchange = self.exchange(token)?;

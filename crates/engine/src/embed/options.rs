@@ -22,7 +22,7 @@ pub struct Options {
     pub websockets: WebSocketOptions,
     /// Bytes of a body; more gets 413, or ends the connection. Default: no bound.
     pub body_bytes_max: u64,
-    /// Bytes of a body that come without being asked for. Default 16 KiB.
+    /// Bytes of a body that come without a grant. Default 16 KiB.
     ///
     /// Shape: none of a client that waits for a 100 (Continue).
     pub body_credit: u64,

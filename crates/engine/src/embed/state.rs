@@ -20,11 +20,11 @@ const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) exchange: ExchangeId,
-    /// The host is to be told when all is out.
+    /// The host wants an event when all is out.
     pub(super) notifies: bool,
     /// The connection leaves when all is out.
     pub(super) leaves: bool,
-    /// The host knows that the client sends no more.
+    /// The host has the event that the client sends no more.
     peer_closed: bool,
 }
 
@@ -66,7 +66,7 @@ impl State {
         self.batch.push(kind, handle.to_bits(), detail, bytes);
     }
 
-    /// Tells that all is out, which was marked, now or when it is.
+    /// Reports a mark when all output before it is out, now or later.
     pub(super) fn mark(&mut self, token: Token, mark: u32, is_blocked: bool) {
         if is_blocked {
             self.marks.insert(token, mark);

@@ -30,7 +30,7 @@ pub struct FileAnswer {
     pub fields: Vec<(&'static str, Cow<'static, str>)>,
     /// The body.
     pub body: FileBody,
-    /// Why there is no file in it, where that is so.
+    /// The reason why there is no file in it, if so.
     pub error: Option<FileError>,
 }
 

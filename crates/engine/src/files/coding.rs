@@ -1,4 +1,4 @@
-//! Which prepared content coding of a file a client takes.
+//! The choice of a prepared content coding that the client accepts.
 
 use dwell_proto::http1::{Fields, list_tokens};
 
@@ -10,7 +10,7 @@ pub(super) enum Coding {
     Gzip,
 }
 
-/// In the order in which they are tried where the client has no preference.
+/// Codings in the order in which they are tried for a client without a preference.
 const CODINGS: [Coding; 3] = [Coding::Brotli, Coding::Zstandard, Coding::Gzip];
 
 impl Coding {

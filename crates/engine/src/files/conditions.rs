@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Validators {
     pub(super) entity_tag: EntityTag,
-    /// In whole seconds since 1970.
+    /// The time of the last change, in whole seconds since 1970.
     pub(super) last_modified: u64,
 }
 
@@ -36,7 +36,8 @@ pub(super) enum Verdict {
 
 /// A file changed this recently may change again within the resolution of its time.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
-/// A time up to this second says nothing: it was set so that builds are the same every time.
+/// The last second of modification times without meaning: they were set so that builds are the same
+/// every time.
 const MEANINGLESS_SECOND_MAX: u64 = 1;
 /// The last second of the year 9999; sums with later ones may overflow.
 const SECOND_MAX: u64 = 253_402_300_799;

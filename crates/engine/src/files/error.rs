@@ -1,9 +1,9 @@
-//! Why a file is not served.
+//! Errors of serving a file.
 
 use rustix::io::Errno;
 use std::{error, fmt, io};
 
-/// Why a request for a file gets no file.
+/// Reasons why a request for a file gets no file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileError {
@@ -24,7 +24,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Why the root cannot be opened.
+    /// Makes the error of a root that cannot be opened.
     pub(super) fn of_root(error: io::Error) -> Self {
         if is_exhausted(&error) {
             Self::Exhausted(error)

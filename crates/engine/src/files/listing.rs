@@ -1,4 +1,4 @@
-//! The page that tells what is in a directory.
+//! The page that lists a directory.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use rustix::fs::{Dir, FileType};
@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::io;
 
-/// Names that one page tells; it ends with a remark where there are more.
+/// Names on one page; it ends with a remark if there are more.
 const NAMES_MAX: usize = 10_000;
 
 /// Characters that are encoded in the links: all but the unreserved ones (RFC 3986 section 2.3).

@@ -19,11 +19,11 @@ pub(super) enum Selection {
 enum Specification {
     /// From here to there, both inclusive.
     Between(u64, u64),
-    /// So many at the end.
+    /// A number of bytes at the end.
     Last(u64),
 }
 
-/// Selects what the value of a `Range` field asks of `length` bytes.
+/// Selects the ranges of a `Range` field from `length` bytes.
 ///
 /// Shape: what is not a valid set of byte ranges is ignored, and so is one of more than
 /// `ranges_max`, or one that asks for more bytes in all than there are, which only overlapping

@@ -25,7 +25,7 @@ pub(super) struct Opened {
 /// Opens a file by its name, or one beside it.
 pub(super) type Open<'a> = &'a dyn Fn(&Path) -> io::Result<Opened>;
 
-/// A file that is open, in the coding that was chosen, with what is told of it.
+/// An open file in the chosen coding, with the metadata of its response.
 #[derive(Debug)]
 pub(super) struct Representation {
     whole: FileSlice,

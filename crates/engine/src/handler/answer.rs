@@ -95,7 +95,7 @@ impl Answer {
         self
     }
 
-    /// Says that its body, of this size where it is known, exists elsewhere: for answers to HEAD.
+    /// Announces a body of this length, if known, that is not sent: for responses to HEAD.
     #[must_use]
     pub fn absent(mut self, length: Option<u64>) -> Self {
         self.body = AnswerBody::Absent(length);

@@ -67,7 +67,7 @@ enum Source {
     },
 }
 
-/// Why a body ends before its end.
+/// Reasons why a body ends before its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum BodyError {
@@ -213,7 +213,7 @@ fn count(left: &mut Option<u64>, data: &Bytes) {
 
 #[cfg(feature = "http")]
 impl RequestBody {
-    /// The trailer fields, the first time that it is asked for them; nothing where there are none.
+    /// Returns the trailer fields at the first call, if there are any.
     pub(super) fn trailers_once(&mut self) -> Option<Vec<(String, Vec<u8>)>> {
         if std::mem::replace(&mut self.has_ended, true) {
             return None;

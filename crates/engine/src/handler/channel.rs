@@ -43,7 +43,7 @@ pub(crate) struct Channel {
     link: Arc<LoopLink>,
     /// The exchange's entry in the loop's table.
     token: Token,
-    /// The loop was asked to look and has not yet.
+    /// True while a wake-up of the loop is under way.
     asked: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -76,7 +76,7 @@ pub(super) struct BodyState {
     pub(super) arrived: BytesMut,
     /// Bytes read that were not granted again.
     read: u64,
-    /// Bytes that may come and that the loop was not told of; 0 where it is only to be told that
+    /// Bytes that may come and that the loop has not granted yet; 0 if it only has to learn that
     /// they are awaited.
     granted: Option<u64>,
     is_granted: bool,
@@ -109,7 +109,7 @@ impl Channel {
         }
     }
 
-    /// The loop looks: whatever is ordered from now on asks it again.
+    /// Marks that the loop has begun to look: later orders wake it again.
     pub(crate) fn looked(&self) {
         // A swap, not a store: what was done before an `ask` that still found this set is seen by
         // the look that follows.
@@ -210,7 +210,8 @@ impl Channel {
         }
     }
 
-    /// Why a piece would be refused now; `waker` is woken when a full queue has room.
+    /// Returns the reason why a piece would be refused now; `waker` is woken when a full queue has
+    /// room.
     pub(super) fn poll_writable(&self, waker: &Waker) -> Option<Refusal> {
         let mut state = self.lock();
         let refusal = self.refusal(&state);
@@ -271,7 +272,7 @@ impl Channel {
         work
     }
 
-    /// Keeps what could not be done yet and tells the writer of what could.
+    /// Keeps the orders that could not be carried out yet, and wakes the writer if there is room.
     fn settle(&self, left: Vec<Order>, reply: &Reply<'_>) {
         let mut state = self.lock();
         let newer = std::mem::replace(&mut state.orders, left);
@@ -410,7 +411,7 @@ impl State {
     }
 }
 
-/// Why a piece was not taken.
+/// Reasons why a piece was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     Full,

@@ -343,7 +343,7 @@ pub(super) fn answer_of(head: &response::Parts) -> Answer {
     })
 }
 
-/// The size that a response says it has.
+/// The length that a response announces.
 pub(super) fn announced(fields: &HeaderMap) -> Option<u64> {
     fields.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

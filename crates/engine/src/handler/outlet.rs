@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Why a connection that has left HTTP was not written to.
+/// Reasons why nothing was written to a connection that has left HTTP.
 ///
 /// ```
 /// use dwell_engine::handler::SendError;
@@ -103,8 +103,8 @@ impl fmt::Debug for Outlet {
     }
 }
 
-/// Room that a message takes on its way; given back when the loop has done what it says, or it
-/// is thrown away.
+/// Room that a message takes on its way; given back when the loop has carried it out, or it is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     bytes_waiting: Arc<AtomicUsize>,

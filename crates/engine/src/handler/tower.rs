@@ -54,7 +54,7 @@ type Around = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 
 /// A service as a handler; made by [`service`].
 pub struct Tower<S> {
-    /// Every request gets a clone, as tower's services want it; they need not be `Sync`.
+    /// The service; every request gets a clone of it, as tower expects. It need not be `Sync`.
     service: Mutex<S>,
     around: Option<Arc<Around>>,
 }

@@ -49,7 +49,7 @@ pub trait WebSocketHandler: Send + 'static {
         let _ = (socket, part);
     }
 
-    /// A control frame came, and what it asks for was done.
+    /// A control frame came and was handled as the standard requires.
     fn control(&mut self, socket: &mut WebSocketRef<'_>, control: Control<'_>) {
         let _ = (socket, control);
     }

@@ -61,7 +61,7 @@ pub struct BodyWriter {
     left: Option<u64>,
 }
 
-/// Why a piece was not taken.
+/// Reasons why a piece was not taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TryWriteError {

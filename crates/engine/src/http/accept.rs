@@ -280,7 +280,7 @@ pub(super) fn first_timeout(draining: bool, limits: &Limits) -> Duration {
     }
 }
 
-/// Tells the app of a client that was admitted, or not.
+/// Calls the app for a client that was admitted, or refused.
 pub(super) fn announce<A: App>(
     context: &mut Context,
     admitted: Option<(Token, &Stream)>,

@@ -125,21 +125,21 @@ impl Http {
             .is_none_or(|entry| entry.stream.is_flushed())
     }
 
-    /// The client's address, asked of the system at each call.
+    /// Returns the client's address, asked of the system at each call.
     pub fn peer_address_of(&self, connection: Token) -> Option<SocketAddr> {
         let entry = self.connections.get(connection)?;
         entry.stream.peer_address().ok().flatten()
     }
 
-    /// The address the client has connected to, asked of the system at each call.
+    /// Returns the address that the client has connected to, asked of the system at each call.
     pub fn local_address_of(&self, connection: Token) -> Option<SocketAddr> {
         let entry = self.connections.get(connection)?;
         entry.stream.local_address().ok().flatten()
     }
 
-    /// Closes a connection when what was written is out; nothing more is served on it, and an
-    /// answer that is owed or open is cut off. The app is not told of the exchange; false where
-    /// the connection is gone, before or by this.
+    /// Closes a connection when its output is out. No more requests are served on it, and a
+    /// response that is owed or open is cut off. The app is not called for the exchange. Returns
+    /// false if the connection is gone, before or by this.
     pub fn close_connection(&mut self, context: &mut Context, connection: Token) -> bool {
         let mut nobody = ();
         let Some(mut visit) = self.visit(context, connection, &mut nobody) else {
@@ -160,8 +160,8 @@ impl Http {
         true
     }
 
-    /// Resets a connection at once, whatever was queued for it, and tells the app of what ends
-    /// with it; false where it was gone. For clients that do not take what they have asked for.
+    /// Resets a connection at once and calls the app for what ends with it; its queued output is
+    /// lost. Returns false if it was gone. For clients that do not read their responses.
     ///
     /// ```
     /// use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
@@ -199,8 +199,8 @@ impl Http {
         true
     }
 
-    /// Resets a connection at once, whatever was queued for it; false where it was gone. The app
-    /// is not told.
+    /// Resets a connection at once; its queued output is lost. Returns false if it was gone. The
+    /// app is not called.
     pub fn abort_connection(&mut self, context: &mut Context, connection: Token) -> bool {
         let connection = self.forget(context, connection);
         if let Some(connection) = &connection {

@@ -11,14 +11,14 @@ use std::time::Duration;
 /// The interim response for a client that waits with its body (RFC 9110 section 10.1.1).
 pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Why serving one piece of input stopped.
+/// Reasons why serving one piece of input stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
     /// All that is complete was answered; the rest waits for more input.
     Partial,
     /// The socket does not take the answers.
     Full,
-    /// The work that is asked for is much for one turn; the next one goes on with the rest.
+    /// The requests are too much work for one turn; the next one goes on with the rest.
     Sated,
     /// The app holds a request.
     Held,
@@ -28,7 +28,7 @@ pub(super) enum Stop {
     Reject(u16),
     /// The connection leaves the component, with the app's tag.
     Detach(u64),
-    /// The socket has failed, or the app wants the answer cut off.
+    /// The socket has failed, or the app has aborted the response.
     Failed,
 }
 
@@ -88,8 +88,8 @@ impl<A> Visit<'_, A> {
         (result, delivery)
     }
 
-    /// Notes the wishes of the app for a streamed body: `granted` more bytes, and whether it waits
-    /// for what it has granted, if it has said so.
+    /// Takes over the app's grants for a streamed body: `granted` more bytes, and its choice to
+    /// wait for them, if it made one.
     fn want(
         &mut self,
         granted: u64,
@@ -138,7 +138,7 @@ impl<A> Visit<'_, A> {
         }
     }
 
-    /// Keeps the exchange as the app said.
+    /// Holds the exchange with the app's tag and timeout.
     pub(super) fn hold(&mut self, tag: u64, timeout: Option<Duration>) {
         self.connection.hold(tag);
         if self.stalled && self.connection.is_blocked() {
@@ -154,8 +154,8 @@ impl<A> Visit<'_, A> {
         }
     }
 
-    /// The answer is complete: what is left of the request is dropped; says why serving stops, if
-    /// it does.
+    /// Ends a complete response: drops the rest of the request. Returns the reason why serving
+    /// stops, if it does.
     pub(super) fn complete(&mut self) -> Option<Stop> {
         let left = self.limits.unread_body_bytes_max;
         let connection = &mut *self.connection;
@@ -225,7 +225,7 @@ impl<A> Visit<'_, A> {
 }
 
 impl<A: App> Visit<'_, A> {
-    /// Acts on what the app did with an exchange; says why serving stops, if it does.
+    /// Acts on the app's outcome for an exchange. Returns the reason why serving stops, if it does.
     pub(super) fn conclude(
         &mut self,
         outcome: Outcome,
@@ -301,8 +301,8 @@ impl<A: App> Visit<'_, A> {
         });
     }
 
-    /// The held exchange cannot go on because of its client: the app is told, and the client as
-    /// far as no answer was begun.
+    /// Ends a held exchange because of its client: calls the app, and sends the status if no
+    /// response was begun.
     pub(super) fn fail_held(&mut self, status: u16) -> Stop {
         let connection = &mut *self.connection;
         if connection.phase != Phase::Held {
@@ -339,7 +339,7 @@ impl<A: App> Visit<'_, A> {
         self.rest(true)
     }
 
-    /// All that is here of a held exchange was used as far as the app wants it.
+    /// Rests after all input of a held exchange that the app has granted was used.
     pub(super) fn rest_held(&mut self) -> Fate {
         if self.connection.can_take_body() && !self.connection.has_input() {
             // The body the app waits for can no longer become complete.

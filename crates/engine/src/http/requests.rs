@@ -14,8 +14,8 @@ use dwell_proto::http1::{
 const HELD_INPUT_BYTES_FREE: usize = 4 * 1024;
 /// Output that is collected over pipelined requests before it is written.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// Output after which a client that has sent more requests waits for the next turn: a few bytes
-/// can ask for very much.
+/// Output after which a client that has sent more requests waits for the next turn: a few bytes of
+/// requests can cause very much output.
 const OUTPUT_BYTES_PER_VISIT: u64 = 512 * 1024;
 
 /// The body of a request as it is handed over.
@@ -90,7 +90,7 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
-    /// Looks for one head at the front of `input`; serves the request if its body is here too.
+    /// Reads one head at the front of `input`; serves the request if its body is here too.
     fn head(&mut self, input: &[u8], output: &mut Vec<u8>) -> (usize, Option<Stop>) {
         let mut storage = FieldStorage::new();
         let limits = &self.limits.head;
@@ -184,7 +184,7 @@ impl<A: App> Visit<'_, A> {
         })
     }
 
-    /// As much of a body was gathered as is wanted: serves the request, and the rest follows.
+    /// Serves a request with the gathered beginning of its body; the rest follows.
     pub(super) fn gathered_enough(
         &mut self,
         gathered: &Gathered,

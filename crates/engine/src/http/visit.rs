@@ -139,7 +139,7 @@ impl<A: App> Visit<'_, A> {
         Fate::Close
     }
 
-    /// The held exchange, and what the app said with its hold.
+    /// Returns the held exchange, and the tag of its hold.
     fn exchange(&self) -> (ExchangeId, u64) {
         (self.connection.exchange(self.token), self.connection.tag)
     }
@@ -425,7 +425,7 @@ impl<A> Visit<'_, A> {
         }
     }
 
-    /// The last answer is out: closes, at once where the peer has nothing more to say.
+    /// Closes after the last response; at once if the peer sends no more.
     fn linger(&mut self) -> Fate {
         let connection = &mut *self.connection;
         if !connection.unread || connection.stream.shutdown_write().is_err() {

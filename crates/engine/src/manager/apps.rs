@@ -380,7 +380,7 @@ impl WebSocketApp for State {
 }
 
 impl State {
-    /// Tells why a connection that is gone has ended.
+    /// Calls the handler with the error that ended a connection.
     fn tell_error(&mut self, context: &mut Context, token: Token, text: &str) {
         if let Some(record) = self.records.get_mut(token) {
             record.closing = true;
@@ -414,7 +414,7 @@ impl State {
         }
     }
 
-    /// Tells a connection's end, and forgets it.
+    /// Calls the handler for the end of a connection, and removes it.
     fn end(&mut self, context: &mut Context, token: Token) {
         if let Some(record) = self.records.get_mut(token) {
             record.closing = true;

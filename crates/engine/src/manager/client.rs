@@ -48,7 +48,7 @@ pub(super) struct Responses {
     is_over: bool,
 }
 
-/// Why a response cannot be understood.
+/// Faults of a response.
 #[derive(Debug)]
 enum Fault {
     Response(ResponseError),
@@ -191,7 +191,7 @@ impl ClientVisit<'_, '_> {
         }
     }
 
-    /// A decoder for the response that begins now, where one is asked for.
+    /// Makes a decoder for the response that begins now, if a request waits for one.
     fn decoder(&mut self) -> Option<ResponseDecoder> {
         let client = self.state.client(self.token)?;
         let is_head = client.requests.front().copied().or(client.written)?;

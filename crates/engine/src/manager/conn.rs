@@ -434,8 +434,8 @@ impl Conn<'_> {
         self.scope.state.defer(self.id, act);
     }
 
-    /// As [`later`](Self::later), for what was asked of it while it was open: it is done before a
-    /// close that was asked for after it.
+    /// Defers an act as [`later`](Self::later) does, but runs it before a close that was ordered
+    /// after it.
     pub(super) fn later_unclosed(&mut self, act: impl FnOnce(&mut Conn<'_>) + Send + 'static) {
         self.later(move |conn| {
             let closing = conn.set_closing(false);

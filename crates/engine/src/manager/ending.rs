@@ -19,7 +19,7 @@ impl Manager {
         }
     }
 
-    /// As [`close`](Self::close), without letting out what is queued.
+    /// Closes as [`close`](Self::close) does, but drops the queued output.
     ///
     /// ```
     /// use dwell_engine::manager::{Manager, ManagerError};
@@ -70,7 +70,7 @@ impl Inner {
         }
     }
 
-    /// Ends every connection that is left, and tells it so.
+    /// Ends every connection that is left, and calls its handler.
     fn abort(&mut self) {
         let Self { event_loop, hub } = self;
         let context = event_loop.context();

@@ -6,7 +6,7 @@ use dwell_proto::sse::SseError;
 use std::fmt;
 use std::io;
 
-/// Why a [`Manager`](super::Manager) could not do what it was asked.
+/// Errors of a [`Manager`](super::Manager).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ManagerError {
@@ -77,7 +77,7 @@ impl std::error::Error for ManagerError {
 pub enum UrlError {
     /// It does not begin with `http`, `ws`, `tcp`, `unix` or `http+unix`, and `://`.
     Scheme,
-    /// It asks for TLS, which is not spoken here.
+    /// The URL has a scheme with TLS, which is not supported.
     Tls,
     /// Its host is neither a name nor an address.
     Host,
@@ -107,7 +107,7 @@ impl fmt::Display for UrlError {
 
 impl std::error::Error for UrlError {}
 
-/// Why an operation on a [`Conn`](super::Conn) was refused; nothing of it was done.
+/// Reasons why an operation on a [`Conn`](super::Conn) was refused; no part of it was done.
 ///
 /// ```
 /// use dwell_engine::manager::{ConnError, Manager};
@@ -125,14 +125,14 @@ pub enum ConnError {
     Closed,
     /// The connection does not speak the protocol of the operation.
     Protocol,
-    /// There is no request that waits for an answer.
+    /// No request waits for a response.
     NoRequest,
     /// The request has its answer already.
     Answered,
     /// No streaming answer is open.
     NotOpen,
-    /// More output waits for the peer than may; [`Event::Drained`](super::Event::Drained) tells
-    /// when to go on.
+    /// The queue of output is full; [`Event::Drained`](super::Event::Drained) comes when there is
+    /// room.
     Full {
         /// The most bytes that may wait.
         limit: usize,
@@ -203,7 +203,7 @@ impl From<WriteError> for ConnError {
     }
 }
 
-/// Why a wake-up was not taken.
+/// Reasons why a wake-up was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WakeupError {

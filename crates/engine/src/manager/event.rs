@@ -3,7 +3,7 @@
 use super::message::HttpMessage;
 use std::fmt;
 
-/// Something that happened on a connection.
+/// Events of a connection.
 ///
 /// Shape: what it borrows is valid while the handler runs. The order on one connection is
 /// `Open`, `Accept` or (`Resolve`,) `Connect`, then what its protocol brings, then `Close`, which
@@ -15,8 +15,8 @@ pub enum Event<'a> {
     Error(&'a str),
     /// The connection or listener exists.
     Open,
-    /// A turn of [`Manager::poll`](super::Manager::poll) ends; only where
-    /// [`Conn::set_poll_events`](super::Conn::set_poll_events) asked for it.
+    /// A turn of [`Manager::poll`](super::Manager::poll) ends; only with
+    /// [`Conn::set_poll_events`](super::Conn::set_poll_events).
     Poll,
     /// The host name of an outbound connection is resolved.
     Resolve,
@@ -72,7 +72,7 @@ pub enum Event<'a> {
     Drained,
 }
 
-/// Which event an [`Event`] is.
+/// Kinds of [`Event`]s.
 ///
 /// Units: the discriminants of those Mongoose has are Mongoose's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -116,7 +116,7 @@ pub enum EventKind {
 }
 
 impl Event<'_> {
-    /// Which event it is.
+    /// Returns its kind.
     ///
     /// ```
     /// use dwell_engine::manager::{Event, EventKind};
@@ -161,7 +161,7 @@ pub struct EventSet(u64);
 impl EventSet {
     /// No event.
     pub const NONE: Self = Self(0);
-    /// Every event. `Poll` still comes only where it was asked for.
+    /// Every event. `Poll` still comes only with `set_poll_events`.
     pub const ALL: Self = Self(u64::MAX);
 
     /// This set and `kind`.

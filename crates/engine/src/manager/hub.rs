@@ -157,7 +157,7 @@ impl Hub {
         }
     }
 
-    /// Runs what another thread wants done with the manager.
+    /// Runs a function of another thread with the manager.
     fn call(&mut self, context: &mut Context, call: Call) {
         let mut scope = self.scope(context);
         if catch_unwind(AssertUnwindSafe(|| call(&mut scope))).is_err() {

@@ -21,7 +21,7 @@ pub struct Options {
     /// From the request to the answer of a handler that gives it later; then the client gets 503.
     /// Default 5 minutes. An answer that was begun may take any time.
     pub answer_timeout: Duration,
-    /// For which [`close`](super::Manager::close) lets out what is queued. Default 1 s.
+    /// Time for which [`close`](super::Manager::close) sends queued output. Default 1 s.
     pub close_timeout: Duration,
     /// The events handlers are called for. Default all.
     pub events: EventSet,

@@ -11,8 +11,8 @@ const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 
 impl Manager {
-    /// Waits once, for at most `timeout` (`None`: until something happens), and tells the handlers
-    /// all that has happened.
+    /// Waits once, for at most `timeout` (`None`: until an event), and calls the handlers for all
+    /// events.
     ///
     /// Shape: the wait ends at once for readiness, a wake-up, a timer that is due, and any signal
     /// that is handled on this thread. The cost is of what is delivered: idle connections add
@@ -39,8 +39,8 @@ impl Manager {
         turn.map_err(ManagerError::Loop)
     }
 
-    /// As [`poll`](Self::poll), with what surrounds a wait that really blocks; what is there
-    /// already is told without it.
+    /// Polls as [`poll`](Self::poll) does, with a function around a wait that really blocks. Events
+    /// that are there already are handled without it.
     ///
     /// Shape: `around` is called at most once, and calls what it is given once. A binding to a
     /// language with a lock of its own lets go of it there, and has it again for the handlers.
@@ -133,8 +133,8 @@ impl Manager {
         outcome
     }
 
-    /// The descriptor to wait for in another loop: readable when [`poll`](Self::poll) with a
-    /// timeout of zero has something to tell. Wait no longer than [`wait_max`](Self::wait_max).
+    /// Returns the descriptor to wait for in another loop: readable when [`poll`](Self::poll) with
+    /// a timeout of zero has an event. Wait no longer than [`wait_max`](Self::wait_max).
     ///
     /// # Errors
     /// [`ManagerError::Closed`].
@@ -168,7 +168,7 @@ impl Manager {
         Ok(event_loop.wait_max())
     }
 
-    /// Does what was left over, and says how long the turn to come may wait.
+    /// Does the work that was left over, and returns how long the next turn may wait.
     fn prepare(
         &mut self,
         timeout: Option<Duration>,

@@ -396,7 +396,7 @@ impl Conn<'_> {
         resolve(waker, &mut state.resolving, self.token, host, port)
     }
 
-    /// Tells that it exists, or that it came to nothing after all.
+    /// Calls the handler for a connection that exists now, or failed to.
     fn begun(&mut self, begun: io::Result<()>) {
         if begun.is_ok() {
             self.tell(Event::Open);
@@ -432,7 +432,7 @@ fn bind(place: &Place) -> io::Result<Listener> {
 /// The longest delay of a timer.
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// When a timer is due; one that is beyond all time is due in a century.
+/// Returns the instant at which a timer is due; one beyond all time is due in a century.
 fn due_after(now: Instant, delay: Duration) -> Instant {
     now + delay.min(CENTURY)
 }

@@ -46,7 +46,7 @@ pub(super) struct Record {
     pub(super) place: Token,
     pub(super) handler: u32,
     pub(super) role: Role,
-    /// It is to be told of every turn.
+    /// It gets an event for every turn.
     pub(super) polls: bool,
     /// It stands in the list of those that are.
     is_polled: bool,
@@ -76,10 +76,10 @@ pub(super) struct Extra {
     pub(super) address: Option<SocketAddr>,
 }
 
-/// Something to do on a connection when no callback runs.
+/// An act on a connection that runs when no callback does.
 pub(super) type Act = Box<dyn FnOnce(&mut Conn<'_>) + Send>;
 
-/// Something to be done with the whole manager.
+/// A function that runs with the whole manager.
 pub(super) type Call = Box<dyn FnOnce(&mut Scope<'_>) + Send>;
 
 /// A connection that leaves HTTP, with its destination.
@@ -98,9 +98,9 @@ struct HandlerSlot {
 pub(super) struct State {
     pub(super) records: Slab<Record>,
     by_id: HashMap<u64, Token, BuildHasherDefault<IdHasher>>,
-    /// Which record a connection of the HTTP component has, by the index of its token.
+    /// The record of each connection of the HTTP component, by the index of its token.
     http_records: Vec<Token>,
-    /// Which record each listener of the HTTP component has.
+    /// The record of each listener of the HTTP component.
     pub(super) http_listeners: Vec<(Token, Token)>,
     handlers: Vec<HandlerSlot>,
     /// Free places in `handlers`.
@@ -109,7 +109,7 @@ pub(super) struct State {
     pub(super) timers: Slab<TimerEntry>,
     pub(super) acts: Vec<(u64, Act)>,
     pub(super) leaving: Vec<Leaving>,
-    /// The records that are told of every turn.
+    /// The records that get an event for every turn.
     pub(super) polled: Vec<Token>,
     pub(super) events: EventSet,
     pub(super) body_bytes_max: u64,
@@ -118,12 +118,12 @@ pub(super) struct State {
     pub(super) websocket_output_bytes_max: usize,
     pub(super) answer_timeout: Duration,
     pub(super) connect_timeout: Duration,
-    /// The running handler wants the body in pieces, and this much of it at most.
+    /// The most bytes of the body that the running handler takes in pieces.
     pub(super) streamed_bytes_max: Option<u64>,
     pub(super) waker: Waker,
     pub(super) panics: u64,
     pub(super) refused: u64,
-    /// Bytes of input at the end that the running handler wants to be given again.
+    /// Bytes of input at the end that the running handler will be given again.
     pub(super) kept: usize,
     pub(super) resolving: usize,
     pub(super) stopped: bool,
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// Makes a record that no component knows yet, and names it.
+    /// Makes a record that no component has yet, and names it.
     pub(super) fn add(&mut self, role: Role, handler: u32) -> Option<(Token, u64)> {
         let id = self.next_id;
         let record = Record {
@@ -332,7 +332,7 @@ impl State {
         self.acts.push((id, Box::new(act)));
     }
 
-    /// Has a connection told of its end, that no component tells of, and forgotten.
+    /// Ends a connection later, with an event, for an end that no component reports.
     pub(super) fn end_later(&mut self, id: u64) {
         self.defer(id, |conn| {
             conn.tell(Event::Close);

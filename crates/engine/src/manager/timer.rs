@@ -14,7 +14,7 @@ pub(super) type Callback = Box<dyn FnMut(&mut Scope<'_>) + Send>;
 pub(super) struct TimerEntry {
     /// Taken out while it runs.
     pub(super) callback: Option<Callback>,
-    /// When it is due.
+    /// The instant at which it is due.
     pub(super) due: Instant,
     /// After which it is due again.
     pub(super) interval: Option<Duration>,

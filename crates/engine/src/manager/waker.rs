@@ -73,8 +73,8 @@ impl Waker {
         Ok(())
     }
 
-    /// Has the handler of connection `id` told [`Event::Wakeup`](super::Event::Wakeup) with
-    /// `data`, of any size. For an id that is gone nothing happens.
+    /// Sends [`Event::Wakeup`](super::Event::Wakeup) with `data`, of any size, to the handler of
+    /// connection `id`. An id that is gone has no effect.
     ///
     /// # Errors
     /// [`WakeupError::Closed`], or [`WakeupError::Full`] when a million wait already.

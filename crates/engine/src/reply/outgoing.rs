@@ -18,7 +18,7 @@ pub(crate) enum Outgoing {
     Bodiless,
     /// The app writes the answer byte for byte.
     Raw(Box<RawAnswer>),
-    /// As that, and knows by itself where it ends.
+    /// As `Raw`, but the app determines the end itself.
     Verbatim,
 }
 
@@ -48,8 +48,8 @@ impl Outgoing {
         }
     }
 
-    /// Ends the answer; false where only the end of the connection tells the client so, or tells
-    /// it that something is missing.
+    /// Ends the response. Returns false if the client finds the end, or that bytes are missing,
+    /// only by the end of the connection.
     pub(crate) fn end(&mut self, trailers: &[(&str, &[u8])], output: &mut Vec<u8>) -> bool {
         match std::mem::replace(self, Self::None) {
             Self::Chunked if trailers.is_empty() => encode::last_chunk(output),

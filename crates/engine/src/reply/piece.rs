@@ -39,7 +39,7 @@ impl SharedPiece {
         &self.data
     }
 
-    /// As it goes into an answer that is chunked.
+    /// Returns the piece framed as a chunk.
     pub(super) fn chunk(&self) -> &Bytes {
         &self.chunk
     }

@@ -5,7 +5,8 @@ use dwell_proto::http1::{FieldStorage, ResponseDecoder, ResponseLimits};
 /// Follows the bytes of one answer to its end.
 #[derive(Debug)]
 pub(crate) struct RawAnswer {
-    /// None after what cannot be read: only the app knows where that ends.
+    /// The decoder that follows the app's bytes; `None` after bytes that it cannot read, whose end
+    /// only the app can tell.
     decoder: Option<ResponseDecoder>,
 }
 

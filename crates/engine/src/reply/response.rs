@@ -45,7 +45,7 @@ pub enum Body<'a> {
     Slice(&'a [u8]),
     /// Bytes many answers share; a large body is never copied, not even for a slow reader.
     Shared(Bytes),
-    /// As that, of several parts, one behind the other: large ones are not copied.
+    /// Shared bytes in several parts, one behind the other: large ones are not copied.
     Parts(&'a [Bytes]),
     /// Part of a file, which the kernel moves to the socket; one that has become shorter meanwhile
     /// ends the connection.

@@ -209,14 +209,15 @@ impl ServerBuilder {
         self
     }
 
-    /// For which a client may take nothing of its answer; then it is cut off. Default 30 s.
+    /// Sets the time for which a client may take nothing of its response; then it is cut off.
+    /// Default 30 s.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.settings.limits.write_timeout = timeout;
         self
     }
 
-    /// For which a handler that answers later may leave a client without the beginning of an
-    /// answer, from the last piece of the body it was given; then 503. Default 300 s.
+    /// Sets the time that a handler which answers later has for the beginning of its response, from
+    /// the last piece of the body it was given; then 503. Default 300 s.
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.settings.answer_timeout = timeout;
         self

@@ -1,9 +1,9 @@
-//! Why a server does not start.
+//! Errors of starting a server.
 
 use std::fmt;
 use std::io;
 
-/// Why a server did not start; nothing was served.
+/// Reasons why a server did not start; no request was served.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServerError {

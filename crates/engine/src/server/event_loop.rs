@@ -104,7 +104,7 @@ impl<H: Handler> ServerLoop<H> {
         event_loop.run(&mut self)
     }
 
-    /// Looks at one exchange that was asked for.
+    /// Serves one exchange for which the loop was woken.
     fn look(&mut self, context: &mut Context, token: Token) {
         let host = &mut self.app.host;
         let (Some(exchange), Some(channel)) = (host.exchange(token), host.look(token)) else {

@@ -14,9 +14,9 @@ use std::thread::ThreadId;
 pub(crate) enum Message {
     /// A client that another loop has accepted.
     Adopt(Stream),
-    /// Something for a connection that has left HTTP.
+    /// An order for a connection that has left HTTP.
     Raw(Token, RawOrder),
-    /// Something for a WebSocket.
+    /// An order for a WebSocket.
     WebSocket(Token, WebSocketOrder),
 }
 
@@ -77,8 +77,8 @@ impl LoopLink {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Makes the loop look at an exchange: before the turn ends where it is asked on the loop
-    /// itself, in its next turn otherwise.
+    /// Makes the loop serve an exchange: before the turn ends if called on the loop itself,
+    /// otherwise in its next turn.
     pub(crate) fn attend(&self, token: Token) {
         let mut attention = self
             .attention

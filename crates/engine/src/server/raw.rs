@@ -51,7 +51,7 @@ impl RawApp {
         self.call(stream, (), |handler, stream| handler.opened(stream, sender));
     }
 
-    /// The server ends: every handler is told.
+    /// Calls every handler: the server shuts down.
     pub(super) fn drain(&mut self, context: &mut Context, streams: &mut Streams) {
         let entries = self.handlers.tokens();
         let streams_now = entries.filter_map(|entry| self.handlers.get(entry)?.stream);
@@ -60,7 +60,7 @@ impl RawApp {
         }
     }
 
-    /// The server ends: the handler of one stream is told.
+    /// Calls the handler of one stream: the server shuts down.
     pub(super) fn draining(&mut self, stream: &mut StreamRef<'_>) {
         self.call(stream, (), |handler, stream| {
             handler.draining(stream);
@@ -84,7 +84,7 @@ impl RawApp {
         })
     }
 
-    /// Tells a handler of its end, and lets it go.
+    /// Calls a handler for its end, and drops it.
     fn closed_by(&mut self, tag: u64, end: StreamEnd) {
         if let Some(mut entry) = self.handlers.remove(Token::from_bits(tag)) {
             let told = guarded(move || entry.handler.closed(end));

@@ -3,7 +3,7 @@
 use super::{StreamEnd, StreamRef};
 use dwell_evloop::{Context, Token};
 
-/// A program on raw streams: it is told what happens on each of them.
+/// A program on raw streams: it is called for the events of each of them.
 ///
 /// Shape: every stream that was [`opened`](Self::opened), adopted or begun by
 /// [`Streams::connect`](super::Streams::connect) ends in exactly one [`closed`](Self::closed).

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// The state of a stream. The deadline of its token means what the state says.
+/// The state of a stream. It also defines what the deadline of its token is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// The connect is under way; the deadline gives it up.
@@ -35,9 +35,9 @@ pub(super) enum State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StreamEnd {
-    /// In order: all that was queued is out.
+    /// Closed in order: all queued output is out.
     Closed,
-    /// By [`StreamRef::abort`]; what was queued is lost.
+    /// Ended by [`StreamRef::abort`]; the queued output is lost.
     Aborted,
     /// The connect failed.
     ConnectFailed(io::ErrorKind),
@@ -89,7 +89,7 @@ pub(super) struct Connection {
     /// Input the app has not used; empty, and without memory, while there is none.
     pub(super) tail: Vec<u8>,
     pub(super) tag: u64,
-    /// Bytes the app has written since it was last told what the socket took.
+    /// Bytes the app has written since it was last called for taken output.
     pub(super) offered: usize,
     pub(super) state: State,
     /// The socket may hold input, or the end of it, that was not read.
@@ -99,9 +99,9 @@ pub(super) struct Connection {
     pub(super) paused: bool,
     /// The peer has ended its sending side.
     pub(super) peer_closed: bool,
-    /// The app was told so.
+    /// The app was called for that.
     pub(super) peer_closed_told: bool,
-    /// Neither side can send any more; whether that is a failure was not asked yet.
+    /// Neither side can send any more; the socket's error was not read yet.
     pub(super) hung_up: bool,
     /// Output is queued, and the app is owed the news when it is out.
     pub(super) blocked: bool,
@@ -272,8 +272,8 @@ impl StreamRef<'_> {
         }
     }
 
-    /// Stops reading, so that the peer's sending is held back by the kernel's window. That the
-    /// peer has ended its side is not told meanwhile either; that the connection has failed is.
+    /// Stops reading, so that the kernel's window holds the peer back. The end of the peer's side
+    /// is not reported meanwhile; a failure of the connection is.
     pub fn pause(&mut self) {
         self.connection.paused = true;
     }
@@ -285,7 +285,8 @@ impl StreamRef<'_> {
         connection.paused = false;
     }
 
-    /// The peer's address, asked of the system at each call; `None` when it is gone or unix.
+    /// Returns the peer's address, asked of the system at each call; `None` when it is gone or
+    /// unix.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.connection.stream.peer_address().ok().flatten()
     }

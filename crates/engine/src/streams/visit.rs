@@ -72,7 +72,7 @@ impl<A: StreamApp> Visit<'_, A> {
         }
     }
 
-    /// Does what the callbacks asked for; tells the end, when this is one.
+    /// Carries out the orders of the callbacks. Returns the end, if this is one.
     pub(super) fn settle(&mut self) -> Option<StreamEnd> {
         if self.connection.may_have_failed() {
             self.connection.hung_up = false;
@@ -207,7 +207,8 @@ impl<A: StreamApp> Visit<'_, A> {
         }
     }
 
-    /// Tells what the socket took since the last time, and that nothing is left of it.
+    /// Calls the app for output that the socket took since the last time, and for the end of all of
+    /// it.
     fn tell_written(&mut self) {
         // An app that writes whenever it is told of a write is told again in the next turn.
         let offered = std::mem::take(&mut self.connection.offered);
@@ -231,7 +232,7 @@ impl<A: StreamApp> Visit<'_, A> {
         }
     }
 
-    /// All output is out: closes, at once where the peer has nothing more to say.
+    /// Closes when all output is out; at once if the peer sends no more.
     fn linger(&mut self) {
         let connection = &mut *self.connection;
         if !connection.unread || connection.stream.shutdown_write().is_err() {

@@ -1,4 +1,4 @@
-//! The seam: what a program on WebSocket implements and is told.
+//! The seam: the trait that a program on WebSocket implements, and its events.
 
 use super::WebSocketRef;
 use dwell_evloop::{Context, Token};
@@ -6,7 +6,7 @@ use dwell_proto::websocket::{CloseCode, DeflateParameters, FramePart, Message, P
 use std::fmt;
 use std::io;
 
-/// A program on WebSocket connections: it is told what comes on each of them.
+/// A program on WebSocket connections: it is called for the events of each of them.
 ///
 /// Shape: every connection that [`WebSockets::adopt`](super::WebSockets::adopt) took ends in
 /// exactly one [`closed`](Self::closed). Nothing is handed over while output is full, so an answer
@@ -133,7 +133,7 @@ pub trait WebSocketApp {
         let _ = (context, socket, part);
     }
 
-    /// A control frame came, and what it asks for by the standard was done.
+    /// A control frame came and was handled as the standard requires.
     fn control(
         &mut self,
         context: &mut Context,
@@ -167,7 +167,7 @@ pub trait WebSocketApp {
     fn closed(&mut self, context: &mut Context, token: Token, tag: u64, end: WebSocketEnd<'_>);
 }
 
-/// A control frame, as an app is told of it.
+/// A control frame, in the form for an app.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Control<'a> {
     /// A ping; it was answered.
@@ -225,7 +225,7 @@ pub enum EndCause {
     Peer,
     /// We closed it, by [`WebSocketRef::close`].
     Closed,
-    /// By [`WebSocketRef::abort`]; what was queued is lost.
+    /// Ended by [`WebSocketRef::abort`]; the queued output is lost.
     Aborted,
     /// The peer ended the connection without a close frame.
     Lost,
@@ -243,7 +243,8 @@ pub enum EndCause {
     WriteTimeout,
     /// The peer did not answer our close frame in time.
     CloseTimeout,
-    /// There was no room for a message, and [`Overflow::Close`](super::Overflow::Close) says so.
+    /// There was no room for a message, and the option is
+    /// [`Overflow::Close`](super::Overflow::Close).
     OutputFull,
 }
 
@@ -269,7 +270,7 @@ impl fmt::Display for EndCause {
 /// The result of a handshake: it decides how a connection is read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Negotiated {
-    /// Which side we are.
+    /// Our side of the connection.
     pub role: Role,
     /// The parameters of permessage-deflate, if it is used.
     pub deflate: Option<DeflateParameters>,
@@ -376,7 +377,8 @@ impl Negotiated {
         }
     }
 
-    /// As a number, to travel in the tag of an [`Outcome::Detach`](crate::Outcome::Detach).
+    /// Makes a number of it, to travel in the tag of an
+    /// [`Outcome::Detach`](crate::Outcome::Detach).
     ///
     /// ```
     /// use dwell_engine::websocket::{Negotiated, Role};

@@ -15,7 +15,7 @@ pub(super) enum State {
     Open,
     /// Our close frame is written, the peer's is waited for; what comes before it is dropped.
     Closing,
-    /// Nothing more is said or listened to; what is queued goes out, then our side is closed.
+    /// No more frames are sent or read; queued output goes out, then our side is closed.
     Flushing,
     /// Our side is closed, or it is the server's to close; input is discarded, so that the peer
     /// reads what was sent instead of a reset.
@@ -27,13 +27,13 @@ pub(super) enum State {
 /// The purpose of a connection's deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Waits {
-    /// For a sign of life, or a message.
+    /// Waits for any byte, or a message.
     Peer,
-    /// For a sign of life after a ping.
+    /// Waits for any byte after a ping.
     Pong,
-    /// For the socket to take output.
+    /// Waits for the socket to take output.
     Output,
-    /// For the end.
+    /// Waits for the end.
     End,
 }
 
@@ -51,14 +51,14 @@ pub(super) struct Connection {
     /// The compressor of a connection whose messages refer to earlier ones.
     pub(super) deflater: Option<Box<Deflater>>,
     pub(super) inflater: Option<Box<Inflater>>,
-    /// Why and how it ends, once it does.
+    /// The cause and state of its end, once it ends.
     pub(super) ending: Option<Box<Ending>>,
     pub(super) tag: u64,
-    /// When a byte last came.
+    /// The instant at which a byte last came.
     pub(super) heard: Instant,
-    /// When a message last came or went.
+    /// The instant at which a message last came or went.
     pub(super) active: Instant,
-    /// When the message began of which only a part has come.
+    /// The instant at which a message began of which only a part has come.
     pub(super) unfinished: Option<Instant>,
     pub(super) negotiated: Negotiated,
     pub(super) state: State,
@@ -74,7 +74,7 @@ pub(super) struct Connection {
     pub(super) blocked: bool,
 }
 
-/// Why and how a connection ends.
+/// The cause and state of a connection's end.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) cause: EndCause,
@@ -114,7 +114,7 @@ impl Ending {
         }
     }
 
-    /// As the app is told of it.
+    /// Returns the form of it for the app.
     ///
     /// Source: RFC 6455 sections 7.1.5 and 7.4.1.
     pub(super) fn view(&self) -> WebSocketEnd<'_> {
@@ -148,7 +148,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the next thing the peer sent from the front of `input`; says how much it used.
+    /// Takes the next frame or message from the front of `input`; returns how much it used.
     pub(super) fn decode<'a>(
         &mut self,
         input: &'a mut [u8],
@@ -261,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// Begins to end it, and says why; the first cause counts.
+    /// Begins to end it, with a cause; the first cause counts.
     pub(super) fn ending(&mut self, cause: EndCause) -> &mut Ending {
         self.ending
             .get_or_insert_with(|| Box::new(Ending::new(cause)))

@@ -37,11 +37,11 @@ pub struct WebSocketOptions {
     /// From the first byte of a message to its last; then the connection is closed with 1008. Not
     /// for connections that are handed over in frames, of which nothing is kept. Default 120 s.
     pub message_timeout: Duration,
-    /// For which no message may come or go before the connection is closed with 1001; pings and
-    /// pongs do not count. None by default.
+    /// Time for which no message may come or go before the connection is closed with 1001; pings
+    /// and pongs do not count. None by default.
     pub idle_timeout: Option<Duration>,
-    /// For which the peer may take nothing of what is queued for it before the connection is
-    /// reset; or may take less than `write_rate_min` asks for. Default 30 s.
+    /// Time for which the peer may take nothing of its queued output, or less than
+    /// `write_rate_min`, before the connection is reset. Default 30 s.
     pub write_timeout: Duration,
     /// Bytes a second that a peer takes at least while output waits for it, on the average of a
     /// `write_timeout`; with 0 a single byte is enough. Default 512.
@@ -81,6 +81,6 @@ pub enum Overflow {
     /// [`WebSocketApp::drained`](super::WebSocketApp::drained) is called.
     #[default]
     Refuse,
-    /// It is closed with this code, behind what is queued; 1013 asks the peer to come back later.
+    /// It is closed with this code, behind its queued output. 1013 means: try again later.
     Close(CloseCode),
 }

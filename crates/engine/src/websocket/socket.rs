@@ -13,11 +13,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// Why a message was not sent; nothing of it was.
+/// Reasons why a message was not sent; no byte of it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SendError {
-    /// So much waits for the peer that no more is taken.
+    /// The queue of output for the peer is full.
     Full {
         /// [`WebSocketOptions::output_bytes_max`].
         limit: usize,
@@ -356,7 +356,8 @@ impl WebSocketRef<'_> {
         self.connection.state != State::Open
     }
 
-    /// The peer's address, asked of the system at each call; `None` when it is gone or unix.
+    /// Returns the peer's address, asked of the system at each call; `None` when it is gone or
+    /// unix.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.connection.stream.peer_address().ok().flatten()
     }

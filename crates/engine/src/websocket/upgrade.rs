@@ -16,7 +16,7 @@ pub struct UpgradeOptions<'a> {
     /// The accepted parameters of permessage-deflate; `None` refuses it. Default: accepted without
     /// context takeover on either side.
     pub deflate: Option<DeflateOptions>,
-    /// Which pages may connect; by default those of the same host.
+    /// Pages that may connect; by default those of the same host.
     pub origin: OriginPolicy<'a>,
     /// The form in which messages reach the app; whole messages by default.
     pub delivery: Delivery,
@@ -33,7 +33,7 @@ impl Default for UpgradeOptions<'_> {
     }
 }
 
-/// Which pages may connect.
+/// Pages that may connect.
 ///
 /// Shape: browsers let any page connect anywhere, with the user's cookies. A client that is no
 /// browser names no origin, or any it likes.
@@ -130,7 +130,7 @@ pub enum Rejection {
     Origin,
 }
 
-/// Returns true if a request asks for WebSocket; otherwise it is an ordinary one.
+/// Returns true if a request is for WebSocket; otherwise it is an ordinary one.
 ///
 /// Shape: in HTTP/1.0 none does, whatever its fields say.
 ///

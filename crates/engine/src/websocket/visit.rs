@@ -47,7 +47,7 @@ pub(super) struct Visit<'v, A> {
     pub(super) progressed: bool,
     /// Bytes of messages that came.
     pub(super) message_bytes: usize,
-    /// Something was handed over in this visit.
+    /// True if something was handed over in this visit.
     pub(super) has_begun: bool,
 }
 
@@ -85,7 +85,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
         }
     }
 
-    /// Does what is left to do, and tells what is owed to the app.
+    /// Does the work that is left, and calls the app for what it is owed.
     pub(super) fn settle(&mut self) {
         self.socket().spill();
         if self.connection.is_drained() {
@@ -183,7 +183,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
         Some(kept + read)
     }
 
-    /// Takes apart what there is, as far as it may be handed over; says how much that used.
+    /// Decodes the input, as far as it may be handed over; returns how much that used.
     fn decode(&mut self, input: &mut [u8]) -> usize {
         let mut inflater = self.take_inflater();
         let mut used = 0;
@@ -249,7 +249,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
         }
     }
 
-    /// True when this visit has had its share of the turn; asks the app.
+    /// Returns true when this visit has had its share of the turn; calls the app.
     fn is_sated(&mut self) -> bool {
         self.message_bytes >= MESSAGE_BYTES_PER_VISIT || self.app.puts_off(self.context)
     }
@@ -267,7 +267,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
         self.call(|app, context, socket| app.control(context, socket, control));
     }
 
-    /// The peer cannot be understood any more: tells it why, and ends.
+    /// Ends a connection whose peer broke the protocol, and sends the reason.
     ///
     /// Source: RFC 6455 section 7.1.7.
     fn fail(&mut self, error: PeerError) {
@@ -278,7 +278,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
         self.connection.state = State::Flushing;
     }
 
-    /// Begins to close, and tells the app.
+    /// Begins to close, and calls the app.
     fn close_for(&mut self, code: CloseCode, reason: &str, cause: EndCause) {
         self.socket().begin_close(Some(code), reason, cause);
         self.call(|app, context, socket| app.closing(context, socket, code, reason));

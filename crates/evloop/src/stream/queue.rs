@@ -17,7 +17,7 @@ pub(super) struct Queue {
     bytes: usize,
     /// Bytes in files, of all segments.
     file_bytes: u64,
-    /// The last write was not taken whole, so readiness tells when more can be written.
+    /// The last write was not taken whole, so readiness follows when more can be written.
     refused: bool,
     /// Bytes that the socket has taken of it, those of files among them.
     taken: u64,
@@ -121,7 +121,7 @@ impl Queue {
         self.file_bytes
     }
 
-    /// In how many pieces they are.
+    /// Returns the number of its pieces.
     #[cfg(test)]
     pub(super) fn segments(&self) -> usize {
         self.segments.len()

@@ -130,14 +130,14 @@ pub(super) mod flags {
     use rustix::net::SendFlags;
 
     pub(in super::super) const QUIET: SendFlags = SendFlags::NOSIGNAL;
-    /// Something follows at once.
+    /// More data follows at once.
     #[cfg(target_os = "linux")]
     pub(super) const MORE: SendFlags = SendFlags::MORE.union(QUIET);
     #[cfg(not(target_os = "linux"))]
     pub(super) const MORE: SendFlags = QUIET;
 }
 
-/// There it is an option of the socket, which mio and the standard library set.
+/// Flags for systems with an option of the socket instead, which mio and the standard library set.
 #[cfg(target_vendor = "apple")]
 pub(super) mod flags {
     use rustix::net::SendFlags;

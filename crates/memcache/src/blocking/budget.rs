@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// When an operation began, and how long it may take.
+/// The beginning of an operation, and the time it may take.
 ///
 /// The clock is read at the beginning, and then only when an operation has to wait a second time:
 /// an answer that comes in one piece is never timed.
@@ -40,7 +40,7 @@ impl Budget {
         self.is_whole
     }
 
-    /// Something has been waited for.
+    /// Notes that some of it was used.
     pub(crate) const fn has_begun(&mut self) {
         self.is_whole = false;
     }

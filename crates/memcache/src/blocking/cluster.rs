@@ -26,7 +26,7 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
-    /// The server was not asked.
+    /// Makes one for a server that was not asked.
     pub(crate) const fn unavailable() -> Self {
         Self {
             fault: Fault::Unavailable,
@@ -34,7 +34,7 @@ impl Failed {
         }
     }
 
-    /// The server's reply says nothing to the operation.
+    /// Makes one for a reply that does not fit the operation.
     pub(crate) const fn unexpected(reply: String) -> Self {
         Self {
             fault: Fault::Unexpected(reply),
@@ -78,7 +78,7 @@ impl Cluster {
         })
     }
 
-    /// The first server for a key that may be asked now; `None` if none may.
+    /// Returns the first server for a key that is available; `None` if none is.
     pub(crate) fn server_for(&self, ring_key: &[u8], budget: &Budget) -> Option<usize> {
         let first = self.ring.server_of(ring_key);
         if self.servers[first].admits(&self.options, budget.started()) {
@@ -198,6 +198,6 @@ impl Cluster {
 pub(crate) enum Settled {
     Answered,
     Failed(Failed),
-    /// The connection had ended while it was idle: ask again on a new one.
+    /// The connection had ended while it was idle: repeat on a new one.
     WasEnded,
 }

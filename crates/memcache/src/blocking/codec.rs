@@ -15,7 +15,7 @@ pub use compress::{Compressed, Compression};
 #[cfg(feature = "json")]
 pub use json::Json;
 
-/// Why a value could not be encoded or decoded.
+/// The reason why a value could not be encoded or decoded.
 pub type CodecError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Turns values of a type into the data of items, and back.

@@ -48,7 +48,7 @@ pub(crate) struct Connection {
     has_received: bool,
     /// True if it has carried an operation before the current one.
     is_used: bool,
-    /// When the last operation began.
+    /// The instant at which the last operation began.
     last_used: Instant,
     /// The process that may use it, by [`dwell_timers::forks`].
     forks: u64,

@@ -1,4 +1,4 @@
-//! Why an operation has no answer.
+//! Errors of operations.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use dwell_proto::memcache::{ErrorKind, KeyError, PeerError};
 use super::fault::Fault;
 use crate::AddressError;
 
-/// Why an operation has no answer, or a client was not made.
+/// Reasons why an operation has no result, or a client was not made.
 ///
 /// A key that the server does not have is not an error, and no error is ever shown as such a miss.
 /// [`Error::fault`] returns the side at fault, [`Error::place`] the server and operation, and
@@ -33,7 +33,7 @@ pub enum Error {
     Address(AddressError),
     /// A client needs a server.
     NoServers,
-    /// A server of weight 0 would never be asked.
+    /// A server of weight 0 would never be used.
     ZeroWeight {
         /// Its index.
         server: usize,
@@ -45,49 +45,49 @@ pub enum Error {
     },
     /// The time was over.
     Timeout {
-        /// Where.
+        /// The place.
         place: Box<Place>,
         /// True if any byte of the request was sent: then the operation may have happened.
         written: bool,
     },
     /// The host's name could not be looked up.
     Resolve {
-        /// Where.
+        /// The place.
         place: Box<Place>,
         /// The reason given by the system.
         reason: String,
     },
     /// The connection could not be made.
     Connect {
-        /// Where.
+        /// The place.
         place: Box<Place>,
         /// The error of the system.
         error: io::Error,
     },
     /// The server ended the connection before its answer.
     Closed {
-        /// Where.
+        /// The place.
         place: Box<Place>,
         /// True if any byte of the request was sent: then the operation may have happened.
         written: bool,
     },
     /// The server sent bytes that are no reply.
     Malformed {
-        /// Where.
+        /// The place.
         place: Box<Place>,
         /// The error in them.
         error: PeerError,
     },
-    /// The server sent a reply, but not to what it was asked.
+    /// The server sent a reply that does not fit the request.
     Unexpected {
-        /// Where.
+        /// The place.
         place: Box<Place>,
         /// The reply, cut short.
         reply: String,
     },
     /// The server answered with an error line.
     ErrorLine {
-        /// Where.
+        /// The place.
         place: Box<Place>,
         /// The side at fault, as the server reports it.
         kind: ErrorKind,
@@ -96,17 +96,17 @@ pub enum Error {
     },
     /// The server has as many connections as it may.
     TooManyConnections {
-        /// Where.
+        /// The place.
         place: Box<Place>,
     },
-    /// The server was not asked: it failed too often in a row, and is left alone for a while.
+    /// The server is ejected: it failed too often in a row, and nothing was sent.
     Unavailable {
-        /// Where.
+        /// The place.
         place: Box<Place>,
     },
     /// The system refused.
     System {
-        /// Where.
+        /// The place.
         place: Box<Place>,
         /// Why.
         error: io::Error,

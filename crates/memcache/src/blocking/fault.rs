@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     Closed,
     /// Bytes that are no reply.
     Malformed(PeerError),
-    /// A reply, but not to what was asked.
+    /// A reply that does not fit the request.
     Unexpected(String),
     /// An error line.
     ErrorLine {

@@ -10,7 +10,7 @@ use crate::breaker::{Backoff, Breaker};
 pub(crate) struct Health {
     breaker: Breaker,
     backoff: Backoff,
-    /// When the next operation may be sent as a trial, while the breaker is open.
+    /// The instant from which an operation is let through while the breaker is open.
     retry_at: Option<Instant>,
 }
 

@@ -11,9 +11,9 @@ use super::options::KeyPolicy;
 /// A key that can be sent.
 #[derive(Clone, Debug)]
 pub(crate) enum WireKey<'k> {
-    /// As the caller gave it.
+    /// The key of the caller.
     Plain(Key<'k>),
-    /// Something that takes its place.
+    /// Another token in its place.
     Encoded { token: Vec<u8>, base64: bool },
 }
 

@@ -118,7 +118,7 @@ pub struct MetaItem {
 pub enum Ttl {
     /// Until its room is needed.
     Unlimited,
-    /// So long. In whole seconds.
+    /// The rest of its time, in whole seconds.
     Left(Duration),
 }
 
@@ -206,7 +206,7 @@ impl MetaSet {
 pub struct MetaStored {
     /// The outcome of the store.
     pub outcome: StoreOutcome,
-    /// The item's cas unique; `None` if it is not stored, or the server does not tell.
+    /// The item's cas unique; `None` if it is not stored, or the server does not return it.
     pub cas_unique: Option<u64>,
 }
 
@@ -293,7 +293,7 @@ impl MetaArithmetic {
 /// The result of `ma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaCounted {
-    /// The new number, and the item's cas unique if the server tells.
+    /// The new number, and the item's cas unique if the server returns it.
     Number {
         /// The number.
         number: u64,

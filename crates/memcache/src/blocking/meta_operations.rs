@@ -10,7 +10,7 @@ use super::{Client, Error};
 use crate::StoreOutcome;
 
 impl Client {
-    /// `mg`: the item of `key`, with what `options` ask for.
+    /// `mg`: gets the item of `key`, with the attributes of `options`.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -29,7 +29,7 @@ impl Client {
         )
     }
 
-    /// `ms`: stores a value as `options` say.
+    /// `ms`: stores a value by `options`.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -88,7 +88,7 @@ impl Client {
         )
     }
 
-    /// `me`: what the server knows of an item, by name, without counting as a read.
+    /// `me`: returns the attributes of an item, by name, without counting as a read.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -106,7 +106,7 @@ impl Client {
         )
     }
 
-    /// The item of `key`, where of all clients that miss it one is told to make it.
+    /// Gets the item of `key`; of all clients that miss it, one wins the right to make it.
     ///
     /// Shape: a missing item, one that was marked stale
     /// ([`MetaDelete::invalidate`]) and one near its end are each won by one client, which stores

@@ -126,7 +126,7 @@ fn encode(
 /// base64 as they are, line ends included.
 #[derive(Debug)]
 struct Values<'k> {
-    /// The index of each key among all that were asked.
+    /// The index of each key among all keys of the operation.
     places: Vec<usize>,
     keys: Vec<WireKey<'k>>,
     found: Vec<Option<Value>>,

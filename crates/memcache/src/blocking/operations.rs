@@ -1,4 +1,4 @@
-//! The operations on one key that every server knows.
+//! Operations on one key that every server supports.
 
 use std::sync::Arc;
 

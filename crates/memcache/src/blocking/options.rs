@@ -67,15 +67,15 @@ pub enum Timeouts {
     Strict,
 }
 
-/// Which protocol the plain operations speak. The meta commands are there with either.
+/// The protocol of the plain operations. The meta commands are there with either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// `get`, `set` and so on: every server and proxy knows it.
+    /// `get`, `set` and so on: every server and proxy supports it.
     #[default]
     Text,
-    /// `mg`, `ms` and so on, from memcached 1.6 on: every answer says which question it is for,
-    /// and keys may be any bytes.
+    /// `mg`, `ms` and so on, from memcached 1.6 on: every reply names its request, and keys may be
+    /// any bytes.
     Meta,
 }
 
@@ -107,7 +107,7 @@ pub struct ClientOptions {
     pub protocol: Protocol,
     /// Default: [`KeyPolicy::Refuse`].
     pub keys: KeyPolicy,
-    /// Which server holds a key. Default: [`Distribution::KetamaWeighted`].
+    /// The distribution of keys to servers. Default: [`Distribution::KetamaWeighted`].
     pub distribution: Distribution,
     /// Sends the keys of a server that is down to the next one. Default: off.
     ///

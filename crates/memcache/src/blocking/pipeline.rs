@@ -64,7 +64,7 @@ impl<'a> Pipeline<'a> {
         self.add_step(key, store(StoreVerb::Set, value, options))
     }
 
-    /// Stores a value as `verb` says: `add`, `replace`, `append`, `prepend` or `cas`.
+    /// Stores a value by `verb`: `add`, `replace`, `append`, `prepend` or `cas`.
     pub fn store(
         &mut self,
         verb: StoreVerb,

@@ -6,7 +6,7 @@ use super::meta::{MetaCounted, MetaDeleted, MetaItem, MetaStored};
 use super::value::Value;
 use crate::StoreOutcome;
 
-/// The reply says nothing to this kind of operation.
+/// The reply does not fit this kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Foreign;
 
@@ -155,7 +155,7 @@ pub(super) fn meta_debug(reply: &Reply<'_>) -> Result<Option<Vec<(String, String
     }
 }
 
-/// Nothing, if a meta reply says that there is no such item.
+/// Returns `None` for a meta reply to a missing item.
 fn missing<T>(reply: &Reply<'_>) -> Result<Option<T>, Foreign> {
     match reply {
         Reply::Meta {

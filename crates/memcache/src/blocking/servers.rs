@@ -68,7 +68,8 @@ impl Client {
         })
     }
 
-    /// Asks every server the same, ejected or not; `read` takes a reply, or says that it is none.
+    /// Sends the same request to every server, ejected or not. `read` takes a reply, or returns
+    /// that it does not fit.
     fn ask_all<T: Default>(
         &self,
         operation: &'static str,

@@ -28,7 +28,7 @@ pub(crate) struct Socket {
 /// The outcome of a send or a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
-    /// So many bytes; of a receive, 0 is the end of the stream.
+    /// The number of bytes; for a receive, 0 is the end of the stream.
     Bytes(usize),
     /// Nothing for now: the socket is full or empty, the kernel's timeout has passed, or a signal
     /// came.

@@ -10,11 +10,11 @@ pub struct Value {
     pub data: Vec<u8>,
     /// The client flags stored with it.
     pub flags: u32,
-    /// Its cas unique, where the operation asked for it.
+    /// Its cas unique, in the result of an operation that reads it.
     pub cas_unique: Option<u64>,
 }
 
-/// When the server forgets an item.
+/// The time at which the server drops an item.
 ///
 /// ```
 /// use dwell_memcache::{Exptime, StoreOptions};
@@ -26,14 +26,14 @@ pub struct Value {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Exptime {
-    /// Only when it needs the room.
+    /// Never, unless the server needs the room.
     #[default]
     Never,
-    /// So long from now; in whole seconds, rounded up.
+    /// A time from now, in whole seconds, rounded up.
     In(Duration),
-    /// At a second of Unix time.
+    /// A second of Unix time.
     At(u64),
-    /// At once.
+    /// The present: the item is dropped at once.
     Immediately,
 }
 
@@ -78,7 +78,7 @@ impl From<Duration> for Exptime {
 pub struct StoreOptions {
     /// The client flags, returned with the value.
     pub flags: u32,
-    /// When it is forgotten. Default: never.
+    /// The time at which it is dropped. Default: never.
     pub exptime: Exptime,
 }
 

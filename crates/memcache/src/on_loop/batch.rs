@@ -4,7 +4,7 @@ use dwell_proto::memcache::{ErrorKind, Key, MetaStatus, Reply};
 
 use super::{Failure, Outcome, command};
 
-/// A request, with what is needed to tell which operation each of its replies answers.
+/// A request, with the state that relates each of its replies to an operation.
 ///
 /// The server answers keys in the order they were asked and says nothing of those it does not
 /// have, so a reply that names a key settles that operation and all before it; the end of the
@@ -25,7 +25,7 @@ pub(crate) struct Batch {
 /// The commands a request is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// `version`: carries no operation and tells that the server answers.
+    /// `version`: carries no operation and proves that the server answers.
     Probe,
     /// `gets key key ...`, answered by `VALUE`s and `END`.
     Gets,
@@ -84,7 +84,7 @@ impl Batch {
         }
     }
 
-    /// A request that asks for no key.
+    /// Makes a request without a key.
     pub(crate) fn probe() -> Self {
         let mut batch = Self::new(Form::Probe);
         batch.wire.extend_from_slice(b"version\r\n");
@@ -306,7 +306,7 @@ impl Batch {
         ))
     }
 
-    /// The first operation without an answer that asked for `key`.
+    /// Returns the first operation on `key` without a result.
     fn find(&self, key: &[u8]) -> Result<usize, Failure> {
         let rest = &self.operations[self.next..];
         let found = rest

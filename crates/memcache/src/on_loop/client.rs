@@ -86,7 +86,7 @@ pub struct Client {
     ring: Ring,
     servers: Vec<Server>,
     options: ClientOptions,
-    /// Servers that this turn has asked something.
+    /// Servers with operations of this turn.
     asked: Vec<usize>,
     is_started: bool,
 }
@@ -154,8 +154,7 @@ impl Client {
         self.ask(key, tag, Wants::Version)
     }
 
-    /// Stores a value as `verb` says; ends as [`Answer::Stored`](super::Answer::Stored) or a
-    /// failure.
+    /// Stores a value by `verb`; ends as [`Answer::Stored`](super::Answer::Stored) or a failure.
     ///
     /// Shape: operations on one server are done in the order in which they were asked for. After a
     /// failure other than an error line, the value may be stored all the same.
@@ -263,7 +262,7 @@ impl Client {
         )
     }
 
-    /// Sends what has been asked since the last flush; for the end of every turn.
+    /// Sends the operations since the last flush; call it at the end of every turn.
     ///
     /// Shape: one write per server. Operations for a server that is not available end here. While
     /// a server owes answers, fewer than [`ClientOptions::held_max`] operations wait for them, and

@@ -39,9 +39,9 @@ pub enum Outcome<'a> {
     },
     /// Any other operation was answered, and not with a miss.
     Answer(Answer<'a>),
-    /// The server says that it does not have the key.
+    /// The server does not have the key.
     Miss,
-    /// The server did not say.
+    /// The server gave no result.
     Failed(Failure),
 }
 
@@ -68,11 +68,12 @@ pub enum Answer<'a> {
     },
 }
 
-/// Why a server gave no answer.
+/// Reasons why a server gave no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
-    /// It was not asked: it is not connected, or failed too often and has not answered a probe yet.
+    /// Nothing was sent: the server is not connected, or failed too often and has not answered a
+    /// probe yet.
     Unavailable,
     /// The connection could not be made.
     Connect,
@@ -86,7 +87,7 @@ pub enum Failure {
     TooManyConnections,
     /// The server answered with an error line.
     ErrorLine,
-    /// The server does not know the meta commands; it is asked otherwise from now on.
+    /// The server does not support the meta commands; later operations use others.
     Unsupported,
 }
 

@@ -1,4 +1,4 @@
-//! One pipelined connection: what has been asked on it, and until when it must be answered.
+//! One pipelined connection: its requests, and the deadline of their replies.
 
 use std::collections::VecDeque;
 use std::io;
@@ -67,7 +67,7 @@ impl Connection {
         !self.in_flight.is_empty()
     }
 
-    /// When the connection has failed; `None` while nothing is owed.
+    /// Returns the instant at which the connection fails; `None` while nothing is owed.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         // Operations may wait behind a probe that has more time than they have.
         self.in_flight
@@ -77,7 +77,7 @@ impl Connection {
             .min()
     }
 
-    /// Looks whether the attempt has succeeded; true if it just has.
+    /// Checks the attempt to connect; returns true if it has just succeeded.
     ///
     /// # Errors
     /// [`Failure::Connect`] when it has failed.

@@ -4,18 +4,18 @@ use std::fmt;
 
 use dwell_proto::memcache::KeyError;
 
-/// Why an operation was not taken, or a client not made. Nothing has been changed.
+/// Reasons why an operation was not taken, or a client not made. Nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The key cannot be sent.
     Key(KeyError),
-    /// As many operations are without an answer as there may be.
+    /// The limit of operations without a result is reached.
     TooManyOperations {
         /// [`ClientOptions::operations_max`](super::ClientOptions::operations_max).
         limit: usize,
     },
-    /// As many bytes of requests are without an answer as there may be.
+    /// The limit of bytes of requests without a result is reached.
     TooManyRequestBytes {
         /// [`ClientOptions::request_bytes_max`](super::ClientOptions::request_bytes_max).
         limit: usize,
@@ -24,7 +24,7 @@ pub enum Error {
     },
     /// A client needs a server.
     NoServers,
-    /// A server of weight 0 would never be asked.
+    /// A server of weight 0 would never be used.
     ZeroWeight {
         /// Its index.
         server: usize,

@@ -12,7 +12,7 @@ use super::ledger::{Ledger, Reporter, Sink};
 use super::{ClientOptions, Error, Failure, ServerStatus, State};
 use crate::breaker::{Backoff, Breaker};
 
-/// A server and everything that is asked of it.
+/// A server and all operations on it.
 ///
 /// While there is a connection, the token's deadline is the one by which it has to answer; while
 /// there is none, it is the time of the next attempt.
@@ -22,8 +22,8 @@ pub(crate) struct Server {
     /// Names the current connection; a new generation for each.
     token: Token,
     connection: Option<Connection>,
-    /// The deadline of the connection that the loop has been told. It is told only changes: to set
-    /// a deadline again rounds it up to a whole tick again.
+    /// The deadline of the connection that is set on the loop. Only changes are set: setting a
+    /// deadline again would round it up to a whole tick again.
     armed: Option<Instant>,
     backoff: Backoff,
     last_failure: Option<Failure>,
@@ -166,8 +166,8 @@ impl Server {
             && self.connection.as_ref().is_some_and(is_busy)
     }
 
-    /// Sends what has been asked for, or fails it if it cannot be sent; true if it is held until
-    /// what is under way has been answered.
+    /// Sends the new operations, or fails them if they cannot be sent. Returns true if they are
+    /// held until those under way have their replies.
     pub(crate) fn flush<F: Sink>(
         &mut self,
         context: &mut Context,
@@ -333,7 +333,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads once; says whether there may be more.
+    /// Reads once; returns true if there may be more.
     fn receive_once<F: Sink>(
         &mut self,
         context: &mut Context,

@@ -1,4 +1,4 @@
-//! Which server holds a key.
+//! The distribution of keys to servers.
 
 mod hashes;
 mod points;
@@ -37,15 +37,15 @@ pub enum Distribution {
     /// `OPT_LIBKETAMA_COMPATIBLE`, pylibmc's `ketama_weighted`.
     #[default]
     KetamaWeighted,
-    /// `ketama`: libmemcached's `MEMCACHED_DISTRIBUTION_CONSISTENT_KETAMA`; knows no weights.
+    /// `ketama`: libmemcached's `MEMCACHED_DISTRIBUTION_CONSISTENT_KETAMA`; without weights.
     Ketama,
-    /// `modula`: what libmemcached and pylibmc do unless told otherwise; knows no weights.
+    /// `modula`: the default of libmemcached and pylibmc; without weights.
     Modula,
     /// `modula_crc`: the same with libmemcached's `crc` hash.
     ModulaCrc,
     /// `dalli`: Ruby's dalli, and memcache-client before it.
     Dalli,
-    /// `rendezvous`: pymemcache's `HashClient`; knows no weights.
+    /// `rendezvous`: pymemcache's `HashClient`; without weights.
     Rendezvous,
 }
 
@@ -190,7 +190,8 @@ impl Ring {
         }
     }
 
-    /// Every server, in the order in which they are asked for `key` while those before are down.
+    /// Returns every server, in the order in which they are used for `key` while those before are
+    /// down.
     ///
     /// Shape: each index once, the server of the key first. Along the circle for ketama, by a new
     /// hash of the key for dalli, the next best for rendezvous, and the next index for modula.

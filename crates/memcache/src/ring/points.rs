@@ -19,7 +19,7 @@ struct Point {
     server: u32,
 }
 
-/// Which of the two points around a key's hash is the key's.
+/// The choice between the two points around a key's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     AtOrAfter,

@@ -117,7 +117,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Says that the connection has ended.
+    /// Ends the input: the connection has ended.
     ///
     /// # Errors
     /// [`BodyError::Truncated`] unless the body may end here.

@@ -236,7 +236,7 @@ impl Extension {
 
 /// Enough for every 64-bit size, leading zeros included.
 const SIZE_DIGITS_MAX: u8 = 16;
-/// For a whole body: one-byte chunks that each carry a long extension cost the reader much more
-/// than the sender.
+/// The limit for a whole body: one-byte chunks that each carry a long extension cost the reader
+/// much more than the sender.
 const EXTENSION_BYTES_MAX: u32 = 4_096;
 const TRAILER_BYTES_MAX: usize = 8_192;

@@ -156,8 +156,8 @@ pub fn last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
-/// Appends the empty chunk and a trailer section that end a chunked body; values are sanitised as
-/// by [`field`], and fields that have no say behind a body are left out.
+/// Appends the empty chunk and a trailer section that end a chunked body. Values are sanitised as
+/// by [`field`]; fields that are not allowed in a trailer section are left out.
 ///
 /// Source: RFC 9112 section 7.1.2; RFC 9110 section 6.5.1.
 ///

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a head was refused.
+/// Reasons why a head was refused.
 ///
 /// Shape: the connection can no longer be trusted to be in step; answer with
 /// [`HeadError::status`] where one is still owed, and close it.
@@ -71,7 +71,7 @@ pub enum HeadError {
     CodingUnsupported,
     /// `Transfer-Encoding` in an HTTP/1.0 message.
     CodingOnHttp10,
-    /// `Expect` asks for something other than `100-continue`.
+    /// `Expect` has another value than `100-continue`.
     Expectation,
     /// `CONNECT`: there are no tunnels here.
     Connect,
@@ -135,7 +135,7 @@ impl fmt::Display for HeadError {
 
 impl std::error::Error for HeadError {}
 
-/// Why a body was refused.
+/// Reasons why a body was refused.
 ///
 /// Shape: where the message ends is no longer known; answer with [`BodyError::status`] where
 /// one is still owed, close the connection, and do not use the decoder again.
@@ -202,7 +202,7 @@ impl fmt::Display for BodyError {
 
 impl std::error::Error for BodyError {}
 
-/// Why a response was refused, or never came.
+/// Reasons why a response was refused, or never came.
 ///
 /// Shape: the connection is out of step and must be closed; do not use the decoder again. A
 /// gateway answers 502.

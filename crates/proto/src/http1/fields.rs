@@ -1,4 +1,4 @@
-//! Field lines as a borrowed view, and what can be asked of them.
+//! Field lines as a borrowed view, with its queries.
 
 use httparse::Header;
 

@@ -1,4 +1,4 @@
-//! Which version, which connection options, and where the body ends.
+//! The version, the connection options, and the end of the body.
 
 use super::error::HeadError;
 use super::fields::{list_tokens, trim_whitespace};
@@ -6,7 +6,7 @@ use super::fields::{list_tokens, trim_whitespace};
 /// The protocol version of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0: connections close unless both sides ask otherwise; no chunks.
+    /// HTTP/1.0: connections close unless both sides keep them alive; no chunks.
     Http10,
     /// HTTP/1.1.
     Http11,
@@ -112,7 +112,7 @@ impl FramingFields {
         }
     }
 
-    /// The framing that the fields ask for; `None` if they say nothing.
+    /// Returns the framing by these fields; `None` if they define none.
     ///
     /// Source: RFC 9112 sections 6.1 and 6.3, with every choice taken on the refusing side.
     pub(super) fn framing(&self, version: Version) -> Result<Option<BodyFraming>, HeadError> {

@@ -103,7 +103,7 @@ fn is_leading(before: &[u8]) -> bool {
     before.len() < LEADING_BYTES_MAX && before.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
 }
 
-/// Which limit an unfinished or oversized head broke.
+/// Returns the limit that an unfinished or oversized head broke.
 ///
 /// Shape: call it when `head.len()` exceeds `head_bytes_max` and [`head_end`] found nothing; it
 /// tells a method that never ends (501) and a target that never ends (414) from a header section
@@ -164,7 +164,7 @@ pub(super) fn grammar_error(error: httparse::Error, head: &[u8], limits: &HeadLi
     }
 }
 
-/// Visits every field line once: that its line ends as it must, then what it says.
+/// Visits every field line once: checks its line end, then reads its name and value.
 ///
 /// The grammar takes a bare line feed for a line end. The field's value is a slice of the head,
 /// so where it stops says where to look for the carriage return.

@@ -37,7 +37,7 @@ pub struct RequestHead<'f, 'b> {
     pub fields: Fields<'f, 'b>,
     /// The end of the body; never [`BodyFraming::UntilClose`].
     pub framing: BodyFraming,
-    /// True if the sender wants to use the connection again.
+    /// True if the sender keeps the connection for another request.
     pub keep_alive: bool,
     /// True if the sender waits for a `100 (Continue)` before its body.
     pub expect_continue: bool,
@@ -47,7 +47,7 @@ pub struct RequestHead<'f, 'b> {
     pub length: usize,
 }
 
-/// Parses the request head at the front of `input`, or says that more bytes are needed.
+/// Parses the request head at the front of `input`, or returns that more bytes are needed.
 ///
 /// Shape: the quickest way through one connection's bytes: a head that is there as a whole is
 /// looked at once. One that is not is looked at once more when its end has come, however many

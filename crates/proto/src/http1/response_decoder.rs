@@ -254,7 +254,7 @@ impl ResponseDecoder {
         Ok(Found::InTail(end - before))
     }
 
-    /// Says that the connection has ended.
+    /// Ends the input: the connection has ended.
     ///
     /// # Errors
     /// [`ResponseError::Unanswered`] before the final head is complete, and [`ResponseError::Body`]

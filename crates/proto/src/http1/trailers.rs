@@ -1,4 +1,4 @@
-//! Trailer fields: what a chunked message says after its body.
+//! Trailer fields: the fields of a chunked message after its body.
 
 use super::fields::{is_hop_by_hop, trim_whitespace};
 
@@ -70,8 +70,9 @@ impl<'b> Trailers<'b> {
     }
 }
 
-/// True of a field that has no say in a trailer section: one that frames, routes, authenticates,
-/// makes a condition, controls caches, tells how the content is read, or names the client.
+/// Returns true for a field that is not allowed in a trailer section: one that frames, routes,
+/// authenticates, makes a condition, controls caches, defines how the content is read, or names the
+/// client.
 ///
 /// Source: RFC 9110 section 6.5.1; RFC 7239 section 4; RFC 9530 section 2 for the one `Content-`
 /// field that is made for trailers.

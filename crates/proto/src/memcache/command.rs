@@ -15,14 +15,14 @@ use super::meta::MetaFlags;
 pub enum Command<'b> {
     /// `get` and `gets`.
     Get {
-        /// The keys asked for; at least one.
+        /// The keys; at least one.
         keys: Keys<'b>,
         /// True to return each item's cas unique.
         with_cas: bool,
     },
     /// `gat` and `gats`.
     GetAndTouch {
-        /// The keys asked for; memcached lets there be none.
+        /// The keys; there may be none, as in memcached.
         keys: Keys<'b>,
         /// The new exptime of each.
         exptime: i64,
@@ -31,13 +31,13 @@ pub enum Command<'b> {
     },
     /// `set`, `add`, `replace`, `append`, `prepend` and `cas`.
     Store {
-        /// Which of them.
+        /// The command.
         verb: StoreVerb,
         /// The key to store under.
         key: &'b [u8],
         /// The client flags.
         flags: u32,
-        /// When to forget it.
+        /// The exptime of the item.
         exptime: i64,
         /// True to leave the reply out.
         noreply: bool,
@@ -53,18 +53,18 @@ pub enum Command<'b> {
     },
     /// `incr` and `decr`.
     Arithmetic {
-        /// Which of them.
+        /// The direction.
         mode: ArithmeticMode,
         /// The counter.
         key: &'b [u8],
-        /// By how much.
+        /// The amount.
         delta: u64,
         /// True to leave the reply out.
         noreply: bool,
     },
     /// `touch`.
     Touch {
-        /// Which item.
+        /// The key of the item.
         key: &'b [u8],
         /// Its new exptime.
         exptime: i64,
@@ -101,7 +101,7 @@ pub enum Command<'b> {
     },
     /// `lru_crawler`: listings of keys, and what clears expired items.
     LruCrawler {
-        /// Which of them, and its arguments.
+        /// The subcommand and its arguments.
         arguments: Tokens<'b>,
     },
     /// `quit`: close without an answer.
@@ -123,7 +123,7 @@ pub enum Command<'b> {
     MetaNoop,
     /// `me`.
     MetaDebug {
-        /// Which item.
+        /// The key of the item.
         key: MetaKey<'b>,
     },
 }
@@ -162,7 +162,7 @@ impl StoreVerb {
     }
 }
 
-/// Which way a counter goes.
+/// The direction of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArithmeticMode {
     /// Up, wrapping at 64 bits.
@@ -174,9 +174,9 @@ pub enum ArithmeticMode {
 /// `mg`: get, touch, vivify, in one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaGet<'b> {
-    /// Which item.
+    /// The key of the item.
     pub key: MetaKey<'b>,
-    /// How.
+    /// The flags.
     pub flags: MetaFlags<'b>,
 }
 
@@ -185,9 +185,9 @@ pub struct MetaGet<'b> {
 pub struct MetaSet<'b> {
     /// The key to store under.
     pub key: MetaKey<'b>,
-    /// How.
+    /// The flags.
     pub flags: MetaFlags<'b>,
-    /// Which storage command this is.
+    /// The mode.
     pub mode: MetaSetMode,
     /// The data.
     pub value: &'b [u8],
@@ -211,9 +211,9 @@ pub enum MetaSetMode {
 /// `md`: delete, or mark stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDelete<'b> {
-    /// Which item.
+    /// The key of the item.
     pub key: MetaKey<'b>,
-    /// How.
+    /// The flags.
     pub flags: MetaFlags<'b>,
 }
 
@@ -222,9 +222,9 @@ pub struct MetaDelete<'b> {
 pub struct MetaArithmetic<'b> {
     /// The counter.
     pub key: MetaKey<'b>,
-    /// How.
+    /// The flags.
     pub flags: MetaFlags<'b>,
-    /// Which way.
+    /// The direction.
     pub mode: ArithmeticMode,
 }
 

@@ -19,7 +19,7 @@ pub(super) enum Line<'b> {
         length: usize,
         item: ItemSize<'b>,
     },
-    /// Not a request: answer `reply` if there is one, after discarding `discard` bytes.
+    /// An invalid request: send `reply` if there is one, after discarding `discard` bytes.
     Refused {
         reply: Option<ErrorLine>,
         discard: u64,

@@ -1,4 +1,4 @@
-//! The lines memcached answers when it cannot do what it was asked.
+//! Error lines of memcached for requests that it cannot carry out.
 
 use std::fmt;
 

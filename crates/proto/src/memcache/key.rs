@@ -5,7 +5,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// The longest key the protocol knows.
+/// The longest key of the protocol.
 ///
 /// Units: bytes.
 ///
@@ -55,7 +55,7 @@ impl<'k> Key<'k> {
     }
 }
 
-/// Why bytes cannot be a key.
+/// Reasons why bytes cannot be a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -131,7 +131,7 @@ impl<'b> MetaKey<'b> {
         }
     }
 
-    /// The key itself, decoded into `scratch` where flag `b` asks for it.
+    /// Returns the key itself, decoded into `scratch` if flag `b` is set.
     ///
     /// Shape: empty when the base64 is malformed, which a [`RequestDecoder`] never lets through.
     ///

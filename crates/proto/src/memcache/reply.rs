@@ -34,7 +34,7 @@ pub enum Reply<'b> {
         key: &'b [u8],
         /// The client flags stored with it.
         flags: u32,
-        /// Its cas unique, where `gets` or `gats` asked for it.
+        /// Its cas unique, in replies to `gets` or `gats`.
         cas_unique: Option<u64>,
         /// Its data.
         value: &'b [u8],

@@ -82,13 +82,13 @@ pub enum Progress<'b> {
         /// True if the item stored there now has to be deleted, because its successor is lost.
         deletes_old: bool,
     },
-    /// Not a request: answer this line.
+    /// An invalid request: send this line.
     Error(ErrorLine),
     /// Close the connection without an answer.
     Close(CloseReason),
 }
 
-/// Why a connection is not worth another answer.
+/// Reasons why a connection is closed without another reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -316,7 +316,8 @@ enum Length {
     TooManyKeys,
 }
 
-/// `progress` is `None` where nothing has to be said and the next request may follow at once.
+/// One step. `progress` is `None` if there is nothing to report and the next request may follow at
+/// once.
 struct Step<'b> {
     consumed: usize,
     progress: Option<Progress<'b>>,

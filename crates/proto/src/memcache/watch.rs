@@ -15,14 +15,14 @@ pub const WATCH_LINE_BYTES_MAX: usize = 2048;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchLine<'b> {
-    /// `OK`: what was asked to be watched is.
+    /// `OK`: the watch has begun.
     Accepted,
-    /// An error line: nothing of what was asked for is watched.
+    /// An error line: no part of the watch has begun.
     Refused {
         /// The whole line.
         text: &'b [u8],
     },
-    /// Something was done to an item, or tried.
+    /// An operation on an item was carried out, or tried.
     Item {
         /// Its key.
         key: WatchedKey<'b>,

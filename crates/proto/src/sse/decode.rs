@@ -97,7 +97,7 @@ impl EventStreamDecoder {
         Ok(EventStreamStep { consumed, event })
     }
 
-    /// Units: milliseconds to wait before connecting again, if the server has said so.
+    /// Units: milliseconds to wait before connecting again, if the server has sent them.
     ///
     /// ```
     /// use dwell_proto::sse::{CONTENT_TYPE, EventStreamDecoder, EventStreamStep, ReceivedEvent};

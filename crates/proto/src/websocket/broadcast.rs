@@ -26,7 +26,7 @@ pub struct Broadcast {
     kind: MessageKind,
     plain: Bytes,
     payload_start: usize,
-    /// For each window: the compressed frame, or none if it would not be shorter.
+    /// The compressed frame for each window, or `None` if it would not be shorter.
     by_window: [OnceLock<Option<Bytes>>; WINDOWS],
 }
 

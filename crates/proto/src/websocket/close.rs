@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::error::PeerError;
 
-/// Why a connection is closed, as it is written in a close frame.
+/// The code in a close frame: the reason why a connection is closed.
 ///
 /// Shape: always a code that may be sent: 1004 to 1006 and 1015 never are.
 ///
@@ -79,7 +79,7 @@ impl fmt::Display for CloseCode {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close<'a> {
-    /// Why the connection is closed; `None` if the frame was empty.
+    /// The code; `None` if the frame was empty.
     pub code: Option<CloseCode>,
     /// More about it, for people; at most 123 bytes.
     pub reason: &'a str,

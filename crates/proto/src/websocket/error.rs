@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::close::CloseCode;
 
-/// Why frames or messages were refused.
+/// Reasons why frames or messages were refused.
 ///
 /// Shape: the connection can no longer be trusted to be in step; send a close frame with
 /// [`PeerError::close_code`], close the connection, and do not use the decoder again.

@@ -214,9 +214,9 @@ const RSV1: u8 = 0x40;
 const RSV2: u8 = 0x20;
 const RSV3: u8 = 0x10;
 const MASKED: u8 = 0x80;
-/// A short length that says: the length follows in two bytes.
+/// The short length for a length in the two bytes that follow.
 const LENGTH_16_BITS: u8 = 0x7e;
-/// A short length that says: the length follows in eight bytes.
+/// The short length for a length in the eight bytes that follow.
 const LENGTH_64_BITS: u8 = 0x7f;
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use super::mask::{Mask, apply_mask};
 use super::message::MessageLimits;
 use super::opcode::{Opcode, Role};
 
-/// The most bytes of input that a decoder leaves unused when it asks for more: an incomplete
-/// header or control frame.
+/// The most bytes of input that a decoder leaves unused when it needs more: an incomplete header or
+/// control frame.
 pub const REST_BYTES_MAX: usize = HEADER_BYTES_MAX + super::frame::CONTROL_PAYLOAD_BYTES_MAX - 1;
 
 /// Takes frames out of the bytes of a connection, as they come.
@@ -164,7 +164,7 @@ impl FrameDecoder {
         self.phase == Phase::Closed
     }
 
-    /// As [`decode`](Self::decode), without borrowing.
+    /// Decodes as [`decode`](Self::decode) does, without borrowing.
     pub(super) fn advance(
         &mut self,
         input: &mut [u8],

@@ -247,7 +247,7 @@ impl<'a> ClientHandshake<'a> {
         }
     }
 
-    /// Checks the server's answer, and says what was agreed on.
+    /// Checks the server's response, and returns the result of the handshake.
     ///
     /// # Errors
     /// [`HandshakeError`]; close the connection.
@@ -309,7 +309,7 @@ impl<'a> ClientHandshake<'a> {
     }
 }
 
-/// Why a handshake was refused.
+/// Reasons why a handshake was refused.
 ///
 /// ```
 /// use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};

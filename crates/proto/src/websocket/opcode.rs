@@ -74,7 +74,7 @@ impl MessageKind {
     }
 }
 
-/// Which side of a connection this is.
+/// The side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The one that accepted: it reads masked frames and writes unmasked ones.

@@ -30,7 +30,7 @@ impl Utf8Validator {
         Self::default()
     }
 
-    /// Takes the next piece, and tells whether the text so far can still become valid.
+    /// Takes the next piece; returns true if the text so far can still become valid.
     ///
     /// Shape: after `false` the validator is of no more use.
     #[must_use]

@@ -69,7 +69,8 @@ static MANUAL_NS: AtomicU64 = AtomicU64::new(NOT_MANUAL);
 const NOT_MANUAL: u64 = u64::MAX;
 /// Time by which the clock is ahead of real time, after it stood at a later one.
 static AHEAD_NS: AtomicU64 = AtomicU64::new(0);
-/// As far as a clock is moved by hand: 292 years, so that real time can go on from there as long.
+/// The farthest time to which a clock is moved by hand: 292 years, so that real time can go on from
+/// there as long.
 const END_NS: u64 = u64::MAX / 2;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 #[derive(Debug)]
 pub(crate) struct Gaps {
     entries: Vec<Gap>,
-    /// At how many entries to look for those that no timer was counted from.
+    /// The number of entries at which those are removed that no timer was counted from.
     pruned_at: usize,
 }
 

@@ -59,7 +59,7 @@ static ALL: [Inbox; INBOXES] = [const {
         slots: Mutex::new(Vec::new()),
     }
 }; INBOXES];
-/// The inbox of the next thread that asks for one.
+/// The inbox of the next new thread.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) const INBOXES: usize = 16;

@@ -37,7 +37,7 @@ pub fn interval(period: Duration) -> Interval {
 #[derive(Debug)]
 pub struct Interval {
     period: Duration,
-    /// When the next tick is due; the first is due when it is asked for.
+    /// The time at which the next tick is due; the first is due at the first poll.
     next_ns: Option<u64>,
     timer: Timer,
 }

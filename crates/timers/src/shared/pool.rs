@@ -36,7 +36,7 @@ struct List {
 pub(crate) struct Pool {
     /// Full lists, linked through their first slots.
     full: Option<SlotRef>,
-    /// At most one list's worth of slots given singly.
+    /// Slots given singly: at most one list's worth.
     loose: List,
     pages: u32,
 }

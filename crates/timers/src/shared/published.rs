@@ -13,7 +13,7 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Makes one that says `word`, at first [`STOPPED`].
+    /// Makes one with `word`, at first [`STOPPED`].
     pub(crate) const fn new(word: AtomicU64) -> Self {
         Self { word }
     }
@@ -50,5 +50,5 @@ impl Published {
     }
 }
 
-/// The bit of a published word that says the tick stands still.
+/// The bit of a published word that marks a tick which stands still.
 pub(crate) const STOPPED: u64 = 1 << 32;

@@ -39,7 +39,7 @@ pub(crate) struct Slot {
     waker_vtable: AtomicPtr<RawWakerVTable>,
 }
 
-/// A pointer to a slot, with the number by which the wheel knows it.
+/// A pointer to a slot, with the number that the wheel has for it.
 pub(crate) trait Handle: Clone + Deref<Target = Slot> {
     fn id(&self) -> u32;
 }
@@ -56,7 +56,7 @@ pub(crate) trait Links<H> {
     fn enlist(&self, slot: &H, mark: impl FnOnce());
 }
 
-/// When to fire, and what that was counted from.
+/// The deadline of a slot, and the tick from which it was counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct When {
     pub(crate) base: u32,
@@ -77,7 +77,7 @@ pub(crate) enum Disarmed {
 /// The state in which the sweeper found a slot.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Look {
-    /// Not armed, or fired and not yet acknowledged.
+    /// It is not armed, or has fired and is not yet acknowledged.
     Disarmed,
     /// To be looked at again at this tick.
     Later(u32),
@@ -195,7 +195,7 @@ impl Slot {
             && std::ptr::eq(vtable.cast_const(), waker.vtable())
     }
 
-    /// When an armed slot of the caller's fires.
+    /// Returns the deadline of an armed slot of the caller.
     pub(crate) fn when(&self) -> When {
         When {
             base: self.base.load(Ordering::Relaxed),
@@ -253,7 +253,7 @@ impl Slot {
         }
     }
 
-    /// Says when the slot will be looked at: a tick, or `NEVER`.
+    /// Announces the tick at which the slot will be visited, or `NEVER`.
     ///
     /// The caller has to check [`Slot::deadline_before`] after the next heavy barrier, unless the
     /// tick is the very next one: the owner may have counted on the earlier visit.
@@ -273,7 +273,8 @@ impl Slot {
 
 /// The sweeper's side, after the barrier.
 impl Slot {
-    /// The deadline of a slot that was armed before `visit` without the sweeper being told.
+    /// Returns the deadline of a slot that was armed before `visit` without an inbox entry for the
+    /// sweeper.
     pub(crate) fn deadline_before(&self, visit: u32) -> Option<u32> {
         if self.claim.load(Ordering::Acquire) != IDLE {
             return None;

@@ -6,7 +6,7 @@ use super::slot::{Handle, Look, NEVER, Settled, Slot, When};
 use crate::{Tick, Wheel};
 use std::task::Waker;
 
-/// Finds the slot that the wheel knows by a number.
+/// Finds the slot that has a number in the wheel.
 pub(crate) trait Directory {
     type Handle: Handle;
 
@@ -15,7 +15,7 @@ pub(crate) trait Directory {
     fn slot(&self, id: u32) -> Self::Handle;
 }
 
-/// Which slots are looked at when, and what the sweep in progress has yet to do.
+/// The visits of slots that are due, and the work left of the sweep in progress.
 #[derive(Debug)]
 pub(crate) struct Sweep<D> {
     wheel: Wheel,
@@ -49,7 +49,7 @@ impl<D: Directory> Sweep<D> {
         self.wheel.next_event()
     }
 
-    /// Looks at the slots whose tick has come and at those from the inboxes.
+    /// Visits the slots whose tick has come and those from the inboxes.
     pub(crate) fn collect(&mut self, now: Tick, enlisted: &mut Vec<D::Handle>) {
         while let Some(id) = self.wheel.pop_due(now) {
             let slot = self.directory.slot(id);

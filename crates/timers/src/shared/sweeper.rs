@@ -27,7 +27,7 @@ pub(crate) struct Process;
 /// The state that a sweeper leaves to the next one.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Which thread is the sweeper.
+    /// The number of the thread that is the sweeper.
     generation: u32,
     /// True while that thread runs or is parked, as far as is known.
     is_alive: bool,
@@ -173,7 +173,7 @@ fn run(generation: u32) {
     drop(guard);
 }
 
-/// Says that the sweeper is gone, also when it panicked.
+/// Marks on drop that the sweeper is gone, also when it panicked.
 struct Alive {
     generation: u32,
 }
@@ -206,7 +206,7 @@ impl State {
         is_started
     }
 
-    /// In the child of a `fork`, where the sweeper's thread does not exist.
+    /// Forgets the sweeper's thread in the child of a `fork`, where it does not exist.
     pub(super) fn forget_thread(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         self.is_alive = false;
@@ -241,7 +241,7 @@ impl State {
         }
     }
 
-    /// If `before` was published for too long, notes by how much at most.
+    /// Notes the largest possible gap, if `before` was published for too long.
     ///
     /// The clock is read after the next tick was published, so that no timer is counted from
     /// `before` later than that.
@@ -323,8 +323,8 @@ const REAPED_EVERY_TICKS: u32 = 8;
 const REAPED_MAX: u32 = 4096;
 /// Wakers and slots for which the lists keep room.
 const WAKERS_KEPT: usize = 4096;
-/// At every how many waiting entries of an inbox the sweeper is checked: an inbox that is emptied
-/// 100 times a second rarely gets there.
+/// The number of waiting entries of an inbox after which the sweeper is checked each time: an inbox
+/// that is emptied 100 times a second rarely gets there.
 const WATCHED_EVERY: usize = 64;
 const STUCK_TICKS: u32 = 2 * TICKS_PER_SECOND;
 const STUCK_MS: u32 = 1000;

@@ -86,7 +86,7 @@ impl Timer {
         self.slot.is_some()
     }
 
-    /// Arms for the rest, or for as much of it as a tick can say.
+    /// Arms for the rest, or for as much of it as a tick can hold.
     #[inline]
     fn begin(&mut self, waker: Waker) {
         let ticks = ticks_ceil(self.rest);

@@ -292,7 +292,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// As much at the front of it as is text: the orders of others must not end with one reason.
+/// Returns the longest front of it that is valid text: the orders of others must not end with one
+/// reason.
 fn text_at(bytes: &[u8]) -> &str {
     bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
 }

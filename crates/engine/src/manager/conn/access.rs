@@ -9,7 +9,7 @@ use dwell_evloop::Stream;
 pub(in crate::manager) enum Access<'a> {
     /// Nothing, or everything, where the components are free.
     None,
-    /// The socket, to ask of.
+    /// The socket, for queries.
     Socket(&'a Stream),
     /// The place of the answer.
     Reply(&'a mut dyn ReplyAccess),

@@ -155,8 +155,8 @@ impl Conn<'_> {
         self.chunk(&bytes)
     }
 
-    /// Answers the request `message` with a file of the program's choice: its validators, ranges
-    /// and conditions are seen to. Blocks as [`files`](crate::files) says.
+    /// Answers the request `message` with a file of the program's choice, including validators,
+    /// ranges and conditions. Blocks as described in [`files`](crate::files).
     ///
     /// # Errors
     /// [`ConnError::Protocol`] where `message` is no request; otherwise as
@@ -204,8 +204,8 @@ impl Conn<'_> {
         self.send_file(serve_file(head, path, options, wall))
     }
 
-    /// Answers the request `message` with what its path names beneath `root`, and nothing outside
-    /// of it. Blocks as [`files`](crate::files) says.
+    /// Answers the request `message` with the file that its path names beneath `root`, and nothing
+    /// outside of it. Blocks as described in [`files`](crate::files).
     ///
     /// ```
     /// use dwell_engine::files::DirectoryOptions;

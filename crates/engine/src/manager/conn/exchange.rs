@@ -9,9 +9,9 @@ use dwell_evloop::Token;
 use dwell_proto::http1::{Version, encode, is_token};
 
 impl Conn<'_> {
-    /// In [`HttpHeaders`](crate::manager::Event::HttpHeaders) of a request with a body: has the
-    /// body handed over in pieces, by [`HttpBody`](crate::manager::Event::HttpBody), instead of
-    /// whole. While reading is [paused](Self::pause) the client is held back.
+    /// Hands the body over in pieces, by [`HttpBody`](crate::manager::Event::HttpBody), instead of
+    /// whole. Call it in [`HttpHeaders`](crate::manager::Event::HttpHeaders) of a request with a
+    /// body. While reading is [paused](Self::pause) the client is held back.
     ///
     /// ```
     /// use dwell_engine::manager::{Conn, ConnError, Event};
@@ -53,9 +53,8 @@ impl Conn<'_> {
         self.scope.state.streamed_bytes_max = Some(bytes_max);
     }
 
-    /// Takes the connection out of HTTP, without an answer or after a 101 that was sent: what
-    /// comes now is told by [`Read`](crate::manager::Event::Read), and
-    /// [`send`](Self::send) sends bytes.
+    /// Takes the connection out of HTTP, without a response or after a 101 that was sent. Later
+    /// input comes as [`Read`](crate::manager::Event::Read), and [`send`](Self::send) sends bytes.
     ///
     /// Shape: in the handler of a request it happens when the handler has returned. What is left of
     /// a streamed body comes first, as it came.
@@ -206,7 +205,7 @@ impl Conn<'_> {
         sent
     }
 
-    /// As [`later`](Self::later), for what answers the request.
+    /// Defers an act as [`later`](Self::later) does, for acts that answer the request.
     pub(super) fn answer_later(&mut self, answer: impl FnOnce(&mut Conn<'_>) + Send + 'static) {
         if let Some(record) = self.scope.state.records.get_mut(self.token) {
             record.answers_early = true;

@@ -109,8 +109,8 @@ impl Conn<'_> {
         self.queued_bytes() >= limit
     }
 
-    /// Bytes of output that wait for the peer; 0 where it cannot be asked now, as for
-    /// [`is_full`](Self::is_full).
+    /// Returns the bytes of output that wait for the peer; 0 where the socket is out of reach, as
+    /// for [`is_full`](Self::is_full).
     pub fn queued_bytes(&mut self) -> usize {
         self.ask(|socket| socket.queued_bytes()).unwrap_or(0)
     }

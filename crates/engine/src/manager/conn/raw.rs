@@ -78,8 +78,8 @@ impl Conn<'_> {
         self.send_shared_bytes(bytes)
     }
 
-    /// In a [`Read`](crate::manager::Event::Read) event of a raw connection: the last `bytes` of
-    /// its data are handed out again with the next ones.
+    /// Keeps the last `bytes` of the data of a [`Read`](crate::manager::Event::Read) event on a raw
+    /// connection: they come again with the next ones.
     ///
     /// ```
     /// use dwell_engine::manager::{Conn, Event};

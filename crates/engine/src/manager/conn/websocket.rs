@@ -11,8 +11,8 @@ use crate::websocket::{
 use std::sync::Arc;
 
 impl Conn<'_> {
-    /// In [`HttpMessage`](crate::manager::Event::HttpMessage): upgrades the connection to
-    /// WebSocket, if the request asks for it as it must.
+    /// Upgrades the connection to WebSocket, in
+    /// [`HttpMessage`](crate::manager::Event::HttpMessage), if the request is a valid handshake.
     ///
     /// Shape: [`WebSocketOpen`](crate::manager::Event::WebSocketOpen) follows when the handler has
     /// returned. A handshake that is refused is answered, with 400, 403 or 426.
@@ -174,7 +174,7 @@ impl Conn<'_> {
         self.ws_send(MessageKind::Text, text.as_bytes())
     }
 
-    /// Sends a message; text must be UTF-8, which is the caller's to know.
+    /// Sends a message; the caller ensures that text is valid UTF-8.
     ///
     /// # Errors
     /// As [`ws_text`](Self::ws_text).
@@ -246,7 +246,7 @@ impl Conn<'_> {
             .map_err(Into::into)
     }
 
-    /// Sends a ping, of at most 125 bytes; one in return is told by
+    /// Sends a ping, of at most 125 bytes; the pong comes as
     /// [`WebSocketControl`](crate::manager::Event::WebSocketControl). Pings of the peer are
     /// answered without the handler.
     ///

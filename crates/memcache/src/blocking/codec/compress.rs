@@ -9,10 +9,10 @@ use super::{Codec, CodecError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compression {
-    /// As zlib does; client flag 8, which pylibmc and python-memcached use for the same.
+    /// The format of zlib; client flag 8, which pylibmc and python-memcached use for the same.
     #[cfg(feature = "zlib")]
     Zlib,
-    /// As zstd does; client flag 16.
+    /// The format of zstd; client flag 16.
     #[cfg(feature = "zstd")]
     Zstd,
 }

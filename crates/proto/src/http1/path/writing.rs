@@ -60,7 +60,7 @@ pub(super) fn escaped(text: &[u8]) -> Option<u8> {
     escaped_behind(text.strip_prefix(b"%")?)
 }
 
-/// As [`escaped`], behind the `%`.
+/// Decodes as [`escaped`] does, behind the `%`.
 pub(super) fn escaped_behind(text: &[u8]) -> Option<u8> {
     let [high, low, ..] = *text else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16);

@@ -7,7 +7,7 @@ use super::super::command::{ArithmeticMode, StoreVerb};
 pub enum Quiet {
     /// Every outcome is answered.
     No,
-    /// A read says nothing of a miss, the others say nothing of a success.
+    /// A read leaves out the reply to a miss, other requests that to a success.
     Yes,
 }
 

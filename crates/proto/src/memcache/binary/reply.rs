@@ -20,9 +20,9 @@ pub enum Status {
     InvalidArguments,
     /// The condition of the store was not met.
     NotStored,
-    /// A number was asked for where there is none.
+    /// An arithmetic command met a value that is no number.
     NonNumeric,
-    /// Not allowed: the connection is not authenticated, or the command is switched off.
+    /// The connection is not authenticated, or the command is switched off.
     AuthError,
     /// No such opcode.
     UnknownCommand,
@@ -47,7 +47,7 @@ impl Status {
         }
     }
 
-    /// The value of the reply, which tells people what the number means.
+    /// Returns the text of the reply, which describes the status to people.
     pub fn text(self) -> &'static str {
         match self {
             Self::Success => "",
@@ -94,14 +94,14 @@ pub struct Reply<'r> {
     pub cas_unique: u64,
     /// At most 255 bytes whose meaning the opcode fixes.
     pub extras: &'r [u8],
-    /// The key, where it is asked for.
+    /// The key, if the request returns it.
     pub key: &'r [u8],
     /// The value, a number, a text.
     pub value: &'r [u8],
 }
 
 impl Reply<'_> {
-    /// A reply that says only how it went; a refusal says it in words too.
+    /// Makes a reply with a status only; a refusal has its text as well.
     pub fn new(echo: Echo, status: Status) -> Self {
         Self {
             echo,

@@ -25,7 +25,7 @@ pub struct Request<'b> {
 pub enum Command<'b> {
     /// Read an item, and give it a new exptime if there is one.
     Get {
-        /// Which item.
+        /// The key of the item.
         key: &'b [u8],
         /// True if the reply repeats the key.
         with_key: bool,
@@ -34,36 +34,36 @@ pub enum Command<'b> {
     },
     /// Give an item a new exptime.
     Touch {
-        /// Which item.
+        /// The key of the item.
         key: &'b [u8],
         /// The new exptime.
         exptime: u32,
     },
     /// Store a value.
     Store {
-        /// Which storage command.
+        /// The command.
         verb: StoreVerb,
         /// The key to store under.
         key: &'b [u8],
         /// The client flags.
         flags: u32,
-        /// When to forget it.
+        /// The exptime of the item.
         exptime: u32,
         /// The data.
         value: &'b [u8],
     },
     /// Delete an item.
     Delete {
-        /// Which item.
+        /// The key of the item.
         key: &'b [u8],
     },
     /// Count up or down.
     Arithmetic {
-        /// Which way.
+        /// The direction.
         mode: ArithmeticMode,
         /// The counter.
         key: &'b [u8],
-        /// By how much.
+        /// The amount.
         delta: u64,
         /// The first value of a missing counter.
         initial: u64,
@@ -117,7 +117,7 @@ pub enum Progress<'b> {
         /// True if the item stored there now has to be deleted, because its successor is lost.
         deletes_old: bool,
     },
-    /// Not a request that can be executed: answer this status; the body is discarded.
+    /// A request that cannot be executed: send this status; the body is discarded.
     Refused {
         /// The parts that the refusal repeats.
         echo: Echo,
