@@ -4,6 +4,7 @@ use crate::access::redacted;
 use crate::config::Config;
 use crate::log::{AccessLine, AccessWriter};
 use crate::metrics::{LoopMetrics, StatusClass};
+use dwell_engine::{Reply, Request, Response};
 use dwell_evloop::Context;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -59,6 +60,32 @@ impl ResponseLog {
     pub(crate) fn count(&self, status: u16) {
         let class = StatusClass::of(status);
         self.metrics.http_requests.increment(class);
+    }
+
+    /// Sends a response to the request at hand that is neither a poll nor passed on, and writes it
+    /// down.
+    pub(crate) fn send(
+        &self,
+        context: &Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+        response: &Response<'_>,
+    ) {
+        self.count(response.status);
+        if self.is_written() {
+            let has_body = request.head.method != "HEAD";
+            let logged = Logged {
+                method: request.head.method,
+                target: request.head.target,
+                remote: reply.peer_address(),
+                arrived: context.now(),
+                status: response.status,
+                bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
+                outcome: "forward",
+            };
+            self.write(context, &logged);
+        }
+        reply.send(response);
     }
 
     /// Writes a line of the access log, if there is one.

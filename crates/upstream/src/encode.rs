@@ -155,6 +155,14 @@ pub fn upgrade_of<'b>(head: &RequestHead<'_, 'b>) -> Option<&'b [u8]> {
     (!list_tokens(upgrade).any(is_http2)).then_some(upgrade)
 }
 
+/// True for methods that may be sent twice (RFC 9110 section 9.2.2, RFC 10008).
+pub fn is_idempotent(method: &str) -> bool {
+    matches!(
+        method,
+        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE" | "QUERY"
+    )
+}
+
 fn encode(
     head: &RequestHead<'_, '_>,
     body: RequestBody<'_>,

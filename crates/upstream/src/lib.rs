@@ -32,8 +32,8 @@ mod upstreams;
 pub use answer::{Answer, AnswerHead, AnswerPart, nominated};
 pub use client::Upstream;
 pub use encode::{
-    ForwardedFor, RequestBody, Sharing, Wants, encode_forward, encode_request, is_of_streams,
-    is_ones_own, upgrade_of,
+    ForwardedFor, RequestBody, Sharing, Wants, encode_forward, encode_request, is_idempotent,
+    is_of_streams, is_ones_own, upgrade_of,
 };
 pub use error::UpstreamError;
 pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamPlan, UpstreamStatus};

@@ -9,7 +9,6 @@ use super::{
     client_address, counted_as, is_trusted,
 };
 use crate::config::{Config, Rate, RouteConfig};
-use dwell_evloop::Stream;
 use dwell_proto::http1::{Fields, RequestHead};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -227,19 +226,6 @@ impl Gate {
     /// The publisher that a request comes from, by its token.
     pub(crate) fn bearer(&self, fields: Fields<'_, '_>) -> Bearer {
         self.access.tokens.bearer(fields)
-    }
-
-    /// Counts a connection of the address of its client; false if that has too many.
-    pub(crate) fn admits_connection(&self, stream: &mut Stream) -> bool {
-        let max = self.config.limits.connections_per_address;
-        max.is_none_or(|max| self.access.crowds.admit(stream, max, self.trusted()))
-    }
-
-    /// Counts a connection that another process has accepted, however many its address has.
-    pub(crate) fn count_adopted(&self, stream: &mut Stream) {
-        if self.config.limits.connections_per_address.is_some() {
-            self.access.crowds.admit(stream, usize::MAX, self.trusted());
-        }
     }
 
     fn trusted(&self) -> &[crate::config::Network] {

@@ -12,7 +12,7 @@ impl EdgeLoop {
         let Some(client) = &mut self.memcached else {
             return;
         };
-        let (polls, http) = (&mut self.polls, &mut self.http);
+        let (polls, http) = (&mut self.front.polls, &mut self.http);
         // A server that is down fails them in `flush`, which makes room for the next.
         while !polls.outbox.versions.is_empty() && client.operations() < VERSIONS_AT_ONCE {
             let room = VERSIONS_AT_ONCE - client.operations();

@@ -9,14 +9,14 @@ impl EdgeLoop {
     /// Has the feed go on, and spreads what it has found.
     pub(crate) fn follow_feed(&mut self, context: &mut Context) {
         if let Some(waited) = &self.waited
-            && self.polls.watched_keys() > 0
+            && self.front.polls.watched_keys() > 0
         {
             if waited.wake() {
                 self.fleet.wake(0);
             }
             self.look_at_returned();
         }
-        if let Some(server) = self.polls.outbox.went_back.take() {
+        if let Some(server) = self.front.polls.outbox.went_back.take() {
             let is_distrusted = true;
             self.metrics.feed_resyncs.increment(ResyncReason::Reversed);
             self.resync_all(Resync {
@@ -30,7 +30,7 @@ impl EdgeLoop {
         feed.follow(context);
         for (of_loop, names) in feed.hints() {
             if of_loop == self.index {
-                self.polls.hinted(&names);
+                self.front.polls.hinted(&names);
             } else {
                 self.fleet.send(of_loop, Message::Hinted(names));
             }
@@ -55,7 +55,9 @@ impl EdgeLoop {
     pub(crate) fn resync(&mut self, resync: Resync) {
         if let Some(client) = &self.memcached {
             let is_of_server = |name: &[u8]| client.server_of(name) == resync.server;
-            self.polls.look_at_all(is_of_server, resync.is_distrusted);
+            self.front
+                .polls
+                .look_at_all(is_of_server, resync.is_distrusted);
         }
     }
 

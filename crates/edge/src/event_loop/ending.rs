@@ -26,20 +26,20 @@ impl EdgeLoop {
         if self.draining.is_some() {
             return;
         }
-        tracing::info!(waiting = self.polls.waiting(), "draining");
+        tracing::info!(waiting = self.front.polls.waiting(), "draining");
         if let Some(supervisor) = &self.supervisor {
             supervisor.drains();
         }
         // The first half of the time is for ending waits, the second for what is still under way.
         self.begin_ending(context.now(), self.drain_timeout / 2);
-        self.http.drain(context, &mut self.polls);
+        self.http.drain(context, &mut self.front);
         if let Some(server) = &mut self.store_server {
             server.drain(context);
         }
         if let Some(admin) = &mut self.admin {
             admin.drain();
         }
-        self.polls.refuse_waits();
+        self.front.polls.refuse_waits();
         self.drain_step(context);
     }
 
@@ -48,7 +48,7 @@ impl EdgeLoop {
         if self.draining.is_some() {
             return;
         }
-        tracing::info!(waiting = self.polls.waiting(), "handing over");
+        tracing::info!(waiting = self.front.polls.waiting(), "handing over");
         let half = self.drain_timeout / 2;
         let is_blind = matches!(self.source, Source::Embedded(..));
         let waits = if is_blind {
@@ -66,6 +66,7 @@ impl EdgeLoop {
     fn begin_ending(&mut self, now: Instant, waits: Duration) {
         let steps = waits.as_millis() / DRAIN_INTERVAL.as_millis();
         let share = self
+            .front
             .polls
             .waiting()
             .div_ceil((steps as usize).max(1))
@@ -78,13 +79,13 @@ impl EdgeLoop {
 
     pub(crate) fn drain_step(&mut self, context: &mut Context) {
         let Some(drain) = &self.draining else { return };
-        self.polls.drain(context, &mut self.http, drain.share);
+        self.front.polls.drain(context, &mut self.http, drain.share);
         let left = drain.ends.saturating_duration_since(context.now());
         if left.is_zero() {
             tracing::warn!(connections = self.http.connections(), "drain time is over");
-            self.http.close_all(context, &mut self.polls);
+            self.http.close_all(context, &mut self.front);
             self.tunnels.close_all(context);
-            self.websockets.close_all(context, &mut self.polls);
+            self.websockets.close_all(context, &mut self.front.polls);
             if let Some(server) = &mut self.store_server {
                 server.close_all(context);
             }
@@ -123,11 +124,11 @@ impl EdgeLoop {
     pub(crate) fn end_when_done(&self, context: &mut Context) {
         let connections = self.http.connections() + self.websockets.connections();
         let is_done = connections == 0
-            && self.polls.is_idle()
+            && self.front.is_idle()
             && self.tunnels.len() == 0
             && self.store_server.as_ref().is_none_or(StoreServer::is_left);
         if self.draining.is_some() && is_done && (self.index > 0 || self.fleet.running() <= 1) {
-            self.polls.give_up_flights();
+            self.front.polls.give_up_flights();
             context.stop();
         }
     }

@@ -50,9 +50,9 @@ impl EdgeLoop {
         let input = connection.input;
         match (connection.role, &mut self.admin, &mut self.store_server) {
             (Role::Client, _, _) => {
-                self.polls.count_adopted(&mut stream);
+                self.front.admission.count_adopted(&mut stream);
                 let detached = Detached { stream, input };
-                self.http.adopt_detached(context, detached, &mut self.polls);
+                self.http.adopt_detached(context, detached, &mut self.front);
             }
             (Role::Admin, Some(admin), _) => admin.adopt(context, Detached { stream, input }),
             (Role::Store, _, Some(server)) => {
@@ -73,7 +73,7 @@ impl EdgeLoop {
             sender.give(role, false, &detached.stream, &detached.input);
         };
         self.http
-            .hand_over(context, &mut self.polls, |_, detached| {
+            .hand_over(context, &mut self.front, |_, detached| {
                 give(Role::Client, &detached);
             });
         if let Some(admin) = &mut self.admin {

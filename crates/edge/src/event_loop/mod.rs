@@ -1,5 +1,7 @@
 //! One loop of the edge: which component owns which token, and what a turn sends at its end.
 
+mod admission;
+mod app;
 mod cache_servers;
 mod change_feed;
 mod ending;
@@ -13,6 +15,8 @@ mod supervise;
 mod tokens;
 mod upstream_figures;
 
+pub(crate) use admission::Admission;
+pub(crate) use app::Front;
 pub(crate) use message::Message;
 pub(crate) use output::OutputBound;
 pub(crate) use settings::{Listening, Settings, http_limits};
@@ -23,9 +27,9 @@ use crate::change_feed::{ChangeFeed, WaitedKeys};
 use crate::handoff::Handoff;
 use crate::metrics::{LoopMetrics, figure};
 use crate::ops::admin::Admin;
-use crate::polls::{self, Follower, Polls, Source, Told, seconds};
+use crate::polls::{self, Follower, Source, Told, seconds};
 use crate::presence::{Presence, Webhooks};
-use crate::proxy::{self, Tunnels};
+use crate::proxy::Tunnels;
 use crate::published;
 use crate::store_server::StoreServer;
 use dwell_engine::Http;
@@ -67,7 +71,7 @@ pub(crate) enum Occurrence {
 pub(crate) struct EdgeLoop {
     pub(crate) http: Http,
     pub(crate) websockets: WebSockets,
-    pub(crate) polls: Polls,
+    pub(crate) front: Front,
     pub(crate) admin: Option<Admin>,
     pub(crate) store_server: Option<StoreServer>,
     pub(crate) memcached: Option<Client>,
@@ -111,7 +115,7 @@ impl EdgeLoop {
 
     fn timer(&mut self, context: &mut Context, timer: Token) {
         match timer {
-            RECHECK => self.polls.recheck(context, &mut self.http),
+            RECHECK => self.front.polls.recheck(context, &mut self.http),
             EXPIRE => {
                 if let Source::Embedded(store, _) = &self.source {
                     store.sweep(seconds(context), EXPIRE_BUDGET);
@@ -127,10 +131,10 @@ impl EdgeLoop {
                 }
                 self.arm_watchdog(context);
             }
-            ENCODINGS => self.polls.encodings.let_go(0),
+            ENCODINGS => self.front.polls.encodings.let_go(0),
             RELEASE => self.release_memory(),
-            FOLLOW => self.polls.recheck_flights(context, &mut self.http),
-            OWED => self.polls.recheck_owed(context, &mut self.http),
+            FOLLOW => self.front.polls.recheck_flights(context, &mut self.http),
+            OWED => self.front.polls.recheck_owed(context, &mut self.http),
             _ => {}
         }
     }
@@ -152,16 +156,18 @@ impl EdgeLoop {
 
     /// Sends what the turn has collected: lookups first, as their failures may cause forwards.
     pub(crate) fn send_outbox(&mut self, context: &mut Context) {
-        self.polls.adopt(context, &mut self.websockets);
+        self.front.polls.adopt(context, &mut self.websockets);
         self.send_versions(context);
         self.send_orders(context);
         loop {
             self.send_lookups(context);
-            for (fetch, recall) in std::mem::take(&mut self.polls.outbox.recalled) {
-                self.polls.recalled(context, &mut self.http, fetch, recall);
+            for (fetch, recall) in std::mem::take(&mut self.front.polls.outbox.recalled) {
+                self.front
+                    .polls
+                    .recalled(context, &mut self.http, fetch, recall);
             }
-            let forwards = std::mem::take(&mut self.polls.outbox.forwards);
-            let outbox = &self.polls.outbox;
+            let forwards = std::mem::take(&mut self.front.polls.outbox.requests);
+            let outbox = &self.front.polls.outbox;
             if forwards.is_empty() && outbox.recalled.is_empty() && outbox.lookups.is_empty() {
                 break;
             }
@@ -169,20 +175,21 @@ impl EdgeLoop {
                 self.send_forward(context, forward);
             }
         }
-        let (polls, http) = (&mut self.polls, &mut self.http);
-        proxy::carry_out(context, &mut self.upstreams, polls, http, &mut self.tunnels);
-        for Told { follower, verdict } in std::mem::take(&mut self.polls.outbox.told) {
+        let (http, tunnels) = (&mut self.http, &mut self.tunnels);
+        self.front
+            .carry_out(context, &mut self.upstreams, http, tunnels);
+        for Told { follower, verdict } in std::mem::take(&mut self.front.polls.outbox.told) {
             let fetch = follower.fetch;
             self.fleet
                 .send(follower.of_loop, Message::Fetched { fetch, verdict });
         }
         self.tell_joins(context);
         self.send_fills(context);
-        self.polls.answer_ripe(context, &mut self.http);
+        self.front.polls.answer_ripe(context, &mut self.http);
         let (http, websockets) = (&mut self.http, &mut self.websockets);
-        self.polls.tell_changes(context, http, websockets);
-        self.polls.begin_turn();
-        if self.polls.has_left() {
+        self.front.polls.tell_changes(context, http, websockets);
+        self.front.polls.begin_turn();
+        if self.front.has_left() {
             context.again(LEFT, Readiness::default());
         }
     }
@@ -201,12 +208,17 @@ impl EdgeLoop {
     fn send_orders(&mut self, context: &mut Context) {
         if let Some(admin) = &mut self.admin {
             for (exchange, order, key, value) in admin.orders() {
-                self.polls.order(context, exchange, order, &key, &value);
+                self.front
+                    .polls
+                    .order(context, exchange, order, &key, &value);
             }
         }
-        if let (Some(client), true) = (&mut self.memcached, self.polls.publisher.has_questions()) {
-            self.polls.publisher.ask(client);
-            let (polls, http) = (&mut self.polls, &mut self.http);
+        if let (Some(client), true) = (
+            &mut self.memcached,
+            self.front.polls.publisher.has_questions(),
+        ) {
+            self.front.polls.publisher.ask(client);
+            let (polls, http) = (&mut self.front.polls, &mut self.http);
             client.flush(
                 context,
                 &mut |context: &mut Context, completion: Completion<'_>| {
@@ -214,7 +226,7 @@ impl EdgeLoop {
                 },
             );
         }
-        let of_admin = self.polls.answer_publishers(context, &mut self.http);
+        let of_admin = self.front.polls.answer_publishers(context, &mut self.http);
         if let Some(admin) = &mut self.admin {
             for (exchange, finished) in of_admin {
                 admin.ordered(context, exchange, &finished);
@@ -224,12 +236,12 @@ impl EdgeLoop {
 
     /// Tells whoever has sent a request of the clients that have joined it.
     fn tell_joins(&mut self, context: &mut Context) {
-        for join in self.polls.outbox.joins.take() {
+        for join in self.front.polls.outbox.joins.take() {
             let fetch = join.fetch.to_bits();
             if join.leader.is_none() && !self.upstreams.may_be_given(fetch) {
                 continue;
             }
-            let Some(client) = self.polls.client_of_join(&self.http, &join) else {
+            let Some(client) = self.front.polls.client_of_join(&self.http, &join) else {
                 continue;
             };
             match join.leader {
@@ -244,7 +256,7 @@ impl EdgeLoop {
     /// Gives memcached what it does not have. It is the application's to store what it must have,
     /// so nobody waits to hear whether it was stored.
     fn send_fills(&mut self, context: &mut Context) {
-        let fills = std::mem::take(&mut self.polls.outbox.fills);
+        let fills = std::mem::take(&mut self.front.polls.outbox.fills);
         let Some(client) = self.memcached.as_mut().filter(|_| !fills.is_empty()) else {
             return;
         };
@@ -262,7 +274,7 @@ impl EdgeLoop {
                 FILL.to_bits(),
             );
         }
-        let (polls, http) = (&mut self.polls, &mut self.http);
+        let (polls, http) = (&mut self.front.polls, &mut self.http);
         client.flush(
             context,
             &mut |context: &mut Context, completion: Completion<'_>| {
@@ -275,7 +287,7 @@ impl EdgeLoop {
         let Some(client) = &mut self.memcached else {
             return;
         };
-        let (polls, http) = (&mut self.polls, &mut self.http);
+        let (polls, http) = (&mut self.front.polls, &mut self.http);
         for lookup in std::mem::take(&mut polls.outbox.lookups) {
             let Some(name) = polls.lookup_sent(lookup) else {
                 continue;
@@ -302,7 +314,7 @@ impl EdgeLoop {
         client.flush(context, &mut sink);
     }
 
-    fn send_forward(&mut self, context: &mut Context, forward: polls::Forward) {
+    fn send_forward(&mut self, context: &mut Context, forward: polls::FetchRequest) {
         let tag = forward.fetch.to_bits();
         let request = UpstreamRequest {
             is_head: forward.is_head,
@@ -312,7 +324,7 @@ impl EdgeLoop {
         };
         if let Err(error) = self.upstreams.send(context, request) {
             let event = UpstreamEvent::failed(tag, error);
-            self.polls.told(context, &mut self.http, event);
+            self.front.told(context, &mut self.http, event);
         }
     }
 
@@ -324,10 +336,14 @@ impl EdgeLoop {
         self.metrics.tunnels_open.set(figure(self.tunnels.len()));
         self.metrics
             .websockets_open
-            .set(figure(self.polls.sockets()));
-        self.metrics.waits_held.set(figure(self.polls.waiting()));
-        self.metrics.polls_held.set(figure(self.polls.held()));
-        self.metrics.streams_open.set(figure(self.polls.streams()));
+            .set(figure(self.front.polls.sockets()));
+        self.metrics
+            .waits_held
+            .set(figure(self.front.polls.waiting()));
+        self.metrics.polls_held.set(figure(self.front.polls.held()));
+        self.metrics
+            .streams_open
+            .set(figure(self.front.polls.streams()));
         if let Some(client) = &self.memcached {
             for (cell, status) in self.metrics.servers.iter().zip(client.statuses()) {
                 let state = cache_servers::state_of(&status);
@@ -340,7 +356,7 @@ impl EdgeLoop {
         upstream_figures::keep(&mut self.upstreams, &self.metrics);
         self.metrics
             .watched_keys
-            .set(figure(self.polls.watched_keys()));
+            .set(figure(self.front.polls.watched_keys()));
     }
 }
 
@@ -349,14 +365,14 @@ impl EdgeLoop {
     fn dispatch(&mut self, context: &mut Context, token: Token, what: Occurrence) {
         match token.kind() {
             kind::CLIENT | kind::CLIENT_LISTENER => {
-                let (http, polls) = (&mut self.http, &mut self.polls);
+                let (http, front) = (&mut self.http, &mut self.front);
                 match what {
-                    Occurrence::Ready(readiness) => http.ready(context, token, readiness, polls),
-                    Occurrence::Expired => http.expired(context, token, polls),
+                    Occurrence::Ready(readiness) => http.ready(context, token, readiness, front),
+                    Occurrence::Expired => http.expired(context, token, front),
                 }
             }
             kind::WEBSOCKET => {
-                let (websockets, polls) = (&mut self.websockets, &mut self.polls);
+                let (websockets, polls) = (&mut self.websockets, &mut self.front.polls);
                 match what {
                     Occurrence::Ready(readiness) => {
                         websockets.ready(context, token, readiness, polls);
@@ -400,7 +416,7 @@ impl EdgeLoop {
         let Some(client) = &mut self.memcached else {
             return;
         };
-        let (polls, http) = (&mut self.polls, &mut self.http);
+        let (polls, http) = (&mut self.front.polls, &mut self.http);
         let mut sink = |context: &mut Context, completion: Completion<'_>| {
             polls.completed(context, http, &completion);
         };
@@ -411,9 +427,9 @@ impl EdgeLoop {
     }
 
     fn tell_upstream(&mut self, context: &mut Context, token: Token, what: Occurrence) {
-        let (polls, http) = (&mut self.polls, &mut self.http);
+        let (front, http) = (&mut self.front, &mut self.http);
         let upstreams = &mut self.upstreams;
-        let mut sink = |context: &mut Context, event| polls.told(context, http, event);
+        let mut sink = |context: &mut Context, event| front.told(context, http, event);
         match what {
             Occurrence::Ready(readiness) => upstreams.ready(context, token, readiness, &mut sink),
             Occurrence::Expired => upstreams.expired(context, token, &mut sink),
@@ -433,7 +449,7 @@ impl Driver for EdgeLoop {
     }
 
     fn message(&mut self, context: &mut Context, message: Message) {
-        let (polls, http) = (&mut self.polls, &mut self.http);
+        let (polls, http) = (&mut self.front.polls, &mut self.http);
         match message {
             Message::Changed { name, at } => polls.changed(context, http, &name, at),
             Message::Fetched { fetch, verdict } => {
@@ -471,16 +487,16 @@ impl Driver for EdgeLoop {
         self.follow_inquiries(context);
         self.follow_presence(context);
         self.follow_resize(context);
-        if self.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
+        if self.front.polls.watched_keys() > 0 && !context.is_armed(RECHECK) {
             context.arm(RECHECK, self.recheck_interval);
         }
-        if self.polls.owes() && !context.is_armed(OWED) {
+        if self.front.polls.owes() && !context.is_armed(OWED) {
             context.arm(OWED, OWED_RECHECK);
         }
-        if self.polls.following() > 0 && !context.is_armed(FOLLOW) {
+        if self.front.polls.following() > 0 && !context.is_armed(FOLLOW) {
             context.arm(FOLLOW, FOLLOW_INTERVAL);
         }
-        if !self.polls.encodings.is_empty() && !context.is_armed(ENCODINGS) {
+        if !self.front.polls.encodings.is_empty() && !context.is_armed(ENCODINGS) {
             context.arm(ENCODINGS, ENCODINGS_INTERVAL);
         }
         self.upstreams.start(context);

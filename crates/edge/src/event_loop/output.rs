@@ -148,8 +148,8 @@ impl EdgeLoop {
         let mut count = 0;
         for token in tokens {
             let is_cut = match token.kind() {
-                kind::CLIENT => self.http.cut(context, *token, &mut self.polls),
-                kind::WEBSOCKET => self.websockets.cut(context, *token, &mut self.polls),
+                kind::CLIENT => self.http.cut(context, *token, &mut self.front),
+                kind::WEBSOCKET => self.websockets.cut(context, *token, &mut self.front.polls),
                 kind::STORE => {
                     let server = self.store_server.as_mut();
                     server.is_some_and(|server| server.cut(context, *token))

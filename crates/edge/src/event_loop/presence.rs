@@ -22,7 +22,7 @@ impl EdgeLoop {
         let Some(presence) = &self.presence else {
             return;
         };
-        let changes = self.polls.take_presence();
+        let changes = self.front.polls.take_presence();
         // Whoever is sent away now comes back, perhaps to another process that says so first.
         let serves = self.fleet.lifecycle() == Lifecycle::Serve;
         if serves && !changes.is_empty() {

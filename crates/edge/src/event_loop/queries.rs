@@ -11,7 +11,7 @@ use std::sync::Arc;
 impl EdgeLoop {
     /// Adds what this loop's tables have to an inquiry, and wakes the first, which collects it.
     pub(crate) fn answer_inquiry(&self, inquiry: &Inquiry) {
-        inquiry.tell(self.polls.watched(&inquiry.question));
+        inquiry.tell(self.front.polls.watched(&inquiry.question));
         self.fleet.wake(0);
     }
 
@@ -24,7 +24,7 @@ impl EdgeLoop {
             self.look(context, &inquiry);
         }
         let Some(admin) = &mut self.admin else { return };
-        for (token, value) in self.polls.outbox.found.drain(..) {
+        for (token, value) in self.front.polls.outbox.found.drain(..) {
             admin.found(token, &value);
         }
         for (exchange, asked) in admin.answered_inquiries(self.fleet.loops()) {
@@ -46,7 +46,7 @@ impl EdgeLoop {
         let Question::Request(explained) = &inquiry.question else {
             return;
         };
-        let Some(key) = self.polls.explained_key(explained) else {
+        let Some(key) = self.front.polls.explained_key(explained) else {
             return inquiry.found(Valued::Unasked);
         };
         if let Source::Embedded(store, _) = &self.source {
@@ -62,7 +62,7 @@ impl EdgeLoop {
         if let Err(error) = asked {
             return inquiry.found(Valued::Unknown(error.to_string()));
         }
-        let (polls, http) = (&mut self.polls, &mut self.http);
+        let (polls, http) = (&mut self.front.polls, &mut self.http);
         let mut sink = |context: &mut Context, completion: Completion<'_>| {
             polls.completed(context, http, &completion);
         };
@@ -75,7 +75,7 @@ impl EdgeLoop {
             return (404, String::new());
         };
         let late = || Valued::Unknown("memcached has not answered in time".to_owned());
-        let place = self.polls.explained_key(explained);
+        let place = self.front.polls.explained_key(explained);
         let loops = (self.fleet.loops(), inquiry.loops());
         let live = Live {
             place: place.map_or_else(String::new, |key| self.place_of(&key)),
@@ -88,7 +88,7 @@ impl EdgeLoop {
                 .map(|status| (status.address.to_string(), status.is_up))
                 .collect(),
         };
-        match self.polls.explained(explained, &live) {
+        match self.front.polls.explained(explained, &live) {
             Ok(explanation) => (200, explanation.json()),
             Err(text) => (400, text + "\n"),
         }

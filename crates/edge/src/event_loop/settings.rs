@@ -69,7 +69,7 @@ impl EdgeLoop {
 
     fn apply(&mut self, context: &mut Context, settings: &Settings) {
         let config = &settings.config;
-        let before = self.polls.reconfigure(config);
+        let before = self.front.reconfigure(config);
         self.http
             .set_limits(http_limits(config, self.fleet.loops(), self.elsewhere));
         if config.upstream != before.upstream {
@@ -82,7 +82,7 @@ impl EdgeLoop {
             }
         }
         if let Some(access) = &settings.access {
-            self.polls.change_access(access);
+            self.front.polls.change_access(access);
             if let Some(admin) = &mut self.admin {
                 admin.reconfigure(config, &access.tokens);
             }
@@ -104,7 +104,7 @@ impl EdgeLoop {
             .into_iter()
             .partition(|(address, _)| addresses.contains(address));
         for (_, listener) in goes {
-            self.http.retire(context, listener, &mut self.polls);
+            self.http.retire(context, listener, &mut self.front);
         }
         self.listening = stays;
         for (address, listener) in settings.take_listeners(self.index) {

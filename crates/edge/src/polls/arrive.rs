@@ -14,97 +14,63 @@ use super::responder::Responder;
 use super::senseless::{AMBIGUOUS, Senseless};
 use super::several::several_of;
 use super::sharing::may_be_shared;
-use super::{Polls, Source, seconds};
-use crate::config::Routing;
+use super::{Polls, Source};
 use crate::held::held;
-use crate::metrics::{ClientTimeout, ConnectionRefusal, PollOutcome, RefusedStatus, StatusClass};
-use crate::proxy::{Forwards, forward_of};
+use crate::metrics::PollOutcome;
 use dwell_engine::websocket::is_upgrade;
-use dwell_engine::{
-    App, Body, BodyPlan, Detached, Event, ExchangeId, Outcome, Reply, Request, Response,
-};
-use dwell_evloop::{Context, Stream, Token};
-use dwell_proto::http1::{RequestHead, Trailers};
-use dwell_store::Expiry;
+use dwell_engine::{BodyPlan, Detached, Outcome, Reply, Request};
+use dwell_evloop::{Context, Token};
+use dwell_proto::http1::RequestHead;
 
-impl App for Polls {
-    fn body(
-        &mut self,
-        _context: &mut Context,
-        _exchange: ExchangeId,
-        head: &RequestHead<'_, '_>,
-        _stream: &Stream,
-    ) -> BodyPlan {
+impl Polls {
+    /// How the body of a request on a route is taken.
+    pub(crate) fn body_plan(&self, route: usize, head: &RequestHead<'_, '_>) -> BodyPlan {
         let config = &self.config;
-        match Routing::of(config).choose(head.path) {
-            Ok(Some(index)) if self.may_publish(&config.routes[index], head) => BodyPlan::Collect {
-                bytes_max: config.publish.value_bytes_max,
-            },
-            Ok(Some(_)) => BodyPlan::Collect {
-                bytes_max: config.limits.poll_body_bytes_max,
-            },
-            Ok(None) => Forwards::plan(config),
-            // It is refused without its body.
-            Err(_) => BodyPlan::Stream {
-                bytes_max: config.limits.body_bytes_max,
-            },
+        let bytes_max = if self.may_publish(&config.routes[route], head) {
+            config.publish.value_bytes_max
+        } else {
+            config.limits.poll_body_bytes_max
+        };
+        BodyPlan::Collect { bytes_max }
+    }
+
+    /// Serves a request on a route.
+    pub(crate) fn request(
+        &mut self,
+        context: &mut Context,
+        route: usize,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        if publishes(&self.config.routes[route], request.head.method) {
+            self.publish(context, route as u16, request, reply)
+        } else {
+            self.poll(context, route as u16, request, reply)
         }
     }
 
-    fn body_data(
-        &mut self,
-        _context: &mut Context,
-        _exchange: ExchangeId,
-        tag: u64,
-        data: &[u8],
-        _reply: &mut Reply<'_>,
-    ) -> Outcome {
-        self.forwards.body_data(Token::from_bits(tag), data)
-    }
-
-    fn body_end(
-        &mut self,
-        _context: &mut Context,
-        _exchange: ExchangeId,
-        tag: u64,
-        trailers: Trailers<'_>,
-        _reply: &mut Reply<'_>,
-    ) -> Outcome {
-        self.forwards.body_end(Token::from_bits(tag), trailers)
-    }
-
-    fn request(
-        &mut self,
+    /// Refuses a request whose path may be meant for several routes.
+    pub(crate) fn refuse_ambiguous(
+        &self,
         context: &mut Context,
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        if self.pages.is_some() && self.serve_page(context, request, reply) {
-            return Outcome::Answered;
-        }
-        match Routing::of(&self.config).choose(request.head.path) {
-            Ok(Some(index)) if publishes(&self.config.routes[index], request.head.method) => {
-                self.publish(context, index as u16, request, reply)
-            }
-            Ok(Some(index)) => self.poll(context, index as u16, request, reply),
-            Ok(None) => self.forwards.request(context, request, reply),
-            Err(_) => {
-                let mut to = Responder::now(reply, request, &self.responses, context);
-                to.ends(PollOutcome::Ambiguous);
-                to.text(context, 400, AMBIGUOUS);
-                Outcome::Answered
-            }
-        }
+        let mut to = Responder::now(reply, request, &self.responses, context);
+        to.ends(PollOutcome::Ambiguous);
+        to.text(context, 400, AMBIGUOUS);
+        Outcome::Answered
     }
 
-    fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {
+    /// True for a request that is much work, once a turn has done enough of it.
+    pub(crate) fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {
         self.is_busy(Now::of(context)) && is_work(head)
     }
 
-    fn expired(
+    /// Ends a wait, or what else is held under this tag, as its time is over.
+    pub(crate) fn expired(
         &mut self,
         context: &mut Context,
-        _exchange: ExchangeId,
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
@@ -116,9 +82,6 @@ impl App for Polls {
         }
         if is_publishing(tag) {
             return self.order_expired(tag);
-        }
-        if let Some(forward) = forward_of(tag) {
-            return self.forwards.expired(forward, reply);
         }
         if let Some(poll) = self.records.get(Token::from_bits(tag)) {
             let Some(key) = poll.waits_for() else {
@@ -137,26 +100,23 @@ impl App for Polls {
         }
     }
 
-    fn drained(
+    /// The client has taken all that it was sent so far.
+    pub(crate) fn drained(
         &mut self,
         context: &mut Context,
-        _exchange: ExchangeId,
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        match (feed_of(tag), forward_of(tag)) {
-            (Some(feed), _) => self.feed_drained(context, feed, reply),
-            (_, Some(forward)) => self.forwards.drained(forward),
-            (None, None) => held(tag, self.owed_time()),
+        match feed_of(tag) {
+            Some(feed) => self.feed_drained(context, feed, reply),
+            None => held(tag, self.owed_time()),
         }
     }
 
-    fn peer_closed(&mut self, _exchange: ExchangeId, tag: u64) -> bool {
+    /// The client sends no more; true where that means that it has left.
+    pub(crate) fn peer_closed(&self, tag: u64) -> bool {
         if is_publishing(tag) {
             return false;
-        }
-        if let Some(forward) = forward_of(tag) {
-            return self.forwards.peer_closed(forward);
         }
         if feed_of(tag).is_some() {
             return true;
@@ -169,7 +129,8 @@ impl App for Polls {
         poll.is_none_or(|poll| poll.waits_for().is_some())
     }
 
-    fn abandoned(&mut self, context: &mut Context, _exchange: ExchangeId, tag: u64) {
+    /// The client has left.
+    pub(crate) fn abandoned(&mut self, tag: u64) {
         if let Some(feed) = feed_of(tag) {
             return self.feed_abandoned(feed);
         }
@@ -179,67 +140,16 @@ impl App for Polls {
         if is_publishing(tag) {
             return;
         }
-        if let Some(forward) = forward_of(tag) {
-            return self.forwards.abandoned(context, forward);
-        }
         if self.remove(Token::from_bits(tag)).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
     }
 
-    fn detached(
-        &mut self,
-        _context: &mut Context,
-        _exchange: ExchangeId,
-        tag: u64,
-        detached: Detached,
-    ) {
+    /// A connection has become a WebSocket.
+    pub(crate) fn detached(&mut self, tag: u64, detached: Detached) {
         self.outbox.detached.push((Token::from_bits(tag), detached));
     }
 
-    fn accepted(&mut self, _: &mut Context, mut stream: Stream, open: usize) -> Option<Stream> {
-        // Those that have left HTTP count as well.
-        if open + self.sockets >= self.connections_max {
-            self.refused(ConnectionRefusal::ConnectionsMax);
-        } else if !stream.is_numbered_below(self.descriptor_bound) {
-            self.refused(ConnectionRefusal::Descriptors);
-        } else if !self.gate.admits_connection(&mut stream) {
-            self.refused(ConnectionRefusal::ConnectionsPerAddress);
-        } else {
-            return Some(stream);
-        }
-        None
-    }
-
-    fn event(&mut self, event: Event) {
-        match event {
-            Event::Accepted => self.metrics.connections.increment(),
-            Event::Refused => self.refused(ConnectionRefusal::ConnectionsMax),
-            Event::Exhausted => self.refused(ConnectionRefusal::Descriptors),
-            Event::WriteTimeout => self.metrics.client_timeouts.increment(ClientTimeout::Write),
-            Event::BodyTimeout => {
-                let timeouts = &self.metrics.client_timeouts;
-                timeouts.increment(ClientTimeout::Request);
-            }
-            Event::Rejected(status) => {
-                if status == 408 {
-                    self.metrics
-                        .client_timeouts
-                        .increment(ClientTimeout::Request);
-                }
-                self.metrics
-                    .bad_requests
-                    .increment(RefusedStatus::of(status));
-                self.metrics
-                    .http_requests
-                    .increment(StatusClass::of(status));
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Polls {
     fn poll(
         &mut self,
         context: &mut Context,
@@ -518,33 +428,6 @@ impl Polls {
                 to.text(context, 404, "no such key");
             }
         }
-    }
-
-    /// Serves a page of the program's own; false for all other requests.
-    fn serve_page(
-        &mut self,
-        context: &mut Context,
-        request: &Request<'_>,
-        reply: &mut Reply<'_>,
-    ) -> bool {
-        let (method, path) = (request.head.method, request.head.path);
-        let pages = self.pages.as_ref();
-        let Some(page) = pages.and_then(|pages| pages.respond(method, path, request.body)) else {
-            return false;
-        };
-        if let (Some((key, value)), Source::Embedded(store, _)) = (page.set, &self.source) {
-            store.set(key.as_bytes(), 0, Expiry::NEVER, value, seconds(context));
-        }
-        let response = Response {
-            status: page.status,
-            fields: &[
-                ("Content-Type", page.content_type.as_bytes()),
-                ("Cache-Control", b"no-store"),
-            ],
-            body: Body::Slice(&page.body),
-        };
-        Responder::now(reply, request, &self.responses, context).send(context, &response);
-        true
     }
 }
 

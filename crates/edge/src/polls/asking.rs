@@ -11,7 +11,7 @@ use super::common::Common;
 use super::hold::Keep;
 use super::responder::Responder;
 use super::tables::{Poll, kind};
-use super::{Forward, Polls};
+use super::{FetchRequest, Polls};
 use crate::access::{AuthDecision, Digest, Granted, Identity, question};
 use crate::held::{hold, hold_as};
 use crate::metrics::{AuthOutcome, PollOutcome};
@@ -87,7 +87,7 @@ impl Polls {
         let (head, peer) = (admitted.request.head, to.peer_address());
         let default_host = &self.config.upstream.default_host;
         self.metrics.auth.increment(AuthOutcome::Asked);
-        self.outbox.forwards.push(Forward {
+        self.outbox.requests.push(FetchRequest {
             fetch,
             common: Common::nobodys(Method::Get),
             bytes: question(path, head, default_host, peer.map(|peer| peer.ip())),
@@ -108,9 +108,6 @@ impl Polls {
         let token = Token::from_bits(event.tag());
         if token.kind() != kind::QUESTION {
             return false;
-        }
-        if let UpstreamEvent::Large { connection, .. } = event {
-            self.forwards.cancel(*connection, token);
         }
         let decision_of = |names: &mut dyn Iterator<Item = &str>| match event {
             UpstreamEvent::Answer { answer, .. } => Ok(AuthDecision::of(answer, names)),

@@ -5,20 +5,20 @@ use super::ask::{Ask, Method};
 use super::common::{Common, Variant, encode};
 use super::feeds::Known;
 use super::hold::{Arrival, Keep};
+use super::large::TooLarge;
 use super::memory::{Begun, Verdict};
 use super::recall::{Origin, stands_for};
 use super::responder::Responder;
 use super::sharing::is_shared;
 use super::tables::{Fetch, KeptRequest, Link, Poll, kind};
-use super::{Forward, Polls};
+use super::{FetchRequest, Polls};
 use crate::cursor::{Cursor, CursorText};
 use crate::held::hold;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
-use crate::proxy;
 use dwell_engine::{Body, Http, Outcome, Request, Response};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
-use dwell_upstream::{Answer, UpstreamError, UpstreamEvent, Wants};
+use dwell_upstream::{Answer, UpstreamError, UpstreamEvent, Wants, is_idempotent};
 use std::net::SocketAddr;
 
 /// The `Cache-Status` of the further answers of a fetch.
@@ -220,7 +220,7 @@ impl Polls {
         key: Option<Token>,
         name: &[u8],
         route: u16,
-        mut forward: Forward,
+        mut forward: FetchRequest,
     ) -> Option<Token> {
         let record = key.and_then(|key| self.keys.get(key));
         let fetch = self.fetches.insert(Fetch {
@@ -236,7 +236,7 @@ impl Polls {
             }
         }
         forward.fetch = fetch;
-        self.outbox.forwards.push(forward);
+        self.outbox.requests.push(forward);
         Some(fetch)
     }
 
@@ -256,7 +256,7 @@ impl Polls {
         is_shared: bool,
         ask: &Ask,
         route: u16,
-    ) -> Option<Forward> {
+    ) -> Option<FetchRequest> {
         let mut storage = FieldStorage::new();
         let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
         Some(self.encode(&head, kept.body(), peer, is_shared, ask, route))
@@ -271,15 +271,15 @@ impl Polls {
         is_shared: bool,
         ask: &Ask,
         route: u16,
-    ) -> Forward {
+    ) -> FetchRequest {
         let shared_on = self.route(route).filter(|_| is_shared);
-        Forward {
+        FetchRequest {
             // Replaced by the token of the fetch it becomes.
             fetch: Token::from_bits(0),
             common: self.common_of(head, ask, route),
             bytes: encode(&self.config, shared_on, head, body, peer, wants(ask)),
             is_head: head.method == "HEAD",
-            is_idempotent: proxy::is_idempotent(head.method),
+            is_idempotent: is_idempotent(head.method),
             client: self.gate.client_of(head, peer),
         }
     }
@@ -289,34 +289,35 @@ impl Polls {
         is_shared(ask, self.route(route))
     }
 
-    /// Something happened to a request to the upstream.
-    pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
-        match &event {
-            // A request that was sent, and no answer yet.
-            UpstreamEvent::Started { .. } | UpstreamEvent::BodyTaken { .. } => {}
-            UpstreamEvent::Failed { error, .. } => {
-                if let Some(count) = self.upstream.failed(context.now()) {
-                    tracing::warn!(%error, count, "upstream does not answer");
-                }
-            }
-            _ => {
-                if self.upstream.worked() {
-                    tracing::info!("upstream answers");
-                }
-            }
-        }
-        if self.answered_question(context, http, &event) {
-            return;
-        }
-        match proxy::forward_of(event.tag()) {
-            Some(_) => self.forwards.told(context, http, event),
-            None => self.fetched(context, http, event),
-        }
-    }
-
-    /// The upstream has answered a miss, or failed to.
-    fn fetched(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
+    /// Takes what happened to a request of polls to the application; returns an answer that is too
+    /// large for them.
+    pub(crate) fn told(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        event: UpstreamEvent,
+    ) -> Option<TooLarge> {
+        let is_question = self.answered_question(context, http, &event);
         match event {
+            UpstreamEvent::Large {
+                tag,
+                connection,
+                parts,
+            } => {
+                let fetch = Token::from_bits(tag);
+                let poll = if is_question {
+                    None
+                } else {
+                    self.answer_is_large(context, http, fetch)
+                };
+                return Some(TooLarge {
+                    connection,
+                    fetch,
+                    parts,
+                    poll,
+                });
+            }
+            _ if is_question => {}
             UpstreamEvent::Answer { tag, answer } => {
                 let outcome = match answer.status {
                     500.. => UpstreamOutcome::ServerError,
@@ -329,17 +330,13 @@ impl Polls {
                 self.metrics.upstream_requests.increment((&error).into());
                 self.verdict_came(context, http, Token::from_bits(tag), &Err(error), false);
             }
-            UpstreamEvent::Large {
-                tag,
-                connection,
-                parts,
-            } => self.answer_is_large(context, http, Token::from_bits(tag), connection, &parts),
-            // Of forwards only.
+            // Of requests that are passed on only.
             UpstreamEvent::Started { .. }
             | UpstreamEvent::BodyTaken { .. }
             | UpstreamEvent::Parts { .. }
             | UpstreamEvent::Switched { .. } => {}
         }
+        None
     }
 
     /// Gives everybody who shares a fetch what it came to, or what stands for it.

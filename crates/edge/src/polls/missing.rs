@@ -14,7 +14,7 @@ use super::feeds::News;
 use super::memory::{LastKnown, Verdict};
 use super::recall::{is_whole_value, stands_for};
 use super::tables::{KeptRequest, Sink, kind};
-use super::{Forward, Polls, Source};
+use super::{FetchRequest, Polls, Source};
 use bytes::Bytes;
 use dwell_engine::websocket::WebSockets;
 use dwell_engine::{Http, Request};
@@ -259,7 +259,7 @@ impl Polls {
     }
 
     /// The request that a poll of the key alone would be.
-    pub(super) fn encode_missing(&self, token: Token, is_shared: bool) -> Option<Forward> {
+    pub(super) fn encode_missing(&self, token: Token, is_shared: bool) -> Option<FetchRequest> {
         let Missing { behalf, target, .. } = self.missing.get(token)?;
         let kept = &behalf.request;
         let mut storage = FieldStorage::new();

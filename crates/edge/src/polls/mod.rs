@@ -55,6 +55,7 @@ mod watchers;
 pub use explain::explain_configuration;
 pub use explanation::{Explained, Explanation, Topic};
 pub(crate) use explanation::{Live, Value, Valued};
+pub(crate) use large::TooLarge;
 pub(crate) use memory::{Follower, Memory, Verdict};
 pub(crate) use publishing::Asker;
 pub(crate) use recall::Recall;
@@ -64,12 +65,8 @@ pub(crate) use watchers::{Question, Watchers};
 use crate::access::{Access, AuthSubrequests, Gate};
 use crate::change_feed::WaitedByLoop;
 use crate::config::{Config, RouteConfig, share};
-use crate::descriptors::Descriptors;
-use crate::log::Outage;
-use crate::metrics::{ConnectionRefusal, LookupOutcome, LoopMetrics};
-use crate::pages::Pages;
+use crate::metrics::{LookupOutcome, LoopMetrics};
 use crate::presence::Change as PresenceChange;
-use crate::proxy::Forwards;
 use crate::publish::Publisher;
 use crate::response_log::ResponseLog;
 use crate::retry_after::RetryAfter;
@@ -79,7 +76,7 @@ use changes::Changes;
 use common::Common;
 use decide::Rules;
 use dwell_engine::Detached;
-use dwell_evloop::{Context, Random, Slab, Stream, Token};
+use dwell_evloop::{Context, Random, Slab, Token};
 use dwell_store::{Item, Store, WatcherId};
 use encodings::Encodings;
 use joins::Joins;
@@ -87,7 +84,6 @@ use missing::Missing;
 use responder::{Responder, Responses};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::{Feed, FeedSet, Fetch, Keys, Lookup, NO_ROUTE, Poll};
@@ -112,7 +108,7 @@ pub(crate) struct Outbox {
     /// A server whose versions count anew, although it has not been away.
     pub(crate) went_back: Option<usize>,
     /// Requests for the upstream.
-    pub(crate) forwards: Vec<Forward>,
+    pub(crate) requests: Vec<FetchRequest>,
     /// Polls of several keys that have news; what else the turn brings of their keys goes along.
     ripe: Vec<Token>,
     /// Connections that have become WebSockets, by their streams.
@@ -158,7 +154,7 @@ pub(crate) struct Fill {
 
 /// One request for the upstream, by the token of its fetch.
 #[derive(Debug)]
-pub(crate) struct Forward {
+pub(crate) struct FetchRequest {
     pub(crate) fetch: Token,
     /// Its properties as a shared request.
     pub(crate) common: Common,
@@ -177,8 +173,6 @@ pub(crate) struct LoopMember {
     pub(crate) loops: usize,
     /// Where the feed sees what it has under way.
     pub(crate) waited: Option<WaitedByLoop>,
-    /// Who may have how many.
-    pub(crate) descriptors: Arc<Descriptors>,
 }
 
 /// Everything one loop knows of its polls.
@@ -193,8 +187,6 @@ pub(crate) struct Polls {
     responses: Arc<Responses>,
     source: Source,
     pub(crate) outbox: Outbox,
-    /// What is no poll.
-    pub(crate) forwards: Forwards,
     keys: Keys,
     records: Slab<Poll>,
     lookups: Slab<Lookup>,
@@ -216,17 +208,11 @@ pub(crate) struct Polls {
     following: usize,
     streams: usize,
     sockets: usize,
-    connections_max: usize,
-    descriptors: Arc<Descriptors>,
-    descriptor_bound: RawFd,
     waiting: usize,
     waiting_max: usize,
-    /// Requests to the upstream that get no answer.
-    upstream: Outage,
     draining: bool,
     gate: Gate,
     pub(crate) publisher: Publisher<Asker>,
-    pages: Option<Box<dyn Pages>>,
     random: Random,
     retry_after: RetryAfter,
     key_scratch: Vec<u8>,
@@ -249,18 +235,15 @@ impl Polls {
             of_loop,
             loops,
             waited,
-            descriptors,
         } = member;
         let keeps_last_known = memory.keeps_values() && recall::keeps_last_known(&config.routes);
         let held_max = share(config.limits.connections_max, loops);
         let waiting_max = share(config.limits.waiters_max, loops);
         let subrequests = AuthSubrequests::new(kind::QUESTION, held_max);
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
-        let descriptor_bound = descriptors.bounds(&config).clients;
         let metrics = Arc::clone(&log.metrics);
-        let responses = Arc::new(Responses::new(log.clone(), &config));
+        let responses = Arc::new(Responses::new(log, &config));
         Self {
-            forwards: Forwards::new(Arc::clone(&config), log, held_max, seed.rotate_left(32)),
             config,
             retired_routes: Vec::new(),
             loops,
@@ -285,16 +268,11 @@ impl Polls {
             following: 0,
             streams: 0,
             sockets: 0,
-            connections_max: held_max,
-            descriptor_bound,
-            descriptors,
             waiting: 0,
             waiting_max,
-            upstream: Outage::default(),
             draining: false,
             gate,
             publisher: Publisher::new(kind::PUBLISH),
-            pages: None,
             random: Random::new(seed),
             retry_after: RetryAfter::new(seed.rotate_left(16)),
             key_scratch: Vec::new(),
@@ -318,24 +296,6 @@ impl Polls {
     /// Counts bytes that were made for a client, on their way or not.
     fn has_written(&mut self, now: Now, bytes: usize) {
         self.work.left(now).written(bytes);
-    }
-
-    /// Counts a client that another process has accepted, however many its address has.
-    pub(crate) fn count_adopted(&self, stream: &mut Stream) {
-        self.gate.count_adopted(stream);
-    }
-
-    /// A client was not let in.
-    fn refused(&self, why: ConnectionRefusal) {
-        self.metrics.connections_refused.increment(why);
-        if why == ConnectionRefusal::Descriptors {
-            self.descriptors.tell_refused();
-        }
-    }
-
-    /// Serves these pages before any route.
-    pub(crate) fn serve_pages(&mut self, pages: Box<dyn Pages>) {
-        self.pages = Some(pages);
     }
 
     /// Notes from now on which keys begin and end to be waited for.
@@ -388,7 +348,6 @@ impl Polls {
         self.records.is_empty()
             && self.feeds.is_empty()
             && self.several.is_empty()
-            && self.forwards.is_idle()
             && self.sockets == 0
     }
 
@@ -453,8 +412,7 @@ impl Polls {
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         let outbox = &self.outbox;
-        let is_sent =
-            outbox.lookups.is_empty() && outbox.forwards.is_empty() && self.forwards.is_idle();
+        let is_sent = outbox.lookups.is_empty() && outbox.requests.is_empty();
         let tables = [
             self.records.len(),
             self.lookups.len(),

@@ -67,7 +67,7 @@ impl Polls {
     pub(crate) fn has_left(&self) -> bool {
         let outbox = &self.outbox;
         let is_sent = outbox.lookups.is_empty()
-            && outbox.forwards.is_empty()
+            && outbox.requests.is_empty()
             && outbox.recalled.is_empty()
             && outbox.fills.is_empty()
             && outbox.told.is_empty();
@@ -77,7 +77,7 @@ impl Polls {
             && outbox.replies.is_empty()
             && outbox.farewells.is_empty();
         let has_orders = self.publisher.has_questions() || self.publisher.has_finished();
-        !is_sent || !is_told || has_orders || self.forwards.has_orders()
+        !is_sent || !is_told || has_orders
     }
 
     /// Looks at everything that waits, of every kind, whether what it waits for is still there: as

@@ -5,7 +5,7 @@ use super::missing::Said;
 use super::responder::Responder;
 use super::sharing::Owner;
 use super::tables::{Fetch, Link, kind};
-use super::{Forward, Polls};
+use super::{FetchRequest, Polls};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
 
@@ -116,7 +116,7 @@ impl Polls {
         true
     }
 
-    fn own_request(&self, http: &Http, token: Token) -> Option<Forward> {
+    fn own_request(&self, http: &Http, token: Token) -> Option<FetchRequest> {
         if token.kind() == kind::MISSING {
             return self.encode_missing(token, false);
         }

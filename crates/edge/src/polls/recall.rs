@@ -13,7 +13,7 @@ use super::missing::Said;
 use super::responder::Responder;
 use super::sharing::Owner;
 use super::tables::{Fetch, Poll, kind};
-use super::{Fill, Forward, Polls, Source, seconds};
+use super::{FetchRequest, Fill, Polls, Source, seconds};
 use crate::config::RouteConfig;
 use crate::cursor::Cursor;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
@@ -189,7 +189,7 @@ impl Polls {
     }
 
     /// Asks for a newer value of a key that somebody was given a stale one of.
-    pub(super) fn revalidate(&mut self, name: &[u8], route: u16, forward: Forward) {
+    pub(super) fn revalidate(&mut self, name: &[u8], route: u16, forward: FetchRequest) {
         let Some(key) = self.keys.enter(name) else {
             return;
         };

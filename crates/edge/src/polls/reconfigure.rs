@@ -12,11 +12,11 @@ use crate::config::{Config, RouteConfig, share};
 use std::sync::Arc;
 
 impl Polls {
-    /// Goes by `config` from now on; returns the configuration before.
+    /// Goes by `config` from now on.
     ///
     /// Shape: held polls and open streams stay. Each goes by the route of its prefix as that is
     /// now, or as it was where there is none any more. Smaller limits end nothing that is there.
-    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) -> Arc<Config> {
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) {
         let before = std::mem::replace(&mut self.config, Arc::clone(config));
         self.move_routes(&before.routes);
         let log = self.responses.log.reconfigured(config);
@@ -30,15 +30,10 @@ impl Polls {
         self.lookups.set_capacity_max(held_max);
         self.fetches.set_capacity_max(held_max);
         self.sets.set_capacity_max(held_max);
-        self.forwards
-            .reconfigure(&self.config, &self.responses.log, held_max);
         self.several.set_capacity_max(held_max);
         self.feeds.set_capacity_max(self.waiting_max);
         self.missing.set_capacity_max(self.waiting_max);
         self.gate.reconfigure(config);
-        self.connections_max = held_max;
-        self.descriptor_bound = self.descriptors.bounds(&self.config).clients;
-        before
     }
 
     /// Goes by other tokens, keys and rates from now on.

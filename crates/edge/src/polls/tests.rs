@@ -58,7 +58,7 @@ fn a_poll_that_is_answered_at_once_leaves_nothing() {
             (status, body.to_owned()),
             "{request}"
         );
-        assert!(edge.driver.polls.is_empty());
+        assert!(edge.driver.front.polls.is_empty());
     }
     edge.assert_nothing_left();
 }
@@ -79,7 +79,11 @@ fn a_wait_ends_by_a_change_by_its_time_or_with_its_client() {
     edge.turn_until_waiting(1);
     edge.set("/poll/a", "one");
     edge.turn();
-    assert_eq!(edge.driver.polls.waiting(), 1, "the same value is no news");
+    assert_eq!(
+        edge.driver.front.polls.waiting(),
+        1,
+        "the same value is no news"
+    );
     edge.set("/poll/a", "two");
     assert_eq!(edge.answer(&mut woken), (200, "two".to_owned()));
     edge.assert_nothing_left();
@@ -160,9 +164,9 @@ fn misses_share_a_request_of_their_method() {
     let mut post = edge.ask("POST /poll/a");
     let (mut of_post, line) = app.accept(&mut edge);
     assert_eq!(line, "POST /poll/a HTTP/1.1");
-    edge.turn_until(|edge| edge.polls.records.len() == 5);
+    edge.turn_until(|edge| edge.front.polls.records.len() == 5);
     gone.reset();
-    edge.turn_until(|edge| edge.polls.records.len() == 4);
+    edge.turn_until(|edge| edge.front.polls.records.len() == 4);
     exchange.answer(200, "", "fresh");
     assert_eq!(edge.answer(&mut first), (200, "fresh".to_owned()));
     assert_eq!(edge.answer(&mut second), (200, "fresh".to_owned()));
@@ -181,9 +185,9 @@ fn a_cookie_is_for_one_and_the_others_ask_again() {
     let (mut exchange, _) = app.accept(&mut edge);
     let mut second = edge.ask("GET /poll/a?since=2");
     let gone = edge.ask("GET /poll/a?since=3");
-    edge.turn_until(|edge| edge.polls.records.len() == 3);
+    edge.turn_until(|edge| edge.front.polls.records.len() == 3);
     gone.reset();
-    edge.turn_until(|edge| edge.polls.records.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.records.len() == 2);
     exchange.answer(200, "Set-Cookie: session=1\r\n", "for 1");
     assert_eq!(edge.answer(&mut first), (200, "for 1".to_owned()));
     let line = exchange.request(&mut edge);
@@ -203,8 +207,8 @@ fn a_fetch_outlives_its_clients_and_no_longer() {
     for client in clients {
         client.reset();
     }
-    edge.turn_until(|edge| edge.polls.is_idle());
-    assert_eq!(edge.driver.polls.fetches.len(), 2);
+    edge.turn_until(|edge| edge.front.polls.is_idle());
+    assert_eq!(edge.driver.front.polls.fetches.len(), 2);
     one.answer(200, "", "late");
     other.answer(200, "", "late");
     edge.assert_nothing_left();
@@ -243,8 +247,8 @@ fn held_polls_whose_key_goes_away_share_one_request() {
     edge.turn_until_waiting(3);
     edge.delete("/poll/a");
     let (mut exchange, _) = app.accept(&mut edge);
-    assert_eq!(edge.driver.polls.waiting(), 0);
-    assert_eq!(edge.driver.polls.fetches.len(), 1);
+    assert_eq!(edge.driver.front.polls.waiting(), 0);
+    assert_eq!(edge.driver.front.polls.fetches.len(), 1);
     assert_eq!(edge.store().statistics().watched_keys, 0);
     exchange.answer(200, "", "anew");
     for client in &mut clients {
@@ -264,7 +268,7 @@ fn a_full_table_of_fetches_leaves_no_key_behind() {
     for client in clients {
         client.reset();
     }
-    edge.turn_until(|edge| edge.polls.is_idle());
+    edge.turn_until(|edge| edge.front.polls.is_idle());
     let mut third = edge.ask("GET /poll/c");
     assert_eq!(edge.answer(&mut third).0, 503);
     one.answer(200, "", "");
@@ -299,9 +303,9 @@ fn waits_on_memcached_end_by_a_sweep() {
         assert_eq!(edge.answer(&mut hit), (200, "one".to_owned()));
         let mut clients = [0; 2].map(|_| wait_for(&edge, "/poll/a", "one"));
         let gone = wait_for(&edge, "/poll/a", "one");
-        edge.turn_until(|edge| edge.polls.waiting() == 3);
+        edge.turn_until(|edge| edge.front.polls.waiting() == 3);
         drop(gone);
-        edge.turn_until(|edge| edge.polls.waiting() == 2);
+        edge.turn_until(|edge| edge.front.polls.waiting() == 2);
         set(&memcached, "/poll/a", "two");
         for client in &mut clients {
             assert_eq!(
@@ -321,7 +325,7 @@ fn a_server_that_comes_back_with_the_same_cas_is_looked_at_anew() {
     let mut edge = before_memcached(memcached.address(), options);
     set(&memcached, "/poll/a", "one");
     let mut client = wait_for(&edge, "/poll/a", "one");
-    edge.turn_until(|edge| edge.polls.waiting() == 1);
+    edge.turn_until(|edge| edge.front.polls.waiting() == 1);
     memcached.kill();
     memcached.restart();
     // The first item of either life has the same number.
@@ -344,11 +348,11 @@ fn clients_that_leave_during_a_lookup_leave_nothing() {
     let mut known = edge.ask("GET /poll/b");
     assert_eq!(edge.answer(&mut known).0, 404);
     let first = edge.ask("GET /poll/a");
-    edge.turn_until(|edge| edge.polls.lookups.len() == 1);
+    edge.turn_until(|edge| edge.front.polls.lookups.len() == 1);
     let mut second = edge.ask("GET /poll/a");
-    edge.turn_until(|edge| edge.polls.lookups.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.lookups.len() == 2);
     first.reset();
-    edge.turn_until(|edge| edge.polls.records.len() == 1);
+    edge.turn_until(|edge| edge.front.polls.records.len() == 1);
     assert_eq!(edge.answer(&mut second).0, 503, "nobody knows");
     edge.assert_nothing_left();
 }
@@ -369,7 +373,7 @@ fn a_drain_ends_waits_and_lookups_and_in_its_time_everything() {
         edge.turn();
     }
     assert_eq!(edge.answer(&mut fetched).0, 0, "closed without an answer");
-    assert!(edge.driver.polls.is_idle());
+    assert!(edge.driver.front.polls.is_idle());
 }
 
 #[test]
@@ -377,7 +381,7 @@ fn a_second_signal_stops_at_once() {
     let app = App::start();
     let mut edge = Edge::before(&app, "");
     let fetched = edge.ask("GET /poll/b");
-    edge.turn_until(|edge| edge.polls.records.len() == 1);
+    edge.turn_until(|edge| edge.front.polls.records.len() == 1);
     for _ in 0..2 {
         assert!(!edge.event_loop.context().is_stopped());
         let context = edge.event_loop.context();

@@ -13,8 +13,8 @@ use crate::config::{Config, share};
 use crate::descriptors::Descriptors;
 use crate::event_loop::OutputBound;
 use crate::event_loop::{
-    ADMIN_KINDS, CLIENT_KINDS, EdgeLoop, Listening, Message, PRESENCE, Settings, UPSTREAM_KINDS,
-    http_limits, kind,
+    ADMIN_KINDS, Admission, CLIENT_KINDS, EdgeLoop, Front, Listening, Message, PRESENCE, Settings,
+    UPSTREAM_KINDS, http_limits, kind,
 };
 use crate::handoff::Handoff;
 use crate::log::AccessLog;
@@ -23,7 +23,7 @@ use crate::ops::admin::Admin;
 use crate::pages::MakePages;
 use crate::polls::{LoopMember, Memory, Polls, Source};
 use crate::presence::{Presence, WebhookPlan, Webhooks};
-use crate::proxy::Tunnels;
+use crate::proxy::{Proxy, Tunnels};
 use crate::published::Published;
 use crate::response_log::ResponseLog;
 use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
@@ -80,16 +80,9 @@ impl Parts {
             _ => Source::Memcached,
         };
         let seed = RandomState::new().hash_one(index);
-        let mut polls = Polls::new(
-            Arc::clone(&self.config),
-            self.response_log(index),
-            source.clone(),
-            Arc::clone(&self.gate),
-            self.member(index),
-            seed,
-        );
+        let mut front = self.front(index, &source, seed);
         if self.presence.is_some() {
-            polls.tell_presence();
+            front.polls.tell_presence();
         }
         let clients = std::mem::take(&mut bound.clients[index]);
         let (mut http, listening) = self.clients(context, clients)?;
@@ -99,7 +92,7 @@ impl Parts {
             let mut server = self.store_server(service, &metrics);
             for listener in listeners {
                 if let (Some(pages), Some(address)) = (self.demo, listener.address()) {
-                    polls.serve_pages(pages(address));
+                    front.serve_pages(pages(address), Arc::clone(service.store()));
                 }
                 server.listen(context, listener).map_err(RunError::Loop)?;
             }
@@ -112,7 +105,7 @@ impl Parts {
         Ok(EdgeLoop {
             http,
             websockets,
-            polls,
+            front,
             admin,
             store_server,
             memcached: self.memcached(context)?,
@@ -203,7 +196,6 @@ impl Parts {
             of_loop: index,
             loops: self.loops,
             waited: self.waited.as_ref().map(|waited| waited.of_loop(index)),
-            descriptors: Arc::clone(&self.descriptors),
         }
     }
 
@@ -265,6 +257,29 @@ impl Parts {
             descriptors: Arc::clone(&self.descriptors),
             asked: AtomicU64::new(0),
         }
+    }
+
+    /// What serves the clients' requests on one loop.
+    fn front(&self, index: usize, source: &Source, seed: u64) -> Front {
+        let config = || Arc::clone(&self.config);
+        let log = self.response_log(index);
+        let polls = Polls::new(
+            config(),
+            log.clone(),
+            source.clone(),
+            Arc::clone(&self.gate),
+            self.member(index),
+            seed,
+        );
+        let proxy = Proxy::new(config(), log.clone(), self.loops, seed.rotate_left(32));
+        let admission = Admission::new(
+            config(),
+            self.loops,
+            Arc::clone(&self.gate.crowds),
+            Arc::clone(&self.descriptors),
+            Arc::clone(&log.metrics),
+        );
+        Front::new(config(), log, polls, proxy, admission)
     }
 
     fn response_log(&self, index: usize) -> ResponseLog {

@@ -1,6 +1,7 @@
-//! The application's side of forwards: answers and failures, passed on.
+//! The application's side of proxied requests: answers and failures, passed on.
 
-use super::{Forward, Forwards, Order, Tunnel, Upload, text};
+use super::arriving::{CONTINUE_TIMEOUT, HOLD_TIMEOUT};
+use super::{Action, ProxiedRequest, Proxy, Refusal, Tunnel, Upload};
 use crate::held::hold;
 use crate::metrics::UpstreamOutcome;
 use dwell_engine::{Body, Detached, ExchangeId, Http, Reply, Response};
@@ -9,9 +10,9 @@ use dwell_proto::http1::{BodyFraming, Version, encode};
 use dwell_upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
 use std::time::Instant;
 
-/// How a request came to be forwarded.
+/// The origin of a proxied request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
+pub(super) enum Source {
     /// It is no poll.
     Bypass,
     /// It is a poll whose key has no value, and the answer is too large to be shared.
@@ -19,7 +20,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// As `Cache-Status` says it (RFC 9211).
+    /// Its `Cache-Status` (RFC 9211).
     fn cache_status(self) -> &'static [u8] {
         match self {
             Self::Bypass => b"dwell; fwd=bypass",
@@ -27,7 +28,7 @@ impl Source {
         }
     }
 
-    /// As the access log says it.
+    /// Its outcome in the access log.
     pub(super) fn outcome(self) -> &'static str {
         match self {
             Self::Bypass => "forward",
@@ -36,16 +37,21 @@ impl Source {
     }
 }
 
-/// A poll that becomes a forward.
+/// A held exchange, and the answer under way that is passed on to it.
 #[derive(Debug)]
 pub(crate) struct Adopted<'a> {
     pub(crate) exchange: ExchangeId,
     pub(crate) arrived: Instant,
+    /// Method and target, where they are known.
     pub(crate) line: Option<(&'a str, &'a str)>,
     pub(crate) is_head: bool,
+    /// The exchange with the application.
+    pub(crate) connection: Token,
+    /// The request that it was for so far.
+    pub(crate) fetch: Token,
 }
 
-/// What came of passing parts of an answer on.
+/// The result of passing parts of an answer on.
 struct Passed {
     /// Body bytes among them.
     bytes: usize,
@@ -54,8 +60,8 @@ struct Passed {
     is_broken: bool,
 }
 
-impl Forwards {
-    /// Something happened to the request of a forward.
+impl Proxy {
+    /// Takes what happened to a request.
     pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
         match event {
             UpstreamEvent::Started { tag, connection } => {
@@ -90,7 +96,7 @@ impl Forwards {
         };
         record.connection = Some(on);
         if let Some((piece, is_last)) = record.kept.take() {
-            self.orders.push(Order::Write {
+            self.actions.push(Action::Write {
                 forward,
                 piece,
                 is_last,
@@ -102,8 +108,8 @@ impl Forwards {
                 http.grant(context, record.exchange, window);
             }
             Upload::Waiting { expects: true } => {
-                let timeout = super::arriving::CONTINUE_TIMEOUT;
-                hold(http, context, record.exchange, forward.to_bits(), timeout);
+                let tag = forward.to_bits();
+                hold(http, context, record.exchange, tag, CONTINUE_TIMEOUT);
             }
             Upload::Granted | Upload::Complete => {}
         }
@@ -120,7 +126,7 @@ impl Forwards {
     }
 
     /// The next parts of an answer.
-    pub(crate) fn parts(
+    fn parts(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -178,7 +184,7 @@ impl Forwards {
         let queued = http.with_reply(context, record.exchange, |reply| reply.queued_bytes());
         if let (Some(0), Some(connection)) = (queued, record.connection) {
             let bytes = std::mem::take(&mut record.down);
-            self.orders.push(Order::Grant {
+            self.actions.push(Action::Grant {
                 forward,
                 connection,
                 bytes,
@@ -194,11 +200,6 @@ impl Forwards {
         forward: Token,
         error: &UpstreamError,
     ) {
-        // Only those who are turned away count among those who come back.
-        let retry_after = match error.status() {
-            503 => self.retry_after(context),
-            _ => String::new(),
-        };
         let outcome = UpstreamOutcome::from(error);
         let Some(record) = self.records.get_mut(forward) else {
             return;
@@ -210,9 +211,11 @@ impl Forwards {
         } else {
             record.status = error.status();
             let (status, reason) = (record.status, format!("upstream: {error}"));
-            let log = &self.log;
+            let refusal = Refusal::new(status, &reason, self.retry_after(context, status));
+            let fields = refusal.fields();
             http.with_reply(context, exchange, |reply| {
-                text(reply, log, status, &reason, &retry_after);
+                self.log.count(status);
+                reply.send(&refusal.response(&fields));
             });
         }
         self.metrics().upstream_requests.increment(outcome);
@@ -249,34 +252,35 @@ impl Forwards {
             encode::field(&mut opening, "Upgrade", protocol);
         }
         encode::end_of_head(&mut opening);
-        self.orders.push(Order::Tunnel(Box::new(Tunnel {
+        self.actions.push(Action::Tunnel(Box::new(Tunnel {
             client,
             upstream,
             opening,
         })));
     }
 
-    /// Nobody is left to take an answer that was too large to be shared.
+    /// Cuts off an answer that was too large to be shared and that no client is left for.
     pub(crate) fn cancel(&mut self, connection: Token, fetch: Token) {
-        self.orders.push(Order::Cancel {
+        self.actions.push(Action::Cancel {
             connection: Some(connection),
             tag: fetch.to_bits(),
         });
     }
 
-    /// Takes over a poll whose answer is too large to be shared.
+    /// Takes over a held exchange, and passes the beginning of its answer on; false if there is no
+    /// room.
     pub(crate) fn adopt(
         &mut self,
-        http: &Http,
+        context: &mut Context,
+        http: &mut Http,
         poll: &Adopted<'_>,
-        connection: Token,
-        fetch: Token,
-    ) -> Option<Token> {
+        parts: &[AnswerPart],
+    ) -> bool {
         let is_logged = self.log.is_written();
         let line = poll.line.filter(|_| is_logged);
-        let record = Forward {
+        let record = ProxiedRequest {
             exchange: poll.exchange,
-            connection: Some(connection),
+            connection: Some(poll.connection),
             arrived: poll.arrived,
             line: line.map(|(method, target)| {
                 let remote = http.peer_address(poll.exchange);
@@ -295,17 +299,27 @@ impl Forwards {
             is_half_closed: false,
             is_stream: false,
         };
-        let forward = self.records.insert(record).ok()?;
-        self.orders.push(Order::TakeOver {
+        let Ok(forward) = self.records.insert(record) else {
+            return false;
+        };
+        let Adopted {
+            exchange,
+            connection,
+            fetch,
+            ..
+        } = *poll;
+        self.actions.push(Action::TakeOver {
             connection,
             fetch,
             forward,
         });
-        Some(forward)
+        hold(http, context, exchange, forward.to_bits(), HOLD_TIMEOUT);
+        self.parts(context, http, forward, connection, parts);
+        true
     }
 }
 
-impl Forward {
+impl ProxiedRequest {
     /// Passes parts of an answer on.
     fn pass_on(&mut self, parts: &[AnswerPart], window: u64, reply: &mut Reply<'_>) -> Passed {
         let mut passed = Passed {

@@ -1,39 +1,42 @@
-//! The client's side of forwards: requests and their bodies, and clients that leave.
+//! The client's side of proxied requests: heads and bodies, and clients that leave.
 
 use super::answering::Source;
-use super::{Forward, Forwards, Line, Order, Upload, text};
+use super::{Action, Line, ProxiedRequest, Proxy, Refusal, Upload};
 use crate::access::{client_address, counted_as, is_trusted};
-use crate::config::{Config, RouteConfig};
+use crate::config::RouteConfig;
 use crate::held::held;
 use bytes::Bytes;
 use dwell_engine::{BodyPlan, Outcome, Reply, Request};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{BodyFraming, Trailers, encode, list_tokens};
 use dwell_upstream::{
-    ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, nominated, upgrade_of,
+    ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, is_idempotent, nominated,
+    upgrade_of,
 };
 use std::time::Duration;
 
-/// How long the application may take to ask for a body that its client holds back. Many never do,
-/// and wait for it.
+/// Longest time in which the application may ask for a body that its client holds back. Many
+/// never do, and wait for it.
 ///
 /// Source: RFC 9110 section 10.1.1.
 pub(super) const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// After which a client that has ended its side while it waits is asked whether it is there.
+/// Time after which a client that has ended its side while it waits is asked if it is there.
 ///
 /// Shape: long enough for most answers, so that a client that ends its side as a habit, and reads
 /// on, is rarely sent an interim answer; short enough that an application hardly works for nobody.
 /// (nginx does not ask: to it such a client has left.)
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// After which a held exchange is looked at, whose request and answer have deadlines of their own.
-pub(crate) const FORWARD_LOOK: Duration = Duration::from_secs(60);
+/// Time after which a held exchange is checked; its request and answer have deadlines of their
+/// own.
+pub(super) const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl Forwards {
-    /// How the body of a request is taken: one that is forwarded has come, or the beginning of it
-    /// has, before it takes a connection.
-    pub(crate) fn plan(config: &Config) -> BodyPlan {
+impl Proxy {
+    /// The way in which the body of a request is taken: all of it has come, or its beginning has,
+    /// before the request takes a connection.
+    pub(crate) fn body_plan(&self) -> BodyPlan {
+        let config = &self.config;
         let bytes_max = config.limits.body_bytes_max;
         let first_bytes = config.upstream.request_buffer_bytes;
         if first_bytes == 0 || config.upstream.url.is_empty() {
@@ -78,7 +81,7 @@ impl Forwards {
         let host = &self.config.upstream.default_host;
         let bytes = encode_forward(head, body, &trailers, host, forwarded);
         let is_logged = self.log.is_written();
-        let record = Forward {
+        let record = ProxiedRequest {
             exchange: request.exchange,
             connection: None,
             arrived: context.now(),
@@ -105,7 +108,7 @@ impl Forwards {
             return Outcome::Close;
         };
         let tag = forward.to_bits();
-        self.orders.push(Order::Send(Box::new(UpstreamRequest {
+        self.actions.push(Action::Send(Box::new(UpstreamRequest {
             bytes,
             is_head: head.method == "HEAD",
             is_idempotent: is_idempotent(head.method),
@@ -115,10 +118,10 @@ impl Forwards {
             client,
             tag,
         })));
-        held(tag, FORWARD_LOOK)
+        held(tag, HOLD_TIMEOUT)
     }
 
-    /// Answers a request that is not forwarded.
+    /// Answers a request that is not passed on.
     fn refuse(
         &mut self,
         context: &Context,
@@ -127,33 +130,11 @@ impl Forwards {
         status: u16,
         reason: &str,
     ) -> Outcome {
-        let retry_after = match status {
-            503 => self.retry_after(context),
-            _ => String::new(),
-        };
-        text(reply, &self.log, status, reason, &retry_after);
-        if self.log.is_written() {
-            let (method, target) = (request.head.method, request.head.target);
-            let record = Forward {
-                exchange: request.exchange,
-                connection: None,
-                arrived: context.now(),
-                line: Some(Box::new(Line::new(method, target, reply.peer_address()))),
-                upload: Upload::Complete,
-                up: 0,
-                kept: None,
-                down: 0,
-                sent: reason.len() as u64 + 1,
-                status,
-                source: Source::Bypass,
-                is_head: method == "HEAD",
-                is_chunked: false,
-                nominated: None,
-                is_half_closed: false,
-                is_stream: false,
-            };
-            self.write_line(context, &record);
-        }
+        let retry_after = self.retry_after(context, status);
+        let refusal = Refusal::new(status, reason, retry_after);
+        let fields = refusal.fields();
+        self.log
+            .send(context, request, reply, &refusal.response(&fields));
         Outcome::Answered
     }
 
@@ -202,18 +183,18 @@ impl Forwards {
     /// The piece of a body that is written next, to which more can be added.
     fn piece_of(&mut self, of: Token, ends: bool) -> &mut Vec<u8> {
         let is_same = matches!(
-            self.orders.last(),
-            Some(Order::Write { forward, is_last: false, .. }) if *forward == of
+            self.actions.last(),
+            Some(Action::Write { forward, is_last: false, .. }) if *forward == of
         );
         if !is_same {
-            self.orders.push(Order::Write {
+            self.actions.push(Action::Write {
                 forward: of,
                 piece: Vec::new(),
                 is_last: false,
             });
         }
-        match self.orders.last_mut() {
-            Some(Order::Write { piece, is_last, .. }) => {
+        match self.actions.last_mut() {
+            Some(Action::Write { piece, is_last, .. }) => {
                 *is_last = ends;
                 piece
             }
@@ -228,7 +209,7 @@ impl Forwards {
             && let Some(connection) = record.connection
         {
             let bytes = std::mem::take(&mut record.down);
-            self.orders.push(Order::Grant {
+            self.actions.push(Action::Grant {
                 forward,
                 connection,
                 bytes,
@@ -255,7 +236,7 @@ impl Forwards {
             && record.is_half_closed
             && record.status == 0
         {
-            // Whoever reads on reads over it; the system of who does not answers with a reset.
+            // A client that reads on reads over it; the system of one that has left resets.
             reply.informational(100, &[]);
         }
         held_on(forward)
@@ -274,7 +255,7 @@ impl Forwards {
         let is_news = !std::mem::replace(&mut record.is_half_closed, true);
         if is_news && record.status == 0 {
             let exchange = record.exchange;
-            self.orders.push(Order::Probe { forward, exchange });
+            self.actions.push(Action::Probe { forward, exchange });
         }
         record.is_stream
     }
@@ -288,13 +269,13 @@ impl Forwards {
         }
         self.end(context, forward);
         let tag = forward.to_bits();
-        self.orders.push(Order::Cancel { connection, tag });
+        self.actions.push(Action::Cancel { connection, tag });
     }
 }
 
-/// Whether a trailer field of a request goes on, of those that the decoder lets through: not one of
-/// the connection, not one by which a route tells clients apart, and no name that CGI and WSGI
-/// cannot tell from another.
+/// True for a trailer field of a request that goes on, of those that the decoder lets through: not
+/// one of the connection, not one by which a route tells clients apart, and no name that CGI and
+/// WSGI cannot tell from another.
 ///
 /// Source: RFC 9110 sections 6.5.1 and 7.6.1.
 fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[RouteConfig]) -> bool {
@@ -307,13 +288,5 @@ fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[RouteConfig]) 
 
 /// The exchange is held on.
 fn held_on(forward: Token) -> Outcome {
-    held(forward.to_bits(), FORWARD_LOOK)
-}
-
-/// Methods that may be sent twice (RFC 9110 section 9.2.2, RFC 10008).
-pub(crate) fn is_idempotent(method: &str) -> bool {
-    matches!(
-        method,
-        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE" | "QUERY"
-    )
+    held(forward.to_bits(), HOLD_TIMEOUT)
 }

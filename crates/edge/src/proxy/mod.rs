@@ -1,41 +1,43 @@
-//! What is not a poll: forwarded to the application, as it comes, both ways.
+//! The proxy: requests that are no polls pass to the application as they come, and its answers
+//! back.
 //!
-//! A [`Forward`] joins an exchange of the clients' server to one of the upstream client. Neither
-//! side is read further than the other takes it: what may be on its way is a *window* of body bytes
-//! in each direction, which is granted anew as it is taken. So a client that does not read stops
-//! the application through the kernel's buffers, and the other way round, and nothing is held here.
+//! A [`ProxiedRequest`] joins an exchange of the clients' server to one of the upstream client.
+//! Neither side is read further than the other takes it: what may be on its way is a *window* of
+//! body bytes in each direction, which is granted again as it is taken. So a client that does not
+//! read stops the application through the kernel's buffers, and the other way round, and nothing is
+//! held here.
 //!
-//! As [`Polls`](crate::polls::Polls), [`Forwards`] does no I/O towards the application: it leaves
-//! [`Order`]s, which the driver carries out when the turn ends ([`orders`]). A connection that has
-//! changed its protocol leaves both sides and becomes one of the [`Tunnels`].
+//! [`Proxy`] does no I/O towards the application: it leaves [`Action`]s, which are carried out when
+//! the turn ends. A connection that has changed its protocol leaves both sides and becomes one of
+//! the [`Tunnels`]. Nothing here imports the polls.
 
+mod actions;
 mod answering;
 mod arriving;
-mod orders;
 mod tunnels;
 
-pub(crate) use answering::{Adopted, Source};
-pub(crate) use arriving::{FORWARD_LOOK, is_idempotent};
-pub(crate) use orders::carry_out;
+use actions::Action;
+pub(crate) use actions::carry_out;
+pub(crate) use answering::Adopted;
+use answering::Source;
 pub(crate) use tunnels::{Tunnel, Tunnels};
 
-use crate::config::Config;
+use crate::config::{Config, share};
 use crate::metrics::LoopMetrics;
 use crate::response_log::{Logged, ResponseLog};
 use crate::retry_after::RetryAfter;
-use dwell_engine::{Body, ExchangeId, Reply, Response};
+use dwell_engine::{Body, ExchangeId, Response};
 use dwell_evloop::{Context, Slab, Token};
-use dwell_upstream::UpstreamRequest;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The kind of the tokens of [`Forward`]s. They name no sockets, so the loop never sees them; but
-/// the tags of exchanges and requests have them, and those of [`Polls`](crate::polls::Polls).
+/// The kind of the tokens of [`ProxiedRequest`]s. They name no sockets, so the loop never sees
+/// them; but the tags of exchanges and requests have them.
 pub(crate) const KIND: u8 = 20;
 
-/// The forward that a tag names, if it is one.
-pub(crate) fn forward_of(tag: u64) -> Option<Token> {
+/// The proxied request that a tag names, if it names one.
+pub(crate) fn proxied_of(tag: u64) -> Option<Token> {
     let token = Token::from_bits(tag);
     (token.kind() == KIND).then_some(token)
 }
@@ -43,18 +45,18 @@ pub(crate) fn forward_of(tag: u64) -> Option<Token> {
 /// A request on its way to the application, and the answer on its way back.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-struct Forward {
+struct ProxiedRequest {
     exchange: ExchangeId,
     /// The exchange of the upstream client, as soon as it is known.
     connection: Option<Token>,
     arrived: Instant,
-    /// What the access log tells of the request; absent where there is none.
+    /// The part of a line of the access log that the request brings; absent if there is no log.
     line: Option<Box<Line>>,
     upload: Upload,
     /// Body bytes of the request that the application has not taken yet.
     up: u64,
-    /// Those of them, framed, that came while the request changed its connection, and whether they
-    /// are the last.
+    /// The part of them, framed, that came while the request changed its connection; and true if
+    /// its last is the end of the body.
     kept: Option<(Vec<u8>, bool)>,
     /// Body bytes of the answer that the client has not taken yet.
     down: usize,
@@ -62,7 +64,7 @@ struct Forward {
     sent: u64,
     /// Status of the answer, once its head is passed on; before, 0.
     status: u16,
-    /// How the answer says where it comes from.
+    /// The origin that the answer names.
     source: Source,
     is_head: bool,
     /// The body of the request goes on in chunks.
@@ -75,7 +77,7 @@ struct Forward {
     is_stream: bool,
 }
 
-/// How far the body of a request has come.
+/// The progress of the body of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Upload {
     /// There is none, or it went along with its head, or all of it has come.
@@ -86,7 +88,7 @@ enum Upload {
     Granted,
 }
 
-/// The request line of a forward.
+/// The request line of a proxied request, and its client.
 #[derive(Debug)]
 struct Line {
     method: Box<str>,
@@ -94,103 +96,63 @@ struct Line {
     remote: Option<SocketAddr>,
 }
 
-/// What the driver has to do for a forward.
+/// The proxied requests of one loop.
 #[derive(Debug)]
-pub(crate) enum Order {
-    /// Send a request.
-    Send(Box<UpstreamRequest>),
-    /// Write a piece of its body, framed already.
-    Write {
-        forward: Token,
-        piece: Vec<u8>,
-        is_last: bool,
-    },
-    /// Read on with an answer.
-    Grant {
-        forward: Token,
-        connection: Token,
-        bytes: usize,
-    },
-    /// Read on with an answer that was too large for those who shared it.
-    TakeOver {
-        connection: Token,
-        fetch: Token,
-        forward: Token,
-    },
-    /// Find out whether a client that sends no more is still there.
-    Probe {
-        forward: Token,
-        exchange: ExchangeId,
-    },
-    /// Nobody waits for an answer any more.
-    Cancel { connection: Option<Token>, tag: u64 },
-    /// The application has changed the protocol.
-    Tunnel(Box<Tunnel>),
-}
-
-/// The requests of one loop that are no polls.
-#[derive(Debug)]
-pub(crate) struct Forwards {
+pub(crate) struct Proxy {
     config: Arc<Config>,
+    loops: usize,
     log: ResponseLog,
-    records: Slab<Forward>,
-    orders: Vec<Order>,
+    records: Slab<ProxiedRequest>,
+    actions: Vec<Action>,
     retry_after: RetryAfter,
 }
 
-impl Forwards {
-    pub(crate) fn new(
-        config: Arc<Config>,
-        log: ResponseLog,
-        forwards_max: usize,
-        seed: u64,
-    ) -> Self {
+impl Proxy {
+    pub(crate) fn new(config: Arc<Config>, log: ResponseLog, loops: usize, seed: u64) -> Self {
+        let requests_max = share(config.limits.connections_max, loops);
         Self {
             config,
             log,
-            records: Slab::new(KIND, forwards_max),
-            orders: Vec::new(),
+            loops,
+            records: Slab::new(KIND, requests_max),
+            actions: Vec::new(),
             retry_after: RetryAfter::new(seed),
         }
     }
 
-    /// Goes by another configuration from now on; what is under way ends by the one before.
-    pub(crate) fn reconfigure(
-        &mut self,
-        config: &Arc<Config>,
-        log: &ResponseLog,
-        forwards_max: usize,
-    ) {
+    /// Goes by another configuration from now on; requests under way end by the one before.
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, log: &ResponseLog) {
         self.config = Arc::clone(config);
         self.log = log.clone();
-        self.records.set_capacity_max(forwards_max);
+        let requests_max = share(config.limits.connections_max, self.loops);
+        self.records.set_capacity_max(requests_max);
     }
 
-    /// Whether nothing is under way.
+    /// True if nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.records.is_empty() && self.orders.is_empty()
+        self.records.is_empty() && self.actions.is_empty()
     }
 
-    /// Whether anything is to be done.
-    pub(crate) fn has_orders(&self) -> bool {
-        !self.orders.is_empty()
+    /// True if anything is to be done when the turn ends.
+    pub(crate) fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
     }
 
-    /// What is to be done by now.
-    pub(crate) fn take_orders(&mut self) -> Vec<Order> {
-        std::mem::take(&mut self.orders)
+    /// Takes what is to be done by now.
+    fn take_actions(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
     }
 
     fn metrics(&self) -> &LoopMetrics {
         &self.log.metrics
     }
 
-    /// Whether this one is under way.
+    /// True if this one is under way.
     fn contains(&self, forward: Token) -> bool {
         self.records.get(forward).is_some()
     }
 
-    /// The connection that brings the answer to a forward.
+    /// The connection that brings the answer.
     fn connection(&self, forward: Token) -> Option<Token> {
         self.records.get(forward)?.connection
     }
@@ -205,14 +167,14 @@ impl Forwards {
         }
     }
 
-    /// Forgets a forward, which is written down.
+    /// Forgets a request, which is written down.
     fn end(&mut self, context: &Context, forward: Token) {
         if let Some(record) = self.records.remove(forward) {
             self.write_line(context, &record);
         }
     }
 
-    fn write_line(&self, context: &Context, record: &Forward) {
+    fn write_line(&self, context: &Context, record: &ProxiedRequest) {
         let Some(line) = &record.line else { return };
         let logged = Logged {
             method: &line.method,
@@ -226,10 +188,10 @@ impl Forwards {
         self.log.write(context, &logged);
     }
 
-    /// Seconds after which a client that is turned away may come back: spread at random, and the
-    /// more of them there are the longer.
-    fn retry_after(&mut self, context: &Context) -> String {
-        self.retry_after.next(context.now())
+    /// The `Retry-After` of a refusal; only clients that get a 503 count among those that come
+    /// back.
+    fn retry_after(&mut self, context: &Context, status: u16) -> Option<String> {
+        (status == 503).then(|| self.retry_after.next(context.now()))
     }
 }
 
@@ -243,20 +205,39 @@ impl Line {
     }
 }
 
-/// Answers with a line of text.
-fn text(reply: &mut Reply<'_>, log: &ResponseLog, status: u16, text: &str, retry_after: &str) {
-    log.count(status);
-    let mut fields: Vec<(&str, &[u8])> = vec![
-        ("Content-Type", b"text/plain; charset=utf-8"),
-        ("Cache-Control", b"no-store"),
-    ];
-    if status == 503 {
-        fields.push(("Retry-After", retry_after.as_bytes()));
+/// A line of text instead of an answer of the application.
+#[derive(Debug)]
+struct Refusal {
+    status: u16,
+    body: String,
+    retry_after: Option<String>,
+}
+
+impl Refusal {
+    fn new(status: u16, reason: &str, retry_after: Option<String>) -> Self {
+        Self {
+            status,
+            body: format!("{reason}\n"),
+            retry_after,
+        }
     }
-    let body = format!("{text}\n");
-    reply.send(&Response {
-        status,
-        fields: &fields,
-        body: Body::Slice(body.as_bytes()),
-    });
+
+    fn fields(&self) -> Vec<(&str, &[u8])> {
+        let mut fields: Vec<(&str, &[u8])> = vec![
+            ("Content-Type", b"text/plain; charset=utf-8"),
+            ("Cache-Control", b"no-store"),
+        ];
+        if let Some(seconds) = &self.retry_after {
+            fields.push(("Retry-After", seconds.as_bytes()));
+        }
+        fields
+    }
+
+    fn response<'a>(&'a self, fields: &'a [(&'a str, &'a [u8])]) -> Response<'a> {
+        Response {
+            status: self.status,
+            fields,
+            body: Body::Slice(self.body.as_bytes()),
+        }
+    }
 }

@@ -71,7 +71,7 @@ fn a_stream_is_told_what_is_new_and_leaves_nothing() {
     let mut fresh = Events::follow(&edge, "/poll/a", "");
     let mut known = Events::follow(&edge, "/poll/a", &cursor("one"));
     edge.turn_until_waiting(2);
-    assert_eq!(edge.driver.polls.streams(), 2);
+    assert_eq!(edge.driver.front.polls.streams(), 2);
     fresh.await_last(&mut edge, &cursor("one"), "one");
     edge.set("/poll/a", "one");
     edge.set("/poll/a", "two");
@@ -120,7 +120,7 @@ fn a_stream_ends_in_its_time_and_with_the_server() {
     while !edge.event_loop.context().is_stopped() {
         edge.turn();
     }
-    assert!(edge.driver.polls.is_empty());
+    assert!(edge.driver.front.polls.is_empty());
 }
 
 #[test]
@@ -132,9 +132,9 @@ fn a_stream_that_misses_leaves_nothing() {
     assert_eq!(line, "GET /poll/a HTTP/1.1");
     let gone = Events::follow(&edge, "/poll/a", "");
     let mut known = Events::follow(&edge, "/poll/a", &cursor("fresh"));
-    edge.turn_until(|edge| edge.polls.records.len() == 3);
+    edge.turn_until(|edge| edge.front.polls.records.len() == 3);
     gone.client.reset();
-    edge.turn_until(|edge| edge.polls.records.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.records.len() == 2);
     exchange.answer(200, "", "fresh");
     first.await_last(&mut edge, &cursor("fresh"), "fresh");
     edge.turn_until_waiting(2);
@@ -158,7 +158,10 @@ fn a_stream_of_several_keys_is_told_of_each_and_leaves_nothing() {
     let both = id(["one", "two", ""]).join(".");
     stream.await_last(&mut edge, &both, "two");
     assert_eq!(
-        (edge.driver.polls.streams(), edge.driver.polls.waiting()),
+        (
+            edge.driver.front.polls.streams(),
+            edge.driver.front.polls.waiting()
+        ),
         (1, 3)
     );
     let mut other = Events::follow(&edge, "/poll/b", &cursor("two"));
@@ -178,7 +181,7 @@ fn a_stream_of_several_keys_is_told_of_each_and_leaves_nothing() {
     edge.turn_until_waiting(3);
     edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
     edge.turn_until(|_| back.text().ends_with("\r\n0\r\n\r\n"));
-    edge.turn_until(|edge| edge.polls.is_empty());
+    edge.turn_until(|edge| edge.front.polls.is_empty());
     assert_eq!(edge.store().statistics().watched_keys, 0);
 }
 
@@ -191,7 +194,7 @@ fn streams_of_one_key_and_of_several_end_by_themselves() {
     edge.turn_until_waiting(3);
     single.client.reset();
     edge.turn_until_waiting(2);
-    assert_eq!(edge.driver.polls.streams(), 1);
+    assert_eq!(edge.driver.front.polls.streams(), 1);
     edge.set("/poll/b", "two");
     let id = format!("{}.{}", cursor("one"), cursor("two"));
     several.await_last(&mut edge, &id, "two");

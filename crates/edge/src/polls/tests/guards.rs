@@ -115,7 +115,7 @@ fn a_route_that_goes_while_the_application_is_asked_lets_nobody_in() {
         app.address()
     );
     let config = config::parse("test.toml", &text, &[]).unwrap();
-    edge.driver.polls.reconfigure(&Arc::new(config));
+    edge.driver.front.polls.reconfigure(&Arc::new(config));
     exchange.answer(204, "", "");
     let answer = edge.answer(&mut client);
     assert_eq!(answer, (503, "the route is gone\n".to_owned()));
@@ -127,12 +127,20 @@ fn a_socket_whose_time_is_over_is_told_nothing_more() {
     let mut edge = Edge::new("limits.stream_lifetime = \"100ms\"");
     let mut socket = Socket::open(&edge, "/poll/a");
     edge.turn_until_waiting(1);
-    let ends = edge.driver.polls.feeds.values_mut().next().unwrap().ends;
+    let ends = edge
+        .driver
+        .front
+        .polls
+        .feeds
+        .values_mut()
+        .next()
+        .unwrap()
+        .ends;
     while !ends.is_due(edge.event_loop.context().tick()) {
         edge.turn();
     }
     edge.set("/poll/a", "secret");
-    edge.turn_until(|edge| edge.polls.sockets() == 0);
+    edge.turn_until(|edge| edge.front.polls.sockets() == 0);
     for _ in 0..4 {
         edge.turn();
         assert_eq!(socket.read(), 0);

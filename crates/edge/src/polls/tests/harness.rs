@@ -65,7 +65,7 @@ impl Edge {
     pub(super) fn turn_until(&mut self, mut is_so: impl FnMut(&mut EdgeLoop) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so(&mut self.driver) {
-            let polls = &self.driver.polls;
+            let polls = &self.driver.front.polls;
             let tables = (&polls.records, &polls.keys, &polls.lookups, &polls.fetches);
             assert!(Instant::now() < end, "nothing came of it: {tables:?}");
             self.turn();
@@ -115,7 +115,9 @@ impl Edge {
     /// Turns until so many polls wait for a change.
     #[track_caller]
     pub(super) fn turn_until_waiting(&mut self, count: usize) {
-        self.turn_until(|edge| edge.polls.waiting() == count && edge.polls.lookups.is_empty());
+        self.turn_until(|edge| {
+            edge.front.polls.waiting() == count && edge.front.polls.lookups.is_empty()
+        });
     }
 
     pub(super) fn store(&self) -> Arc<Store> {
@@ -144,7 +146,7 @@ impl Edge {
     /// Turns until no table holds anything, which it must come to.
     #[track_caller]
     pub(super) fn assert_nothing_left(&mut self) {
-        self.turn_until(|edge| edge.polls.is_empty());
+        self.turn_until(|edge| edge.front.polls.is_empty() && edge.front.proxy.is_idle());
         if let Source::Embedded(store, _) = &self.driver.source {
             assert_eq!(store.statistics().watched_keys, 0, "watches of the store");
         }

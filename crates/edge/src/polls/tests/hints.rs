@@ -15,7 +15,7 @@ fn unswept(address: SocketAddr, options: &str) -> Edge {
 
 fn hint(edge: &mut Edge, keys: &[&str]) {
     let names: Vec<Box<[u8]>> = keys.iter().map(|key| key.as_bytes().into()).collect();
-    edge.driver.polls.hinted(&names);
+    edge.driver.front.polls.hinted(&names);
 }
 
 /// How many hints were read, joined and of nobody.
@@ -39,7 +39,7 @@ fn turn_until_quiet(edge: &mut Edge) {
     edge.turn();
     edge.turn_until(|edge| {
         let operations = edge.memcached.as_ref().unwrap().operations();
-        operations == 0 && edge.polls.outbox.versions.is_empty()
+        operations == 0 && edge.front.polls.outbox.versions.is_empty()
     });
 }
 
@@ -53,7 +53,11 @@ fn a_hint_has_a_key_read_that_polls_wait_for() {
     hint(&mut edge, &["/poll/a", "/poll/b", "/poll/a"]);
     assert_eq!(hints(&edge), [1, 1, 1]);
     turn_until_quiet(&mut edge);
-    assert_eq!(edge.driver.polls.waiting(), 1, "the same value is no news");
+    assert_eq!(
+        edge.driver.front.polls.waiting(),
+        1,
+        "the same value is no news"
+    );
     set(&memcached, "/poll/a", "two");
     hint(&mut edge, &["/poll/a"]);
     assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
@@ -100,11 +104,12 @@ fn a_look_at_everything_of_a_server_spares_the_others() {
     set(&memcached, "/poll/b", "two");
     let [first, second] = &mut clients;
     edge.driver
+        .front
         .polls
         .look_at_all(|name| name == b"/poll/b", false);
     assert_eq!(edge.answer(second), (200, "two".to_owned()));
-    assert_eq!(edge.driver.polls.waiting(), 1);
-    edge.driver.polls.look_at_all(|_| true, false);
+    assert_eq!(edge.driver.front.polls.waiting(), 1);
+    edge.driver.front.polls.look_at_all(|_| true, false);
     assert_eq!(edge.answer(first), (200, "two".to_owned()));
     edge.assert_nothing_left();
 }
@@ -117,13 +122,13 @@ fn versions_that_are_distrusted_have_the_value_read() {
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until_waiting(1);
     let before = hits(&edge);
-    edge.driver.polls.look_at_all(|_| true, false);
+    edge.driver.front.polls.look_at_all(|_| true, false);
     turn_until_quiet(&mut edge);
     assert_eq!(hits(&edge), before, "the version says that it is the same");
-    edge.driver.polls.look_at_all(|_| true, true);
+    edge.driver.front.polls.look_at_all(|_| true, true);
     turn_until_quiet(&mut edge);
     assert_eq!(hits(&edge), before + 1);
-    assert_eq!(edge.driver.polls.waiting(), 1);
+    assert_eq!(edge.driver.front.polls.waiting(), 1);
     set(&memcached, "/poll/a", "two");
     hint(&mut edge, &["/poll/a"]);
     assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));

@@ -19,11 +19,11 @@ fn sent(options: &str, first: &str, second: &str) -> usize {
     let mut edge = Edge::before(&app, &route(options));
     let mut clients = [first, second].map(|request| {
         let client = edge.ask(request);
-        edge.turn_until(|edge| !edge.polls.fetches.is_empty());
+        edge.turn_until(|edge| !edge.front.polls.fetches.is_empty());
         client
     });
-    edge.turn_until(|edge| edge.polls.records.len() + edge.polls.several.len() == 2);
-    let sent = edge.driver.polls.fetches.len();
+    edge.turn_until(|edge| edge.front.polls.records.len() + edge.front.polls.several.len() == 2);
+    let sent = edge.driver.front.polls.fetches.len();
     for number in 0..sent {
         let (mut exchange, _) = app.accept(&mut edge);
         exchange.answer(200, "", &format!("answer {number}"));
@@ -131,12 +131,12 @@ fn a_handshake_with_a_cookie_has_a_request_of_its_own() {
 fn a_reload_changes_what_says_who_asks() {
     let app = App::start();
     let mut edge = Edge::before(&app, &route("share_cookies = true"));
-    let mut config = (*edge.driver.polls.config).clone();
+    let mut config = (*edge.driver.front.polls.config).clone();
     config.routes[0].share_cookies = false;
-    edge.driver.polls.reconfigure(&config.into());
+    edge.driver.front.polls.reconfigure(&config.into());
     let mut clients =
         ["alice", "bob"].map(|who| edge.ask(&format!("GET /poll/a\nCookie: session={who}\r\n")));
-    edge.turn_until(|edge| edge.polls.fetches.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.fetches.len() == 2);
     for _ in &clients {
         let (mut exchange, _) = app.accept(&mut edge);
         exchange.answer(200, "", "own");

@@ -76,7 +76,7 @@ fn memcached_is_looked_at_first() {
     let (mut exchange, line) = app.accept(&mut edge);
     assert_eq!(line, "GET /poll/a HTTP/1.1");
     socket.await_last(&mut edge, &frame("b", "two"));
-    edge.turn_until(|edge| edge.polls.missing.len() == 3);
+    edge.turn_until(|edge| edge.front.polls.missing.len() == 3);
     exchange.answer(200, "", "one");
     socket.await_last(&mut edge, &frame("a", "one"));
     edge.turn_until(|_| stream.text().contains("data: one\n"));
@@ -104,7 +104,7 @@ fn a_refusal_is_remembered_and_a_failure_says_nothing() {
     let mut third = Socket::open(&edge, &format!("/poll/?k=b&since={since}"));
     assert_eq!(exchange.request(&mut edge), format!("GET /poll/b HTTP/1.1"));
     exchange.answer(500, "", "");
-    edge.turn_until(|edge| edge.polls.missing.is_empty());
+    edge.turn_until(|edge| edge.front.polls.missing.is_empty());
     edge.set("/poll/b", "back");
     third.await_last(&mut edge, &frame("b", "back"));
     assert_eq!(third.frames.len(), 1);
@@ -119,7 +119,7 @@ fn what_is_for_one_client_is_told_to_no_other() {
     let mut first = Socket::open(&edge, "/poll/a");
     let (mut exchange, _) = app.accept(&mut edge);
     let mut second = Socket::open(&edge, "/poll/a");
-    edge.turn_until(|edge| edge.polls.missing.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.missing.len() == 2);
     exchange.answer(200, "Set-Cookie: session=1\r\n", "for 1");
     first.await_last(&mut edge, &unnamed("for 1"));
     assert_eq!(exchange.request(&mut edge), "GET /poll/a HTTP/1.1");
@@ -147,7 +147,13 @@ fn a_poll_of_several_keys_waits_for_the_application_and_then_for_the_cache() {
     client.send(&format!("GET /poll/?k=a&k=b&since={one}.{two}&wait=50s"));
     assert_eq!(exchange.request(&mut edge), "GET /poll/a HTTP/1.1");
     exchange.answer(200, "", "one");
-    edge.turn_until(|edge| edge.polls.several.values_mut().any(|poll| poll.is_held));
+    edge.turn_until(|edge| {
+        edge.front
+            .polls
+            .several
+            .values_mut()
+            .any(|poll| poll.is_held)
+    });
     edge.set("/poll/b", "new");
     let answer = edge.answer(&mut client).1;
     assert!(
@@ -170,7 +176,13 @@ fn a_poll_of_several_keys_outlives_an_application_that_fails() {
     assert_eq!(edge.answer(&mut client).0, 503);
     let since = cursor("one");
     client.send(&format!("GET /poll/?k=a&since={since}&wait=50s"));
-    edge.turn_until(|edge| edge.polls.several.values_mut().any(|poll| poll.is_held));
+    edge.turn_until(|edge| {
+        edge.front
+            .polls
+            .several
+            .values_mut()
+            .any(|poll| poll.is_held)
+    });
     edge.set("/poll/a", "back");
     assert!(edge.answer(&mut client).1.contains(&entry("a", "back")));
     edge.assert_nothing_left();
@@ -185,10 +197,10 @@ fn whoever_leaves_while_the_application_is_asked_leaves_nothing() {
     let poll = edge.ask("GET /poll/?k=a&k=b");
     let (mut of_a, _) = app.accept(&mut edge);
     let (mut of_b, _) = app.accept(&mut edge);
-    edge.turn_until(|edge| edge.polls.missing.len() == 6);
+    edge.turn_until(|edge| edge.front.polls.missing.len() == 6);
     drop((socket, stream));
     poll.reset();
-    edge.turn_until(|edge| edge.polls.is_idle());
+    edge.turn_until(|edge| edge.front.polls.is_idle());
     of_a.answer(200, "", "one");
     of_b.answer(200, "", "two");
     edge.assert_nothing_left();

@@ -25,12 +25,13 @@ fn answer(status: u16, body: &str) -> Arc<Answer> {
 
 /// The application answers the request that was sent first of those that are under way.
 fn tell_first(edge: &mut Edge, verdict: &Verdict) -> bool {
-    let Some(fetch) = edge.driver.polls.fetches.tokens().next() else {
+    let Some(fetch) = edge.driver.front.polls.fetches.tokens().next() else {
         return false;
     };
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
     let http = &mut driver.http;
     driver
+        .front
         .polls
         .verdict_came(context, http, fetch, verdict, false);
     true
@@ -38,7 +39,7 @@ fn tell_first(edge: &mut Edge, verdict: &Verdict) -> bool {
 
 /// memcached says this of a key: to the oldest lookup of it, or to the sweep.
 pub(super) fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outcome<'_>) {
-    let polls = &edge.driver.polls;
+    let polls = &edge.driver.front.polls;
     let of_key = polls.keys.find(key.as_bytes()).unwrap();
     let is_it = |lookup: &Token| {
         polls
@@ -56,6 +57,7 @@ pub(super) fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outc
     };
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
     driver
+        .front
         .polls
         .completed(context, &mut driver.http, &completion);
 }
@@ -77,6 +79,7 @@ pub(super) fn silent() -> (ScriptedServer, Edge) {
 
 fn is_held(edge: &mut Edge) -> bool {
     edge.driver
+        .front
         .polls
         .several
         .values_mut()
@@ -103,7 +106,7 @@ fn a_key_that_is_back_as_it_was_when_the_application_has_none_is_waited_for() {
     let mut edge = Edge::before(&app, "");
     let since = cursor("one");
     let mut client = edge.ask(&format!("GET /poll/?k=a&k=b&since={since}.&wait=50s"));
-    edge.turn_until(|edge| edge.polls.missing.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.missing.len() == 2);
     // One turn: the application says that there is none, and there is what the client has.
     while tell_first(&mut edge, &Ok(answer(404, ""))) {}
     edge.set("/poll/a", "one");
@@ -121,7 +124,7 @@ fn a_client_that_leaves_after_its_news_were_taken_back_leaves_nothing() {
     let mut edge = Edge::before(&app, "");
     let since = cursor("one");
     let client = edge.ask(&format!("GET /poll/?k=a&k=b&since={since}.&wait=50s"));
-    edge.turn_until(|edge| edge.polls.missing.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.missing.len() == 2);
     while tell_first(&mut edge, &Ok(answer(404, ""))) {}
     edge.set("/poll/a", "one");
     edge.turn();
@@ -133,7 +136,7 @@ fn a_client_that_leaves_after_its_news_were_taken_back_leaves_nothing() {
 fn news_that_the_sweep_takes_back_in_the_same_turn_are_waited_for() {
     let (_server, mut edge) = silent();
     let mut client = edge.ask("GET /poll/?k=a&k=b&wait=50s");
-    edge.turn_until(|edge| edge.polls.lookups.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.lookups.len() == 2);
     // One turn: both lookups are answered, and then the sweep says that the value is gone.
     complete(&mut edge, "/poll/a", false, hit("one", 1));
     complete(&mut edge, "/poll/b", false, Outcome::Miss);
@@ -157,7 +160,7 @@ fn what_had_no_room_beside_news_that_are_gone_is_read_again() {
     let (_server, mut edge) = silent();
     let large = "x".repeat(300_000);
     let mut client = edge.ask("GET /poll/?k=a&k=b&wait=50s");
-    edge.turn_until(|edge| edge.polls.lookups.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.lookups.len() == 2);
     complete(&mut edge, "/poll/a", false, hit(&large, 1));
     complete(&mut edge, "/poll/b", false, hit("small", 2));
     complete(&mut edge, "/poll/a", true, Outcome::Miss);
@@ -177,7 +180,7 @@ fn a_key_that_goes_as_its_value_is_about_to_be_told_is_asked_for() {
     );
     let mut edge = before_memcached(server.address(), &options);
     let mut client = edge.ask("GET /poll/?k=a&wait=50s");
-    edge.turn_until(|edge| edge.polls.lookups.len() == 1);
+    edge.turn_until(|edge| edge.front.polls.lookups.len() == 1);
     complete(&mut edge, "/poll/a", false, hit("one", 1));
     complete(&mut edge, "/poll/a", true, Outcome::Miss);
     let (mut exchange, line) = app.accept(&mut edge);
@@ -271,7 +274,7 @@ fn play(steps: Vec<Step>) -> TestCaseResult {
     for step in steps {
         take(&mut edge, &mut clients, step);
         if matches!(step, Step::Turn) {
-            let mut polls = edge.driver.polls.several.values_mut();
+            let mut polls = edge.driver.front.polls.several.values_mut();
             let waits = polls.all(|poll| poll.is_held || poll.asking > 0);
             prop_assert!(waits, "a poll waits for nothing");
         }

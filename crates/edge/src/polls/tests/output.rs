@@ -32,7 +32,9 @@ fn readers_that_take_nothing_share_what_they_were_sent() {
         clients.push(silent(&edge, &format!("GET /poll/?k=a\n{EVENT}")));
         clients.push(silent(&edge, "GET /poll/?k=a"));
         clients.push(silent(&edge, &format!("GET /poll/a\n{}", Socket::FIELDS)));
-        edge.turn_until(|edge| edge.polls.streams() == 2 * count && edge.polls.sockets() == count);
+        edge.turn_until(|edge| {
+            edge.front.polls.streams() == 2 * count && edge.front.polls.sockets() == count
+        });
         for _ in 0..20 {
             edge.turn();
         }
@@ -60,7 +62,7 @@ fn a_large_change_is_told_to_many_over_several_turns() {
     edge.turn_until(|edge| edge.websockets.connections() == 12);
     let told = |edge: &Edge| {
         let events = edge.driver.metrics.stream_events.value() as usize;
-        (12 - edge.driver.polls.several.len(), events)
+        (12 - edge.driver.front.polls.several.len(), events)
     };
     assert_eq!(told(&edge), (0, 0));
     edge.set("/poll/a", &"a".repeat(VALUE_BYTES - 1000));
@@ -92,7 +94,7 @@ fn the_slowest_are_cut_off_where_too_much_waits() {
     let mut edge = Edge::new(options);
     // A reader that reads has nothing to fear.
     let mut events = Events::follow(&edge, "/poll/good", "");
-    edge.turn_until(|edge| edge.polls.streams() == 1);
+    edge.turn_until(|edge| edge.front.polls.streams() == 1);
     let mut clients = Vec::new();
     for round in 0..12 {
         let key = format!("/poll/{round}");

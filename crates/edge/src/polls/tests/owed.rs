@@ -15,7 +15,7 @@ fn expire(edge: &mut Edge, connection: Token) {
 
 fn recheck(edge: &mut Edge) {
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
-    driver.polls.recheck_owed(context, &mut driver.http);
+    driver.front.polls.recheck_owed(context, &mut driver.http);
 }
 
 /// The connection of the first client, where its request is held.
@@ -28,7 +28,7 @@ fn held(edge: &EdgeLoop) -> Option<Token> {
 
 /// Whatever is asked for is lost.
 fn lose_everything(edge: &mut Edge) {
-    let polls = &mut edge.driver.polls;
+    let polls = &mut edge.driver.front.polls;
     for fetch in polls.fetches.tokens().collect::<Vec<_>>() {
         polls.close_fetch(fetch);
     }
@@ -60,7 +60,7 @@ fn every_kind_that_waits_for_the_application_has_a_deadline() {
         let app = App::start();
         let mut edge = Edge::before(&app, "");
         let mut client = edge.ask(request);
-        edge.turn_until(|edge| !edge.polls.fetches.is_empty());
+        edge.turn_until(|edge| !edge.front.polls.fetches.is_empty());
         let connection = held(&edge.driver).unwrap();
         assert!(edge.event_loop.context().is_armed(connection), "{request}");
         lose_everything(&mut edge);
@@ -99,13 +99,13 @@ fn what_lost_its_place_is_found() {
     let app = App::start();
     let mut edge = Edge::before(&app, "");
     let mut one = edge.ask("GET /poll/a");
-    edge.turn_until(|edge| edge.polls.fetches.len() == 1);
+    edge.turn_until(|edge| edge.front.polls.fetches.len() == 1);
     lose_everything(&mut edge);
     recheck(&mut edge);
     assert_eq!(edge.answer(&mut one).0, 504);
     edge.assert_nothing_left();
     let mut held = hold_several(&mut edge);
-    for poll in edge.driver.polls.several.values_mut() {
+    for poll in edge.driver.front.polls.several.values_mut() {
         poll.is_held = false;
     }
     recheck(&mut edge);
@@ -114,7 +114,11 @@ fn what_lost_its_place_is_found() {
     let waiting = wait_for(&edge, "/poll/a", "two");
     edge.turn_until_waiting(1);
     recheck(&mut edge);
-    assert_eq!(edge.driver.polls.waiting(), 1, "it is where it belongs");
+    assert_eq!(
+        edge.driver.front.polls.waiting(),
+        1,
+        "it is where it belongs"
+    );
     drop((waiting, held, one));
     edge.assert_nothing_left();
 }

@@ -19,7 +19,7 @@ const NAME: &[u8] = b"/poll/a";
 
 /// The variant of a plain GET of the key.
 fn get(edge: &Edge) -> Variant {
-    let polls = &edge.driver.polls;
+    let polls = &edge.driver.front.polls;
     let text = b"GET /poll/a HTTP/1.1\r\nHost: edge\r\n\r\n";
     let mut storage = FieldStorage::new();
     let head = parse_request(text, &mut storage, &polls.head_limits()).unwrap();
@@ -40,7 +40,7 @@ fn note(edge: &Edge, now: Instant) {
         },
         of: Some(get(edge).digest),
     };
-    edge.driver.polls.memory.note(NAME, &value, now);
+    edge.driver.front.polls.memory.note(NAME, &value, now);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
     let route = "[[route]]\nprefix = \"/poll/\"\nfill = true\nstale_while_revalidate = \"10s\"\n\
         stale_if_error = \"60s\"";
     let edge = Edge::before(&app, route);
-    let (polls, start) = (&edge.driver.polls, Instant::now());
+    let (polls, start) = (&edge.driver.front.polls, Instant::now());
     let after = |seconds| start + Duration::from_secs(seconds);
     let recalls = |seconds| match polls.recall(after(seconds), NAME, get(&edge), 0) {
         Some(recall @ Recall::Stale(_)) => Some(recall.is_for_renewal()),
@@ -75,7 +75,7 @@ fn a_failure_is_remembered_before_a_value_and_for_its_time() {
     let app = App::start();
     let route = "[[route]]\nprefix = \"/poll/\"\nfill = true\nstale_while_revalidate = \"10s\"";
     let edge = Edge::before(&app, route);
-    let (polls, start) = (&edge.driver.polls, Instant::now());
+    let (polls, start) = (&edge.driver.front.polls, Instant::now());
     note(&edge, start);
     let verdict = Err(UpstreamError::Unavailable);
     let until = start + Duration::from_secs(2);
@@ -93,30 +93,34 @@ fn followers(edge: &mut Edge) -> (super::Client, Socket) {
         of_loop: 1,
         fetch: 0,
     };
-    let begun = edge.driver.polls.memory.begin(NAME, get(edge), other);
+    let begun = edge.driver.front.polls.memory.begin(NAME, get(edge), other);
     assert!(matches!(begun, Begun::Lead));
     let (poll, socket) = (edge.ask("GET /poll/a"), Socket::open(edge, "/poll/a"));
-    edge.turn_until(|edge| edge.polls.records.len() + edge.polls.missing.len() == 2);
-    assert_eq!(edge.driver.polls.following(), 1);
+    edge.turn_until(|edge| edge.front.polls.records.len() + edge.front.polls.missing.len() == 2);
+    assert_eq!(edge.driver.front.polls.following(), 1);
     (poll, socket)
 }
 
 /// The other loop has been answered, and its word for this one is lost.
 fn forget(edge: &Edge) {
-    let memory = &edge.driver.polls.memory;
+    let memory = &edge.driver.front.polls.memory;
     assert_eq!(memory.end(NAME, get(edge)).len(), 1);
 }
 
 fn recheck(edge: &mut Edge) {
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
-    driver.polls.recheck_flights(context, &mut driver.http);
+    driver
+        .front
+        .polls
+        .recheck_flights(context, &mut driver.http);
 }
 
 fn tell(edge: &mut Edge, verdict: Option<&Verdict>) {
-    let fetch = edge.driver.polls.fetches.tokens().next().unwrap();
+    let fetch = edge.driver.front.polls.fetches.tokens().next().unwrap();
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
     let http = &mut driver.http;
     driver
+        .front
         .polls
         .followed(context, http, fetch.to_bits(), verdict);
 }
@@ -132,13 +136,13 @@ fn a_word_that_is_lost_is_asked_for() {
     let (mut poll, mut socket) = followers(&mut edge);
     recheck(&mut edge);
     assert_eq!(
-        edge.driver.polls.following(),
+        edge.driver.front.polls.following(),
         1,
         "the other loop asks still"
     );
     forget(&edge);
     recheck(&mut edge);
-    assert_eq!(edge.driver.polls.following(), 0);
+    assert_eq!(edge.driver.front.polls.following(), 0);
     let (mut exchange, _) = app.accept(&mut edge);
     exchange.answer(200, "", "one");
     assert_eq!(edge.answer(&mut poll), (200, "one".to_owned()));

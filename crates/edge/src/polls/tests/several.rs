@@ -161,7 +161,7 @@ fn a_drain_ends_them_too() {
     edge.turn_until_waiting(2);
     edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
     assert_eq!(edge.answer(&mut client).0, 204);
-    edge.turn_until(|edge| edge.polls.is_empty());
+    edge.turn_until(|edge| edge.front.polls.is_empty());
 }
 
 #[test]

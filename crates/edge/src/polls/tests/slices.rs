@@ -64,7 +64,7 @@ impl Waiting {
 /// The numbers of polls and of streams that have been told.
 fn told(edge: &EdgeLoop) -> (usize, usize) {
     let events = edge.metrics.stream_events.value() as usize;
-    let left = edge.polls.records.len();
+    let left = edge.front.polls.records.len();
     (COUNT.saturating_sub(left), events)
 }
 
@@ -78,7 +78,7 @@ fn begin_change(edge: &mut Edge) -> String {
         (2..COUNT + 8).contains(&(polls + events)),
         "{polls} {events}"
     );
-    assert!(edge.driver.polls.has_left());
+    assert!(edge.driver.front.polls.has_left());
     large
 }
 
@@ -132,16 +132,16 @@ fn what_memcached_has_said_is_told_before_the_server_ends() {
     let (_server, mut edge) = silent();
     let poll = format!("GET /poll/a?since={}&wait=50s", cursor("one"));
     let mut clients: Vec<_> = (0..2 * COUNT).map(|_| edge.ask(&poll)).collect();
-    edge.turn_until(|edge| edge.polls.records.len() == 2 * COUNT);
-    while !edge.driver.polls.lookups.is_empty() {
+    edge.turn_until(|edge| edge.front.polls.records.len() == 2 * COUNT);
+    while !edge.driver.front.polls.lookups.is_empty() {
         complete(&mut edge, "/poll/a", false, hit("one", 1));
     }
-    assert_eq!(edge.driver.polls.waiting(), 2 * COUNT);
+    assert_eq!(edge.driver.front.polls.waiting(), 2 * COUNT);
     let large = "a".repeat(VALUE_BYTES);
     let version = Outcome::Version { cas_unique: 2 };
     complete(&mut edge, "/poll/a", true, version);
     complete(&mut edge, "/poll/a", false, hit(&large, 2));
-    let waiting = edge.driver.polls.waiting();
+    let waiting = edge.driver.front.polls.waiting();
     assert!((1..2 * COUNT).contains(&waiting), "{waiting}");
     edge.driver.fleet.advance(Lifecycle::Drain);
     for client in &mut clients {
@@ -179,9 +179,9 @@ fn a_stream_of_several_keys_is_told_of_them_all_before_the_server_ends() {
     let large = "a".repeat(VALUE_BYTES);
     edge.set("/poll/a", &large);
     edge.turn_until(|edge| edge.metrics.stream_events.value() > 0);
-    assert!(edge.driver.polls.has_left());
+    assert!(edge.driver.front.polls.has_left());
     edge.driver.fleet.advance(Lifecycle::Drain);
-    edge.turn_until(|edge| edge.polls.streams() == 0);
+    edge.turn_until(|edge| edge.front.polls.streams() == 0);
     for stream in &mut streams {
         edge.turn_until(|_| stream.text().ends_with("0\r\n\r\n"));
         assert!(stream.text().contains(&large), "it was told");

@@ -105,7 +105,7 @@ impl Socket {
             assert!(
                 std::time::Instant::now() < end,
                 "not {frame}: {told:?} {rest:?} {:?}",
-                edge.driver.polls.feeds
+                edge.driver.front.polls.feeds
             );
             edge.turn();
             self.read();
@@ -125,7 +125,7 @@ fn a_socket_is_told_what_is_new_and_leaves_nothing() {
     let mut single = Socket::open(&edge, "/poll/a");
     let mut several = Socket::open(&edge, &format!("/poll/?k=a&k=b&since={}.", cursor("one")));
     edge.turn_until_waiting(3);
-    assert_eq!(edge.driver.polls.sockets(), 2);
+    assert_eq!(edge.driver.front.polls.sockets(), 2);
     let unnamed = |value: &str| format!(r#"{{"v":"{value}","c":"{}"}}"#, cursor(value));
     single.await_last(&mut edge, &unnamed("one"));
     edge.set("/poll/a", "one");
@@ -188,11 +188,14 @@ fn a_socket_without_keys_is_one_all_the_same() {
     socket.say(r#"{"unsubscribe":["a"]}"#);
     edge.turn_until_waiting(0);
     assert_eq!(
-        (edge.driver.polls.sockets(), edge.driver.polls.is_idle()),
+        (
+            edge.driver.front.polls.sockets(),
+            edge.driver.front.polls.is_idle()
+        ),
         (1, false)
     );
     edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
-    edge.turn_until(|edge| edge.polls.is_empty());
+    edge.turn_until(|edge| edge.front.polls.is_empty());
 }
 
 #[test]

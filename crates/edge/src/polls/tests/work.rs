@@ -98,7 +98,7 @@ fn messages_beyond_their_rate_end_a_socket() {
         socket.say(r#"{"unsubscribe":["a","b","c","d","e","f","g","h","i","j"]}"#);
     }
     beyond.say(r#"{"subscribe":["a"]}"#);
-    edge.turn_until(|edge| edge.polls.sockets() == 1);
+    edge.turn_until(|edge| edge.front.polls.sockets() == 1);
     beyond.await_close(&mut edge, 1008);
     let ended = &edge.driver.metrics.streams_ended;
     assert_eq!(ended.of(StreamEnd::Rate).value(), 1);

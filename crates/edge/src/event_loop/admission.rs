@@ -1,0 +1,86 @@
+//! Admission of the clients' connections: how many there may be, in all and of one address.
+
+use crate::access::Crowds;
+use crate::config::{Config, share};
+use crate::descriptors::Descriptors;
+use crate::metrics::{ConnectionRefusal, LoopMetrics};
+use dwell_evloop::Stream;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// The bounds on the clients' connections of one loop.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    config: Arc<Config>,
+    loops: usize,
+    /// The share of this loop in `limits.connections_max`.
+    connections_max: usize,
+    crowds: Arc<Crowds>,
+    descriptors: Arc<Descriptors>,
+    descriptor_bound: RawFd,
+    metrics: Arc<LoopMetrics>,
+}
+
+impl Admission {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        loops: usize,
+        crowds: Arc<Crowds>,
+        descriptors: Arc<Descriptors>,
+        metrics: Arc<LoopMetrics>,
+    ) -> Self {
+        Self {
+            connections_max: share(config.limits.connections_max, loops),
+            descriptor_bound: descriptors.bounds(&config).clients,
+            config,
+            loops,
+            crowds,
+            descriptors,
+            metrics,
+        }
+    }
+
+    /// Goes by another configuration from now on; connections that are open stay.
+    pub(super) fn reconfigure(&mut self, config: &Arc<Config>) {
+        self.connections_max = share(config.limits.connections_max, self.loops);
+        self.descriptor_bound = self.descriptors.bounds(config).clients;
+        self.config = Arc::clone(config);
+    }
+
+    /// Lets a connection in, or drops it; `open` are those that there are already.
+    pub(super) fn admit(&self, mut stream: Stream, open: usize) -> Option<Stream> {
+        if open >= self.connections_max {
+            self.refused(ConnectionRefusal::ConnectionsMax);
+        } else if !stream.is_numbered_below(self.descriptor_bound) {
+            self.refused(ConnectionRefusal::Descriptors);
+        } else if !self.is_of_few(&mut stream) {
+            self.refused(ConnectionRefusal::ConnectionsPerAddress);
+        } else {
+            return Some(stream);
+        }
+        None
+    }
+
+    /// Counts a connection of the address of its client; false if that has too many.
+    fn is_of_few(&self, stream: &mut Stream) -> bool {
+        let max = self.config.limits.connections_per_address;
+        let trusted = &self.config.server.trusted_proxies;
+        max.is_none_or(|max| self.crowds.admit(stream, max, trusted))
+    }
+
+    /// Counts a client that another process has accepted, however many its address has.
+    pub(crate) fn count_adopted(&self, stream: &mut Stream) {
+        if self.config.limits.connections_per_address.is_some() {
+            let trusted = &self.config.server.trusted_proxies;
+            self.crowds.admit(stream, usize::MAX, trusted);
+        }
+    }
+
+    /// Counts a connection that was not let in.
+    pub(super) fn refused(&self, why: ConnectionRefusal) {
+        self.metrics.connections_refused.increment(why);
+        if why == ConnectionRefusal::Descriptors {
+            self.descriptors.tell_refused();
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The clients' requests: each goes to the polls of the loop, or to the proxy of what is no poll.
+
+use super::admission::Admission;
+use crate::config::{Config, Routing};
+use crate::log::Outage;
+use crate::metrics::{ClientTimeout, ConnectionRefusal, RefusedStatus};
+use crate::pages::Pages;
+use crate::polls::{Polls, TooLarge, seconds};
+use crate::proxy::{self, Adopted, Proxy, Tunnels, proxied_of};
+use crate::response_log::ResponseLog;
+use dwell_engine::{
+    App, Body, BodyPlan, Detached, Event, ExchangeId, Http, Outcome, Reply, Request, Response,
+};
+use dwell_evloop::{Context, Stream, Token};
+use dwell_proto::http1::{RequestHead, Trailers};
+use dwell_store::{Expiry, Store};
+use dwell_upstream::{UpstreamError, UpstreamEvent, Upstreams};
+use std::sync::Arc;
+
+/// The application of the clients' server: chooses what serves a request, and hands every callback
+/// to it by the tag of the exchange.
+#[derive(Debug)]
+pub(crate) struct Front {
+    config: Arc<Config>,
+    log: ResponseLog,
+    pub(crate) polls: Polls,
+    pub(crate) proxy: Proxy,
+    pub(crate) admission: Admission,
+    /// Pages that are served before any route, and the store that they set keys in.
+    pages: Option<(Box<dyn Pages>, Arc<Store>)>,
+    /// Requests to the application that get no answer.
+    outage: Outage,
+}
+
+impl Front {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        log: ResponseLog,
+        polls: Polls,
+        proxy: Proxy,
+        admission: Admission,
+    ) -> Self {
+        Self {
+            config,
+            log,
+            polls,
+            proxy,
+            admission,
+            pages: None,
+            outage: Outage::default(),
+        }
+    }
+
+    /// Serves these pages before any route.
+    pub(crate) fn serve_pages(&mut self, pages: Box<dyn Pages>, store: Arc<Store>) {
+        self.pages = Some((pages, store));
+    }
+
+    /// Goes by `config` from now on; returns the configuration before.
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) -> Arc<Config> {
+        self.log = self.log.reconfigured(config);
+        self.polls.reconfigure(config);
+        self.proxy.reconfigure(config, &self.log);
+        self.admission.reconfigure(config);
+        std::mem::replace(&mut self.config, Arc::clone(config))
+    }
+
+    /// True if no exchange is owed its answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.polls.is_idle() && self.proxy.is_idle()
+    }
+
+    /// True if the end of a turn has left something to be sent or answered.
+    pub(crate) fn has_left(&self) -> bool {
+        self.polls.has_left() || self.proxy.has_actions()
+    }
+
+    /// Takes what happened to a request to the application.
+    pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
+        self.follow_outage(context, &event);
+        if proxied_of(event.tag()).is_some() {
+            return self.proxy.told(context, http, event);
+        }
+        if let Some(large) = self.polls.told(context, http, event) {
+            self.pass_on(context, http, &large);
+        }
+    }
+
+    /// Logs when the application stops answering, and when it answers again.
+    fn follow_outage(&mut self, context: &Context, event: &UpstreamEvent) {
+        match event {
+            // A request that was sent, and no answer yet.
+            UpstreamEvent::Started { .. } | UpstreamEvent::BodyTaken { .. } => {}
+            UpstreamEvent::Failed { error, .. } => self.upstream_failed(context, error),
+            _ => {
+                if self.outage.worked() {
+                    tracing::info!("upstream answers");
+                }
+            }
+        }
+    }
+
+    fn upstream_failed(&mut self, context: &Context, error: &UpstreamError) {
+        if let Some(count) = self.outage.failed(context.now()) {
+            tracing::warn!(%error, count, "upstream does not answer");
+        }
+    }
+
+    /// Does what proxied requests need when the turn ends.
+    pub(super) fn carry_out(
+        &mut self,
+        context: &mut Context,
+        upstreams: &mut Upstreams,
+        http: &mut Http,
+        tunnels: &mut Tunnels,
+    ) {
+        let errors = proxy::carry_out(context, upstreams, &mut self.proxy, http, tunnels);
+        for error in errors {
+            self.upstream_failed(context, &error);
+        }
+    }
+
+    /// Passes an answer that is too large for polls on to the client whose request was sent, or
+    /// cuts it off.
+    fn pass_on(&mut self, context: &mut Context, http: &mut Http, large: &TooLarge) {
+        let (connection, fetch) = (large.connection, large.fetch);
+        let is_taken = large.client().is_some_and(|client| {
+            let adopted = Adopted {
+                exchange: client.exchange,
+                arrived: client.arrived,
+                line: client.line,
+                is_head: client.is_head,
+                connection,
+                fetch,
+            };
+            self.proxy.adopt(context, http, &adopted, &large.parts)
+        });
+        if !is_taken {
+            self.proxy.cancel(connection, fetch);
+            self.polls.refuse_large(context, http, large);
+        }
+    }
+
+    /// Serves a page of the program's own; false for all other requests.
+    fn serve_page(&self, context: &Context, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
+        let Some((pages, store)) = &self.pages else {
+            return false;
+        };
+        let (method, path) = (request.head.method, request.head.path);
+        let Some(page) = pages.respond(method, path, request.body) else {
+            return false;
+        };
+        if let Some((key, value)) = page.set {
+            store.set(key.as_bytes(), 0, Expiry::NEVER, value, seconds(context));
+        }
+        let response = Response {
+            status: page.status,
+            fields: &[
+                ("Content-Type", page.content_type.as_bytes()),
+                ("Cache-Control", b"no-store"),
+            ],
+            body: Body::Slice(&page.body),
+        };
+        self.log.send(context, request, reply, &response);
+        true
+    }
+}
+
+impl App for Front {
+    fn body(
+        &mut self,
+        _context: &mut Context,
+        _exchange: ExchangeId,
+        head: &RequestHead<'_, '_>,
+        _stream: &Stream,
+    ) -> BodyPlan {
+        match Routing::of(&self.config).choose(head.path) {
+            Ok(Some(index)) => self.polls.body_plan(index, head),
+            Ok(None) => self.proxy.body_plan(),
+            // It is refused without its body.
+            Err(_) => BodyPlan::Stream {
+                bytes_max: self.config.limits.body_bytes_max,
+            },
+        }
+    }
+
+    fn body_data(
+        &mut self,
+        _context: &mut Context,
+        _exchange: ExchangeId,
+        tag: u64,
+        data: &[u8],
+        _reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.proxy.body_data(Token::from_bits(tag), data)
+    }
+
+    fn body_end(
+        &mut self,
+        _context: &mut Context,
+        _exchange: ExchangeId,
+        tag: u64,
+        trailers: Trailers<'_>,
+        _reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.proxy.body_end(Token::from_bits(tag), trailers)
+    }
+
+    fn request(
+        &mut self,
+        context: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        if self.pages.is_some() && self.serve_page(context, request, reply) {
+            return Outcome::Answered;
+        }
+        match Routing::of(&self.config).choose(request.head.path) {
+            Ok(Some(index)) => self.polls.request(context, index, request, reply),
+            Ok(None) => self.proxy.request(context, request, reply),
+            Err(_) => self.polls.refuse_ambiguous(context, request, reply),
+        }
+    }
+
+    fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {
+        self.polls.puts_off(context, head)
+    }
+
+    fn expired(
+        &mut self,
+        context: &mut Context,
+        _exchange: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        match proxied_of(tag) {
+            Some(proxied) => self.proxy.expired(proxied, reply),
+            None => self.polls.expired(context, tag, reply),
+        }
+    }
+
+    fn drained(
+        &mut self,
+        context: &mut Context,
+        _exchange: ExchangeId,
+        tag: u64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        match proxied_of(tag) {
+            Some(proxied) => self.proxy.drained(proxied),
+            None => self.polls.drained(context, tag, reply),
+        }
+    }
+
+    fn peer_closed(&mut self, _exchange: ExchangeId, tag: u64) -> bool {
+        match proxied_of(tag) {
+            Some(proxied) => self.proxy.peer_closed(proxied),
+            None => self.polls.peer_closed(tag),
+        }
+    }
+
+    fn abandoned(&mut self, context: &mut Context, _exchange: ExchangeId, tag: u64) {
+        match proxied_of(tag) {
+            Some(proxied) => self.proxy.abandoned(context, proxied),
+            None => self.polls.abandoned(tag),
+        }
+    }
+
+    fn detached(
+        &mut self,
+        _context: &mut Context,
+        _exchange: ExchangeId,
+        tag: u64,
+        detached: Detached,
+    ) {
+        self.polls.detached(tag, detached);
+    }
+
+    fn accepted(&mut self, _: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
+        // Those that have left HTTP count as well.
+        self.admission.admit(stream, open + self.polls.sockets())
+    }
+
+    fn event(&mut self, event: Event) {
+        let metrics = &self.log.metrics;
+        let timeouts = &metrics.client_timeouts;
+        match event {
+            Event::Accepted => metrics.connections.increment(),
+            Event::Refused => self.admission.refused(ConnectionRefusal::ConnectionsMax),
+            Event::Exhausted => self.admission.refused(ConnectionRefusal::Descriptors),
+            Event::WriteTimeout => timeouts.increment(ClientTimeout::Write),
+            Event::BodyTimeout => timeouts.increment(ClientTimeout::Request),
+            Event::Rejected(status) => {
+                if status == 408 {
+                    timeouts.increment(ClientTimeout::Request);
+                }
+                metrics.bad_requests.increment(RefusedStatus::of(status));
+                self.log.count(status);
+            }
+            _ => {}
+        }
+    }
+}
