@@ -252,9 +252,9 @@ clippy:
 test-rust:
 	$(CARGO) test $(TESTED)
 
-# The programs that other tests start: what `test-rust` has built, and not once more for themselves.
+# The programs that other tests start, of the crates that `test-rust` has built.
 test-programs: install-rust
-	$(CARGO) test $(TESTED) --no-run --quiet
+	$(CARGO) build $(TESTED) --quiet --bins --example websocket_echo
 
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet

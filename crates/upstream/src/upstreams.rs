@@ -96,7 +96,7 @@ impl Upstreams {
     /// Sends a request to the application as it is now.
     ///
     /// # Errors
-    /// As [`UpstreamGroup::send`]; no event follows then.
+    /// [`UpstreamError::Unavailable`] when no server takes it. No event follows then.
     pub fn send(
         &mut self,
         context: &mut Context,
