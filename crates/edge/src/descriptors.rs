@@ -7,6 +7,7 @@
 
 use crate::config::Config;
 use crate::log::Seldom;
+use dwell_store_server::RefusalObserver;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -199,6 +200,12 @@ fn has_store_listener(config: &Config) -> bool {
     let store = &config.store;
     let is_bound = store.listen.is_some() || store.unix_socket.is_some();
     config.uses_embedded_store() && (is_bound || !store.listen_also.is_empty())
+}
+
+impl RefusalObserver for Descriptors {
+    fn refused(&self) {
+        self.tell_refused();
+    }
 }
 
 #[cfg(test)]

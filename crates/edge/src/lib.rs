@@ -15,7 +15,6 @@ mod handoff;
 mod held;
 pub mod log;
 mod metrics;
-mod moment;
 mod ops;
 mod pages;
 mod polls;
@@ -26,17 +25,8 @@ mod publish;
 mod published;
 mod response_log;
 mod retry_after;
-#[expect(
-    unreachable_pub,
-    reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
-)]
-mod snapshot;
-#[expect(
-    unreachable_pub,
-    reason = "`pub` is what the rest of the edge may use: an interface as of a crate"
-)]
-mod store_server;
 
+pub use dwell_proto::memcache::Protocols;
+pub use dwell_store_server::VERSION as STORE_VERSION;
 pub use pages::{MakePages, Page, Pages};
 pub use polls::{Explained, Explanation, Topic, explain_configuration};
-pub use store_server::{Protocols, VERSION as STORE_VERSION};

@@ -29,6 +29,7 @@ mod arena;
 mod arithmetic;
 mod commands;
 mod config;
+mod hot;
 mod item;
 mod items;
 mod keep;
@@ -46,6 +47,7 @@ mod walk;
 mod watch;
 
 pub use config::StoreConfig;
+pub use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub use item::{Expiry, Item, ItemRef, Seconds, Value};
 pub use keep::{HashSeed, KeptItem, KeptState, RestoreOutcome};
 pub use options::{

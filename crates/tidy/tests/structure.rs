@@ -34,14 +34,13 @@ const CRATES: &[Bounds] = &[
     Bounds {
         name: "edge",
         ring: 18,
-        banned: 502,
+        banned: 448,
         wide: &[
             ("event_loop/mod.rs EdgeLoop", 25, 9),
             ("proxy/mod.rs ProxiedRequest", 16, 1),
             ("proxy/mod.rs Proxy", 6, 3),
             ("metrics/mod.rs Metrics", 5, 3),
             ("polls/mod.rs Polls", 33, 26),
-            ("store_server/commands.rs Executor", 5, 5),
         ],
     },
     Bounds {
@@ -89,6 +88,12 @@ const CRATES: &[Bounds] = &[
         wide: &[("shard.rs Shard", 6, 5)],
     },
     Bounds {
+        name: "store_server",
+        ring: 2,
+        banned: 49,
+        wide: &[("commands.rs Executor", 5, 5)],
+    },
+    Bounds {
         name: "timers",
         ring: 2,
         banned: 0,
@@ -115,26 +120,19 @@ const ROOMS: &[&str] = &[
     "access",
     "publish",
     "change_feed",
-    "store_server",
-    "snapshot",
     "retry_after",
     "pages",
     "descriptors",
     "log",
     "metrics",
     "config",
-    "moment",
     "held",
     "cursor",
     "published",
 ];
 
 /// Imports of `edge` that run up in spite of it. None is added; one that is gone leaves the list.
-const UPWARD: &[&str] = &[
-    "config/check.rs -> store_server/service.rs",
-    "config/mod.rs -> store_server/service.rs",
-    "config/options.rs -> store_server/service.rs",
-];
+const UPWARD: &[&str] = &[];
 
 #[test]
 fn imports_of_the_edge_run_down() {

@@ -2,7 +2,7 @@
 
 use super::load::{Draft, route_option};
 use super::{Config, PeerAddress, RouteConfig, UpstreamUrl, show_duration, show_size};
-use crate::store_server::Protocols;
+use dwell_proto::memcache::Protocols;
 use dwell_upstream::UPSTREAMS_MAX;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -31,7 +31,7 @@ pub use template::{KeyError, KeyTemplate, TemplateError};
 pub(crate) use template::{Requested, check_key, cookie_value, query_value};
 pub use units::{UnitError, duration, show_duration, show_size, size};
 
-use crate::store_server::Protocols;
+use dwell_proto::memcache::Protocols;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

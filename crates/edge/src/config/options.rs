@@ -8,7 +8,7 @@ use super::codec::{
     Time, Truth, Url, UserName, Value, WebOrigin, Written,
 };
 use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
-use crate::store_server::Protocols;
+use dwell_proto::memcache::Protocols;
 use std::time::Duration;
 
 /// One option of a `T`: a [`Config`] or one of its routes.

@@ -3,8 +3,8 @@
 use super::EdgeLoop;
 use super::tokens::DRAIN;
 use crate::polls::Source;
-use crate::store_server::StoreServer;
 use dwell_evloop::{Context, Lifecycle};
+use dwell_store_server::StoreServer;
 use std::time::{Duration, Instant};
 
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);

@@ -3,9 +3,9 @@
 use super::EdgeLoop;
 use crate::handoff::{HandedConnection, InheritedListener, ListenAddress, Role};
 use crate::ops::admin::Admin;
-use crate::store_server::StoreServer;
 use dwell_engine::Detached;
 use dwell_evloop::{Context, Listener, Stream};
+use dwell_store_server::StoreServer;
 use std::io;
 use std::os::fd::AsFd;
 

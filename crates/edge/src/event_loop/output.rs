@@ -7,10 +7,10 @@
 use super::tokens::{OUTPUT, RELEASE, kind};
 use super::{EdgeLoop, Message};
 use crate::log::Seldom;
-use crate::store_server::StoreServer;
 use dwell_engine::Http;
 use dwell_engine::websocket::WebSockets;
 use dwell_evloop::{Context, LoopOutput, OutputLedger, TICK, Token};
+use dwell_store_server::StoreServer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

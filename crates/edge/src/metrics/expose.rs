@@ -335,9 +335,9 @@ impl Page<'_, '_> {
             store.expired,
         )?;
         let help = "Commands of memcached clients";
-        self.counters("store_commands", help, |of| &of.store_commands)?;
+        self.counters("store_commands", help, |of| &of.store.commands)?;
         let help = "What a command took inside the server, one in 64 measured";
-        self.histograms("store_command_duration", help, |of| &of.store_durations)
+        self.histograms("store_command_duration", help, |of| &of.store.durations)
     }
 
     fn counter(&mut self, name: &str, help: &str, of: fn(&LoopMetrics) -> &Counter) -> fmt::Result {

@@ -298,53 +298,6 @@ impl RefusedStatus {
     }
 }
 
-labels! {
-    /// A command of a memcached client; the binary protocol's count under the text ones' names.
-    pub(crate) StoreCommand, "command":
-    /// `get` and `gets`, one for each command whatever its keys.
-    Get = "get",
-    /// `gat` and `gats`.
-    GetAndTouch = "gat",
-    /// `touch`.
-    Touch = "touch",
-    /// `set`.
-    Set = "set",
-    /// `add`.
-    Add = "add",
-    /// `replace`.
-    Replace = "replace",
-    /// `append`.
-    Append = "append",
-    /// `prepend`.
-    Prepend = "prepend",
-    /// `cas`.
-    Cas = "cas",
-    /// `delete`.
-    Delete = "delete",
-    /// `incr`.
-    Increment = "incr",
-    /// `decr`.
-    Decrement = "decr",
-    /// `mg`.
-    MetaGet = "mg",
-    /// `ms`.
-    MetaSet = "ms",
-    /// `md`.
-    MetaDelete = "md",
-    /// `ma`.
-    MetaArithmetic = "ma",
-    /// `me`.
-    MetaDebug = "me",
-    /// `mn`, and the binary protocol's no-op.
-    Noop = "mn",
-    /// `flush_all`.
-    FlushAll = "flush_all",
-    /// `stats`.
-    Stats = "stats",
-    /// Any other.
-    Other = "other",
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,6 @@
 
 mod expose;
 mod health;
-mod hot;
 mod labels;
 mod process;
 mod upstream_outcome;
@@ -14,18 +13,18 @@ pub(crate) use dwell_metrics::{
     Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, Label, SharedCounter,
 };
 pub(crate) use health::Health;
-pub(crate) use hot::{HotKey, HotKeys, READS_PER_SAMPLE, hottest};
 pub(crate) use labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HintOutcome, LookupOutcome,
-    PollOutcome, PublishOutcome, RefusedStatus, ResyncReason, StatusClass, StoreCommand, StreamEnd,
+    PollOutcome, PublishOutcome, RefusedStatus, ResyncReason, StatusClass, StreamEnd,
     UpstreamOutcome, WakeOutcome, WebhookOutcome,
 };
 
 use crate::config::UpstreamUrl;
 use dwell_engine::Budget;
 use dwell_evloop::OutputLedger;
+use dwell_store_server::{HostFigures, StoreMetrics, StoreService};
 use dwell_upstream::UPSTREAMS_MAX;
-pub(crate) use process::{ProcessFigures, cpu_times};
+pub(crate) use process::ProcessFigures;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -166,6 +165,18 @@ impl Metrics {
         names.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The gauge of all loops together.
+    fn sum(&self, gauge: fn(&LoopMetrics) -> &Gauge) -> u64 {
+        let total: i64 = self.loops.iter().map(|cells| gauge(cells).value()).sum();
+        u64::try_from(total).unwrap_or(0)
+    }
+
+    /// The cells of each loop for the embedded store.
+    pub(crate) fn of_stores(&self) -> Vec<Arc<StoreMetrics>> {
+        let stores = self.loops.iter().map(|cells| Arc::clone(&cells.store));
+        stores.collect()
+    }
+
     fn best_of<'m>(
         &'m self,
         names: &'m [String],
@@ -179,7 +190,21 @@ impl Metrics {
     }
 }
 
-/// What one loop counts; only that loop's thread writes it.
+impl HostFigures for Metrics {
+    fn waiters(&self) -> u64 {
+        self.sum(|of_loop| &of_loop.waits_held)
+    }
+
+    fn connections_open(&self) -> u64 {
+        self.sum(|of_loop| &of_loop.connections_open)
+    }
+
+    fn cpu_times(&self) -> Option<(f64, f64)> {
+        process::cpu_times()
+    }
+}
+
+/// Cells of one loop; only that loop's thread writes them.
 // Aligned so that two loops never write the same cache line, nor a pair of prefetched ones.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -271,14 +296,8 @@ pub(crate) struct LoopMetrics {
     pub upstream_connections_open: Gauge,
     /// Requests to the upstream under way or waiting for a connection now.
     pub upstream_outstanding: Gauge,
-    /// Commands of memcached clients to the embedded store.
-    pub store_commands: CounterSet<StoreCommand>,
-    /// All of them, by which the measured ones are chosen.
-    pub store_counted: Counter,
-    /// How long the store took for one command in 64, from its bytes to the reply's. Nanoseconds.
-    pub store_durations: HistogramSet<StoreCommand>,
-    /// The most read keys of the embedded store.
-    pub store_hot: HotKeys,
+    /// Figures of the embedded store's server, and the most read keys of the store.
+    pub store: Arc<StoreMetrics>,
     /// What the loop knows of each memcached server, in the order of the configuration.
     pub servers: Box<[ServerCell]>,
     /// Whether each of them tells of changes; only the loop that listens knows.
@@ -406,4 +425,22 @@ pub(crate) struct StoreFigures {
     pub expired: u64,
     /// Connections of memcached clients open now.
     pub connections_open: u64,
+}
+
+impl StoreFigures {
+    /// The figures of a store as they are now.
+    pub(crate) fn of(service: &StoreService) -> Self {
+        let statistics = service.store().statistics();
+        Self {
+            items: statistics.curr_items,
+            bytes: statistics.bytes,
+            bytes_max: statistics.limit_maxbytes,
+            hits: statistics.get_hits,
+            misses: statistics.get_misses,
+            sets: statistics.cmd_set,
+            evictions: statistics.evictions,
+            expired: statistics.reclaimed,
+            connections_open: service.connections(),
+        }
+    }
 }

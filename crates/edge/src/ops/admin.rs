@@ -6,18 +6,18 @@ use crate::access::{Bearer, Tokens};
 use crate::config::Config;
 use crate::cursor::Cursor;
 use crate::held::held;
-use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome};
+use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome, StoreFigures};
 use crate::ops::dashboard::{self, Dashboard, Setting};
 use crate::ops::inquiry::{Asked, Desk, EXPLAIN_PATH, Inquiry, WATCHED_PATH};
 use crate::polls::{Valued, seconds};
 use crate::publish::{self, Finished, Order, Published};
-use crate::store_server::StoreService;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
     Response,
 };
 use dwell_evloop::{Context, Listener, Readiness, Stream, Token};
 use dwell_proto::http1::RequestHead;
+use dwell_store_server::StoreService;
 use guard::Guard;
 use std::io;
 use std::sync::Arc;
@@ -321,7 +321,7 @@ impl App for AdminApp {
             ("GET" | "HEAD", "/-/metrics") => {
                 let text = self
                     .metrics
-                    .render(self.service.as_deref().map(StoreService::figures));
+                    .render(self.service.as_deref().map(StoreFigures::of));
                 reply.send(&Response {
                     status: 200,
                     fields: &[("Content-Type", metrics::CONTENT_TYPE.as_bytes()), NO_STORE],

@@ -389,7 +389,7 @@ impl Polls {
         let Source::Embedded(store, _) = &self.source else {
             return None;
         };
-        self.metrics.store_hot.read(name);
+        self.metrics.store.hot.read(name);
         store.read_or_share(name, seconds(context), |item| {
             copy.clear();
             copy.extend_from_slice(item.value);
@@ -401,7 +401,7 @@ impl Polls {
     fn stored_at(&self, now: u32, name: &[u8]) -> Option<Item> {
         match &self.source {
             Source::Embedded(store, _) => {
-                self.metrics.store_hot.read(name);
+                self.metrics.store.hot.read(name);
                 store.get(name, now)
             }
             Source::Memcached => None,
@@ -486,7 +486,7 @@ impl Polls {
 
 /// The time as the store counts it.
 pub(crate) fn seconds(context: &Context) -> u32 {
-    crate::moment::seconds(context.steady_seconds())
+    dwell_store_server::seconds(context.steady_seconds())
 }
 
 /// What one lookup counts as.

@@ -2,7 +2,7 @@
 
 use super::inherited::InheritedError;
 use super::privileges::PrivilegesError;
-use crate::snapshot::SnapshotError;
+use dwell_store_server::snapshot::SnapshotError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::{fmt, io};

@@ -6,8 +6,8 @@ use super::store;
 use crate::config::Config;
 use crate::event_loop::Listening;
 use crate::handoff::{ListenAddress, Role};
-use crate::store_server::Listening as StoreListening;
 use dwell_evloop::{ListenOptions, Listener, bind_group, share_out};
+use dwell_store_server::Listening as StoreListening;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

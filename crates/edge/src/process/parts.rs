@@ -26,12 +26,12 @@ use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::proxy::{Proxy, Tunnels};
 use crate::published::Published;
 use crate::response_log::ResponseLog;
-use crate::store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use dwell_engine::Http;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
 use dwell_evloop::{Context, EventLoop, Fleet, Listener, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_store::WatcherId;
+use dwell_store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use dwell_upstream::Upstreams;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -135,8 +135,9 @@ impl Parts {
     }
 
     /// The server of memcached clients, without listeners.
-    fn store_server(&self, service: &Arc<StoreService>, metrics: &Arc<LoopMetrics>) -> StoreServer {
-        let mut server = StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(metrics));
+    fn store_server(&self, service: &Arc<StoreService>, metrics: &LoopMetrics) -> StoreServer {
+        let mut server =
+            StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(&metrics.store));
         let bound = self.descriptors.bounds(&self.config).store;
         server.keep_descriptors(Arc::clone(&self.descriptors), bound);
         server

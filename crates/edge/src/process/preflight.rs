@@ -5,7 +5,7 @@ use super::plans::resolve;
 use super::{privileges, store};
 use crate::access::Access;
 use crate::config::{AccessTarget, Config, PeerAddress};
-use crate::snapshot::SnapshotError;
+use dwell_store_server::snapshot::SnapshotError;
 use nix::unistd::{AccessFlags, access};
 use std::io;
 use std::path::Path;

@@ -7,12 +7,12 @@ use super::listeners::Listen;
 use crate::config::Config;
 use crate::handoff::{ListenAddress, Role};
 use crate::metrics::Metrics;
-use crate::moment::Moment;
-use crate::snapshot;
-use crate::store_server::{Allowed, Credentials, Listening, StoreServerLimits, StoreService};
 use dwell_evloop::{ListenOptions, Listener, bind_unix, share_out};
 use dwell_proto::memcache::RequestLimits;
 use dwell_store::{Expiry, Notify, Seconds, Store, StoreConfig};
+use dwell_store_server::{
+    Allowed, Credentials, Listening, Moment, StoreServerLimits, StoreService, snapshot,
+};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -50,7 +50,8 @@ pub(super) fn service(
         }
         None => None,
     };
-    let service = StoreService::new(store, limits, Arc::clone(metrics), now.steady);
+    let (cells, host) = (metrics.of_stores(), Arc::clone(metrics));
+    let service = StoreService::new(store, limits, cells, host, now.steady);
     if let Some(at) = flush_at {
         service.flush_all(Expiry::at(at), now.steady);
     }

@@ -34,7 +34,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "dwell-store",
-        inside: &[],
+        inside: &["dwell-metrics"],
         outside: Some(&[
             "bytes",
             "foldhash",
@@ -62,6 +62,16 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
+        name: "dwell-store-server",
+        inside: &[
+            "dwell-evloop",
+            "dwell-metrics",
+            "dwell-proto",
+            "dwell-store",
+        ],
+        outside: None,
+    },
+    Layer {
         name: "dwell-upstream",
         inside: &["dwell-evloop", "dwell-proto"],
         outside: None,
@@ -75,6 +85,7 @@ const LAYERS: &[Layer] = &[
             "dwell-metrics",
             "dwell-proto",
             "dwell-store",
+            "dwell-store-server",
             "dwell-timers",
             "dwell-upstream",
         ],

@@ -1,5 +1,6 @@
-use super::super::{PollOutcome, ServerState, StoreCommand};
+use super::super::{PollOutcome, ServerState};
 use super::*;
+use dwell_store_server::StoreCommand;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -190,7 +191,7 @@ fn buckets_grow_and_end_at_the_count() {
 fn commands_that_were_measured_have_their_times() {
     let metrics = Metrics::new(2, Vec::new(), 0);
     for index in 0..2 {
-        let times = &metrics.of_loop(index).store_durations;
+        let times = &metrics.of_loop(index).store.durations;
         times
             .of(StoreCommand::Get)
             .observe_nanoseconds(Duration::from_nanos(300));

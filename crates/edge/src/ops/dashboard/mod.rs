@@ -10,10 +10,10 @@ mod sample;
 pub(crate) use sample::Setting;
 
 use crate::held::held;
-use crate::metrics::Metrics;
-use crate::store_server::StoreService;
+use crate::metrics::{Metrics, StoreFigures};
 use dwell_engine::{Body, Outcome, Reply, Request, Response, SharedPiece, WriteError, sse};
 use dwell_evloop::Context;
+use dwell_store_server::StoreService;
 use page::Page;
 use sample::{Now, Sample};
 use std::collections::VecDeque;
@@ -177,7 +177,7 @@ impl Dashboard {
         self.number += 1;
         let uptime = context.now().duration_since(self.started);
         let now = Now {
-            store: self.service.as_deref().map(StoreService::figures),
+            store: self.service.as_deref().map(StoreFigures::of),
             draining: self.draining,
             uptime,
         };

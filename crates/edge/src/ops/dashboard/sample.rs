@@ -5,9 +5,10 @@
 
 use crate::config::Config;
 use crate::metrics::{
-    Counter, CounterSet, Gauge, Histogram, HistogramSum, HotKey, Label, LoopMetrics, Metrics,
-    ProcessFigures, ServerState, StoreFigures, hottest,
+    Counter, CounterSet, Gauge, Histogram, HistogramSum, Label, LoopMetrics, Metrics,
+    ProcessFigures, ServerState, StoreFigures,
 };
+use dwell_store::{HotKey, hottest};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -120,7 +121,7 @@ struct Hot {
 impl<'a> Sample<'a> {
     /// Reads everything once.
     pub(super) fn read(metrics: &'a Metrics, setting: &'a Setting, now: Now) -> Self {
-        let hot = metrics.loops().iter().map(|cells| cells.store_hot.keys());
+        let hot = metrics.loops().iter().map(|cells| cells.store.hot.keys());
         Self {
             numbers: Numbers::read(metrics, now),
             version: env!("CARGO_PKG_VERSION"),
@@ -307,7 +308,7 @@ mod tests {
     fn whatever_a_key_is_it_is_one_line_of_json() {
         let metrics = Metrics::new(1, Vec::new(), 0);
         let key = [b"/poll/\xff\"\n".as_slice(), &[b'x'; 300]].concat();
-        metrics.of_loop(0).store_hot.read(&key);
+        metrics.of_loop(0).store.hot.read(&key);
         let now = Now {
             store: Some(StoreFigures::default()),
             draining: false,

@@ -5,12 +5,10 @@ use crate::event_loop::Message;
 use crate::handoff::{
     Channel, Frame, HandedConnection, Handoff, InheritedListener, Kind, ListenAddress, Role,
 };
-use crate::moment::Moment;
 use crate::process::environment;
-use crate::snapshot;
-use crate::store_server::StoreService;
 use dwell_evloop::Fleet;
 use dwell_store::Expiry;
+use dwell_store_server::{Moment, StoreService, snapshot};
 use std::env;
 use std::fs::File;
 use std::io;

@@ -6,14 +6,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use dwell_metrics::HistogramSum;
 use dwell_proto::memcache::binary::{self, Echo};
 use dwell_proto::memcache::encode::reply;
-use dwell_store::{Seconds, Statistics};
+use dwell_store::{READS_PER_SAMPLE, Seconds, Statistics, hottest};
 
+use super::metrics::StoreCommand;
 use super::service::{StoreService, VERSION};
-use crate::metrics::{
-    HistogramSum, LoopMetrics, READS_PER_SAMPLE, StoreCommand, cpu_times, hottest,
-};
 
 /// What a topic of `stats` comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +121,7 @@ impl<'w> StatsWriter<'w> {
         // No libevent here; exporters show it as a label.
         self.texts(&[("version", VERSION), ("libevent", "none")]);
         self.number("pointer_size", u64::from(usize::BITS));
-        let (user, system) = cpu_times().unwrap_or_default();
+        let (user, system) = service.host.cpu_times().unwrap_or_default();
         self.put("rusage_user", &format!("{user:.6}"));
         self.put("rusage_system", &format!("{system:.6}"));
         let open = counters.curr_connections.load(Relaxed);
@@ -159,7 +158,7 @@ impl<'w> StatsWriter<'w> {
             ("accepting_conns", 1),
             ("listen_disabled_num", 0),
             ("time_in_listen_disabled_us", 0),
-            ("threads", service.metrics.loops().len() as u64),
+            ("threads", service.loops.len() as u64),
             ("conn_yields", counters.conn_yields.load(Relaxed)),
             ("hash_power_level", statistics.hash_power_level),
             ("hash_bytes", statistics.hash_bytes),
@@ -246,7 +245,7 @@ impl<'w> StatsWriter<'w> {
         let unix = listening.and_then(|at| at.unix.as_ref());
         let unix = unix.map_or("NULL".to_owned(), |path| path.display().to_string());
         self.put("domain_socket", &unix);
-        let threads = service.metrics.loops().len() as u64;
+        let threads = service.loops.len() as u64;
         let yes = |truth: bool| if truth { "yes" } else { "no" };
         self.number("umask", 700);
         self.texts(&[
@@ -423,29 +422,25 @@ impl<'w> StatsWriter<'w> {
 
     /// What memcached has no name for: waits, commands with their times, the hottest keys.
     fn dwell(&mut self, service: &StoreService) {
-        let loops = service.metrics.loops();
+        let loops = &service.loops;
         let statistics = service.store.statistics();
-        let sum = |of: fn(&LoopMetrics) -> i64| {
-            let total: i64 = loops.iter().map(|of_loop| of(of_loop)).sum();
-            u64::try_from(total).unwrap_or(0)
-        };
         self.numbers(&[
-            ("waiters", sum(|of| of.waits_held.value())),
+            ("waiters", service.host.waiters()),
             ("watched_keys", statistics.watched_keys),
             ("watch_notifications", statistics.watch_notifications),
-            ("connections_open", sum(|of| of.connections_open.value())),
+            ("connections_open", service.host.connections_open()),
         ]);
         for command in StoreCommand::ALL {
             let count: u64 = loops
                 .iter()
-                .map(|of| of.store_commands.of(*command).value())
+                .map(|of| of.commands.of(*command).value())
                 .sum();
             if count == 0 {
                 continue;
             }
             let mut times = HistogramSum::of_nanoseconds();
             for of_loop in loops {
-                of_loop.store_durations.of(*command).add_to(&mut times);
+                of_loop.durations.of(*command).add_to(&mut times);
             }
             let name = command.as_str();
             self.number(&format!("command:{name}:count"), count);
@@ -454,10 +449,7 @@ impl<'w> StatsWriter<'w> {
                 self.put(&format!("command:{name}:{part}"), &format!("{micros:.2}"));
             }
         }
-        let hot = hottest(
-            loops.iter().map(|of_loop| of_loop.store_hot.keys()),
-            HOT_SHOWN,
-        );
+        let hot = hottest(loops.iter().map(|of_loop| of_loop.hot.keys()), HOT_SHOWN);
         for (place, hot) in hot.iter().enumerate() {
             self.put(
                 &format!("hot:{place}:key"),

@@ -55,7 +55,7 @@ pub struct SnapshotSummary {
 
 impl SnapshotSummary {
     /// Logs that some items were left out, if there were any.
-    pub(crate) fn warn_of_left_out(&self, store: &Store) {
+    pub fn warn_of_left_out(&self, store: &Store) {
         let Self {
             left_out, items, ..
         } = *self;
@@ -335,7 +335,10 @@ fn write_file(
 
 /// Writes every item of `store`, and when a delayed `flush_all` will remove them, to a file or to
 /// another process.
-pub(crate) fn write(
+///
+/// # Errors
+/// As writing to `to`.
+pub fn write(
     store: &Store,
     flush_at: Option<Seconds>,
     now: Moment,
@@ -422,7 +425,10 @@ fn verify(file: &File) -> io::Result<Option<Damage>> {
 /// behind the last one may be read as well.
 ///
 /// Shape: `None` if the records do not end where they should.
-pub(crate) fn read(
+///
+/// # Errors
+/// As reading `from`; what was read before is in the store.
+pub fn read(
     store: &Store,
     from: impl Read,
     length: u64,

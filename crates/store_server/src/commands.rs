@@ -10,9 +10,9 @@ use dwell_store::{
     ArithmeticOptions, ArithmeticOutcome, Direction, Expiry, StoreMode, StoreOptions, StoreOutcome,
 };
 
+use super::metrics::{StoreCommand, StoreMetrics};
 use super::service::{StoreService, VERSION};
 use super::stats::{StatsOutcome, StatsWriter};
-use crate::metrics::{LoopMetrics, StoreCommand};
 use crate::moment::Moment;
 
 /// Whether the connection goes on after a command.
@@ -29,7 +29,7 @@ pub(super) enum After {
 pub(super) struct Executor<'e> {
     pub(super) service: &'e StoreService,
     /// What the loop counts.
-    pub(super) metrics: &'e LoopMetrics,
+    pub(super) metrics: &'e StoreMetrics,
     /// The moment of the turn.
     pub(super) moment: Moment,
     /// Where replies are appended.
@@ -130,7 +130,7 @@ impl Executor<'_> {
                 return Some(rest);
             }
             *work -= 1;
-            self.metrics.store_hot.read(key);
+            self.metrics.hot.read(key);
             let hides_cas = !self.service.limits.cas_enabled;
             let expiry = retrieval.exptime.map(|exptime| self.expiry(exptime));
             store.read(key, expiry, self.moment.steady, |item| {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::store_server::session::OUTPUT_BYTES_MAX;
+use crate::session::OUTPUT_BYTES_MAX;
 
 /// Sends one line after the other and checks each reply.
 fn check(client: &mut Client, exchanges: &[(&str, &str)]) {

@@ -44,7 +44,7 @@ impl Executor<'_> {
         };
         let mut scratch = KeyScratch::new();
         let key = get.key.decode(&mut scratch);
-        self.metrics.store_hot.read(key);
+        self.metrics.hot.read(key);
         let store = &self.service.store;
         let found = store.meta_read(key, &options, self.moment.steady, |hit| {
             let value = hit.item.value;

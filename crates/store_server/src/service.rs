@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Re
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use dwell_proto::memcache::RequestLimits;
+use dwell_proto::memcache::{Protocols, RequestLimits};
 use dwell_store::{Expiry, Seconds, Store};
 
 use super::credentials::Credentials;
-use crate::metrics::{Metrics, StoreFigures};
+use super::metrics::{HostFigures, StoreMetrics};
 
 /// Bounds of the store server, and what its operator allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,29 +82,6 @@ impl Default for Allowed {
     }
 }
 
-/// The protocols a server speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocols {
-    /// Text, meta and binary: the first byte of a connection tells which.
-    #[default]
-    Both,
-    /// Text and meta.
-    Text,
-    /// Binary.
-    Binary,
-}
-
-impl Protocols {
-    /// The word of memcached's `-B` and of `stats settings`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Both => "auto-negotiate",
-            Self::Text => "ascii",
-            Self::Binary => "binary",
-        }
-    }
-}
-
 /// Where a store server listens, as `stats` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listening {
@@ -121,8 +98,9 @@ pub struct Listening {
 pub struct StoreService {
     pub(super) store: Arc<Store>,
     pub(super) limits: StoreServerLimits,
-    /// What the loops count; as many cells as loops serve the store.
-    pub(super) metrics: Arc<Metrics>,
+    /// The cells of each loop that serves the store.
+    pub(super) loops: Vec<Arc<StoreMetrics>>,
+    pub(super) host: Arc<dyn HostFigures>,
     pub(super) started: Seconds,
     pub(super) counters: Counters,
     pub(super) listening: OnceLock<Listening>,
@@ -196,11 +174,13 @@ impl ConnectionRecord {
 }
 
 impl StoreService {
-    /// A service on `store` whose loops count in `metrics`, started at `now` (Unix time).
+    /// A service on `store`, started at `now` (Unix time), each of whose loops counts in its own of
+    /// `loops`.
     pub fn new(
         store: Arc<Store>,
         limits: StoreServerLimits,
-        metrics: Arc<Metrics>,
+        loops: Vec<Arc<StoreMetrics>>,
+        host: Arc<impl HostFigures + 'static>,
         now: Seconds,
     ) -> Arc<Self> {
         let credentials = limits.credentials.clone().unwrap_or_default();
@@ -208,7 +188,8 @@ impl StoreService {
             store,
             credentials: RwLock::new(credentials),
             limits,
-            metrics,
+            loops,
+            host,
             started: now,
             counters: Counters::default(),
             listening: OnceLock::new(),
@@ -232,22 +213,6 @@ impl StoreService {
     /// Open connections over all loops.
     pub fn connections(&self) -> u64 {
         self.counters.curr_connections.load(Relaxed)
-    }
-
-    /// What the store says of itself now.
-    pub fn figures(&self) -> StoreFigures {
-        let statistics = self.store().statistics();
-        StoreFigures {
-            items: statistics.curr_items,
-            bytes: statistics.bytes,
-            bytes_max: statistics.limit_maxbytes,
-            hits: statistics.get_hits,
-            misses: statistics.get_misses,
-            sets: statistics.cmd_set,
-            evictions: statistics.evictions,
-            expired: statistics.reclaimed,
-            connections_open: self.connections(),
-        }
     }
 
     /// Removes everything at a moment, as [`Store::flush_all`] does, and remembers it if it has not

@@ -8,6 +8,10 @@
 //! A connection owns memory only for a command that has not come whole, and for replies its peer
 //! does not read. While it has such replies its commands are not executed and its socket is not
 //! read, so both are bounded.
+//!
+//! [`snapshot`] keeps the items over a restart. [`StoreMetrics`] are the cells of one loop; a
+//! [`Moment`] is the time of the store beside that of the world.
+#![forbid(unsafe_code)]
 
 mod binary;
 mod commands;
@@ -15,14 +19,20 @@ mod connection;
 mod credentials;
 mod dump;
 mod meta;
+mod metrics;
+mod moment;
 mod moving;
 mod service;
 mod session;
+pub mod snapshot;
 mod stats;
 
 pub use connection::{Kinds, StoreServer};
 pub use credentials::Credentials;
-pub use service::{Allowed, Listening, Protocols, StoreServerLimits, StoreService, VERSION};
+pub use metrics::{HostFigures, RefusalObserver, StoreCommand, StoreMetrics};
+pub use moment::{Moment, seconds};
+pub use moving::Left;
+pub use service::{Allowed, Listening, StoreServerLimits, StoreService, VERSION};
 
 #[cfg(test)]
 mod tests;

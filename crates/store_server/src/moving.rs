@@ -10,23 +10,24 @@ use std::sync::Arc;
 
 /// A connection that has left.
 #[derive(Debug)]
-pub(crate) struct Left {
-    pub(crate) stream: Stream,
+pub struct Left {
+    /// The socket.
+    pub stream: Stream,
     /// What has come on it and was not executed.
-    pub(crate) input: Vec<u8>,
+    pub input: Vec<u8>,
     /// Its client has said who it is.
-    pub(crate) is_trusted: bool,
+    pub is_trusted: bool,
 }
 
 impl StoreServer {
     /// The listeners, to be given to another process.
-    pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener> {
+    pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
         let tokens = self.listeners.tokens();
         tokens.filter_map(|token| self.listeners.get(token))
     }
 
     /// Removes the file of the unix socket with its listener here.
-    pub(crate) fn own_file(&mut self, path: &Path) {
+    pub fn own_file(&mut self, path: &Path) {
         let tokens: Vec<_> = self.listeners.tokens().collect();
         for token in tokens {
             if let Some(listener) = self.listeners.get_mut(token)
@@ -39,7 +40,7 @@ impl StoreServer {
 
     /// Stops listening and executing commands: another process has the store. Every connection
     /// leaves, once its client has taken the replies that it is owed.
-    pub(crate) fn hand_over(&mut self, context: &mut Context) {
+    pub fn hand_over(&mut self, context: &mut Context) {
         if std::mem::replace(&mut self.retired, true) {
             return;
         }
@@ -58,7 +59,7 @@ impl StoreServer {
     }
 
     /// Whether nobody is left to leave.
-    pub(crate) fn is_left(&self) -> bool {
+    pub fn is_left(&self) -> bool {
         !self.retired || self.connections.is_empty()
     }
 
@@ -76,7 +77,7 @@ impl StoreServer {
     }
 
     /// Takes out those that can leave by now.
-    pub(crate) fn take_leaving(&mut self, context: &mut Context) -> Vec<Left> {
+    pub fn take_leaving(&mut self, context: &mut Context) -> Vec<Left> {
         let tokens = std::mem::take(&mut self.leaving);
         let left = tokens.into_iter().filter_map(|token| {
             let mut connection = self.connections.remove(token)?;
@@ -97,7 +98,7 @@ impl StoreServer {
 
     /// Serves a client that has left another process, whose `input` comes before what is in its
     /// socket.
-    pub(crate) fn adopt(
+    pub fn adopt(
         &mut self,
         context: &mut Context,
         mut stream: Stream,

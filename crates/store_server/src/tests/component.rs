@@ -8,8 +8,8 @@ use dwell_evloop::{
 };
 
 use super::*;
-use crate::store_server::connection::Connection;
-use crate::store_server::{Kinds, StoreServer};
+use crate::connection::Connection;
+use crate::{Kinds, StoreServer};
 
 /// A server and its loop, turned by the test itself.
 pub(super) struct Rig {
@@ -45,7 +45,7 @@ impl Rig {
                 connection: 2,
             },
             Arc::clone(&service),
-            service.metrics.of_loop(0),
+            Arc::clone(&service.loops[0]),
         );
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = bind_group(any, 1, ListenOptions::default())

@@ -13,10 +13,9 @@ use dwell_evloop::{
 use dwell_proto::memcache::ErrorLine;
 
 use super::commands::Executor;
+use super::metrics::{RefusalObserver, StoreMetrics};
 use super::service::{ConnectionRecord, Doing, StoreServerLimits, StoreService};
 use super::session::{Session, Stop, WORK_PER_COMMAND};
-use crate::descriptors::Descriptors;
-use crate::metrics::LoopMetrics;
 use crate::moment::Moment;
 
 /// The token kinds a component uses; no other component of the loop may use them.
@@ -34,7 +33,7 @@ pub struct StoreServer {
     kinds: Kinds,
     pub(super) service: Arc<StoreService>,
     /// What this loop counts.
-    metrics: Arc<LoopMetrics>,
+    metrics: Arc<StoreMetrics>,
     pub(super) listeners: Slab<Listener>,
     pub(super) connections: Slab<Connection>,
     draining: bool,
@@ -45,7 +44,7 @@ pub struct StoreServer {
     /// Where replies that peers do not take are accounted for.
     accounts: Option<LoopOutput>,
     /// From which number on a socket is one too many.
-    descriptors: Option<(Arc<Descriptors>, RawFd)>,
+    descriptors: Option<(Arc<dyn RefusalObserver>, RawFd)>,
 }
 
 /// Listeners of one component.
@@ -95,7 +94,7 @@ impl StoreServer {
     /// Makes a component without listeners.
     ///
     /// Shape: `metrics` are the cells of the loop it is on.
-    pub fn new(kinds: Kinds, service: Arc<StoreService>, metrics: Arc<LoopMetrics>) -> Self {
+    pub fn new(kinds: Kinds, service: Arc<StoreService>, metrics: Arc<StoreMetrics>) -> Self {
         let connections_max = service.limits.connections_max;
         Self {
             kinds,
@@ -112,12 +111,12 @@ impl StoreServer {
     }
 
     /// Accounts from now on for the replies that peers do not take.
-    pub(crate) fn account(&mut self, accounts: LoopOutput) {
+    pub fn account(&mut self, accounts: LoopOutput) {
         self.accounts = Some(accounts);
     }
 
     /// Resets a connection whose peer takes too little; false where it is gone.
-    pub(crate) fn cut(&mut self, context: &mut Context, token: Token) -> bool {
+    pub fn cut(&mut self, context: &mut Context, token: Token) -> bool {
         let Some(connection) = self.connections.get(token) else {
             return false;
         };
@@ -126,9 +125,14 @@ impl StoreServer {
         true
     }
 
-    /// Refuses from now on clients whose sockets would have `bound` or a higher number.
-    pub(crate) fn keep_descriptors(&mut self, descriptors: Arc<Descriptors>, bound: RawFd) {
-        self.descriptors = Some((descriptors, bound));
+    /// Refuses from now on clients whose sockets would have `bound` or a higher number, and tells
+    /// `observer` of it.
+    pub fn keep_descriptors(
+        &mut self,
+        observer: Arc<impl RefusalObserver + 'static>,
+        bound: RawFd,
+    ) {
+        self.descriptors = Some((observer, bound));
     }
 
     /// Accepts the clients of `listener` from now on; returns its address, if it has one.
@@ -303,10 +307,10 @@ impl StoreServer {
 }
 
 /// Counts a client that was not let in for want of descriptors, and tells of it once in a while.
-fn out_of_descriptors(service: &StoreService, kept: Option<&(Arc<Descriptors>, RawFd)>) {
+fn out_of_descriptors(service: &StoreService, kept: Option<&(Arc<dyn RefusalObserver>, RawFd)>) {
     service.refused();
-    if let Some((descriptors, _)) = kept {
-        descriptors.tell_refused();
+    if let Some((observer, _)) = kept {
+        observer.refused();
     }
 }
 
@@ -333,7 +337,7 @@ pub(super) fn register(
 /// What one connection may use in one turn.
 struct Turn<'t> {
     service: &'t StoreService,
-    metrics: &'t LoopMetrics,
+    metrics: &'t StoreMetrics,
     moment: Moment,
     work: usize,
 }
@@ -397,7 +401,7 @@ impl Connection {
         &mut self,
         context: &mut Context,
         service: &StoreService,
-        metrics: &LoopMetrics,
+        metrics: &StoreMetrics,
     ) -> Next {
         match self.stream.flush() {
             Ok(Flushed::All) if self.phase == Phase::Closing => return Next::Close,

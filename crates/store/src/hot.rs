@@ -1,4 +1,4 @@
-//! Which keys are read most, by samples.
+//! The keys that are read most, by samples.
 //!
 //! One read in 64 on average is looked at, at distances that follow no pattern of the clients, and
 //! the keys of those are counted in a table of fixed size: a key
@@ -7,11 +7,11 @@
 //! a 64th of the reads is always in it. Counts are halved from time to time, so that the table
 //! shows what is hot now.
 
-use super::Counter;
+use dwell_metrics::Counter;
 use std::sync::{Mutex, PoisonError};
 
 /// One read in this many is counted.
-pub(crate) const READS_PER_SAMPLE: u64 = 64;
+pub const READS_PER_SAMPLE: u64 = 64;
 /// Keys a table holds.
 const KEYS_MAX: usize = 64;
 /// Samples after which all counts are halved.
@@ -19,10 +19,10 @@ const SAMPLES_PER_HALVING: u32 = 8192;
 
 /// The most read keys of one loop; only that loop's thread samples, any thread may look.
 #[derive(Debug, Default)]
-pub(crate) struct HotKeys {
+pub struct HotKeys {
     /// Reads until the next sample.
     left: Counter,
-    /// Where the distances come from.
+    /// State of the generator of the distances.
     random: Counter,
     table: Mutex<Table>,
 }
@@ -35,7 +35,7 @@ struct Table {
 
 /// A key with how often it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HotKey {
+pub struct HotKey {
     /// The key.
     pub key: Box<[u8]>,
     /// The samples that hit it, lately.
@@ -44,7 +44,7 @@ pub(crate) struct HotKey {
 
 impl HotKeys {
     /// Notes one read; most are only counted.
-    pub(crate) fn read(&self, key: &[u8]) {
+    pub fn read(&self, key: &[u8]) {
         match self.left.value().checked_sub(1) {
             Some(left) => self.left.set(left),
             None => self.sample(key),
@@ -65,7 +65,7 @@ impl HotKeys {
     }
 
     /// The keys in the table, in no order.
-    pub(crate) fn keys(&self) -> Vec<HotKey> {
+    pub fn keys(&self) -> Vec<HotKey> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.keys.clone()
     }
@@ -94,7 +94,7 @@ impl Table {
 }
 
 /// The most read keys of several loops, the hottest first.
-pub(crate) fn hottest(loops: impl Iterator<Item = Vec<HotKey>>, count: usize) -> Vec<HotKey> {
+pub fn hottest(loops: impl Iterator<Item = Vec<HotKey>>, count: usize) -> Vec<HotKey> {
     let mut keys: Vec<HotKey> = Vec::new();
     for hot in loops.flatten() {
         match keys.iter_mut().find(|known| known.key == hot.key) {

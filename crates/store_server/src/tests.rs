@@ -9,21 +9,38 @@ mod sessions;
 
 use std::sync::Arc;
 
-use dwell_proto::memcache::RequestLimits;
+use dwell_proto::memcache::{Protocols, RequestLimits};
 use dwell_store::{Expiry, Seconds, Store, StoreConfig};
 
 use super::commands::Executor;
 use super::session::{Served, Session, Stop, WORK_PER_COMMAND};
-use super::{Protocols, StoreServerLimits, StoreService};
-use crate::metrics::Metrics;
+use super::{HostFigures, StoreMetrics, StoreServerLimits, StoreService};
 use crate::moment::Moment;
 
 const NOW: Seconds = 1_700_000_000;
 
 fn service_with(limits: StoreServerLimits) -> Arc<StoreService> {
     let store = Store::new(&StoreConfig::default(), Box::new(()));
-    let metrics = Metrics::new(1, Vec::new(), u64::from(NOW));
-    StoreService::new(Arc::new(store), limits, Arc::new(metrics), NOW)
+    let loops = vec![Arc::new(StoreMetrics::default())];
+    StoreService::new(Arc::new(store), limits, loops, Arc::new(Alone), NOW)
+}
+
+/// A process with nothing but a store.
+#[derive(Debug)]
+struct Alone;
+
+impl HostFigures for Alone {
+    fn waiters(&self) -> u64 {
+        0
+    }
+
+    fn connections_open(&self) -> u64 {
+        0
+    }
+
+    fn cpu_times(&self) -> Option<(f64, f64)> {
+        Some((0.5, 0.25))
+    }
 }
 
 /// Stores so many items, `key-0` and so on.
@@ -46,7 +63,7 @@ fn serve(
     let mut out = Vec::new();
     let mut executor = Executor {
         service,
-        metrics: &service.metrics.of_loop(0),
+        metrics: &service.loops[0],
         moment,
         out: &mut out,
     };

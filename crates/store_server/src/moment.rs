@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Lifetimes in the store are counted by the steady one, which a wall clock that is set does not
 /// move. What is read as a time of day, and what another process reads, is told by the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub struct Moment {
     /// The Unix time at the start of the process, and what has passed since.
     pub steady: Seconds,
     /// Unix time.
@@ -18,7 +18,7 @@ pub(crate) struct Moment {
 
 impl Moment {
     /// The moment of the turn.
-    pub(crate) fn of(context: &Context) -> Self {
+    pub fn of(context: &Context) -> Self {
         Self {
             steady: seconds(context.steady_seconds()),
             unix: seconds(context.unix_seconds()),
@@ -26,7 +26,7 @@ impl Moment {
     }
 
     /// The present, outside of a loop.
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
             steady: seconds(steady_seconds()),
@@ -35,7 +35,7 @@ impl Moment {
     }
 
     /// The Unix time of an expiry of the store; 0 is never.
-    pub(crate) fn unix_time(self, expiry: Expiry) -> Seconds {
+    pub fn unix_time(self, expiry: Expiry) -> Seconds {
         let time = expiry.time().map(|time| {
             let left = i64::from(time) - i64::from(self.steady);
             (i64::from(self.unix) + left).clamp(1, i64::from(Seconds::MAX))
@@ -44,7 +44,7 @@ impl Moment {
     }
 
     /// The expiry in the store of what [`Moment::unix_time`] gave, maybe in another process.
-    pub(crate) fn expiry(self, unix_time: Seconds) -> Expiry {
+    pub fn expiry(self, unix_time: Seconds) -> Expiry {
         match unix_time {
             0 => Expiry::NEVER,
             time => Expiry::at_by(time, self.steady, self.unix),
@@ -53,7 +53,7 @@ impl Moment {
 }
 
 /// Seconds as the store counts them, until the year 2106.
-pub(crate) fn seconds(seconds: u64) -> Seconds {
+pub fn seconds(seconds: u64) -> Seconds {
     Seconds::try_from(seconds).unwrap_or(Seconds::MAX)
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::store_server::Allowed;
-use crate::store_server::session::OUTPUT_BYTES_MAX;
+use crate::Allowed;
+use crate::session::OUTPUT_BYTES_MAX;
 
 /// The first word of each line of a listing, behind `before`, and the last line.
 fn listed<'t>(text: &'t str, before: &str) -> (Vec<&'t str>, &'t str) {

@@ -7,9 +7,9 @@ use dwell_store::{
 };
 
 use super::commands::{After, Executor, direction, store_options};
+use super::metrics::StoreCommand;
 use super::service::VERSION;
 use super::stats::{StatsOutcome, StatsWriter};
-use crate::metrics::StoreCommand;
 
 impl Executor<'_> {
     /// Executes one request; returns what to count it as.
@@ -97,7 +97,7 @@ impl Executor<'_> {
         exptime: Option<u32>,
     ) {
         let store = &self.service.store;
-        self.metrics.store_hot.read(key);
+        self.metrics.hot.read(key);
         let expiry = exptime.map(|exptime| self.binary_expiry(exptime));
         let shown = if with_key { key } else { &[] };
         let tells_cas = self.service.limits.cas_enabled;

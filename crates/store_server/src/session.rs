@@ -5,14 +5,14 @@ use std::time::Instant;
 use dwell_proto::memcache::binary;
 use dwell_proto::memcache::encode::reply::{self, Status};
 use dwell_proto::memcache::{
-    Command, ErrorLine, Progress, RequestDecoder, RequestLimits, StoreVerb, Tokens,
+    Command, ErrorLine, Progress, Protocols, RequestDecoder, RequestLimits, StoreVerb, Tokens,
 };
 
 use super::commands::{After, Executor, Retrieval, command_label};
 use super::credentials;
 use super::dump::{Dump, is_cachedump};
-use super::service::{Doing, Protocols, StoreService};
-use crate::metrics::StoreCommand;
+use super::metrics::StoreCommand;
+use super::service::{Doing, StoreService};
 
 /// Replies are collected up to this before they are written.
 ///
@@ -265,7 +265,7 @@ impl Session {
         work: &mut usize,
     ) -> Step {
         let metrics = executor.metrics;
-        let counted = metrics.store_counted.value();
+        let counted = metrics.counted.value();
         let is_measured = counted % COMMANDS_PER_MEASURED == COMMANDS_PER_MEASURED - 1;
         let began = is_measured.then(Instant::now);
         let step = match &mut self.protocol {
@@ -275,10 +275,10 @@ impl Session {
             Protocol::Binary(decoder) => binary_step(decoder, executor, input),
         };
         if let Some(label) = step.label {
-            metrics.store_commands.increment(label);
-            metrics.store_counted.increment();
+            metrics.commands.increment(label);
+            metrics.counted.increment();
             if let Some(began) = began {
-                let times = metrics.store_durations.of(label);
+                let times = metrics.durations.of(label);
                 times.observe_nanoseconds(began.elapsed());
             }
         }
