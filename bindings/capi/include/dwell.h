@@ -81,7 +81,7 @@ typedef enum dwell_status {
   DWELL_MALFORMED = 4,
   // An argument is null, or has no such value.
   DWELL_INVALID = 5,
-  // The system refused; dwell_last_error says why.
+  // The system refused; dwell_last_error returns its error.
   DWELL_SYSTEM = 6,
   // Another thread is inside this engine.
   DWELL_BUSY = 7,
@@ -96,7 +96,7 @@ typedef enum dwell_event_kind {
   // A piece of the body of a request.
   DWELL_BODY = 2,
   // The body of a request is complete; the bytes are trailer fields, `name:value` and a line
-  // feed each. That of a chunked one is told only while some of it is granted.
+  // feed each. The end of a chunked body comes only while some of it is granted.
   DWELL_BODY_END = 3,
   // All that was written is out, after a write with DWELL_NOTIFY; or, of WebSocket and raw
   // streams, after a time in which something was not. Of those, `detail` is the last mark that
@@ -140,7 +140,7 @@ typedef enum dwell_request_flag {
   DWELL_BODY_FOLLOWS = 1,
   // The version is HTTP/1.0.
   DWELL_HTTP10 = 2,
-  // The client wants to use the connection again.
+  // The client keeps the connection open for another request.
   DWELL_KEEP_ALIVE = 4,
   // The client waits for a 100 (Continue) before its body, if that has not come already.
   DWELL_EXPECTS_CONTINUE = 8,
@@ -154,8 +154,8 @@ typedef enum dwell_write_flag {
   DWELL_FINISH = 1,
   // The connection closes after the answer.
   DWELL_CLOSE = 2,
-  // DWELL_WRITABLE is told, once, when all is out; not of an answer that this write ends, as
-  // its handle names nothing then.
+  // Reports DWELL_WRITABLE, once, when all is out. It is not reported for a response that this
+  // write ends, as its handle names nothing then.
   DWELL_NOTIFY = 4,
 } dwell_write_flag;
 
@@ -175,8 +175,8 @@ typedef struct dwell_engine dwell_engine;
 // outlive the engine.
 typedef struct dwell_remote dwell_remote;
 
-// Bounds and reports of an engine: set `size`, have dwell_options_default fill in the rest, then
-// change what you want.
+// Limits and events of an engine: set `size`, let dwell_options_default fill in the rest, then
+// change the values you want.
 typedef struct dwell_options {
   // The size of this struct where the host was compiled, `sizeof(dwell_options)`. Later versions
   // of the library have further options at its end, which are at their defaults for older hosts.
@@ -193,7 +193,7 @@ typedef struct dwell_options {
   uint64_t requests_per_connection_max;
   // Bytes of a body; more gets 413.
   uint64_t body_bytes_max;
-  // Bytes of a body that come without being asked for.
+  // Bytes of a body that come without a grant.
   uint64_t body_credit;
   // Bytes of an unread body that are read and discarded, so that the connection can go on.
   uint64_t unread_body_bytes_max;
@@ -201,12 +201,12 @@ typedef struct dwell_options {
   uint64_t output_bytes_max;
   // From the first byte of a request to the end of its head, in milliseconds.
   uint64_t header_timeout_ms;
-  // For which a body that was granted may be waited for, beside the time of its bytes at
+  // Milliseconds to wait for a body that was granted, besides the time of its bytes at
   // `body_rate_min`.
   uint64_t body_timeout_ms;
   // From an answer to the first byte of the next request.
   uint64_t idle_timeout_ms;
-  // For which a peer may take nothing of what is queued for it.
+  // Milliseconds for which a peer may take nothing of its queued output.
   uint64_t write_timeout_ms;
   // Bytes of a WebSocket message.
   uint64_t message_bytes_max;
@@ -237,7 +237,7 @@ typedef struct dwell_event {
   uint64_t other;
   // A dwell_event_kind.
   uint32_t kind;
-  // More of it, as the kind says.
+  // A detail, whose meaning the kind defines.
   uint32_t detail;
   // The place in the data of the batch where its bytes begin.
   size_t start;
@@ -339,8 +339,8 @@ enum dwell_status dwell_engine_new(const struct dwell_options *options,
 // `engine` must be null, or come from `dwell_engine_new` and not be freed yet.
 void dwell_engine_free(struct dwell_engine *engine);
 
-// The descriptor to wait on, readable when the next turn has something to tell that is not a
-// deadline; -1 for null. It stays the engine's. Any thread may ask.
+// Returns the descriptor to wait on; -1 for null. It is readable when the next turn has an event
+// that is not a deadline. It stays the engine's. Any thread may call this.
 //
 // # Safety
 // As `dwell_engine_free`.
@@ -383,10 +383,10 @@ enum dwell_status dwell_engine_adopt_stream(struct dwell_engine *engine,
                                             size_t length,
                                             uint64_t *stream);
 
-// Carries out orders, then waits once, for at most `timeout_ms` milliseconds (-1: until something
-// happens), and tells what has happened since the last turn. `commands` may be null for no
-// orders; what they may be is told above. Where it returns anything but DWELL_OK the batch is
-// empty, and no turn was taken.
+// Carries out orders, then waits once, for at most `timeout_ms` milliseconds (-1: until an event),
+// and returns the events since the last turn. `commands` may be null for no orders; their forms
+// are described above. If it returns anything but DWELL_OK the batch is empty, and no turn was
+// taken.
 //
 // # Safety
 // `engine` as for `dwell_engine_free`; `length` bytes must be readable at `commands`, unless it is
@@ -397,8 +397,8 @@ enum dwell_status dwell_engine_turn(struct dwell_engine *engine,
                                     int64_t timeout_ms,
                                     struct dwell_batch *batch);
 
-// For how many milliseconds the next turn may wait at most, whatever was ordered since the last
-// one; 0 when work is left, -1 for ever, as for an engine that is null, busy or broken.
+// Returns for how many milliseconds the next turn may wait at most, after all orders since the
+// last one; 0 when work is left, -1 for ever, as for an engine that is null, busy or broken.
 //
 // # Safety
 // As `dwell_engine_free`.
@@ -427,8 +427,8 @@ enum dwell_status dwell_engine_write_file(struct dwell_engine *engine,
                                           uint64_t offset,
                                           uint64_t length);
 
-// Takes the connection that DWELL_DETACHED has told of: a blocking socket, the caller's to close;
-// -1 where there is none.
+// Takes the connection of a DWELL_DETACHED event: a blocking socket, the caller's to close; -1
+// without one.
 //
 // # Safety
 // As `dwell_engine_free`.
@@ -451,7 +451,7 @@ enum dwell_status dwell_engine_local_address(struct dwell_engine *engine,
 // As `dwell_engine_free`.
 enum dwell_status dwell_engine_drain(struct dwell_engine *engine);
 
-// Closes everything that is left at once; the next turn tells of it.
+// Closes everything that is left at once; the next turn has the events of that.
 //
 // # Safety
 // As `dwell_engine_free`.
@@ -586,8 +586,8 @@ enum dwell_status dwell_upgrade(struct dwell_engine *engine,
                                 const uint8_t *head,
                                 size_t head_length);
 
-// Sends a WebSocket message, which is copied; text must be UTF-8. A `mark` other than 0 has
-// DWELL_WRITABLE say it when the message, and all before it, is out, even where that is at once.
+// Sends a WebSocket message, which is copied; text must be UTF-8. With a `mark` other than 0,
+// DWELL_WRITABLE reports it when the message, and all before it, is out, even if that is at once.
 //
 // # Safety
 // `engine` must be null, or come from `dwell_engine_new` and not be freed;

@@ -21,7 +21,7 @@ pub enum dwell_event_kind {
     /// A piece of the body of a request.
     DWELL_BODY = 2,
     /// The body of a request is complete; the bytes are trailer fields, `name:value` and a line
-    /// feed each. That of a chunked one is told only while some of it is granted.
+    /// feed each. The end of a chunked body comes only while some of it is granted.
     DWELL_BODY_END = 3,
     /// All that was written is out, after a write with DWELL_NOTIFY; or, of WebSocket and raw
     /// streams, after a time in which something was not. Of those, `detail` is the last mark that
@@ -69,7 +69,7 @@ pub struct dwell_event {
     pub other: u64,
     /// A dwell_event_kind.
     pub kind: u32,
-    /// More of it, as the kind says.
+    /// A detail, whose meaning the kind defines.
     pub detail: u32,
     /// The place in the data of the batch where its bytes begin.
     pub start: usize,
@@ -171,8 +171,8 @@ impl dwell_span {
     }
 }
 
-/// Bounds and reports of an engine: set `size`, have dwell_options_default fill in the rest, then
-/// change what you want.
+/// Limits and events of an engine: set `size`, let dwell_options_default fill in the rest, then
+/// change the values you want.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct dwell_options {
@@ -191,7 +191,7 @@ pub struct dwell_options {
     pub requests_per_connection_max: u64,
     /// Bytes of a body; more gets 413.
     pub body_bytes_max: u64,
-    /// Bytes of a body that come without being asked for.
+    /// Bytes of a body that come without a grant.
     pub body_credit: u64,
     /// Bytes of an unread body that are read and discarded, so that the connection can go on.
     pub unread_body_bytes_max: u64,
@@ -199,12 +199,12 @@ pub struct dwell_options {
     pub output_bytes_max: u64,
     /// From the first byte of a request to the end of its head, in milliseconds.
     pub header_timeout_ms: u64,
-    /// For which a body that was granted may be waited for, beside the time of its bytes at
+    /// Milliseconds to wait for a body that was granted, besides the time of its bytes at
     /// `body_rate_min`.
     pub body_timeout_ms: u64,
     /// From an answer to the first byte of the next request.
     pub idle_timeout_ms: u64,
-    /// For which a peer may take nothing of what is queued for it.
+    /// Milliseconds for which a peer may take nothing of its queued output.
     pub write_timeout_ms: u64,
     /// Bytes of a WebSocket message.
     pub message_bytes_max: u64,
@@ -421,7 +421,7 @@ pub enum dwell_request_flag {
     DWELL_BODY_FOLLOWS = 1,
     /// The version is HTTP/1.0.
     DWELL_HTTP10 = 2,
-    /// The client wants to use the connection again.
+    /// The client keeps the connection open for another request.
     DWELL_KEEP_ALIVE = 4,
     /// The client waits for a 100 (Continue) before its body, if that has not come already.
     DWELL_EXPECTS_CONTINUE = 8,
@@ -437,8 +437,8 @@ pub enum dwell_write_flag {
     DWELL_FINISH = 1,
     /// The connection closes after the answer.
     DWELL_CLOSE = 2,
-    /// DWELL_WRITABLE is told, once, when all is out; not of an answer that this write ends, as
-    /// its handle names nothing then.
+    /// Reports DWELL_WRITABLE, once, when all is out. It is not reported for a response that this
+    /// write ends, as its handle names nothing then.
     DWELL_NOTIFY = 4,
 }
 

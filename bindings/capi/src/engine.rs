@@ -79,7 +79,7 @@ pub(crate) unsafe fn enter<T>(
     result.unwrap_or_else(|| refused(dwell_status::DWELL_BROKEN))
 }
 
-/// As [`enter`], for entries that return a status.
+/// Enters as [`enter`] does, for entries that return a status.
 ///
 /// # Safety
 /// As [`enter`].
@@ -168,8 +168,8 @@ pub unsafe extern "C" fn dwell_engine_free(engine: *mut dwell_engine) {
     });
 }
 
-/// The descriptor to wait on, readable when the next turn has something to tell that is not a
-/// deadline; -1 for null. It stays the engine's. Any thread may ask.
+/// Returns the descriptor to wait on; -1 for null. It is readable when the next turn has an event
+/// that is not a deadline. It stays the engine's. Any thread may call this.
 ///
 /// # Safety
 /// As `dwell_engine_free`.
@@ -284,10 +284,10 @@ pub unsafe extern "C" fn dwell_engine_adopt_stream(
     unsafe { within(engine, adopt) }
 }
 
-/// Carries out orders, then waits once, for at most `timeout_ms` milliseconds (-1: until something
-/// happens), and tells what has happened since the last turn. `commands` may be null for no
-/// orders; what they may be is told above. Where it returns anything but DWELL_OK the batch is
-/// empty, and no turn was taken.
+/// Carries out orders, then waits once, for at most `timeout_ms` milliseconds (-1: until an event),
+/// and returns the events since the last turn. `commands` may be null for no orders; their forms
+/// are described above. If it returns anything but DWELL_OK the batch is empty, and no turn was
+/// taken.
 ///
 /// # Safety
 /// `engine` as for `dwell_engine_free`; `length` bytes must be readable at `commands`, unless it is
@@ -335,8 +335,8 @@ fn wait_ms(engine: &mut Engine) -> i64 {
     })
 }
 
-/// For how many milliseconds the next turn may wait at most, whatever was ordered since the last
-/// one; 0 when work is left, -1 for ever, as for an engine that is null, busy or broken.
+/// Returns for how many milliseconds the next turn may wait at most, after all orders since the
+/// last one; 0 when work is left, -1 for ever, as for an engine that is null, busy or broken.
 ///
 /// # Safety
 /// As `dwell_engine_free`.
@@ -405,8 +405,8 @@ pub unsafe extern "C" fn dwell_engine_write_file(
     unsafe { within(engine, write) }
 }
 
-/// Takes the connection that DWELL_DETACHED has told of: a blocking socket, the caller's to close;
-/// -1 where there is none.
+/// Takes the connection of a DWELL_DETACHED event: a blocking socket, the caller's to close; -1
+/// without one.
 ///
 /// # Safety
 /// As `dwell_engine_free`.
@@ -462,7 +462,7 @@ pub unsafe extern "C" fn dwell_engine_drain(engine: *mut dwell_engine) -> dwell_
     unsafe { within(engine, drain) }
 }
 
-/// Closes everything that is left at once; the next turn tells of it.
+/// Closes everything that is left at once; the next turn has the events of that.
 ///
 /// # Safety
 /// As `dwell_engine_free`.

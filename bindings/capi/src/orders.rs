@@ -248,8 +248,8 @@ pub unsafe extern "C" fn dwell_upgrade(
     }
 }
 
-/// Sends a WebSocket message, which is copied; text must be UTF-8. A `mark` other than 0 has
-/// DWELL_WRITABLE say it when the message, and all before it, is out, even where that is at once.
+/// Sends a WebSocket message, which is copied; text must be UTF-8. With a `mark` other than 0,
+/// DWELL_WRITABLE reports it when the message, and all before it, is out, even if that is at once.
 ///
 /// # Safety
 /// `engine` must be null, or come from `dwell_engine_new` and not be freed;

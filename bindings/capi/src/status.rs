@@ -23,7 +23,7 @@ pub enum dwell_status {
     DWELL_MALFORMED = 4,
     /// An argument is null, or has no such value.
     DWELL_INVALID = 5,
-    /// The system refused; dwell_last_error says why.
+    /// The system refused; dwell_last_error returns its error.
     DWELL_SYSTEM = 6,
     /// Another thread is inside this engine.
     DWELL_BUSY = 7,

@@ -80,7 +80,7 @@ const SNTP: &str = "SNTP is not part of dwell; ntplib speaks it";
 const TLS: &str = "dwell speaks no TLS; have a proxy such as nginx or Caddy end it in front";
 const RESOLVE: &str = "names are resolved by connect(); for others there is socket.getaddrinfo()";
 
-/// A function that says what there is instead of it.
+/// Makes a function that raises the name of its replacement.
 fn left_out<'py>(
     py: Python<'py>,
     name: &'static str,
@@ -171,7 +171,7 @@ impl Manager {
         self.open(py, Opening::WebSocket, url, handler, None)
     }
 
-    /// Waits once, and tells the handlers all that has happened.
+    /// Waits once, and calls the handlers for all events.
     #[pyo3(signature = (timeout_ms=0))]
     fn poll(&self, py: Python<'_>, timeout_ms: i64) -> PyResult<()> {
         let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
@@ -300,7 +300,7 @@ impl Manager {
         PyTuple::new(py, objects.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// A descriptor that is readable when `poll(0)` has something to tell, for other loops.
+    /// A descriptor, for other loops, that is readable when `poll(0)` has an event.
     fn fileno(&self) -> PyResult<i32> {
         let mut engine = self.shared.engine_soon().map_err(errors::unavailable)?;
         let manager = engine.manager().ok_or_else(errors::freed)?;
@@ -326,7 +326,8 @@ impl Manager {
         self.shared.waker.is_closed()
     }
 
-    /// Stops listening, lets out what is queued, for a second at most, and tells `CLOSE` to all.
+    /// Stops listening, sends queued output, for a second at most, and calls all handlers with
+    /// `CLOSE`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shared.is_of_this_process() {
             return Ok(());
@@ -484,7 +485,7 @@ impl Manager {
         raised.map_or(Ok(()), Err)
     }
 
-    /// Closes the engine, with its handlers told.
+    /// Closes the engine, and calls its handlers.
     fn shut(&self, py: Python<'_>, mut engine: engine::Manager) -> PyResult<()> {
         // What is queued may take a while to go out; other threads run meanwhile.
         py.detach(|| engine.close());
@@ -549,7 +550,7 @@ fn ws_connect(
     Ok(id)
 }
 
-/// The URL with its protocol as `http` says, which a scheme otherwise tells.
+/// Returns the URL with its protocol replaced by that of `http`, if given.
 fn with_protocol(url: &str, http: Option<bool>) -> String {
     let (wanted, others): (&str, &[&str]) = match http {
         None => return url.to_owned(),

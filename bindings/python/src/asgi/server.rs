@@ -37,7 +37,7 @@ struct Core {
     driver: AsgiLoop,
 }
 
-/// When asyncio calls next of itself.
+/// The calls of the server that are scheduled on the asyncio loop.
 #[derive(Default)]
 struct Armed {
     /// `self.turn`, to be called by the loop; given up with the server.

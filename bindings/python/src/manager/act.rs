@@ -22,7 +22,7 @@ pub(super) struct SseEvent<'a> {
     pub(super) retry: Option<u64>,
 }
 
-/// Something to do on a connection.
+/// An act on a connection.
 #[derive(Clone)]
 pub(super) enum Act<'a> {
     Send(Cow<'a, [u8]>),

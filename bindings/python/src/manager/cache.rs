@@ -18,7 +18,7 @@ pub(super) struct Cache {
 
 #[derive(Default)]
 struct Objects {
-    /// The one that was asked for last: events of one connection come in a row.
+    /// The object that was used last: events of one connection come in a row.
     last: Option<Py<Connection>>,
     /// All others, by the id of their connection.
     others: HashMap<u64, Py<Connection>>,

@@ -257,7 +257,7 @@ impl Connection {
         self.input_length()
     }
 
-    /// As `recv_len`.
+    /// Same as `recv_len`.
     #[getter]
     fn recv_size(&self) -> usize {
         self.input_length()
@@ -269,13 +269,13 @@ impl Connection {
         self.length()
     }
 
-    /// As `send_len`.
+    /// Same as `send_len`.
     #[getter]
     fn send_size(&self) -> PyResult<usize> {
         self.length()
     }
 
-    /// In `READ` of a raw connection: the bytes that have come.
+    /// The received bytes, in `READ` of a raw connection.
     #[pyo3(signature = (length=-1), text_signature = "($self, length=-1)")]
     fn recv_data<'py>(&self, py: Python<'py>, length: isize) -> Bound<'py, PyBytes> {
         let read = |data: &[u8]| {
@@ -294,7 +294,7 @@ impl Connection {
         PyBytes::new(py, b"")
     }
 
-    /// In `READ`: has the last `length` bytes handed out again with the next ones.
+    /// Keeps the last `length` bytes, in `READ`: they come again with the next ones.
     fn keep(&self, length: usize) -> PyResult<()> {
         let kept = self.shared.ask_near(self.id(), |conn| conn.keep(length))?;
         kept.ok_or_else(errors::closed)
@@ -527,7 +527,8 @@ impl Connection {
         })
     }
 
-    /// In `HTTP_HDRS`: has the body told in pieces, by `HTTP_BODY`; an empty one is the end.
+    /// Hands the body over in pieces, by `HTTP_BODY`; call it in `HTTP_HDRS`. An empty piece is the
+    /// end.
     fn stream_body(&self, length_max: u64) -> PyResult<()> {
         let asked = self
             .shared
@@ -545,7 +546,7 @@ impl Connection {
         self.act(Act::Resume)
     }
 
-    /// Has `POLL` told at the end of every poll; on a listener to the clients to come, too.
+    /// Turns `POLL` at the end of every poll on or off. Later clients of a listener inherit it.
     fn set_poll_events(&self, wanted: bool) -> PyResult<()> {
         self.act(Act::PollEvents(wanted))
     }
@@ -565,7 +566,7 @@ impl Connection {
         self.end_by(Act::Abort)
     }
 
-    /// Has `ERROR` told with this text, and ends it.
+    /// Calls the handler with `ERROR` and this text, and ends the connection.
     fn error(&self, message: &str) -> PyResult<()> {
         self.act(Act::Error(Cow::Borrowed(message)))
     }

@@ -39,7 +39,7 @@ pub(super) fn unavailable(why: Unavailable) -> PyErr {
     }
 }
 
-/// Why `poll` or `run` cannot begin.
+/// Makes the exception of a `poll` or `run` that cannot begin.
 pub(super) fn not_reentrant(why: Unavailable) -> PyErr {
     match why {
         Unavailable::Here | Unavailable::Elsewhere => PyRuntimeError::new_err(
@@ -73,8 +73,8 @@ pub(super) fn of_wakeup(error: WakeupError) -> PyErr {
     }
 }
 
-/// The manager could not do what was asked: `Failed to listen on 'URL': cause`, with the
-/// system's error as the cause.
+/// Makes the exception of a manager's error: `Failed to listen on 'URL': cause`, with the system's
+/// error as the cause.
 pub(super) fn of_manager(py: Python<'_>, error: ManagerError) -> PyErr {
     match error {
         ManagerError::Closed => freed(),

@@ -199,7 +199,7 @@ pub(super) fn with_view<R>(serial: u64, act: impl FnOnce(&View<'_>) -> R) -> Opt
     )
 }
 
-/// Calls `act` with the bytes that have come on raw connection `id`, while its handler is told.
+/// Calls `act` with the received bytes of raw connection `id`, while its handler runs.
 pub(super) fn with_input<R>(shared: &Shared, id: u64, act: impl FnOnce(&[u8]) -> R) -> Option<R> {
     find(
         |frame| std::ptr::eq(frame.shared, shared) && frame.id == id,

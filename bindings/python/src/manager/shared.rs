@@ -76,7 +76,7 @@ pub(super) struct Shared {
     pub(super) wakes_after_calls: AtomicBool,
 }
 
-/// Why the engine cannot be used.
+/// Reasons why the engine cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unavailable {
     /// It was closed.
@@ -185,8 +185,8 @@ impl Shared {
         })
     }
 
-    /// As [`engine`](Self::engine), where another thread that has it for a moment is waited for;
-    /// one that polls is not.
+    /// Takes the engine as [`engine`](Self::engine) does, but waits for a thread that has it for a
+    /// moment; it does not wait for one that polls.
     pub(super) fn engine_soon(&self) -> Result<Engine<'_>, Unavailable> {
         loop {
             match self.engine() {
@@ -228,8 +228,8 @@ impl Shared {
         }
     }
 
-    /// Asks something of a connection; nothing where it is gone. While another thread polls, that
-    /// one is asked.
+    /// Queries a connection; nothing if it is gone. While another thread polls, the query runs on
+    /// that thread.
     pub(super) fn ask<R: Send + 'static>(
         &self,
         id: u64,
@@ -303,7 +303,7 @@ impl Shared {
         Ok(used)
     }
 
-    /// Something was done between two polls, which may be due earlier now.
+    /// Wakes the next poll after a call between two polls, for a host that waits elsewhere.
     pub(super) fn called(&self) {
         if self.wakes_after_calls.load(Ordering::Relaxed) {
             // One that is closed has no more polls.
@@ -311,7 +311,7 @@ impl Shared {
         }
     }
 
-    /// The connection has ended: what was kept for it goes, and its object says so.
+    /// Forgets a connection that has ended: drops its state, and marks its object as closed.
     pub(super) fn forget(&self, py: Python<'_>, id: u64) {
         let slot = lock(&self.own_slots).remove(&id);
         drop(slot);

@@ -17,7 +17,7 @@ use std::thread::ThreadId;
 pub(super) struct SignalWakeup {
     /// The interpreter writes to it.
     socket: Option<UnixStream>,
-    /// Threads are asked once whether they hear signals; this one was the last.
+    /// The thread that was checked last for hearing signals; each is checked once.
     asked: Option<ThreadId>,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Handlers<'py> {
     before: Vec<(i32, Bound<'py, PyAny>)>,
 }
 
-/// As every Unix numbers them.
+/// The number of SIGINT on every Unix.
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 

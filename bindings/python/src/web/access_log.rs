@@ -82,7 +82,7 @@ impl AccessLog {
         }
     }
 
-    /// So much of its body was given to the engine.
+    /// Counts bytes of its body that were given to the engine.
     pub(crate) fn bytes(&mut self, exchange: ExchangeId, bytes: u64) {
         if self.is_on
             && let Some(record) = self.open.get_mut(&exchange)

@@ -34,7 +34,7 @@ impl Peers {
     }
 }
 
-/// The text of the address that was asked for last: clients come more than once.
+/// The text of the address that was used last: clients come more than once.
 #[derive(Debug, Default)]
 pub(crate) struct AddressText {
     last: Option<(IpAddr, Py<PyString>)>,

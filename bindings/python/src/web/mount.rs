@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 pub(crate) struct Mount {
     /// Decoded, without a slash at its end.
     path: String,
-    /// As it stands in a target.
+    /// The path in the form of a request target.
     raw: String,
 }
 

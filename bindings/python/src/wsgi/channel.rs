@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a request body that are asked for ahead of the reader.
+/// Bytes of a request body that are granted ahead of the reader.
 const INPUT_WINDOW: u64 = 256 * 1024;
 /// Bytes of an answer that a worker may hand over before the engine has taken them.
 const OUTPUT_WINDOW: usize = 256 * 1024;
@@ -37,7 +37,7 @@ pub(super) enum Piece {
     End,
     /// The client has left before the end.
     Gone,
-    /// So many more bytes are to be granted, or the loop is to be told that they are awaited.
+    /// A number of bytes to grant; 0 if the loop only has to learn that they are awaited.
     Want(u64),
     /// Nothing yet.
     Nothing,
@@ -59,12 +59,12 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// So much of the body was asked for ahead of its reader.
+    /// Notes bytes of the body that were granted ahead of its reader.
     pub(super) fn asked(&self, bytes: u64) {
         self.lock().outstanding += bytes;
     }
 
-    /// True while the reader waits for what was asked for.
+    /// Returns true while the reader waits for granted bytes.
     pub(super) fn is_awaited(&self) -> bool {
         self.lock().is_awaited
     }

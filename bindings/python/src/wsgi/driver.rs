@@ -276,7 +276,8 @@ impl WsgiApp {
         }
     }
 
-    /// Gathers more of a body, or has a worker take its request; tells the engine which.
+    /// Gathers more of a body, or gives its request to a worker; then turns the engine's wait for
+    /// the body on or off.
     fn gather(&mut self, exchange: ExchangeId, reply: &mut Reply<'_>) {
         self.gather_more(exchange, reply);
         if let Some(entry) = self.entries.get(&exchange) {

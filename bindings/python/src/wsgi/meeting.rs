@@ -45,7 +45,7 @@ pub(super) enum Order {
     Write(ExchangeId, Bytes),
     Finish(ExchangeId),
     Abort(ExchangeId),
-    /// So many more bytes of a body may come; whether they are awaited is for the channel to say.
+    /// A number of bytes of a body to grant; the channel has the state of the reader's wait.
     Want(ExchangeId, u64),
     Drain,
     Stop,
@@ -194,8 +194,8 @@ impl Meeting {
         }
     }
 
-    /// As [`order`](Self::order), by a worker that takes its next job now: while there is one, the
-    /// loop's own look is soon enough.
+    /// Leaves an order as [`order`](Self::order) does, by a worker that takes its next job now.
+    /// While there is one, the loop's next check is soon enough.
     pub(super) fn order_before_next(&self, order: Order) {
         self.push(order);
         let wake = match self.loop_state.load(Ordering::SeqCst) {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 pub(super) struct Uploads {
     body_bytes_max: u64,
     bytes_max: u64,
-    /// Bytes that are kept, or were asked for.
+    /// Bytes that are kept, or were granted.
     bytes: u64,
     /// Requests that a worker has, or will, while their body still comes.
     running: usize,
@@ -30,7 +30,7 @@ pub(super) struct Share {
     is_running: bool,
 }
 
-/// Bytes that are asked for at once.
+/// Bytes that are granted at once.
 const WINDOW: u64 = 64 * 1024;
 
 impl Uploads {
@@ -45,8 +45,8 @@ impl Uploads {
         }
     }
 
-    /// Takes room for more of a body, and returns the bytes that are to be asked for; `None` when
-    /// no more is gathered of it.
+    /// Takes room for more of a body, and returns the bytes to grant; `None` when no more is
+    /// gathered of it.
     ///
     /// Shape: 0 while what was asked for is still to come.
     pub(super) fn more(&mut self, share: &mut Share) -> Option<u64> {
@@ -126,7 +126,7 @@ impl Uploads {
 }
 
 impl Share {
-    /// The body is the app's to ask for.
+    /// Makes the share of a body that the app reads itself.
     pub(super) fn direct() -> Self {
         Self {
             is_direct: true,
@@ -134,7 +134,7 @@ impl Share {
         }
     }
 
-    /// So many bytes came.
+    /// Counts bytes that came.
     pub(super) fn add(&mut self, bytes: usize) {
         self.came += bytes as u64;
     }
