@@ -159,7 +159,7 @@ fn those_who_ask_for_more_take_turns() {
 #[test]
 fn sockets_that_say_more_take_turns() {
     const SOCKETS: usize = 10;
-    const ROUNDS: usize = 60;
+    const ROUNDS: usize = 240;
     let mut edge = Edge::new("limits.websocket_messages_rate = \"off\"");
     let open = |_| Socket::open(&edge, "/poll/");
     let mut sockets: Vec<_> = (0..SOCKETS).map(open).collect();
@@ -185,9 +185,10 @@ fn sockets_that_say_more_take_turns() {
         }
         !ends.is_empty() || edge.metrics.waits.value() == all
     });
-    // When the first has said all, the others have said most of it.
+    // When the first has said all, the others have said most of it: each has a turn in ten, and
+    // news of its socket give it one more now and then.
     let begun = edge.driver.metrics.waits.value();
-    assert!(begun > all / 2, "{begun} of {all}");
+    assert!(begun > all / 4 * 3, "{begun} of {all}");
     drop(sockets);
     edge.assert_nothing_left();
 }
