@@ -10,13 +10,13 @@ mod builder;
 mod ending;
 mod error;
 mod event_loop;
-mod fleet;
 mod guard;
 mod host;
 mod link;
 mod pool;
 mod raw;
 mod running;
+mod state;
 mod statistics;
 mod web_sockets;
 

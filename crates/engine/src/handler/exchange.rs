@@ -141,7 +141,7 @@ impl<'e, 'r> Exchange<'e, 'r> {
     /// # Errors
     /// [`PoolFull`], after the client was answered 503; `job` is dropped then.
     pub fn offload(&mut self, job: impl FnOnce() + Send + 'static) -> Result<(), PoolFull> {
-        let offered = self.host.fleet().pool().submit(Box::new(job));
+        let offered = self.host.server().pool().submit(Box::new(job));
         if offered.is_err() {
             let text = "all workers are busy\n";
             Answer::text(503, text)
@@ -231,7 +231,7 @@ impl<'e, 'r> Exchange<'e, 'r> {
 
     /// Returns the counters of the server.
     pub fn statistics(&self) -> Statistics {
-        self.host.fleet().statistics()
+        self.host.server().statistics()
     }
 
     /// The time, at most 50 ms old; for dates.

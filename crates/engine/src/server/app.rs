@@ -35,15 +35,15 @@ impl<H: Handler> ServerApp<H> {
     /// Gives back the places of clients that are gone, when `open` of HTTP are left.
     pub(super) fn release(&mut self, open: usize) {
         let used = open + self.raw_connections;
-        self.host.fleet().release(self.places.saturating_sub(used));
+        self.host.server().release(self.places.saturating_sub(used));
         self.places = self.places.min(used);
     }
 
     fn admit(&mut self, open: usize) -> bool {
-        if !self.host.fleet().admit() {
+        if !self.host.server().admit() {
             // A client may have left in this very turn.
             self.release(open);
-            if !self.host.fleet().admit() {
+            if !self.host.server().admit() {
                 return false;
             }
         }
@@ -182,7 +182,7 @@ impl<H: Handler> App for ServerApp<H> {
             return None;
         }
         let open = open + self.raw_connections;
-        let kept = self.host.fleet().balance(&own, open, stream);
+        let kept = self.host.server().balance(&own, open, stream);
         if kept.is_none() {
             // The place goes with the socket.
             self.places -= 1;

@@ -2,10 +2,10 @@
 
 use super::error::ServerError;
 use super::event_loop::{RAW_INPUT_BYTES_MAX, ServerLoop};
-use super::fleet::Fleet;
 use super::link::LoopLink;
 use super::pool::Pool;
 use super::running::Running;
+use super::state::ServerState;
 use super::{Message, Settings};
 use crate::handler::Handler;
 use crate::limits::Limits;
@@ -308,7 +308,7 @@ impl ServerBuilder {
     pub fn serve(self, handler: impl Handler) -> Result<Running, ServerError> {
         self.check()?;
         let mut settings = self.settings;
-        // The fleet counts; a loop must be able to hold whatever is given to it.
+        // The server counts; a loop must be able to hold whatever is given to it.
         settings.limits.connections_max = usize::MAX;
         settings.web_socket.connections_max = usize::MAX;
         let (addresses, mut listeners) = self.bind()?;
@@ -326,18 +326,18 @@ impl ServerBuilder {
         }
         let links = loops.iter().map(|(_, link)| Arc::clone(link)).collect();
         let pool = Arc::new(Pool::new(self.workers, self.worker_queue));
-        let fleet = Arc::new(Fleet::new(links, pool, &settings));
+        let server = Arc::new(ServerState::new(links, pool, &settings));
         let handler = Arc::new(handler);
-        let mut running = Running::new(addresses, self.paths, Arc::clone(&fleet));
+        let mut running = Running::new(addresses, self.paths, Arc::clone(&server));
         for (number, (event_loop, link)) in loops.into_iter().enumerate() {
-            let (handler, fleet) = (Arc::clone(&handler), Arc::clone(&fleet));
+            let (handler, server) = (Arc::clone(&handler), Arc::clone(&server));
             let listeners = std::mem::take(&mut listeners[number]);
             let deadline = self.signal_deadline.filter(|_| number == 0);
             let buffer_size = self.buffer_size;
             let builder = thread::Builder::new().name(format!("dwell-loop-{number}"));
             let thread = builder.spawn(move || {
                 // Futures need not be `Send`, so what holds them is made where it stays.
-                ServerLoop::new(handler, &link, &fleet, deadline, buffer_size)
+                ServerLoop::new(handler, &link, &server, deadline, buffer_size)
                     .run(event_loop, listeners)
             });
             running.add(thread.map_err(ServerError::Loop)?);

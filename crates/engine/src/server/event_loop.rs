@@ -1,12 +1,12 @@
 //! One loop of a server: the switchboard between its components.
 
 use super::app::ServerApp;
-use super::fleet::Fleet;
 use super::guard::guarded;
 use super::host::Host;
 use super::kind;
 use super::link::{LoopLink, Message};
 use super::raw::RawApp;
+use super::state::ServerState;
 use super::statistics::{add, set};
 use super::web_sockets::WebSocketRoutes;
 use crate::Detached;
@@ -44,7 +44,7 @@ pub(super) struct ServerLoop<H> {
     web_sockets: WebSockets,
     routes: WebSocketRoutes,
     link: Arc<LoopLink>,
-    fleet: Arc<Fleet>,
+    server: Arc<ServerState>,
     attention: Vec<Token>,
     /// The deadline a signal sets; `None` where this loop does not watch for them.
     signal_deadline: Option<Duration>,
@@ -58,7 +58,7 @@ impl<H: Handler> ServerLoop<H> {
     pub(super) fn new(
         handler: Arc<H>,
         link: &Arc<LoopLink>,
-        fleet: &Arc<Fleet>,
+        server: &Arc<ServerState>,
         signal_deadline: Option<Duration>,
         buffer_size: usize,
     ) -> Self {
@@ -74,7 +74,7 @@ impl<H: Handler> ServerLoop<H> {
             write_timeout: limits.write_timeout,
             ..StreamLimits::default()
         };
-        let host = Host::new(Arc::clone(link), Arc::clone(fleet));
+        let host = Host::new(Arc::clone(link), Arc::clone(server));
         Self {
             http: Http::with_input_bytes(kinds, limits, buffer_size),
             streams: Streams::new(kind::RAW_LISTENER, kind::RAW, raw_limits),
@@ -83,7 +83,7 @@ impl<H: Handler> ServerLoop<H> {
             web_sockets: WebSockets::new(kind::WEB_SOCKET, link.settings().web_socket),
             routes: WebSocketRoutes::new(Arc::clone(link)),
             link: Arc::clone(link),
-            fleet: Arc::clone(fleet),
+            server: Arc::clone(server),
             attention: Vec::new(),
             signal_deadline,
             has_noticed: false,
@@ -239,13 +239,13 @@ impl<H: Handler> ServerLoop<H> {
     /// Gives a connection to a thread of its own, with the place it has taken.
     fn start(&mut self, detached: Detached, run: ThreadHandler) {
         self.app.places = self.app.places.saturating_sub(1);
-        let place = Place(Arc::clone(&self.fleet));
+        let place = Place(Arc::clone(&self.server));
         let body = move || {
-            let Place(fleet) = &place;
+            let Place(server) = &place;
             if let Ok(socket) = detached.stream.into_blocking()
                 && guarded(|| run(socket, detached.input)).is_err()
             {
-                fleet.count_panic();
+                server.count_panic();
             }
         };
         // Without a thread the connection is closed, and its place given back, by being dropped.
@@ -270,7 +270,7 @@ impl<H: Handler> ServerLoop<H> {
 
     /// Ends with the server: accepts no more clients, finishes, and is done by the deadline.
     fn end_with_server(&mut self, context: &mut Context) {
-        let Some(deadline) = self.fleet.deadline() else {
+        let Some(deadline) = self.server.deadline() else {
             return;
         };
         if !std::mem::replace(&mut self.has_noticed, true) {
@@ -293,7 +293,8 @@ impl<H: Handler> ServerLoop<H> {
     /// The deadline has come: what is left is cut off.
     fn cut(&mut self, context: &mut Context) {
         let connections = self.http.connections() + self.app.raw_connections;
-        self.fleet.count_cut(connections, self.app.host.in_flight());
+        self.server
+            .count_cut(connections, self.app.host.in_flight());
         self.http.close_all(context, &mut self.app);
         self.streams.close_all(context, &mut self.raw);
         self.web_sockets.close_all(context, &mut self.routes);
@@ -304,7 +305,7 @@ impl<H: Handler> ServerLoop<H> {
 type ThreadHandler = Box<dyn FnOnce(dwell_evloop::BlockingStream, Vec<u8>) + Send>;
 
 /// The place of a client that lives on a thread.
-struct Place(Arc<Fleet>);
+struct Place(Arc<ServerState>);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -352,8 +353,8 @@ impl<H: Handler> Driver for ServerLoop<H> {
     fn signal(&mut self, _: &mut Context, _: i32) {
         if let Some(deadline) = self.signal_deadline {
             // A second signal does not wait for what the first one does.
-            let is_second = self.fleet.is_draining();
-            self.fleet
+            let is_second = self.server.is_draining();
+            self.server
                 .drain(if is_second { Duration::ZERO } else { deadline });
         }
     }
@@ -399,7 +400,7 @@ impl<H> ServerLoop<H> {
     /// receives the second signal, which ends the drain of all loops at once.
     fn is_needed(&self) -> bool {
         let hears_signals = self.signal_deadline.is_some();
-        self.link.is_awaited() || (hears_signals && self.fleet.running() > 1)
+        self.link.is_awaited() || (hears_signals && self.server.running() > 1)
     }
 }
 
@@ -407,8 +408,8 @@ impl<H> ServerLoop<H> {
 impl<H> Drop for ServerLoop<H> {
     fn drop(&mut self) {
         self.link.leave();
-        self.fleet.count_end();
-        self.fleet.release(self.app.places);
+        self.server.count_end();
+        self.server.release(self.app.places);
     }
 }
 
@@ -422,17 +423,21 @@ mod tests {
     use dwell_evloop::INPUT_BYTES;
 
     /// A loop that its test turns, and the part of it that other threads have.
-    fn one_loop() -> (EventLoop<Message>, ServerLoop<impl Handler>, Arc<Fleet>) {
+    fn one_loop() -> (
+        EventLoop<Message>,
+        ServerLoop<impl Handler>,
+        Arc<ServerState>,
+    ) {
         let settings = ServerBuilder::default().settings;
         let event_loop = EventLoop::new().unwrap();
         let link = Arc::new(LoopLink::new(event_loop.sender(), &settings));
         let pool = Arc::new(Pool::new(1, 1));
-        let fleet = Arc::new(Fleet::new(vec![Arc::clone(&link)], pool, &settings));
+        let server = Arc::new(ServerState::new(vec![Arc::clone(&link)], pool, &settings));
         let handler = Arc::new(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
             exchange.text(200, "hello");
         });
-        let server_loop = ServerLoop::new(handler, &link, &fleet, None, INPUT_BYTES);
-        (event_loop, server_loop, fleet)
+        let server_loop = ServerLoop::new(handler, &link, &server, None, INPUT_BYTES);
+        (event_loop, server_loop, server)
     }
 
     /// Turns as often as a loop may need to see the end, without ever waiting.
@@ -449,10 +454,10 @@ mod tests {
 
     #[test]
     fn a_full_inbox_keeps_no_loop_from_its_end() {
-        let (mut event_loop, mut server_loop, fleet) = one_loop();
+        let (mut event_loop, mut server_loop, server) = one_loop();
         let sender = event_loop.sender();
         while sender.send(order()).is_ok() {}
-        fleet.drain(Duration::from_secs(60));
+        server.drain(Duration::from_secs(60));
         turn(&mut event_loop, &mut server_loop);
         assert!(server_loop.is_draining());
         assert!(event_loop.context().is_stopped(), "it has no clients");
@@ -460,10 +465,10 @@ mod tests {
 
     #[test]
     fn what_was_sent_before_the_end_comes_before_it() {
-        let (mut event_loop, mut server_loop, fleet) = one_loop();
+        let (mut event_loop, mut server_loop, server) = one_loop();
         // Both come after this turn has delivered its messages, and before it ends.
         event_loop.sender().send(order()).unwrap();
-        fleet.drain(Duration::from_secs(60));
+        server.drain(Duration::from_secs(60));
         server_loop.turn_end(event_loop.context());
         assert!(!server_loop.is_draining(), "the order is not carried out");
         turn(&mut event_loop, &mut server_loop);
@@ -488,16 +493,16 @@ mod tests {
 
     #[test]
     fn a_deadline_that_comes_nearer_is_taken_up() {
-        let (mut event_loop, mut server_loop, fleet) = one_loop();
+        let (mut event_loop, mut server_loop, server) = one_loop();
         let (near, _far) = mio::net::UnixStream::pair().unwrap();
         let client = dwell_evloop::Stream::from_unix(near);
         assert!(server_loop.link.hand_over(client, || false).is_ok());
-        fleet.drain(Duration::from_secs(3600));
+        server.drain(Duration::from_secs(3600));
         turn(&mut event_loop, &mut server_loop);
         assert!(!event_loop.context().is_stopped(), "a client is here");
-        fleet.drain(Duration::from_secs(1800));
+        server.drain(Duration::from_secs(1800));
         turn(&mut event_loop, &mut server_loop);
-        assert_eq!(server_loop.deadline, fleet.deadline());
+        assert_eq!(server_loop.deadline, server.deadline());
         assert!(event_loop.context().is_armed(SHUTDOWN));
     }
 }

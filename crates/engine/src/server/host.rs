@@ -1,9 +1,9 @@
 //! The exchanges of one loop that are answered later.
 
-use super::fleet::Fleet;
 use super::guard::guarded;
 use super::kind;
 use super::link::LoopLink;
+use super::state::ServerState;
 use super::statistics::{add, set};
 use crate::Detached;
 use crate::app::{ExchangeId, Outcome};
@@ -22,7 +22,7 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 pub(crate) struct Host {
     held: Slab<Held>,
     link: Arc<LoopLink>,
-    fleet: Arc<Fleet>,
+    server: Arc<ServerState>,
     /// Connections that have left HTTP in the present delivery.
     pub(super) departed: Vec<(Detached, Takeover)>,
 }
@@ -43,17 +43,17 @@ enum Next {
 }
 
 impl Host {
-    pub(super) fn new(link: Arc<LoopLink>, fleet: Arc<Fleet>) -> Self {
+    pub(super) fn new(link: Arc<LoopLink>, server: Arc<ServerState>) -> Self {
         Self {
             held: Slab::new(kind::HELD, usize::MAX),
             link,
-            fleet,
+            server,
             departed: Vec::new(),
         }
     }
 
-    pub(crate) fn fleet(&self) -> &Arc<Fleet> {
-        &self.fleet
+    pub(crate) fn server(&self) -> &Arc<ServerState> {
+        &self.server
     }
 
     pub(crate) fn link(&self) -> &Arc<LoopLink> {

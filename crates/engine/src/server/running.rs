@@ -1,6 +1,6 @@
 //! A server that runs, and its end.
 
-use super::fleet::Fleet;
+use super::state::ServerState;
 use super::statistics::Statistics;
 use std::io;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ use std::time::Duration;
 pub struct Running {
     addresses: Vec<SocketAddr>,
     paths: Vec<PathBuf>,
-    fleet: Arc<Fleet>,
+    server: Arc<ServerState>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
@@ -59,11 +59,15 @@ pub struct Shutdown {
 }
 
 impl Running {
-    pub(super) fn new(addresses: Vec<SocketAddr>, paths: Vec<PathBuf>, fleet: Arc<Fleet>) -> Self {
+    pub(super) fn new(
+        addresses: Vec<SocketAddr>,
+        paths: Vec<PathBuf>,
+        server: Arc<ServerState>,
+    ) -> Self {
         Self {
             addresses,
             paths,
-            fleet,
+            server,
             threads: Vec::new(),
         }
     }
@@ -84,7 +88,7 @@ impl Running {
 
     /// What it has done so far.
     pub fn statistics(&self) -> Statistics {
-        self.fleet.statistics()
+        self.server.statistics()
     }
 
     /// Ends it in order, within `deadline`.
@@ -100,7 +104,7 @@ impl Running {
     /// [`Responder::draining`]: crate::handler::Responder::draining
     /// [`StreamHandler::draining`]: crate::handler::StreamHandler::draining
     pub fn shutdown(mut self, deadline: Duration) -> Shutdown {
-        self.fleet.drain(deadline);
+        self.server.drain(deadline);
         self.join()
     }
 
@@ -113,8 +117,8 @@ impl Running {
     fn join(&mut self) -> Shutdown {
         let joined = self.threads.drain(..).map(JoinHandle::join);
         let failed_loops = joined.filter(|end| !matches!(end, Ok(Ok(())))).count();
-        self.fleet.pool().close();
-        let (cut_connections, cut_requests) = self.fleet.cut();
+        self.server.pool().close();
+        let (cut_connections, cut_requests) = self.server.cut();
         Shutdown {
             cut_connections,
             cut_requests,
@@ -126,7 +130,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
-            self.fleet.drain(Duration::ZERO);
+            self.server.drain(Duration::ZERO);
             self.join();
         }
     }

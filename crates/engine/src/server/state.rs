@@ -1,11 +1,11 @@
-//! What the loops of one server have in common.
+//! State that the loops of one server share.
 
 use super::Settings;
 use super::ending::Ending;
-use super::link::LoopLink;
+use super::link::{LoopLink, Message};
 use super::pool::Pool;
 use super::statistics::Statistics;
-use dwell_evloop::Stream;
+use dwell_evloop::{Fleet, Lifecycle, Sender, Stream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,33 +14,32 @@ use std::time::{Duration, Instant};
 /// an eighth of the other's.
 const HAND_OVER_AHEAD: usize = 8;
 
-/// All loops of a server.
+/// State that the loops of one server share.
 #[derive(Debug)]
-pub(crate) struct Fleet {
+pub(crate) struct ServerState {
+    loops: Fleet<Message>,
     links: Vec<Arc<LoopLink>>,
     pool: Arc<Pool>,
     max_connections: usize,
     /// Clients that have a place, wherever they are.
     admitted: AtomicUsize,
     ending: Ending,
-    /// Loops that have not ended.
-    running: AtomicUsize,
     cut_connections: AtomicUsize,
     cut_requests: AtomicUsize,
     /// Handlers on threads of their own that have panicked.
     panics: AtomicU64,
 }
 
-impl Fleet {
+impl ServerState {
     pub(super) fn new(links: Vec<Arc<LoopLink>>, pool: Arc<Pool>, settings: &Settings) -> Self {
-        let running = AtomicUsize::new(links.len());
+        let inboxes = links.iter().map(|link| Sender::clone(link.sender()));
         Self {
+            loops: Fleet::new(inboxes.collect()),
             links,
             pool,
             max_connections: settings.max_connections,
             admitted: AtomicUsize::new(0),
             ending: Ending::default(),
-            running,
             cut_connections: AtomicUsize::new(0),
             cut_requests: AtomicUsize::new(0),
             panics: AtomicU64::new(0),
@@ -87,33 +86,29 @@ impl Fleet {
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        self.ending.is_near()
+        self.loops.lifecycle() >= Lifecycle::Drain
     }
 
     /// Ends every loop within `deadline`, or within one that was given before and is nearer.
     pub(super) fn drain(&self, deadline: Duration) {
         self.ending.set(Instant::now(), deadline);
-        for link in &self.links {
-            link.sender().wake();
-        }
+        self.loops.advance(Lifecycle::Drain);
     }
 
     /// The latest time at which the server ends, if it does.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.ending.deadline()
+        // Set before the loops drain, so a loop that drains finds it.
+        self.is_draining().then(|| self.ending.deadline()).flatten()
     }
 
     /// Loops that have not ended.
     pub(super) fn running(&self) -> usize {
-        self.running.load(Ordering::SeqCst)
+        self.loops.running()
     }
 
     /// A loop has ended: the first one, which hears the signals, may wait for that.
     pub(super) fn count_end(&self) {
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        if let Some(first) = self.links.first() {
-            first.sender().wake();
-        }
+        self.loops.count_end();
     }
 
     /// A handler on a thread of its own has panicked.
@@ -157,11 +152,11 @@ mod tests {
     use super::*;
     use dwell_evloop::EventLoop;
 
-    fn fleet(loops: &[EventLoop<Message>]) -> Fleet {
+    fn server(loops: &[EventLoop<Message>]) -> ServerState {
         let settings = ServerBuilder::default().settings;
         let link = |each: &EventLoop<Message>| Arc::new(LoopLink::new(each.sender(), &settings));
         let pool = Arc::new(Pool::new(1, 1));
-        Fleet::new(loops.iter().map(link).collect(), pool, &settings)
+        ServerState::new(loops.iter().map(link).collect(), pool, &settings)
     }
 
     fn stream() -> Stream {
@@ -171,34 +166,34 @@ mod tests {
     #[test]
     fn clients_go_to_the_least_loaded_loop_that_is_there() {
         let loops: Vec<_> = (0..3).map(|_| EventLoop::new().unwrap()).collect();
-        let fleet = fleet(&loops);
-        let [own, other, third] = fleet.links.as_slice() else {
+        let server = server(&loops);
+        let [own, other, third] = server.links.as_slice() else {
             unreachable!("three loops");
         };
         third.set_connections(1);
-        assert!(fleet.balance(own, 7, stream()).is_some(), "not that much");
-        assert!(fleet.balance(own, 8, stream()).is_none());
+        assert!(server.balance(own, 7, stream()).is_some(), "not that much");
+        assert!(server.balance(own, 8, stream()).is_none());
         assert_eq!((other.load(), other.is_awaited()), (1, true));
         other.leave();
-        assert!(fleet.balance(own, 9, stream()).is_none());
+        assert!(server.balance(own, 9, stream()).is_none());
         assert_eq!((third.load(), third.is_awaited()), (2, true));
         third.leave();
-        assert!(fleet.balance(own, 1_000_000, stream()).is_some());
+        assert!(server.balance(own, 1_000_000, stream()).is_some());
     }
 
     #[test]
     fn nobody_is_handed_over_while_the_server_ends() {
         let loops: Vec<_> = (0..2).map(|_| EventLoop::new().unwrap()).collect();
-        let fleet = fleet(&loops);
-        let other = &fleet.links[1];
+        let server = server(&loops);
+        let other = &server.links[1];
         // It ends between the choice of a loop and the announcement.
         let kept = other.hand_over(stream(), || {
-            fleet.drain(Duration::ZERO);
+            server.drain(Duration::ZERO);
             assert!(other.is_awaited(), "the other loop waits for who may come");
-            fleet.is_draining()
+            server.is_draining()
         });
         assert!(kept.is_err());
         assert!(!other.is_awaited());
-        assert!(fleet.balance(&fleet.links[0], 100, stream()).is_some());
+        assert!(server.balance(&server.links[0], 100, stream()).is_some());
     }
 }
