@@ -110,7 +110,7 @@ impl FileAnswer {
     /// The answer where there is no file to send; its body names the status.
     pub(super) fn failed(error: FileError) -> Self {
         let status = error.status();
-        let mut answer = Self::told(status);
+        let mut answer = Self::of_status(status);
         if let FileError::Method = error {
             answer.fields.push(("Allow", Cow::Borrowed("GET, HEAD")));
         }
@@ -119,7 +119,7 @@ impl FileAnswer {
     }
 
     /// Makes a response whose body is the reason phrase of its status.
-    pub(super) fn told(status: u16) -> Self {
+    pub(super) fn of_status(status: u16) -> Self {
         Self {
             status,
             fields: vec![("Content-Type", Cow::Borrowed("text/plain; charset=utf-8"))],

@@ -25,7 +25,7 @@ pub(super) struct EntityTag {
 
 /// The outcome of the conditions of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(super) enum Precondition {
     /// The request is to be answered.
     Met,
     /// The client has what it would be sent: 304.
@@ -93,16 +93,16 @@ impl EntityTag {
 /// Evaluates the conditions of a GET or HEAD for a representation that exists.
 ///
 /// Source: RFC 9110 section 13.2.2.
-pub(super) fn evaluate(fields: Fields<'_, '_>, validators: Option<&Validators>) -> Verdict {
+pub(super) fn evaluate(fields: Fields<'_, '_>, validators: Option<&Validators>) -> Precondition {
     if fields.find("If-Match").is_some() {
         if !any_matches(fields, "If-Match", validators, EntityTag::equals_strongly) {
-            return Verdict::Failed;
+            return Precondition::Failed;
         }
     } else if let (Some(date), Some(validators)) =
         (date_of(fields, "If-Unmodified-Since"), validators)
         && validators.last_modified > date
     {
-        return Verdict::Failed;
+        return Precondition::Failed;
     }
     if fields.find("If-None-Match").is_some() {
         if any_matches(
@@ -111,15 +111,15 @@ pub(super) fn evaluate(fields: Fields<'_, '_>, validators: Option<&Validators>) 
             validators,
             EntityTag::equals_weakly,
         ) {
-            return Verdict::NotModified;
+            return Precondition::NotModified;
         }
     } else if let (Some(date), Some(validators)) =
         (date_of(fields, "If-Modified-Since"), validators)
         && validators.last_modified <= date
     {
-        return Verdict::NotModified;
+        return Precondition::NotModified;
     }
-    Verdict::Met
+    Precondition::Met
 }
 
 /// Returns true if the ranges of the request apply by `If-Range`; without that field they do.

@@ -1,7 +1,7 @@
 //! A file as it is presented to one client.
 
 use super::coding::{Coding, acceptable};
-use super::conditions::{Validators, Verdict, evaluate, range_applies};
+use super::conditions::{Precondition, Validators, evaluate, range_applies};
 use super::multipart::{FileParts, boundary, content_range};
 use super::range::{Selection, select};
 use super::{FileAnswer, FileBody, FileError, FileOptions};
@@ -92,8 +92,8 @@ impl Representation {
     ) -> Result<FileAnswer, FileError> {
         let validators = self.validators.as_ref();
         match evaluate(head.fields, validators) {
-            Verdict::Failed => return Ok(FileAnswer::told(412)),
-            Verdict::NotModified => {
+            Precondition::Failed => return Ok(FileAnswer::of_status(412)),
+            Precondition::NotModified => {
                 return Ok(FileAnswer {
                     status: 304,
                     fields: self.fields_of_any(options),
@@ -101,13 +101,13 @@ impl Representation {
                     error: None,
                 });
             }
-            Verdict::Met => {}
+            Precondition::Met => {}
         }
         let length = self.whole.length;
         match self.selection(head, options) {
             Selection::Whole => self.full(head, options),
             Selection::Unsatisfiable => {
-                let mut answer = FileAnswer::told(416);
+                let mut answer = FileAnswer::of_status(416);
                 let unsatisfied = format!("bytes */{length}");
                 answer.fields.push(("Content-Range", unsatisfied.into()));
                 Ok(answer)

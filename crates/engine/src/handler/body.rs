@@ -1,6 +1,6 @@
 //! The body of a request, read as it comes.
 
-use super::channel::{Arrival, Channel};
+use super::channel::{BodyRead, Channel};
 use bytes::{Buf, Bytes};
 use std::fmt;
 use std::io::{self, Read};
@@ -143,14 +143,14 @@ impl RequestBody {
         let mut state = channel.lock();
         loop {
             match channel.read_body(&mut state, None) {
-                Arrival::Data(data) => {
+                BodyRead::Data(data) => {
                     count(left, &data);
                     return Ok(data);
                 }
-                Arrival::End => return Ok(Bytes::new()),
-                Arrival::Gone => return Err(BodyError::Gone),
-                Arrival::Later if channel.is_on_its_loop() => return Err(BodyError::OnItsLoop),
-                Arrival::Later => state = channel.wait(state),
+                BodyRead::End => return Ok(Bytes::new()),
+                BodyRead::Gone => return Err(BodyError::Gone),
+                BodyRead::Later if channel.is_on_its_loop() => return Err(BodyError::OnItsLoop),
+                BodyRead::Later => state = channel.wait(state),
             }
         }
     }
@@ -165,13 +165,13 @@ impl RequestBody {
         };
         let arrival = channel.read_body(&mut channel.lock(), Some(task.waker()));
         match arrival {
-            Arrival::Data(data) => {
+            BodyRead::Data(data) => {
                 count(left, &data);
                 Poll::Ready(Some(Ok(data)))
             }
-            Arrival::End => Poll::Ready(None),
-            Arrival::Gone => Poll::Ready(Some(Err(BodyError::Gone))),
-            Arrival::Later => Poll::Pending,
+            BodyRead::End => Poll::Ready(None),
+            BodyRead::Gone => Poll::Ready(Some(Err(BodyError::Gone))),
+            BodyRead::Later => Poll::Pending,
         }
     }
 

@@ -362,10 +362,10 @@ impl Channel {
     /// Returns the bytes of the body that have come. The first call starts its transfer.
     ///
     /// `state` stays locked, so that a reader that waits for more misses none of it.
-    pub(super) fn read_body(&self, state: &mut State, waker: Option<&Waker>) -> Arrival {
+    pub(super) fn read_body(&self, state: &mut State, waker: Option<&Waker>) -> BodyRead {
         let window = self.link.settings().body_window_bytes;
         let Some(body) = state.body.as_deref_mut() else {
-            return Arrival::Gone;
+            return BodyRead::Gone;
         };
         let (mut granted, was_awaited) = (0, body.is_awaited);
         let arrival = if !body.arrived.is_empty() {
@@ -374,18 +374,18 @@ impl Channel {
             if !body.is_complete && body.read * 2 >= window {
                 granted = std::mem::take(&mut body.read);
             }
-            Arrival::Data(data)
+            BodyRead::Data(data)
         } else if body.is_complete {
-            Arrival::End
+            BodyRead::End
         } else if state.is_over {
-            Arrival::Gone
+            BodyRead::Gone
         } else {
             body.reader = waker.cloned();
             body.is_awaited = true;
             if !std::mem::replace(&mut body.is_granted, true) {
                 granted = window;
             }
-            Arrival::Later
+            BodyRead::Later
         };
         if (granted > 0 || body.is_awaited != was_awaited) && !state.is_over {
             body.granted = Some(granted + body.granted.unwrap_or_default());
@@ -419,7 +419,7 @@ pub(super) enum Refusal {
 }
 
 /// The result of reading a body.
-pub(super) enum Arrival {
+pub(super) enum BodyRead {
     Data(Bytes),
     Later,
     End,

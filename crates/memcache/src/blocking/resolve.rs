@@ -30,9 +30,9 @@ struct State {
     /// Lookups that have ended.
     ended: u64,
     /// The result of the last of them.
-    said: Option<Result<Vec<SocketAddr>, String>>,
+    result: Option<Result<Vec<SocketAddr>, String>>,
     /// The addresses of the last successful one.
-    known: Vec<SocketAddr>,
+    last_good: Vec<SocketAddr>,
 }
 
 impl Resolver {
@@ -58,21 +58,21 @@ impl Resolver {
             state.is_running = true;
             state = self.look_up(state);
         }
-        let patience = budget.share(if state.known.is_empty() { 1 } else { 2 });
+        let share = budget.share(if state.last_good.is_empty() { 1 } else { 2 });
         while state.ended < awaited {
-            state = match patience.rest() {
+            state = match share.rest() {
                 Ok(None) => wait(&self.shared, state),
                 Ok(Some(rest)) => {
                     let waited = self.shared.changed.wait_timeout(state, rest);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
-                Err(_) if state.known.is_empty() => return Err(Fault::Timeout),
-                Err(_) => return Ok(state.known.clone()),
+                Err(_) if state.last_good.is_empty() => return Err(Fault::Timeout),
+                Err(_) => return Ok(state.last_good.clone()),
             };
         }
-        match &state.said {
+        match &state.result {
             Some(Ok(addresses)) => Ok(addresses.clone()),
-            Some(Err(_)) if !state.known.is_empty() => Ok(state.known.clone()),
+            Some(Err(_)) if !state.last_good.is_empty() => Ok(state.last_good.clone()),
             Some(Err(reason)) => Err(Fault::Resolve(reason.clone())),
             None => Err(Fault::Resolve("no thread can be started".to_owned())),
         }
@@ -103,14 +103,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ended(&self, said: Result<Vec<SocketAddr>, String>) {
+    fn ended(&self, result: Result<Vec<SocketAddr>, String>) {
         let mut state = self.lock();
         state.is_running = false;
         state.ended += 1;
-        if let Ok(addresses) = &said {
-            state.known.clone_from(addresses);
+        if let Ok(addresses) = &result {
+            state.last_good.clone_from(addresses);
         }
-        state.said = Some(said);
+        state.result = Some(result);
         self.changed.notify_all();
     }
 }
