@@ -14,10 +14,10 @@ impl EdgeLoop {
         };
         let (polls, http) = (&mut self.front.polls, &mut self.http);
         // A server that is down fails them in `flush`, which makes room for the next.
-        while !polls.outbox.versions.is_empty() && client.operations() < VERSIONS_AT_ONCE {
+        while polls.lookups.is_sweeping() && client.operations() < VERSIONS_AT_ONCE {
             let room = VERSIONS_AT_ONCE - client.operations();
             for _ in 0..room {
-                let Some(key) = polls.outbox.versions.pop() else {
+                let Some(key) = polls.lookups.next_version() else {
                     break;
                 };
                 if let Some(name) = polls.waited_name(key) {

@@ -16,7 +16,7 @@ impl EdgeLoop {
             }
             self.look_at_returned();
         }
-        if let Some(server) = self.front.polls.outbox.went_back.take() {
+        if let Some(server) = self.front.polls.lookups.take_went_back() {
             let is_distrusted = true;
             self.metrics.feed_resyncs.increment(ResyncReason::Reversed);
             self.resync_all(Resync {
@@ -55,9 +55,7 @@ impl EdgeLoop {
     pub(crate) fn resync(&mut self, resync: Resync) {
         if let Some(client) = &self.memcached {
             let is_of_server = |name: &[u8]| client.server_of(name) == resync.server;
-            self.front
-                .polls
-                .look_at_all(is_of_server, resync.is_distrusted);
+            self.front.polls.resync(is_of_server, resync.is_distrusted);
         }
     }
 

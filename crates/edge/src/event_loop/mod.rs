@@ -168,7 +168,8 @@ impl EdgeLoop {
             }
             let forwards = std::mem::take(&mut self.front.polls.outbox.requests);
             let outbox = &self.front.polls.outbox;
-            if forwards.is_empty() && outbox.recalled.is_empty() && outbox.lookups.is_empty() {
+            let has_unsent = self.front.polls.lookups.has_unsent();
+            if forwards.is_empty() && outbox.recalled.is_empty() && !has_unsent {
                 break;
             }
             for forward in forwards {
@@ -256,7 +257,7 @@ impl EdgeLoop {
     /// Gives memcached what it does not have. It is the application's to store what it must have,
     /// so nobody waits to hear whether it was stored.
     fn send_fills(&mut self, context: &mut Context) {
-        let fills = std::mem::take(&mut self.front.polls.outbox.fills);
+        let fills = self.front.polls.lookups.take_fills();
         let Some(client) = self.memcached.as_mut().filter(|_| !fills.is_empty()) else {
             return;
         };
@@ -288,7 +289,7 @@ impl EdgeLoop {
             return;
         };
         let (polls, http) = (&mut self.front.polls, &mut self.http);
-        for lookup in std::mem::take(&mut polls.outbox.lookups) {
+        for lookup in polls.lookups.take_unsent() {
             let Some(name) = polls.lookup_sent(lookup) else {
                 continue;
             };

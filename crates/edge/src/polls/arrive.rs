@@ -14,7 +14,7 @@ use super::responder::Responder;
 use super::senseless::{AMBIGUOUS, Senseless};
 use super::several::several_of;
 use super::sharing::may_be_shared;
-use super::{Polls, Source};
+use super::{Polls, seconds};
 use crate::held::held;
 use crate::metrics::PollOutcome;
 use dwell_engine::websocket::is_upgrade;
@@ -312,7 +312,7 @@ impl Polls {
         arrival: Arrival<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        if matches!(self.source, Source::Memcached) {
+        if !self.lookups.is_immediate() {
             return self.ask_memcached(context, arrival, to);
         }
         let mut copy = std::mem::take(&mut self.value_scratch);
@@ -330,7 +330,7 @@ impl Polls {
         copy: &mut Vec<u8>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let item = self.copied(context, arrival.name, copy);
+        let item = self.lookups.copied(arrival.name, seconds(context), copy);
         let found = item.as_ref().map(|item| match item {
             Ok(flags) => Found::borrowed(copy, *flags),
             Err(large) => Found::stored(large),

@@ -7,13 +7,13 @@
 //! ends. A client that stands in a queue waits for its key like any other: whatever else ends its
 //! wait still does, and what it is told is what there is by then.
 
+use super::Polls;
 use super::answers::Found;
 use super::budget::Budget;
 use super::decide::{Content, Decision, Stage, decide};
 use super::feeds::{News, Telling};
 use super::hold::SHUTTING_DOWN;
 use super::tables::{Sink, kind};
-use super::{Polls, Source, seconds};
 use bytes::Bytes;
 use dwell_engine::Http;
 use dwell_engine::websocket::{Broadcast, CloseCode, MessageKind, WebSockets};
@@ -123,11 +123,9 @@ impl Polls {
         found: Option<&Found<'_>>,
         due: impl IntoIterator<Item = Token>,
     ) {
-        let change = match &self.source {
-            // It is read again then.
-            Source::Embedded(..) => None,
-            Source::Memcached => found.map(|found| (found.content, found.to_bytes())),
-        };
+        // What can be read at once is read again then.
+        let kept = found.filter(|_| !self.lookups.is_immediate());
+        let change = kept.map(|found| (found.content, found.to_bytes()));
         self.outbox.changes.note(key, change, due);
     }
 
@@ -247,13 +245,12 @@ impl Polls {
             return queue.left.clear();
         };
         // The turn may have brought a newer value, which others have been told already.
-        let item = self.stored_at(seconds(context), &record.name);
-        let mut found = match &self.source {
-            Source::Embedded(..) => item.as_ref().map(Found::stored),
-            Source::Memcached => queue
-                .change
-                .as_ref()
-                .map(|(content, value)| Found::shared(*content, value)),
+        let item = self.stored(context, &record.name);
+        let kept = queue.change.as_ref();
+        let mut found = if self.lookups.is_immediate() {
+            item.as_ref().map(Found::stored)
+        } else {
+            kept.map(|(content, value)| Found::shared(*content, value))
         };
         if let Some(found) = &mut found {
             self.encodings.share(&record.name, found);

@@ -10,10 +10,11 @@ use super::ask::{Ask, Condition};
 use super::budget::{Budget, Now};
 use super::decide::Content;
 use super::events;
+use super::lookups::Watch;
 use super::parts::Parts;
 use super::responder::Responder;
 use super::tables::{Feed, FeedSet, Link, Sink, kind};
-use super::{Polls, Source, seconds};
+use super::{Polls, seconds};
 use crate::config::OnDelete;
 use crate::held::{held, hold};
 use crate::metrics::{PollOutcome, StreamEnd};
@@ -111,12 +112,9 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Option<Token> {
         let key = self.room_to_wait(context, opening.name, to)?;
-        let item = match (&self.source, self.keys.unwaited(key)) {
-            (Source::Embedded(store, watcher), Some(name)) => {
-                store.watch_shared(name, *watcher, seconds(context))
-            }
-            // A key that is waited for already has told this loop of every change since.
-            _ => self.stored(context, opening.name),
+        let item = match self.lookups.watch(&self.keys, key, seconds(context)) {
+            Watch::Begun(item) => item,
+            Watch::Running => self.stored(context, opening.name),
         };
         let stored = item.as_ref().map(Found::stored);
         let found = match opening.known {
@@ -316,8 +314,7 @@ impl Polls {
             return Outcome::Close;
         };
         let key = feed.key;
-        if matches!(self.source, Source::Memcached) {
-            self.lookup_of(key);
+        if self.lookups.reads_later(&mut self.keys, key) {
             return self.hold_feed(context, token);
         }
         if self.is_busy(Now::of(context)) {

@@ -15,7 +15,7 @@ use super::parts::Parts;
 use super::responder::Responder;
 use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, Sink};
-use super::{Polls, Source, seconds};
+use super::{Polls, seconds};
 use crate::config::Routing;
 use crate::held::held;
 use crate::metrics::PollOutcome;
@@ -156,11 +156,7 @@ impl Polls {
     /// Enters a key that is going to be waited for, and has the store tell of its changes.
     pub(super) fn watch(&mut self, context: &Context, name: &[u8]) -> Option<Token> {
         let key = self.keys.enter(name)?;
-        if let (Some(name), Source::Embedded(store, watcher)) =
-            (self.keys.unwaited(key), &self.source)
-        {
-            store.watch_shared(name, *watcher, seconds(context));
-        }
+        self.lookups.watch(&self.keys, key, seconds(context));
         Some(key)
     }
 
@@ -184,11 +180,7 @@ impl Polls {
     fn stop_watching(&mut self, key: Token) {
         let is_waited = self.keys.get(key).is_none_or(|key| !key.waiting.is_empty());
         if !is_waited {
-            if let (Source::Embedded(store, watcher), Some(record)) =
-                (&self.source, self.keys.get(key))
-            {
-                store.unwatch(&record.name, *watcher);
-            }
+            self.lookups.unwatch(&self.keys, key);
             self.keys.release(key);
         }
     }
@@ -231,8 +223,7 @@ impl Polls {
             };
             let key = feed.key;
             let answered = self.answered_value(token);
-            if matches!(self.source, Source::Memcached) && answered.is_none() {
-                self.lookup_of(key);
+            if answered.is_none() && self.lookups.reads_later(&mut self.keys, key) {
                 continue;
             }
             let item = self.last_look(context, key);

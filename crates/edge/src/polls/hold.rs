@@ -3,9 +3,10 @@
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::decide::{Decision, Stage, decide};
+use super::lookups::Watch;
 use super::responder::Responder;
-use super::tables::{KeptRequest, Link, Lookup, NO_ROUTE, Poll};
-use super::{Polls, Source, seconds};
+use super::tables::{KeptRequest, NO_ROUTE, Poll};
+use super::{Polls, seconds};
 use crate::access::Origin;
 use crate::config::OnDelete;
 use crate::held::{held, hold};
@@ -49,14 +50,10 @@ impl Polls {
         let Some(key) = self.room_to_wait(context, arrival.name, to) else {
             return Ok(Outcome::Answered);
         };
-        // A key that is waited for already has told this loop of every change since.
-        if let (Some(name), Source::Embedded(store, watcher)) =
-            (self.keys.unwaited(key), &self.source)
-        {
-            let item = store.watch_shared(name, *watcher, seconds(context));
+        if let Watch::Begun(item) = self.lookups.watch(&self.keys, key, seconds(context)) {
             let found = item.as_ref().map(Found::stored);
             if self.decide_arrival(&arrival, found.as_ref()) != Decision::Wait {
-                store.unwatch(name, *watcher);
+                self.lookups.unwatch(&self.keys, key);
                 self.keys.release(key);
                 return Err(item);
             }
@@ -148,21 +145,17 @@ impl Polls {
         let Some(key) = self.room_to_wait(context, name, &mut to) else {
             return;
         };
-        if let (Some(name), Source::Embedded(store, watcher)) =
-            (self.keys.unwaited(key), &self.source)
-        {
-            let item = store.watch_shared(name, *watcher, seconds(context));
-            if let Some(item) = item {
-                // It is back: what there is now is compared as if it had come this moment.
-                let found = Found::stored(&item);
-                let rules = self.rules(poll.route);
-                let decision = decide(&poll.ask, Some(found.content), Stage::Held, rules);
-                if decision != Decision::Wait {
-                    store.unwatch(name, *watcher);
-                    self.keys.release(key);
-                    let (ask, route) = (poll.ask, poll.route);
-                    return self.conclude(context, &ask, route, decision, Some(&found), &mut to);
-                }
+        let watch = self.lookups.watch(&self.keys, key, seconds(context));
+        if let Watch::Begun(Some(item)) = watch {
+            // It is back: what there is now is compared as if it had come this moment.
+            let found = Found::stored(&item);
+            let rules = self.rules(poll.route);
+            let decision = decide(&poll.ask, Some(found.content), Stage::Held, rules);
+            if decision != Decision::Wait {
+                self.lookups.unwatch(&self.keys, key);
+                self.keys.release(key);
+                let (ask, route) = (poll.ask, poll.route);
+                return self.conclude(context, &ask, route, decision, Some(&found), &mut to);
             }
         }
         let waited = context.now().saturating_duration_since(poll.arrived);
@@ -209,14 +202,14 @@ impl Polls {
         let Some(key) = self.keys.enter(arrival.name) else {
             return self.refuse_busy(context, route, to);
         };
-        let Some(lookup) = self.lookup_of(key) else {
+        let Some(lookup) = self.lookups.ask(&mut self.keys, key) else {
             self.keys.release(key);
             return self.refuse_busy(context, route, to);
         };
         let poll = self.record(context, &arrival, lookup, Keep::Request);
         let token = self.records.insert(poll).ok();
-        if let (Some(token), Some(lookup)) = (token, self.lookups.get_mut(lookup)) {
-            lookup.polls.push(token);
+        if let Some(token) = token {
+            self.lookups.join(lookup, token);
         }
         self.hold_or_refuse(context, token, route, to)
     }
@@ -248,20 +241,6 @@ impl Polls {
         }
         self.refuse(context, to, "too many requests are under way");
         Outcome::Answered
-    }
-
-    /// The lookup of `key` that goes out when this turn ends.
-    pub(super) fn lookup_of(&mut self, key: Token) -> Option<Token> {
-        let record = self.keys.get_mut(key)?;
-        if let Some(lookup) = record.lookup.token() {
-            return Some(lookup);
-        }
-        let polls = Vec::new();
-        let lookup = self.lookups.insert(Lookup { key, polls }).ok()?;
-        record.lookup = Link::to(lookup);
-        record.lookups += 1;
-        self.outbox.lookups.push(lookup);
-        Some(lookup)
     }
 
     /// The record of a request that waits at `place`.

@@ -7,7 +7,7 @@ use super::frames::{self, Command};
 use super::publishing::Asker;
 use super::sockets::has;
 use super::tables::{Member, kind};
-use super::{Polls, Source, seconds};
+use super::{Polls, seconds};
 use crate::access::Counted;
 use crate::config::Rate;
 use crate::cursor::Cursor;
@@ -195,7 +195,7 @@ impl Polls {
             act: Act::Put { ttl: None },
             condition: Condition::None,
         };
-        if let Source::Embedded(store, _) = &self.source {
+        if let Some(store) = self.lookups.store() {
             let published = publish::carry_out(store, order, &name, value, seconds(context));
             self.metrics.publishes.increment(published.outcome());
             let frame = answer(&published, Cursor::of(value, 0), label);

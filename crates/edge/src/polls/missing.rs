@@ -14,7 +14,7 @@ use super::feeds::News;
 use super::memory::{LastKnown, Verdict};
 use super::recall::{is_whole_value, stands_for};
 use super::tables::{KeptRequest, Sink, kind};
-use super::{FetchRequest, Polls, Source};
+use super::{FetchRequest, Polls};
 use bytes::Bytes;
 use dwell_engine::websocket::WebSockets;
 use dwell_engine::{Http, Request};
@@ -125,11 +125,11 @@ impl Polls {
         let Some(missing) = self.enter_missing(behalf, label.as_deref(), token, 0) else {
             return;
         };
-        let is_under_way = if matches!(self.source, Source::Memcached) {
-            self.look_for(key, missing)
-        } else {
+        let is_under_way = if self.lookups.is_immediate() {
             let name = self.keys.get(key).map(|key| key.name.clone());
             name.is_some_and(|name| self.ask_for(context, &name, missing))
+        } else {
+            self.look_for(key, missing)
         };
         match self.feeds.get_mut(token) {
             Some(feed) if is_under_way => feed.is_asking = true,
@@ -188,12 +188,11 @@ impl Polls {
 
     /// Puts a key among the lookups of this turn; it is asked for if memcached has no value.
     fn look_for(&mut self, key: Token, missing: Token) -> bool {
-        let lookup = self.lookup_of(key);
-        let lookup = lookup.and_then(|lookup| self.lookups.get_mut(lookup));
-        lookup.is_some_and(|lookup| {
-            lookup.polls.push(missing);
-            true
-        })
+        let lookup = self.lookups.ask(&mut self.keys, key);
+        if let Some(lookup) = lookup {
+            self.lookups.join(lookup, missing);
+        }
+        lookup.is_some()
     }
 
     /// memcached has answered for the key of a feed, or failed to, which is a miss.
@@ -345,8 +344,7 @@ impl Polls {
             }
             Said::Nothing => {
                 feed.is_asking = false;
-                if matches!(self.source, Source::Memcached) {
-                    self.lookup_of(key);
+                if self.lookups.reads_later(&mut self.keys, key) {
                     return;
                 }
             }

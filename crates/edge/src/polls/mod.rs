@@ -28,11 +28,11 @@ mod flights;
 mod follow;
 mod frames;
 mod freshness;
-mod hints;
 mod hold;
 mod joins;
 mod json;
 mod large;
+mod lookups;
 mod memory;
 mod messages;
 mod missing;
@@ -56,6 +56,7 @@ pub use explain::explain_configuration;
 pub use explanation::{Explained, Explanation, Topic};
 pub(crate) use explanation::{Live, Value, Valued};
 pub(crate) use large::TooLarge;
+pub(crate) use lookups::{Lookups, Source};
 pub(crate) use memory::{Follower, Memory, Verdict};
 pub(crate) use publishing::Asker;
 pub(crate) use recall::Recall;
@@ -65,7 +66,7 @@ pub(crate) use watchers::{Question, Watchers};
 use crate::access::{Access, AuthSubrequests, Gate};
 use crate::change_feed::WaitedByLoop;
 use crate::config::{Config, RouteConfig, share};
-use crate::metrics::{LookupOutcome, LoopMetrics};
+use crate::metrics::LoopMetrics;
 use crate::presence::Change as PresenceChange;
 use crate::publish::Publisher;
 use crate::response_log::ResponseLog;
@@ -77,7 +78,7 @@ use common::Common;
 use decide::Rules;
 use dwell_engine::Detached;
 use dwell_evloop::{Context, Random, Slab, Token};
-use dwell_store::{Item, Store, WatcherId};
+use dwell_store::Item;
 use encodings::Encodings;
 use joins::Joins;
 use missing::Missing;
@@ -86,27 +87,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tables::{Feed, FeedSet, Fetch, Keys, Lookup, NO_ROUTE, Poll};
+use tables::{Feed, FeedSet, Fetch, Keys, NO_ROUTE, Poll};
 use wanted::Several;
-
-/// Where values come from.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    /// The store in this process, where this loop waits under its own name.
-    Embedded(Arc<Store>, WatcherId),
-    /// memcached servers, asked at the end of each turn.
-    Memcached,
-}
 
 /// What the driver sends when the turn ends.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Lookups, by token; their keys are in the tables.
-    pub(crate) lookups: Vec<Token>,
-    /// Keys whose version the sweep under way has still to ask for.
-    pub(crate) versions: Vec<Token>,
-    /// A server whose versions count anew, although it has not been away.
-    pub(crate) went_back: Option<usize>,
     /// Requests for the upstream.
     pub(crate) requests: Vec<FetchRequest>,
     /// Polls of several keys that have news; what else the turn brings of their keys goes along.
@@ -131,8 +117,6 @@ pub(crate) struct Outbox {
     pub(crate) found: Vec<(Token, Valued)>,
     /// What other loops follow, and is known now.
     pub(crate) told: Vec<Told>,
-    /// Values for memcached that it does not have yet.
-    pub(crate) fills: Vec<Fill>,
 }
 
 /// What a loop is told of a request that it follows.
@@ -141,15 +125,6 @@ pub(crate) struct Told {
     pub(crate) follower: Follower,
     /// `None` where it has to ask for itself.
     pub(crate) verdict: Option<Verdict>,
-}
-
-/// A value to be stored where there is none.
-#[derive(Debug)]
-pub(crate) struct Fill {
-    pub(crate) name: Box<[u8]>,
-    pub(crate) body: Bytes,
-    /// Units: seconds.
-    pub(crate) exptime: i64,
 }
 
 /// One request for the upstream, by the token of its fetch.
@@ -185,11 +160,10 @@ pub(crate) struct Polls {
     loops: usize,
     metrics: Arc<LoopMetrics>,
     responses: Arc<Responses>,
-    source: Source,
+    pub(crate) lookups: Lookups,
     pub(crate) outbox: Outbox,
     keys: Keys,
     records: Slab<Poll>,
-    lookups: Slab<Lookup>,
     fetches: Slab<Fetch>,
     feeds: Slab<Feed>,
     sets: Slab<FeedSet>,
@@ -239,6 +213,7 @@ impl Polls {
         let keeps_last_known = memory.keeps_values() && recall::keeps_last_known(&config.routes);
         let held_max = share(config.limits.connections_max, loops);
         let waiting_max = share(config.limits.waiters_max, loops);
+        let lookups = Lookups::new(source, Arc::clone(&log.metrics), held_max);
         let subrequests = AuthSubrequests::new(kind::QUESTION, held_max);
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
         let metrics = Arc::clone(&log.metrics);
@@ -249,11 +224,10 @@ impl Polls {
             loops,
             metrics,
             responses,
-            source,
+            lookups,
             outbox: Outbox::default(),
             keys: Keys::new(waited),
             records: Slab::new(kind::POLL, held_max),
-            lookups: Slab::new(kind::LOOKUP, held_max),
             fetches: Slab::new(kind::FETCH, held_max),
             feeds: Slab::new(kind::FEED, waiting_max),
             sets: Slab::new(kind::SET, held_max),
@@ -318,6 +292,20 @@ impl Polls {
         }
     }
 
+    /// Reads the keys among these that polls wait for, as they may have changed.
+    pub(crate) fn hinted(&mut self, names: &[Box<[u8]>]) {
+        for name in names {
+            let outcome = self.lookups.hint(&mut self.keys, name);
+            self.metrics.feed_hints.increment(outcome);
+        }
+    }
+
+    /// Asks for everything that polls wait for on one server, before the next sweep would.
+    pub(crate) fn resync(&mut self, is_of_server: impl Fn(&[u8]) -> bool, is_distrusted: bool) {
+        self.lookups
+            .resync(&mut self.keys, is_of_server, is_distrusted);
+    }
+
     /// Polls and streams that wait for a change now.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
@@ -373,46 +361,16 @@ impl Polls {
         routes.nth(usize::from(index))
     }
 
-    /// The embedded store's item under `name`.
+    /// The embedded store's item under `name`; memcached would have to be asked.
     fn stored(&self, context: &Context, name: &[u8]) -> Option<Item> {
-        self.stored_at(seconds(context), name)
-    }
-
-    /// As [`stored`](Self::stored), but that a small value is copied over what `copy` has: `Ok`
-    /// with its flags.
-    fn copied(
-        &self,
-        context: &Context,
-        name: &[u8],
-        copy: &mut Vec<u8>,
-    ) -> Option<Result<u32, Item>> {
-        let Source::Embedded(store, _) = &self.source else {
-            return None;
-        };
-        self.metrics.store.hot.read(name);
-        store.read_or_share(name, seconds(context), |item| {
-            copy.clear();
-            copy.extend_from_slice(item.value);
-            item.flags
-        })
-    }
-
-    /// As [`stored`](Self::stored), at a time of the wall clock.
-    fn stored_at(&self, now: u32, name: &[u8]) -> Option<Item> {
-        match &self.source {
-            Source::Embedded(store, _) => {
-                self.metrics.store.hot.read(name);
-                store.get(name, now)
-            }
-            Source::Memcached => None,
-        }
+        self.lookups.stored(name, seconds(context))
     }
 
     /// Whether nothing at all is kept.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         let outbox = &self.outbox;
-        let is_sent = outbox.lookups.is_empty() && outbox.requests.is_empty();
+        let is_sent = !self.lookups.has_unsent() && outbox.requests.is_empty();
         let tables = [
             self.records.len(),
             self.lookups.len(),
@@ -464,10 +422,7 @@ impl Polls {
     /// The last one that waited for `key` is gone.
     fn stop_waiting_for(&mut self, key: Token) {
         self.count_waited(key, false);
-        if let (Source::Embedded(store, watcher), Some(record)) = (&self.source, self.keys.get(key))
-        {
-            store.unwatch(&record.name, *watcher);
-        }
+        self.lookups.unwatch(&self.keys, key);
         self.keys.release(key);
     }
 
@@ -487,18 +442,6 @@ impl Polls {
 /// The time as the store counts it.
 pub(crate) fn seconds(context: &Context) -> u32 {
     dwell_store_server::seconds(context.steady_seconds())
-}
-
-/// What one lookup counts as.
-fn lookup_outcome(outcome: &dwell_memcache::on_loop::Outcome<'_>) -> LookupOutcome {
-    use dwell_memcache::on_loop::{Failure, Outcome};
-    match outcome {
-        Outcome::Hit { .. } | Outcome::Version { .. } | Outcome::Answer(_) => LookupOutcome::Hit,
-        Outcome::Miss => LookupOutcome::Miss,
-        Outcome::Failed(Failure::Timeout) => LookupOutcome::Timeout,
-        Outcome::Failed(Failure::Unavailable) => LookupOutcome::Skipped,
-        Outcome::Failed(_) => LookupOutcome::Error,
-    }
 }
 
 #[cfg(test)]

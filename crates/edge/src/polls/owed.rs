@@ -66,10 +66,9 @@ impl Polls {
     /// bring what others go by.
     pub(crate) fn has_left(&self) -> bool {
         let outbox = &self.outbox;
-        let is_sent = outbox.lookups.is_empty()
+        let is_sent = !self.lookups.has_left()
             && outbox.requests.is_empty()
             && outbox.recalled.is_empty()
-            && outbox.fills.is_empty()
             && outbox.told.is_empty();
         let is_told = outbox.ripe.is_empty()
             && outbox.answered.is_empty()
@@ -113,7 +112,7 @@ impl Polls {
     fn is_lost(&self, poll: &Poll) -> bool {
         match poll.place.kind() {
             kind::KEY => self.keys.get(poll.place).is_none(),
-            kind::LOOKUP => self.lookups.get(poll.place).is_none(),
+            kind::LOOKUP => !self.lookups.is_open(poll.place),
             kind::FETCH => self.fetches.get(poll.place).is_none(),
             kind::QUESTION => !self.gate.subrequests.is_open(poll.place),
             _ => false,

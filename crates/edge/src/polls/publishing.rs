@@ -6,9 +6,8 @@ use super::ask::plain_ask;
 use super::hold::Keep;
 use super::responder::Responder;
 use super::tables::{Poll, kind};
-use super::{Polls, Source, seconds};
-use crate::access::Bearer;
-use crate::access::{Counted, Identity};
+use super::{Polls, seconds};
+use crate::access::{Bearer, Counted, Identity};
 use crate::config::RouteConfig;
 use crate::cursor::Cursor;
 use crate::held::held;
@@ -110,7 +109,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let request = admitted.request;
-        if let Source::Embedded(store, _) = &self.source {
+        if let Some(store) = self.lookups.store() {
             let now = seconds(context);
             let published = publish::carry_out(store, order, name, request.body, now);
             let cursor = Cursor::of(request.body, 0);
@@ -188,7 +187,7 @@ impl Polls {
         let key = self.keys.find(&finished.key).filter(|_| has_changed);
         let is_waited = |key: &Token| self.keys.get(*key).is_some_and(|k| !k.waiting.is_empty());
         if let Some(key) = key.filter(is_waited) {
-            self.lookup_of(key);
+            self.lookups.ask(&mut self.keys, key);
         }
     }
 }

@@ -13,7 +13,7 @@ use super::missing::Said;
 use super::responder::Responder;
 use super::sharing::Owner;
 use super::tables::{Fetch, Poll, kind};
-use super::{FetchRequest, Fill, Polls, Source, seconds};
+use super::{FetchRequest, Polls, seconds};
 use crate::config::RouteConfig;
 use crate::cursor::Cursor;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
@@ -21,7 +21,6 @@ use bytes::Bytes;
 use dwell_engine::{Http, Outcome as Owed, Request};
 use dwell_evloop::{Context, Token};
 use dwell_memcache::on_loop::Outcome;
-use dwell_store::{Expiry, StoreMode, StoreOptions};
 use dwell_upstream::{Answer, UpstreamError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -257,23 +256,7 @@ impl Polls {
             return;
         }
         self.metrics.fills.increment();
-        match &self.source {
-            Source::Embedded(store, _) => {
-                let now = seconds(context);
-                let options = StoreOptions {
-                    mode: StoreMode::Add,
-                    expiry: Expiry::at(now.saturating_add(lifetime)),
-                    filled: true,
-                    ..StoreOptions::default()
-                };
-                store.store(name, body, &options, now);
-            }
-            Source::Memcached => self.outbox.fills.push(Fill {
-                name: name.into(),
-                body: body.clone(),
-                exptime: i64::from(lifetime),
-            }),
-        }
+        self.lookups.fill(name, body, lifetime, seconds(context));
     }
 
     /// Notes what memcached has, to be given when it does not answer. That it has nothing is

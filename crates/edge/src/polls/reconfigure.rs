@@ -27,7 +27,7 @@ impl Polls {
         let held_max = share(limits.connections_max, self.loops);
         self.waiting_max = share(limits.waiters_max, self.loops);
         self.records.set_capacity_max(held_max);
-        self.lookups.set_capacity_max(held_max);
+        self.lookups.set_lookups_max(held_max);
         self.fetches.set_capacity_max(held_max);
         self.sets.set_capacity_max(held_max);
         self.several.set_capacity_max(held_max);

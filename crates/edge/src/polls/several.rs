@@ -3,6 +3,7 @@
 //! Such a poll is one record that waits for each of its keys. The first change makes it ripe, and
 //! it is answered when the turn ends, with everything that the turn has brought of its keys.
 
+use super::Polls;
 use super::admitted::Admitted;
 use super::answers::{EXPOSED, FETCHED, Found, HIT, NOSNIFF};
 use super::ask::{Ask, Condition, Method};
@@ -16,7 +17,6 @@ use super::parts::Parts;
 use super::responder::Responder;
 use super::tables::{KeptRequest, kind};
 use super::wanted::{Several, Unasked, Wanted};
-use super::{Polls, Source};
 use crate::held::{held, hold};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Http, Outcome, Reply, Response};
@@ -69,7 +69,7 @@ impl Polls {
             let names = names.clone();
             poll.unasked = Some(Box::new(Unasked { behalf, names }));
         }
-        if matches!(self.source, Source::Memcached) {
+        if !self.lookups.is_immediate() {
             return self.ask_for_several(context, poll, &names, to);
         }
         let on_delete = self.rules(route).on_delete;
@@ -137,8 +137,12 @@ impl Polls {
         }
     }
 
-    /// Takes in what the embedded store has under every key of a poll.
+    /// Takes in what the embedded store has under every key of a poll; memcached would have to be
+    /// asked.
     fn look_at_several(&mut self, context: &Context, token: Token) {
+        if !self.lookups.is_immediate() {
+            return;
+        }
         let Some(poll) = self.several.get(token) else {
             return;
         };
@@ -173,7 +177,7 @@ impl Polls {
         };
         for (place, name) in names.iter().enumerate() {
             let lookup = self.keys.enter(name).and_then(|key| {
-                let lookup = self.lookup_of(key);
+                let lookup = self.lookups.ask(&mut self.keys, key);
                 if lookup.is_none() {
                     self.keys.release(key);
                 }
@@ -188,9 +192,7 @@ impl Polls {
                 poll.wanted[place].key = key;
                 poll.asking += 1;
             }
-            if let Some(lookup) = self.lookups.get_mut(lookup) {
-                lookup.polls.push(token);
-            }
+            self.lookups.join(lookup, token);
         }
         held(token.to_bits(), self.owed_time())
     }
@@ -321,9 +323,7 @@ impl Polls {
             if let Some(poll) = self.several.get_mut(token) {
                 poll.is_ripe = false;
             }
-            if matches!(self.source, Source::Embedded(..)) {
-                self.look_at_several(context, token);
-            }
+            self.look_at_several(context, token);
             if !self.several.get(token).is_some_and(Several::has_news) {
                 self.waits_after_all(context, http, token);
                 continue;
@@ -356,11 +356,11 @@ impl Polls {
             self.several_asked(context, http, token);
         }
         // What had no room beside the news that is gone has room now.
-        if matches!(self.source, Source::Memcached)
+        if !self.lookups.is_immediate()
             && let Some(poll) = self.several.get(token).filter(|poll| poll.is_held)
         {
             for key in poll.left_out() {
-                self.lookup_of(key);
+                self.lookups.ask(&mut self.keys, key);
             }
         }
     }
@@ -373,7 +373,7 @@ impl Polls {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let is_overdue = self.is_asking(token);
-        self.look_at_held(context, token);
+        self.look_at_several(context, token);
         let Some(poll) = self.remove_several(token) else {
             return Outcome::Close;
         };
@@ -405,18 +405,11 @@ impl Polls {
         let is_held = |token: &Token| self.several.get(*token).is_some_and(is_idle);
         let tokens: Vec<_> = self.several.tokens().filter(is_held).take(count).collect();
         for token in tokens {
-            self.look_at_held(context, token);
+            self.look_at_several(context, token);
             if let Some(poll) = self.remove_several(token) {
                 let mut to = Responder::held_several(http, &poll, &self.responses);
                 answer(context, &poll, Moment::Ended, &mut to);
             }
-        }
-    }
-
-    /// The last look at the keys of a poll, which makes sure that nothing was overlooked.
-    fn look_at_held(&mut self, context: &Context, token: Token) {
-        if matches!(self.source, Source::Embedded(..)) {
-            self.look_at_several(context, token);
         }
     }
 

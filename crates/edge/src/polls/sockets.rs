@@ -4,6 +4,7 @@
 //! ends, so that a frame is encoded once for all who follow a key by the same name, and a client
 //! that has not taken what it was sent is sent the newest when it has.
 
+use super::Polls;
 use super::admitted::Admitted;
 use super::answers::Found;
 use super::ask::{Ask, Condition};
@@ -17,7 +18,6 @@ use super::missing::Behalf;
 use super::responder::Responder;
 use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, Sink, SocketSet, kind};
-use super::{Polls, Source};
 use crate::config::{RouteConfig, check_key};
 use crate::cursor::Cursor;
 use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
@@ -229,8 +229,7 @@ impl Polls {
             return self.metrics.stream_postponed.increment();
         }
         let answered = self.answered_value(token);
-        if matches!(self.source, Source::Memcached) && answered.is_none() {
-            self.lookup_of(key);
+        if answered.is_none() && self.lookups.reads_later(&mut self.keys, key) {
             return;
         }
         if answered.is_none() && self.is_busy(now) {
@@ -240,7 +239,7 @@ impl Polls {
         let item = self
             .keys
             .get(key)
-            .and_then(|key| self.stored_at(now.seconds, &key.name));
+            .and_then(|key| self.lookups.stored(&key.name, now.seconds));
         let is_stored = item.is_some();
         let found = item.as_ref().map(Found::stored).or(answered);
         let Some(feed) = self.feeds.get(token) else {

@@ -238,13 +238,6 @@ impl Version {
     }
 }
 
-/// One question to memcached.
-#[derive(Debug)]
-pub(crate) struct Lookup {
-    pub(crate) key: Token,
-    pub(crate) polls: Vec<Token>,
-}
-
 /// One request to the upstream.
 #[derive(Debug)]
 pub(crate) struct Fetch {

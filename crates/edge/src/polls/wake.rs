@@ -7,8 +7,8 @@ use super::explanation::Valued;
 use super::feeds::{Known, News, Opening};
 use super::hold::Keep;
 use super::responder::Responder;
-use super::tables::{KeptRequest, Link, Poll, Sink, Version, kind};
-use super::{Polls, Source, seconds};
+use super::tables::{KeptRequest, Poll, Sink, kind};
+use super::{Polls, seconds};
 use crate::held::hold;
 use crate::metrics::{PollOutcome, WakeOutcome};
 use dwell_engine::Http;
@@ -41,10 +41,10 @@ impl Polls {
     /// Reads a key of the embedded store and answers those for whom its value is news; returns how
     /// many, or `None` where nothing is under way for the key any more.
     fn look_again(&mut self, context: &mut Context, http: &mut Http, name: &[u8]) -> Option<usize> {
-        let Source::Embedded(store, watcher) = &self.source else {
+        if !self.lookups.is_immediate() {
             return None;
-        };
-        let item = store.reread(name, *watcher, seconds(context));
+        }
+        let item = self.lookups.reread(name, seconds(context));
         let key = self.keys.find(name)?;
         Some(self.settle(context, http, key, item.as_ref().map(Found::stored)))
     }
@@ -52,21 +52,14 @@ impl Polls {
     /// Looks again at everything that is waited for: the bound on what a lost word of a change
     /// could cost (each wait registers before it reads, so none is expected to be lost).
     pub(crate) fn recheck(&mut self, context: &mut Context, http: &mut Http) {
-        match &self.source {
-            // A sweep of very many keys takes more than its interval; the next one waits for it.
-            Source::Memcached if !self.outbox.versions.is_empty() => {}
-            Source::Memcached => {
-                self.metrics.memcached_sweeps.increment();
-                self.outbox.versions = self.keys.waited_keys();
-            }
-            Source::Embedded(..) => {
-                for key in self.keys.waited_keys() {
-                    let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {
-                        continue;
-                    };
-                    self.look_again(context, http, &name);
-                }
-            }
+        if !self.lookups.is_immediate() {
+            return self.lookups.sweep(&self.keys);
+        }
+        for key in self.keys.waited_keys() {
+            let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {
+                continue;
+            };
+            self.look_again(context, http, &name);
         }
     }
 
@@ -243,10 +236,7 @@ impl Polls {
 
     /// The name of the key a lookup is for; the lookup has gone out and is shared no further.
     pub(crate) fn lookup_sent(&mut self, lookup: Token) -> Option<&[u8]> {
-        let key = self.lookups.get(lookup)?.key;
-        let record = self.keys.get_mut(key)?;
-        record.lookup = Link::default();
-        Some(&record.name)
+        self.lookups.sent(&mut self.keys, lookup)
     }
 
     /// The name of a key that is still waited for.
@@ -276,24 +266,13 @@ impl Polls {
         if token.kind() == kind::KEY {
             return self.version_came(context, http, token, completion);
         }
-        self.metrics
-            .memcached_lookups
-            .increment(super::lookup_outcome(&completion.outcome));
-        let Some(lookup) = self.lookups.remove(token) else {
+        let Some(lookup) = self.lookups.completed(&mut self.keys, completion) else {
             return;
         };
-        if let Some(record) = self.keys.get_mut(lookup.key) {
-            record.lookups = record.lookups.saturating_sub(1);
-        }
         let mut found = match completion.outcome {
             Outcome::Hit { value, flags, .. } => Some(Found::borrowed(value, flags)),
             _ => None,
         };
-        if let Outcome::Hit { cas_unique, .. } = completion.outcome
-            && let Some(record) = self.keys.get_mut(lookup.key)
-        {
-            record.version = Version::new(completion.epoch, cas_unique);
-        }
         self.note_lookup(
             context.now(),
             lookup.key,
@@ -301,14 +280,14 @@ impl Polls {
             found.as_ref(),
         );
         // A slow reader keeps what it is sent, so a single one is given no copy of its own, either.
-        if let (Some(found), false) = (&mut found, lookup.polls.is_empty())
+        if let (Some(found), false) = (&mut found, lookup.members.is_empty())
             && let Some(record) = self.keys.get(lookup.key)
         {
             self.encodings.share(&record.name, found);
         }
         let has_failed = matches!(completion.outcome, Outcome::Failed(_));
-        let is_of_sweep = lookup.polls.is_empty();
-        for poll in lookup.polls {
+        let is_of_sweep = lookup.members.is_empty();
+        for poll in lookup.members {
             if poll.kind() == kind::MISSING {
                 self.missing_looked_up(context, lookup.key, poll, found.is_some());
                 continue;
@@ -324,7 +303,7 @@ impl Polls {
             let woken = self.settle(context, http, lookup.key, found);
             self.count_sweep_wake(woken, is_of_sweep);
         }
-        self.follow_hint(lookup.key);
+        self.lookups.follow_hint(&mut self.keys, lookup.key);
         self.keys.release(lookup.key);
     }
 
@@ -481,23 +460,10 @@ impl Polls {
         key: Token,
         completion: &Completion<'_>,
     ) {
-        let Some(record) = self.keys.get(key) else {
-            return;
-        };
-        match completion.outcome {
-            // A server without cas (-C) says 0 for every version, so each sweep reads the value.
-            Outcome::Version { cas_unique } if record.version.is(completion.epoch, cas_unique) => {}
-            Outcome::Version { cas_unique } => {
-                if record.version.is_after(completion.epoch, cas_unique) {
-                    self.outbox.went_back = Some(completion.server);
-                }
-                self.lookup_of(key);
-            }
-            Outcome::Miss => {
-                let woken = self.settle(context, http, key, None);
-                self.count_sweep_wake(woken, false);
-            }
-            Outcome::Hit { .. } | Outcome::Answer(_) | Outcome::Failed(_) => {}
+        self.lookups.version_came(&mut self.keys, key, completion);
+        if completion.outcome == Outcome::Miss && self.keys.get(key).is_some() {
+            let woken = self.settle(context, http, key, None);
+            self.count_sweep_wake(woken, false);
         }
     }
 }

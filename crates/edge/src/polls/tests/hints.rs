@@ -39,7 +39,7 @@ fn turn_until_quiet(edge: &mut Edge) {
     edge.turn();
     edge.turn_until(|edge| {
         let operations = edge.memcached.as_ref().unwrap().operations();
-        operations == 0 && edge.front.polls.outbox.versions.is_empty()
+        operations == 0 && !edge.front.polls.lookups.is_sweeping()
     });
 }
 
@@ -106,10 +106,10 @@ fn a_look_at_everything_of_a_server_spares_the_others() {
     edge.driver
         .front
         .polls
-        .look_at_all(|name| name == b"/poll/b", false);
+        .resync(|name| name == b"/poll/b", false);
     assert_eq!(edge.answer(second), (200, "two".to_owned()));
     assert_eq!(edge.driver.front.polls.waiting(), 1);
-    edge.driver.front.polls.look_at_all(|_| true, false);
+    edge.driver.front.polls.resync(|_| true, false);
     assert_eq!(edge.answer(first), (200, "two".to_owned()));
     edge.assert_nothing_left();
 }
@@ -122,10 +122,10 @@ fn versions_that_are_distrusted_have_the_value_read() {
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until_waiting(1);
     let before = hits(&edge);
-    edge.driver.front.polls.look_at_all(|_| true, false);
+    edge.driver.front.polls.resync(|_| true, false);
     turn_until_quiet(&mut edge);
     assert_eq!(hits(&edge), before, "the version says that it is the same");
-    edge.driver.front.polls.look_at_all(|_| true, true);
+    edge.driver.front.polls.resync(|_| true, true);
     turn_until_quiet(&mut edge);
     assert_eq!(hits(&edge), before + 1);
     assert_eq!(edge.driver.front.polls.waiting(), 1);

@@ -4,7 +4,6 @@
 
 use super::before_memcached;
 use super::harness::{App, Client, Edge, cursor};
-use crate::polls::Token;
 use crate::polls::memory::Verdict;
 use bytes::Bytes;
 use dwell_memcache::on_loop::{Completion, Outcome};
@@ -41,13 +40,7 @@ fn tell_first(edge: &mut Edge, verdict: &Verdict) -> bool {
 pub(super) fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outcome<'_>) {
     let polls = &edge.driver.front.polls;
     let of_key = polls.keys.find(key.as_bytes()).unwrap();
-    let is_it = |lookup: &Token| {
-        polls
-            .lookups
-            .get(*lookup)
-            .is_some_and(|it| it.key == of_key)
-    };
-    let lookup = polls.lookups.tokens().find(is_it);
+    let lookup = polls.lookups.first_of(of_key);
     let token = if is_sweep { of_key } else { lookup.unwrap() };
     let completion = Completion {
         tag: token.to_bits(),

@@ -32,10 +32,7 @@ fn lose_everything(edge: &mut Edge) {
     for fetch in polls.fetches.tokens().collect::<Vec<_>>() {
         polls.close_fetch(fetch);
     }
-    for lookup in polls.lookups.tokens().collect::<Vec<_>>() {
-        let key = polls.lookups.remove(lookup).unwrap().key;
-        polls.keys.get_mut(key).unwrap().lookups = 0;
-    }
+    polls.lookups.lose_all(&mut polls.keys);
     for missing in polls.missing.tokens().collect::<Vec<_>>() {
         polls.missing.remove(missing);
     }

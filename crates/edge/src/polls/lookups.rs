@@ -1,0 +1,343 @@
+//! Lookups: what is read of the cache, wherever that is.
+//!
+//! The embedded store answers at once. memcached is asked when the turn ends, so that the lookups
+//! of a turn share one request; what it has to say comes as a [`Completion`]. Callers ask both in
+//! one way, and are told which it is.
+
+mod hints;
+
+use super::tables::{Keys, Link, Version, kind};
+use crate::metrics::{LookupOutcome, LoopMetrics};
+use bytes::Bytes;
+use dwell_evloop::{Slab, Token};
+use dwell_memcache::on_loop::{Completion, Failure, Outcome};
+use dwell_store::{Expiry, Item, Store, StoreMode, StoreOptions, WatcherId};
+use std::sync::Arc;
+
+/// The cache that values are read from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// The store in this process, where this loop waits under its own name.
+    Embedded(Arc<Store>, WatcherId),
+    /// memcached servers, asked at the end of each turn.
+    Memcached,
+}
+
+/// What one loop reads of the cache.
+#[derive(Debug)]
+pub(crate) struct Lookups {
+    source: Source,
+    metrics: Arc<LoopMetrics>,
+    table: Slab<Lookup>,
+    /// Lookups that go out when the turn ends.
+    unsent: Vec<Token>,
+    /// Keys whose version the sweep under way has still to ask for.
+    versions: Vec<Token>,
+    /// A server whose versions count anew, although it has not been away.
+    went_back: Option<usize>,
+    fills: Vec<Fill>,
+}
+
+/// One question to memcached.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    pub(super) key: Token,
+    /// The polls, and keys of feeds without a value, that wait for its answer.
+    pub(super) members: Vec<Token>,
+}
+
+/// A value to be stored where there is none.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) body: Bytes,
+    /// Units: seconds.
+    pub(crate) exptime: i64,
+}
+
+/// The beginning of a wait for changes of a key.
+#[derive(Debug)]
+pub(super) enum Watch {
+    /// The embedded store tells of them from now on; and what it has now.
+    Begun(Option<Item>),
+    /// This loop is told of them already, or finds them by its sweeps.
+    Running,
+}
+
+impl Lookups {
+    /// Makes room for so many lookups under way.
+    pub(crate) fn new(source: Source, metrics: Arc<LoopMetrics>, lookups_max: usize) -> Self {
+        Self {
+            source,
+            metrics,
+            table: Slab::new(kind::LOOKUP, lookups_max),
+            unsent: Vec::new(),
+            versions: Vec::new(),
+            went_back: None,
+            fills: Vec::new(),
+        }
+    }
+
+    /// Makes room for another number of lookups under way.
+    pub(super) fn set_lookups_max(&mut self, lookups_max: usize) {
+        self.table.set_capacity_max(lookups_max);
+    }
+
+    /// The embedded store, if values are in it.
+    pub(super) fn store(&self) -> Option<&Store> {
+        match &self.source {
+            Source::Embedded(store, _) => Some(store),
+            Source::Memcached => None,
+        }
+    }
+
+    /// True if every read is answered at once.
+    pub(super) fn is_immediate(&self) -> bool {
+        matches!(self.source, Source::Embedded(..))
+    }
+
+    /// Puts a key among the lookups of this turn, if its value cannot be read at once.
+    pub(super) fn reads_later(&mut self, keys: &mut Keys, key: Token) -> bool {
+        let is_later = !self.is_immediate();
+        if is_later {
+            self.ask(keys, key);
+        }
+        is_later
+    }
+
+    /// The embedded store's item under `name`; memcached would have to be asked.
+    pub(super) fn stored(&self, name: &[u8], now: u32) -> Option<Item> {
+        let store = self.store()?;
+        self.metrics.store.hot.read(name);
+        store.get(name, now)
+    }
+
+    /// As [`stored`](Self::stored), but that a small value is copied over what `copy` has: `Ok`
+    /// with its flags.
+    pub(super) fn copied(
+        &self,
+        name: &[u8],
+        now: u32,
+        copy: &mut Vec<u8>,
+    ) -> Option<Result<u32, Item>> {
+        let store = self.store()?;
+        self.metrics.store.hot.read(name);
+        store.read_or_share(name, now, |item| {
+            copy.clear();
+            copy.extend_from_slice(item.value);
+            item.flags
+        })
+    }
+
+    /// The lookup of a key that goes out when this turn ends; `None` where there is no room.
+    pub(super) fn ask(&mut self, keys: &mut Keys, key: Token) -> Option<Token> {
+        let record = keys.get_mut(key)?;
+        if let Some(lookup) = record.lookup.token() {
+            return Some(lookup);
+        }
+        let members = Vec::new();
+        let lookup = self.table.insert(Lookup { key, members }).ok()?;
+        record.lookup = Link::to(lookup);
+        record.lookups += 1;
+        self.unsent.push(lookup);
+        Some(lookup)
+    }
+
+    /// Has a poll, or a key of a feed, wait for the answer to a lookup.
+    pub(super) fn join(&mut self, lookup: Token, member: Token) {
+        if let Some(lookup) = self.table.get_mut(lookup) {
+            lookup.members.push(member);
+        }
+    }
+
+    /// Has the embedded store tell of changes of a key, if it is the first wait for it.
+    pub(super) fn watch(&self, keys: &Keys, key: Token, now: u32) -> Watch {
+        match (&self.source, keys.unwaited(key)) {
+            (Source::Embedded(store, watcher), Some(name)) => {
+                Watch::Begun(store.watch_shared(name, *watcher, now))
+            }
+            _ => Watch::Running,
+        }
+    }
+
+    /// Ends what [`watch`](Self::watch) began.
+    pub(super) fn unwatch(&self, keys: &Keys, key: Token) {
+        if let (Source::Embedded(store, watcher), Some(record)) = (&self.source, keys.get(key)) {
+            store.unwatch(&record.name, *watcher);
+        }
+    }
+
+    /// Reads a key that the embedded store has told of; it tells of the next change again.
+    pub(super) fn reread(&self, name: &[u8], now: u32) -> Option<Item> {
+        match &self.source {
+            Source::Embedded(store, watcher) => store.reread(name, *watcher, now),
+            Source::Memcached => None,
+        }
+    }
+
+    /// Puts an answer of the application into the cache, unless something is there already: what
+    /// the application has stored by itself is newer.
+    ///
+    /// Units: `lifetime` is seconds.
+    pub(super) fn fill(&mut self, name: &[u8], body: &Bytes, lifetime: u32, now: u32) {
+        match &self.source {
+            Source::Embedded(store, _) => {
+                let options = StoreOptions {
+                    mode: StoreMode::Add,
+                    expiry: Expiry::at(now.saturating_add(lifetime)),
+                    filled: true,
+                    ..StoreOptions::default()
+                };
+                store.store(name, body, &options, now);
+            }
+            Source::Memcached => self.fills.push(Fill {
+                name: name.into(),
+                body: body.clone(),
+                exptime: i64::from(lifetime),
+            }),
+        }
+    }
+
+    /// Takes the lookups that this turn has collected.
+    pub(crate) fn take_unsent(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// Takes the values that memcached is to be given.
+    pub(crate) fn take_fills(&mut self) -> Vec<Fill> {
+        std::mem::take(&mut self.fills)
+    }
+
+    /// True if lookups wait for the end of the turn.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// True if the end of a turn has left something to be sent.
+    pub(super) fn has_left(&self) -> bool {
+        self.has_unsent() || !self.fills.is_empty()
+    }
+
+    /// True while the lookup has no answer yet.
+    pub(super) fn is_open(&self, lookup: Token) -> bool {
+        self.table.get(lookup).is_some()
+    }
+
+    /// The name of the key of a lookup that goes out now, which further polls share no more.
+    pub(super) fn sent<'k>(&self, keys: &'k mut Keys, lookup: Token) -> Option<&'k [u8]> {
+        let key = self.table.get(lookup)?.key;
+        let record = keys.get_mut(key)?;
+        record.lookup = Link::default();
+        Some(&record.name)
+    }
+
+    /// Ends the lookup that memcached has answered, or failed to.
+    pub(super) fn completed(
+        &mut self,
+        keys: &mut Keys,
+        completion: &Completion<'_>,
+    ) -> Option<Lookup> {
+        self.metrics
+            .memcached_lookups
+            .increment(lookup_outcome(&completion.outcome));
+        let lookup = self.table.remove(Token::from_bits(completion.tag))?;
+        if let Some(record) = keys.get_mut(lookup.key) {
+            record.lookups = record.lookups.saturating_sub(1);
+            if let Outcome::Hit { cas_unique, .. } = completion.outcome {
+                record.version = Version::new(completion.epoch, cas_unique);
+            }
+        }
+        Some(lookup)
+    }
+
+    /// Begins to ask for the version of every key that is waited for.
+    ///
+    /// Shape: a sweep of very many keys takes more than its interval; the next one waits for it.
+    pub(super) fn sweep(&mut self, keys: &Keys) {
+        if self.versions.is_empty() {
+            self.metrics.memcached_sweeps.increment();
+            self.versions = keys.waited_keys();
+        }
+    }
+
+    /// True while versions are to be asked for.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        !self.versions.is_empty()
+    }
+
+    /// The next key whose version is to be asked for.
+    pub(crate) fn next_version(&mut self) -> Option<Token> {
+        self.versions.pop()
+    }
+
+    /// Reads the value of a key whose version is not the one that its polls were compared with.
+    pub(super) fn version_came(
+        &mut self,
+        keys: &mut Keys,
+        key: Token,
+        completion: &Completion<'_>,
+    ) {
+        let (Outcome::Version { cas_unique }, Some(record)) = (&completion.outcome, keys.get(key))
+        else {
+            return;
+        };
+        let version = record.version;
+        // A server without cas (-C) says 0 for every version, so each sweep reads the value.
+        if version.is(completion.epoch, *cas_unique) {
+            return;
+        }
+        if version.is_after(completion.epoch, *cas_unique) {
+            self.went_back = Some(completion.server);
+        }
+        self.ask(keys, key);
+    }
+
+    /// Takes the server whose versions count anew.
+    pub(crate) fn take_went_back(&mut self) -> Option<usize> {
+        self.went_back.take()
+    }
+}
+
+#[cfg(test)]
+impl Lookups {
+    /// Lookups under way.
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// True if no lookup is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// The oldest lookup of a key.
+    pub(super) fn first_of(&self, key: Token) -> Option<Token> {
+        let is_it = |lookup: &Token| self.table.get(*lookup).is_some_and(|it| it.key == key);
+        self.table.tokens().find(is_it)
+    }
+
+    /// Loses every lookup under way, as only a fault could.
+    pub(super) fn lose_all(&mut self, keys: &mut Keys) {
+        for lookup in self.table.tokens().collect::<Vec<_>>() {
+            if let Some(lookup) = self.table.remove(lookup)
+                && let Some(record) = keys.get_mut(lookup.key)
+            {
+                record.lookups = 0;
+            }
+        }
+    }
+}
+
+/// The label that one lookup counts under.
+fn lookup_outcome(outcome: &Outcome<'_>) -> LookupOutcome {
+    match outcome {
+        Outcome::Hit { .. } | Outcome::Version { .. } | Outcome::Answer(_) => LookupOutcome::Hit,
+        Outcome::Miss => LookupOutcome::Miss,
+        Outcome::Failed(Failure::Timeout) => LookupOutcome::Timeout,
+        Outcome::Failed(Failure::Unavailable) => LookupOutcome::Skipped,
+        Outcome::Failed(_) => LookupOutcome::Error,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,377 @@
+//! Lookups before an embedded store, and before a memcached that the tests speak for.
+
+use super::*;
+use crate::metrics::{HintOutcome, Metrics};
+use dwell_store::StoreConfig;
+use std::sync::Mutex;
+
+const NOW: u32 = 1000;
+
+/// The keys and lookups of a loop that has a place for three lookups.
+struct Fixture {
+    keys: Keys,
+    lookups: Lookups,
+    metrics: Arc<LoopMetrics>,
+}
+
+impl Fixture {
+    fn new(source: Source) -> Self {
+        let metrics = Metrics::new(1, Vec::new(), 0).of_loop(0);
+        Self {
+            keys: Keys::new(None),
+            lookups: Lookups::new(source, Arc::clone(&metrics), 3),
+            metrics,
+        }
+    }
+
+    fn before_memcached() -> Self {
+        Self::new(Source::Memcached)
+    }
+
+    fn key(&mut self, name: &str) -> Token {
+        self.keys.enter(name.as_bytes()).unwrap()
+    }
+
+    /// A key that one poll waits for.
+    fn waited(&mut self, name: &str) -> Token {
+        let key = self.key(name);
+        let record = self.keys.get_mut(key).unwrap();
+        record.waiting.join(Token::new(kind::POLL, 0, 1));
+        key
+    }
+
+    fn ask(&mut self, key: Token) -> Option<Token> {
+        self.lookups.ask(&mut self.keys, key)
+    }
+
+    /// Ends the turn: what it has collected goes out; returns the names that memcached is asked.
+    fn send(&mut self) -> Vec<String> {
+        let mut names = Vec::new();
+        for lookup in self.lookups.take_unsent() {
+            let name = self.lookups.sent(&mut self.keys, lookup).unwrap();
+            names.push(String::from_utf8(name.to_vec()).unwrap());
+        }
+        names
+    }
+
+    fn complete(&mut self, lookup: Token, outcome: Outcome<'_>) -> Option<Lookup> {
+        let completion = completion(lookup, outcome);
+        self.lookups.completed(&mut self.keys, &completion)
+    }
+
+    fn version(&mut self, key: Token, cas_unique: u64) {
+        let completion = completion(key, Outcome::Version { cas_unique });
+        self.lookups.version_came(&mut self.keys, key, &completion);
+    }
+
+    fn hint(&mut self, name: &str) -> HintOutcome {
+        self.lookups.hint(&mut self.keys, name.as_bytes())
+    }
+
+    /// The names of the keys whose versions are to be asked for.
+    fn versions(&mut self) -> Vec<String> {
+        let mut names = Vec::new();
+        while let Some(key) = self.lookups.next_version() {
+            let name = &self.keys.get(key).unwrap().name;
+            names.push(String::from_utf8(name.to_vec()).unwrap());
+        }
+        names.sort();
+        names
+    }
+}
+
+fn completion(token: Token, outcome: Outcome<'_>) -> Completion<'_> {
+    Completion {
+        tag: token.to_bits(),
+        server: 2,
+        epoch: 1,
+        outcome,
+    }
+}
+
+fn hit(cas_unique: u64) -> Outcome<'static> {
+    Outcome::Hit {
+        value: b"value",
+        flags: 0,
+        cas_unique,
+    }
+}
+
+#[test]
+fn what_asks_for_a_key_in_one_turn_shares_a_lookup() {
+    let mut of = Fixture::before_memcached();
+    let (a, b) = (of.key("a"), of.key("b"));
+    let lookup = of.ask(a).unwrap();
+    assert_eq!(of.ask(a), Some(lookup));
+    of.ask(b);
+    let members = [
+        Token::new(kind::POLL, 0, 1),
+        Token::new(kind::SEVERAL, 0, 2),
+    ];
+    for member in members {
+        of.lookups.join(lookup, member);
+    }
+    assert!(of.lookups.has_left());
+    assert_eq!(of.send(), ["a", "b"]);
+    assert!(!of.lookups.has_left());
+    let next = of.ask(a).unwrap();
+    assert_ne!(next, lookup, "what has gone out is shared no more");
+    assert_eq!(of.complete(lookup, hit(1)).unwrap().members, members);
+    assert!(of.complete(next, Outcome::Miss).unwrap().members.is_empty());
+    assert!(of.complete(lookup, hit(1)).is_none(), "it has ended");
+}
+
+#[test]
+fn a_key_is_kept_until_its_last_lookup_has_ended() {
+    let mut of = Fixture::before_memcached();
+    let key = of.key("a");
+    let first = of.ask(key).unwrap();
+    of.send();
+    let second = of.ask(key).unwrap();
+    of.send();
+    for lookup in [first, second] {
+        assert!(of.lookups.is_open(lookup));
+        assert_eq!(of.keys.release(key), None);
+        of.complete(lookup, Outcome::Failed(Failure::Timeout));
+        assert!(!of.lookups.is_open(lookup));
+    }
+    assert!(of.keys.release(key).is_some());
+}
+
+#[test]
+fn lookups_have_a_bound() {
+    let mut of = Fixture::before_memcached();
+    let keys = ["a", "b", "c", "d"].map(|name| of.key(name));
+    let lookups = keys.map(|key| of.ask(key));
+    assert!(lookups[2].is_some());
+    assert_eq!(lookups[3], None, "there is room for three");
+    assert!(of.lookups.reads_later(&mut of.keys, keys[3]), "nor at once");
+    of.complete(lookups[0].unwrap(), Outcome::Miss);
+    assert!(of.ask(keys[3]).is_some());
+}
+
+#[test]
+fn each_end_of_a_lookup_is_counted() {
+    let mut of = Fixture::before_memcached();
+    for (outcome, counted) in [
+        (hit(1), LookupOutcome::Hit),
+        (Outcome::Miss, LookupOutcome::Miss),
+        (Outcome::Failed(Failure::Timeout), LookupOutcome::Timeout),
+        (
+            Outcome::Failed(Failure::Unavailable),
+            LookupOutcome::Skipped,
+        ),
+        (Outcome::Failed(Failure::Closed), LookupOutcome::Error),
+    ] {
+        let key = of.key("a");
+        let lookup = of.ask(key).unwrap();
+        of.send();
+        of.complete(lookup, outcome);
+        assert_eq!(of.metrics.memcached_lookups.of(counted).value(), 1);
+    }
+}
+
+#[test]
+fn a_version_that_moved_has_the_value_read() {
+    let mut of = Fixture::before_memcached();
+    let key = of.waited("a");
+    let lookup = of.ask(key).unwrap();
+    of.send();
+    of.complete(lookup, hit(7));
+    of.version(key, 7);
+    assert!(!of.lookups.has_unsent(), "the version it has");
+    of.version(key, 8);
+    assert_eq!(of.send(), ["a"]);
+    assert_eq!(of.lookups.take_went_back(), None);
+    of.version(key, 6);
+    assert_eq!(of.send(), ["a"]);
+    assert_eq!(
+        of.lookups.take_went_back(),
+        Some(2),
+        "the server has counted anew"
+    );
+    assert_eq!(of.lookups.take_went_back(), None);
+    of.version(key, 0);
+    assert_eq!(of.send(), ["a"], "a server that counts no versions");
+}
+
+#[test]
+fn a_sweep_asks_for_what_is_waited_for_and_the_next_waits_for_it() {
+    let mut of = Fixture::before_memcached();
+    of.key("a");
+    for name in ["b", "c"] {
+        of.waited(name);
+    }
+    of.lookups.sweep(&of.keys);
+    assert!(of.lookups.is_sweeping());
+    let first = of.lookups.next_version();
+    of.lookups.sweep(&of.keys);
+    assert_eq!(of.metrics.memcached_sweeps.value(), 1);
+    assert_eq!(of.versions().len(), 1, "the one that was left");
+    assert!(first.is_some() && !of.lookups.is_sweeping());
+    of.lookups.sweep(&of.keys);
+    assert_eq!(of.versions(), ["b", "c"]);
+    assert_eq!(of.metrics.memcached_sweeps.value(), 2);
+}
+
+#[test]
+fn a_hint_has_a_key_read_that_is_waited_for() {
+    let mut of = Fixture::before_memcached();
+    of.key("a");
+    of.waited("b");
+    assert_eq!(of.hint("a"), HintOutcome::Unwatched);
+    assert_eq!(of.hint("nobody"), HintOutcome::Unwatched);
+    assert_eq!(of.hint("b"), HintOutcome::Read);
+    assert_eq!(of.hint("b"), HintOutcome::Joined, "it is read this turn");
+    assert_eq!(of.send(), ["b"]);
+}
+
+#[test]
+fn hints_during_a_lookup_are_one_more_after_it() {
+    let mut of = Fixture::before_memcached();
+    let key = of.waited("a");
+    let lookup = of.ask(key).unwrap();
+    of.send();
+    for _ in 0..3 {
+        assert_eq!(of.hint("a"), HintOutcome::Joined);
+        assert!(!of.lookups.has_unsent());
+    }
+    of.complete(lookup, hit(1));
+    of.lookups.follow_hint(&mut of.keys, key);
+    assert_eq!(of.send(), ["a"]);
+    of.lookups.follow_hint(&mut of.keys, key);
+    assert_eq!(of.send(), [""; 0], "once");
+}
+
+#[test]
+fn a_resync_asks_for_the_keys_of_one_server() {
+    let mut of = Fixture::before_memcached();
+    let keys = ["a", "b"].map(|name| of.waited(name));
+    for key in keys {
+        let lookup = of.ask(key).unwrap();
+        of.send();
+        of.complete(lookup, hit(7));
+    }
+    of.lookups.resync(&mut of.keys, |name| name == b"a", false);
+    assert_eq!(of.versions(), ["a"]);
+    of.lookups.sweep(&of.keys);
+    of.lookups.resync(&mut of.keys, |name| name == b"a", true);
+    assert_eq!(of.versions(), ["a", "b"], "and what is left of the sweep");
+    for key in keys {
+        of.version(key, 7);
+    }
+    assert_eq!(of.send(), ["a"], "whose version is trusted no more");
+}
+
+#[test]
+fn a_fill_goes_out_with_the_turn() {
+    let mut of = Fixture::before_memcached();
+    of.lookups.fill(b"a", &Bytes::from_static(b"one"), 60, NOW);
+    assert!(of.lookups.has_left() && !of.lookups.has_unsent());
+    let fills = of.lookups.take_fills();
+    let [fill] = fills.as_slice() else {
+        panic!("{fills:?}");
+    };
+    assert_eq!(
+        (&*fill.name, &*fill.body, fill.exptime),
+        (&b"a"[..], &b"one"[..], 60)
+    );
+    assert!(!of.lookups.has_left());
+}
+
+/// Notes what a store tells its watcher.
+#[derive(Clone, Debug, Default)]
+struct Told(Arc<Mutex<Vec<Box<[u8]>>>>);
+
+impl dwell_store::Notify for Told {
+    fn changed(&self, _: WatcherId, key: &[u8]) {
+        self.0.lock().unwrap().push(key.into());
+    }
+}
+
+/// Lookups before an embedded store, the store, and what it has told.
+fn embedded() -> (Fixture, Arc<Store>, Told) {
+    let told = Told::default();
+    let store = Store::new(&StoreConfig::default(), Box::new(told.clone()));
+    let store = Arc::new(store);
+    let watcher = WatcherId::new(0).unwrap();
+    let of = Fixture::new(Source::Embedded(Arc::clone(&store), watcher));
+    (of, store, told)
+}
+
+fn set(store: &Store, name: &str, value: &str) {
+    store.set(name.as_bytes(), 0, Expiry::NEVER, value.as_bytes(), NOW);
+}
+
+#[test]
+fn the_embedded_store_is_read_at_once() {
+    let (mut of, store, _) = embedded();
+    let key = of.key("a");
+    assert!(of.lookups.is_immediate() && of.lookups.store().is_some());
+    assert!(!of.lookups.reads_later(&mut of.keys, key));
+    assert_eq!(of.lookups.len(), 0);
+    assert!(of.lookups.stored(b"a", NOW).is_none());
+    set(&store, "a", "one");
+    assert_eq!(&*of.lookups.stored(b"a", NOW).unwrap().value, b"one");
+    let mut copy = b"what was there".to_vec();
+    let flags = of.lookups.copied(b"a", NOW, &mut copy).unwrap();
+    assert_eq!((flags.ok(), &*copy), (Some(0), &b"one"[..]));
+}
+
+#[test]
+fn memcached_is_never_read_at_once() {
+    let mut of = Fixture::before_memcached();
+    let key = of.key("a");
+    assert!(of.lookups.stored(b"a", NOW).is_none());
+    assert!(of.lookups.copied(b"a", NOW, &mut Vec::new()).is_none());
+    assert!(of.lookups.reread(b"a", NOW).is_none());
+    assert!(matches!(
+        of.lookups.watch(&of.keys, key, NOW),
+        Watch::Running
+    ));
+    assert!(of.lookups.reads_later(&mut of.keys, key));
+    assert_eq!(of.send(), ["a"]);
+}
+
+#[test]
+fn a_watch_begins_with_the_first_wait_and_says_what_is_there() {
+    let (mut of, store, told) = embedded();
+    set(&store, "a", "one");
+    let key = of.key("a");
+    let Watch::Begun(Some(item)) = of.lookups.watch(&of.keys, key, NOW) else {
+        panic!("a value was there");
+    };
+    assert_eq!(&*item.value, b"one");
+    let of_poll = Token::new(kind::POLL, 0, 1);
+    of.keys.get_mut(key).unwrap().waiting.join(of_poll);
+    assert!(matches!(
+        of.lookups.watch(&of.keys, key, NOW),
+        Watch::Running
+    ));
+    set(&store, "a", "two");
+    set(&store, "a", "three");
+    assert_eq!(told.0.lock().unwrap().len(), 1, "until it is read again");
+    assert_eq!(&*of.lookups.reread(b"a", NOW).unwrap().value, b"three");
+    set(&store, "a", "four");
+    assert_eq!(told.0.lock().unwrap().len(), 2);
+    of.lookups.reread(b"a", NOW);
+    of.lookups.unwatch(&of.keys, key);
+    set(&store, "a", "five");
+    assert_eq!(told.0.lock().unwrap().len(), 2, "it is not waited for");
+}
+
+#[test]
+fn a_fill_takes_no_place_of_a_value_that_is_there() {
+    let (mut of, store, _) = embedded();
+    let body = Bytes::from_static(b"from the application");
+    set(&store, "a", "one");
+    of.lookups.fill(b"a", &body, 60, NOW);
+    of.lookups.fill(b"b", &body, 60, NOW);
+    assert_eq!(&*of.lookups.stored(b"a", NOW).unwrap().value, b"one");
+    assert_eq!(&*of.lookups.stored(b"b", NOW + 59).unwrap().value, &*body);
+    assert!(
+        of.lookups.stored(b"b", NOW + 60).is_none(),
+        "its time is over"
+    );
+    assert!(!of.lookups.has_left(), "nothing is to be sent");
+}
