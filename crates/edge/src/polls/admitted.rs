@@ -1,8 +1,7 @@
 //! A request on its way from the gate to its answer or its wait.
 
 use super::ask::Ask;
-use super::hold::Arrival;
-use crate::access::Identity;
+use crate::access::{Identity, Origin};
 use dwell_engine::Request;
 
 /// A request that its route has admitted, with its client.
@@ -11,6 +10,18 @@ pub(super) struct Admitted<'a> {
     pub(super) route: u16,
     pub(super) request: &'a Request<'a>,
     pub(super) identity: &'a Identity,
+}
+
+/// A request that asks for one key, or is no poll.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival<'a> {
+    pub(super) ask: Ask,
+    /// Index of its route; [`NO_ROUTE`](super::tables::NO_ROUTE) for a request that is no poll.
+    pub(super) route: u16,
+    /// Its key; empty for a request that is no poll.
+    pub(super) name: &'a [u8],
+    pub(super) request: &'a Request<'a>,
+    pub(super) origin: Origin,
 }
 
 impl<'a> Admitted<'a> {

@@ -2,13 +2,13 @@
 
 use super::accept::wants_events;
 use super::admitted::Admitted;
+use super::admitted::Arrival;
 use super::answers::{self, Found};
 use super::ask::{Ask, Waits};
 use super::budget::Now;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening, feed_of};
 use super::follow::Asked;
-use super::hold::Arrival;
 use super::publishing::{is_publishing, publishes};
 use super::responder::Responder;
 use super::senseless::{AMBIGUOUS, Senseless};

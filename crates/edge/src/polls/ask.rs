@@ -23,6 +23,9 @@ pub(crate) struct Ask {
     pub(crate) is_stream: bool,
 }
 
+/// Keys that one poll or stream may name.
+pub(super) const KEYS_MAX: usize = 64;
+
 impl Ask {
     /// Cuts a wait, or the life of a stream, to the time for which the client is identified.
     pub(super) fn cut(&mut self, left: Option<Duration>) {

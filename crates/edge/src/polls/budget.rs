@@ -7,8 +7,8 @@
 //! waits for the key, so it is told of any later change, and is told the value that there is by
 //! then. So it gets the newest, once.
 
-use super::seconds;
 use dwell_evloop::Context;
+use dwell_store_server::seconds;
 
 /// The rest of the work that one turn may spend on one queue.
 ///
@@ -70,7 +70,7 @@ pub(super) struct Now {
 impl Now {
     pub(super) fn of(context: &Context) -> Self {
         Self {
-            seconds: seconds(context),
+            seconds: seconds(context.steady_seconds()),
             is_repeating: context.is_repeating(),
         }
     }

@@ -1,10 +1,11 @@
 //! Misses: what goes to the upstream, and who gets its answer.
 
+use super::admitted::Arrival;
 use super::answers::{self, FETCHED};
 use super::ask::{Ask, Method};
 use super::common::{Common, Variant, encode};
 use super::feeds::Known;
-use super::hold::{Arrival, Keep};
+use super::hold::Keep;
 use super::large::TooLarge;
 use super::memory::{Begun, Verdict};
 use super::recall::{Origin, stands_for};

@@ -5,7 +5,7 @@
 
 use super::admitted::Admitted;
 use super::answers::Found;
-use super::ask::{Ask, Condition};
+use super::ask::{Ask, Condition, KEYS_MAX};
 use super::budget::Now;
 use super::cursors;
 use super::events::{self, DELETE};
@@ -24,8 +24,6 @@ use dwell_evloop::{Context, Token};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Keys that one poll or stream may name.
-pub(super) const KEYS_MAX: usize = 64;
 /// Bytes of events after which a stream waits for its client, and for its turn.
 const BYTES_AT_ONCE: usize = 64 * 1024;
 /// When a stream that has not told all goes on, if its client has taken everything.

@@ -1,5 +1,6 @@
 //! How a poll that cannot be answered at once becomes a record, and where it waits.
 
+use super::admitted::Arrival;
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::decide::{Decision, Stage, decide};
@@ -7,25 +8,12 @@ use super::lookups::Watch;
 use super::responder::Responder;
 use super::tables::{KeptRequest, NO_ROUTE, Poll};
 use super::{Polls, seconds};
-use crate::access::Origin;
 use crate::config::OnDelete;
 use crate::held::{held, hold};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Token};
 use dwell_store::Item;
-
-/// A request that has arrived, and what is known of it.
-#[derive(Clone, Copy)]
-pub(super) struct Arrival<'a> {
-    pub(super) ask: Ask,
-    /// Index of its route; [`NO_ROUTE`] for a request that is no poll.
-    pub(super) route: u16,
-    /// Its key; empty for a request that is no poll.
-    pub(super) name: &'a [u8],
-    pub(super) request: &'a Request<'a>,
-    pub(super) origin: Origin,
-}
 
 /// How much of a request its record keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]

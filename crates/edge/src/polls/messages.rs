@@ -1,8 +1,8 @@
 //! What the clients of WebSockets say.
 
 use super::ask;
+use super::ask::KEYS_MAX;
 use super::budget::Now;
-use super::follow::KEYS_MAX;
 use super::frames::{self, Command};
 use super::publishing::Asker;
 use super::sockets::has;

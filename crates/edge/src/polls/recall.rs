@@ -1,13 +1,14 @@
 //! What is remembered of a key's misses: who need not be asked again at once, which value was there
 //! last, and what of the application's answers the cache is given.
 
+use super::admitted::Arrival;
 use super::answers::{self, Found};
 use super::ask::{Ask, Method};
 use super::common::{Common, Variant};
 use super::decide::{Decision, Stage, decide};
 use super::feeds::Known;
 use super::freshness::Freshness;
-use super::hold::{Arrival, Keep};
+use super::hold::Keep;
 use super::memory::{LastKnown, NewValue, Verdict};
 use super::missing::Said;
 use super::responder::Responder;

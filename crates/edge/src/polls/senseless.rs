@@ -1,8 +1,7 @@
 //! Requests that are refused because of what they ask for.
 
-use super::ask::AskError;
+use super::ask::{AskError, KEYS_MAX};
 use super::events::DELETE;
-use super::follow::KEYS_MAX;
 use super::responder::Responder;
 use crate::config::{KeyError, Methods};
 use crate::metrics::PollOutcome;

@@ -7,12 +7,12 @@
 use super::Polls;
 use super::admitted::Admitted;
 use super::answers::Found;
-use super::ask::{Ask, Condition};
+use super::ask::{Ask, Condition, KEYS_MAX};
 use super::budget::Now;
 use super::cursors;
 use super::decide::Content;
 use super::feeds::News;
-use super::follow::{Asked, KEYS_MAX};
+use super::follow::Asked;
 use super::hold::TOO_MANY_WAIT;
 use super::missing::Behalf;
 use super::responder::Responder;

@@ -1,9 +1,8 @@
 //! The records of everything that waits, and the tables they live in.
 
-use super::ask::{Ask, Condition};
+use super::ask::{Ask, Condition, KEYS_MAX};
 use super::common::Common;
 use super::decide::Content;
-use super::follow::KEYS_MAX;
 use super::memory::Follower;
 use crate::access::{Granted, Origin};
 use crate::change_feed::WaitedByLoop;
