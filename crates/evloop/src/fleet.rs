@@ -176,7 +176,7 @@ mod tests {
         messages
     }
 
-    /// Whether somebody has woken the loop that waits here.
+    /// Returns true if the loop that waits here was woken.
     fn is_woken(poll: &mut mio::Poll) -> bool {
         let mut events = mio::Events::with_capacity(1);
         poll.poll(&mut events, Some(std::time::Duration::ZERO))

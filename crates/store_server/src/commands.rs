@@ -15,7 +15,7 @@ use super::service::{StoreService, VERSION};
 use super::stats::{StatsOutcome, StatsWriter};
 use crate::moment::Moment;
 
-/// Whether the connection goes on after a command.
+/// The fate of the connection after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     /// The next command may follow.
@@ -28,15 +28,15 @@ pub(super) enum After {
 #[derive(Debug)]
 pub(super) struct Executor<'e> {
     pub(super) service: &'e StoreService,
-    /// What the loop counts.
+    /// The counters of the loop.
     pub(super) metrics: &'e StoreMetrics,
     /// The moment of the turn.
     pub(super) moment: Moment,
-    /// Where replies are appended.
+    /// The buffer to which replies are appended.
     pub(super) out: &'e mut Vec<u8>,
 }
 
-/// How a retrieval command was asked.
+/// The form of a retrieval command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Retrieval {
     pub(super) with_cas: bool,
@@ -264,7 +264,7 @@ impl Executor<'_> {
     }
 }
 
-/// What a command is counted as.
+/// Returns the counter of a command.
 pub(super) fn command_label(command: &Command<'_>) -> StoreCommand {
     match command {
         Command::Get { .. } => StoreCommand::Get,

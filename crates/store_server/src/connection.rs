@@ -21,9 +21,9 @@ use crate::moment::Moment;
 /// The token kinds a component uses; no other component of the loop may use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kinds {
-    /// Of listeners.
+    /// The kind of listeners.
     pub listener: u8,
-    /// Of connections.
+    /// The kind of connections.
     pub connection: u8,
 }
 
@@ -32,16 +32,16 @@ pub struct Kinds {
 pub struct StoreServer {
     kinds: Kinds,
     pub(super) service: Arc<StoreService>,
-    /// What this loop counts.
+    /// The counters of this loop.
     metrics: Arc<StoreMetrics>,
     pub(super) listeners: Slab<Listener>,
     pub(super) connections: Slab<Connection>,
     draining: bool,
     /// Another process has the store: no command is executed any more.
     pub(super) retired: bool,
-    /// Those that can leave for it.
+    /// The connections that can leave for it.
     pub(super) leaving: Vec<Token>,
-    /// Where replies that peers do not take are accounted for.
+    /// The accounts of replies that peers do not take.
     accounts: Option<LoopOutput>,
     /// From which number on a socket is one too many.
     descriptors: Option<(Arc<dyn RefusalObserver>, RawFd)>,
@@ -65,7 +65,7 @@ pub(super) struct Connection {
     peer_closed: bool,
     /// Replies wait for the socket to take them.
     waits: bool,
-    /// What follows when the queued output is gone.
+    /// The phase: it decides what follows when the queued output is gone.
     pub(super) phase: Phase,
 }
 
@@ -79,7 +79,7 @@ pub(super) enum Phase {
     Closing,
 }
 
-/// What to do with a connection after a piece of work.
+/// The next act on a connection after a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// Nothing until the socket is ready again.
@@ -115,7 +115,7 @@ impl StoreServer {
         self.accounts = Some(accounts);
     }
 
-    /// Resets a connection whose peer takes too little; false where it is gone.
+    /// Resets a connection whose peer takes too little. Returns false if it is gone.
     pub fn cut(&mut self, context: &mut Context, token: Token) -> bool {
         let Some(connection) = self.connections.get(token) else {
             return false;
@@ -125,8 +125,8 @@ impl StoreServer {
         true
     }
 
-    /// Refuses from now on clients whose sockets would have `bound` or a higher number, and tells
-    /// `observer` of it.
+    /// Refuses from now on clients whose sockets would have `bound` or a higher number, and reports
+    /// them to `observer`.
     pub fn keep_descriptors(
         &mut self,
         observer: Arc<impl RefusalObserver + 'static>,
@@ -161,7 +161,7 @@ impl StoreServer {
         self.connections.len()
     }
 
-    /// Whether a client has asked for the end of the process, where that is allowed.
+    /// Returns true if a client has sent `shutdown`, where that is allowed.
     pub fn is_shutdown_asked(&self) -> bool {
         self.service.is_shutdown_asked()
     }
@@ -220,7 +220,7 @@ impl StoreServer {
         }
     }
 
-    /// What a connection takes in the table.
+    /// Bytes of a connection in the table.
     #[cfg(test)]
     pub(super) fn connection_bytes() -> usize {
         size_of::<Connection>()
@@ -334,7 +334,7 @@ pub(super) fn register(
     Some(token)
 }
 
-/// What one connection may use in one turn.
+/// The budget of one connection in one turn.
 struct Turn<'t> {
     service: &'t StoreService,
     metrics: &'t StoreMetrics,
@@ -360,7 +360,7 @@ impl Connection {
         }
     }
 
-    /// Whether replies wait since before, of which the peer has not taken enough yet.
+    /// Returns true if replies wait since before, of which the peer has not taken enough yet.
     fn is_too_slow(&mut self, limits: &StoreServerLimits) -> bool {
         let bytes_min = u128::from(limits.write_rate_min) * limits.stall_timeout.as_millis() / 1000;
         let bytes_min = u64::try_from(bytes_min).unwrap_or(u64::MAX);
@@ -391,7 +391,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing has begun that is not finished.
+    /// Returns true if nothing has begun that is not finished.
     fn is_between_commands(&self) -> bool {
         self.tail.is_empty() && !self.session.is_discarding() && self.stream.queued_bytes() == 0
     }

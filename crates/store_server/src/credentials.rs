@@ -1,4 +1,4 @@
-//! Who may use the store: names and passwords of text authentication.
+//! Users of the store: names and passwords of text authentication.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ struct Entry {
     password: Box<[u8]>,
 }
 
-/// What is wrong with a file of credentials.
+/// Faults of a file of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CredentialsError {
@@ -21,7 +21,7 @@ pub enum CredentialsError {
         /// Its number, from 1.
         line: usize,
     },
-    /// There is no line, so nobody could log in.
+    /// There is no line, so no client could log in.
     Empty,
     /// More lines than memcached reads.
     TooMany {
@@ -80,7 +80,7 @@ impl Credentials {
         }
     }
 
-    /// Whether `token`, a name and a password with a space between, is known.
+    /// Returns true if `token`, a name and a password with a space between, is listed.
     pub fn admit(&self, token: &[u8]) -> bool {
         let Some((name, password)) = split(token) else {
             return false;

@@ -268,7 +268,7 @@ impl Executor<'_> {
         reply::end_line(self.out);
     }
 
-    /// Of items without a cas unique, 0 is right.
+    /// Returns the condition of a cas unique. For items without one, 0 is right.
     fn required_or_none(&self, cas_unique: u64) -> Option<u64> {
         let is_absent = cas_unique == 0 && !self.service.limits.cas_enabled;
         (!is_absent).then(|| self.required(cas_unique))

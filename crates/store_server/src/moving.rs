@@ -13,9 +13,9 @@ use std::sync::Arc;
 pub struct Left {
     /// The socket.
     pub stream: Stream,
-    /// What has come on it and was not executed.
+    /// Input that was received and not executed.
     pub input: Vec<u8>,
-    /// Its client has said who it is.
+    /// True if its client is authenticated.
     pub is_trusted: bool,
 }
 
@@ -58,7 +58,7 @@ impl StoreServer {
         }
     }
 
-    /// Whether nobody is left to leave.
+    /// Returns true if no connection has to leave any more.
     pub fn is_left(&self) -> bool {
         !self.retired || self.connections.is_empty()
     }
@@ -131,7 +131,7 @@ impl StoreServer {
 }
 
 impl Connection {
-    /// Whether its client notices nothing if another process goes on with it.
+    /// Returns true if another process can go on with it unnoticed by its client.
     fn can_leave(&self) -> bool {
         let is_whole = !self.session.is_discarding() && !self.session.is_listing();
         self.phase != Phase::Closing && is_whole

@@ -1,4 +1,4 @@
-//! What the loops of one store server share.
+//! State that the loops of one store server share.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,21 +18,21 @@ use super::metrics::{HostFigures, StoreMetrics};
 pub struct StoreServerLimits {
     /// Open connections over all loops; the next gets an error line and is closed. Default: 1024.
     pub connections_max: usize,
-    /// How long a connection may be silent between commands; `None` is for ever, the default, as
+    /// Time that a connection may be silent between commands. `None`, the default, is for ever, as
     /// pooled clients expect it.
     pub idle_timeout: Option<Duration>,
-    /// How long a peer may neither finish a command it began nor read a reply. Default: 60 s.
+    /// Time for which a peer may neither finish a command it began nor read a reply. Default: 60 s.
     pub stall_timeout: Duration,
     /// Bytes a second that a peer takes at least while replies wait for it, on the average of a
     /// `stall_timeout`. Default: 512.
     pub write_rate_min: u32,
-    /// What `cache_memlimit` may raise the store to. Units: bytes. Default: 64 MiB.
+    /// The size to which `cache_memlimit` may raise the store. Units: bytes. Default: 64 MiB.
     pub bytes_max: usize,
     /// Lines and items.
     pub request: RequestLimits,
     /// Which protocols are spoken. Default: both.
     pub protocols: Protocols,
-    /// Whether items have a cas unique; without, every one is 0. Default: yes.
+    /// True gives items a cas unique; without, every one is 0. Default: true.
     pub cas_enabled: bool,
     /// Commands of one connection before another has its turn. Default: 64.
     pub commands_per_turn: usize,
@@ -82,7 +82,7 @@ impl Default for Allowed {
     }
 }
 
-/// Where a store server listens, as `stats` shows it.
+/// The addresses of a store server, for `stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listening {
     /// Its first TCP address.
@@ -127,7 +127,7 @@ pub(super) struct Counters {
     pub(super) verbosity: AtomicU32,
 }
 
-/// What `stats conns` shows of one connection.
+/// The facts of one connection for `stats conns`.
 #[derive(Debug)]
 pub(super) struct ConnectionRecord {
     pub(super) id: u64,
@@ -231,7 +231,7 @@ impl StoreService {
         Some(*flush_at).filter(|at| *at > now)
     }
 
-    /// Lets these log in from now on, where clients have to; who has done so stays.
+    /// Replaces the credentials for later logins; clients that have logged in stay.
     pub fn change_credentials(&self, credentials: Credentials) {
         let mut current = self
             .credentials
@@ -246,7 +246,7 @@ impl StoreService {
         current.unwrap_or_else(PoisonError::into_inner).admit(token)
     }
 
-    /// Whether a client has asked for the end of the process, where that is allowed.
+    /// Returns true if a client has sent `shutdown`, where that is allowed.
     pub fn is_shutdown_asked(&self) -> bool {
         self.shutdown_asked.load(Relaxed)
     }
@@ -299,7 +299,7 @@ impl StoreService {
     }
 }
 
-/// What `version` answers: the memcached whose behaviour this is, and who stands in for it.
+/// The reply to `version`: the memcached whose behaviour this is, and the name of its replacement.
 ///
 /// Clients read the first three numbers.
 pub const VERSION: &str = "1.6.18-dwell";

@@ -19,7 +19,7 @@ use super::service::{Doing, StoreService};
 /// Units: bytes; the last value may go beyond it.
 pub(super) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// What a command costs of its connection's turn, beside its keys, each of which costs 1.
+/// The cost of a command in its connection's turn, besides its keys, each of which costs 1.
 pub(super) const WORK_PER_COMMAND: usize = 16;
 
 /// The work that some evictions for a smaller bound cost.
@@ -28,10 +28,11 @@ const WORK_PER_RESIZE: usize = 512;
 /// One command in this many is measured.
 const COMMANDS_PER_MEASURED: u64 = 64;
 
-/// Data of an authenticating `set`, with memcached's overhead: nobody unknown may hold more.
+/// Data of an authenticating `set`, with memcached's overhead: a client without a login may hold no
+/// more.
 const UNAUTHENTICATED_ITEM_BYTES_MAX: usize = 1024;
 
-/// Where a client's protocol stands.
+/// The state of a client's protocol.
 #[derive(Debug)]
 pub(super) struct Session {
     protocol: Protocol,
@@ -73,7 +74,7 @@ impl Task {
 enum Protocol {
     /// Nothing has come.
     Undecided(RequestLimits),
-    /// The text protocol of a client that has to say who it is.
+    /// The text protocol of a client that has to authenticate.
     Unauthenticated(RequestDecoder, RequestLimits),
     /// Text and meta.
     Text(RequestDecoder),
@@ -89,7 +90,7 @@ struct Paused {
     line: usize,
 }
 
-/// How far one call came, and why no further.
+/// The progress of one call, and the reason why it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Served {
     /// Bytes at the front of the input that are done with.
@@ -109,11 +110,11 @@ pub(super) enum Stop {
     Close,
 }
 
-/// What one command came to.
+/// The outcome of one command.
 struct Step {
     used: usize,
     stop: Option<Stop>,
-    /// What to count; nothing where no whole command has come.
+    /// The counter; `None` if no whole command has come.
     label: Option<StoreCommand>,
 }
 
@@ -148,7 +149,7 @@ impl Session {
         }
     }
 
-    /// One of a client that has said elsewhere who it is.
+    /// Makes a session of a client that was authenticated elsewhere.
     pub(super) fn trusted(limits: RequestLimits) -> Self {
         Self {
             protocol: Protocol::Text(RequestDecoder::new(limits)),
@@ -157,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Whether its client had to say who it is, and has.
+    /// Returns true if its client had to authenticate, and has.
     pub(super) fn is_trusted(&self, service: &StoreService) -> bool {
         service.limits.credentials.is_some() && matches!(self.protocol, Protocol::Text(_))
     }
@@ -246,7 +247,8 @@ impl Session {
         matches!(self.task.as_deref(), Some(Task::Dump(_)))
     }
 
-    /// Whether the session waits for the rest of something that has begun without leaving input.
+    /// Returns true if the session waits for the rest of something that has begun without leaving
+    /// input.
     pub(super) fn is_discarding(&self) -> bool {
         match &self.protocol {
             Protocol::Undecided(_) => false,

@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 mod draft;
 
-/// What the file begins with.
+/// The first bytes of the file.
 const NAME: &[u8; 8] = b"DWELLMEM";
 /// The version of everything below.
 const VERSION: u32 = 4;
@@ -40,7 +40,7 @@ const END: u8 = 0;
 /// The number of items and the checksum.
 const TRAILER_BYTES: u64 = 8 + 8;
 
-/// What was read or written.
+/// The counts of a snapshot that was read or written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotSummary {
     /// Items in the file.
@@ -49,7 +49,7 @@ pub struct SnapshotSummary {
     pub restored: u64,
     /// The items for which there is no room.
     pub left_out: u64,
-    /// When all of them go, by a `flush_all` whose delay was not over.
+    /// The time at which all of them go, by a `flush_all` whose delay was not over.
     pub flush_at: Option<Seconds>,
 }
 
@@ -79,21 +79,21 @@ pub enum SnapshotError {
     File {
         /// Which one.
         path: PathBuf,
-        /// What it says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file is not what [`save`] wrote.
     Damaged {
-        /// Where it was.
+        /// The place of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         reason: Damage,
-        /// Where it is now; `None` if it could not be moved.
+        /// Its new place; `None` if it could not be moved.
         aside: Option<PathBuf>,
     },
 }
 
-/// What is wrong with a file.
+/// Kinds of damage to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
@@ -190,7 +190,8 @@ pub fn save(
     })
 }
 
-/// Whether [`save`] could write beside `path` now, so that nobody learns at the end that it cannot.
+/// Checks that [`save`] could write beside `path` now, so that a failure does not show at the end
+/// only.
 ///
 /// Shape: removes what processes that were killed have left there.
 ///
@@ -231,7 +232,7 @@ fn regular(kind: FileType) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
-/// Opens a snapshot for reading, without waiting for anybody.
+/// Opens a snapshot for reading, without waiting for a writer.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK.bits();
     let file = OpenOptions::new()
@@ -244,8 +245,8 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// Puts the items of the file at `path` into `store`; no file is no item.
 ///
-/// Shape: a flush whose time has come while nobody ran leaves nothing; one that is still to come
-/// is the caller's to order.
+/// Shape: a flush whose time came while no process ran leaves nothing. One that is still to come is
+/// the caller's to order.
 ///
 /// # Errors
 /// [`SnapshotError::Damaged`]: nothing was put back, and the file was renamed.

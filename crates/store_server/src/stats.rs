@@ -14,7 +14,7 @@ use dwell_store::{READS_PER_SAMPLE, Seconds, Statistics, hottest};
 use super::metrics::StoreCommand;
 use super::service::{StoreService, VERSION};
 
-/// What a topic of `stats` comes to.
+/// The outcome of a topic of `stats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatsOutcome {
     /// The figures are written; an end has to follow.
@@ -32,7 +32,7 @@ pub(super) enum StatsOutcome {
 /// Writes figures in one of the two forms.
 pub(super) struct StatsWriter<'w> {
     out: &'w mut Vec<u8>,
-    /// What every reply repeats in the binary protocol; `None` is the text protocol.
+    /// The parts that every reply repeats in the binary protocol; `None` is the text protocol.
     echo: Option<Echo>,
 }
 
@@ -420,7 +420,8 @@ impl<'w> StatsWriter<'w> {
         }
     }
 
-    /// What memcached has no name for: waits, commands with their times, the hottest keys.
+    /// Appends figures that memcached does not have: waits, commands with their times, the hottest
+    /// keys.
     fn dwell(&mut self, service: &StoreService) {
         let loops = &service.loops;
         let statistics = service.store.statistics();

@@ -35,12 +35,12 @@ pub struct Running {
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
-/// How a server has ended.
+/// The result of a server's shutdown.
 ///
 /// ```
 /// use dwell_engine::Shutdown;
 ///
-/// /// What a program tells whoever has started it.
+/// /// Returns the exit code of a program.
 /// fn exit_code(shutdown: &Shutdown) -> u8 {
 ///     let is_clean = shutdown.cut_connections == 0 && shutdown.cut_requests == 0;
 ///     u8::from(!is_clean || shutdown.failed_loops > 0)
@@ -86,16 +86,16 @@ impl Running {
         self.paths.iter().map(PathBuf::as_path)
     }
 
-    /// What it has done so far.
+    /// Returns the counters of the server.
     pub fn statistics(&self) -> Statistics {
         self.server.statistics()
     }
 
     /// Ends it in order, within `deadline`.
     ///
-    /// Shape: nobody else is accepted, clients between two requests are closed at once, and those
-    /// with one under way with its answer; what is left at the deadline is cut off. Handlers that
-    /// wait for news hear of it by [`Responder::draining`] and [`BodyWriter::draining`],
+    /// Shape: no more clients are accepted. Connections between two requests are closed at once,
+    /// others behind the response that is owed; the rest is cut off at the deadline. Handlers that
+    /// wait for a change learn of it by [`Responder::draining`] and [`BodyWriter::draining`],
     /// connections that have left HTTP by [`StreamHandler::draining`]. Waits for all of this, but
     /// not for handlers that still block on the worker pool, nor for connections that live on
     /// threads of their own. A handler that blocks its loop, which none may, holds this up.

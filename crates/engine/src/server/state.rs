@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How many clients a loop may be ahead of another before it hands over what it accepts, beside
-/// an eighth of the other's.
+/// Clients that a loop may have more than another before it hands over those it accepts, besides an
+/// eighth of the other's.
 const HAND_OVER_AHEAD: usize = 8;
 
 /// State that the loops of one server share.

@@ -73,7 +73,7 @@ pub(super) fn remove_left(path: &Path) {
     }
 }
 
-/// Removes a draft that nobody writes; whether it did.
+/// Removes a draft without a writer; returns true if it did.
 fn remove_unlocked(path: &Path) -> io::Result<bool> {
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let mut options = OpenOptions::new();
