@@ -28,7 +28,7 @@ pub mod snapshot;
 mod stats;
 
 pub use connection::{Kinds, StoreServer};
-pub use credentials::Credentials;
+pub use credentials::{Credentials, CredentialsError};
 pub use metrics::{HostFigures, RefusalObserver, StoreCommand, StoreMetrics};
 pub use moment::{Moment, seconds};
 pub use moving::Left;
