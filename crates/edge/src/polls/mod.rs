@@ -2,9 +2,9 @@
 //!
 //! A request becomes: route, key, lookup, and by [`decide`] one of *answer*, *wait*, *miss*. What
 //! cannot be answered at once is a [`Poll`](tables::Poll) record in one of three places: waiting
-//! for memcached, for a change of its key, or for the upstream. [`Polls`] never does I/O: it leaves
-//! lookups and forwarded requests in its [`Outbox`], which the driver sends when the turn ends, so
-//! that the lookups of a turn share one request.
+//! for memcached, for a change of its key, or for the upstream. [`Polls`] never does I/O: its
+//! [`Lookups`] and its [`Outbox`] have what the driver sends when the turn ends, so that the
+//! lookups of a turn share one request.
 
 mod accept;
 mod admit;
