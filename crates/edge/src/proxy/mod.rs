@@ -241,3 +241,6 @@ impl Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
