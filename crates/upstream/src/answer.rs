@@ -13,10 +13,10 @@ use super::{Taking, UpstreamError, UpstreamOptions};
 pub struct Answer {
     /// The status, 200 or above.
     pub status: u16,
-    /// The fields in their order, without those of the connection and without those that whoever
-    /// sends it on writes anew: `Content-Length` and `Date`.
+    /// The fields in their order, without those of the connection and without `Content-Length` and
+    /// `Date`, which the sender of the response adds itself.
     pub fields: Vec<(String, Bytes)>,
-    /// What `Content-Length` said, which for `HEAD` is the length of the body that is not here.
+    /// The value of `Content-Length`; for `HEAD` the length of the body that is not here.
     pub content_length: Option<u64>,
     /// The body, its transfer coding removed.
     pub body: Bytes,
@@ -31,9 +31,9 @@ pub struct AnswerHead {
     pub fields: Vec<(String, Bytes)>,
     /// As [`Answer::content_length`].
     pub content_length: Option<u64>,
-    /// Where the body ends.
+    /// The end of the body.
     pub framing: BodyFraming,
-    /// What `Upgrade` says; of a 101 the protocol that follows.
+    /// The value of `Upgrade`; in a 101 the protocol that follows.
     pub upgrade: Option<Bytes>,
 }
 
@@ -57,21 +57,21 @@ pub(super) struct AnswerReader {
     taking: Taking,
     /// Body bytes that may still be read.
     pub(super) credit: usize,
-    /// What is gathered: nothing before the head.
+    /// The gathered response; `None` before its head.
     head: Option<AnswerHead>,
     data: Vec<u8>,
     /// The `Connection` of an answer in chunks: trailer fields may be among what it nominates.
     nominated: Option<Box<[u8]>>,
 }
 
-/// How far an answer has come.
+/// The progress of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// More bytes are needed.
     Partial,
     /// It is complete.
     Complete {
-        /// Whether the connection can take another request.
+        /// True if the connection can take another request.
         reusable: bool,
     },
     /// The head of a 101 has come, which took so many bytes of the input.
@@ -90,22 +90,22 @@ impl AnswerReader {
         }
     }
 
-    /// Whether any byte of an answer has come.
+    /// Returns true if any byte of a response has come.
     pub(super) fn has_begun(&self) -> bool {
         self.decoder.has_begun()
     }
 
-    /// Whether the head has come.
+    /// Returns true if the head has come.
     pub(super) fn has_head(&self) -> bool {
         self.decoder.has_head()
     }
 
-    /// Whether the answer goes on in parts.
+    /// Returns true if the response goes on in parts.
     pub(super) fn is_in_parts(&self) -> bool {
         self.taking == Taking::Parts
     }
 
-    /// Whether nothing may be read until somebody grants more.
+    /// Returns true if no more may be read before a grant.
     pub(super) fn is_paused(&self) -> bool {
         self.is_in_parts() && self.credit == 0
     }
@@ -190,7 +190,7 @@ impl AnswerReader {
         })
     }
 
-    /// From now on it goes on in parts; where it was to be gathered, nobody has granted any yet.
+    /// Makes it go on in parts; if it was to be gathered, none is granted yet.
     fn begin_parts(&mut self) {
         if self.taking == Taking::Whole {
             self.taking = Taking::Parts;
@@ -242,7 +242,7 @@ impl AnswerHead {
         }
     }
 
-    /// Whether the body is a stream of server-sent events.
+    /// Returns true if the body is a stream of server-sent events.
     pub fn is_event_stream(&self) -> bool {
         let mut fields = self.fields.iter();
         fields.any(|(name, value)| {
@@ -250,8 +250,8 @@ impl AnswerHead {
         })
     }
 
-    /// Whether the body fits into memory for everybody who waits for it, as far as it is known. A
-    /// stream of events has no end to wait for.
+    /// Returns true if the body fits into memory, as far as its length is known. A stream of events
+    /// is not gathered, as it has no end.
     fn may_be_gathered(&self, options: &UpstreamOptions) -> bool {
         match self.framing {
             BodyFraming::None => true,
@@ -271,8 +271,8 @@ impl AnswerHead {
     }
 }
 
-/// What a message in chunks nominates as fields of its connection, which go no further in its
-/// trailer section either.
+/// Returns the fields that a chunked message nominates for its connection; they are removed from
+/// its trailer section too.
 ///
 /// Source: RFC 9110 section 7.6.1.
 pub fn nominated(framing: BodyFraming, fields: Fields<'_, '_>) -> Option<Box<[u8]>> {

@@ -24,7 +24,7 @@ pub struct Upstream {
     displaced: Vec<u64>,
     /// Bears the deadline of the queue's front; no connection has it.
     queue_token: Token,
-    /// That deadline as the loop has been told; see [`Connection::armed`].
+    /// The deadline of the queue as it is set on the loop; see [`Connection::armed`].
     queue_armed: Option<Instant>,
     /// The requests that have got the head of their answer, for the group to take.
     pub(super) heads: Vec<Headed>,
@@ -36,15 +36,15 @@ pub struct Upstream {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headed {
     pub(super) tag: u64,
-    /// How long it took.
+    /// The time to its first byte.
     pub(super) waited: Duration,
-    /// What its server is judged by.
+    /// The evidence by which its server is judged.
     pub(super) witness: Witness,
 }
 
 impl Upstream {
-    /// A client without connections. `kind` is the kind of all its tokens; nobody else on the
-    /// loop may use it.
+    /// A client without connections. `kind` is the kind of all its tokens; no other component of
+    /// the loop may use it.
     pub fn new(kind: u8, options: UpstreamOptions) -> Self {
         let connections_max = options.connections_max.clamp(1, 1_000_000);
         let transfers_max = options.transfers_max.min(1_000_000);
@@ -165,9 +165,9 @@ impl Upstream {
         }
     }
 
-    /// Another client asks for what a request with this tag brings. If that waits in a line longer
-    /// than this client's, it waits in this one's from now on: how much a client has waiting holds
-    /// nobody else up.
+    /// Counts another client for the response of this tag. If the request waits in a line longer
+    /// than this client's, it moves to this one's, so that the requests of one client delay no
+    /// other.
     pub(super) fn also_for(&mut self, context: &mut Context, tag: u64, client: Client) {
         // The scan is for those that may be moved only, and each is once.
         let ahead = self.queue.fewer_ahead(tag, client);
@@ -177,13 +177,14 @@ impl Upstream {
         }
     }
 
-    /// Whether a request waits for a connection, and no other client's line has taken it yet.
+    /// Returns true if a request waits for a connection, and has not moved to another client's line
+    /// yet.
     pub(super) fn may_be_given(&self, tag: u64) -> bool {
         self.queue.may_be_given(tag)
     }
 
-    /// Whether a request has no connection, or not any more, and whoever brings its body is to be
-    /// told of one by [`UpstreamEvent::Started`].
+    /// Returns true if a request has no connection, or not any more, and [`UpstreamEvent::Started`]
+    /// is to come for its body.
     pub(super) fn is_unannounced(&self, tag: u64) -> bool {
         let is_it = |exchange: &Exchange| exchange.request.tag == tag && exchange.unannounced;
         let mut connections = self.connections.tokens();
@@ -194,7 +195,7 @@ impl Upstream {
             })
     }
 
-    /// Whoever waits in the queue gets a place that has come free in the next turn.
+    /// Gives a free place to a waiting request in the next turn.
     pub(super) fn look_again(&self, context: &mut Context) {
         context.again(self.queue_token, Readiness::READABLE);
     }
@@ -249,7 +250,7 @@ impl Upstream {
         self.options.queue_timeout.min(self.options.total_timeout)
     }
 
-    /// Whether a request of this client can be started now.
+    /// Returns true if a request of this client can be started now.
     pub(super) fn has_room_for(&self, client: Client) -> bool {
         let (busy, free) = self.busy_and_free();
         are_plenty(busy, free) || (free > 0 && self.shares().allows(client, free))

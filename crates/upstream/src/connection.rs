@@ -25,13 +25,13 @@ pub(super) struct Exchange {
     pub(super) asked: u64,
     /// It got no answer where it was sent before.
     pub(super) is_resent: bool,
-    /// What its server is judged by.
+    /// The evidence by which its server is judged.
     pub(super) witness: Witness,
-    /// Whoever brings its body is to be told of its connection.
+    /// True until its connection is announced for its body.
     pub(super) unannounced: bool,
     /// When all of it was sent, as far as it was there.
     pub(super) sent_at: Instant,
-    /// Some of its body was written that nobody has any more.
+    /// Part of its body was written and is not kept any more.
     pub(super) committed: bool,
     /// The head of the 101, until the connection is given away.
     pub(super) switched: Option<Box<AnswerHead>>,
@@ -46,19 +46,19 @@ pub(super) struct Connection {
     /// to set a deadline again rounds it up to a whole tick again, and an application that takes
     /// or gives a little in each tick would put it off for ever.
     pub(super) armed: Option<Instant>,
-    /// Whether it has brought an answer before.
+    /// True if it has brought a response before.
     pub(super) is_reused: bool,
     /// The client among whose transfers it counts, if it does.
     pub(super) transfer_of: Option<Client>,
     /// The application has ended its side; there may be bytes before the end.
     pub(super) is_read_closed: bool,
-    /// There may be something to read that nobody has granted.
+    /// There may be input that was not granted.
     pub(super) is_unread: bool,
     /// Why a body could not be written. It is no failure before its answer was looked for.
     pub(super) write_error: Option<ErrorKind>,
 }
 
-/// What a connection is doing.
+/// The work of a connection.
 #[derive(Debug)]
 pub(super) enum Work {
     /// Nothing; it waits for a request.
@@ -92,7 +92,7 @@ impl Exchange {
         }
     }
 
-    /// It goes on another connection, of which whoever brings its body is told again.
+    /// Goes on another connection, which is announced again for the body.
     fn again(self) -> Self {
         Self {
             unannounced: self.request.body_follows,
@@ -154,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// What its deadline means, now that it has passed.
+    /// Returns the error of its deadline, now that it has passed.
     pub(super) fn lateness(&self, options: &UpstreamOptions, now: Instant) -> UpstreamError {
         match &self.work {
             Work::Exchanging(exchange, reader)
@@ -174,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// Whether an idle connection is still open and silent.
+    /// Returns true if an idle connection is still open and silent.
     pub(super) fn is_usable(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(ReadOutcome::WouldBlock))
     }
@@ -203,8 +203,8 @@ impl Connection {
         Some(Box::new(Unanswered(exchange.again())))
     }
 
-    /// Whether the request may be sent again after this connection ended without an answer: its
-    /// end was on its way already when the request was sent, or may have been.
+    /// Returns true if the request may be sent again after this connection ended without a
+    /// response: its end was on its way already when the request was sent, or may have been.
     ///
     /// Source: RFC 9112 section 9.3.1.
     pub(super) fn may_retry(&self) -> bool {

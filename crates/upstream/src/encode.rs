@@ -9,25 +9,25 @@ use dwell_proto::http1::{
     BodyFraming, Fields, RequestHead, Version, encode, is_hop_by_hop, list_tokens,
 };
 
-/// Who a request came from.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedFor {
     /// The client's address; `None` where it has none, as on a unix socket.
     pub peer: Option<IpAddr>,
-    /// How it came: `http` or `https`.
+    /// Its scheme: `http` or `https`.
     pub proto: &'static str,
-    /// Whether that address is one of a proxy that may speak for others.
+    /// True for the address of a trusted proxy, which may name others.
     pub is_trusted: bool,
 }
 
-/// Whether the answer to a request is for its client alone.
+/// The sharing of a request's response.
 #[derive(Clone, Copy)]
 pub enum Sharing<'s> {
     /// For its client alone.
     Own,
-    /// Others may get it too, so the request leaves out what would make the answer fit its client
-    /// only: conditions, ranges and `Accept-Encoding`, who has passed it on, and all other fields
-    /// that are not let through.
+    /// Other clients may get it too. So the request leaves out all that would make the response fit
+    /// its client only: conditions, ranges, `Accept-Encoding`, the proxies it has passed, and all
+    /// other fields that are not let through.
     Shared {
         /// Which fields go along, `Host` among them.
         passes: &'s dyn Fn(&str) -> bool,
@@ -36,10 +36,10 @@ pub enum Sharing<'s> {
     },
 }
 
-/// What an answer is to be, whatever the client wants to make of it.
+/// The form of a response, independent of the client's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// What the client asks for.
+    /// The form that the client requests.
     AsAsked,
     /// One value as it is, for a stream or an answer of the edge's own: the request leaves out what
     /// asks for a stream, and what would make the answer anything else than the value.
@@ -55,7 +55,7 @@ pub enum RequestBody<'b> {
     Begins(&'b [u8]),
 }
 
-/// What of a request goes on beside its end-to-end fields.
+/// The facts of a request that are sent on beside its end-to-end fields.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Passing<'b> {
@@ -216,7 +216,7 @@ fn encode(
     Bytes::from(out)
 }
 
-/// What concerns the connection to the application.
+/// Appends the fields of the connection to the application.
 fn connection_fields(out: &mut Vec<u8>, passing: Passing<'_>) {
     if passing.expects {
         encode::field(out, "Expect", b"100-continue");
@@ -236,7 +236,7 @@ fn connection_fields(out: &mut Vec<u8>, passing: Passing<'_>) {
     }
 }
 
-/// Adds the edge to those who have passed the request on.
+/// Adds the edge to the proxies that the request has passed.
 ///
 /// Source: RFC 9110 section 7.6.3.
 fn via(out: &mut Vec<u8>, head: &RequestHead<'_, '_>, is_shared: bool) {

@@ -1,4 +1,4 @@
-//! What happens to one request, from its connection to its answer.
+//! One request, from its connection to its response.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::client::{Headed, Upstream};
 use super::connection::{Connection, Exchange, Work};
 use super::{Taking, UpstreamError, UpstreamEvent, UpstreamRequest};
 
-/// What came of reading a connection.
+/// The result of reading a connection.
 enum Reading {
     /// All there was is read; more is to come.
     Waiting,
-    /// Nobody takes more of the answer for now.
+    /// No more of the response is taken for now.
     Paused,
     /// There may be more to read in the next turn.
     Unfinished,
@@ -396,7 +396,7 @@ impl Upstream {
         }
     }
 
-    /// The connection speaks another protocol from now on, and is somebody else's.
+    /// Hands a connection over that speaks another protocol from now on.
     fn switch(
         &mut self,
         context: &mut Context,
@@ -509,7 +509,7 @@ impl Upstream {
 }
 
 impl Reading {
-    /// What follows from a step on `input`.
+    /// Returns the consequence of a step on `input`.
     fn of(progress: Result<Progress, UpstreamError>, input: &[u8]) -> Self {
         match progress {
             Ok(Progress::Partial) => Self::Waiting,
@@ -520,7 +520,7 @@ impl Reading {
     }
 }
 
-/// Whether the switch of protocols that ends `parts` is what the request asked for.
+/// Returns true if the switch of protocols that ends `parts` is the requested one.
 fn is_asked_for(request: &UpstreamRequest, parts: &[AnswerPart]) -> bool {
     matches!(parts.last(), Some(AnswerPart::Head(head)) if request.has_asked_for(head))
 }

@@ -17,25 +17,25 @@ use super::{Unanswered, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamR
 /// The most servers of one group.
 pub const UPSTREAMS_MAX: usize = 64;
 
-/// How a group treats its servers.
+/// Options of a group of servers.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// Failures after which a server is left out for a while.
     pub failures_max: u32,
-    /// How long a request that got no answer counts against its server.
+    /// Time for which a request without a response counts against its server.
     pub failures_window: Duration,
-    /// How servers are checked; without it requests try those that were left out.
+    /// The health checks of servers; without them requests try the ejected ones.
     pub health: Option<HealthCheck>,
-    /// Where chance begins.
+    /// The seed of the random choices.
     pub seed: u64,
 }
 
 /// The servers of the application with what may be asked of them.
 #[derive(Clone, Debug)]
 pub struct UpstreamPlan {
-    /// Where each is, and its bounds.
+    /// The address of each server, and its limits.
     pub servers: Vec<UpstreamOptions>,
-    /// What concerns all.
+    /// The options for all of them.
     pub options: GroupOptions,
 }
 
@@ -72,18 +72,18 @@ struct Member {
     trial: Option<u64>,
 }
 
-/// What can be seen of one server.
+/// The visible state of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamStatus {
     /// Its address.
     pub address: SocketAddr,
-    /// Whether it is in use.
+    /// True if it is in use.
     pub is_up: bool,
     /// Requests under way or waiting.
     pub outstanding: usize,
 }
 
-/// What came of the requests of one server in one event.
+/// The outcomes of the requests of one server in one event.
 #[derive(Default)]
 struct Seen {
     look: Option<Result<u16, UpstreamError>>,
@@ -129,7 +129,7 @@ impl Seen {
 
 impl UpstreamGroup {
     /// A group without connections. The tokens of its servers have the kinds from `first_kind` on,
-    /// one for each; nobody else on the loop may use them.
+    /// one for each; no other component of the loop may use them.
     ///
     /// Shape: of `servers`, the first [`UPSTREAMS_MAX`] count.
     pub(crate) fn new(first_kind: u8, servers: &[UpstreamOptions], options: GroupOptions) -> Self {
@@ -155,7 +155,7 @@ impl UpstreamGroup {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Returns true if nothing is under way.
     pub(crate) fn is_done(&self) -> bool {
         self.statuses().all(|status| status.outstanding == 0)
     }
@@ -195,13 +195,13 @@ impl UpstreamGroup {
         })
     }
 
-    /// How many requests were sent to another server since this was asked last.
+    /// Takes the number of requests retried on another server since the last call.
     pub(crate) fn take_moved(&mut self) -> u64 {
         std::mem::take(&mut self.moved)
     }
 
-    /// How long requests took from being sent to the head of their answer, since this was asked
-    /// last, with the place of their server.
+    /// Takes the times to the first byte of requests since the last call, with the places of their
+    /// servers.
     pub(crate) fn take_heads(&mut self) -> impl Iterator<Item = (usize, Duration)> {
         self.members
             .iter_mut()
@@ -283,7 +283,7 @@ impl UpstreamGroup {
         self.conclude(context, index, heads, seen, sink);
     }
 
-    /// The client of the server whose connection this is.
+    /// Returns the client of the server that this connection belongs to.
     pub(crate) fn client_of(&mut self, connection: Token) -> Option<&mut Upstream> {
         let index = self.index_of(connection);
         Some(&mut self.members.get_mut(index)?.client)

@@ -1,25 +1,25 @@
-//! Whether a server is asked, by what has come of asking it.
+//! The health of a server: it decides by the outcomes of requests if more are sent.
 
 use std::time::{Duration, Instant};
 
 use super::UpstreamError;
 use super::recent::{Recent, Witness};
 
-/// How servers are checked while nobody asks them.
+/// Health checks of servers without requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// What is asked for by `GET`.
+    /// The target of the check, which is a `GET`.
     pub path: String,
-    /// How often, and how long an answer may take.
+    /// The interval of checks, and the timeout of one.
     pub interval: Duration,
 }
 
-/// What a failed request shows of its server.
+/// The evidence of a failed request against its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Nothing: it was not sent.
     None,
-    /// Nobody is there to be asked.
+    /// The server could not be connected to.
     Connection,
     /// The server is there, and this request got no answer: the request may be why.
     Gateway,
@@ -54,7 +54,7 @@ pub(super) struct Health {
     unhealthy: u32,
     recent: Recent,
     state: State,
-    /// How long it is left out next, at most.
+    /// The longest time for which it is ejected next.
     delay: Duration,
 }
 
@@ -70,7 +70,7 @@ enum State {
     },
 }
 
-/// Whether a server may be asked.
+/// The permission to send a request to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permit {
     Yes,
@@ -99,12 +99,12 @@ impl Health {
         }
     }
 
-    /// Whether requests go to it as to any other.
+    /// Returns true if requests go to it as to any other.
     pub(super) fn is_in_use(&self) -> bool {
         self.state == State::InUse
     }
 
-    /// Whether its health checks say that it is not to be asked, even if no other server is left.
+    /// Returns true if its health checks fail: no request is sent, even if no other server is left.
     pub(super) fn is_down(&self) -> bool {
         self.unhealthy >= self.failures_max
     }
@@ -198,9 +198,9 @@ impl Health {
     }
 }
 
-/// How long a server is left out at first, at most.
+/// The longest time for which a server is ejected at first.
 const DELAY_MIN: Duration = Duration::from_secs(1);
-/// How long in the end.
+/// The longest time in the end.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

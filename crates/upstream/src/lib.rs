@@ -52,12 +52,12 @@ use bytes::Bytes;
 use dwell_evloop::{Detached, Token};
 use dwell_proto::http1::{HeadLimits, list_tokens};
 
-/// Where the application is, and what it is allowed.
+/// The address of the application, and its limits.
 ///
 /// Shape: all bounds are those of one loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamOptions {
-    /// Where to connect to.
+    /// The address to connect to.
     pub address: SocketAddr,
     /// One attempt to connect. Default: 2 s.
     pub connect_timeout: Duration,
@@ -65,18 +65,18 @@ pub struct UpstreamOptions {
     pub header_timeout: Duration,
     /// From [`Upstream::send`] to the end of the answer, however many attempts. Default: 60 s.
     pub total_timeout: Duration,
-    /// How long a connection is kept unused. Default: 30 s.
+    /// Time for which a connection is kept unused. Default: 30 s.
     pub idle_timeout: Duration,
     /// Open connections, without those of transfers. Default: 256.
     pub connections_max: usize,
-    /// Connections whose request or answer is on its way in parts: so many count apart, those
+    /// Connections whose request or response is on its way in parts: so many count apart, those
     /// beyond among the others. Default: 4096.
     pub transfers_max: usize,
     /// Connections kept unused. Default: 64.
     pub idle_max: usize,
     /// Requests that wait for a connection. Default: 1024.
     pub queue_max: usize,
-    /// How long one may wait for a connection. Default: 10 s.
+    /// Time for which a request may wait for a connection. Default: 10 s.
     pub queue_timeout: Duration,
     /// For which an answer that has begun may bring nothing, and the application take nothing of
     /// a request body. Default: 5 min.
@@ -118,7 +118,7 @@ impl UpstreamOptions {
     }
 }
 
-/// How the answer to a request is handed over.
+/// The form in which the response to a request is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taking {
     /// As one [`UpstreamEvent::Answer`]. One that is too large for it, or that does not mean to
@@ -133,17 +133,17 @@ pub enum Taking {
 pub struct UpstreamRequest {
     /// Head and body, or as much of it as is there.
     pub bytes: Bytes,
-    /// Whether the method is `HEAD`, whose answer has no body.
+    /// True for the method `HEAD`, whose response has no body.
     pub is_head: bool,
-    /// Whether it may be sent twice (RFC 9110 section 9.2.2).
+    /// True if it may be sent twice (RFC 9110 section 9.2.2).
     pub is_idempotent: bool,
-    /// Whether the rest of the body follows by [`Upstream::write_body`].
+    /// True if the rest of the body follows by [`Upstream::write_body`].
     pub body_follows: bool,
     /// The protocols that it asks for, if it does.
     pub upgrade: Option<Bytes>,
-    /// How the answer is handed over.
+    /// The form in which the response is handed over.
     pub taking: Taking,
-    /// Whose request it is, where clients can be told apart.
+    /// The client of the request, where clients can be told apart.
     pub client: Client,
     /// Comes back with the answer.
     pub tag: u64,
@@ -165,7 +165,7 @@ impl UpstreamRequest {
         }
     }
 
-    /// Whether the head of a 101 names protocols that were asked for, and no others.
+    /// Returns true if the head of a 101 names requested protocols, and no others.
     ///
     /// Source: RFC 9110 section 7.8.
     fn has_asked_for(&self, head: &AnswerHead) -> bool {
@@ -177,41 +177,41 @@ impl UpstreamRequest {
     }
 }
 
-/// What became of a request.
+/// Events of a request.
 #[derive(Debug)]
 pub enum UpstreamEvent {
     /// A request whose body follows has its connection: [`Upstream::write_body`] may begin.
     Started {
-        /// That of the request.
+        /// The tag of the request.
         tag: u64,
         /// Names the exchange from now on.
         connection: Token,
     },
     /// The socket has taken all of the body that was written to it.
     BodyTaken {
-        /// That of the request.
+        /// The tag of the request.
         tag: u64,
     },
     /// The application answered.
     Answer {
-        /// That of the request.
+        /// The tag of the request.
         tag: u64,
         /// The answer, to be shared.
         answer: Arc<Answer>,
     },
     /// The next parts of an answer; the exchange ends with [`AnswerPart::End`].
     Parts {
-        /// That of the request.
+        /// The tag of the request.
         tag: u64,
         /// Names the exchange while it lasts.
         connection: Token,
         /// Never empty.
         parts: Vec<AnswerPart>,
     },
-    /// The beginning of an answer that was to be gathered and is too large: it goes on in parts,
-    /// when somebody has taken it by [`Upstream::take_over`].
+    /// The beginning of a response that was to be gathered and is too large: it goes on in parts
+    /// after [`Upstream::take_over`].
     Large {
-        /// That of the request.
+        /// The tag of the request.
         tag: u64,
         /// Names the exchange while it lasts.
         connection: Token,
@@ -221,7 +221,7 @@ pub enum UpstreamEvent {
     /// The application has switched to the protocol that it was asked for; the connection is
     /// yours.
     Switched {
-        /// That of the request.
+        /// The tag of the request.
         tag: u64,
         /// The head of the 101.
         head: AnswerHead,
@@ -230,11 +230,11 @@ pub enum UpstreamEvent {
     },
     /// There is no answer, or no more of it.
     Failed {
-        /// That of the request.
+        /// The tag of the request.
         tag: u64,
         /// Why.
         error: UpstreamError,
-        /// What its server is judged by.
+        /// The evidence by which its server is judged.
         witness: Witness,
         /// The request, where another server may be asked instead.
         unanswered: Option<Box<Unanswered>>,
@@ -257,7 +257,7 @@ impl UpstreamEvent {
         Self::failed_by(tag, error, Witness::default())
     }
 
-    /// That of the request.
+    /// The tag of the request.
     pub fn tag(&self) -> u64 {
         match self {
             Self::Started { tag, .. }

@@ -9,9 +9,9 @@ use super::shares::Client;
 
 /// Requests that wait: those of one client in the order they came, the clients in turns.
 ///
-/// Shape: where no more may wait, the client that has the most waiting gives its newest up for
-/// another's. So a client alone may fill the queue, and one that comes then finds a place in it
-/// and is the next but one. Requests whose client is not known count as one client's.
+/// Shape: at the limit, the client with the most waiting requests gives its newest up for another
+/// client's. So a client alone may fill the queue, and another one still finds a place in it and is
+/// the next but one. Requests of unknown clients count as one client's.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
     /// By when they must have got a connection: one that comes from another server has less time.
@@ -22,14 +22,14 @@ pub(super) struct FairQueue {
     turns: VecDeque<Client>,
     /// The place of each request, by its tag.
     tags: HashMap<u64, Waiting>,
-    /// How many have come.
+    /// The number of requests that have come.
     count: u64,
 }
 
 /// The deadline of a request, and how many came before it.
 type Place = (Instant, u64);
 
-/// Where a request waits.
+/// The place of a waiting request.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     place: Place,
@@ -60,7 +60,7 @@ impl FairQueue {
     /// Takes a request in; returns the one that had to make room for it.
     ///
     /// # Errors
-    /// [`UpstreamError::QueueFull`] where `limit` wait and nobody has two more than its client.
+    /// [`UpstreamError::QueueFull`] if `limit` wait and no client has two more than this one.
     pub(super) fn push(
         &mut self,
         exchange: Exchange,
@@ -87,13 +87,13 @@ impl FairQueue {
         Ok(displaced)
     }
 
-    /// Whether a request waits that was given to no other client's line yet.
+    /// Returns true if a waiting request has not moved to another client's line yet.
     pub(super) fn may_be_given(&self, tag: u64) -> bool {
         self.tags.get(&tag).is_some_and(|waiting| !waiting.is_given)
     }
 
-    /// How many requests of this client wait, if they are no more than wait before the one with
-    /// this tag in its line, and that [may be given](Self::may_be_given) to this client's.
+    /// Returns how many requests of this client wait, if they are no more than wait before the one
+    /// with this tag in its line, and that one [may be given](Self::may_be_given) to this client's.
     pub(super) fn fewer_ahead(&self, tag: u64, client: Client) -> Option<usize> {
         let waiting = self.tags.get(&tag).filter(|waiting| !waiting.is_given)?;
         let of = self.waiting.get(&waiting.place)?.request.client;
@@ -103,7 +103,7 @@ impl FairQueue {
         (of != client && is_fewer).then_some(ahead)
     }
 
-    /// Puts the request with this tag in the line of another client, whose it is from now on.
+    /// Moves the request with this tag to the line of another client, whose it is from now on.
     pub(super) fn give(&mut self, tag: u64, client: Client) {
         let Some(waiting) = self.tags.get_mut(&tag) else {
             return;
@@ -118,12 +118,13 @@ impl FairQueue {
         self.line_up(place, client);
     }
 
-    /// Whether requests of this client wait.
+    /// Returns true if requests of this client wait.
     pub(super) fn has(&self, client: Client) -> bool {
         self.lines.contains_key(&client)
     }
 
-    /// The first of the client whose turn it is, of those that `may` have one.
+    /// Takes the first request of the client whose turn it is, of those for which `may` returns
+    /// true.
     pub(super) fn pop(&mut self, may: impl Fn(Client) -> bool) -> Option<Exchange> {
         let turn = self.turns.iter().position(|client| may(*client))?;
         let client = self.turns.remove(turn)?;

@@ -1,10 +1,10 @@
-//! What came of the requests of the last seconds, by what they were for and by whose they were.
+//! The outcomes of the requests of the last seconds, by path and by client.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// What a request was for and whose it was, each as one of 256 places.
+/// The path and the client of a request, each as one of 256 places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Witness {
     path: u8,
@@ -12,7 +12,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// That of the request that begins with this head.
+    /// Returns the witness of the request that begins with this head.
     ///
     /// Shape: the query does not count, so that one resource is one place.
     pub(super) fn of(head: &[u8], client: Option<IpAddr>) -> Self {
@@ -69,7 +69,7 @@ impl Newest {
         }
     }
 
-    /// Whether more than half of all places have failed last.
+    /// Returns true if more than half of all places have failed last.
     fn has_mostly_failed(&self, before: &Self) -> bool {
         let (mut seen, mut failed) = (0, 0);
         for word in 0..self.seen.len() {
@@ -99,8 +99,8 @@ impl Recent {
         self.now.clients.note(witness.client, has_failed);
     }
 
-    /// Whether at least so many requests have failed, and for more than half of the paths that were
-    /// asked for, and of the clients that asked, the newest outcome is a failure.
+    /// Returns true if at least so many requests have failed, and the newest outcome is a failure
+    /// for more than half of the paths, and for more than half of the clients.
     pub(super) fn has_mostly_failed(&self, failures_min: u32) -> bool {
         self.now.failures.saturating_add(self.before.failures) >= failures_min
             && self.now.paths.has_mostly_failed(&self.before.paths)

@@ -1,4 +1,4 @@
-//! How many of the connections one client may have.
+//! The share of the connections that one client may have.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,17 +30,17 @@ impl Shares {
         }
     }
 
-    /// How many a client has.
+    /// Returns how many a client has.
     fn of(&self, client: Client) -> usize {
         self.0.get(&client).copied().unwrap_or_default()
     }
 
-    /// Whether a client may have one more of so many that are free.
+    /// Returns true if a client may have one more of so many that are free.
     pub(super) fn allows(&self, client: Client, free: usize) -> bool {
         free > 0 && self.of(client) <= TIMES * free
     }
 
-    /// Whether a client may have so many, and one more, as long as any is free.
+    /// Returns true if a client may have so many, and one more, as long as any is free.
     pub(super) fn always_allows(&self, client: Client, more: usize) -> bool {
         self.of(client) + more <= TIMES
     }
@@ -77,7 +77,7 @@ impl Transfers {
         self.count
     }
 
-    /// Whether one more of this client's may count among them.
+    /// Returns true if one more of this client's may count among them.
     pub(super) fn has_room_for(&self, client: Client) -> bool {
         self.shares
             .allows(client, self.max.saturating_sub(self.count))
@@ -96,7 +96,7 @@ impl Transfers {
     }
 }
 
-/// Whether each client may have one more, whatever it has of these.
+/// Returns true if each client may have one more, whatever it has of these.
 pub(super) const fn are_plenty(busy: usize, free: usize) -> bool {
     free > 0 && busy <= TIMES * free
 }
@@ -112,7 +112,7 @@ mod tests {
         [192, 0, 2, number].into()
     }
 
-    /// How many are left when so many clients take in turns what they may.
+    /// Returns how many are left when so many clients take in turns what they may.
     fn left_by(clients: u8, all: usize) -> usize {
         let (mut shares, mut free) = (Shares::default(), all);
         loop {

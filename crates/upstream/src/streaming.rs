@@ -1,4 +1,4 @@
-//! Exchanges whose messages are passed on as they come: what their clients' side asks for.
+//! Exchanges whose messages are passed on as they come: the operations for their clients' side.
 
 use bytes::Bytes;
 use dwell_evloop::{Context, Readiness, Token};
@@ -9,7 +9,7 @@ use super::connection::{Exchange, Work};
 use super::group::UpstreamGroup;
 use super::shares::Client;
 
-/// What became of a piece of a request body.
+/// The outcome of writing a piece of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// The socket has taken it.
@@ -21,8 +21,8 @@ pub enum Written {
 }
 
 impl Upstream {
-    /// Writes a piece of the body of a request, framed already. Whoever writes bounds what is
-    /// queued: by waiting until it is taken.
+    /// Writes a piece of the body of a request, framed already. The caller bounds the queue: it
+    /// waits until a piece is taken.
     pub fn write_body(
         &mut self,
         context: &mut Context,
@@ -100,8 +100,8 @@ impl Upstream {
         }
     }
 
-    /// As [`cancel`](Self::cancel), of an exchange whose connection is known; false where that
-    /// does not have it.
+    /// Cancels as [`cancel`](Self::cancel) does, for an exchange whose connection is known. Returns
+    /// false if that does not have it.
     pub(super) fn abort(&mut self, context: &mut Context, token: Token, tag: u64) -> bool {
         if self.exchange_mut(token, tag).is_none() {
             return false;
@@ -112,7 +112,7 @@ impl Upstream {
         true
     }
 
-    /// Tells whoever brings the body of a request that it has a connection.
+    /// Announces the connection of a request for its body.
     pub(super) fn announce(
         &mut self,
         context: &mut Context,
@@ -148,13 +148,13 @@ impl UpstreamGroup {
         }
     }
 
-    /// Whether whoever brings the body of a request is still to be told of its connection, with
-    /// whichever server it is.
+    /// Returns true if the connection of a request, with any server, is still to be announced for
+    /// its body.
     pub(crate) fn is_unannounced(&mut self, tag: u64) -> bool {
         self.clients().any(|client| client.is_unannounced(tag))
     }
 
-    /// Whether a request waits for a connection in its client's line, with whichever server.
+    /// Returns true if a request waits for a connection in its client's line, with any server.
     pub(crate) fn may_be_given(&mut self, tag: u64) -> bool {
         self.clients().any(|client| client.may_be_given(tag))
     }
