@@ -1,4 +1,4 @@
-//! How a loop comes to its end: it drains, or another process takes over what it does.
+//! The end of a loop: it drains, or another process takes over its work.
 
 use super::EdgeLoop;
 use super::tokens::DRAIN;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Held polls that end at once when the server drains, before the rest is spread.
 const DRAIN_SHARE_MIN: usize = 256;
-/// What waits for keys of a store that another process has ends within this time.
+/// Time within which waits for keys of a store that another process has come to an end.
 const BLIND_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A server that is ending.

@@ -1,5 +1,4 @@
-//! What the two processes of an upgrade say to one another: frames over a socket pair, some of them
-//! with a descriptor.
+//! Frames between the two processes of an upgrade, over a socket pair; some carry a descriptor.
 //!
 //! A frame is its kind, a mark, two unused bytes, and the length of what follows (little-endian).
 //! A descriptor travels with the first byte of its frame, which is therefore read by itself.
@@ -18,7 +17,7 @@ const HEAD_BYTES: usize = 8;
 /// The longest frame: an unfinished command with a value.
 const FRAME_BYTES_MAX: usize = 1 << 30;
 
-/// What a frame is about.
+/// Kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {

@@ -17,7 +17,7 @@ use std::{env, fs, io, process, thread};
 /// Between two looks whether the process in the background listens.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Whether this process was started by [`start`].
+/// Returns true if this process was started by [`start`].
 pub fn is_daemon() -> bool {
     env::var_os(environment::DAEMON).is_some()
 }
@@ -49,7 +49,7 @@ pub fn start(config: &Config) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether somebody answers where the store should listen; where nobody can know, yes.
+/// Returns true if the store accepts a connection, or if its configuration names no address to try.
 fn listens(config: &Config) -> bool {
     let store = &config.store;
     match (store.listen, &store.unix_socket) {
@@ -112,7 +112,7 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if self.is_written {
-            // Whoever reads it has to cope with a stale one anyway.
+            // A reader has to cope with a stale one anyway.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -17,14 +17,14 @@ pub enum RunError {
         address: SocketAddr,
         /// The option that chooses another.
         option: &'static str,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// A unix socket cannot be listened on.
     ListenUnix {
         /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// The sockets that the process was started with do not fit its configuration.
@@ -33,7 +33,7 @@ pub enum RunError {
     AuthFile {
         /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Mistake in it.
         reason: String,
     },
     /// The snapshot cannot be read or written.
@@ -44,12 +44,12 @@ pub enum RunError {
         name: String,
         /// The option that has it.
         option: &'static str,
-        /// What the resolver says.
+        /// Error of the resolver.
         source: io::Error,
     },
     /// The memcached servers make no ring.
     Memcached(dwell_memcache::on_loop::Error),
-    /// What clients show cannot be verified.
+    /// Credentials of clients cannot be verified.
     Access(String),
     /// The process cannot become `server.user`.
     Privileges(PrivilegesError),

@@ -2,7 +2,7 @@
 //! process that this one succeeds.
 //!
 //! Which of a service manager's is for what is told by their addresses: each has to be one that the
-//! configuration listens at, and one that nobody would accept from stops the start.
+//! configuration listens at, and one that would not be accepted from stops the start.
 //!
 //! Source: `sd_listen_fds(3)`.
 
@@ -14,7 +14,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 
-/// The sockets that nobody has asked for yet.
+/// Inherited sockets that no listener has taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     sockets: Vec<Socket>,
@@ -22,10 +22,10 @@ pub(super) struct Inherited {
 
 #[derive(Debug)]
 struct Socket {
-    /// What it is for, if that is known.
+    /// Purpose of the socket, if it is known.
     role: Option<Role>,
     address: ListenAddress,
-    /// What the service manager calls it.
+    /// Name that the service manager gives it.
     name: String,
     descriptor: OwnedFd,
 }
@@ -38,7 +38,7 @@ pub enum InheritedError {
     Unusable {
         /// Its place among those that were passed, from 0.
         index: usize,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// The configuration listens at no such address.
@@ -78,7 +78,7 @@ impl std::error::Error for InheritedError {
 }
 
 impl Inherited {
-    /// Those that the environment tells of; it does so once.
+    /// Takes the sockets that the environment names; it does so once.
     ///
     /// # Errors
     /// [`InheritedError::Unusable`].
@@ -101,7 +101,7 @@ impl Inherited {
         Ok(Self { sockets })
     }
 
-    /// Those of the process before this one.
+    /// Takes the sockets of the process before this one.
     pub(super) fn handed(sockets: Vec<InheritedListener>) -> Self {
         let sockets = sockets.into_iter().map(|handed| Socket {
             role: Some(handed.role),
@@ -150,7 +150,7 @@ impl Inherited {
         listeners.collect()
     }
 
-    /// Makes sure that every socket of a service manager has somebody who accepts from it. What the
+    /// Makes sure that every socket of a service manager is accepted from. What the
     /// process before has listened at beside it is closed.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Where a server listens, bound before anything runs.
+//! Listeners of a server, bound before anything runs.
 
 use super::error::RunError;
 use super::inherited::Inherited;
@@ -57,7 +57,7 @@ impl Bound {
     }
 }
 
-/// Where a listener is reached from this machine: nobody connects to "any address" by that name.
+/// Address at which a listener is reached from this machine: "any address" is none to connect to.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, address.port()).into(),
@@ -93,7 +93,7 @@ impl Listen {
         }
     }
 
-    /// What each of so many loops listens on: sockets that are there already, or new ones.
+    /// Listeners of each of so many loops: sockets that are there already, or new ones.
     pub(super) fn shares(
         &self,
         inherited: &mut Inherited,

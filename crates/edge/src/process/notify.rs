@@ -1,8 +1,8 @@
 //! Telling a service manager how the process is, by systemd's notification protocol.
 //!
 //! The manager names a socket in `NOTIFY_SOCKET`, and every message is one datagram of lines. Where
-//! nobody listens nothing is sent, and a message that cannot be sent is lost: the process serves
-//! whether or not somebody hears of it.
+//! none listens nothing is sent, and a message that cannot be sent is lost: the process serves
+//! whether or not a manager hears of it.
 //!
 //! Source: `sd_notify(3)`.
 
@@ -15,12 +15,12 @@ use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
-/// Where messages go.
+/// Way to the service manager.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     socket: UnixDatagram,
     address: Address,
-    /// How often the manager wants a sign of life.
+    /// Interval within which the manager wants a sign of life.
     watchdog: Option<Duration>,
 }
 
@@ -33,7 +33,7 @@ enum Address {
 }
 
 impl Notifier {
-    /// What the environment names; `None` where no manager listens.
+    /// Opens the socket that the environment names; `None` where no manager listens.
     pub(crate) fn from_environment() -> Option<Self> {
         let address = Address::of(&env::var_os("NOTIFY_SOCKET")?)?;
         let socket = UnixDatagram::unbound().ok()?;
@@ -49,7 +49,7 @@ impl Notifier {
         })
     }
 
-    /// How often [`alive`](Self::alive) is to be said: twice as often as the manager asks.
+    /// Interval at which to call [`alive`](Self::alive): half of what the manager asks for.
     pub(crate) fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.map(|timeout| timeout / 2)
     }
@@ -59,7 +59,7 @@ impl Notifier {
         self.send(&format!("READY=1\nSTATUS={}", line(status)));
     }
 
-    /// The configuration is being read anew; [`ready`](Self::ready) follows.
+    /// The configuration is being reloaded; [`ready`](Self::ready) follows.
     pub(crate) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         // Both are positive: the clock counts from the start of the system.

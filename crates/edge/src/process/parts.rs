@@ -1,4 +1,4 @@
-//! What every loop is made from.
+//! Parts that every loop is made from.
 
 use super::error::RunError;
 use super::listeners::Bound;
@@ -46,7 +46,7 @@ const STORE_KINDS: StoreKinds = StoreKinds {
 /// Bytes of frames that wait for one client, beside the last of them.
 const WEBSOCKET_OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// What every loop is made from.
+/// Parts that every loop is made from.
 pub(super) struct Parts {
     pub(super) config: Arc<Config>,
     pub(super) metrics: Arc<Metrics>,
@@ -161,7 +161,7 @@ impl Parts {
         Ok(Some(admin))
     }
 
-    /// Whom the first loop tells of presence.
+    /// Makes the client of the webhook, which the first loop tells of presence.
     fn webhooks(&self, index: usize, seed: u64) -> Result<Option<Webhooks>, RunError> {
         let config = &self.config.presence;
         let (0, Some(url)) = (index, &config.webhook_url) else {
@@ -179,7 +179,7 @@ impl Parts {
         Ok(Some(Webhooks::new(kind::WEBHOOK, PRESENCE, plan, seed)))
     }
 
-    /// What a loop does about clients that take too little.
+    /// Makes the bound on output that clients do not take.
     fn output(&self) -> OutputBound {
         let ledger = Arc::clone(&self.metrics.of_process().output);
         OutputBound::new(ledger, self.config.limits.output_bytes_max)
@@ -216,7 +216,7 @@ impl Parts {
         Ok((http, listening))
     }
 
-    /// What the first loop does beside serving.
+    /// Makes the supervisor of the process, for the first loop.
     pub(super) fn supervisor(&self, source: Option<ConfigSource>) -> Supervisor {
         let reloader = source.map(|source| Arc::new(self.reloader(source)));
         let notifier = Notifier::from_environment().map(Arc::new);
@@ -245,7 +245,7 @@ impl Parts {
         )
     }
 
-    /// What reads the configuration anew.
+    /// Makes the reloader of the configuration.
     fn reloader(&self, source: ConfigSource) -> Reloader {
         Reloader {
             source,
@@ -260,7 +260,7 @@ impl Parts {
         }
     }
 
-    /// What serves the clients' requests on one loop.
+    /// Makes the front, which serves the clients' requests on one loop.
     fn front(&self, index: usize, source: &Source, seed: u64) -> Front {
         let config = || Arc::clone(&self.config);
         let log = self.response_log(index);
@@ -339,7 +339,7 @@ impl Parts {
         Ok(Some(client))
     }
 
-    /// What the servers tell, on the first loop.
+    /// Makes the watch of the memcached servers, on the first loop.
     fn change_feed(&self, index: usize) -> Result<Option<ChangeFeed>, RunError> {
         let Some(waited) = self.waited.as_ref().filter(|_| index == 0) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What would keep a server from starting here, found without starting one.
+//! Mistakes that would keep a server from starting here, found without starting one.
 
 use super::error::RunError;
 use super::plans::resolve;
@@ -60,7 +60,7 @@ fn names(config: &Config) -> impl Iterator<Item = (&PeerAddress, &'static str)> 
     upstream.chain(memcached).chain(webhook)
 }
 
-/// Whether a file can be made beside where `path` is to be.
+/// Checks that a file can be made in the folder of `path`.
 fn folder(path: &Path) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -72,7 +72,7 @@ fn folder(path: &Path) -> io::Result<()> {
     Ok(access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?)
 }
 
-/// Whether something can be appended to the file at `path`, which need not be there yet.
+/// Checks that the file at `path`, which need not be there yet, can be appended to.
 fn appendable(path: &Path) -> io::Result<()> {
     match path.metadata() {
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),

@@ -19,7 +19,7 @@ pub enum PrivilegesError {
         step: &'static str,
         /// The name.
         name: String,
-        /// What it says.
+        /// Error of the system.
         source: nix::Error,
     },
     /// The process could become root again.
@@ -79,7 +79,7 @@ pub(crate) fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, Privile
     Ok(true)
 }
 
-/// What the system knows of a user.
+/// Entry of a user in the database of the system.
 ///
 /// # Errors
 /// [`PrivilegesError`].

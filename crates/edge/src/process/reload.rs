@@ -1,4 +1,4 @@
-//! Reading the configuration anew while the process serves.
+//! Reloading the configuration while the process serves.
 //!
 //! On SIGHUP a thread of its own reads the file, looks names up and binds listeners, so that no
 //! loop waits for any of it. Only what is right as a whole is published: as `Settings`, which
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{fmt, thread};
 
-/// Where the configuration of a process comes from.
+/// Source of the configuration of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigSource {
     /// The file.
@@ -33,7 +33,7 @@ pub struct ConfigSource {
     pub flags: Vec<FlagValue>,
 }
 
-/// Reads the configuration anew when it is asked to.
+/// Reloads the configuration when it is asked to.
 #[derive(Debug)]
 pub(crate) struct Reloader {
     pub(crate) source: ConfigSource,
@@ -53,7 +53,7 @@ pub(crate) struct Reloader {
 enum ReloadError {
     /// The file or the flags are wrong.
     Config(config::ConfigError),
-    /// What they say cannot be had.
+    /// A part of it cannot be had.
     Run(RunError),
 }
 

@@ -45,16 +45,16 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), RunError> {
     Server::start(config, options)?.run()
 }
 
-/// What a process is beside its configuration.
+/// Options of a process beside its configuration.
 #[derive(Debug, Default)]
 pub struct RunOptions {
-    /// Where the configuration is read anew.
+    /// Source from which the configuration is reloaded.
     pub source: Option<ConfigSource>,
     /// Pages of a demonstration; the process is one if they are there.
     pub demo: Option<MakePages>,
     /// A file that tells the process id while it serves.
     pub pid_file: Option<PathBuf>,
-    /// A file that tells the port of the store, for whoever let the system choose it.
+    /// A file that tells the port of the store, if the system was to choose it.
     pub port_file: Option<PathBuf>,
 }
 
@@ -163,7 +163,7 @@ impl Server {
         })
     }
 
-    /// Takes the place of the process before, if there is one; nobody else serves from here on.
+    /// Takes the place of the process before, if there is one; no other serves from here on.
     fn succeed(&mut self, first: &mut EdgeLoop) -> Result<(), RunError> {
         let Some(predecessor) = self.predecessor.take() else {
             return Ok(());
@@ -259,7 +259,7 @@ impl LoopThread {
     }
 }
 
-/// What the loops note of who is watched, where somebody wants to be told.
+/// Makes the board on which the loops note watched keys, where a webhook is told of them.
 fn presence_of(config: &Config) -> Option<Arc<Presence>> {
     let presence = &config.presence;
     presence.webhook_url.as_ref()?;
@@ -366,7 +366,7 @@ fn become_user(user: &str, bound: &Bound) -> Result<(), RunError> {
     Ok(())
 }
 
-/// How many loops to run: each that waits for keys of the embedded store needs a name there.
+/// Number of loops to run: each that waits for keys of the embedded store needs a name there.
 fn loops_of(config: &Config) -> usize {
     let loops = config.server.loops();
     let most = usize::from(WatcherId::COUNT);

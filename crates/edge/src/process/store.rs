@@ -170,7 +170,7 @@ pub(super) fn bind(
 }
 
 /// Writes the port to a file, as memcached does for its tests: under another name at first, so that
-/// whoever waits for the file finds all of it.
+/// a program that waits for the file finds all of it.
 pub(super) fn tell_port(path: Option<&Path>, listening: &Listening) -> Result<(), RunError> {
     let (Some(path), Some(tcp)) = (path, listening.tcp) else {
         return Ok(());

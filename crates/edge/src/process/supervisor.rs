@@ -138,7 +138,7 @@ impl Supervise for Supervisor {
     }
 }
 
-/// What is opened again at a signal, without a configuration to be read.
+/// Files opened again at a signal, without a configuration to be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     /// Absent where there is no access log.
@@ -172,12 +172,12 @@ impl Files {
     }
 }
 
-/// Whether no loop stands where it stood at the last look, if there was one.
+/// Returns true if every loop has turned since the last check, if there was one.
 fn all_have_turned(before: &[u64], now: &[u64]) -> bool {
     before.iter().zip(now).all(|(before, now)| before != now)
 }
 
-/// What people are told of a process that serves.
+/// Status of a process that serves, for people.
 fn status(metrics: &Metrics) -> &'static str {
     if metrics.reloads().is_last_refused() {
         "serving; the configuration read last was refused"

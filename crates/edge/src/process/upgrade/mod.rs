@@ -7,7 +7,7 @@
 //! 1. The successor starts with one end of a socket pair as its standard input, reads its
 //!    configuration, takes the listening sockets that it has use for, and binds the others.
 //! 2. It says that it could serve. All loops here pause at the ends of their turns: from now
-//!    on nobody writes to the store, and whatever comes waits in its socket.
+//!    on no client writes to the store, and what comes waits in its socket.
 //! 3. The items go over, and the successor says that it has them.
 //! 4. It is told to serve, and says that it does: all its threads run already, and nothing is left
 //!    that could fail. From now on it accepts the clients of all listening sockets, and the loops
@@ -35,14 +35,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fmt, process, thread};
 
-/// What the two processes say to one another; others do not understand it.
+/// Version of the protocol between the two processes; others are refused.
 const VERSION: u8 = 1;
-/// How long a successor that has gone silent may take to end.
+/// Time within which a successor that has gone silent ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Time for which the loops may pause while nothing moves.
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// How long the new process may take for the connections, beyond the time that they have here.
+/// Time that the new process has for the connections, beyond the time that they have here.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// In the mark of a listening socket: its file is the process's own.
 const OWNS_FILE: u8 = 0x80;
@@ -98,7 +98,7 @@ impl fmt::Display for UpgradeError {
 }
 
 impl UpgradeError {
-    /// Whether the new process has closed its end, most likely with its own.
+    /// Returns true if the new process has closed its end, most likely with its own.
     fn is_end(&self) -> bool {
         matches!(self, Self::Talk(_, error) if error.kind() != io::ErrorKind::TimedOut)
     }
@@ -117,7 +117,7 @@ impl Successor {
         self.0 = None;
     }
 
-    /// How it has ended, if it does so by itself.
+    /// Waits shortly for its end, and returns how it has ended.
     fn ended(&mut self) -> Option<ExitStatus> {
         let until = Instant::now() + LAST_WORDS;
         while Instant::now() < until {

@@ -30,7 +30,7 @@ pub(in crate::process) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Who has started this process to be succeeded by it, if anybody has.
+    /// Finds the process that has started this one to be succeeded by it, if one has.
     ///
     /// Shape: nothing is waited for longer than `timeout` until this process serves.
     ///
@@ -78,12 +78,12 @@ impl Predecessor {
         })
     }
 
-    /// Whether it has items to give.
+    /// Returns true if it has items to give.
     pub(in crate::process) fn has_store(&self) -> bool {
         self.has_store
     }
 
-    /// Whether the file of the store's unix socket goes with that.
+    /// Returns true if the file of the store's unix socket goes with its listener.
     pub(in crate::process) fn owns_file(&self) -> bool {
         self.owns_file
     }
@@ -93,7 +93,7 @@ impl Predecessor {
         std::mem::take(&mut self.sockets)
     }
 
-    /// Takes its place, with its items: returns when nobody but this process serves. The
+    /// Takes its place, with its items: returns when this process alone serves. The
     /// connections that it hands over from then on, until it ends, come to the queue of `handoff`.
     ///
     /// # Errors
