@@ -1,71 +1,118 @@
-//! How what the feed has found reaches the loops.
+//! Hints of memcached servers that keys may have changed, on their way to the loops.
 
-use super::{EdgeLoop, Message, Occurrence};
-use crate::change_feed::Resync;
-use crate::metrics::ResyncReason;
-use dwell_evloop::{Context, Token};
+use super::cache::Cache;
+use super::{Message, Occurrence};
+use crate::change_feed::{ChangeFeed, Resync, WaitedKeys};
+use crate::metrics::{LoopMetrics, ResyncReason};
+use crate::polls::Polls;
+use dwell_evloop::{Context, Fleet, Token};
+use std::sync::Arc;
 
-impl EdgeLoop {
-    /// Has the feed go on, and spreads what it has found.
-    pub(crate) fn follow_feed(&mut self, context: &mut Context) {
-        if let Some(waited) = &self.waited
-            && self.front.polls.watched_keys() > 0
-        {
-            if waited.wake() {
-                self.fleet.wake(0);
-            }
-            self.look_at_returned();
-        }
-        if let Some(server) = self.front.polls.lookups.take_went_back() {
-            let is_distrusted = true;
-            self.metrics.feed_resyncs.increment(ResyncReason::Reversed);
-            self.resync_all(Resync {
-                server,
-                is_distrusted,
-            });
-        }
-        let Some(feed) = &mut self.change_feed else {
-            return;
-        };
-        feed.follow(context);
-        for (of_loop, names) in feed.hints() {
-            if of_loop == self.index {
-                self.front.polls.hinted(&names);
-            } else {
-                self.fleet.send(of_loop, Message::Hinted(names));
-            }
-        }
-        for resync in feed.resyncs() {
-            self.resync_all(resync);
+/// A loop's part in the hints: each reads what it is told of, and the first one has the feed.
+#[derive(Debug)]
+pub(crate) struct Hints {
+    /// The feed of the servers, on the first loop.
+    feed: Option<ChangeFeed>,
+    /// Keys that all loops wait for, if there is a feed.
+    waited: Option<Arc<WaitedKeys>>,
+    metrics: Arc<LoopMetrics>,
+}
+
+impl Hints {
+    pub(crate) fn new(
+        feed: Option<ChangeFeed>,
+        waited: Option<Arc<WaitedKeys>>,
+        metrics: Arc<LoopMetrics>,
+    ) -> Self {
+        Self {
+            feed,
+            waited,
+            metrics,
         }
     }
 
-    /// Has every loop look at everything of one server.
-    fn resync_all(&mut self, resync: Resync) {
-        for of_loop in 0..self.fleet.loops() {
-            if of_loop == self.index {
-                self.resync(resync);
-            } else {
-                self.fleet.send(of_loop, Message::Resync(resync));
-            }
-        }
+    /// Ends the feed.
+    #[cfg(test)]
+    pub(crate) fn end_feed(&mut self) {
+        self.feed = None;
     }
 
-    /// Looks at everything of one server that polls wait for.
-    pub(crate) fn resync(&mut self, resync: Resync) {
-        if let Some(client) = &self.memcached {
-            let is_of_server = |name: &[u8]| client.server_of(name) == resync.server;
-            self.front.polls.resync(is_of_server, resync.is_distrusted);
-        }
-    }
-
-    pub(crate) fn tell_feed(&mut self, context: &mut Context, token: Token, what: Occurrence) {
-        let Some(feed) = &mut self.change_feed else {
-            return;
-        };
+    /// Tells the feed what happened to one of its tokens.
+    pub(super) fn occurred(&mut self, context: &mut Context, token: Token, what: Occurrence) {
+        let Some(feed) = &mut self.feed else { return };
         match what {
             Occurrence::Ready(readiness) => feed.ready(context, token, readiness),
             Occurrence::Expired => feed.expired(context, token),
         }
     }
+
+    /// Has the feed go on, and spreads what it has found; `index` is that of this loop in `fleet`.
+    pub(super) fn follow(
+        &mut self,
+        context: &mut Context,
+        polls: &mut Polls,
+        cache: &Cache,
+        (fleet, index): (&Fleet<Message>, usize),
+    ) {
+        if let Some(waited) = &self.waited
+            && polls.watched_keys() > 0
+        {
+            if waited.wake() {
+                fleet.wake(0);
+            }
+            self.read_returned(polls, cache);
+        }
+        let spread = |polls: &mut Polls, resync: Resync| {
+            for of_loop in 0..fleet.loops() {
+                if of_loop == index {
+                    read_all(polls, cache, resync);
+                } else {
+                    fleet.send(of_loop, Message::Resync(resync));
+                }
+            }
+        };
+        if let Some(server) = polls.lookups.take_went_back() {
+            self.metrics.feed_resyncs.increment(ResyncReason::Reversed);
+            let is_distrusted = true;
+            spread(
+                polls,
+                Resync {
+                    server,
+                    is_distrusted,
+                },
+            );
+        }
+        let Some(feed) = &mut self.feed else { return };
+        feed.follow(context);
+        for (of_loop, names) in feed.hints() {
+            if of_loop == index {
+                polls.hinted(&names);
+            } else {
+                fleet.send(of_loop, Message::Hinted(names));
+            }
+        }
+        for resync in feed.resyncs() {
+            spread(polls, resync);
+        }
+    }
+
+    /// Reads everything that polls wait for on the servers that have come back since the last turn:
+    /// hints that came while they were away could not be followed.
+    fn read_returned(&self, polls: &mut Polls, cache: &Cache) {
+        for server in cache.returned() {
+            self.metrics.feed_resyncs.increment(ResyncReason::Returned);
+            let is_distrusted = false;
+            let resync = Resync {
+                server,
+                is_distrusted,
+            };
+            read_all(polls, cache, resync);
+        }
+    }
+}
+
+/// Reads everything of one server that polls wait for.
+pub(super) fn read_all(polls: &mut Polls, cache: &Cache, resync: Resync) {
+    let is_of_server = |name: &[u8]| cache.server_of(name) == Some(resync.server);
+    polls.resync(is_of_server, resync.is_distrusted);
 }

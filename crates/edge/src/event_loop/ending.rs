@@ -1,135 +1,137 @@
-//! The end of a loop: it drains, or another process takes over its work.
+//! The end of a loop: how long it may take, and how the waits are spread over it.
 
-use super::EdgeLoop;
-use super::tokens::DRAIN;
-use crate::polls::Source;
-use dwell_evloop::{Context, Lifecycle};
-use dwell_store_server::StoreServer;
 use std::time::{Duration, Instant};
 
-const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of the steps in which held polls end.
+pub(super) const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Held polls that end at once when the server drains, before the rest is spread.
 const DRAIN_SHARE_MIN: usize = 256;
-/// Time within which waits for keys of a store that another process has come to an end.
+/// Longest time for waits on keys of a store that another process has.
 const BLIND_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A server that is ending.
+/// The end of a loop, and whether it has begun.
 #[derive(Debug)]
-pub(crate) struct Drain {
+pub(crate) struct Ending {
+    timeout: Duration,
+    drain: Option<Drain>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Drain {
     ends: Instant,
     /// Held polls that end with each step.
     share: usize,
 }
 
-impl EdgeLoop {
-    fn begin_drain(&mut self, context: &mut Context) {
-        if self.draining.is_some() {
-            return;
-        }
-        tracing::info!(waiting = self.front.polls.waiting(), "draining");
-        if let Some(supervisor) = &self.supervisor {
-            supervisor.drains();
-        }
-        // The first half of the time is for ending waits, the second for what is still under way.
-        self.begin_ending(context.now(), self.drain_timeout / 2);
-        self.http.drain(context, &mut self.front);
-        if let Some(server) = &mut self.store_server {
-            server.drain(context);
-        }
-        if let Some(admin) = &mut self.admin {
-            admin.drain();
-        }
-        self.front.polls.refuse_waits();
-        self.drain_step(context);
+/// One step of the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Step {
+    /// Held polls that end now.
+    pub(super) share: usize,
+    /// Time until the next step; `None` if all the time is over.
+    pub(super) next: Option<Duration>,
+}
+
+impl Ending {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        let drain = None;
+        Self { timeout, drain }
     }
 
-    /// Another process serves: it gets the connections, and who waits here is sent to it.
-    fn begin_hand_over(&mut self, context: &mut Context) {
-        if self.draining.is_some() {
-            return;
-        }
-        tracing::info!(waiting = self.front.polls.waiting(), "handing over");
-        let half = self.drain_timeout / 2;
-        let is_blind = matches!(self.source, Source::Embedded(..));
+    /// Changes the time that an end may take; not that of one that has begun.
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// Begins to drain: the first half of the time is for the waits, the second for what is still
+    /// under way.
+    pub(super) fn drain(&mut self, now: Instant, waiting: usize) {
+        self.begin(now, self.timeout / 2, waiting);
+    }
+
+    /// Begins to hand over; `is_blind` if the keys that are waited for are in the other process.
+    pub(super) fn hand_over(&mut self, now: Instant, waiting: usize, is_blind: bool) {
+        let half = self.timeout / 2;
         let waits = if is_blind {
             half.min(BLIND_WAIT_MAX)
         } else {
             half
         };
-        // The loop has stood still since its clock was read.
-        self.begin_ending(Instant::now(), waits);
-        self.hand_over(context);
-        self.drain_step(context);
+        self.begin(now, waits, waiting);
     }
 
-    /// The waits are to end within `waits` from `now` on.
-    fn begin_ending(&mut self, now: Instant, waits: Duration) {
-        let steps = waits.as_millis() / DRAIN_INTERVAL.as_millis();
-        let share = self
-            .front
-            .polls
-            .waiting()
-            .div_ceil((steps as usize).max(1))
-            .max(DRAIN_SHARE_MIN);
-        self.draining = Some(Drain {
-            ends: now + self.drain_timeout,
-            share,
+    /// Spreads the ends of `waiting` polls over the time `waits` from `now` on.
+    fn begin(&mut self, now: Instant, waits: Duration, waiting: usize) {
+        let steps = (waits.as_millis() / DRAIN_INTERVAL.as_millis()) as usize;
+        self.drain = Some(Drain {
+            ends: now + self.timeout,
+            share: waiting.div_ceil(steps.max(1)).max(DRAIN_SHARE_MIN),
         });
     }
 
-    pub(crate) fn drain_step(&mut self, context: &mut Context) {
-        let Some(drain) = &self.draining else { return };
-        self.front.polls.drain(context, &mut self.http, drain.share);
-        let left = drain.ends.saturating_duration_since(context.now());
-        if left.is_zero() {
-            tracing::warn!(connections = self.http.connections(), "drain time is over");
-            self.http.close_all(context, &mut self.front);
-            self.tunnels.close_all(context);
-            self.websockets.close_all(context, &mut self.front.polls);
-            if let Some(server) = &mut self.store_server {
-                server.close_all(context);
-            }
-        } else {
-            context.arm(DRAIN, left.min(DRAIN_INTERVAL));
-        }
+    /// The step that is to be taken at `now`, if the end has begun.
+    pub(super) fn step(&self, now: Instant) -> Option<Step> {
+        let drain = self.drain?;
+        let left = drain.ends.saturating_duration_since(now);
+        Some(Step {
+            share: drain.share,
+            next: (!left.is_zero()).then(|| left.min(DRAIN_INTERVAL)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn waits_end_within_half_of_the_time_and_the_rest_at_its_end() {
+        let (mut ending, now) = (Ending::new(20 * SECOND), Instant::now());
+        assert_eq!(ending.step(now), None);
+        ending.drain(now, 100_000);
+        // 100 steps of 100 ms are 10 s.
+        let (share, next) = (1000, Some(DRAIN_INTERVAL));
+        assert_eq!(ending.step(now), Some(Step { share, next }));
+        let almost = now + Duration::from_millis(19_970);
+        let next = Some(Duration::from_millis(30));
+        assert_eq!(ending.step(almost), Some(Step { share, next }));
+        let next = None;
+        assert_eq!(ending.step(now + 20 * SECOND), Some(Step { share, next }));
     }
 
-    /// Does what the fleet was told; an order that is followed already changes nothing.
-    pub(crate) fn follow_order(&mut self, context: &mut Context) {
-        let is_shutdown_asked = |server: &StoreServer| server.is_shutdown_asked();
-        if self.draining.is_none() && self.store_server.as_ref().is_some_and(is_shutdown_asked) {
-            tracing::info!("ending, as a memcached client asks");
-            self.fleet.advance(Lifecycle::Drain);
-        }
-        match self.fleet.lifecycle() {
-            Lifecycle::Serve => {}
-            Lifecycle::HandOver => self.begin_hand_over(context),
-            Lifecycle::Drain => self.begin_drain(context),
-            Lifecycle::Stop => context.stop(),
-        }
+    #[test]
+    fn few_waits_end_at_once_and_blind_ones_within_a_second() {
+        let (mut ending, now) = (Ending::new(20 * SECOND), Instant::now());
+        let share = |ending: &Ending| ending.step(now).map(|step| step.share);
+        ending.drain(now, 3);
+        assert_eq!(share(&ending), Some(DRAIN_SHARE_MIN));
+        ending.hand_over(now, 100_000, true);
+        assert_eq!(share(&ending), Some(10_000), "10 steps");
+        ending.hand_over(now, 100_000, false);
+        assert_eq!(share(&ending), Some(1000), "100 steps");
     }
 
-    /// Stands still where all loops are to; what has been decided meanwhile is followed next.
-    pub(crate) fn stand_still(&mut self, context: &mut Context) {
-        if self.handoff.barrier.is_wanted() {
-            // The sockets are those of the newest settings.
-            self.send_outbox(context);
-            self.follow_settings(context);
-            self.handoff.barrier.wait(|| self.sockets());
-        }
+    #[test]
+    fn an_end_that_has_begun_keeps_its_time() {
+        let (mut ending, now) = (Ending::new(SECOND), Instant::now());
+        ending.drain(now, 0);
+        ending.set_timeout(Duration::ZERO);
+        assert!(ending.has_begun());
+        assert!(ending.step(now).unwrap().next.is_some());
+        assert!(ending.step(now + SECOND).unwrap().next.is_none());
     }
 
-    /// Ends a loop that drains and has nothing left to do. The first one stays until the others
-    /// have ended, so that a second signal is heard.
-    pub(crate) fn end_when_done(&self, context: &mut Context) {
-        let connections = self.http.connections() + self.websockets.connections();
-        let is_done = connections == 0
-            && self.front.is_idle()
-            && self.tunnels.len() == 0
-            && self.store_server.as_ref().is_none_or(StoreServer::is_left);
-        if self.draining.is_some() && is_done && (self.index > 0 || self.fleet.running() <= 1) {
-            self.front.polls.give_up_flights();
-            context.stop();
-        }
+    #[test]
+    fn no_time_at_all_is_one_step() {
+        let (mut ending, now) = (Ending::new(Duration::ZERO), Instant::now());
+        ending.drain(now, 1000);
+        let (share, next) = (1000, None);
+        assert_eq!(ending.step(now), Some(Step { share, next }));
     }
 }

@@ -4,18 +4,15 @@
 //! when its turn ends has the slowest clients cut off, wherever they are: its own at once, those of
 //! other loops by a message.
 
-use super::tokens::{OUTPUT, RELEASE, kind};
-use super::{EdgeLoop, Message};
+use super::Message;
+use super::tokens::{OUTPUT, RELEASE};
 use crate::log::Seldom;
-use dwell_engine::Http;
-use dwell_engine::websocket::WebSockets;
-use dwell_evloop::{Context, LoopOutput, OutputLedger, TICK, Token};
-use dwell_store_server::StoreServer;
+use dwell_evloop::{Context, Fleet, LoopOutput, OutputLedger, TICK, Token};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What one loop does about the bound.
+/// The bound, as one loop keeps it.
 #[derive(Debug)]
 pub(crate) struct OutputBound {
     ledger: Arc<OutputLedger>,
@@ -32,17 +29,17 @@ struct Tide {
 }
 
 impl Tide {
-    /// So many bytes wait now; whether that is so much less than it was that what is free is worth
-    /// giving back.
+    /// Notes that so many bytes wait now; true if that is so much less than it was that free memory
+    /// is worth giving back.
     fn is_out(&mut self, bytes: usize) -> bool {
         self.most = self.most.max(bytes);
         self.most >= RELEASED_BYTES_MIN && bytes < self.most / 4
     }
 }
 
-/// Bytes that are worth giving back.
+/// Least memory that is worth giving back. Units: bytes.
 const RELEASED_BYTES_MIN: usize = 16 << 20;
-/// The time for which less has to wait: encoded values are let go of after a second.
+/// Time for which less has to wait: encoded values are let go of after a second.
 const RELEASE_AFTER: Duration = Duration::from_secs(2);
 
 impl OutputBound {
@@ -55,20 +52,9 @@ impl OutputBound {
         }
     }
 
-    /// Has the components of a loop account for what they hold.
-    pub(crate) fn account_for(
-        &self,
-        index: usize,
-        http: &mut Http,
-        websockets: &mut WebSockets,
-        store_server: Option<&mut StoreServer>,
-    ) {
-        let of_loop = || LoopOutput::new(Arc::clone(&self.ledger), index);
-        http.account(of_loop());
-        websockets.account(of_loop());
-        if let Some(server) = store_server {
-            server.account(of_loop());
-        }
+    /// Account of one component of a loop, in the ledger of all.
+    pub(crate) fn account(&self, index: usize) -> LoopOutput {
+        LoopOutput::new(Arc::clone(&self.ledger), index)
     }
 
     pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
@@ -85,7 +71,7 @@ impl OutputBound {
         self.ledger.bytes() > self.bytes_max
     }
 
-    /// Who is to be cut off, by loop: so many that there is room again for a while.
+    /// Clients to be cut off, by loop: so many that there is room again for a while.
     fn slowest(&self, context: &Context) -> BTreeMap<usize, Vec<Token>> {
         let left = self.bytes_max - self.bytes_max / 8;
         let mut by_loop: BTreeMap<usize, Vec<Token>> = BTreeMap::new();
@@ -98,8 +84,42 @@ impl OutputBound {
         by_loop
     }
 
-    /// So many clients were cut off.
-    fn log(&self, now: Instant, count: usize) {
+    /// Checks the bound when a turn ends. Too much waits: other loops are told which of their
+    /// clients to cut off, and the ones of this loop are returned.
+    pub(super) fn follow(
+        &mut self,
+        context: &mut Context,
+        (fleet, index): (&Fleet<Message>, usize),
+    ) -> Vec<Token> {
+        if self.held.is_out(self.ledger.bytes()) && !context.is_armed(RELEASE) {
+            context.arm(RELEASE, RELEASE_AFTER);
+        }
+        if !self.is_exceeded() {
+            return Vec::new();
+        }
+        let mut slowest = self.slowest(context);
+        let own = slowest.remove(&index).unwrap_or_default();
+        for (of_loop, tokens) in slowest {
+            fleet.send(of_loop, Message::TooSlow(tokens.into()));
+        }
+        // Other loops may take a while, or have no such clients left.
+        if !context.is_armed(OUTPUT) {
+            context.arm(OUTPUT, TICK);
+        }
+        own
+    }
+
+    /// Gives memory back to the system that a burst of output has taken, if it is over.
+    pub(super) fn release_memory(&mut self) {
+        let held = self.ledger.bytes();
+        if self.held.is_out(held) {
+            self.held.most = held;
+            dwell_evloop::release_memory();
+        }
+    }
+
+    /// Logs that `count` clients were cut off.
+    pub(super) fn log_cuts(&self, now: Instant, count: usize) {
         if let Some(clients) = self.cut.note_many(now, count as u64) {
             tracing::warn!(
                 clients,
@@ -108,58 +128,6 @@ impl OutputBound {
                 "output bytes exceed limits.output_bytes_max: the slowest clients were cut off"
             );
         }
-    }
-}
-
-impl EdgeLoop {
-    /// Has the slowest clients cut off where too much waits for clients.
-    pub(crate) fn bound_output(&mut self, context: &mut Context) {
-        let held = self.output.ledger.bytes();
-        if self.output.held.is_out(held) && !context.is_armed(RELEASE) {
-            context.arm(RELEASE, RELEASE_AFTER);
-        }
-        if !self.output.is_exceeded() {
-            return;
-        }
-        for (of_loop, tokens) in self.output.slowest(context) {
-            if of_loop == self.index {
-                self.cut_off(context, &tokens);
-            } else {
-                self.fleet.send(of_loop, Message::TooSlow(tokens.into()));
-            }
-        }
-        // Other loops may take a while, or have nobody left.
-        if !context.is_armed(OUTPUT) {
-            context.arm(OUTPUT, TICK);
-        }
-    }
-
-    /// Gives memory back to the system that a burst of output has taken, if it is over.
-    pub(crate) fn release_memory(&mut self) {
-        let held = self.output.ledger.bytes();
-        if self.output.held.is_out(held) {
-            self.output.held.most = held;
-            dwell_evloop::release_memory();
-        }
-    }
-
-    /// Cuts off clients that take too little.
-    pub(crate) fn cut_off(&mut self, context: &mut Context, tokens: &[Token]) {
-        let mut count = 0;
-        for token in tokens {
-            let is_cut = match token.kind() {
-                kind::CLIENT => self.http.cut(context, *token, &mut self.front),
-                kind::WEBSOCKET => self.websockets.cut(context, *token, &mut self.front.polls),
-                kind::STORE => {
-                    let server = self.store_server.as_mut();
-                    server.is_some_and(|server| server.cut(context, *token))
-                }
-                _ => false,
-            };
-            count += usize::from(is_cut);
-        }
-        self.metrics.output_cuts.add(count as u64);
-        self.output.log(context.now(), count);
     }
 }
 

@@ -1,13 +1,36 @@
 //! A loop's part in presence: it notes which keys are watched, and the first one sends events.
 
-use super::{EdgeLoop, Occurrence};
-use crate::metrics::WebhookOutcome;
-use dwell_evloop::{Context, Lifecycle, Token};
+use super::{Message, Occurrence};
+use crate::metrics::{LoopMetrics, WebhookOutcome};
+use crate::presence::{Change, Presence, Webhooks};
+use dwell_evloop::{Context, Fleet, Lifecycle, Token};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-impl EdgeLoop {
-    /// Something has happened to a token of the webhook's client.
-    pub(crate) fn tell_webhook(&mut self, context: &mut Context, token: Token, what: Occurrence) {
+/// Reports of one loop on the keys that begin and end to be watched.
+#[derive(Debug)]
+pub(crate) struct PresenceReports {
+    presence: Arc<Presence>,
+    /// The client that sends events, on the first loop.
+    webhooks: Option<Webhooks>,
+    metrics: Arc<LoopMetrics>,
+}
+
+impl PresenceReports {
+    pub(crate) fn new(
+        presence: Arc<Presence>,
+        webhooks: Option<Webhooks>,
+        metrics: Arc<LoopMetrics>,
+    ) -> Self {
+        Self {
+            presence,
+            webhooks,
+            metrics,
+        }
+    }
+
+    /// Tells the webhook's client what happened to one of its tokens.
+    pub(super) fn occurred(&mut self, context: &mut Context, token: Token, what: Occurrence) {
         let Some(webhooks) = &mut self.webhooks else {
             return;
         };
@@ -17,26 +40,27 @@ impl EdgeLoop {
         }
     }
 
-    /// Notes what the turn has changed of who is watched; the first loop tells it on.
-    pub(crate) fn follow_presence(&mut self, context: &mut Context) {
-        let Some(presence) = &self.presence else {
-            return;
-        };
-        let changes = self.front.polls.take_presence();
-        // Whoever is sent away now comes back, perhaps to another process that says so first.
-        let serves = self.fleet.lifecycle() == Lifecycle::Serve;
+    /// Notes the changes of a turn; the first loop sends the events that follow from them.
+    pub(super) fn follow(
+        &mut self,
+        context: &mut Context,
+        changes: Vec<Change>,
+        fleet: &Fleet<Message>,
+    ) {
+        // Clients that are sent away now come back, perhaps to another process that reports first.
+        let serves = fleet.lifecycle() == Lifecycle::Serve;
         if serves && !changes.is_empty() {
             let since = context.wall().duration_since(UNIX_EPOCH);
             let unix_ms = since.map_or(0, |since| since.as_millis() as u64);
-            let noted = presence.note(changes, context.now(), unix_ms);
+            let noted = self.presence.note(changes, context.now(), unix_ms);
             let dropped = self.metrics.webhook_events.of(WebhookOutcome::Dropped);
             dropped.add(noted.dropped);
-            if noted.is_news && self.index > 0 {
-                self.fleet.wake(0);
+            if noted.is_news && self.webhooks.is_none() {
+                fleet.wake(0);
             }
         }
         if let Some(webhooks) = &mut self.webhooks {
-            webhooks.follow(context, presence, &self.metrics, serves);
+            webhooks.follow(context, &self.presence, &self.metrics, serves);
         }
     }
 }

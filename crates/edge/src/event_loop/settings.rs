@@ -1,11 +1,9 @@
-//! Settings that the loops run by, and a loop's way to the newest.
+//! Settings that the loops run by.
 
-use super::EdgeLoop;
 use crate::access::Access;
 use crate::config::{Config, share};
-use crate::metrics::{Histogram, figure};
 use dwell_engine::Limits;
-use dwell_evloop::{Context, Listener};
+use dwell_evloop::Listener;
 use dwell_proto::http1::HeadLimits;
 use dwell_upstream::UpstreamPlan;
 use std::net::SocketAddr;
@@ -42,76 +40,6 @@ impl Settings {
         for (index, of_loop) in listeners.iter_mut().enumerate() {
             let untaken = self.take_listeners(index).into_iter();
             of_loop.extend(untaken.filter(|(address, _)| addresses.contains(address)));
-        }
-    }
-}
-
-impl EdgeLoop {
-    /// Takes over the newest settings, if they are not the ones it runs by.
-    pub(crate) fn follow_settings(&mut self, context: &mut Context) {
-        self.upstreams.settle(context);
-        if let Some((settings, generation)) = self.settings.next() {
-            self.apply(context, &settings);
-            self.metrics.config_generation.set(figure(generation));
-        }
-    }
-
-    /// Connections that have left HTTP count among those that clients may have.
-    pub(crate) fn limit_connections(&mut self) {
-        let elsewhere = self.websockets.connections() + self.tunnels.len();
-        if elsewhere != self.elsewhere {
-            self.elsewhere = elsewhere;
-            let settings = self.settings.newest();
-            self.http
-                .set_limits(http_limits(&settings.config, self.fleet.loops(), elsewhere));
-        }
-    }
-
-    fn apply(&mut self, context: &mut Context, settings: &Settings) {
-        let config = &settings.config;
-        let before = self.front.reconfigure(config);
-        self.http
-            .set_limits(http_limits(config, self.fleet.loops(), self.elsewhere));
-        if config.upstream != before.upstream {
-            self.upstreams.change(context, settings.upstream.clone());
-            if config.upstream.url != before.upstream.url {
-                self.metrics
-                    .upstream_heads
-                    .iter()
-                    .for_each(Histogram::clear);
-            }
-        }
-        if let Some(access) = &settings.access {
-            self.front.polls.change_access(access);
-            if let Some(admin) = &mut self.admin {
-                admin.reconfigure(config, &access.tokens);
-            }
-        }
-        self.recheck_interval =
-            Self::recheck_interval(&self.source, config.memcached.sweep_interval);
-        self.drain_timeout = config.limits.drain_timeout;
-        self.output.set_bytes_max(config.limits.output_bytes_max);
-        if self.draining.is_none() {
-            self.listen_as_configured(context, settings);
-        }
-    }
-
-    /// Listeners that are gone from the configuration close, and the new ones open.
-    fn listen_as_configured(&mut self, context: &mut Context, settings: &Settings) {
-        let addresses = &settings.config.server.listen;
-        let listening = std::mem::take(&mut self.listening);
-        let (stays, goes): (Vec<_>, Vec<_>) = listening
-            .into_iter()
-            .partition(|(address, _)| addresses.contains(address));
-        for (_, listener) in goes {
-            self.http.retire(context, listener, &mut self.front);
-        }
-        self.listening = stays;
-        for (address, listener) in settings.take_listeners(self.index) {
-            match self.http.listen_as(context, listener) {
-                Ok(token) => self.listening.push((address, token)),
-                Err(error) => tracing::error!(%address, %error, "cannot listen"),
-            }
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Token numbers of one loop: kinds of components, and the timers that no component owns.
+//! Tokens of one loop: kinds of components, timers that no component owns, and what happens to one.
 
 use dwell_engine::Kinds;
-use dwell_evloop::Token;
+use dwell_evloop::{Readiness, Token};
 use std::ops::Range;
 
 /// Kinds of the tokens that a loop of the edge delivers.
@@ -20,6 +20,13 @@ pub(crate) mod kind {
     pub(crate) const CHANGE_FEED: u8 = 24;
     /// First kind of the application's servers; each has its own.
     pub(crate) const UPSTREAM: u8 = 127;
+}
+
+/// Event of one token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Occurrence {
+    Ready(Readiness),
+    Expired,
 }
 
 /// Kinds of the clients of the application that a loop has at a time.

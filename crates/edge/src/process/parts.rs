@@ -11,10 +11,10 @@ use crate::access::Access;
 use crate::change_feed::{ChangeFeed, WaitedKeys};
 use crate::config::{Config, share};
 use crate::descriptors::Descriptors;
-use crate::event_loop::OutputBound;
 use crate::event_loop::{
-    ADMIN_KINDS, Admission, CLIENT_KINDS, EdgeLoop, Front, Listening, Message, PRESENCE, Settings,
-    UPSTREAM_KINDS, http_limits, kind,
+    ADMIN_KINDS, Admission, CLIENT_KINDS, Cache, EdgeLoop, Ending, Front, Hints, Listening,
+    Message, OutputBound, PRESENCE, PresenceReports, Servers, Settings, UPSTREAM_KINDS,
+    http_limits, kind,
 };
 use crate::handoff::Handoff;
 use crate::log::AccessLog;
@@ -84,53 +84,60 @@ impl Parts {
         if self.presence.is_some() {
             front.polls.tell_presence();
         }
+        let mut servers = self.servers(index, context, bound, &mut front)?;
+        let output = self.output();
+        servers.account(|| output.account(index));
+        let sweep_interval = self.config.memcached.sweep_interval;
+        let memcached = self.memcached(context)?;
+        let feed = self.change_feed(index)?;
+        Ok(EdgeLoop {
+            servers,
+            front,
+            cache: Cache::new(source, memcached, sweep_interval, Arc::clone(&metrics)),
+            hints: Hints::new(feed, self.waited.clone(), Arc::clone(&metrics)),
+            upstreams: Upstreams::new(UPSTREAM_KINDS, self.settings.newest().upstream.as_ref()),
+            presence: self.presence(index, seed)?,
+            output,
+            metrics,
+            fleet: Arc::clone(&self.fleet),
+            index,
+            settings: self.settings.follow(),
+            handoff: Arc::clone(&self.handoff),
+            supervisor: None,
+            ending: Ending::new(self.config.limits.drain_timeout),
+        })
+    }
+
+    /// The servers of one loop, with their listeners.
+    fn servers(
+        &self,
+        index: usize,
+        context: &mut Context,
+        bound: &mut Bound,
+        front: &mut Front,
+    ) -> Result<Servers, RunError> {
         let clients = std::mem::take(&mut bound.clients[index]);
-        let (mut http, listening) = self.clients(context, clients)?;
-        let mut store_server = None;
+        let (http, listening) = self.clients(context, clients)?;
+        let mut store = None;
         let listeners = std::mem::take(&mut bound.store[index]);
         if let (Some(service), false) = (&self.service, listeners.is_empty()) {
-            let mut server = self.store_server(service, &metrics);
+            let mut server = self.store_server(service, &self.metrics.of_loop(index));
             for listener in listeners {
                 if let (Some(pages), Some(address)) = (self.demo, listener.address()) {
                     front.serve_pages(pages(address), Arc::clone(service.store()));
                 }
                 server.listen(context, listener).map_err(RunError::Loop)?;
             }
-            store_server = Some(server);
+            store = Some(server);
         }
-        let admin = self.admin(context, std::mem::take(&mut bound.admin))?;
-        let mut websockets = WebSockets::new(kind::WEBSOCKET, self.websocket_options());
-        let output = self.output();
-        output.account_for(index, &mut http, &mut websockets, store_server.as_mut());
-        Ok(EdgeLoop {
+        Ok(Servers {
             http,
-            websockets,
-            front,
-            admin,
-            store_server,
-            memcached: self.memcached(context)?,
-            change_feed: self.change_feed(index)?,
-            waited: self.waited.clone(),
-            upstreams: Upstreams::new(UPSTREAM_KINDS, self.settings.newest().upstream.as_ref()),
+            websockets: WebSockets::new(kind::WEBSOCKET, self.websocket_options()),
             tunnels: self.tunnels(),
-            presence: self.presence.clone(),
-            webhooks: self.webhooks(index, seed)?,
-            elsewhere: 0,
-            output,
-            recheck_interval: EdgeLoop::recheck_interval(
-                &source,
-                self.config.memcached.sweep_interval,
-            ),
-            source,
-            metrics,
-            fleet: Arc::clone(&self.fleet),
-            index,
-            settings: self.settings.follow(),
-            handoff: Arc::clone(&self.handoff),
+            admin: self.admin(context, std::mem::take(&mut bound.admin))?,
+            store,
             listening,
-            supervisor: None,
-            drain_timeout: self.config.limits.drain_timeout,
-            draining: None,
+            elsewhere: 0,
         })
     }
 
@@ -161,7 +168,17 @@ impl Parts {
         Ok(Some(admin))
     }
 
-    /// Makes the client of the webhook, which the first loop tells of presence.
+    /// Reports of watched keys, where they are wanted; the first loop sends them.
+    fn presence(&self, index: usize, seed: u64) -> Result<Option<PresenceReports>, RunError> {
+        let Some(presence) = &self.presence else {
+            return Ok(None);
+        };
+        let (presence, metrics) = (Arc::clone(presence), self.metrics.of_loop(index));
+        let webhooks = self.webhooks(index, seed)?;
+        Ok(Some(PresenceReports::new(presence, webhooks, metrics)))
+    }
+
+    /// The client that sends events of presence, on the first loop.
     fn webhooks(&self, index: usize, seed: u64) -> Result<Option<Webhooks>, RunError> {
         let config = &self.config.presence;
         let (0, Some(url)) = (index, &config.webhook_url) else {

@@ -2,7 +2,7 @@
 //!
 //! On SIGHUP a thread of its own reads the file, looks names up and binds listeners, so that no
 //! loop waits for any of it. Only what is right as a whole is published: as `Settings`, which
-//! every loop takes over between two turns (`EdgeLoop::follow_settings`).
+//! every loop takes over between two turns (`event_loop/turn_end.rs`).
 
 use super::error::RunError;
 use super::listeners::listen_at;

@@ -172,7 +172,7 @@ impl Server {
         let succeeded = predecessor.succeed(self.service.as_deref(), &self.fleet, &self.handoff);
         succeeded.map_err(RunError::Upgrade)?;
         let config = &self.settings.newest().config;
-        if let (Some(path), Some(server)) = (&config.store.unix_socket, &mut first.store_server)
+        if let (Some(path), Some(server)) = (&config.store.unix_socket, &mut first.servers.store)
             && owns_file
         {
             server.own_file(path);

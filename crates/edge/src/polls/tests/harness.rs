@@ -2,7 +2,6 @@
 
 use crate::config;
 use crate::event_loop::{EdgeLoop, Message};
-use crate::polls::Source;
 use crate::process::{RunError, single_loop};
 use dwell_evloop::EventLoop;
 use dwell_store::{Expiry, Store};
@@ -121,10 +120,7 @@ impl Edge {
     }
 
     pub(super) fn store(&self) -> Arc<Store> {
-        match &self.driver.source {
-            Source::Embedded(store, _) => Arc::clone(store),
-            Source::Memcached => panic!("no embedded store"),
-        }
+        Arc::clone(self.driver.cache.store().expect("an embedded store"))
     }
 
     pub(super) fn set(&mut self, key: &str, value: &str) {
@@ -147,7 +143,7 @@ impl Edge {
     #[track_caller]
     pub(super) fn assert_nothing_left(&mut self) {
         self.turn_until(|edge| edge.front.polls.is_empty() && edge.front.proxy.is_idle());
-        if let Source::Embedded(store, _) = &self.driver.source {
+        if let Some(store) = self.driver.cache.store() {
             assert_eq!(store.statistics().watched_keys, 0, "watches of the store");
         }
     }

@@ -38,7 +38,7 @@ fn hits(edge: &Edge) -> u64 {
 fn turn_until_quiet(edge: &mut Edge) {
     edge.turn();
     edge.turn_until(|edge| {
-        let operations = edge.memcached.as_ref().unwrap().operations();
+        let operations = edge.cache.operations();
         operations == 0 && !edge.front.polls.lookups.is_sweeping()
     });
 }
@@ -143,7 +143,7 @@ fn a_server_that_is_reached_again_is_looked_at() {
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until_waiting(1);
     // From here on nobody tells anything.
-    edge.driver.change_feed = None;
+    edge.driver.hints.end_feed();
     memcached.kill();
     edge.turn_until(|edge| edge.metrics.servers[0].state() != ServerState::Up);
     memcached.restart();

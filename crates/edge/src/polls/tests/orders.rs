@@ -28,7 +28,7 @@ fn tell_first(edge: &mut Edge, verdict: &Verdict) -> bool {
         return false;
     };
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
-    let http = &mut driver.http;
+    let http = &mut driver.servers.http;
     driver
         .front
         .polls
@@ -52,7 +52,7 @@ pub(super) fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outc
     driver
         .front
         .polls
-        .completed(context, &mut driver.http, &completion);
+        .completed(context, &mut driver.servers.http, &completion);
 }
 
 pub(super) fn hit(value: &str, cas_unique: u64) -> Outcome<'_> {
@@ -82,7 +82,7 @@ fn is_held(edge: &mut Edge) -> bool {
 /// Nothing is left: not in the tables, and not in the figures that a scrape reads.
 fn assert_all_gone(edge: &mut Edge) {
     edge.assert_nothing_left();
-    edge.turn_until(|edge| edge.http.connections() == 0);
+    edge.turn_until(|edge| edge.servers.http.connections() == 0);
     edge.turn();
     let metrics = &edge.driver.metrics;
     let figures = [

@@ -45,7 +45,7 @@ fn readers_that_take_nothing_share_what_they_were_sent() {
     assert!(held(&edge) < once + 64 * 1024, "{} of {once}", held(&edge));
     drop(clients);
     edge.assert_nothing_left();
-    edge.turn_until(|edge| edge.http.connections() == 0);
+    edge.turn_until(|edge| edge.servers.http.connections() == 0);
     assert_eq!(held(&edge), 0);
 }
 
@@ -59,7 +59,7 @@ fn a_large_change_is_told_to_many_over_several_turns() {
     let target = format!("/poll/a?since={since}");
     let mut sockets: Vec<_> = (0..12).map(|_| Socket::open(&edge, &target)).collect();
     edge.turn_until_waiting(24);
-    edge.turn_until(|edge| edge.websockets.connections() == 12);
+    edge.turn_until(|edge| edge.servers.websockets.connections() == 12);
     let told = |edge: &Edge| {
         let events = edge.driver.metrics.stream_events.value() as usize;
         (12 - edge.driver.front.polls.several.len(), events)

@@ -15,7 +15,10 @@ fn expire(edge: &mut Edge, connection: Token) {
 
 fn recheck(edge: &mut Edge) {
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
-    driver.front.polls.recheck_owed(context, &mut driver.http);
+    driver
+        .front
+        .polls
+        .recheck_owed(context, &mut driver.servers.http);
 }
 
 /// The connection of the first client, where its request is held.
@@ -23,7 +26,7 @@ fn held(edge: &EdgeLoop) -> Option<Token> {
     let of = |generation| Token::new(kind::CLIENT, generation, 0);
     (0..8)
         .map(of)
-        .find(|token| edge.http.exchange_on(*token).is_some())
+        .find(|token| edge.servers.http.exchange_on(*token).is_some())
 }
 
 /// Whatever is asked for is lost.

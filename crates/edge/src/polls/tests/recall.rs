@@ -112,13 +112,13 @@ fn recheck(edge: &mut Edge) {
     driver
         .front
         .polls
-        .recheck_flights(context, &mut driver.http);
+        .recheck_flights(context, &mut driver.servers.http);
 }
 
 fn tell(edge: &mut Edge, verdict: Option<&Verdict>) {
     let fetch = edge.driver.front.polls.fetches.tokens().next().unwrap();
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
-    let http = &mut driver.http;
+    let http = &mut driver.servers.http;
     driver
         .front
         .polls

@@ -156,7 +156,7 @@ fn a_socket_is_told_behind_those_that_came_before_it() {
     let target = format!("/poll/a?since={}", cursor("one"));
     let mut socket = Socket::open(&edge, &target);
     edge.turn_until_waiting(2 * COUNT + 1);
-    edge.turn_until(|edge| edge.websockets.connections() == 1);
+    edge.turn_until(|edge| edge.servers.websockets.connections() == 1);
     let large = begin_change(&mut edge);
     edge.set("/poll/a", "last");
     waiting.assert_told(&mut edge, &[&large, "last"]);

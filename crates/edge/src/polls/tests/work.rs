@@ -25,7 +25,7 @@ fn polls_of_several_keys_leave_the_turn_to_others() {
     let ask = |number| edge.ask(&format!("GET /poll/?k={number}"));
     let mut clients: Vec<_> = (0..COUNT).map(ask).collect();
     let mut other = edge.ask("GET /poll/small");
-    edge.turn_until(|edge| edge.http.connections() == COUNT + 1);
+    edge.turn_until(|edge| edge.servers.http.connections() == COUNT + 1);
     assert_eq!(edge.answer(&mut other), (200, "small".to_owned()));
     let hits = edge.driver.metrics.polls.of(PollOutcome::Hit).value() as usize;
     assert!(hits < COUNT, "{hits}");
@@ -45,7 +45,9 @@ fn first_values_leave_the_turn_to_others() {
     let open = |number| Socket::open(&edge, &format!("/poll/{number}"));
     let mut sockets: Vec<_> = (0..COUNT).map(open).collect();
     let mut other = edge.ask("GET /poll/small");
-    edge.turn_until(|edge| edge.http.connections() + edge.websockets.connections() > 2 * COUNT);
+    edge.turn_until(|edge| {
+        edge.servers.http.connections() + edge.servers.websockets.connections() > 2 * COUNT
+    });
     assert_eq!(edge.answer(&mut other), (200, "small".to_owned()));
     let events = |edge: &Edge| edge.driver.metrics.stream_events.value() as usize;
     assert!(events(&edge) < 2 * COUNT, "{}", events(&edge));
@@ -70,7 +72,7 @@ fn keys_taken_up_and_given_up_leave_the_turn_to_others() {
     let mut edge = Edge::new("limits.websocket_messages_rate = \"off\"");
     edge.set("/poll/small", "small");
     let mut socket = Socket::open(&edge, "/poll/");
-    edge.turn_until(|edge| edge.websockets.connections() == 1);
+    edge.turn_until(|edge| edge.servers.websockets.connections() == 1);
     let names: Vec<_> = (0..16).map(|name| format!("\"{name}\"")).collect();
     let names = names.join(",");
     for _ in 0..200 {
@@ -91,7 +93,7 @@ fn keys_taken_up_and_given_up_leave_the_turn_to_others() {
 fn messages_beyond_their_rate_end_a_socket() {
     let mut edge = Edge::new("limits.websocket_messages_rate = \"20/h\"");
     let (mut within, mut beyond) = (Socket::open(&edge, "/poll/"), Socket::open(&edge, "/poll/"));
-    edge.turn_until(|edge| edge.websockets.connections() == 2);
+    edge.turn_until(|edge| edge.servers.websockets.connections() == 2);
     // Each key that is named counts.
     for socket in [&mut within, &mut beyond] {
         socket.say(r#"{"subscribe":["a","b","c","d","e","f","g","h","i","j"]}"#);
@@ -163,7 +165,7 @@ fn sockets_that_say_more_take_turns() {
     let mut edge = Edge::new("limits.websocket_messages_rate = \"off\"");
     let open = |_| Socket::open(&edge, "/poll/");
     let mut sockets: Vec<_> = (0..SOCKETS).map(open).collect();
-    edge.turn_until(|edge| edge.websockets.connections() == SOCKETS);
+    edge.turn_until(|edge| edge.servers.websockets.connections() == SOCKETS);
     let names: Vec<_> = (0..16).map(|name| format!("\"{name}\"")).collect();
     let names = names.join(",");
     for (number, socket) in sockets.iter_mut().enumerate() {

@@ -1,0 +1,375 @@
+//! The source of values on one loop: the embedded store, or a client of memcached servers.
+
+use super::Occurrence;
+use super::tokens::{EXPIRE, LEFT};
+use crate::metrics::{LoopMetrics, ServerCell, ServerState};
+use crate::polls::{self, Polls, Source, Value, Valued, seconds};
+use dwell_engine::Http;
+use dwell_evloop::{Context, Readiness, Token};
+use dwell_memcache::on_loop::{
+    Client, Completion, Failure, MetaCommand, Outcome, ServerStatus, State,
+};
+use dwell_proto::memcache::StoreVerb;
+use dwell_proto::memcache::encode::request::StoreOptions;
+use dwell_store::{MetaGet, Store};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The source of values, and what the loop does for it beside reading.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    source: Source,
+    memcached: Option<Client>,
+    /// Interval at which all keys that polls wait for are read again.
+    recheck_interval: Duration,
+    metrics: Arc<LoopMetrics>,
+}
+
+/// Interval for keys of the embedded store, although the store tells of every change.
+const EMBEDDED_RECHECK: Duration = Duration::from_secs(15);
+const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
+/// Items that are checked by one sweep.
+const EXPIRE_BUDGET: usize = 4096;
+/// Versions that are asked for at once. Few enough that a sweep of many keys leaves the lookups of
+/// new polls their room in the requests to memcached; the rest follows as answers come.
+const VERSIONS_AT_ONCE: usize = 2048;
+/// Tag of what memcached is given.
+const FILL: Token = Token::new(polls::kind::FILL, 0, 0);
+
+impl Cache {
+    /// Makes it of its source; keys of memcached servers are read again by `sweep_interval`.
+    pub(crate) fn new(
+        source: Source,
+        memcached: Option<Client>,
+        sweep_interval: Duration,
+        metrics: Arc<LoopMetrics>,
+    ) -> Self {
+        let mut cache = Self {
+            source,
+            memcached,
+            recheck_interval: sweep_interval,
+            metrics,
+        };
+        cache.set_sweep_interval(sweep_interval);
+        cache
+    }
+
+    pub(super) fn set_sweep_interval(&mut self, sweep_interval: Duration) {
+        self.recheck_interval = match self.source {
+            Source::Embedded(..) => EMBEDDED_RECHECK,
+            Source::Memcached => sweep_interval,
+        };
+    }
+
+    pub(super) fn recheck_interval(&self) -> Duration {
+        self.recheck_interval
+    }
+
+    /// The embedded store, if values are there.
+    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
+        match &self.source {
+            Source::Embedded(store, _) => Some(store),
+            Source::Memcached => None,
+        }
+    }
+
+    /// Operations of memcached that are under way.
+    #[cfg(test)]
+    pub(crate) fn operations(&self) -> usize {
+        self.memcached.as_ref().map_or(0, Client::operations)
+    }
+
+    /// Has the embedded store swept soon: a client of it may have left items that expire.
+    pub(super) fn expect_expiry(&self, context: &mut Context) {
+        if self.store().is_some() && !context.is_armed(EXPIRE) {
+            context.arm(EXPIRE, EXPIRE_INTERVAL);
+        }
+    }
+
+    /// Drops expired items, and goes on with it while there are items.
+    pub(super) fn sweep(&self, context: &mut Context) {
+        if let Some(store) = self.store() {
+            store.sweep(seconds(context), EXPIRE_BUDGET);
+            if store.statistics().curr_items > 0 {
+                context.arm(EXPIRE, EXPIRE_INTERVAL);
+            }
+        }
+    }
+
+    /// Goes on with a change of the store's bound, which takes many turns.
+    pub(super) fn follow_resize(&self, context: &mut Context) {
+        if let Some(store) = self.store()
+            && store.is_resizing()
+            && store.resize_step(seconds(context))
+        {
+            context.again(LEFT, Readiness::default());
+        }
+    }
+
+    /// Tells the client of memcached what happened to one of its tokens.
+    pub(super) fn occurred(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        what: Occurrence,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) {
+        let Some(client) = &mut self.memcached else {
+            return;
+        };
+        let mut sink = |context: &mut Context, completion: Completion<'_>| {
+            polls.completed(context, http, &completion);
+        };
+        match what {
+            Occurrence::Ready(readiness) => client.ready(context, token, readiness, &mut sink),
+            Occurrence::Expired => client.expired(context, token, &mut sink),
+        }
+    }
+
+    /// Sends the lookups of the turn.
+    pub(super) fn send_lookups(
+        &mut self,
+        context: &mut Context,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) {
+        let Some(client) = &mut self.memcached else {
+            return;
+        };
+        for lookup in polls.lookups.take_unsent() {
+            let Some(name) = polls.lookup_sent(lookup) else {
+                continue;
+            };
+            if client.get(name, lookup.to_bits()).is_err() {
+                // The queue to memcached is full: as good as a server that does not answer.
+                let failed = Completion {
+                    tag: lookup.to_bits(),
+                    server: 0,
+                    epoch: 0,
+                    outcome: Outcome::Failed(Failure::Unavailable),
+                };
+                polls.completed(context, http, &failed);
+            }
+        }
+        flush(client, context, polls, http);
+    }
+
+    /// Asks for the versions of the keys of a sweep, as many as may be under way.
+    pub(super) fn send_versions(
+        &mut self,
+        context: &mut Context,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) {
+        let Some(client) = &mut self.memcached else {
+            return;
+        };
+        // A server that is down fails them in `flush`, which makes room for the next.
+        while polls.lookups.is_sweeping() && client.operations() < VERSIONS_AT_ONCE {
+            let room = VERSIONS_AT_ONCE - client.operations();
+            for _ in 0..room {
+                let Some(key) = polls.lookups.next_version() else {
+                    break;
+                };
+                if let Some(name) = polls.waited_name(key) {
+                    // One that does not fit is asked for by the next sweep.
+                    let _ = client.version(name, key.to_bits());
+                }
+            }
+            flush(client, context, polls, http);
+        }
+    }
+
+    /// Sends the orders of publishers.
+    pub(super) fn send_orders(
+        &mut self,
+        context: &mut Context,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) {
+        if let (Some(client), true) = (&mut self.memcached, polls.publisher.has_questions()) {
+            polls.publisher.ask(client);
+            flush(client, context, polls, http);
+        }
+    }
+
+    /// Gives memcached values that it does not have. The application stores what it must have
+    /// itself, so nothing waits for the outcome.
+    pub(super) fn send_fills(&mut self, context: &mut Context, polls: &mut Polls, http: &mut Http) {
+        let fills = polls.lookups.take_fills();
+        let Some(client) = self.memcached.as_mut().filter(|_| !fills.is_empty()) else {
+            return;
+        };
+        for fill in fills {
+            let options = StoreOptions {
+                exptime: fill.exptime,
+                ..StoreOptions::default()
+            };
+            let tag = FILL.to_bits();
+            // One that does not fit is not stored: the next miss brings it again.
+            let _ = client.store(StoreVerb::Add, &fill.name, &fill.body, options, tag);
+        }
+        flush(client, context, polls, http);
+    }
+
+    /// Value of a key in the embedded store, for an explanation; nothing counts as a use.
+    pub(super) fn stored(&self, context: &Context, key: &[u8]) -> Option<Valued> {
+        let options = MetaGet {
+            no_bump: true,
+            ..MetaGet::default()
+        };
+        let now = seconds(context);
+        let hit = self.store()?.meta_get(key, &options, now);
+        Some(hit.map_or(Valued::Missing, |hit| {
+            let ttl = hit.expiry.remaining(now).map(u64::from);
+            let item = &hit.item;
+            Valued::There(Value::new(&item.value, item.flags, item.cas, ttl))
+        }))
+    }
+
+    /// Asks memcached for the value of a key, for an explanation; returns why that cannot be.
+    pub(super) fn look_up(
+        &mut self,
+        context: &mut Context,
+        key: &[u8],
+        tag: Token,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) -> Option<Valued> {
+        let client = self.memcached.as_mut()?;
+        let asked = client.meta(MetaCommand::Get, key, tag.to_bits(), |line| {
+            line.flag(b'v').flag(b'f').flag(b'c').flag(b't')
+        });
+        if let Err(error) = asked {
+            return Some(Valued::Unknown(error.to_string()));
+        }
+        flush(client, context, polls, http);
+        None
+    }
+
+    /// Place of a key, in words.
+    pub(super) fn place_of(&self, key: &[u8]) -> String {
+        let Some(client) = &self.memcached else {
+            return "the embedded store".to_owned();
+        };
+        let index = client.server_of(key);
+        let count = client.statuses().len();
+        let Some(status) = client.statuses().nth(index) else {
+            return "memcached".to_owned();
+        };
+        let state = format!("{:?}", status.state).to_ascii_lowercase();
+        let place = format!(
+            "memcached {}, {} of {count} in the ring, {state}",
+            status.address,
+            index + 1
+        );
+        match status.last_failure {
+            Some(failure) if status.failures_in_row > 0 => format!("{place}: {failure}"),
+            _ => place,
+        }
+    }
+
+    /// Index of the memcached server of a key.
+    pub(super) fn server_of(&self, key: &[u8]) -> Option<usize> {
+        Some(self.memcached.as_ref()?.server_of(key))
+    }
+
+    /// Servers that have come back since [`keep_states`](Self::keep_states) was called last.
+    pub(super) fn returned(&self) -> Vec<usize> {
+        let statuses = self.memcached.iter().flat_map(Client::statuses);
+        returned(&self.metrics.servers, statuses)
+    }
+
+    /// Copies the states of the servers into the metrics, and logs the ones that have changed.
+    pub(super) fn keep_states(&self) {
+        let statuses = self.memcached.iter().flat_map(Client::statuses);
+        for (cell, status) in self.metrics.servers.iter().zip(statuses) {
+            let state = state_of(&status);
+            if cell.state() != state {
+                cell.set(state);
+                log_state(&status, state);
+            }
+        }
+    }
+}
+
+/// Sends what the client has queued, and completes what fails at once.
+fn flush(client: &mut Client, context: &mut Context, polls: &mut Polls, http: &mut Http) {
+    let mut sink = |context: &mut Context, completion: Completion<'_>| {
+        polls.completed(context, http, &completion);
+    };
+    client.flush(context, &mut sink);
+}
+
+/// Servers that answer, and did not when that was noted in `cells`.
+fn returned(cells: &[ServerCell], statuses: impl IntoIterator<Item = ServerStatus>) -> Vec<usize> {
+    let servers = cells.iter().zip(statuses).enumerate();
+    let has_returned = |(cell, status): &(&ServerCell, ServerStatus)| {
+        cell.state() != ServerState::Up && state_of(status) == ServerState::Up
+    };
+    let returned = servers.filter(|(_, server)| has_returned(server));
+    returned.map(|(index, _)| index).collect()
+}
+
+/// State of a server, as health and metrics show it.
+fn state_of(status: &ServerStatus) -> ServerState {
+    match status.state {
+        State::Up => ServerState::Up,
+        State::Connecting if status.last_failure.is_none() => ServerState::Unknown,
+        _ => ServerState::Down,
+    }
+}
+
+/// Logs that a memcached server has come or gone, as one loop sees it.
+fn log_state(status: &ServerStatus, state: ServerState) {
+    let server = status.address;
+    let failure = status.last_failure.filter(|_| status.failures_in_row > 0);
+    match (state, failure) {
+        (ServerState::Up, _) => tracing::info!(%server, "memcached answers"),
+        (ServerState::Down, Some(failure)) => {
+            tracing::warn!(%server, %failure, "memcached does not answer");
+        }
+        (ServerState::Down, None) if status.epoch > 0 => {
+            tracing::warn!(%server, "memcached has closed the connection");
+        }
+        // Not connected yet.
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dwell_memcache::on_loop::Statistics;
+
+    fn status(state: State) -> ServerStatus {
+        ServerStatus {
+            address: ([127, 0, 0, 1], 11211).into(),
+            state,
+            epoch: 1,
+            operations: 0,
+            failures_in_row: 0,
+            last_failure: None,
+            statistics: Statistics::default(),
+        }
+    }
+
+    #[test]
+    fn a_server_returns_once_each_time_it_was_away() {
+        let cells = [ServerCell::default(), ServerCell::default()];
+        let turn = |states: [State; 2]| {
+            let found = returned(&cells, states.map(status));
+            for (cell, state) in cells.iter().zip(states) {
+                cell.set(state_of(&status(state)));
+            }
+            found
+        };
+        assert_eq!(turn([State::Connecting, State::Up]), [1]);
+        assert_eq!(turn([State::Up, State::Up]), [0]);
+        assert_eq!(turn([State::Up, State::Up]), [0_usize; 0]);
+        assert_eq!(turn([State::Broken, State::Down]), [0_usize; 0]);
+        assert_eq!(turn([State::Broken, State::Connecting]), [0_usize; 0]);
+        assert_eq!(turn([State::Up, State::Up]), [0, 1]);
+    }
+}

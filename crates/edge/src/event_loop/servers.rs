@@ -1,0 +1,290 @@
+//! The servers of one loop, as one: what its end, the bound on output and a hand-over do to all.
+
+use super::Occurrence;
+use super::app::Front;
+use super::settings::{Settings, http_limits};
+use super::tokens::kind;
+use crate::config::Config;
+use crate::handoff::{HandedConnection, HandoffSender, InheritedListener, ListenAddress, Role};
+use crate::ops::admin::Admin;
+use crate::proxy::Tunnels;
+use dwell_engine::websocket::WebSockets;
+use dwell_engine::{Detached, Http};
+use dwell_evloop::{Context, Listener, LoopOutput, Readiness, Stream, Token};
+use dwell_store_server::StoreServer;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+/// Everything on a loop that has listeners or connections of clients.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    pub(crate) http: Http,
+    pub(crate) websockets: WebSockets,
+    pub(crate) tunnels: Tunnels,
+    /// The listener for operators, on the first loop.
+    pub(crate) admin: Option<Admin>,
+    /// The embedded store's server, where it has listeners.
+    pub(crate) store: Option<StoreServer>,
+    /// The clients' listeners, by their addresses as they were configured.
+    pub(crate) listening: Vec<(SocketAddr, Token)>,
+    /// Connections of clients that have left HTTP, as the limits of `http` count them.
+    pub(crate) elsewhere: usize,
+}
+
+impl Servers {
+    /// Tells the component that owns `token` what happened to it.
+    pub(super) fn occurred(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        what: Occurrence,
+        front: &mut Front,
+    ) {
+        match what {
+            Occurrence::Ready(readiness) => self.ready(context, token, readiness, front),
+            Occurrence::Expired => self.expired(context, token, front),
+        }
+    }
+
+    fn ready(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        front: &mut Front,
+    ) {
+        match token.kind() {
+            kind::CLIENT | kind::CLIENT_LISTENER => {
+                self.http.ready(context, token, readiness, front);
+            }
+            kind::WEBSOCKET => {
+                let polls = &mut front.polls;
+                self.websockets.ready(context, token, readiness, polls);
+            }
+            kind::TUNNEL => self.tunnels.ready(context, token, readiness),
+            kind::STORE | kind::STORE_LISTENER => {
+                if let Some(store) = &mut self.store {
+                    store.ready(context, token, readiness);
+                }
+            }
+            _ => {
+                if let Some(admin) = &mut self.admin {
+                    admin.ready(context, token, readiness);
+                }
+            }
+        }
+    }
+
+    fn expired(&mut self, context: &mut Context, token: Token, front: &mut Front) {
+        match token.kind() {
+            kind::CLIENT | kind::CLIENT_LISTENER => self.http.expired(context, token, front),
+            kind::WEBSOCKET => self.websockets.expired(context, token, &mut front.polls),
+            kind::TUNNEL => self.tunnels.expired(context, token),
+            kind::STORE | kind::STORE_LISTENER => {
+                if let Some(store) = &mut self.store {
+                    store.expired(context, token);
+                }
+            }
+            _ => {
+                if let Some(admin) = &mut self.admin {
+                    admin.expired(context, token);
+                }
+            }
+        }
+    }
+
+    /// Has the components account for what they hold, each by an account of its own.
+    pub(crate) fn account(&mut self, account: impl Fn() -> LoopOutput) {
+        self.http.account(account());
+        self.websockets.account(account());
+        if let Some(store) = &mut self.store {
+            store.account(account());
+        }
+    }
+
+    /// Connections of clients.
+    pub(super) fn connections(&self) -> usize {
+        self.http.connections() + self.elsewhere
+    }
+
+    /// Counts the connections that have left HTTP among those that clients may have; true if
+    /// their number has changed, and with it the limit.
+    pub(super) fn count_elsewhere(&mut self) -> bool {
+        let elsewhere = self.websockets.connections() + self.tunnels.len();
+        std::mem::replace(&mut self.elsewhere, elsewhere) != elsewhere
+    }
+
+    /// Goes by the limits of `config`, of which this loop of `loops` has its share.
+    pub(super) fn limit(&mut self, config: &Config, loops: usize) {
+        self.http
+            .set_limits(http_limits(config, loops, self.elsewhere));
+    }
+
+    /// Closes listeners that are gone from the configuration, and opens the new ones of the loop
+    /// `index`.
+    pub(super) fn listen_as_configured(
+        &mut self,
+        context: &mut Context,
+        front: &mut Front,
+        settings: &Settings,
+        index: usize,
+    ) {
+        let addresses = &settings.config.server.listen;
+        let listening = std::mem::take(&mut self.listening);
+        let (stays, goes): (Vec<_>, Vec<_>) = listening
+            .into_iter()
+            .partition(|(address, _)| addresses.contains(address));
+        for (_, listener) in goes {
+            self.http.retire(context, listener, front);
+        }
+        self.listening = stays;
+        for (address, listener) in settings.take_listeners(index) {
+            match self.http.listen_as(context, listener) {
+                Ok(token) => self.listening.push((address, token)),
+                Err(error) => tracing::error!(%address, %error, "cannot listen"),
+            }
+        }
+    }
+
+    /// True if no client is left.
+    pub(super) fn is_left(&self) -> bool {
+        let connections = self.http.connections() + self.websockets.connections();
+        connections == 0
+            && self.tunnels.len() == 0
+            && self.store.as_ref().is_none_or(StoreServer::is_left)
+    }
+
+    /// True if a memcached client asks the process to end.
+    pub(super) fn is_shutdown_asked(&self) -> bool {
+        let store = self.store.as_ref();
+        store.is_some_and(StoreServer::is_shutdown_asked)
+    }
+
+    /// Closes the listeners, and ends connections as they become idle.
+    pub(super) fn drain(&mut self, context: &mut Context, front: &mut Front) {
+        self.http.drain(context, front);
+        if let Some(store) = &mut self.store {
+            store.drain(context);
+        }
+        if let Some(admin) = &mut self.admin {
+            admin.drain();
+        }
+    }
+
+    /// Cuts off all clients.
+    pub(super) fn close_all(&mut self, context: &mut Context, front: &mut Front) {
+        self.http.close_all(context, front);
+        self.tunnels.close_all(context);
+        self.websockets.close_all(context, &mut front.polls);
+        if let Some(store) = &mut self.store {
+            store.close_all(context);
+        }
+    }
+
+    /// Cuts off these clients; returns how many were still there.
+    pub(super) fn cut_off(
+        &mut self,
+        context: &mut Context,
+        front: &mut Front,
+        tokens: &[Token],
+    ) -> usize {
+        let mut count = 0;
+        for token in tokens {
+            let is_cut = match token.kind() {
+                kind::CLIENT => self.http.cut(context, *token, front),
+                kind::WEBSOCKET => self.websockets.cut(context, *token, &mut front.polls),
+                kind::STORE => {
+                    let store = self.store.as_mut();
+                    store.is_some_and(|store| store.cut(context, *token))
+                }
+                _ => false,
+            };
+            count += usize::from(is_cut);
+        }
+        count
+    }
+
+    /// Duplicates the descriptor of every listening socket; one that the system refuses is left
+    /// out, and its address closed.
+    pub(super) fn sockets(&self) -> Vec<InheritedListener> {
+        let of = |role, listener: &Listener| {
+            let descriptor = listener.as_fd().try_clone_to_owned().ok()?;
+            let address = ListenAddress::of(listener, &descriptor).ok()?;
+            Some(InheritedListener {
+                role,
+                address,
+                owns_file: listener.path().is_some(),
+                descriptor,
+            })
+        };
+        let clients = self.http.listeners();
+        let admin = self.admin.iter().flat_map(Admin::listeners);
+        let store = self.store.iter().flat_map(StoreServer::listeners);
+        let clients = clients.filter_map(|listener| of(Role::Client, listener));
+        let admin = admin.filter_map(|listener| of(Role::Admin, listener));
+        let store = store.filter_map(|listener| of(Role::Store, listener));
+        clients.chain(admin).chain(store).collect()
+    }
+
+    /// Hands the connections over that owe nothing.
+    pub(super) fn hand_over(
+        &mut self,
+        context: &mut Context,
+        front: &mut Front,
+        sender: &HandoffSender,
+    ) {
+        let give = |role, detached: &Detached| {
+            sender.give(role, false, &detached.stream, &detached.input);
+        };
+        self.http.hand_over(context, front, |_, detached| {
+            give(Role::Client, &detached);
+        });
+        if let Some(admin) = &mut self.admin {
+            admin.hand_over(context, |detached| give(Role::Admin, &detached));
+        }
+        if let Some(store) = &mut self.store {
+            store.hand_over(context);
+            for left in store.take_leaving(context) {
+                sender.give(Role::Store, left.is_trusted, &left.stream, &left.input);
+            }
+        }
+    }
+
+    /// Serves the connections that the process before has handed over.
+    pub(super) fn adopt(
+        &mut self,
+        context: &mut Context,
+        front: &mut Front,
+        connections: Vec<HandedConnection>,
+    ) {
+        for connection in connections {
+            if let Err(error) = self.adopt_one(context, front, connection) {
+                tracing::warn!(%error, "a connection that was handed over is lost");
+            }
+        }
+    }
+
+    fn adopt_one(
+        &mut self,
+        context: &mut Context,
+        front: &mut Front,
+        connection: HandedConnection,
+    ) -> io::Result<()> {
+        let mut stream = Stream::from_descriptor(connection.descriptor)?;
+        let input = connection.input;
+        match (connection.role, &mut self.admin, &mut self.store) {
+            (Role::Client, _, _) => {
+                front.admission.count_adopted(&mut stream);
+                let detached = Detached { stream, input };
+                self.http.adopt_detached(context, detached, front);
+            }
+            (Role::Admin, Some(admin), _) => admin.adopt(context, Detached { stream, input }),
+            (Role::Store, _, Some(store)) => {
+                store.adopt(context, stream, input, connection.is_trusted);
+            }
+            _ => return Err(io::Error::other("nobody listens for its kind any more")),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! The end of a turn: what it has collected goes out, and the loop takes over what has changed
+//! around it: its stage of life, its settings, connections of another process.
+
+use super::ending::Step;
+use super::queries::Answering;
+use super::settings::Settings;
+use super::tokens::{DRAIN, ENCODINGS, FOLLOW, LEFT, OWED, RECHECK};
+use super::{EdgeLoop, Message, upstream_figures};
+use crate::metrics::{Histogram, figure};
+use crate::polls::{self, Follower, Told};
+use dwell_evloop::{Context, Lifecycle, Readiness, Token};
+use dwell_upstream::{UpstreamEvent, UpstreamRequest};
+use std::time::{Duration, Instant};
+
+/// Interval at which a loop checks that what exchanges wait for is still there.
+const OWED_RECHECK: Duration = Duration::from_secs(15);
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+const ENCODINGS_INTERVAL: Duration = Duration::from_secs(1);
+
+impl EdgeLoop {
+    /// Does all that is done when a turn ends. The order matters: what the turn has decided goes
+    /// out by the settings it was decided by, and what is handed over owes nothing any more.
+    pub(super) fn end_turn(&mut self, context: &mut Context) {
+        self.wait_at_barrier(context);
+        self.follow_lifecycle(context);
+        let (polls, cache) = (&mut self.front.polls, &self.cache);
+        let place = (&*self.fleet, self.index);
+        self.hints.follow(context, polls, cache, place);
+        let slowest = self.output.follow(context, place);
+        self.cut_off(context, &slowest);
+        self.send_outbox(context);
+        self.answer_queries(context);
+        if let Some(presence) = &mut self.presence {
+            let changes = self.front.polls.take_presence();
+            presence.follow(context, changes, &self.fleet);
+        }
+        self.cache.follow_resize(context);
+        self.arm_timers(context);
+        self.upstreams.start(context);
+        self.follow_settings(context);
+        if self.servers.count_elsewhere() {
+            let settings = self.settings.newest();
+            self.servers.limit(&settings.config, self.fleet.loops());
+        }
+        let arrived = self.handoff.queue.take(self.index);
+        self.servers.adopt(context, &mut self.front, arrived);
+        self.hand_over(context);
+        self.end_when_done(context);
+        self.keep_counts();
+    }
+
+    /// Waits where all loops are to stand still; what has been decided meanwhile is followed next.
+    fn wait_at_barrier(&mut self, context: &mut Context) {
+        if self.handoff.barrier.is_wanted() {
+            // The sockets are those of the newest settings.
+            self.send_outbox(context);
+            self.follow_settings(context);
+            self.handoff.barrier.wait(|| self.servers.sockets());
+        }
+    }
+
+    /// Takes the stage of life of the fleet; one that was taken already changes nothing.
+    fn follow_lifecycle(&mut self, context: &mut Context) {
+        if !self.ending.has_begun() && self.servers.is_shutdown_asked() {
+            tracing::info!("ending, as a memcached client asks");
+            self.fleet.advance(Lifecycle::Drain);
+        }
+        match self.fleet.lifecycle() {
+            Lifecycle::HandOver if !self.ending.has_begun() => self.begin_hand_over(context),
+            Lifecycle::Drain if !self.ending.has_begun() => self.begin_drain(context),
+            Lifecycle::Stop => context.stop(),
+            _ => {}
+        }
+    }
+
+    fn begin_drain(&mut self, context: &mut Context) {
+        let waiting = self.front.polls.waiting();
+        tracing::info!(waiting, "draining");
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.drains();
+        }
+        self.ending.drain(context.now(), waiting);
+        self.servers.drain(context, &mut self.front);
+        self.front.polls.refuse_waits();
+        self.drain_step(context);
+    }
+
+    /// Another process serves: it gets the connections, and clients that wait here are sent to it.
+    fn begin_hand_over(&mut self, context: &mut Context) {
+        let waiting = self.front.polls.waiting();
+        tracing::info!(waiting, "handing over");
+        let is_blind = self.cache.store().is_some();
+        // The loop has stood still since its clock was read.
+        self.ending.hand_over(Instant::now(), waiting, is_blind);
+        self.hand_over(context);
+        self.drain_step(context);
+    }
+
+    /// Ends a share of the waits; when the time is over, everything.
+    pub(super) fn drain_step(&mut self, context: &mut Context) {
+        let Some(Step { share, next }) = self.ending.step(context.now()) else {
+            return;
+        };
+        let http = &mut self.servers.http;
+        self.front.polls.drain(context, http, share);
+        if let Some(next) = next {
+            return context.arm(DRAIN, next);
+        }
+        tracing::warn!(connections = http.connections(), "drain time is over");
+        self.servers.close_all(context, &mut self.front);
+    }
+
+    /// Hands the connections over that owe nothing, if another process serves: at once, and at the
+    /// ends of later turns those that have come so far.
+    fn hand_over(&mut self, context: &mut Context) {
+        let sender = self.handoff.sender();
+        if let Some(sender) = sender.filter(|_| self.ending.has_begun()) {
+            self.servers.hand_over(context, &mut self.front, sender);
+        }
+    }
+
+    /// Ends a loop that drains and has nothing left to do. The first one stays until the others
+    /// have ended, so that a second signal is heard.
+    fn end_when_done(&self, context: &mut Context) {
+        let is_done = self.servers.is_left() && self.front.is_idle();
+        let may_end = self.index > 0 || self.fleet.running() <= 1;
+        if self.ending.has_begun() && is_done && may_end {
+            self.front.polls.give_up_flights();
+            context.stop();
+        }
+    }
+
+    /// Cuts off clients that take too little.
+    pub(super) fn cut_off(&mut self, context: &mut Context, tokens: &[Token]) {
+        if tokens.is_empty() {
+            return;
+        }
+        let count = self.servers.cut_off(context, &mut self.front, tokens);
+        self.metrics.output_cuts.add(count as u64);
+        self.output.log_cuts(context.now(), count);
+    }
+
+    /// Sends what the turn has collected: lookups first, as their failures may cause requests to
+    /// the application.
+    fn send_outbox(&mut self, context: &mut Context) {
+        let (polls, servers) = (&mut self.front.polls, &mut self.servers);
+        polls.adopt(context, &mut servers.websockets);
+        self.cache.send_versions(context, polls, &mut servers.http);
+        self.send_orders(context);
+        loop {
+            let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
+            self.cache.send_lookups(context, polls, http);
+            for (fetch, recall) in std::mem::take(&mut polls.outbox.recalled) {
+                polls.recalled(context, http, fetch, recall);
+            }
+            let requests = std::mem::take(&mut polls.outbox.requests);
+            let has_unsent = polls.lookups.has_unsent();
+            if requests.is_empty() && polls.outbox.recalled.is_empty() && !has_unsent {
+                break;
+            }
+            for request in requests {
+                self.send_request(context, request);
+            }
+        }
+        let (http, tunnels) = (&mut self.servers.http, &mut self.servers.tunnels);
+        self.front
+            .carry_out(context, &mut self.upstreams, http, tunnels);
+        for Told { follower, verdict } in std::mem::take(&mut self.front.polls.outbox.told) {
+            let fetch = follower.fetch;
+            self.fleet
+                .send(follower.of_loop, Message::Fetched { fetch, verdict });
+        }
+        self.tell_joins(context);
+        let (polls, servers) = (&mut self.front.polls, &mut self.servers);
+        self.cache.send_fills(context, polls, &mut servers.http);
+        polls.answer_ripe(context, &mut servers.http);
+        polls.tell_changes(context, &mut servers.http, &mut servers.websockets);
+        polls.begin_turn();
+        if self.front.has_left() {
+            context.again(LEFT, Readiness::default());
+        }
+    }
+
+    /// Sends the orders of publishers, and answers the ones whose orders have ended.
+    fn send_orders(&mut self, context: &mut Context) {
+        let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
+        if let Some(admin) = &mut self.servers.admin {
+            for (exchange, order, key, value) in admin.orders() {
+                polls.order(context, exchange, order, &key, &value);
+            }
+        }
+        self.cache.send_orders(context, polls, http);
+        let of_admin = polls.answer_publishers(context, http);
+        if let Some(admin) = &mut self.servers.admin {
+            for (exchange, finished) in of_admin {
+                admin.ordered(context, exchange, &finished);
+            }
+        }
+    }
+
+    /// Tells the sender of a request of clients that have joined it.
+    fn tell_joins(&mut self, context: &mut Context) {
+        for join in self.front.polls.outbox.joins.take() {
+            let fetch = join.fetch.to_bits();
+            if join.leader.is_none() && !self.upstreams.may_be_given(fetch) {
+                continue;
+            }
+            let client = self.front.polls.client_of_join(&self.servers.http, &join);
+            let Some(client) = client else { continue };
+            match join.leader {
+                Some(Follower { of_loop, fetch }) => {
+                    self.fleet.send(of_loop, Message::Joined { fetch, client });
+                }
+                None => self.upstreams.also_for(context, fetch, client),
+            }
+        }
+    }
+
+    fn send_request(&mut self, context: &mut Context, request: polls::FetchRequest) {
+        let tag = request.fetch.to_bits();
+        let request = UpstreamRequest {
+            is_head: request.is_head,
+            is_idempotent: request.is_idempotent,
+            client: request.client,
+            ..UpstreamRequest::new(request.bytes, tag)
+        };
+        if let Err(error) = self.upstreams.send(context, request) {
+            let event = UpstreamEvent::failed(tag, error);
+            self.front.told(context, &mut self.servers.http, event);
+        }
+    }
+
+    /// Answers the queries of operators, on the loop that has their listener.
+    fn answer_queries(&mut self, context: &mut Context) {
+        if let Some(admin) = &mut self.servers.admin {
+            let mut answering = Answering {
+                polls: &mut self.front.polls,
+                http: &mut self.servers.http,
+                cache: &mut self.cache,
+                upstreams: &self.upstreams,
+                fleet: &self.fleet,
+            };
+            answering.follow(context, admin);
+        }
+    }
+
+    fn arm_timers(&self, context: &mut Context) {
+        let polls = &self.front.polls;
+        let timers = [
+            (
+                RECHECK,
+                polls.watched_keys() > 0,
+                self.cache.recheck_interval(),
+            ),
+            (OWED, polls.owes(), OWED_RECHECK),
+            (FOLLOW, polls.following() > 0, FOLLOW_INTERVAL),
+            (ENCODINGS, !polls.encodings.is_empty(), ENCODINGS_INTERVAL),
+        ];
+        for (timer, is_wanted, interval) in timers {
+            if is_wanted && !context.is_armed(timer) {
+                context.arm(timer, interval);
+            }
+        }
+    }
+
+    /// Takes over the newest settings, if they are not the ones it runs by.
+    fn follow_settings(&mut self, context: &mut Context) {
+        self.upstreams.settle(context);
+        if let Some((settings, generation)) = self.settings.next() {
+            self.apply(context, &settings);
+            self.metrics.config_generation.set(figure(generation));
+        }
+    }
+
+    fn apply(&mut self, context: &mut Context, settings: &Settings) {
+        let config = &settings.config;
+        let before = self.front.reconfigure(config);
+        self.servers.limit(config, self.fleet.loops());
+        if config.upstream != before.upstream {
+            self.upstreams.change(context, settings.upstream.clone());
+            if config.upstream.url != before.upstream.url {
+                let heads = self.metrics.upstream_heads.iter();
+                heads.for_each(Histogram::clear);
+            }
+        }
+        if let Some(access) = &settings.access {
+            self.front.polls.change_access(access);
+            if let Some(admin) = &mut self.servers.admin {
+                admin.reconfigure(config, &access.tokens);
+            }
+        }
+        self.cache
+            .set_sweep_interval(config.memcached.sweep_interval);
+        self.ending.set_timeout(config.limits.drain_timeout);
+        self.output.set_bytes_max(config.limits.output_bytes_max);
+        if !self.ending.has_begun() {
+            let (front, index) = (&mut self.front, self.index);
+            self.servers
+                .listen_as_configured(context, front, settings, index);
+        }
+    }
+
+    /// Copies gauges, as a scrape is to see them.
+    fn keep_counts(&mut self) {
+        let (metrics, polls) = (&self.metrics, &self.front.polls);
+        let (servers, cells) = (&self.servers, metrics);
+        metrics.turns.increment();
+        cells.connections_open.set(figure(servers.connections()));
+        cells.tunnels_open.set(figure(servers.tunnels.len()));
+        cells.websockets_open.set(figure(polls.sockets()));
+        cells.waits_held.set(figure(polls.waiting()));
+        cells.polls_held.set(figure(polls.held()));
+        cells.streams_open.set(figure(polls.streams()));
+        self.cache.keep_states();
+        upstream_figures::keep(&mut self.upstreams, &self.metrics);
+        cells.watched_keys.set(figure(polls.watched_keys()));
+    }
+}
