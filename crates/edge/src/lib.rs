@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod change_feed;
 pub mod config;
 mod cursor;
 mod descriptors;

@@ -13,6 +13,7 @@
 //! |---|---|---|
 //! | `blocking` (default) | `Client` | rustix, dwell-timers |
 //! | `on-loop` | `on_loop` | mio, dwell-evloop |
+//! | `watch` | `watch`: hints of changes | `on-loop`, dwell-metrics, tracing |
 //! | `json` | `Json` | `serde_json` |
 //! | `zlib`, `zstd` | `Compressed` | flate2, zstd |
 #![forbid(unsafe_code)]
@@ -26,6 +27,8 @@ mod breaker;
 pub mod on_loop;
 mod outcome;
 mod ring;
+#[cfg(feature = "watch")]
+pub mod watch;
 
 pub use address::{AddressError, ServerAddress};
 #[cfg(feature = "blocking")]

@@ -34,7 +34,7 @@ const CRATES: &[Bounds] = &[
     Bounds {
         name: "edge",
         ring: 13,
-        banned: 386,
+        banned: 365,
         wide: &[
             ("proxy/mod.rs ProxiedRequest", 16, 1),
             ("proxy/mod.rs Proxy", 6, 3),
@@ -118,7 +118,6 @@ const ROOMS: &[&str] = &[
     "response_log",
     "access",
     "publish",
-    "change_feed",
     "retry_after",
     "pages",
     "descriptors",

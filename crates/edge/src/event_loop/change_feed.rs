@@ -2,10 +2,10 @@
 
 use super::cache::Cache;
 use super::{Message, Occurrence};
-use crate::change_feed::{ChangeFeed, Resync, WaitedKeys};
-use crate::metrics::{LoopMetrics, ResyncReason};
+use crate::metrics::{LoopMetrics, ServerState};
 use crate::polls::Polls;
 use dwell_evloop::{Context, Fleet, Token};
+use dwell_memcache::watch::{ChangeFeed, Resync, ResyncReason, WaitedKeys, WatchState};
 use std::sync::Arc;
 
 /// A loop's part in the hints: each reads what it is told of, and the first one has the feed.
@@ -72,7 +72,7 @@ impl Hints {
             }
         };
         if let Some(server) = polls.lookups.take_went_back() {
-            self.metrics.feed_resyncs.increment(ResyncReason::Reversed);
+            self.metrics.feed.resyncs.increment(ResyncReason::Reversed);
             let is_distrusted = true;
             spread(
                 polls,
@@ -84,6 +84,13 @@ impl Hints {
         }
         let Some(feed) = &mut self.feed else { return };
         feed.follow(context);
+        for (cell, state) in self.metrics.watches.iter().zip(feed.states()) {
+            cell.set(match state {
+                WatchState::Unknown => ServerState::Unknown,
+                WatchState::Refused => ServerState::Down,
+                WatchState::Told => ServerState::Up,
+            });
+        }
         for (of_loop, names) in feed.hints() {
             if of_loop == index {
                 polls.hinted(&names);
@@ -100,7 +107,7 @@ impl Hints {
     /// hints that came while they were away could not be followed.
     fn read_returned(&self, polls: &mut Polls, cache: &Cache) {
         for server in cache.returned() {
-            self.metrics.feed_resyncs.increment(ResyncReason::Returned);
+            self.metrics.feed.resyncs.increment(ResyncReason::Returned);
             let is_distrusted = false;
             let resync = Resync {
                 server,

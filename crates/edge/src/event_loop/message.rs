@@ -1,9 +1,9 @@
 //! Messages between the loops of a process.
 
-use crate::change_feed::Resync;
 use crate::ops::inquiry::Inquiry;
 use crate::polls::Verdict;
 use dwell_evloop::Token;
+use dwell_memcache::watch::Resync;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;

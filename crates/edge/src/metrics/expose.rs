@@ -274,15 +274,15 @@ impl Page<'_, '_> {
         let watches = self.loops.watches();
         self.server_states("dwell_feed_watch_up", help, watches)?;
         let help = "Lines in which memcached has told of changes";
-        self.counter("feed_lines", help, |of| &of.feed_lines)?;
+        self.counter("feed_lines", help, |of| &of.feed.lines)?;
         let help = "Lines that memcached has lost or left out";
-        self.counter("feed_lines_lost", help, |of| &of.feed_lines_lost)?;
+        self.counter("feed_lines_lost", help, |of| &of.feed.lines_lost)?;
         let help = "Words that a key may have changed by what a loop did";
-        self.counters("feed_hints", help, |of| &of.feed_hints)?;
+        self.counters("feed_hints", help, |of| &of.feed.hints)?;
         let help = "From memcached's time of a change to the word of it, by both clocks";
-        self.histogram("feed_lag", help, |of| &of.feed_lag)?;
+        self.histogram("feed_lag", help, |of| &of.feed.lag)?;
         let help = "Looks at everything on one server between sweeps by their reasons";
-        self.counters("feed_resyncs", help, |of| &of.feed_resyncs)
+        self.counters("feed_resyncs", help, |of| &of.feed.resyncs)
     }
 
     fn server_states<'m>(

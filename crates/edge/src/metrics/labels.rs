@@ -178,42 +178,6 @@ labels! {
 }
 
 labels! {
-    /// What a loop did with the word that a key may have changed.
-    pub(crate) HintOutcome, "outcome":
-    /// It reads the key.
-    Read = "read",
-    /// It reads the key already, or was told a moment ago.
-    Joined = "joined",
-    /// Nobody there waits for the key.
-    Unwatched = "unwatched",
-}
-
-labels! {
-    /// Why everything on one server that polls wait for was looked at.
-    pub(crate) ResyncReason, "reason":
-    /// The server begins to tell of changes, or has told its statistics for the first time.
-    Connected = "connected",
-    /// A loop reaches it again.
-    Returned = "returned",
-    /// It says that it has left out lines.
-    Skipped = "skipped",
-    /// It has lost lines and does not say so, but for its statistics.
-    Dropped = "dropped",
-    /// It was told to flush everything.
-    Flushed = "flushed",
-    /// Many of its items have gone.
-    Shrunk = "shrunk",
-    /// It has done what it does not tell of: `incr`, `decr`, and of old `delete`.
-    Untold = "untold",
-    /// It is another process.
-    Restarted = "restarted",
-    /// A version is lower than it was.
-    Reversed = "reversed",
-    /// More keys have changed at once than a loop is told of.
-    Crowded = "crowded",
-}
-
-labels! {
     /// What one request to the upstream came to.
     pub(crate) UpstreamOutcome, "outcome":
     /// An answer below 500.

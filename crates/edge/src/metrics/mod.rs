@@ -14,14 +14,15 @@ pub(crate) use dwell_metrics::{
 };
 pub(crate) use health::Health;
 pub(crate) use labels::{
-    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HintOutcome, LookupOutcome,
-    PollOutcome, PublishOutcome, RefusedStatus, ResyncReason, StatusClass, StreamEnd,
-    UpstreamOutcome, WakeOutcome, WebhookOutcome,
+    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, LookupOutcome, PollOutcome,
+    PublishOutcome, RefusedStatus, StatusClass, StreamEnd, UpstreamOutcome, WakeOutcome,
+    WebhookOutcome,
 };
 
 use crate::config::UpstreamUrl;
 use dwell_engine::Budget;
 use dwell_evloop::OutputLedger;
+use dwell_memcache::watch::WatchMetrics;
 use dwell_store_server::{HostFigures, StoreMetrics, StoreService};
 use dwell_upstream::UPSTREAMS_MAX;
 pub(crate) use process::ProcessFigures;
@@ -270,16 +271,8 @@ pub(crate) struct LoopMetrics {
     pub memcached_lookups: CounterSet<LookupOutcome>,
     /// Rounds of looking at the keys that polls wait for.
     pub memcached_sweeps: Counter,
-    /// Lines in which memcached has told of what is done to its items.
-    pub feed_lines: Counter,
-    /// Lines that memcached has lost or left out.
-    pub feed_lines_lost: Counter,
-    /// Words that a key may have changed.
-    pub feed_hints: CounterSet<HintOutcome>,
-    /// From memcached's own time of a change, by its clock, to the word of it.
-    pub feed_lag: Histogram,
-    /// Times that everything on a server was looked at between sweeps.
-    pub feed_resyncs: CounterSet<ResyncReason>,
+    /// Figures of the feed of changes, and of the hints that the loop has got.
+    pub feed: Arc<WatchMetrics>,
     /// Distinct keys that polls wait for now.
     pub watched_keys: Gauge,
     /// Events for the webhook of presence.

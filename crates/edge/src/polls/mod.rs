@@ -64,7 +64,6 @@ pub(crate) use tables::kind;
 pub(crate) use watchers::{Question, Watchers};
 
 use crate::access::{Access, AuthSubrequests, Gate};
-use crate::change_feed::WaitedByLoop;
 use crate::config::{Config, RouteConfig, share};
 use crate::metrics::LoopMetrics;
 use crate::presence::Change as PresenceChange;
@@ -78,6 +77,7 @@ use common::Common;
 use decide::Rules;
 use dwell_engine::Detached;
 use dwell_evloop::{Context, Random, Slab, Token};
+use dwell_memcache::watch::WaitedByLoop;
 use dwell_store::Item;
 use encodings::Encodings;
 use joins::Joins;
@@ -296,7 +296,7 @@ impl Polls {
     pub(crate) fn hinted(&mut self, names: &[Box<[u8]>]) {
         for name in names {
             let outcome = self.lookups.hint(&mut self.keys, name);
-            self.metrics.feed_hints.increment(outcome);
+            self.metrics.feed.hints.increment(outcome);
         }
     }
 

@@ -8,7 +8,6 @@ use super::reload::{ConfigSource, Reloader};
 use super::supervisor::{Files, Supervisor};
 use super::upgrade::Upgrader;
 use crate::access::Access;
-use crate::change_feed::{ChangeFeed, WaitedKeys};
 use crate::config::{Config, share};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{
@@ -30,6 +29,7 @@ use dwell_engine::Http;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
 use dwell_evloop::{Context, EventLoop, Fleet, Listener, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
+use dwell_memcache::watch::{ChangeFeed, WaitedKeys};
 use dwell_store::WatcherId;
 use dwell_store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use dwell_upstream::Upstreams;
@@ -371,7 +371,7 @@ impl Parts {
             &addresses,
             Arc::clone(waited),
             self.loops,
-            self.metrics.of_loop(index),
+            Arc::clone(&self.metrics.of_loop(index).feed),
             memcached.connect_timeout,
         )))
     }

@@ -58,7 +58,12 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "dwell-memcache",
-        inside: &["dwell-evloop", "dwell-proto", "dwell-timers"],
+        inside: &[
+            "dwell-evloop",
+            "dwell-metrics",
+            "dwell-proto",
+            "dwell-timers",
+        ],
         outside: None,
     },
     Layer {

@@ -2,8 +2,8 @@
 
 use super::super::tables::{Keys, Version};
 use super::Lookups;
-use crate::metrics::HintOutcome;
 use dwell_evloop::Token;
+use dwell_memcache::watch::HintOutcome;
 
 impl Lookups {
     /// Reads a key that may have changed, if it is waited for.

@@ -1,7 +1,8 @@
 //! Lookups before an embedded store, and before a memcached that the tests speak for.
 
 use super::*;
-use crate::metrics::{HintOutcome, Metrics};
+use crate::metrics::Metrics;
+use dwell_memcache::watch::HintOutcome;
 use dwell_store::StoreConfig;
 use std::sync::Mutex;
 

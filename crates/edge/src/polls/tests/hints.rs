@@ -2,7 +2,8 @@
 
 use super::harness::Edge;
 use super::{set, wait_for};
-use crate::metrics::{HintOutcome, LookupOutcome, ResyncReason, ServerState};
+use crate::metrics::{LookupOutcome, ServerState};
+use dwell_memcache::watch::{HintOutcome, ResyncReason};
 use dwell_testkit::{Memcached, Script, ScriptedServer};
 use std::net::SocketAddr;
 
@@ -20,7 +21,7 @@ fn hint(edge: &mut Edge, keys: &[&str]) {
 
 /// How many hints were read, joined and of nobody.
 fn hints(edge: &Edge) -> [u64; 3] {
-    let hints = &edge.driver.metrics.feed_hints;
+    let hints = &edge.driver.metrics.feed.hints;
     [
         HintOutcome::Read,
         HintOutcome::Joined,
@@ -149,7 +150,7 @@ fn a_server_that_is_reached_again_is_looked_at() {
     memcached.restart();
     set(&memcached, "/poll/a", "two");
     assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
-    let resyncs = &edge.driver.metrics.feed_resyncs;
+    let resyncs = &edge.driver.metrics.feed.resyncs;
     assert!(resyncs.of(ResyncReason::Returned).value() >= 1);
     edge.assert_nothing_left();
 }

@@ -1,4 +1,4 @@
-//! Which loops wait for a key, as the loop with the feed can tell without a lock.
+//! The loops that wait for a key, as the loop with the feed can tell without a lock.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What the loops have under way: a counting filter for each, which that loop alone writes.
+/// Keys that the loops have under way: a counting filter for each, which that loop alone writes.
 ///
 /// A key that is in a filter is there from before it is read to after its last poll has gone, so
 /// whoever changes it after it was read finds it here. A filter may say yes to other keys as well:
 /// then a loop is told of a key that it does not know, and that is all.
-pub(crate) struct WaitedKeys {
+pub struct WaitedKeys {
     filters: Box<[KeyFilter]>,
     /// Keys are chosen by clients, so their places are not to be foreseen.
     seed: u64,
-    /// Somebody waits, and the feed knows.
+    /// True while requests wait and the feed has seen it.
     is_awake: AtomicBool,
 }
 
@@ -27,13 +27,14 @@ struct KeyFilter {
 
 /// One loop's part.
 #[derive(Clone, Debug)]
-pub(crate) struct WaitedByLoop {
+pub struct WaitedByLoop {
     all: Arc<WaitedKeys>,
     of_loop: usize,
 }
 
 impl WaitedKeys {
-    pub(crate) fn new(loops: usize) -> Arc<Self> {
+    /// Empty filters for so many loops.
+    pub fn new(loops: usize) -> Arc<Self> {
         let filter = |_| KeyFilter {
             counts: (0..SLOTS).map(|_| AtomicU8::new(0)).collect(),
             waiting: AtomicUsize::new(0),
@@ -45,7 +46,8 @@ impl WaitedKeys {
         })
     }
 
-    pub(crate) fn of_loop(self: &Arc<Self>, of_loop: usize) -> WaitedByLoop {
+    /// The part of one loop.
+    pub fn of_loop(self: &Arc<Self>, of_loop: usize) -> WaitedByLoop {
         WaitedByLoop {
             all: Arc::clone(self),
             of_loop,
@@ -60,17 +62,17 @@ impl WaitedKeys {
         filters.filter_map(move |(index, filter)| has(filter).then_some(index))
     }
 
-    /// Whether the feed is wanted.
+    /// Tells whether the feed is wanted.
     pub(super) fn is_awake(&self) -> bool {
         self.is_awake.load(Ordering::SeqCst)
     }
 
     /// The feed is wanted; true if it was not.
-    pub(crate) fn wake(&self) -> bool {
+    pub fn wake(&self) -> bool {
         !self.is_awake() && !self.is_awake.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether polls wait for any key.
+    /// Tells whether polls wait for any key.
     pub(super) fn is_anybody_waiting(&self) -> bool {
         let waits = |filter: &KeyFilter| filter.waiting.load(Ordering::SeqCst) > 0;
         self.filters.iter().any(waits)
@@ -103,12 +105,12 @@ impl fmt::Debug for WaitedKeys {
 
 impl WaitedByLoop {
     /// Something is under way for `key` from now on.
-    pub(crate) fn enter(&self, key: &[u8]) {
+    pub fn enter(&self, key: &[u8]) {
         self.count(key, |count| count.saturating_add(1));
     }
 
     /// Nothing is any more.
-    pub(crate) fn leave(&self, key: &[u8]) {
+    pub fn leave(&self, key: &[u8]) {
         // A count that has reached its limit is not known any more, and stays.
         self.count(key, |count| {
             if count == u8::MAX {
@@ -120,7 +122,7 @@ impl WaitedByLoop {
     }
 
     /// Polls of this loop wait for so many keys.
-    pub(crate) fn set_waiting(&self, keys: usize) {
+    pub fn set_waiting(&self, keys: usize) {
         let waiting = &self.all.filters[self.of_loop].waiting;
         waiting.store(keys, Ordering::SeqCst);
     }

@@ -2,8 +2,7 @@
 
 use super::findings::Findings;
 use super::statistics::Statistics;
-use super::watch::Watch;
-use crate::metrics::ServerState;
+use super::subscription::{Watch, WatchState};
 use dwell_evloop::{Context, Readiness, Token};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +18,7 @@ pub(super) struct WatchedServer {
     silences: u32,
 }
 
-/// What a token of the feed is for.
+/// The purpose of a token of the feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The time has come to go on.
@@ -62,8 +61,8 @@ impl WatchedServer {
         }
     }
 
-    /// Whether it tells of changes.
-    pub(super) fn state(&self) -> ServerState {
+    /// Tells whether the server reports changes.
+    pub(super) fn state(&self) -> WatchState {
         self.watch.state()
     }
 
@@ -102,7 +101,7 @@ impl WatchedServer {
         let statistics = &mut self.statistics;
         let difference = statistics.ready(context, token, readiness, timeout, tells_deletions);
         let Some(difference) = difference else { return };
-        findings.metrics.feed_lines_lost.add(difference.lost_lines);
+        findings.metrics.lines_lost.add(difference.lost_lines);
         if let Some(reason) = difference.reason {
             findings.resync(reason);
         }

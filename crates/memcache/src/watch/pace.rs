@@ -23,7 +23,7 @@ impl Pace {
         self.failures = 0;
     }
 
-    /// How long to wait after one more failure: longer each time, up to a bound, and at random, so
+    /// The time to wait after one more failure: longer each time, up to a bound, and at random, so
     /// that those who have lost a server do not come back together.
     pub(super) fn failed(&mut self) -> Duration {
         let doublings = self.failures.min(DOUBLINGS_MAX);
@@ -31,7 +31,7 @@ impl Pace {
         self.spread(RECONNECT_MIN * (1 << doublings))
     }
 
-    /// How long to wait before a server that refuses to be watched is asked again.
+    /// The time to wait before a server that refuses to be watched is asked again.
     pub(super) fn refused(&mut self) -> Duration {
         self.failures = 0;
         self.spread(REFUSED_RETRY)

@@ -2,8 +2,8 @@
 
 use super::connection::{Connection, Lost, next_tenant};
 use super::figures::{Difference, Figures};
+use super::metrics::ResyncReason;
 use super::pace::Pace;
-use crate::metrics::ResyncReason;
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub(super) struct Statistics {
     connection: Option<Connection>,
     decoder: ResponseDecoder,
     is_owed: bool,
-    /// What has come of the answer that is owed.
+    /// The part of the owed answer that has come.
     coming: Figures,
     /// The last ones; they stay while connections come and go.
     last: Option<Figures>,
@@ -139,7 +139,7 @@ impl Statistics {
         }
     }
 
-    /// Whether the answer is whole.
+    /// Tells whether the answer is whole.
     fn take(
         &mut self,
         context: &mut Context,
@@ -180,7 +180,7 @@ impl Statistics {
         context.arm(self.token, self.pace.failed());
     }
 
-    /// What is still on its way to the connection finds nobody.
+    /// Makes what is still on its way to the connection find nothing.
     fn drop_connection(&mut self, context: &mut Context) {
         context.disarm(self.token);
         self.connection = None;

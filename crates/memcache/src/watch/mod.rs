@@ -1,7 +1,7 @@
-//! What external memcached servers tell of changes: hints, by which polls wake sooner than by the
-//! sweep.
+//! Changes that memcached servers report by `watch`: hints, by which requests that wait for a key
+//! wake sooner than by a sweep. [`ChangeFeed`] is the component; [`WaitedKeys`] has the keys.
 //!
-//! The sweep (`Polls::recheck`) is the truth: it looks at every key that polls wait for. What a
+//! The sweep is the truth: it looks at every key that polls wait for. What a
 //! server tells on a `watch` connection only says where to look at once. It may come late (up to a
 //! second, from a quiet server), and lines are lost under a burst without a word, so that nothing
 //! is ever answered by a line: a hint makes a loop read the key. The statistics of the server,
@@ -14,16 +14,18 @@
 mod connection;
 mod figures;
 mod findings;
+mod metrics;
 mod pace;
 mod server;
 mod statistics;
+mod subscription;
 mod waited;
-mod watch;
 
-pub(crate) use findings::Resync;
-pub(crate) use waited::{WaitedByLoop, WaitedKeys};
+pub use findings::Resync;
+pub use metrics::{HintOutcome, ResyncReason, WatchMetrics};
+pub use subscription::WatchState;
+pub use waited::{WaitedByLoop, WaitedKeys};
 
-use crate::metrics::LoopMetrics;
 use dwell_evloop::{Context, Readiness, Token};
 use findings::{Findings, Found};
 use server::{Purpose, WatchedServer};
@@ -34,11 +36,11 @@ use std::time::Duration;
 
 /// The feed of all servers, on the one loop that has it.
 #[derive(Debug)]
-pub(crate) struct ChangeFeed {
+pub struct ChangeFeed {
     servers: Vec<WatchedServer>,
     waited: Arc<WaitedKeys>,
     found: Found,
-    metrics: Arc<LoopMetrics>,
+    metrics: Arc<WatchMetrics>,
     connect_timeout: Duration,
     /// When it goes on.
     beat: Token,
@@ -49,12 +51,12 @@ pub(crate) struct ChangeFeed {
 
 impl ChangeFeed {
     /// A feed whose tokens are of `kind`; it connects when polls wait.
-    pub(crate) fn new(
+    pub fn new(
         kind: u8,
         addresses: &[SocketAddr],
         waited: Arc<WaitedKeys>,
         loops: usize,
-        metrics: Arc<LoopMetrics>,
+        metrics: Arc<WatchMetrics>,
         connect_timeout: Duration,
     ) -> Self {
         let seeds = RandomState::new();
@@ -74,20 +76,22 @@ impl ChangeFeed {
         }
     }
 
-    /// Connects when somebody has begun to wait, and notes how the servers are.
-    pub(crate) fn follow(&mut self, context: &mut Context) {
+    /// Connects when a request has begun to wait.
+    pub fn follow(&mut self, context: &mut Context) {
         if !self.is_awake && self.waited.is_awake() {
             self.is_awake = true;
             self.idle_beats = 0;
             self.go_on(context);
         }
-        for (cell, server) in self.metrics.watches.iter().zip(&self.servers) {
-            cell.set(server.state());
-        }
+    }
+
+    /// The state of the watch of each server, in the order of the addresses.
+    pub fn states(&self) -> impl Iterator<Item = WatchState> {
+        self.servers.iter().map(WatchedServer::state)
     }
 
     /// Takes readiness of a token of this feed's kind.
-    pub(crate) fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+    pub fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
         let purpose = Purpose::of(token);
         let (Purpose::Watch(index) | Purpose::Statistics(index)) = purpose else {
             return;
@@ -113,7 +117,7 @@ impl ChangeFeed {
     }
 
     /// Takes the expiry of a token of this feed's kind.
-    pub(crate) fn expired(&mut self, context: &mut Context, token: Token) {
+    pub fn expired(&mut self, context: &mut Context, token: Token) {
         let timeout = self.connect_timeout;
         match Purpose::of(token) {
             Purpose::Beat => self.go_on(context),
@@ -151,19 +155,19 @@ impl ChangeFeed {
     }
 
     /// The keys that may have changed, with the loop that is to read them.
-    pub(crate) fn hints(&mut self) -> impl Iterator<Item = (usize, Box<[Box<[u8]>]>)> {
+    pub fn hints(&mut self) -> impl Iterator<Item = (usize, Box<[Box<[u8]>]>)> {
         let hints = self.found.hints.iter_mut().enumerate();
         let hints = hints.filter(|(_, names)| !names.is_empty());
         hints.map(|(of_loop, names)| (of_loop, names.drain().collect()))
     }
 
     /// The servers of which all loops have to look at everything that they wait for.
-    pub(crate) fn resyncs(&mut self) -> Vec<Resync> {
+    pub fn resyncs(&mut self) -> Vec<Resync> {
         std::mem::take(&mut self.found.resyncs)
     }
 }
 
-/// How often the statistics are asked for.
+/// The time between two requests for the statistics.
 const BEAT: Duration = Duration::from_secs(1);
-/// How long the connections stay when nobody waits.
+/// Beats for which the connections stay when no request waits.
 const IDLE_BEATS_MAX: u32 = 30;

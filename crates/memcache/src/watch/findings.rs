@@ -1,21 +1,22 @@
-//! What the connections to the servers have found, until it is spread over the loops.
+//! Findings of the connections to the servers, until they are spread over the loops.
 
+use super::metrics::{HintOutcome, ResyncReason, WatchMetrics};
 use super::waited::WaitedKeys;
-use crate::metrics::{HintOutcome, LoopMetrics, ResyncReason};
 use dwell_proto::memcache::{KeyScratch, WatchLine, WatchedKey};
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Everything on one server that polls wait for has to be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Resync {
-    pub(crate) server: usize,
+pub struct Resync {
+    /// Place of the server.
+    pub server: usize,
     /// Versions say nothing any more: the server counts anew, so that an old value's version may be
     /// a new value's, too.
-    pub(crate) is_distrusted: bool,
+    pub is_distrusted: bool,
 }
 
-/// What has been found since it was spread last.
+/// Findings since they were spread last.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The keys that may have changed, for each loop; a key is in it once, however often it was
@@ -24,13 +25,13 @@ pub(super) struct Found {
     pub(super) resyncs: Vec<Resync>,
 }
 
-/// Where what one server tells is put.
+/// The place for what one server reports.
 #[derive(Debug)]
 pub(super) struct Findings<'f> {
     pub(super) server: usize,
     pub(super) found: &'f mut Found,
     pub(super) waited: &'f WaitedKeys,
-    pub(super) metrics: &'f LoopMetrics,
+    pub(super) metrics: &'f WatchMetrics,
     /// Lines the server has told since its statistics were compared last.
     pub(super) lines: &'f mut u64,
 }
@@ -39,7 +40,7 @@ impl Findings<'_> {
     /// Takes a line that is no answer.
     pub(super) fn line(&mut self, line: &WatchLine<'_>) {
         *self.lines += 1;
-        self.metrics.feed_lines.increment();
+        self.metrics.lines.increment();
         match line {
             WatchLine::Item {
                 key,
@@ -47,7 +48,7 @@ impl Findings<'_> {
                 is_changed: true,
             } => self.changed(*key, *at),
             WatchLine::Skipped { lines } => {
-                self.metrics.feed_lines_lost.add(*lines);
+                self.metrics.lines_lost.add(*lines);
                 self.resync(ResyncReason::Skipped);
             }
             _ => {}
@@ -62,7 +63,7 @@ impl Findings<'_> {
         for of_loop in self.waited.loops_of(name) {
             let hints = &mut self.found.hints[of_loop];
             if hints.contains(name) {
-                self.metrics.feed_hints.increment(HintOutcome::Joined);
+                self.metrics.hints.increment(HintOutcome::Joined);
             } else if hints.len() >= HINTS_MAX {
                 is_full = true;
             } else {
@@ -74,7 +75,7 @@ impl Findings<'_> {
             // The clock of the server and this one need not agree.
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let lag = now.unwrap_or_default().saturating_sub(at);
-            self.metrics.feed_lag.observe(lag);
+            self.metrics.lag.observe(lag);
         }
         if is_full {
             self.resync(ResyncReason::Crowded);
@@ -83,7 +84,7 @@ impl Findings<'_> {
 
     /// Everything that is waited for on this server has to be looked at.
     pub(super) fn resync(&mut self, reason: ResyncReason) {
-        self.metrics.feed_resyncs.increment(reason);
+        self.metrics.resyncs.increment(reason);
         let server = self.server;
         let is_distrusted = reason == ResyncReason::Restarted || reason == ResyncReason::Reversed;
         self.found.resync(Resync {
@@ -117,14 +118,13 @@ const HINTS_MAX: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metrics;
     use dwell_proto::memcache::WatchDecoder;
     use std::sync::Arc;
 
     struct Bench {
         found: Found,
         waited: Arc<WaitedKeys>,
-        metrics: Arc<LoopMetrics>,
+        metrics: WatchMetrics,
         lines: u64,
     }
 
@@ -135,7 +135,7 @@ mod tests {
             Self {
                 found: Found::new(2),
                 waited,
-                metrics: Metrics::new(1, Vec::new(), 0).of_loop(0),
+                metrics: WatchMetrics::default(),
                 lines: 0,
             }
         }
@@ -172,9 +172,9 @@ mod tests {
             bench.line(&stored("%2Fpoll%2Fa"));
         }
         assert_eq!(bench.hints(), [0, 1]);
-        assert_eq!(bench.metrics.feed_lines.value(), 20_000);
+        assert_eq!(bench.metrics.lines.value(), 20_000);
         assert_eq!(bench.lines, 20_000);
-        let joined = bench.metrics.feed_hints.of(HintOutcome::Joined).value();
+        let joined = bench.metrics.hints.of(HintOutcome::Joined).value();
         assert_eq!(joined, 19_999);
     }
 
@@ -185,7 +185,7 @@ mod tests {
         bench.line("ts=1.5 gid=3 type=item_store key=%zz status=stored cmd=set\n");
         bench.line("ts=1.5 gid=3 type=item_get key=%2Fpoll%2Fa status=found\n");
         assert_eq!(bench.hints(), [0, 0]);
-        assert_eq!(bench.metrics.feed_lines.value(), 3);
+        assert_eq!(bench.metrics.lines.value(), 3);
         assert_eq!(bench.found.resyncs, []);
     }
 
@@ -199,7 +199,7 @@ mod tests {
             is_distrusted: false,
         };
         assert_eq!(bench.found.resyncs, [once]);
-        assert_eq!(bench.metrics.feed_lines_lost.value(), 37_543);
+        assert_eq!(bench.metrics.lines_lost.value(), 37_543);
         bench.findings().resync(ResyncReason::Restarted);
         let distrusted = Resync {
             is_distrusted: true,
@@ -219,7 +219,7 @@ mod tests {
         }
         assert_eq!(bench.hints()[1], HINTS_MAX);
         assert_eq!(bench.found.resyncs.len(), 1);
-        let crowded = bench.metrics.feed_resyncs.of(ResyncReason::Crowded);
+        let crowded = bench.metrics.resyncs.of(ResyncReason::Crowded);
         assert_eq!(crowded.value(), 1);
     }
 }

@@ -1,6 +1,6 @@
-//! What a server's statistics say of changes that nobody has told.
+//! Changes that a server has not reported, as its statistics show them.
 
-use crate::metrics::ResyncReason;
+use super::metrics::ResyncReason;
 
 /// The statistics of one server that matter here. A server need not have them all.
 ///
@@ -18,7 +18,7 @@ pub(super) struct Figures {
     log_worker_dropped: Option<u64>,
 }
 
-/// What has happened between two looks at the statistics.
+/// Changes between two readings of the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     /// Why everything has to be looked at, if it has.
@@ -82,7 +82,7 @@ impl Figures {
         }
     }
 
-    /// Whether many items have gone at once.
+    /// Tells whether many items have gone at once.
     fn has_shrunk(&self, before: &Self) -> bool {
         let (Some(before), Some(now)) = (before.curr_items, self.curr_items) else {
             return false;
@@ -91,7 +91,7 @@ impl Figures {
     }
 }
 
-/// Of the items there were, one in this many.
+/// One in this many of the items that were there.
 const SHRUNK_SHARE: u64 = 8;
 /// Fewer than these come and go.
 const SHRUNK_MIN: u64 = 16;

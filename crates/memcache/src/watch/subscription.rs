@@ -2,8 +2,8 @@
 
 use super::connection::{Connection, Lost, next_tenant};
 use super::findings::Findings;
+use super::metrics::ResyncReason;
 use super::pace::Pace;
-use crate::metrics::{ResyncReason, ServerState};
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_proto::memcache::{WatchDecoder, WatchLine};
 use std::net::SocketAddr;
@@ -25,6 +25,17 @@ pub(super) struct Watch {
     is_refusal_logged: bool,
 }
 
+/// State of the watch of one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchState {
+    /// The server is not asked, or has not answered yet.
+    Unknown,
+    /// The server refuses to be watched.
+    Refused,
+    /// The server reports changes.
+    Told,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Not connected.
@@ -37,7 +48,7 @@ enum Phase {
     Refused,
 }
 
-/// What is asked for, the best first. A server that knows one of the words and not another refuses
+/// The commands that are tried, the best first. A server that knows one of the words and not another refuses
 /// all of them.
 const COMMANDS: [&[u8]; 3] = [
     // memcached 1.6.20 and later.
@@ -60,11 +71,11 @@ impl Watch {
         }
     }
 
-    pub(super) fn state(&self) -> ServerState {
+    pub(super) fn state(&self) -> WatchState {
         match self.phase {
-            Phase::Told => ServerState::Up,
-            Phase::Refused => ServerState::Down,
-            Phase::Away | Phase::Asking => ServerState::Unknown,
+            Phase::Told => WatchState::Told,
+            Phase::Refused => WatchState::Refused,
+            Phase::Away | Phase::Asking => WatchState::Unknown,
         }
     }
 
@@ -72,7 +83,7 @@ impl Watch {
         self.phase == Phase::Told
     }
 
-    /// Whether the server tells of deletions, too.
+    /// Tells whether the server reports deletions, too.
     pub(super) fn tells_deletions(&self) -> bool {
         self.is_told() && self.command == 0
     }
@@ -216,7 +227,7 @@ impl Watch {
         context.arm(self.token, self.pace.failed());
     }
 
-    /// What is still on its way to the connection finds nobody.
+    /// Makes what is still on its way to the connection find nothing.
     fn drop_connection(&mut self, context: &mut Context) {
         context.disarm(self.token);
         self.phase = Phase::Away;
