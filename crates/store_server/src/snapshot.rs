@@ -422,8 +422,8 @@ fn verify(file: &File) -> io::Result<Option<Damage>> {
     Ok((!is_right).then_some(Damage::Checksum))
 }
 
-/// Puts the items back that [`write`](write()) has sent; no record may be longer than `length`. What comes
-/// behind the last one may be read as well.
+/// Puts the items back that [`write`](write()) has sent; no record may be longer than `length`.
+/// Bytes behind the last one may be read as well.
 ///
 /// Shape: `None` if the records do not end where they should.
 ///

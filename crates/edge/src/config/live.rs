@@ -82,7 +82,8 @@ mod tests {
 
     /// The options that a reload takes. Whoever adds an option says here or in [`NEEDS_RESTART`]
     /// which it is; what is read from `Polls::config` when it is needed is live by itself, what is
-    /// copied elsewhere has to be copied again by `Polls::reconfigure` or `apply` of `event_loop/turn_end.rs`.
+    /// copied elsewhere has to be copied again by `Polls::reconfigure` or `apply` of
+    /// `event_loop/turn_end.rs`.
     const LIVE: &[&str] = &[
         "server.listen",
         "server.admin_hosts",

@@ -1,7 +1,8 @@
 //! One loop of the edge: which component owns which token.
 //!
-//! [`EdgeLoop`] is the switchboard: a token's kind says which component gets an event. Each component
-//! owns its state and is given what else it needs; `turn_end` is what a turn does when it ends.
+//! [`EdgeLoop`] is the switchboard: a token's kind says which component gets an event. Each
+//! component owns its state and is given what else it needs; `turn_end` is what a turn does when it
+//! ends.
 
 mod admission;
 mod app;

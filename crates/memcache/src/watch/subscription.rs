@@ -48,8 +48,8 @@ enum Phase {
     Refused,
 }
 
-/// The commands that are tried, the best first. A server that knows one of the words and not another refuses
-/// all of them.
+/// The commands that are tried, the best first. A server that knows one of the words and not
+/// another refuses all of them.
 const COMMANDS: [&[u8]; 3] = [
     // memcached 1.6.20 and later.
     b"watch mutations deletions evictions\r\n",
