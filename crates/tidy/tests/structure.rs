@@ -4,9 +4,11 @@
 //! Each bound is the measure of today or lower, and only falls. `cargo run -p dwell-tidy --
 //! crates/edge` prints the measures.
 
+use dwell_tidy::types::Measured;
 use dwell_tidy::{Sources, comments, imports, rings, types};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// What the sources of one crate may be.
 struct Bounds {
@@ -129,114 +131,118 @@ const ROOMS: &[&str] = &[
     "published",
 ];
 
-/// Imports of `edge` that run up in spite of it. None is added; one that is gone leaves the list.
-const UPWARD: &[&str] = &[];
+/// The measures of one crate.
+struct Structure {
+    /// The files of the largest ring.
+    ring: Vec<String>,
+    types: BTreeMap<String, Measured>,
+    banned: Vec<String>,
+    /// The modules of the crate.
+    rooms: BTreeSet<String>,
+    /// Imports against the order of [`ROOMS`].
+    upward: Vec<String>,
+}
+
+/// The measures of each of [`CRATES`], taken once: parsing is most of the work.
+static STRUCTURES: LazyLock<Vec<(&Bounds, Structure)>> = LazyLock::new(|| {
+    let crates = CRATES.iter();
+    crates
+        .map(|bounds| (bounds, Structure::of(bounds.name)))
+        .collect()
+});
+
+impl Structure {
+    fn of(name: &str) -> Self {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+        let crates = crates.expect("this crate stands among the others");
+        let sources = Sources::read(&crates.join(name).join("src"));
+        let sources = sources.expect("the sources of a crate parse");
+        let files = sources.files.len();
+        assert!(files > 0, "{name} has no files");
+        let rings = rings::rings(files, &imports::imports(&sources));
+        let path = |file: &usize| sources.files[*file].path.clone();
+        let room = |file| imports::room(&sources, file).to_owned();
+        Self {
+            ring: rings.first().into_iter().flatten().map(path).collect(),
+            types: types::measure(&sources),
+            banned: comments::banned(&sources),
+            rooms: (0..files).map(room).collect(),
+            upward: imports::upward(&sources, ROOMS),
+        }
+    }
+}
 
 #[test]
 fn imports_of_the_edge_run_down() {
-    let sources = read("edge");
-    let found = imports::upward(&sources, ROOMS);
-    let is_listed = |arrow: &&String| !UPWARD.contains(&arrow.as_str());
-    let new: Vec<&String> = found.iter().filter(is_listed).collect();
-    assert!(new.is_empty(), "imports that run up: {new:#?}");
-    let is_gone = |arrow: &&&str| !found.iter().any(|found| found == **arrow);
-    let gone: Vec<&&str> = UPWARD.iter().filter(is_gone).collect();
-    assert!(
-        gone.is_empty(),
-        "gone, so no longer to be listed: {gone:#?}"
-    );
-    let files = 0..sources.files.len();
-    let rooms: BTreeSet<&str> = files.map(|file| imports::room(&sources, file)).collect();
-    let left: Vec<&&str> = ROOMS
-        .iter()
-        .filter(|room| !rooms.contains(**room))
-        .collect();
-    assert!(left.is_empty(), "rooms that are gone: {left:?}");
+    let mut all = STRUCTURES.iter();
+    let (_, edge) = all.find(|(bounds, _)| bounds.name == "edge").unwrap();
+    assert_eq!(edge.upward, [""; 0], "imports that run up");
+    let is_gone = |room: &&&str| !edge.rooms.contains(**room);
+    let gone: Vec<&&str> = ROOMS.iter().filter(is_gone).collect();
+    assert!(gone.is_empty(), "rooms that are gone: {gone:?}");
 }
 
 #[test]
 fn rings_of_files_stay_small() {
-    check(|bounds, sources| {
-        let found = rings::rings(sources.files.len(), &imports::imports(sources));
-        let largest = found.first()?;
-        (largest.len() > bounds.ring).then(|| {
-            let names = largest.iter().map(|file| &*sources.files[*file].path);
-            format!(
-                "a ring of {} files, at most {}: {}",
-                largest.len(),
-                bounds.ring,
-                names.collect::<Vec<_>>().join(" ")
-            )
-        })
+    check(|bounds, Structure { ring, .. }| {
+        let (files, most) = (ring.len(), bounds.ring);
+        (files > most).then(|| format!("a ring of {files} files, at most {most}: {ring:?}"))
     });
 }
 
 #[test]
 fn types_stay_small_and_in_one_place() {
-    check(|bounds, sources| {
-        let found: Vec<String> = types::measure(sources)
-            .into_iter()
-            .filter_map(|(name, measured)| {
-                let listed = bounds.wide.iter().find(|(listed, ..)| *listed == name);
-                let (_, fields_max, files_max) = listed.unwrap_or(&("", FIELDS_MAX, FILES_MAX));
-                let (fields, files) = (measured.changing_fields(), measured.files.len());
-                let is_wide = fields > FIELDS_MAX.max(*fields_max);
-                (is_wide || files > FILES_MAX.max(*files_max))
-                    .then(|| format!("{name}: {fields} fields, {files} files"))
-            })
-            .collect();
-        (!found.is_empty()).then(|| found.join("\n"))
+    check(|bounds, structure| {
+        let wide = structure.types.iter().filter_map(|(name, measured)| {
+            let listed = bounds.wide.iter().find(|(listed, ..)| listed == name);
+            let (_, fields_max, files_max) = listed.unwrap_or(&("", FIELDS_MAX, FILES_MAX));
+            let (fields, files) = (measured.changing_fields(), measured.files.len());
+            let is_wide = fields > FIELDS_MAX.max(*fields_max);
+            (is_wide || files > FILES_MAX.max(*files_max))
+                .then(|| format!("{name}: {fields} fields, {files} files"))
+        });
+        let wide: Vec<String> = wide.collect();
+        (!wide.is_empty()).then(|| wide.join("\n"))
     });
 }
 
 #[test]
 fn types_that_became_small_leave_the_list() {
-    check(|bounds, sources| {
-        let measured = types::measure(sources);
-        let is_small = |name: &str| {
-            measured.get(name).is_none_or(|found| {
+    check(|bounds, structure| {
+        let is_small = |name: &&str| {
+            structure.types.get(*name).is_none_or(|found| {
                 found.changing_fields() <= FIELDS_MAX && found.files.len() <= FILES_MAX
             })
         };
         let names = bounds.wide.iter().map(|(name, ..)| *name);
-        let stale: Vec<&str> = names.filter(|name| is_small(name)).collect();
-        (!stale.is_empty()).then(|| format!("small or gone: {}", stale.join(", ")))
+        let small: Vec<&str> = names.filter(is_small).collect();
+        (!small.is_empty()).then(|| format!("small or gone: {}", small.join(", ")))
     });
 }
 
 #[test]
 fn doc_comments_name_the_thing_first() {
-    check(|bounds, sources| {
-        let found = comments::banned(sources);
-        (found.len() > bounds.banned).then(|| {
+    check(|bounds, Structure { banned, .. }| {
+        (banned.len() > bounds.banned).then(|| {
             format!(
                 "{} doc comments begin with {:?}, at most {}:\n{}",
-                found.len(),
+                banned.len(),
                 comments::BANNED,
                 bounds.banned,
-                found.join("\n")
+                banned.join("\n")
             )
         })
     });
 }
 
 /// Fails with what `rule` finds in each crate.
-fn check(rule: impl Fn(&Bounds, &Sources) -> Option<String>) {
-    let findings: Vec<String> = CRATES
+fn check(rule: impl Fn(&Bounds, &Structure) -> Option<String>) {
+    let findings: Vec<String> = STRUCTURES
         .iter()
-        .filter_map(|bounds| {
-            let found = rule(bounds, &read(bounds.name))?;
+        .filter_map(|(bounds, structure)| {
+            let found = rule(bounds, structure)?;
             Some(format!("{}: {found}", bounds.name))
         })
         .collect();
     assert!(findings.is_empty(), "{}", findings.join("\n"));
-}
-
-fn read(name: &str) -> Sources {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    let crates = crates.expect("this crate stands among the others");
-    let sources = Sources::read(&crates.join(name).join("src"));
-    let sources = sources.expect("the sources of a crate parse");
-    assert!(!sources.files.is_empty(), "{name} has no files");
-    sources
 }
