@@ -2,6 +2,7 @@
 
 use dwell_engine::Kinds;
 use dwell_evloop::{Readiness, Token};
+use dwell_upstream::UPSTREAMS_MAX;
 use std::ops::Range;
 
 /// Kinds of the tokens that a loop of the edge delivers.
@@ -31,6 +32,9 @@ pub(crate) enum Occurrence {
 
 /// Kinds of the clients of the application that a loop has at a time.
 pub(crate) const UPSTREAM_KINDS: Range<u8> = kind::UPSTREAM..Token::RESERVED_KIND;
+// One group that ends and the one after it have room.
+const _: () = assert!((Token::RESERVED_KIND - kind::UPSTREAM) as usize >= 2 * UPSTREAMS_MAX);
+
 pub(crate) const CLIENT_KINDS: Kinds = Kinds {
     listener: kind::CLIENT_LISTENER,
     connection: kind::CLIENT,
