@@ -465,12 +465,14 @@ impl Manager {
 
     /// Has signals end waits from now on; true where they did not before.
     fn hear_signals(&self, py: Python<'_>) -> PyResult<bool> {
-        let mut engine = self.shared.engine_soon().map_err(errors::not_reentrant)?;
-        let manager = engine.manager().ok_or_else(errors::freed)?;
-        match self.signals.try_lock() {
-            Ok(mut signals) => signals.ensure(py, manager),
-            Err(_) => Ok(false),
+        let Ok(mut signals) = self.signals.try_lock() else {
+            return Ok(false);
+        };
+        if !signals.is_to_ask() {
+            return Ok(false);
         }
+        let mut engine = self.shared.engine_soon().map_err(errors::not_reentrant)?;
+        signals.ensure(py, engine.manager().ok_or_else(errors::freed)?)
     }
 
     /// Does and raises what handlers have left to be done and raised.

@@ -1,4 +1,4 @@
-//! What one loop writes down of its responses: figures, and lines of the access log.
+//! The record that one loop keeps of its responses: figures, and lines of the access log.
 
 use crate::access::redacted;
 use crate::config::Config;

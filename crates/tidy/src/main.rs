@@ -1,6 +1,7 @@
 //! Prints the structure of one crate: `cargo run -p dwell-tidy -- crates/edge`.
 #![forbid(unsafe_code)]
 
+use dwell_tidy::types::{FIELDS_MAX, FILES_MAX};
 use dwell_tidy::{Sources, comments, imports, rings, types};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -55,10 +56,10 @@ fn print(sources: &Sources) -> io::Result<()> {
     }
     writeln!(
         out,
-        "\ntypes with more than 15 fields, or methods in more than 2 files:"
+        "\ntypes with more than {FIELDS_MAX} fields, or methods in more than {FILES_MAX} files:"
     )?;
     for (name, measured) in types::measure(sources) {
-        if measured.changing_fields() > 15 || measured.files.len() > 2 {
+        if !measured.is_small() {
             writeln!(
                 out,
                 "  {name}: {} fields, {} files",

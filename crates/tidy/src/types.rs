@@ -1,8 +1,13 @@
-//! How large types are, and over how many files their methods are spread.
+//! Sizes of types, and the files over which their methods are spread.
 
 use crate::sources::Sources;
 use std::collections::{BTreeMap, BTreeSet};
 use syn::{Fields, FnArg, ImplItem, Item, ReceiverKind, Type};
+
+/// Fields that a struct with methods of its own to change it may have.
+pub const FIELDS_MAX: usize = 15;
+/// Files that may have `impl` blocks of one type.
+pub const FILES_MAX: usize = 2;
 
 /// One struct or enum of a crate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -20,6 +25,12 @@ impl Measured {
     #[must_use]
     pub fn changing_fields(&self) -> usize {
         if self.is_of_behaviour { self.fields } else { 0 }
+    }
+
+    /// Returns true within [`FIELDS_MAX`] and [`FILES_MAX`].
+    #[must_use]
+    pub fn is_small(&self) -> bool {
+        self.changing_fields() <= FIELDS_MAX && self.files.len() <= FILES_MAX
     }
 }
 

@@ -22,21 +22,22 @@ pub(super) struct SignalWakeup {
 }
 
 impl SignalWakeup {
+    /// Returns true if it is not known whether signals end the waits of this thread.
+    pub(super) fn is_to_ask(&self) -> bool {
+        self.socket.is_none() && self.asked != Some(std::thread::current().id())
+    }
+
     /// Has signals wake `manager`, if this is the thread that hears them; true where they did not
     /// before: one that came earlier has woken nothing.
     ///
     /// # Errors
-    /// What the handler of a signal raises that comes meanwhile.
+    /// The exception of a signal's handler that runs meanwhile.
     pub(super) fn ensure(
         &mut self,
         py: Python<'_>,
         manager: &mut engine::Manager,
     ) -> PyResult<bool> {
         let thread = std::thread::current().id();
-        if self.asked == Some(thread) || self.socket.is_some() {
-            self.asked = Some(thread);
-            return Ok(false);
-        }
         // Without it a signal still interrupts the wait, but for the moment before it.
         match set_wakeup_fd(py, -1) {
             Ok(-1) => self.asked = Some(thread),

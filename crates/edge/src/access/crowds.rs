@@ -1,4 +1,4 @@
-//! How many connections clients of one address have open.
+//! Open connections of clients, counted by address.
 
 use super::{counted_as, is_trusted};
 use crate::config::Network;

@@ -31,7 +31,7 @@ pub(crate) struct AuthSubrequest {
 
 /// Decisions that a loop remembers.
 const KNOWN_MAX: usize = 4096;
-/// How long a refusal is remembered at most: a client that logs in meanwhile is let in soon.
+/// Longest time that a refusal is remembered: a client that logs in meanwhile is let in soon.
 const REFUSED_MAX: Duration = Duration::from_secs(1);
 
 impl AuthSubrequests {

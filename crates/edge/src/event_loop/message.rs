@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What loops tell one another.
+/// Messages of one loop to another.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     /// The embedded store's item under this key is not what this loop last read.
@@ -30,14 +30,14 @@ pub(crate) enum Message {
     Fetched {
         /// The bits of the token of this loop's own fetch.
         fetch: u64,
-        /// What it came to; `None` where each has to ask for itself.
+        /// The outcome of the fetch; `None` where each has to ask for itself.
         verdict: Option<Verdict>,
     },
     /// A client of another loop asks for what a request of this one brings.
     Joined {
         /// The bits of the token of this loop's fetch.
         fetch: u64,
-        /// Whose request has joined, where clients can be told apart.
+        /// The client whose request has joined, where clients can be told apart.
         client: Option<IpAddr>,
     },
 }

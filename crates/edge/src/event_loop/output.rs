@@ -1,8 +1,8 @@
 //! The bound on what clients have this process hold by not taking it.
 //!
-//! What waits for clients is in one ledger for all loops. The loop that finds it over the bound
-//! when its turn ends has the slowest clients cut off, wherever they are: its own at once, those of
-//! other loops by a message.
+//! One ledger for all loops has the output that waits for clients. The loop that finds it over the
+//! bound when its turn ends has the slowest clients cut off, wherever they are: its own at once,
+//! those of other loops by a message.
 
 use super::Message;
 use super::tokens::{OUTPUT, RELEASE};

@@ -203,9 +203,7 @@ impl AdminApp {
         self.metrics
             .health(context.now().duration_since(self.started), self.draining)
     }
-}
 
-impl AdminApp {
     /// A request for the value of a key.
     fn keys(
         &mut self,

@@ -23,7 +23,7 @@ use dwell_evloop::{Context, Token};
 use dwell_proto::http1::RequestHead;
 
 impl Polls {
-    /// How the body of a request on a route is taken.
+    /// The plan for the body of a request on a route.
     pub(crate) fn body_plan(&self, route: usize, head: &RequestHead<'_, '_>) -> BodyPlan {
         let config = &self.config;
         let bytes_max = if self.may_publish(&config.routes[route], head) {
@@ -436,7 +436,7 @@ fn names_keys(query: &str) -> bool {
     query.starts_with("k=") || query.contains("&k=")
 }
 
-/// Whether a request may be much work: its answer is made for it alone, or lasts.
+/// Returns true if a request may be much work: its answer is made for it alone, or lasts.
 fn is_work(head: &RequestHead<'_, '_>) -> bool {
     head.query.is_some_and(names_keys) || is_upgrade(head) || wants_events(head)
 }

@@ -2,7 +2,7 @@
 //!
 //! One change can be news for very many, and large; and a few bytes can ask for a large value in a
 //! form that takes long to write. A turn has a budget for that, which counts work and not time.
-//! What is beyond it stays in the queue it is in, and the next turn goes on with it, after the
+//! Work beyond it stays in the queue it is in, and the next turn goes on with it, after the
 //! requests that came meanwhile. Nothing is lost by that: a client that has not been told still
 //! waits for the key, so it is told of any later change, and is told the value that there is by
 //! then. So it gets the newest, once.

@@ -129,7 +129,7 @@ impl Polls {
         self.outbox.changes.note(key, change, due);
     }
 
-    /// Whether polls or feeds are still to be told of a key.
+    /// Returns true while polls or feeds are still to be told of a key.
     pub(super) fn is_changing(&self, key: Token) -> bool {
         !self.outbox.changes.is_empty() && self.outbox.changes.contains(key)
     }

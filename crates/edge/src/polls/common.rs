@@ -97,9 +97,9 @@ impl Common {
     }
 }
 
-/// Whether the target has nothing but the parts of the key, and each only once: of two values the
-/// application may take the one that is not in the key. A key that is made of an identity belongs
-/// to that client, whatever the target has.
+/// Returns true if the target has nothing but the parts of the key, and each only once: of two
+/// values the application may take the one that is not in the key. A key that is made of an
+/// identity belongs to that client, whatever the target has.
 fn is_target_of_key(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
     let key = &route.key;
     if key.is_of_identity() {
@@ -153,7 +153,7 @@ impl<'r> Passing<'r> {
         self.has_body && (is("content-type") || is("content-encoding") || is("content-language"))
     }
 
-    /// Whether requests that differ in this field are shared all the same, as the route permits.
+    /// Returns true if the route permits that requests which differ in this field are shared.
     fn is_unshared(self, name: &str) -> bool {
         let is_content = name
             .get(..8)
@@ -256,7 +256,7 @@ pub(super) fn has_body(head: &RequestHead<'_, '_>) -> bool {
     !matches!(head.framing, BodyFraming::None | BodyFraming::Length(0))
 }
 
-/// Whether a field is of the connection, or one that the edge writes itself.
+/// Returns true for a field of the connection, and for one that the edge writes itself.
 fn is_of_connection(name: &str) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     is_hop_by_hop(name)
@@ -271,7 +271,7 @@ fn is_accept(name: &str) -> bool {
     name.eq_ignore_ascii_case("accept")
 }
 
-/// Whether a request accepts any form, as one without `Accept` does.
+/// Returns true if a request accepts any form, as one without `Accept` does.
 fn takes_any(head: &RequestHead<'_, '_>) -> bool {
     let mut asked = head.fields.all("accept");
     asked.all(|value| value.trim_ascii() == b"*/*")

@@ -34,7 +34,7 @@ pub(crate) fn key_of(config: &Config, explained: &Explained) -> Option<Box<[u8]>
 /// Explains a request as far as a configuration alone can.
 ///
 /// # Errors
-/// What is wrong with the request.
+/// The fault of the request.
 pub fn explain_configuration(
     config: &Config,
     explained: &Explained,
@@ -45,7 +45,7 @@ pub fn explain_configuration(
 /// Says what becomes of a request; without `live`, what the configuration alone tells.
 ///
 /// # Errors
-/// What is wrong with the request.
+/// The fault of the request.
 fn explain(
     config: &Config,
     explained: &Explained,
@@ -101,7 +101,7 @@ impl Polls {
     /// Says what becomes of a request.
     ///
     /// # Errors
-    /// What is wrong with the request.
+    /// The fault of the request.
     pub(crate) fn explained(
         &self,
         explained: &Explained,

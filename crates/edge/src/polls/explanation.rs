@@ -1,4 +1,4 @@
-//! What an explanation consists of: the request that is explained, and what becomes of it.
+//! The parts of an explanation: the request that is explained, and what becomes of it.
 
 use super::answers::content;
 use super::decide::Content;
@@ -15,7 +15,7 @@ pub struct Explained {
     fields: Vec<String>,
 }
 
-/// What becomes of a request.
+/// The course of a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Explanation {
     /// Its method and target.

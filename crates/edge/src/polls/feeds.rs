@@ -447,7 +447,7 @@ impl Polls {
         }
     }
 
-    /// Whether a stream is about to be told of no change of its keys.
+    /// Returns true if a stream is about to be told of no change of its keys.
     fn is_quiet(&self, stream: Token) -> bool {
         self.outbox.changes.is_empty()
             || self.feeds_of(stream).into_iter().all(|token| {

@@ -285,7 +285,7 @@ impl Polls {
         }
     }
 
-    /// Whether misses on one key share one request.
+    /// Returns true if misses on one key share one request.
     pub(super) fn is_shared(&self, ask: &Ask, route: u16) -> bool {
         is_shared(ask, self.route(route))
     }

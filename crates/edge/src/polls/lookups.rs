@@ -23,7 +23,7 @@ pub(crate) enum Source {
     Memcached,
 }
 
-/// What one loop reads of the cache.
+/// The reads of one loop from the cache.
 #[derive(Debug)]
 pub(crate) struct Lookups {
     source: Source,

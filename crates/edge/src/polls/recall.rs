@@ -416,7 +416,7 @@ pub(super) fn stands_for(known: &LastKnown, ask: &Ask) -> bool {
     ask.anybodys && (ask.method != Method::Post || !known.is_answer)
 }
 
-/// Whether the application gave no answer, or failed to make one.
+/// Returns true if the application gave no answer, or failed to make one.
 fn has_failed(verdict: &Verdict) -> bool {
     verdict.as_ref().map_or(true, |answer| answer.status >= 500)
 }

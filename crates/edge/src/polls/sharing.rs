@@ -19,7 +19,7 @@ pub(super) fn may_be_shared(
     is_of_key && is_for_all(route, head)
 }
 
-/// Whether misses on one key share one request. A HEAD has no body to share with others.
+/// Returns true if misses on one key share one request. A HEAD has no body to share with others.
 pub(super) fn is_shared(ask: &Ask, route: Option<&RouteConfig>) -> bool {
     match ask.method {
         _ if !ask.anybodys => false,
@@ -29,7 +29,7 @@ pub(super) fn is_shared(ask: &Ask, route: Option<&RouteConfig>) -> bool {
     }
 }
 
-/// Whether clients whose requests of this route have the same key are the same to the
+/// Returns true if clients whose requests of this route have the same key are the same to the
 /// application, as far as their requests tell.
 ///
 /// Shape: not with a cookie, a field that the route names, or a token, as each says who asks; but a

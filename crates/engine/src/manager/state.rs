@@ -42,7 +42,7 @@ pub(super) enum Leaves {
 pub(super) struct Record {
     pub(super) id: u64,
     /// Its name in the component that owns its socket; the kind of that token names the component.
-    /// Of [`kind::NOWHERE`] while none owns it.
+    /// Its kind is [`kind::NOWHERE`] while none owns it.
     pub(super) place: Token,
     pub(super) handler: u32,
     pub(super) role: Role,

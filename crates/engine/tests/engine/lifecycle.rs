@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// What the first client that is owed something is owed.
+    /// The debt to the first client that is owed something.
     fn missing(&self) -> Option<Missing> {
         let app = &self.server.app;
         let mut clients = self.clients.iter().enumerate();

@@ -27,7 +27,7 @@ pub(super) struct Edge {
     pub(super) driver: Components,
 }
 
-/// What is on the loop.
+/// The driver of the loop.
 pub(super) struct Components {
     pub(super) http: Http,
     pub(super) app: Passing,

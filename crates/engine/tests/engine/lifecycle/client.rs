@@ -176,7 +176,7 @@ impl Client {
     }
 }
 
-/// What a client is owed.
+/// A debt to a client.
 #[derive(Debug)]
 #[expect(
     dead_code,

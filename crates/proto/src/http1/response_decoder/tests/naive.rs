@@ -117,7 +117,7 @@ impl<'b> NaiveHead<'b> {
         if status < 100 { Err(()) } else { Ok(head) }
     }
 
-    /// What every head is held to, whether it decides the framing or not.
+    /// The rules of every head, whether it decides the framing or not.
     fn check(&self) -> Result<(), ()> {
         let codings: Vec<&str> = self.all("transfer-encoding").collect();
         let is_coded = !codings.is_empty();
