@@ -50,7 +50,7 @@ def begin(dwell, cleanup, process=None):
     """Asks `process`, or the first one, for an upgrade; returns the process that it starts."""
     before = len(STARTED.findall(dwell.output()))
     (process or dwell).signal(signal.SIGUSR2)
-    until(lambda: len(STARTED.findall(dwell.output())) > before, "another process starts")
+    until(lambda: len(STARTED.findall(dwell.output())) > before, dwell.output)
     successor = Successor(int(STARTED.findall(dwell.output())[before]))
     cleanup.callback(successor.stop)
     return successor

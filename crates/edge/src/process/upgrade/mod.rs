@@ -166,9 +166,10 @@ impl Upgrader {
     }
 
     fn give_up(&self, error: &UpgradeError) {
+        // A reader of the line may ask for the next one at once.
+        self.is_under_way.store(false, Ordering::Release);
         self.metrics.upgrades_failed().add(1);
         tracing::error!("the upgrade is given up, this process goes on: {error}");
-        self.is_under_way.store(false, Ordering::Release);
     }
 
     fn upgrade(&self) -> Result<(), UpgradeError> {
