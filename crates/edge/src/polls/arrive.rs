@@ -83,7 +83,7 @@ impl Polls {
         if is_publishing(tag) {
             return self.order_expired(tag);
         }
-        if let Some(poll) = self.records.get(Token::from_bits(tag)) {
+        if let Some(poll) = self.waiters.records.get(Token::from_bits(tag)) {
             let Some(key) = poll.waits_for() else {
                 return self.owed_expired(context, Token::from_bits(tag), reply);
             };
@@ -125,7 +125,7 @@ impl Polls {
         if let Some(several) = several_of(tag) {
             return !self.is_asking(several);
         }
-        let poll = self.records.get(Token::from_bits(tag));
+        let poll = self.waiters.records.get(Token::from_bits(tag));
         poll.is_none_or(|poll| poll.waits_for().is_some())
     }
 
@@ -147,7 +147,9 @@ impl Polls {
 
     /// A connection has become a WebSocket.
     pub(crate) fn detached(&mut self, tag: u64, detached: Detached) {
-        self.outbox.detached.push((Token::from_bits(tag), detached));
+        self.delivery
+            .detached
+            .push((Token::from_bits(tag), detached));
     }
 
     fn poll(

@@ -56,7 +56,7 @@ impl Polls {
             request,
             identity: &identity,
         };
-        if self.records.is_full() {
+        if self.waiters.records.is_full() {
             return Err(self.refuse_busy(context, route, to));
         }
         let Some(question) = self.auth_subrequest(admitted, path, credential, to) else {
@@ -64,7 +64,7 @@ impl Polls {
         };
         let arrival = admitted.arrival(plain_ask(request.head), &[]);
         let poll = self.record(context, &arrival, question, Keep::Request);
-        let poll = self.records.insert(poll).ok();
+        let poll = self.waiters.records.insert(poll).ok();
         if let Some(poll) = poll {
             self.gate.subrequests.join(question, poll);
         }
@@ -121,7 +121,7 @@ impl Polls {
         let route = question
             .waiting
             .iter()
-            .find_map(|poll| self.records.get(*poll))
+            .find_map(|poll| self.waiters.records.get(*poll))
             .map(|poll| poll.route);
         let Some(rules) = route.and_then(|route| self.route(route)) else {
             return true;
@@ -143,7 +143,7 @@ impl Polls {
                 && self.is_upgrade(poll)
             {
                 self.let_in_later(context, http, poll, granted);
-            } else if let Some(poll) = self.records.remove(poll) {
+            } else if let Some(poll) = self.waiters.records.remove(poll) {
                 self.resume(context, http, &poll, &decision);
             }
         }
@@ -226,6 +226,7 @@ impl Polls {
     /// Whether a kept request wants a WebSocket.
     fn is_upgrade(&self, poll: Token) -> bool {
         let kept = self
+            .waiters
             .records
             .get(poll)
             .and_then(|poll| poll.request.as_deref());
@@ -243,7 +244,7 @@ impl Polls {
         token: Token,
         granted: &Arc<Granted>,
     ) {
-        let poll = self.records.get_mut(token);
+        let poll = self.waiters.records.get_mut(token);
         let Some((exchange, kept)) =
             poll.and_then(|poll| Some((poll.exchange, poll.request.as_mut()?)))
         else {
@@ -260,9 +261,9 @@ impl Polls {
         token: Token,
         reply: &mut Reply<'_>,
     ) -> Option<Outcome> {
-        let kept = self.records.get(token)?.request.as_ref()?;
+        let kept = self.waiters.records.get(token)?.request.as_ref()?;
         let decision = AuthDecision::Granted(Arc::clone(kept.granted.as_ref()?));
-        let poll = self.records.remove(token)?;
+        let poll = self.waiters.records.remove(token)?;
         let responses = Arc::clone(&self.responses);
         let mut to = Responder::ended(reply, &poll, &responses);
         Some(self.look_at_kept(context, &poll, decision, &mut to))

@@ -10,110 +10,18 @@
 use super::Polls;
 use super::answers::Found;
 use super::budget::Budget;
-use super::decide::{Content, Decision, Stage, decide};
+use super::decide::{Decision, Stage, decide};
+use super::delivery::Queue;
 use super::feeds::{News, Telling};
-use super::hold::SHUTTING_DOWN;
 use super::tables::{Sink, kind};
-use bytes::Bytes;
+use super::waiters::SHUTTING_DOWN;
 use dwell_engine::Http;
 use dwell_engine::websocket::{Broadcast, CloseCode, MessageKind, WebSockets};
 use dwell_evloop::{Context, Token};
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-
-/// The content of a key that is to be told, if it cannot be read again by then.
-pub(super) type Change = Option<(Content, Bytes)>;
 
 /// Frames by the name that a key has in them.
 pub(super) type Frames = Vec<(Option<Box<str>>, Arc<Broadcast>)>;
-
-/// The keys with changes that are still to be told.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    queues: HashMap<u64, Queue>,
-    /// The keys that have a queue, each once, in their turn.
-    order: VecDeque<Token>,
-}
-
-/// The polls and feeds that are still to be told of one key.
-#[derive(Debug, Default)]
-struct Queue {
-    /// The newest.
-    change: Change,
-    left: VecDeque<Token>,
-    /// The members of `left`, once others have joined a queue that was not empty.
-    known: Option<HashSet<Token>>,
-}
-
-impl Queue {
-    /// These come behind the others, but for those who stand here already.
-    fn join(&mut self, due: impl IntoIterator<Item = Token>) {
-        if self.left.is_empty() {
-            self.known = None;
-            return self.left.extend(due);
-        }
-        let left = &self.left;
-        let known = self
-            .known
-            .get_or_insert_with(|| left.iter().copied().collect());
-        self.left
-            .extend(due.into_iter().filter(|token| known.insert(*token)));
-    }
-
-    /// Takes the one whose turn it is.
-    fn next(&mut self) -> Option<Token> {
-        let token = self.left.pop_front()?;
-        if let Some(known) = &mut self.known {
-            known.remove(&token);
-        }
-        Some(token)
-    }
-}
-
-impl Changes {
-    pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty()
-    }
-
-    fn contains(&self, key: Token) -> bool {
-        self.queues.contains_key(&key.to_bits())
-    }
-
-    /// These are to be told of a change, behind those who are to be told already.
-    fn note(&mut self, key: Token, change: Change, due: impl IntoIterator<Item = Token>) {
-        let queue = match self.queues.entry(key.to_bits()) {
-            Entry::Occupied(queue) => queue.into_mut(),
-            Entry::Vacant(place) => {
-                self.order.push_back(key);
-                place.insert(Queue::default())
-            }
-        };
-        queue.change = change;
-        queue.join(due);
-    }
-
-    /// The key whose turn it is, and its queue, which it has no longer.
-    fn take(&mut self) -> Option<(Token, Queue)> {
-        let key = self.order.pop_front()?;
-        Some((key, self.queues.remove(&key.to_bits())?))
-    }
-
-    /// The rest of the queue of a key, for when its turn comes again.
-    fn put_back(&mut self, key: Token, queue: Queue) {
-        if queue.left.is_empty() {
-            return;
-        }
-        match self.queues.remove(&key.to_bits()) {
-            None => self.order.push_back(key),
-            Some(newer) => {
-                self.queues.insert(key.to_bits(), queue);
-                return self.note(key, newer.change, newer.left);
-            }
-        }
-        self.queues.insert(key.to_bits(), queue);
-    }
-}
 
 impl Polls {
     /// Has `due` told of a change when the turn ends, or one after it.
@@ -126,12 +34,12 @@ impl Polls {
         // What can be read at once is read again then.
         let kept = found.filter(|_| !self.lookups.is_immediate());
         let change = kept.map(|found| (found.content, found.to_bytes()));
-        self.outbox.changes.note(key, change, due);
+        self.delivery.changes.note(key, change, due);
     }
 
     /// Returns true while polls or feeds are still to be told of a key.
     pub(super) fn is_changing(&self, key: Token) -> bool {
-        !self.outbox.changes.is_empty() && self.outbox.changes.contains(key)
+        !self.delivery.changes.is_empty() && self.delivery.changes.contains(key)
     }
 
     /// Tells polls and streams of events what their key has, one after the other while there is
@@ -182,7 +90,7 @@ impl Polls {
         token: Token,
         found: Option<&Found<'_>>,
     ) {
-        let poll = self.records.get(token);
+        let poll = self.waiters.records.get(token);
         let Some(poll) = poll.filter(|poll| poll.waits_for() == Some(key)) else {
             return;
         };
@@ -191,11 +99,11 @@ impl Polls {
         if decision == Decision::Wait {
             return;
         }
-        let Some(poll) = self.records.remove(token) else {
+        let Some(poll) = self.waiters.records.remove(token) else {
             return;
         };
         // The key is still needed: the application may be asked for it next.
-        let is_last = self.leave_group(key);
+        let is_last = self.waiters.leave_group(key);
         self.answer_woken(context, http, key, poll, decision, found);
         if is_last {
             self.stop_waiting_for(key);
@@ -214,18 +122,18 @@ impl Polls {
         self.tell_answered(context, http, websockets);
         let mut budget = Budget::of_turn();
         while !budget.is_spent()
-            && let Some((key, mut queue)) = self.outbox.changes.take()
+            && let Some((key, mut queue)) = self.delivery.changes.take()
         {
             let mut slice = budget.slice();
             self.tell_slice(context, http, websockets, &mut slice, key, &mut queue);
             budget.used(&slice);
-            self.outbox.changes.put_back(key, queue);
+            self.delivery.changes.put_back(key, queue);
         }
-        for (socket, frame) in std::mem::take(&mut self.outbox.replies) {
+        for (socket, frame) in std::mem::take(&mut self.delivery.replies) {
             // A client that has left needs no answer.
             let _ = websockets.send(context, socket, MessageKind::Text, frame.as_bytes());
         }
-        for socket in std::mem::take(&mut self.outbox.farewells) {
+        for socket in std::mem::take(&mut self.delivery.farewells) {
             websockets.close(context, socket, CloseCode::GOING_AWAY, SHUTTING_DOWN);
         }
     }
@@ -240,7 +148,7 @@ impl Polls {
         key: Token,
         queue: &mut Queue,
     ) {
-        let Some(record) = self.keys.get(key) else {
+        let Some(record) = self.waiters.keys.get(key) else {
             // It is not waited for any more.
             return queue.left.clear();
         };
@@ -261,7 +169,7 @@ impl Polls {
         while !budget.is_spent()
             && let Some(token) = queue.next()
         {
-            let sink = self.feeds.get(token).map(|feed| feed.sink);
+            let sink = self.waiters.feeds.get(token).map(|feed| feed.sink);
             match (token.kind(), sink) {
                 (kind::FEED, Some(Sink::Socket(socket))) => {
                     let feed = (token, socket);
@@ -283,7 +191,7 @@ impl Polls {
         frames: &mut Frames,
     ) {
         let current = found.map(|found| found.content);
-        let Some(feed) = self.feeds.get(token) else {
+        let Some(feed) = self.waiters.feeds.get(token) else {
             return;
         };
         if self.news(feed, current) == News::None {
@@ -330,86 +238,5 @@ impl Polls {
         let frame = self.frame_of(token, found);
         frames.push((label, Arc::clone(&frame)));
         frame
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(index: u32) -> Token {
-        Token::new(kind::KEY, 0, index)
-    }
-
-    fn members(indices: impl IntoIterator<Item = u32>) -> Vec<Token> {
-        let token = |index| Token::new(kind::FEED, 0, index);
-        indices.into_iter().map(token).collect()
-    }
-
-    /// Tells so many of the queue whose turn it is.
-    fn tell(changes: &mut Changes, count: usize) -> (u32, Vec<u32>) {
-        let (key, mut queue) = changes.take().unwrap();
-        let next = std::iter::from_fn(|| queue.next());
-        let told = next.take(count).map(Token::index).collect();
-        changes.put_back(key, queue);
-        (key.index(), told)
-    }
-
-    #[test]
-    fn members_have_their_turn_however_often_a_key_changes() {
-        let mut changes = Changes::default();
-        let mut told = Vec::new();
-        for _ in 0..5 {
-            changes.note(key(1), None, members(0..5));
-            told.extend(tell(&mut changes, 2).1);
-        }
-        assert_eq!(told, [0, 1, 2, 3, 4, 0, 1, 2, 3, 0]);
-        // No change any more: only those who are left, and each of them once.
-        let mut rest = Vec::new();
-        while !changes.is_empty() {
-            rest.extend(tell(&mut changes, 2).1);
-        }
-        assert_eq!(rest, [4, 1, 2]);
-        assert!(changes.order.is_empty());
-    }
-
-    #[test]
-    fn keys_have_their_turn_however_many_wait_for_one_of_them() {
-        let mut changes = Changes::default();
-        changes.note(key(1), None, members(0..5));
-        changes.note(key(2), None, members(7..8));
-        let told: Vec<_> = (0..4).map(|_| tell(&mut changes, 2)).collect();
-        let expected = [(1, vec![0, 1]), (2, vec![7]), (1, vec![2, 3]), (1, vec![4])];
-        assert_eq!(told, expected);
-        assert!(changes.is_empty());
-    }
-
-    #[test]
-    fn what_came_while_others_were_told_is_not_replaced_by_what_they_were() {
-        let content = super::super::answers::content(b"new", 0);
-        let mut changes = Changes::default();
-        changes.note(key(1), None, members(0..3));
-        let (_, queue) = changes.take().unwrap();
-        let newest = Some((content, Bytes::from_static(b"new")));
-        changes.note(key(1), newest, members(2..5));
-        changes.put_back(key(1), queue);
-        let (_, queue) = changes.take().unwrap();
-        assert!(queue.change.is_some());
-        assert_eq!(queue.left, members(0..5));
-        assert!(changes.is_empty() && changes.order.is_empty());
-    }
-
-    #[test]
-    fn one_after_the_other_comes_to_a_long_queue() {
-        let mut changes = Changes::default();
-        let begun = std::time::Instant::now();
-        for member in members(0..10_000) {
-            changes.note(key(1), None, [member]);
-            changes.note(key(1), None, [member]);
-        }
-        // With a look at all who stand there it took minutes.
-        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
-        assert_eq!(tell(&mut changes, usize::MAX).1.len(), 10_000);
-        assert!(changes.is_empty());
     }
 }

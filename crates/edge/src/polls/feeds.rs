@@ -112,7 +112,10 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Option<Token> {
         let key = self.room_to_wait(context, opening.name, to)?;
-        let item = match self.lookups.watch(&self.keys, key, seconds(context)) {
+        let item = match self
+            .lookups
+            .watch(&self.waiters.keys, key, seconds(context))
+        {
             Watch::Begun(item) => item,
             Watch::Running => self.stored(context, opening.name),
         };
@@ -144,12 +147,12 @@ impl Polls {
         }
         self.has_written(Now::of(context), first.len());
         // There is room, as was made sure of before the key was entered.
-        let token = self.feeds.insert(feed).ok()?;
+        let token = self.waiters.feeds.insert(feed).ok()?;
         self.join_waiting(key, token);
         if is_put_off {
             self.note_change(key, found, [token]);
         }
-        self.streams += 1;
+        self.waiters.streams += 1;
         self.metrics.streams.increment();
         to.ends(PollOutcome::Streamed);
         let is_fetched = found.is_none() && matches!(opening.known, Known::Answered(_));
@@ -199,7 +202,7 @@ impl Polls {
     /// As [`hold_feed`](Self::hold_feed), for an exchange that was held before.
     pub(super) fn hold_feed_later(&mut self, context: &mut Context, http: &mut Http, feed: Token) {
         let timeout = self.next_heartbeat(context, feed);
-        if let Some(Sink::Events(exchange)) = self.feeds.get(feed).map(|feed| feed.sink) {
+        if let Some(Sink::Events(exchange)) = self.waiters.feeds.get(feed).map(|feed| feed.sink) {
             hold(http, context, exchange, feed.to_bits(), timeout);
         }
     }
@@ -253,7 +256,7 @@ impl Polls {
     ) {
         let found = telling.found;
         let current = found.map(|found| found.content);
-        let Some(feed) = self.feeds.get(token) else {
+        let Some(feed) = self.waiters.feeds.get(token) else {
             return;
         };
         let (Sink::Events(exchange), set) = (feed.sink, feed.set.token()) else {
@@ -291,8 +294,8 @@ impl Polls {
 
     /// The event that tells a feed of a value of its key.
     fn event_of(&mut self, feed: Token, found: &Found<'_>) -> Vec<Bytes> {
-        let feed = self.feeds.get(feed);
-        let name = feed.and_then(|feed| Some(&*self.keys.get(feed.key)?.name));
+        let feed = self.waiters.feeds.get(feed);
+        let name = feed.and_then(|feed| Some(&*self.waiters.keys.get(feed.key)?.name));
         let lines = self.encodings.lines(name.unwrap_or_default(), found);
         let mut event = Parts::default();
         events::value(&mut event, found.content.cursor, lines);
@@ -310,11 +313,11 @@ impl Polls {
         if token.kind() == kind::SET {
             return self.catch_up(context, token, reply);
         }
-        let Some(feed) = self.feeds.get(token) else {
+        let Some(feed) = self.waiters.feeds.get(token) else {
             return Outcome::Close;
         };
         let key = feed.key;
-        if self.lookups.reads_later(&mut self.keys, key) {
+        if self.lookups.reads_later(&mut self.waiters.keys, key) {
             return self.hold_feed(context, token);
         }
         if self.is_busy(Now::of(context)) {
@@ -325,7 +328,7 @@ impl Polls {
         let item = self.last_look(context, key);
         let found = item.as_ref().map(Found::stored);
         let current = found.as_ref().map(|found| found.content);
-        let Some(feed) = self.feeds.get(token) else {
+        let Some(feed) = self.waiters.feeds.get(token) else {
             return Outcome::Close;
         };
         let event = match (self.news(feed, current), &found) {
@@ -339,7 +342,7 @@ impl Polls {
         let bytes = event.iter().map(Bytes::len).sum();
         self.has_written(Now::of(context), bytes);
         if reply.write_parts(&event).is_ok()
-            && let Some(feed) = self.feeds.get_mut(token)
+            && let Some(feed) = self.waiters.feeds.get_mut(token)
         {
             feed.was_told(current);
             self.metrics.stream_events.increment();
@@ -369,13 +372,17 @@ impl Polls {
 
     /// Ends streams whose key has no record any more, so that no change could reach them.
     pub(super) fn end_lost_feeds(&mut self, context: &mut Context, http: &mut Http) {
-        let is_lost = |feed: &Feed| self.keys.get(feed.key).is_none();
-        let tokens = self.feeds.tokens();
+        let is_lost = |feed: &Feed| self.waiters.keys.get(feed.key).is_none();
+        let tokens = self.waiters.feeds.tokens();
         let lost: Vec<Token> = tokens
-            .filter(|token| self.feeds.get(*token).is_some_and(is_lost))
+            .filter(|token| self.waiters.feeds.get(*token).is_some_and(is_lost))
             .collect();
         for token in lost {
-            let set = self.feeds.get(token).and_then(|feed| feed.set.token());
+            let set = self
+                .waiters
+                .feeds
+                .get(token)
+                .and_then(|feed| feed.set.token());
             self.end_feed(context, http, set.unwrap_or(token), RETRY, StreamEnd::Gone);
         }
     }
@@ -419,7 +426,7 @@ impl Polls {
             Sink::Events(exchange) => {
                 http.with_reply(context, exchange, |reply| events::end(reply, retry));
             }
-            Sink::Socket(socket) => self.outbox.farewells.push(socket),
+            Sink::Socket(socket) => self.delivery.farewells.push(socket),
             Sink::Leaving(_) => {}
         }
     }
@@ -428,10 +435,15 @@ impl Polls {
     pub(super) fn drain_feeds(&mut self, context: &mut Context, http: &mut Http, count: usize) {
         // A stream that is about to be told of a change is told before it ends.
         let of_feed = |token: Token| {
-            let set = self.feeds.get(token).and_then(|feed| feed.set.token());
+            let set = self
+                .waiters
+                .feeds
+                .get(token)
+                .and_then(|feed| feed.set.token());
             set.unwrap_or(token)
         };
         let quiet = self
+            .waiters
             .feeds
             .tokens()
             .map(of_feed)
@@ -441,7 +453,13 @@ impl Polls {
             self.end_feed(context, http, stream, RETRY, StreamEnd::Drain);
         }
         let is_empty = |token: &Token| self.feeds_of(*token).is_empty();
-        let sets: Vec<Token> = self.sets.tokens().filter(is_empty).take(count).collect();
+        let sets: Vec<Token> = self
+            .waiters
+            .sets
+            .tokens()
+            .filter(is_empty)
+            .take(count)
+            .collect();
         for set in sets {
             self.end_feed(context, http, set, RETRY, StreamEnd::Drain);
         }
@@ -449,9 +467,9 @@ impl Polls {
 
     /// Returns true if a stream is about to be told of no change of its keys.
     fn is_quiet(&self, stream: Token) -> bool {
-        self.outbox.changes.is_empty()
+        self.delivery.changes.is_empty()
             || self.feeds_of(stream).into_iter().all(|token| {
-                let key = self.feeds.get(token).map(|feed| feed.key);
+                let key = self.waiters.feeds.get(token).map(|feed| feed.key);
                 key.is_none_or(|key| !self.is_changing(key))
             })
     }
@@ -463,20 +481,20 @@ impl Polls {
             self.remove_feed(token);
         }
         if stream.kind() == kind::SET {
-            self.sets.remove(stream);
+            self.waiters.sets.remove(stream);
         }
         match sink {
-            Sink::Events(_) => self.streams -= 1,
-            Sink::Leaving(_) | Sink::Socket(_) => self.sockets -= 1,
+            Sink::Events(_) => self.waiters.streams -= 1,
+            Sink::Leaving(_) | Sink::Socket(_) => self.waiters.sockets -= 1,
         }
         Some(sink)
     }
 
     /// Forgets one key of a stream.
     pub(super) fn remove_feed(&mut self, token: Token) {
-        if let Some(feed) = self.feeds.remove(token) {
+        if let Some(feed) = self.waiters.feeds.remove(token) {
             if feed.is_asking {
-                self.answered.remove(&token.to_bits());
+                self.waiters.answered.remove(&token.to_bits());
             }
             self.leave_waiting(feed.key);
         }
@@ -497,19 +515,19 @@ impl Polls {
             kind::SET => self.set(stream)?.members.first()?.feed,
             _ => stream,
         };
-        self.feeds.get(feed)
+        self.waiters.feeds.get(feed)
     }
 
     /// The set that a stream is, if it is one: another table has other tokens of the same index.
     pub(super) fn set(&self, stream: Token) -> Option<&FeedSet> {
         let set = (stream.kind() == kind::SET).then_some(stream)?;
-        self.sets.get(set)
+        self.waiters.sets.get(set)
     }
 
     /// As [`set`](Self::set), to change it.
     pub(super) fn set_mut(&mut self, stream: Token) -> Option<&mut FeedSet> {
         let set = (stream.kind() == kind::SET).then_some(stream)?;
-        self.sets.get_mut(set)
+        self.waiters.sets.get_mut(set)
     }
 
     /// The feeds of a stream.

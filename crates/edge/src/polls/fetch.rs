@@ -43,7 +43,7 @@ impl Polls {
             return self.recall_arrival(context, arrival, recall, to);
         }
         let key = if shared {
-            self.keys.enter(arrival.name)
+            self.waiters.keys.enter(arrival.name)
         } else {
             None
         };
@@ -51,7 +51,7 @@ impl Polls {
             None => self.start_fetch(context, arrival, key, to),
             Some(fetch) => {
                 let poll = self.record(context, &arrival, fetch, Keep::Request);
-                let joined = self.records.insert(poll).ok();
+                let joined = self.waiters.records.insert(poll).ok();
                 if let Some(poll) = joined {
                     self.join_fetch(fetch, poll);
                 }
@@ -68,7 +68,7 @@ impl Polls {
         key: Token,
         poll: Poll,
     ) {
-        let name = self.keys.get(key).map(|key| key.name.clone());
+        let name = self.waiters.keys.get(key).map(|key| key.name.clone());
         let name = name.as_deref().unwrap_or_default();
         let key = self.is_shared(&poll.ask, poll.route).then_some(key);
         let common = self.common_of_kept(&poll);
@@ -85,7 +85,7 @@ impl Polls {
 
     /// The request under way for `key` from which the application gets the same.
     pub(super) fn under_way(&self, key: Option<Token>, variant: Variant) -> Option<Token> {
-        let mut next = self.keys.get(key?)?.fetch;
+        let mut next = self.waiters.keys.get(key?)?.fetch;
         while let Some(token) = next.token() {
             let fetch = self.fetches.get(token)?;
             if fetch.common.variant == variant {
@@ -151,7 +151,7 @@ impl Polls {
     ) {
         poll.place = fetch;
         let exchange = poll.exchange;
-        match self.records.insert(poll) {
+        match self.waiters.records.insert(poll) {
             Ok(token) => {
                 self.join_fetch(fetch, token);
                 hold(http, context, exchange, token.to_bits(), self.owed_time());
@@ -185,7 +185,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         // Whoever is told to come back must not have been forwarded.
-        let fetch = if self.records.is_full() {
+        let fetch = if self.waiters.records.is_full() {
             None
         } else {
             let Request { head, body, .. } = *arrival.request;
@@ -196,7 +196,7 @@ impl Polls {
         };
         let Some(fetch) = fetch else {
             if let Some(key) = key {
-                self.keys.release(key);
+                self.waiters.keys.release(key);
             }
             return self.refuse_busy(context, arrival.route, to);
         };
@@ -208,7 +208,7 @@ impl Polls {
             Keep::Line
         };
         let poll = self.record(context, &arrival, fetch, keep);
-        let token = self.records.insert(poll).ok();
+        let token = self.waiters.records.insert(poll).ok();
         if let Some(token) = token {
             self.join_fetch(fetch, token);
         }
@@ -223,14 +223,14 @@ impl Polls {
         route: u16,
         mut forward: FetchRequest,
     ) -> Option<Token> {
-        let record = key.and_then(|key| self.keys.get(key));
+        let record = key.and_then(|key| self.waiters.keys.get(key));
         let fetch = self.fetches.insert(Fetch {
             key,
             next: record.map(|record| record.fetch).unwrap_or_default(),
             ..Fetch::new(name, route, forward.common)
         });
         let fetch = fetch.ok()?;
-        if let Some(record) = key.and_then(|key| self.keys.get_mut(key)) {
+        if let Some(record) = key.and_then(|key| self.waiters.keys.get_mut(key)) {
             record.fetch = Link::to(fetch);
             if let Begun::Follow(_) = self.begin_flight(fetch, name, forward.common.variant) {
                 return Some(fetch);
@@ -373,7 +373,7 @@ impl Polls {
                 self.missing_told(context, http, token, verdict, stale.as_ref());
                 continue;
             }
-            let Some(poll) = self.records.remove(token) else {
+            let Some(poll) = self.waiters.records.remove(token) else {
                 continue;
             };
             self.metrics
@@ -397,7 +397,7 @@ impl Polls {
             }
         }
         if let Some(key) = fetch.key {
-            self.keys.release(key);
+            self.waiters.keys.release(key);
         }
         self.next_in_queue(context, http, fetch.queue);
     }
@@ -488,7 +488,7 @@ impl Polls {
     /// Ends a fetch: nobody joins it any more.
     pub(super) fn close_fetch(&mut self, token: Token) -> Option<Fetch> {
         let fetch = self.fetches.remove(token)?;
-        if let Some(record) = fetch.key.and_then(|key| self.keys.get_mut(key)) {
+        if let Some(record) = fetch.key.and_then(|key| self.waiters.keys.get_mut(key)) {
             let mut link = &mut record.fetch;
             while *link != Link::to(token) {
                 let before = link.token().and_then(|before| self.fetches.get_mut(before));

@@ -79,11 +79,11 @@ impl Polls {
             for poll in polls {
                 if poll.kind() == kind::MISSING {
                     self.missing_again(context, http, &name, poll);
-                } else if let Some(poll) = self.records.remove(poll) {
+                } else if let Some(poll) = self.waiters.records.remove(poll) {
                     self.miss_later(context, http, key, poll);
                 }
             }
-            self.keys.release(key);
+            self.waiters.keys.release(key);
         }
     }
 
@@ -117,7 +117,7 @@ impl Polls {
         };
         self.each_for_itself(context, http, &fetch, &fetch.polls);
         if let Some(key) = fetch.key {
-            self.keys.release(key);
+            self.waiters.keys.release(key);
         }
     }
 }

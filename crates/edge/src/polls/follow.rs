@@ -112,7 +112,7 @@ impl Polls {
         if !self.has_room(context, asked.len(), to) {
             return Outcome::Answered;
         }
-        let Ok(set) = self.sets.insert(FeedSet::default()) else {
+        let Ok(set) = self.waiters.sets.insert(FeedSet::default()) else {
             return self.refuse_busy(context, route, to);
         };
         let left = admitted.identity.time_left(context.unix_seconds());
@@ -137,7 +137,7 @@ impl Polls {
         if let Some(set) = self.set_mut(set) {
             set.members = members;
         }
-        self.streams += 1;
+        self.waiters.streams += 1;
         self.metrics.streams.increment();
         if self.has_upstream() {
             let behalf = Behalf::of(request, ask, route, to.peer_address());
@@ -153,8 +153,9 @@ impl Polls {
 
     /// Enters a key that is going to be waited for, and has the store tell of its changes.
     pub(super) fn watch(&mut self, context: &Context, name: &[u8]) -> Option<Token> {
-        let key = self.keys.enter(name)?;
-        self.lookups.watch(&self.keys, key, seconds(context));
+        let key = self.waiters.keys.enter(name)?;
+        self.lookups
+            .watch(&self.waiters.keys, key, seconds(context));
         Some(key)
     }
 
@@ -166,7 +167,7 @@ impl Polls {
         feed: impl FnOnce(Token) -> Feed,
     ) -> Option<Token> {
         let key = self.watch(context, name)?;
-        let feed = self.feeds.insert(feed(key)).ok();
+        let feed = self.waiters.feeds.insert(feed(key)).ok();
         match feed {
             Some(feed) => self.join_waiting(key, feed),
             None => self.stop_watching(key),
@@ -176,10 +177,14 @@ impl Polls {
 
     /// Leaves a key that was going to be waited for.
     fn stop_watching(&mut self, key: Token) {
-        let is_waited = self.keys.get(key).is_none_or(|key| !key.waiting.is_empty());
+        let is_waited = self
+            .waiters
+            .keys
+            .get(key)
+            .is_none_or(|key| !key.waiting.is_empty());
         if !is_waited {
-            self.lookups.unwatch(&self.keys, key);
-            self.keys.release(key);
+            self.lookups.unwatch(&self.waiters.keys, key);
+            self.waiters.keys.release(key);
         }
     }
 
@@ -216,12 +221,12 @@ impl Polls {
     /// What memcached has is told when it comes.
     fn gather(&mut self, context: &Context, set: Token, out: &mut Parts) -> bool {
         for token in self.feeds_of(set) {
-            let Some(feed) = self.feeds.get(token) else {
+            let Some(feed) = self.waiters.feeds.get(token) else {
                 continue;
             };
             let key = feed.key;
             let answered = self.answered_value(token);
-            if answered.is_none() && self.lookups.reads_later(&mut self.keys, key) {
+            if answered.is_none() && self.lookups.reads_later(&mut self.waiters.keys, key) {
                 continue;
             }
             let item = self.last_look(context, key);
@@ -257,7 +262,8 @@ impl Polls {
         token: Token,
         found: Option<&Found<'_>>,
     ) -> usize {
-        let Some(Sink::Events(exchange)) = self.feeds.get(token).map(|feed| feed.sink) else {
+        let Some(Sink::Events(exchange)) = self.waiters.feeds.get(token).map(|feed| feed.sink)
+        else {
             return 0;
         };
         let mut event = Parts::default();
@@ -276,20 +282,20 @@ impl Polls {
         found: Option<&Found<'_>>,
         out: &mut Parts,
     ) {
-        if let Some(feed) = self.feeds.get_mut(token) {
+        if let Some(feed) = self.waiters.feeds.get_mut(token) {
             feed.was_told(found.map(|found| found.content));
         }
-        let Some(set) = self.sets.get(set) else {
+        let Some(set) = self.waiters.sets.get(set) else {
             return;
         };
-        let has = |member: &Member| self.feeds.get(member.feed).map(|feed| feed.has);
+        let has = |member: &Member| self.waiters.feeds.get(member.feed).map(|feed| feed.has);
         let id = cursors::join(set.members.iter().filter_map(has));
         let Some(member) = set.members.iter().find(|member| member.feed == token) else {
             return;
         };
         let label = member.label.as_deref().unwrap_or_default();
-        let key = self.feeds.get(token).map(|feed| feed.key);
-        let name = key.and_then(|key| Some(&*self.keys.get(key)?.name));
+        let key = self.waiters.feeds.get(token).map(|feed| feed.key);
+        let name = key.and_then(|key| Some(&*self.waiters.keys.get(key)?.name));
         match found {
             Some(found) => {
                 let lines = self.encodings.lines(name.unwrap_or_default(), found);

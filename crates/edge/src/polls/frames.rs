@@ -98,9 +98,9 @@ impl Publish {
 impl Polls {
     /// The frame that tells a feed what its key has.
     pub(super) fn frame_of(&mut self, token: Token, found: Option<&Found<'_>>) -> Arc<Broadcast> {
-        let key = self.feeds.get(token).map(|feed| feed.key);
+        let key = self.waiters.feeds.get(token).map(|feed| feed.key);
         let label = self.label_of(token).map(str::to_owned);
-        let name = key.and_then(|key| Some(&*self.keys.get(key)?.name));
+        let name = key.and_then(|key| Some(&*self.waiters.keys.get(key)?.name));
         match found {
             Some(found) => {
                 let name = name.unwrap_or_default();

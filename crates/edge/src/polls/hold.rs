@@ -7,6 +7,7 @@ use super::decide::{Decision, Stage, decide};
 use super::lookups::Watch;
 use super::responder::Responder;
 use super::tables::{KeptRequest, NO_ROUTE, Poll};
+use super::waiters::TOO_MANY_WAIT;
 use super::{Polls, seconds};
 use crate::config::OnDelete;
 use crate::held::{held, hold};
@@ -38,11 +39,14 @@ impl Polls {
         let Some(key) = self.room_to_wait(context, arrival.name, to) else {
             return Ok(Outcome::Answered);
         };
-        if let Watch::Begun(item) = self.lookups.watch(&self.keys, key, seconds(context)) {
+        if let Watch::Begun(item) = self
+            .lookups
+            .watch(&self.waiters.keys, key, seconds(context))
+        {
             let found = item.as_ref().map(Found::stored);
             if self.decide_arrival(&arrival, found.as_ref()) != Decision::Wait {
-                self.lookups.unwatch(&self.keys, key);
-                self.keys.release(key);
+                self.lookups.unwatch(&self.waiters.keys, key);
+                self.waiters.keys.release(key);
                 return Err(item);
             }
         }
@@ -69,7 +73,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Option<Token> {
         if self.has_room(context, 1, to) {
-            self.keys.enter(name)
+            self.waiters.keys.enter(name)
         } else {
             None
         }
@@ -82,24 +86,13 @@ impl Polls {
         count: usize,
         to: &mut Responder<'_, '_>,
     ) -> bool {
-        let is_full = self.records.is_full();
-        let reason = self
-            .no_waits(count)
-            .or_else(|| is_full.then_some(TOO_MANY_WAIT));
+        let reason = self.waiters.no_records(count);
         let Some(reason) = reason else {
             return true;
         };
         to.ends(PollOutcome::Refused);
         self.refuse(context, to, reason);
         false
-    }
-
-    /// The reason why so many more may not wait, if there is one.
-    pub(super) fn no_waits(&self, count: usize) -> Option<&'static str> {
-        if self.draining {
-            return Some(SHUTTING_DOWN);
-        }
-        (self.waiting + count > self.waiting_max).then_some(TOO_MANY_WAIT)
     }
 
     /// Puts a poll among those that wait for `key`.
@@ -112,7 +105,7 @@ impl Polls {
     ) -> Outcome {
         let timeout = self.jittered(poll.ask.wait());
         // There is room, as was made sure of before the key was entered.
-        let Ok(token) = self.records.insert(poll) else {
+        let Ok(token) = self.waiters.records.insert(poll) else {
             self.refuse(context, to, TOO_MANY_WAIT);
             return Outcome::Answered;
         };
@@ -133,15 +126,17 @@ impl Polls {
         let Some(key) = self.room_to_wait(context, name, &mut to) else {
             return;
         };
-        let watch = self.lookups.watch(&self.keys, key, seconds(context));
+        let watch = self
+            .lookups
+            .watch(&self.waiters.keys, key, seconds(context));
         if let Watch::Begun(Some(item)) = watch {
             // It is back: what there is now is compared as if it had come this moment.
             let found = Found::stored(&item);
             let rules = self.rules(poll.route);
             let decision = decide(&poll.ask, Some(found.content), Stage::Held, rules);
             if decision != Decision::Wait {
-                self.lookups.unwatch(&self.keys, key);
-                self.keys.release(key);
+                self.lookups.unwatch(&self.waiters.keys, key);
+                self.waiters.keys.release(key);
                 let (ask, route) = (poll.ask, poll.route);
                 return self.conclude(context, &ask, route, decision, Some(&found), &mut to);
             }
@@ -150,7 +145,7 @@ impl Polls {
         let timeout = self.jittered(poll.ask.wait().saturating_sub(waited));
         poll.place = key;
         let exchange = poll.exchange;
-        match self.records.insert(poll) {
+        match self.waiters.records.insert(poll) {
             Ok(token) => {
                 self.join_waiting(key, token);
                 hold(http, context, exchange, token.to_bits(), timeout);
@@ -165,13 +160,13 @@ impl Polls {
 
     /// Counts a poll, whose place says so, among those that wait for `key`.
     pub(super) fn join_waiting(&mut self, key: Token, poll: Token) {
-        self.waiting += 1;
+        self.waiters.waiting += 1;
         self.metrics.waits.increment();
-        if let Some(record) = self.keys.get_mut(key) {
+        if let Some(record) = self.waiters.keys.get_mut(key) {
             let is_first = record.waiting.is_empty();
             record.waiting.join(poll);
             if is_first {
-                self.count_waited(key, true);
+                self.waiters.count_waited(key, true);
             }
         }
     }
@@ -184,18 +179,18 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let route = arrival.route;
-        if self.records.is_full() {
+        if self.waiters.records.is_full() {
             return self.refuse_busy(context, route, to);
         }
-        let Some(key) = self.keys.enter(arrival.name) else {
+        let Some(key) = self.waiters.keys.enter(arrival.name) else {
             return self.refuse_busy(context, route, to);
         };
-        let Some(lookup) = self.lookups.ask(&mut self.keys, key) else {
-            self.keys.release(key);
+        let Some(lookup) = self.lookups.ask(&mut self.waiters.keys, key) else {
+            self.waiters.keys.release(key);
             return self.refuse_busy(context, route, to);
         };
         let poll = self.record(context, &arrival, lookup, Keep::Request);
-        let token = self.records.insert(poll).ok();
+        let token = self.waiters.records.insert(poll).ok();
         if let Some(token) = token {
             self.lookups.join(lookup, token);
         }
@@ -266,8 +261,3 @@ impl Polls {
         }
     }
 }
-
-/// The reason given where `limits.waiters_max` is reached.
-pub(super) const TOO_MANY_WAIT: &str = "too many polls are waiting";
-/// The reason given when the server ends.
-pub(super) const SHUTTING_DOWN: &str = "shutting down";

@@ -56,7 +56,7 @@ impl Polls {
         let (kept, peer) = if join.poll.kind() == kind::MISSING {
             self.asked_by(join.poll)?
         } else {
-            let poll = self.records.get(join.poll)?;
+            let poll = self.waiters.records.get(join.poll)?;
             (poll.request.as_deref()?, http.peer_address(poll.exchange))
         };
         let mut storage = FieldStorage::new();

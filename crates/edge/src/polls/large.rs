@@ -68,14 +68,14 @@ impl Polls {
             .polls
             .first()
             .filter(|token| polls.first() == Some(*token));
-        let own = own.and_then(|token| self.records.remove(*token));
+        let own = own.and_then(|token| self.waiters.records.remove(*token));
         if own.is_some() {
             polls.remove(0);
             self.metrics.polls.increment(PollOutcome::Miss);
         }
         self.each_for_itself(context, http, &closed, &polls);
         if let Some(key) = closed.key {
-            self.keys.release(key);
+            self.waiters.keys.release(key);
         }
         self.next_in_queue(context, http, closed.queue);
         own

@@ -145,7 +145,7 @@ impl Polls {
             return false;
         };
         let member = set.members.remove(place);
-        let told = self.feeds.get(member.feed).map(|feed| feed.has);
+        let told = self.waiters.feeds.get(member.feed).map(|feed| feed.has);
         self.remove_feed(member.feed);
         let socket = self.set_mut(stream).and_then(|set| set.socket.as_mut());
         if let (Some(socket), Some(label), Some(told)) = (socket, member.label, told) {
@@ -229,7 +229,8 @@ impl Polls {
                 kind::SET => self.unnamed_member(stream),
                 _ => Some(stream),
             };
-            let key = feed.and_then(|feed| self.keys.get(self.feeds.get(feed)?.key));
+            let key =
+                feed.and_then(|feed| self.waiters.keys.get(self.waiters.feeds.get(feed)?.key));
             return key
                 .map(|key| key.name.to_vec())
                 .ok_or_else(|| "no key named".to_owned());
@@ -245,7 +246,7 @@ impl Polls {
         finished: &Finished<()>,
     ) {
         let frame = answer(&finished.published, finished.cursor, label);
-        self.outbox.replies.push((socket, frame));
+        self.delivery.replies.push((socket, frame));
     }
 }
 

@@ -115,7 +115,7 @@ impl Polls {
 
     /// As [`seek_all`](Self::seek_all), for the key of one feed.
     pub(super) fn seek(&mut self, context: &Context, token: Token, behalf: &Behalf) {
-        let Some(key) = self.feeds.get(token).map(|feed| feed.key) else {
+        let Some(key) = self.waiters.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
         if self.last_look(context, key).is_some() {
@@ -126,12 +126,12 @@ impl Polls {
             return;
         };
         let is_under_way = if self.lookups.is_immediate() {
-            let name = self.keys.get(key).map(|key| key.name.clone());
+            let name = self.waiters.keys.get(key).map(|key| key.name.clone());
             name.is_some_and(|name| self.ask_for(context, &name, missing))
         } else {
             self.look_for(key, missing)
         };
-        match self.feeds.get_mut(token) {
+        match self.waiters.feeds.get_mut(token) {
             Some(feed) if is_under_way => feed.is_asking = true,
             _ => {
                 self.missing.remove(missing);
@@ -188,7 +188,7 @@ impl Polls {
 
     /// Puts a key among the lookups of this turn; it is asked for if memcached has no value.
     fn look_for(&mut self, key: Token, missing: Token) -> bool {
-        let lookup = self.lookups.ask(&mut self.keys, key);
+        let lookup = self.lookups.ask(&mut self.waiters.keys, key);
         if let Some(lookup) = lookup {
             self.lookups.join(lookup, missing);
         }
@@ -203,12 +203,12 @@ impl Polls {
         token: Token,
         is_found: bool,
     ) {
-        let name = self.keys.get(key).map(|key| key.name.clone());
+        let name = self.waiters.keys.get(key).map(|key| key.name.clone());
         if !is_found && name.is_some_and(|name| self.ask_for(context, &name, token)) {
             return;
         }
         if let Some(missing) = self.missing.remove(token)
-            && let Some(feed) = self.feeds.get_mut(missing.asker)
+            && let Some(feed) = self.waiters.feeds.get_mut(missing.asker)
         {
             feed.is_asking = false;
         }
@@ -235,7 +235,7 @@ impl Polls {
                 true
             });
         }
-        let key = shared.then(|| self.keys.enter(name)).flatten();
+        let key = shared.then(|| self.waiters.keys.enter(name)).flatten();
         if let Some(fetch) = self.under_way(key, common.variant) {
             self.join_fetch(fetch, token);
             return true;
@@ -244,7 +244,7 @@ impl Polls {
         match (fetch, key) {
             (Some(fetch), _) => self.join_fetch(fetch, token),
             (None, Some(key)) => {
-                self.keys.release(key);
+                self.waiters.keys.release(key);
             }
             (None, None) => {}
         }
@@ -333,18 +333,23 @@ impl Polls {
     }
 
     fn feed_answered(&mut self, token: Token, said: Said) {
-        let Some(feed) = self.feeds.get_mut(token).filter(|feed| feed.is_asking) else {
+        let Some(feed) = self
+            .waiters
+            .feeds
+            .get_mut(token)
+            .filter(|feed| feed.is_asking)
+        else {
             // It is gone, or the cache has had a value since, which is newer.
             return;
         };
         let key = feed.key;
         match said {
             Said::Value(body, flags) => {
-                self.answered.insert(token.to_bits(), (body, flags));
+                self.waiters.answered.insert(token.to_bits(), (body, flags));
             }
             Said::Nothing => {
                 feed.is_asking = false;
-                if self.lookups.reads_later(&mut self.keys, key) {
+                if self.lookups.reads_later(&mut self.waiters.keys, key) {
                     return;
                 }
             }
@@ -355,13 +360,13 @@ impl Polls {
                 return;
             }
         }
-        self.outbox.answered.push(token);
+        self.delivery.answered.push(token);
     }
 
     /// The value that the application has answered with and a feed is to be told, where the cache
     /// has none.
     pub(super) fn answered_value(&self, token: Token) -> Option<Found<'static>> {
-        let (body, flags) = self.answered.get(&token.to_bits())?;
+        let (body, flags) = self.waiters.answered.get(&token.to_bits())?;
         Some(Found::remembered(body.clone(), *flags))
     }
 
@@ -371,8 +376,8 @@ impl Polls {
         match current {
             Some(_) if is_stored => self.is_in_cache(token),
             Some(content) => {
-                self.answered.remove(&token.to_bits());
-                if let Some(feed) = self.feeds.get_mut(token) {
+                self.waiters.answered.remove(&token.to_bits());
+                if let Some(feed) = self.waiters.feeds.get_mut(token) {
                     feed.has = Condition::Since(content.cursor);
                     (feed.is_asking, feed.is_cached) = (false, false);
                 }
@@ -383,10 +388,10 @@ impl Polls {
 
     /// The cache has a value for a feed, whatever the application says.
     pub(super) fn is_in_cache(&mut self, token: Token) {
-        if let Some(feed) = self.feeds.get_mut(token) {
+        if let Some(feed) = self.waiters.feeds.get_mut(token) {
             feed.is_cached = true;
             if std::mem::take(&mut feed.is_asking) {
-                self.answered.remove(&token.to_bits());
+                self.waiters.answered.remove(&token.to_bits());
             }
         }
     }
@@ -398,8 +403,13 @@ impl Polls {
         http: &mut Http,
         websockets: &mut WebSockets,
     ) {
-        for token in std::mem::take(&mut self.outbox.answered) {
-            let Some((sink, set)) = self.feeds.get(token).map(|feed| (feed.sink, feed.set)) else {
+        for token in std::mem::take(&mut self.delivery.answered) {
+            let Some((sink, set)) = self
+                .waiters
+                .feeds
+                .get(token)
+                .map(|feed| (feed.sink, feed.set))
+            else {
                 continue;
             };
             match (sink, set.token()) {
@@ -420,7 +430,7 @@ impl Polls {
 
     /// Tells a stream of several keys what the application has said of one of them.
     fn tell_stream(&mut self, context: &mut Context, http: &mut Http, set: Token, token: Token) {
-        let Some(feed) = self.feeds.get(token) else {
+        let Some(feed) = self.waiters.feeds.get(token) else {
             return;
         };
         let item = self.last_look(context, feed.key);

@@ -18,6 +18,7 @@ mod changes;
 mod common;
 mod cursors;
 mod decide;
+mod delivery;
 mod encodings;
 mod events;
 mod explain;
@@ -48,6 +49,7 @@ mod several;
 mod sharing;
 mod sockets;
 mod tables;
+mod waiters;
 mod wake;
 mod wanted;
 mod watchers;
@@ -72,10 +74,9 @@ use crate::response_log::ResponseLog;
 use crate::retry_after::RetryAfter;
 use budget::{Now, Work};
 use bytes::Bytes;
-use changes::Changes;
 use common::Common;
 use decide::Rules;
-use dwell_engine::Detached;
+use delivery::Delivery;
 use dwell_evloop::{Context, Random, Slab, Token};
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_store::Item;
@@ -83,32 +84,17 @@ use encodings::Encodings;
 use joins::Joins;
 use missing::Missing;
 use responder::{Responder, Responses};
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tables::{Feed, FeedSet, Fetch, Keys, NO_ROUTE, Poll};
-use wanted::Several;
+use tables::{Fetch, NO_ROUTE, Poll};
+use waiters::Waiters;
 
 /// What the driver sends when the turn ends.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     /// Requests for the upstream.
     pub(crate) requests: Vec<FetchRequest>,
-    /// Polls of several keys that have news; what else the turn brings of their keys goes along.
-    ripe: Vec<Token>,
-    /// Connections that have become WebSockets, by their streams.
-    detached: Vec<(Token, Detached)>,
-    /// Keys that began or ended to be waited for, where anybody wants to know.
-    presence: Option<Vec<PresenceChange>>,
-    /// Feeds of whose keys the application has said something.
-    answered: Vec<Token>,
-    /// Polls and feeds that are still to be told of changes of their keys.
-    changes: Changes,
-    /// Frames for one WebSocket each.
-    replies: Vec<(Token, String)>,
-    /// WebSockets that end with the server.
-    farewells: Vec<Token>,
     /// What takes the place of a request, by the token of its fetch.
     pub(crate) recalled: Vec<(Token, Recall)>,
     /// Polls that have joined a request that may still wait for a connection.
@@ -162,29 +148,19 @@ pub(crate) struct Polls {
     responses: Arc<Responses>,
     pub(crate) lookups: Lookups,
     pub(crate) outbox: Outbox,
-    keys: Keys,
-    records: Slab<Poll>,
+    waiters: Waiters,
+    delivery: Delivery,
     fetches: Slab<Fetch>,
-    feeds: Slab<Feed>,
-    sets: Slab<FeedSet>,
-    several: Slab<Several>,
     /// Keys without a value that the application is asked for.
     missing: Slab<Missing>,
     /// Large values as streams and polls of several keys bring them.
     pub(crate) encodings: Encodings,
     work: Work,
-    /// What it has answered with and feeds have not been told yet, by their tokens.
-    answered: HashMap<u64, (Bytes, u32)>,
     /// What all loops know; this one is `of_loop`.
     memory: Arc<Memory>,
     of_loop: usize,
     keeps_last_known: bool,
     following: usize,
-    streams: usize,
-    sockets: usize,
-    waiting: usize,
-    waiting_max: usize,
-    draining: bool,
     gate: Gate,
     pub(crate) publisher: Publisher<Asker>,
     random: Random,
@@ -226,25 +202,16 @@ impl Polls {
             responses,
             lookups,
             outbox: Outbox::default(),
-            keys: Keys::new(waited),
-            records: Slab::new(kind::POLL, held_max),
+            waiters: Waiters::new(waited, held_max, waiting_max),
+            delivery: Delivery::default(),
             fetches: Slab::new(kind::FETCH, held_max),
-            feeds: Slab::new(kind::FEED, waiting_max),
-            sets: Slab::new(kind::SET, held_max),
-            several: Slab::new(kind::SEVERAL, held_max),
             missing: Slab::new(kind::MISSING, waiting_max),
             encodings: Encodings::default(),
             work: Work::of_turn(),
-            answered: HashMap::new(),
             memory,
             of_loop,
             keeps_last_known,
             following: 0,
-            streams: 0,
-            sockets: 0,
-            waiting: 0,
-            waiting_max,
-            draining: false,
             gate,
             publisher: Publisher::new(kind::PUBLISH),
             random: Random::new(seed),
@@ -274,28 +241,18 @@ impl Polls {
 
     /// Notes from now on which keys begin and end to be waited for.
     pub(crate) fn tell_presence(&mut self) {
-        self.outbox.presence = Some(Vec::new());
+        self.waiters.note_presence();
     }
 
     /// Takes what was noted of them.
     pub(crate) fn take_presence(&mut self) -> Vec<PresenceChange> {
-        let noted = self.outbox.presence.as_mut();
-        noted.map(std::mem::take).unwrap_or_default()
-    }
-
-    /// A key begins to be waited for on this loop, or ends to.
-    fn count_waited(&mut self, key: Token, begins: bool) {
-        self.keys.count_waited(begins);
-        if let (Some(noted), Some(record)) = (&mut self.outbox.presence, self.keys.get(key)) {
-            let name = Box::from(&*record.name);
-            noted.push(PresenceChange { name, begins });
-        }
+        self.waiters.take_presence()
     }
 
     /// Reads the keys among these that polls wait for, as they may have changed.
     pub(crate) fn hinted(&mut self, names: &[Box<[u8]>]) {
         for name in names {
-            let outcome = self.lookups.hint(&mut self.keys, name);
+            let outcome = self.lookups.hint(&mut self.waiters.keys, name);
             self.metrics.feed.hints.increment(outcome);
         }
     }
@@ -303,40 +260,39 @@ impl Polls {
     /// Asks for everything that polls wait for on one server, before the next sweep would.
     pub(crate) fn resync(&mut self, is_of_server: impl Fn(&[u8]) -> bool, is_distrusted: bool) {
         self.lookups
-            .resync(&mut self.keys, is_of_server, is_distrusted);
+            .resync(&mut self.waiters.keys, is_of_server, is_distrusted);
     }
 
     /// Polls and streams that wait for a change now.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting
+        self.waiters.waiting
     }
 
     /// Polls that are held now.
     pub(crate) fn held(&self) -> usize {
-        self.waiting.saturating_sub(self.feeds.len())
+        self.waiters
+            .waiting
+            .saturating_sub(self.waiters.feeds.len())
     }
 
     /// Streams of events that are open now.
     pub(crate) fn streams(&self) -> usize {
-        self.streams
+        self.waiters.streams
     }
 
     /// WebSockets that are open now.
     pub(crate) fn sockets(&self) -> usize {
-        self.sockets
+        self.waiters.sockets
     }
 
     /// Keys that polls and streams wait for now.
     pub(crate) fn watched_keys(&self) -> usize {
-        self.keys.waited()
+        self.waiters.keys.waited()
     }
 
     /// Whether any exchange is still owed its answer.
     pub(crate) fn is_idle(&self) -> bool {
-        self.records.is_empty()
-            && self.feeds.is_empty()
-            && self.several.is_empty()
-            && self.sockets == 0
+        self.waiters.is_idle()
     }
 
     /// Whether there is an application behind the edge.
@@ -372,22 +328,25 @@ impl Polls {
         let outbox = &self.outbox;
         let is_sent = !self.lookups.has_unsent() && outbox.requests.is_empty();
         let tables = [
-            self.records.len(),
+            self.waiters.records.len(),
             self.lookups.len(),
             self.fetches.len(),
-            self.feeds.len(),
-            self.sets.len() + self.streams + self.sockets + self.several.len(),
-            self.missing.len() + self.answered.len(),
+            self.waiters.feeds.len(),
+            self.waiters.sets.len()
+                + self.waiters.streams
+                + self.waiters.sockets
+                + self.waiters.several.len(),
+            self.missing.len() + self.waiters.answered.len(),
         ];
         is_sent
             && tables == [0; 6]
-            && self.keys.is_empty()
-            && self.waiting + self.keys.waited() == 0
+            && self.waiters.keys.is_empty()
+            && self.waiters.waiting + self.waiters.keys.waited() == 0
     }
 
     /// Takes a poll out of the table and out of the place where it waits.
     fn remove(&mut self, poll: Token) -> Option<Poll> {
-        let removed = self.records.remove(poll)?;
+        let removed = self.waiters.records.remove(poll)?;
         if let Some(key) = removed.waits_for() {
             self.leave_waiting(key);
         }
@@ -396,34 +355,16 @@ impl Polls {
 
     /// A poll or a stream that waited for `key` is gone.
     fn leave_waiting(&mut self, key: Token) {
-        if self.leave_group(key) {
+        if self.waiters.leave_group(key) {
             self.stop_waiting_for(key);
         }
     }
 
-    /// As [`leave_waiting`](Self::leave_waiting), but that the key is still needed; true if it was
-    /// the last that waited.
-    fn leave_group(&mut self, key: Token) -> bool {
-        self.waiting = self.waiting.saturating_sub(1);
-        let (polls, feeds, several) = (&self.records, &self.feeds, &self.several);
-        let mut is_last = false;
-        if let Some(record) = self.keys.get_mut(key) {
-            let is_member = |token: Token| match token.kind() {
-                kind::POLL => polls.get(token).is_some(),
-                kind::SEVERAL => several.get(token).is_some(),
-                _ => feeds.get(token).is_some(),
-            };
-            record.waiting.leave(is_member);
-            is_last = record.waiting.is_empty();
-        }
-        is_last
-    }
-
     /// The last one that waited for `key` is gone.
     fn stop_waiting_for(&mut self, key: Token) {
-        self.count_waited(key, false);
-        self.lookups.unwatch(&self.keys, key);
-        self.keys.release(key);
+        self.waiters.count_waited(key, false);
+        self.lookups.unwatch(&self.waiters.keys, key);
+        self.waiters.keys.release(key);
     }
 
     /// `wait` and up to a sixteenth more, so that clients held together do not return together.

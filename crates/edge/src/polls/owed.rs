@@ -59,7 +59,9 @@ impl Polls {
 
     /// Whether an exchange is owed an answer.
     pub(crate) fn owes(&self) -> bool {
-        !self.records.is_empty() || !self.several.is_empty() || !self.feeds.is_empty()
+        !self.waiters.records.is_empty()
+            || !self.waiters.several.is_empty()
+            || !self.waiters.feeds.is_empty()
     }
 
     /// Whether the end of a turn has left something to be sent or answered: what is sent last may
@@ -70,29 +72,30 @@ impl Polls {
             && outbox.requests.is_empty()
             && outbox.recalled.is_empty()
             && outbox.told.is_empty();
-        let is_told = outbox.ripe.is_empty()
-            && outbox.answered.is_empty()
-            && outbox.changes.is_empty()
-            && outbox.replies.is_empty()
-            && outbox.farewells.is_empty();
         let has_orders = self.publisher.has_questions() || self.publisher.has_finished();
-        !is_sent || !is_told || has_orders
+        !is_sent || self.delivery.has_left() || has_orders
     }
 
     /// Looks at everything that waits, of every kind, whether what it waits for is still there: as
     /// with [`recheck`](Self::recheck), nothing is expected to be found.
     pub(crate) fn recheck_owed(&mut self, context: &mut Context, http: &mut Http) {
-        let tokens = self.several.tokens();
+        let tokens = self.waiters.several.tokens();
         let stuck: Vec<Token> = tokens
-            .filter(|token| self.several.get(*token).is_some_and(Several::is_stuck))
+            .filter(|token| {
+                self.waiters
+                    .several
+                    .get(*token)
+                    .is_some_and(Several::is_stuck)
+            })
             .collect();
         for token in stuck {
             self.several_asked(context, http, token);
         }
-        let tokens = self.records.tokens();
+        let tokens = self.waiters.records.tokens();
         let lost: Vec<Token> = tokens
             .filter(|token| {
-                self.records
+                self.waiters
+                    .records
                     .get(*token)
                     .is_some_and(|poll| self.is_lost(poll))
             })
@@ -111,7 +114,7 @@ impl Polls {
     /// Whether nothing is there any more that could answer a poll.
     fn is_lost(&self, poll: &Poll) -> bool {
         match poll.place.kind() {
-            kind::KEY => self.keys.get(poll.place).is_none(),
+            kind::KEY => self.waiters.keys.get(poll.place).is_none(),
             kind::LOOKUP => !self.lookups.is_open(poll.place),
             kind::FETCH => self.fetches.get(poll.place).is_none(),
             kind::QUESTION => !self.gate.subrequests.is_open(poll.place),

@@ -184,10 +184,19 @@ impl Polls {
             finished.published,
             Published::Created | Published::Replaced | Published::Deleted
         );
-        let key = self.keys.find(&finished.key).filter(|_| has_changed);
-        let is_waited = |key: &Token| self.keys.get(*key).is_some_and(|k| !k.waiting.is_empty());
+        let key = self
+            .waiters
+            .keys
+            .find(&finished.key)
+            .filter(|_| has_changed);
+        let is_waited = |key: &Token| {
+            self.waiters
+                .keys
+                .get(*key)
+                .is_some_and(|k| !k.waiting.is_empty())
+        };
         if let Some(key) = key.filter(is_waited) {
-            self.lookups.ask(&mut self.keys, key);
+            self.lookups.ask(&mut self.waiters.keys, key);
         }
     }
 }

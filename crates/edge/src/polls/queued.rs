@@ -58,7 +58,7 @@ impl Polls {
             return;
         };
         for token in polls {
-            if let Some(poll) = self.records.get_mut(*token) {
+            if let Some(poll) = self.waiters.records.get_mut(*token) {
                 poll.place = queue;
             }
         }
@@ -110,7 +110,7 @@ impl Polls {
             fetch.queue = Link::to(queue);
             fetch.polls.push(token);
         }
-        if let Some(poll) = self.records.get_mut(token) {
+        if let Some(poll) = self.waiters.records.get_mut(token) {
             poll.place = fetch;
         }
         true
@@ -120,7 +120,7 @@ impl Polls {
         if token.kind() == kind::MISSING {
             return self.encode_missing(token, false);
         }
-        let poll = self.records.get(token)?;
+        let poll = self.waiters.records.get(token)?;
         let peer = http.peer_address(poll.exchange);
         let kept = poll.request.as_deref()?;
         self.encode_kept(kept, peer, false, &poll.ask, poll.route)
@@ -130,7 +130,7 @@ impl Polls {
     fn turn_away(&mut self, context: &mut Context, http: &mut Http, token: Token) {
         if token.kind() == kind::MISSING {
             self.missing_ends(context, http, token, Said::Unknown);
-        } else if let Some(poll) = self.records.remove(token) {
+        } else if let Some(poll) = self.waiters.records.remove(token) {
             let mut to = Responder::held(http, &poll, &self.responses);
             self.refuse_busy(context, poll.route, &mut to);
         }

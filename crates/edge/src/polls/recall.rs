@@ -105,7 +105,7 @@ impl Polls {
             return self.refuse_busy(context, route, to);
         };
         let poll = self.record(context, &arrival, fetch, Keep::Request);
-        let token = self.records.insert(poll).ok();
+        let token = self.waiters.records.insert(poll).ok();
         if let (Some(token), Some(fetch)) = (token, self.fetches.get_mut(fetch)) {
             fetch.polls.push(token);
         }
@@ -179,7 +179,7 @@ impl Polls {
                     if token.kind() == kind::MISSING {
                         let said = Said::Value(known.body.clone(), known.flags);
                         self.missing_ends(context, http, token, said);
-                    } else if let Some(poll) = self.records.remove(token) {
+                    } else if let Some(poll) = self.waiters.records.remove(token) {
                         let origin = Origin::Memory;
                         self.answer_stale(context, http, poll, &fetch.name, &known, &origin);
                     }
@@ -190,12 +190,12 @@ impl Polls {
 
     /// Asks for a newer value of a key that somebody was given a stale one of.
     pub(super) fn revalidate(&mut self, name: &[u8], route: u16, forward: FetchRequest) {
-        let Some(key) = self.keys.enter(name) else {
+        let Some(key) = self.waiters.keys.enter(name) else {
             return;
         };
         let is_asked = self.under_way(Some(key), forward.common.variant).is_some();
         if is_asked || self.open_fetch(Some(key), name, route, forward).is_none() {
-            self.keys.release(key);
+            self.waiters.keys.release(key);
         }
     }
 
@@ -269,7 +269,7 @@ impl Polls {
         outcome: &Outcome<'_>,
         found: Option<&Found<'_>>,
     ) {
-        let Some(record) = self.keys.get(key).filter(|_| self.keeps_last_known) else {
+        let Some(record) = self.waiters.keys.get(key).filter(|_| self.keeps_last_known) else {
             return;
         };
         match (outcome, found) {
@@ -298,8 +298,8 @@ impl Polls {
         key: Token,
         token: Token,
     ) -> bool {
-        let name = self.keys.get(key).map(|key| key.name.clone());
-        let (Some(name), Some(poll)) = (name, self.records.get(token)) else {
+        let name = self.waiters.keys.get(key).map(|key| key.name.clone());
+        let (Some(name), Some(poll)) = (name, self.waiters.records.get(token)) else {
             return false;
         };
         // A stream says nothing until something is known.
@@ -310,7 +310,7 @@ impl Polls {
         let Some(known) = self.stale_if_error(context.now(), &name, digest, poll.route) else {
             return false;
         };
-        if let Some(poll) = self.records.remove(token) {
+        if let Some(poll) = self.waiters.records.remove(token) {
             self.answer_stale(context, http, poll, &name, &known, &Origin::Memory);
         }
         true

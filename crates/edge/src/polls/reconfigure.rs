@@ -25,14 +25,11 @@ impl Polls {
         self.keeps_last_known = would_keep && self.memory.keeps_values();
         let limits = &self.config.limits;
         let held_max = share(limits.connections_max, self.loops);
-        self.waiting_max = share(limits.waiters_max, self.loops);
-        self.records.set_capacity_max(held_max);
+        let waiting_max = share(limits.waiters_max, self.loops);
+        self.waiters.set_limits(held_max, waiting_max);
         self.lookups.set_lookups_max(held_max);
         self.fetches.set_capacity_max(held_max);
-        self.sets.set_capacity_max(held_max);
-        self.several.set_capacity_max(held_max);
-        self.feeds.set_capacity_max(self.waiting_max);
-        self.missing.set_capacity_max(self.waiting_max);
+        self.missing.set_capacity_max(waiting_max);
         self.gate.reconfigure(config);
     }
 
@@ -44,22 +41,22 @@ impl Polls {
     /// Gives everybody who waits the index that their route has now.
     fn move_routes(&mut self, before: &[RouteConfig]) {
         let mut moves = Moves::new(before, &self.retired_routes, &self.config.routes);
-        for poll in self.records.values_mut() {
+        for poll in self.waiters.records.values_mut() {
             poll.route = moves.index(poll.route);
         }
         for fetch in self.fetches.values_mut() {
             fetch.route = moves.index(fetch.route);
         }
-        for feed in self.feeds.values_mut() {
+        for feed in self.waiters.feeds.values_mut() {
             feed.route = moves.index(feed.route);
         }
-        for poll in self.several.values_mut() {
+        for poll in self.waiters.several.values_mut() {
             poll.route = moves.index(poll.route);
         }
         for missing in self.missing.values_mut() {
             missing.behalf.route = moves.index(missing.behalf.route);
         }
-        for set in self.sets.values_mut() {
+        for set in self.waiters.sets.values_mut() {
             if let Some(socket) = &mut set.socket {
                 socket.route = moves.index(socket.route);
             }

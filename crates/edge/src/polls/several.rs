@@ -100,7 +100,7 @@ impl Polls {
         if waits && !self.has_room(context, names.len(), to) {
             return Outcome::Answered;
         }
-        let Ok(token) = self.several.insert(poll) else {
+        let Ok(token) = self.waiters.several.insert(poll) else {
             return self.refuse_busy(context, route, to);
         };
         for (place, name) in names.iter().enumerate().filter(|_| waits) {
@@ -113,14 +113,14 @@ impl Polls {
             return held(token.to_bits(), self.owed_time());
         }
         let is_ready = |poll: &Several| poll.has_news() || !poll.waits();
-        if self.several.get(token).is_some_and(is_ready) {
+        if self.waiters.several.get(token).is_some_and(is_ready) {
             if let Some(poll) = self.remove_several(token) {
                 answer(context, &poll, Moment::Arrived, to);
                 self.has_written(Now::of(context), MAKING * poll.news_bytes());
             }
             return Outcome::Answered;
         }
-        if let Some(poll) = self.several.get_mut(token) {
+        if let Some(poll) = self.waiters.several.get_mut(token) {
             poll.is_held = true;
             poll.unasked = None;
         }
@@ -129,7 +129,7 @@ impl Polls {
 
     /// Puts one key of a poll among those it waits for.
     fn join_several(&mut self, token: Token, place: usize, key: Token) {
-        let wanted = self.several.get_mut(token);
+        let wanted = self.waiters.several.get_mut(token);
         if let Some(wanted) = wanted.and_then(|poll| poll.wanted.get_mut(place)) {
             wanted.key = key;
             wanted.is_joined = true;
@@ -143,19 +143,22 @@ impl Polls {
         if !self.lookups.is_immediate() {
             return;
         }
-        let Some(poll) = self.several.get(token) else {
+        let Some(poll) = self.waiters.several.get(token) else {
             return;
         };
         let on_delete = self.rules(poll.route).on_delete;
         for place in 0..poll.wanted.len() {
             let wanted = |polls: &Self| {
-                let wanted = polls.several.get(token)?.wanted.get(place)?;
+                let wanted = polls.waiters.several.get(token)?.wanted.get(place)?;
                 wanted.is_joined.then_some(wanted.key)
             };
             let Some(key) = wanted(self) else { continue };
             let item = self.last_look(context, key);
             let found = item.as_ref().map(Found::stored);
-            if let (Some(poll), Some(key)) = (self.several.get_mut(token), self.keys.get(key)) {
+            if let (Some(poll), Some(key)) = (
+                self.waiters.several.get_mut(token),
+                self.waiters.keys.get(key),
+            ) {
                 poll.note(place, found.as_ref(), on_delete, |found| {
                     self.encodings.members(&key.name, found)
                 });
@@ -172,23 +175,23 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let route = poll.route;
-        let Ok(token) = self.several.insert(poll) else {
+        let Ok(token) = self.waiters.several.insert(poll) else {
             return self.refuse_busy(context, route, to);
         };
         for (place, name) in names.iter().enumerate() {
-            let lookup = self.keys.enter(name).and_then(|key| {
-                let lookup = self.lookups.ask(&mut self.keys, key);
+            let lookup = self.waiters.keys.enter(name).and_then(|key| {
+                let lookup = self.lookups.ask(&mut self.waiters.keys, key);
                 if lookup.is_none() {
-                    self.keys.release(key);
+                    self.waiters.keys.release(key);
                 }
                 Some((key, lookup?))
             });
             let Some((key, lookup)) = lookup else {
                 // The lookups that were begun find no poll.
-                self.several.remove(token);
+                self.waiters.several.remove(token);
                 return self.refuse_busy(context, route, to);
             };
-            if let Some(poll) = self.several.get_mut(token) {
+            if let Some(poll) = self.waiters.several.get_mut(token) {
                 poll.wanted[place].key = key;
                 poll.asking += 1;
             }
@@ -207,7 +210,7 @@ impl Polls {
         found: Option<&Found<'_>>,
         has_failed: bool,
     ) {
-        let Some(poll) = self.several.get_mut(token) else {
+        let Some(poll) = self.waiters.several.get_mut(token) else {
             return;
         };
         poll.asking = poll.asking.saturating_sub(1);
@@ -220,14 +223,14 @@ impl Polls {
             self.note_several(token, key, found);
         }
         for place in places {
-            let poll = self.several.get(token);
+            let poll = self.waiters.several.get(token);
             let is_joined = poll.is_none_or(|poll| poll.wanted[place].is_joined);
             // It has to be told of every change from here on.
             if waits && !is_joined {
                 self.join_several(token, place, key);
             }
         }
-        let poll = self.several.get(token);
+        let poll = self.waiters.several.get(token);
         if poll.is_some_and(|poll| poll.asking == 0) {
             self.several_asked(context, http, token);
         }
@@ -239,8 +242,8 @@ impl Polls {
             return;
         }
         // Its keys count among those that wait already.
-        let no_waits = self.no_waits(0);
-        let Some(poll) = self.several.get_mut(token) else {
+        let no_waits = self.waiters.no_waits(0);
+        let Some(poll) = self.waiters.several.get_mut(token) else {
             return;
         };
         if poll.has_news() {
@@ -283,12 +286,12 @@ impl Polls {
         key: Token,
         found: Option<&Found<'_>>,
     ) -> bool {
-        let Some(route) = self.several.get(token).map(|poll| poll.route) else {
+        let Some(route) = self.waiters.several.get(token).map(|poll| poll.route) else {
             return false;
         };
         let on_delete = self.rules(route).on_delete;
-        let record = self.keys.get(key);
-        let (Some(poll), Some(record)) = (self.several.get_mut(token), record) else {
+        let record = self.waiters.keys.get(key);
+        let (Some(poll), Some(record)) = (self.waiters.several.get_mut(token), record) else {
             return false;
         };
         let mut is_news = false;
@@ -305,10 +308,10 @@ impl Polls {
 
     /// Has a poll answered when the turn ends, or one after it.
     fn ripen(&mut self, token: Token) {
-        if let Some(poll) = self.several.get_mut(token)
+        if let Some(poll) = self.waiters.several.get_mut(token)
             && !std::mem::replace(&mut poll.is_ripe, true)
         {
-            self.outbox.ripe.push(token);
+            self.delivery.ripe.push(token);
         }
     }
 
@@ -316,15 +319,20 @@ impl Polls {
     /// goes.
     pub(crate) fn answer_ripe(&mut self, context: &mut Context, http: &mut Http) {
         let mut budget = Budget::of_turn();
-        let mut ripe = std::mem::take(&mut self.outbox.ripe).into_iter();
+        let mut ripe = std::mem::take(&mut self.delivery.ripe).into_iter();
         while !budget.is_spent()
             && let Some(token) = ripe.next()
         {
-            if let Some(poll) = self.several.get_mut(token) {
+            if let Some(poll) = self.waiters.several.get_mut(token) {
                 poll.is_ripe = false;
             }
             self.look_at_several(context, token);
-            if !self.several.get(token).is_some_and(Several::has_news) {
+            if !self
+                .waiters
+                .several
+                .get(token)
+                .is_some_and(Several::has_news)
+            {
                 self.waits_after_all(context, http, token);
                 continue;
             }
@@ -346,21 +354,26 @@ impl Polls {
             budget.encoded(self.encodings.take_work());
         }
         // They come before whatever the next turn brings.
-        self.outbox.ripe.splice(0..0, ripe);
+        self.delivery.ripe.splice(0..0, ripe);
     }
 
     /// What changed has changed back, so that there is no news: a poll that was about to be
     /// answered waits like any other, and the application is asked for what has gone meanwhile.
     fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: Token) {
-        if self.several.get(token).is_some_and(Several::is_stuck) {
+        if self
+            .waiters
+            .several
+            .get(token)
+            .is_some_and(Several::is_stuck)
+        {
             self.several_asked(context, http, token);
         }
         // What had no room beside the news that is gone has room now.
         if !self.lookups.is_immediate()
-            && let Some(poll) = self.several.get(token).filter(|poll| poll.is_held)
+            && let Some(poll) = self.waiters.several.get(token).filter(|poll| poll.is_held)
         {
             for key in poll.left_out() {
-                self.lookups.ask(&mut self.keys, key);
+                self.lookups.ask(&mut self.waiters.keys, key);
             }
         }
     }
@@ -389,7 +402,10 @@ impl Polls {
 
     /// Whether lookups of a poll are under way.
     pub(super) fn is_asking(&self, token: Token) -> bool {
-        self.several.get(token).is_some_and(|poll| !poll.is_held)
+        self.waiters
+            .several
+            .get(token)
+            .is_some_and(|poll| !poll.is_held)
     }
 
     /// The client of a poll has left.
@@ -402,8 +418,14 @@ impl Polls {
     /// The server ends: at most `count` polls that wait end now.
     pub(super) fn drain_several(&mut self, context: &mut Context, http: &mut Http, count: usize) {
         let is_idle = |poll: &Several| poll.is_held || poll.is_stuck();
-        let is_held = |token: &Token| self.several.get(*token).is_some_and(is_idle);
-        let tokens: Vec<_> = self.several.tokens().filter(is_held).take(count).collect();
+        let is_held = |token: &Token| self.waiters.several.get(*token).is_some_and(is_idle);
+        let tokens: Vec<_> = self
+            .waiters
+            .several
+            .tokens()
+            .filter(is_held)
+            .take(count)
+            .collect();
         for token in tokens {
             self.look_at_several(context, token);
             if let Some(poll) = self.remove_several(token) {
@@ -416,7 +438,12 @@ impl Polls {
     /// Asks the application for the keys of a poll that have no value; whether it has to be waited
     /// for.
     fn asks_for_missing(&mut self, context: &Context, token: Token) -> bool {
-        let Some(poll) = self.several.get_mut(token).filter(|poll| poll.is_to_ask()) else {
+        let Some(poll) = self
+            .waiters
+            .several
+            .get_mut(token)
+            .filter(|poll| poll.is_to_ask())
+        else {
             return false;
         };
         let (missing, route) = (poll.missing(), poll.route);
@@ -426,10 +453,16 @@ impl Polls {
         let on_delete = self.rules(route).on_delete;
         let mut asked = 0;
         for place in missing {
-            let label = |polls: &Self| Some(polls.several.get(token)?.wanted[place].label.clone());
+            let label = |polls: &Self| {
+                Some(
+                    polls.waiters.several.get(token)?.wanted[place]
+                        .label
+                        .clone(),
+                )
+            };
             let label = label(self).unwrap_or_default();
             let is_asked = self.seek_for(context, &behalf, &label, &names[place], (token, place));
-            let Some(poll) = self.several.get_mut(token) else {
+            let Some(poll) = self.waiters.several.get_mut(token) else {
                 return false;
             };
             if is_asked {
@@ -440,7 +473,7 @@ impl Polls {
                 poll.note(place, None, on_delete, members);
             }
         }
-        if let Some(poll) = self.several.get_mut(token) {
+        if let Some(poll) = self.waiters.several.get_mut(token) {
             poll.is_fetched = asked > 0;
         }
         asked > 0
@@ -455,11 +488,11 @@ impl Polls {
         place: usize,
         said: &Said,
     ) {
-        let Some(route) = self.several.get(token).map(|poll| poll.route) else {
+        let Some(route) = self.waiters.several.get(token).map(|poll| poll.route) else {
             return;
         };
         let on_delete = self.rules(route).on_delete;
-        let Some(poll) = self.several.get_mut(token) else {
+        let Some(poll) = self.waiters.several.get_mut(token) else {
             return;
         };
         poll.asking = poll.asking.saturating_sub(1);
@@ -482,7 +515,7 @@ impl Polls {
 
     /// Takes a poll out of the table and of all places where it waits.
     fn remove_several(&mut self, token: Token) -> Option<Several> {
-        let poll = self.several.remove(token)?;
+        let poll = self.waiters.several.remove(token)?;
         for wanted in poll.wanted.iter().filter(|wanted| wanted.is_joined) {
             self.leave_waiting(wanted.key);
         }

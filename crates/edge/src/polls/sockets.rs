@@ -13,11 +13,11 @@ use super::cursors;
 use super::decide::Content;
 use super::feeds::News;
 use super::follow::Asked;
-use super::hold::TOO_MANY_WAIT;
 use super::missing::Behalf;
 use super::responder::Responder;
 use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, Sink, SocketSet, kind};
+use super::waiters::TOO_MANY_WAIT;
 use crate::config::{RouteConfig, check_key};
 use crate::cursor::Cursor;
 use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
@@ -122,7 +122,7 @@ impl Polls {
                 is_cached: ask.condition != Condition::None,
                 is_asking: false,
             });
-            self.sockets += usize::from(token.is_some());
+            self.waiters.sockets += usize::from(token.is_some());
             return token;
         }
         let has = match asked.as_slice() {
@@ -140,8 +140,8 @@ impl Polls {
             members: Vec::new(),
             socket: Some(Box::new(socket)),
         };
-        let set = self.sets.insert(set).ok()?;
-        self.sockets += 1;
+        let set = self.waiters.sets.insert(set).ok()?;
+        self.waiters.sockets += 1;
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {
             self.subscribe(context, set, label, &name, has);
         }
@@ -175,7 +175,7 @@ impl Polls {
 
     /// Takes over the connections that have become WebSockets in this turn.
     pub(crate) fn adopt(&mut self, context: &mut Context, websockets: &mut WebSockets) {
-        for (stream, detached) in std::mem::take(&mut self.outbox.detached) {
+        for (stream, detached) in std::mem::take(&mut self.delivery.detached) {
             // One that has ended since is closed by being dropped.
             if let Some(Sink::Leaving(bits)) = self.sink_of(stream) {
                 self.adopt_one(context, websockets, stream, detached, bits);
@@ -203,7 +203,7 @@ impl Polls {
             set.sink = sink;
         }
         for token in self.feeds_of(stream) {
-            if let Some(feed) = self.feeds.get_mut(token) {
+            if let Some(feed) = self.waiters.feeds.get_mut(token) {
                 feed.sink = sink;
             }
         }
@@ -221,7 +221,7 @@ impl Polls {
 
     /// As [`tell_all`](Self::tell_all), for one key.
     pub(super) fn tell_socket(&mut self, now: Now, token: Token, socket: &mut WebSocketRef<'_>) {
-        let Some(key) = self.feeds.get(token).map(|feed| feed.key) else {
+        let Some(key) = self.waiters.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
         if is_blocked(socket) {
@@ -229,7 +229,7 @@ impl Polls {
             return self.metrics.stream_postponed.increment();
         }
         let answered = self.answered_value(token);
-        if answered.is_none() && self.lookups.reads_later(&mut self.keys, key) {
+        if answered.is_none() && self.lookups.reads_later(&mut self.waiters.keys, key) {
             return;
         }
         if answered.is_none() && self.is_busy(now) {
@@ -237,12 +237,13 @@ impl Polls {
             return self.note_change(key, None, [token]);
         }
         let item = self
+            .waiters
             .keys
             .get(key)
             .and_then(|key| self.lookups.stored(&key.name, now.seconds));
         let is_stored = item.is_some();
         let found = item.as_ref().map(Found::stored).or(answered);
-        let Some(feed) = self.feeds.get(token) else {
+        let Some(feed) = self.waiters.feeds.get(token) else {
             return;
         };
         let content = found.as_ref().map(|found| found.content);
@@ -262,7 +263,7 @@ impl Polls {
     }
 
     pub(super) fn was_told(&mut self, token: Token, content: Option<Content>) {
-        if let Some(feed) = self.feeds.get_mut(token) {
+        if let Some(feed) = self.waiters.feeds.get_mut(token) {
             feed.was_told(content);
             self.metrics.stream_events.increment();
         }
@@ -270,7 +271,7 @@ impl Polls {
 
     /// Under which name a WebSocket follows the key of one of its feeds.
     pub(super) fn label_of(&self, feed: Token) -> Option<&str> {
-        let set = self.feeds.get(feed)?.set.token()?;
+        let set = self.waiters.feeds.get(feed)?.set.token()?;
         let mut members = self.set(set)?.members.iter();
         members.find(|member| member.feed == feed)?.label.as_deref()
     }
@@ -282,9 +283,9 @@ impl Polls {
         if let Some(set) = set {
             (route, path) = (set.route, &*set.path);
         } else {
-            let feed = self.feeds.get(stream)?;
+            let feed = self.waiters.feeds.get(stream)?;
             route = feed.route;
-            path = std::str::from_utf8(&self.keys.get(feed.key)?.name).ok()?;
+            path = std::str::from_utf8(&self.waiters.keys.get(feed.key)?.name).ok()?;
         }
         let rules = self.route(route)?;
         // Who asks is known, and the application asked, only while a request is at hand.
@@ -302,8 +303,8 @@ impl Polls {
         if stream.kind() == kind::SET {
             return Some(stream);
         }
-        let feed = self.feeds.get(stream)?;
-        let path = std::str::from_utf8(&self.keys.get(feed.key)?.name).ok()?;
+        let feed = self.waiters.feeds.get(stream)?;
+        let path = std::str::from_utf8(&self.waiters.keys.get(feed.key)?.name).ok()?;
         let of_socket = SocketSet {
             sink: feed.sink,
             ends: feed.ends,
@@ -319,8 +320,8 @@ impl Polls {
             members: vec![member],
             socket: Some(Box::new(of_socket)),
         };
-        let set = self.sets.insert(set).ok()?;
-        self.feeds.get_mut(stream)?.set = Link::to(set);
+        let set = self.waiters.sets.insert(set).ok()?;
+        self.waiters.feeds.get_mut(stream)?.set = Link::to(set);
         socket.set_tag(set.to_bits());
         Some(set)
     }
@@ -330,7 +331,7 @@ impl Polls {
         let set = self.set(stream).and_then(|set| set.socket.as_ref());
         match set {
             Some(set) => self.route(set.route),
-            None => self.route(self.feeds.get(stream)?.route),
+            None => self.route(self.waiters.feeds.get(stream)?.route),
         }
     }
 
@@ -362,7 +363,7 @@ impl Polls {
         if members.len() >= KEYS_MAX {
             return Err(format!("more than {KEYS_MAX} keys"));
         }
-        if let Some(reason) = self.no_waits(1) {
+        if let Some(reason) = self.waiters.no_waits(1) {
             return Err(reason.to_owned());
         }
         let name = self.key_named(set, label)?;

@@ -45,7 +45,7 @@ impl Polls {
             return None;
         }
         let item = self.lookups.reread(name, seconds(context));
-        let key = self.keys.find(name)?;
+        let key = self.waiters.keys.find(name)?;
         Some(self.settle(context, http, key, item.as_ref().map(Found::stored)))
     }
 
@@ -53,10 +53,10 @@ impl Polls {
     /// could cost (each wait registers before it reads, so none is expected to be lost).
     pub(crate) fn recheck(&mut self, context: &mut Context, http: &mut Http) {
         if !self.lookups.is_immediate() {
-            return self.lookups.sweep(&self.keys);
+            return self.lookups.sweep(&self.waiters.keys);
         }
-        for key in self.keys.waited_keys() {
-            let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {
+        for key in self.waiters.keys.waited_keys() {
+            let Some(name) = self.waiters.keys.get(key).map(|key| key.name.clone()) else {
                 continue;
             };
             self.look_again(context, http, &name);
@@ -72,7 +72,7 @@ impl Polls {
         key: Token,
         mut found: Option<Found<'_>>,
     ) -> usize {
-        let Some(record) = self.keys.get_mut(key) else {
+        let Some(record) = self.waiters.keys.get_mut(key) else {
             return 0;
         };
         if record.waiting.is_empty() {
@@ -85,10 +85,10 @@ impl Polls {
             kind::FEED => self.keeps_feed(token, current, &mut due, &mut sockets),
             kind::SEVERAL => {
                 ripe += usize::from(self.note_several(token, key, found.as_ref()));
-                self.several.get(token).is_some()
+                self.waiters.several.get(token).is_some()
             }
             _ => {
-                let poll = self.records.get(token);
+                let poll = self.waiters.records.get(token);
                 let is_news = |poll: &Poll| {
                     let rules = self.rules(poll.route);
                     decide(&poll.ask, current, Stage::Held, rules) != Decision::Wait
@@ -100,7 +100,7 @@ impl Polls {
             }
         });
         let nobody_left = group.is_empty();
-        if let Some(record) = self.keys.get_mut(key) {
+        if let Some(record) = self.waiters.keys.get_mut(key) {
             record.waiting = group;
         }
         if nobody_left {
@@ -108,7 +108,7 @@ impl Polls {
             return ripe;
         }
         if let (Some(found), false) = (&mut found, due.is_empty())
-            && let Some(record) = self.keys.get(key)
+            && let Some(record) = self.waiters.keys.get(key)
         {
             self.encodings.share(&record.name, found);
         }
@@ -138,7 +138,7 @@ impl Polls {
         due: &mut Vec<Token>,
         sockets: &mut Vec<Token>,
     ) -> bool {
-        let Some(feed) = self.feeds.get(token) else {
+        let Some(feed) = self.waiters.feeds.get(token) else {
             return false;
         };
         let news = self.news(feed, current);
@@ -180,7 +180,7 @@ impl Polls {
 
     /// What the embedded store has under `key` now; memcached would have to be asked.
     pub(super) fn last_look(&self, context: &Context, key: Token) -> Option<Item> {
-        self.stored(context, &self.keys.get(key)?.name)
+        self.stored(context, &self.waiters.keys.get(key)?.name)
     }
 
     /// The wait of one poll has ended; the last look makes sure that nothing was overlooked.
@@ -206,7 +206,7 @@ impl Polls {
 
     /// The server ends: no further polls are held.
     pub(crate) fn refuse_waits(&mut self) {
-        self.draining = true;
+        self.waiters.draining = true;
     }
 
     /// At most `count` held polls end now, and as many streams.
@@ -216,9 +216,10 @@ impl Polls {
         self.drain_feeds(context, http, count);
         // Whoever is about to be told of a change is not told that there is none.
         let waiting: Vec<(Token, Token)> = self
+            .waiters
             .records
             .tokens()
-            .filter_map(|token| Some((token, self.records.get(token)?.waits_for()?)))
+            .filter_map(|token| Some((token, self.waiters.records.get(token)?.waits_for()?)))
             .filter(|(_, key)| !self.is_changing(*key))
             .take(count)
             .collect();
@@ -231,17 +232,17 @@ impl Polls {
             self.end_wait(context, &poll, item.as_ref(), &mut to);
         }
         self.drain_several(context, http, count);
-        self.waiting > 0
+        self.waiters.waiting > 0
     }
 
     /// The name of the key a lookup is for; the lookup has gone out and is shared no further.
     pub(crate) fn lookup_sent(&mut self, lookup: Token) -> Option<&[u8]> {
-        self.lookups.sent(&mut self.keys, lookup)
+        self.lookups.sent(&mut self.waiters.keys, lookup)
     }
 
     /// The name of a key that is still waited for.
     pub(crate) fn waited_name(&self, key: Token) -> Option<&[u8]> {
-        let record = self.keys.get(key)?;
+        let record = self.waiters.keys.get(key)?;
         (!record.waiting.is_empty()).then_some(&*record.name)
     }
 
@@ -266,7 +267,7 @@ impl Polls {
         if token.kind() == kind::KEY {
             return self.version_came(context, http, token, completion);
         }
-        let Some(lookup) = self.lookups.completed(&mut self.keys, completion) else {
+        let Some(lookup) = self.lookups.completed(&mut self.waiters.keys, completion) else {
             return;
         };
         let mut found = match completion.outcome {
@@ -281,7 +282,7 @@ impl Polls {
         );
         // A slow reader keeps what it is sent, so a single one is given no copy of its own, either.
         if let (Some(found), false) = (&mut found, lookup.members.is_empty())
-            && let Some(record) = self.keys.get(lookup.key)
+            && let Some(record) = self.waiters.keys.get(lookup.key)
         {
             self.encodings.share(&record.name, found);
         }
@@ -303,8 +304,8 @@ impl Polls {
             let woken = self.settle(context, http, lookup.key, found);
             self.count_sweep_wake(woken, is_of_sweep);
         }
-        self.lookups.follow_hint(&mut self.keys, lookup.key);
-        self.keys.release(lookup.key);
+        self.lookups.follow_hint(&mut self.waiters.keys, lookup.key);
+        self.waiters.keys.release(lookup.key);
     }
 
     /// Counts what became of a change that memcached told of: a version that moved and woke nobody
@@ -330,7 +331,7 @@ impl Polls {
         if failed && !self.has_upstream() && self.answer_unlooked(context, http, key, token) {
             return;
         }
-        let Some(poll) = self.records.get(token) else {
+        let Some(poll) = self.waiters.records.get(token) else {
             return;
         };
         if poll.ask.is_stream {
@@ -341,7 +342,7 @@ impl Polls {
         if decision == Decision::Wait {
             return self.wait_after_lookup(context, http, key, token);
         }
-        let Some(poll) = self.records.remove(token) else {
+        let Some(poll) = self.waiters.records.remove(token) else {
             return;
         };
         self.metrics
@@ -369,7 +370,7 @@ impl Polls {
         found: Option<&Found<'_>>,
         failed: bool,
     ) {
-        let Some(poll) = self.records.remove(token) else {
+        let Some(poll) = self.waiters.records.remove(token) else {
             return;
         };
         self.metrics
@@ -378,7 +379,7 @@ impl Polls {
         if found.is_none() && self.has_upstream() {
             return self.miss_later(context, http, key, poll);
         }
-        let Some(name) = self.keys.get(key).map(|key| key.name.clone()) else {
+        let Some(name) = self.waiters.keys.get(key).map(|key| key.name.clone()) else {
             return;
         };
         let known = if failed {
@@ -426,21 +427,21 @@ impl Polls {
         key: Token,
         token: Token,
     ) {
-        let Some(poll) = self.records.get(token) else {
+        let Some(poll) = self.waiters.records.get(token) else {
             return;
         };
         let (exchange, wait) = (poll.exchange, poll.ask.wait());
         let keep = self.keep_while_waiting(&poll.ask, poll.route);
         let is_logged = self.responses.log.is_written();
-        if let Some(reason) = self.no_waits(1) {
-            let Some(poll) = self.records.remove(token) else {
+        if let Some(reason) = self.waiters.no_waits(1) {
+            let Some(poll) = self.waiters.records.remove(token) else {
                 return;
             };
             let mut to = Responder::held(http, &poll, &self.responses);
             to.ends(PollOutcome::Refused);
             return self.refuse(context, &mut to, reason);
         }
-        if let Some(poll) = self.records.get_mut(token) {
+        if let Some(poll) = self.waiters.records.get_mut(token) {
             poll.place = key;
             if keep == Keep::Line {
                 let kept = poll.request.take().filter(|_| is_logged);
@@ -460,8 +461,9 @@ impl Polls {
         key: Token,
         completion: &Completion<'_>,
     ) {
-        self.lookups.version_came(&mut self.keys, key, completion);
-        if completion.outcome == Outcome::Miss && self.keys.get(key).is_some() {
+        self.lookups
+            .version_came(&mut self.waiters.keys, key, completion);
+        if completion.outcome == Outcome::Miss && self.waiters.keys.get(key).is_some() {
             let woken = self.settle(context, http, key, None);
             self.count_sweep_wake(woken, false);
         }

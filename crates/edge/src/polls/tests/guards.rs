@@ -131,6 +131,7 @@ fn a_socket_whose_time_is_over_is_told_nothing_more() {
         .driver
         .front
         .polls
+        .waiters
         .feeds
         .values_mut()
         .next()

@@ -65,7 +65,12 @@ impl Edge {
         let end = Instant::now() + PATIENCE;
         while !is_so(&mut self.driver) {
             let polls = &self.driver.front.polls;
-            let tables = (&polls.records, &polls.keys, &polls.lookups, &polls.fetches);
+            let tables = (
+                &polls.waiters.records,
+                &polls.waiters.keys,
+                &polls.lookups,
+                &polls.fetches,
+            );
             assert!(Instant::now() < end, "nothing came of it: {tables:?}");
             self.turn();
         }

@@ -22,7 +22,9 @@ fn sent(options: &str, first: &str, second: &str) -> usize {
         edge.turn_until(|edge| !edge.front.polls.fetches.is_empty());
         client
     });
-    edge.turn_until(|edge| edge.front.polls.records.len() + edge.front.polls.several.len() == 2);
+    edge.turn_until(|edge| {
+        edge.front.polls.waiters.records.len() + edge.front.polls.waiters.several.len() == 2
+    });
     let sent = edge.driver.front.polls.fetches.len();
     for number in 0..sent {
         let (mut exchange, _) = app.accept(&mut edge);

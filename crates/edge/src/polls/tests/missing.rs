@@ -150,6 +150,7 @@ fn a_poll_of_several_keys_waits_for_the_application_and_then_for_the_cache() {
     edge.turn_until(|edge| {
         edge.front
             .polls
+            .waiters
             .several
             .values_mut()
             .any(|poll| poll.is_held)
@@ -179,6 +180,7 @@ fn a_poll_of_several_keys_outlives_an_application_that_fails() {
     edge.turn_until(|edge| {
         edge.front
             .polls
+            .waiters
             .several
             .values_mut()
             .any(|poll| poll.is_held)

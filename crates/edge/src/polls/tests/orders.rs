@@ -39,7 +39,7 @@ fn tell_first(edge: &mut Edge, verdict: &Verdict) -> bool {
 /// memcached says this of a key: to the oldest lookup of it, or to the sweep.
 pub(super) fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outcome<'_>) {
     let polls = &edge.driver.front.polls;
-    let of_key = polls.keys.find(key.as_bytes()).unwrap();
+    let of_key = polls.waiters.keys.find(key.as_bytes()).unwrap();
     let lookup = polls.lookups.first_of(of_key);
     let token = if is_sweep { of_key } else { lookup.unwrap() };
     let completion = Completion {
@@ -74,6 +74,7 @@ fn is_held(edge: &mut Edge) -> bool {
     edge.driver
         .front
         .polls
+        .waiters
         .several
         .values_mut()
         .all(|poll| poll.is_held)
@@ -267,7 +268,7 @@ fn play(steps: Vec<Step>) -> TestCaseResult {
     for step in steps {
         take(&mut edge, &mut clients, step);
         if matches!(step, Step::Turn) {
-            let mut polls = edge.driver.front.polls.several.values_mut();
+            let mut polls = edge.driver.front.polls.waiters.several.values_mut();
             let waits = polls.all(|poll| poll.is_held || poll.asking > 0);
             prop_assert!(waits, "a poll waits for nothing");
         }

@@ -35,16 +35,16 @@ fn lose_everything(edge: &mut Edge) {
     for fetch in polls.fetches.tokens().collect::<Vec<_>>() {
         polls.close_fetch(fetch);
     }
-    polls.lookups.lose_all(&mut polls.keys);
+    polls.lookups.lose_all(&mut polls.waiters.keys);
     for missing in polls.missing.tokens().collect::<Vec<_>>() {
         polls.missing.remove(missing);
     }
     let keys: Vec<_> = ["/poll/a", "/poll/b"]
         .iter()
-        .filter_map(|name| polls.keys.find(name.as_bytes()))
+        .filter_map(|name| polls.waiters.keys.find(name.as_bytes()))
         .collect();
     for key in keys {
-        polls.keys.release(key);
+        polls.waiters.keys.release(key);
     }
 }
 
@@ -105,7 +105,7 @@ fn what_lost_its_place_is_found() {
     assert_eq!(edge.answer(&mut one).0, 504);
     edge.assert_nothing_left();
     let mut held = hold_several(&mut edge);
-    for poll in edge.driver.front.polls.several.values_mut() {
+    for poll in edge.driver.front.polls.waiters.several.values_mut() {
         poll.is_held = false;
     }
     recheck(&mut edge);

@@ -96,7 +96,9 @@ fn followers(edge: &mut Edge) -> (super::Client, Socket) {
     let begun = edge.driver.front.polls.memory.begin(NAME, get(edge), other);
     assert!(matches!(begun, Begun::Lead));
     let (poll, socket) = (edge.ask("GET /poll/a"), Socket::open(edge, "/poll/a"));
-    edge.turn_until(|edge| edge.front.polls.records.len() + edge.front.polls.missing.len() == 2);
+    edge.turn_until(|edge| {
+        edge.front.polls.waiters.records.len() + edge.front.polls.missing.len() == 2
+    });
     assert_eq!(edge.driver.front.polls.following(), 1);
     (poll, socket)
 }

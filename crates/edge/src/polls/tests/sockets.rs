@@ -105,7 +105,7 @@ impl Socket {
             assert!(
                 std::time::Instant::now() < end,
                 "not {frame}: {told:?} {rest:?} {:?}",
-                edge.driver.front.polls.feeds
+                edge.driver.front.polls.waiters.feeds
             );
             edge.turn();
             self.read();

@@ -1,0 +1,213 @@
+//! Delivery: what is still to be told to clients, in the order of its turns.
+
+use super::decide::Content;
+use bytes::Bytes;
+use dwell_engine::Detached;
+use dwell_evloop::Token;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Answers, events and frames that go out when the turn ends, or one after it.
+#[derive(Debug, Default)]
+pub(super) struct Delivery {
+    /// Polls and feeds that are still to be told of changes of their keys.
+    pub(super) changes: Changes,
+    /// Polls of several keys that have news; what else the turn brings of their keys goes along.
+    pub(super) ripe: Vec<Token>,
+    /// Feeds of whose keys the application has said something.
+    pub(super) answered: Vec<Token>,
+    /// Connections that have become WebSockets, by their streams.
+    pub(super) detached: Vec<(Token, Detached)>,
+    /// Frames for one WebSocket each.
+    pub(super) replies: Vec<(Token, String)>,
+    /// WebSockets that end with the server.
+    pub(super) farewells: Vec<Token>,
+}
+
+impl Delivery {
+    /// True if the end of a turn has left something to be told.
+    pub(super) fn has_left(&self) -> bool {
+        !(self.ripe.is_empty()
+            && self.answered.is_empty()
+            && self.changes.is_empty()
+            && self.replies.is_empty()
+            && self.farewells.is_empty())
+    }
+}
+
+/// Content of a key that is to be told, if it cannot be read again by then.
+pub(super) type Change = Option<(Content, Bytes)>;
+
+/// Keys with changes that are still to be told.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    queues: HashMap<u64, Queue>,
+    /// The keys that have a queue, each once, in their turn.
+    order: VecDeque<Token>,
+}
+
+/// Polls and feeds that are still to be told of one key.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// The newest.
+    pub(super) change: Change,
+    pub(super) left: VecDeque<Token>,
+    /// The members of `left`, once others have joined a queue that was not empty.
+    known: Option<HashSet<Token>>,
+}
+
+impl Queue {
+    /// Appends members, but for those that stand here already.
+    fn join(&mut self, due: impl IntoIterator<Item = Token>) {
+        if self.left.is_empty() {
+            self.known = None;
+            return self.left.extend(due);
+        }
+        let left = &self.left;
+        let known = self
+            .known
+            .get_or_insert_with(|| left.iter().copied().collect());
+        self.left
+            .extend(due.into_iter().filter(|token| known.insert(*token)));
+    }
+
+    /// Takes the one whose turn it is.
+    pub(super) fn next(&mut self) -> Option<Token> {
+        let token = self.left.pop_front()?;
+        if let Some(known) = &mut self.known {
+            known.remove(&token);
+        }
+        Some(token)
+    }
+}
+
+impl Changes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    pub(super) fn contains(&self, key: Token) -> bool {
+        self.queues.contains_key(&key.to_bits())
+    }
+
+    /// Notes members that are to be told of a change, behind those that are to be told already.
+    pub(super) fn note(
+        &mut self,
+        key: Token,
+        change: Change,
+        due: impl IntoIterator<Item = Token>,
+    ) {
+        let queue = match self.queues.entry(key.to_bits()) {
+            Entry::Occupied(queue) => queue.into_mut(),
+            Entry::Vacant(place) => {
+                self.order.push_back(key);
+                place.insert(Queue::default())
+            }
+        };
+        queue.change = change;
+        queue.join(due);
+    }
+
+    /// Takes the key whose turn it is, with its queue.
+    pub(super) fn take(&mut self) -> Option<(Token, Queue)> {
+        let key = self.order.pop_front()?;
+        Some((key, self.queues.remove(&key.to_bits())?))
+    }
+
+    /// Keeps the rest of the queue of a key, for when its turn comes again.
+    pub(super) fn put_back(&mut self, key: Token, queue: Queue) {
+        if queue.left.is_empty() {
+            return;
+        }
+        match self.queues.remove(&key.to_bits()) {
+            None => self.order.push_back(key),
+            Some(newer) => {
+                self.queues.insert(key.to_bits(), queue);
+                return self.note(key, newer.change, newer.left);
+            }
+        }
+        self.queues.insert(key.to_bits(), queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tables::kind;
+    use super::*;
+
+    fn key(index: u32) -> Token {
+        Token::new(kind::KEY, 0, index)
+    }
+
+    fn members(indices: impl IntoIterator<Item = u32>) -> Vec<Token> {
+        let token = |index| Token::new(kind::FEED, 0, index);
+        indices.into_iter().map(token).collect()
+    }
+
+    /// Tells so many of the queue whose turn it is.
+    fn tell(changes: &mut Changes, count: usize) -> (u32, Vec<u32>) {
+        let (key, mut queue) = changes.take().unwrap();
+        let next = std::iter::from_fn(|| queue.next());
+        let told = next.take(count).map(Token::index).collect();
+        changes.put_back(key, queue);
+        (key.index(), told)
+    }
+
+    #[test]
+    fn members_have_their_turn_however_often_a_key_changes() {
+        let mut changes = Changes::default();
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            changes.note(key(1), None, members(0..5));
+            told.extend(tell(&mut changes, 2).1);
+        }
+        assert_eq!(told, [0, 1, 2, 3, 4, 0, 1, 2, 3, 0]);
+        // No change any more: only those who are left, and each of them once.
+        let mut rest = Vec::new();
+        while !changes.is_empty() {
+            rest.extend(tell(&mut changes, 2).1);
+        }
+        assert_eq!(rest, [4, 1, 2]);
+        assert!(changes.order.is_empty());
+    }
+
+    #[test]
+    fn keys_have_their_turn_however_many_wait_for_one_of_them() {
+        let mut changes = Changes::default();
+        changes.note(key(1), None, members(0..5));
+        changes.note(key(2), None, members(7..8));
+        let told: Vec<_> = (0..4).map(|_| tell(&mut changes, 2)).collect();
+        let expected = [(1, vec![0, 1]), (2, vec![7]), (1, vec![2, 3]), (1, vec![4])];
+        assert_eq!(told, expected);
+        assert!(changes.is_empty());
+    }
+
+    #[test]
+    fn what_came_while_others_were_told_is_not_replaced_by_what_they_were() {
+        let content = super::super::answers::content(b"new", 0);
+        let mut changes = Changes::default();
+        changes.note(key(1), None, members(0..3));
+        let (_, queue) = changes.take().unwrap();
+        let newest = Some((content, Bytes::from_static(b"new")));
+        changes.note(key(1), newest, members(2..5));
+        changes.put_back(key(1), queue);
+        let (_, queue) = changes.take().unwrap();
+        assert!(queue.change.is_some());
+        assert_eq!(queue.left, members(0..5));
+        assert!(changes.is_empty() && changes.order.is_empty());
+    }
+
+    #[test]
+    fn one_after_the_other_comes_to_a_long_queue() {
+        let mut changes = Changes::default();
+        let begun = std::time::Instant::now();
+        for member in members(0..10_000) {
+            changes.note(key(1), None, [member]);
+            changes.note(key(1), None, [member]);
+        }
+        // With a look at all who stand there it took minutes.
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+        assert_eq!(tell(&mut changes, usize::MAX).1.len(), 10_000);
+        assert!(changes.is_empty());
+    }
+}
