@@ -23,16 +23,34 @@ _TAKEN = os.open(
 
 def free_address():
     """An address nobody listens at, not handed out before in this run nor in one beside it."""
+    return free_neighbours(1)[0]
+
+
+def free_neighbours(count):
+    """As many addresses whose ports follow one another, each as of `free_address`."""
+    row = []
     for _ in range(_LAST - _FIRST):
         port = _FIRST + next(_places) % (_LAST - _FIRST)
-        with socket.socket() as probe:
-            try:
-                fcntl.lockf(_TAKEN, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return HOST, port
+        if row and port != row[-1][1] + 1:
+            row.clear()
+        if not _is_free(port):
+            row.clear()
+            continue
+        row.append((HOST, port))
+        if len(row) == count:
+            return row
     raise AssertionError("no free port")
+
+
+def _is_free(port):
+    """Whether the port is this run's from now on."""
+    with socket.socket() as probe:
+        try:
+            fcntl.lockf(_TAKEN, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def text(address):

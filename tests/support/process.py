@@ -44,9 +44,11 @@ class Process:
         until(lambda: self._is_ready(address), f"{self.arguments[0]} listens at {address}")
 
     def _is_ready(self, address):
+        is_ready = accepts(address)
+        # Another program may accept connections there, and be the reason why this one has ended.
         if self.child.poll() is not None:
             raise AssertionError(f"ended with {self.child.returncode}:\n{self.output()}")
-        return accepts(address)
+        return is_ready
 
     @property
     def pid(self):
