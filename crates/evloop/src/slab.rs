@@ -145,6 +145,14 @@ impl<T> Slab<T> {
             })
     }
 
+    /// All values, in order of place.
+    pub fn values(&self) -> impl Iterator<Item = &T> + '_ {
+        self.slots.iter().filter_map(|slot| match &slot.entry {
+            Entry::Occupied(value) => Some(value),
+            Entry::Vacant { .. } => None,
+        })
+    }
+
     /// All values, in order of place, to change them.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> + '_ {
         self.slots

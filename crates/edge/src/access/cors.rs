@@ -3,10 +3,10 @@
 //! What is asked for by a page of another origin is answered as everything else is; the fields
 //! added here tell the browser whether that page may read it. A preflight asks before.
 
-use crate::config::{Config, RouteAccess};
+use crate::config::{RouteAccess, RouteId, Routes};
 use dwell_proto::http1::{RequestHead, list_tokens};
 
-/// The origins of every route, by the route's index.
+/// Origins of every route, by the route's id.
 #[derive(Debug, Default)]
 pub(crate) struct CorsTable(Vec<Option<Rules>>);
 
@@ -44,7 +44,7 @@ pub(crate) type FieldList<'a> = Vec<(&'a str, &'a [u8])>;
 
 impl CorsTable {
     /// The rules of the routes.
-    pub(crate) fn of(config: &Config) -> Self {
+    pub(crate) fn of(routes: &Routes) -> Self {
         let rules = |access: &RouteAccess| {
             let is_on = !access.cors_origins.is_empty();
             is_on.then(|| Rules {
@@ -54,21 +54,16 @@ impl CorsTable {
                 max_age: access.cors_max_age.as_secs().to_string(),
             })
         };
-        Self(
-            config
-                .routes
-                .iter()
-                .map(|route| rules(&route.access))
-                .collect(),
-        )
+        let routes = routes.by_id().iter();
+        Self(routes.map(|route| rules(&route.access)).collect())
     }
 
-    fn rules(&self, route: u16) -> Option<&Rules> {
-        self.0.get(usize::from(route))?.as_ref()
+    fn rules(&self, route: RouteId) -> Option<&Rules> {
+        self.0.get(route.index())?.as_ref()
     }
 
     /// Which of the route's origins a request comes from.
-    pub(crate) fn origin(&self, route: u16, head: &RequestHead<'_, '_>) -> Origin {
+    pub(crate) fn origin(&self, route: RouteId, head: &RequestHead<'_, '_>) -> Origin {
         let Some(rules) = self.rules(route) else {
             return Origin::UNASKED;
         };
@@ -91,7 +86,7 @@ impl CorsTable {
     /// cache gives one page what another was granted.
     pub(crate) fn fields<'a>(
         &'a self,
-        route: u16,
+        route: RouteId,
         origin: Origin,
         status: u16,
         fields: &mut FieldList<'a>,
@@ -129,7 +124,7 @@ impl CorsTable {
     /// Shape: every field that is asked for, as whoever may read the answers may ask in any way.
     pub(crate) fn preflight<'a>(
         &'a self,
-        route: u16,
+        route: RouteId,
         origin: Origin,
         head: &RequestHead<'_, 'a>,
         methods: &'a str,
@@ -174,7 +169,8 @@ mod tests {
 
     fn table(options: &str) -> CorsTable {
         let text = format!("[[route]]\nprefix = \"/p/\"\n{options}\n");
-        CorsTable::of(&config::parse("test.toml", &text, &[]).unwrap())
+        let config = config::parse("test.toml", &text, &[]).unwrap();
+        CorsTable::of(&Routes::new(&config.routes))
     }
 
     fn with_head<T>(line: &str, fields: &str, with: impl FnOnce(&RequestHead<'_, '_>) -> T) -> T {
@@ -185,9 +181,11 @@ mod tests {
 
     /// The added fields, a line each.
     fn said(table: &CorsTable, fields: &str, status: u16) -> String {
-        let origin = with_head("GET /p/a", fields, |head| table.origin(0, head));
+        let origin = with_head("GET /p/a", fields, |head| {
+            table.origin(RouteId::FIRST, head)
+        });
         let mut all: FieldList<'_> = vec![("access-control-allow-origin", b"app")];
-        table.fields(0, origin, status, &mut all);
+        table.fields(RouteId::FIRST, origin, status, &mut all);
         lines(&all)
     }
 
@@ -206,7 +204,7 @@ mod tests {
             "access-control-allow-origin: app\n"
         );
         with_head("GET /p/a", origin, |head| {
-            assert!(!table.origin(0, head).is_said());
+            assert!(!table.origin(RouteId::FIRST, head).is_said());
         });
     }
 
@@ -250,8 +248,8 @@ mod tests {
         let table = table("cors_origins = \"https://a.example\"");
         let preflight = |line: &str, fields: &str| {
             with_head(line, fields, |head| {
-                let origin = table.origin(0, head);
-                let granted = table.preflight(0, origin, head, "GET, HEAD");
+                let origin = table.origin(RouteId::FIRST, head);
+                let granted = table.preflight(RouteId::FIRST, origin, head, "GET, HEAD");
                 granted.map(|granted| lines(&granted))
             })
         };

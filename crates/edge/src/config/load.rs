@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
@@ -219,7 +220,7 @@ impl Draft {
                 },
             );
         }
-        self.config.routes.push(route);
+        self.config.routes.push(Arc::new(route));
     }
 
     fn written(&mut self, option: &str, place: Range<usize>, result: Result<(), Fault>) {
@@ -297,7 +298,7 @@ impl Draft {
             self.origins.insert(route_option(index, "prefix"), written);
             self.config
                 .routes
-                .push(kept.map_or(route, |kept| from_file[kept].clone()));
+                .push(kept.map_or_else(|| Arc::new(route), |kept| Arc::clone(&from_file[kept])));
             if let Err(fault) = result {
                 self.problem(origin, fault.message, fault.help);
             }

@@ -14,6 +14,7 @@ mod presence;
 mod reference;
 mod report;
 mod route;
+mod routes;
 mod routing;
 mod template;
 mod units;
@@ -26,6 +27,7 @@ pub use presence::PresenceConfig;
 pub use reference::{example_file, reference_page};
 pub use report::ConfigError;
 pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
+pub(crate) use routes::{RouteId, Routes};
 pub(crate) use routing::{Ambiguous, Routing};
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub(crate) use template::{Requested, check_key, cookie_value, query_value};
@@ -35,6 +37,7 @@ use dwell_proto::memcache::Protocols;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Everything the program can be told.
@@ -57,7 +60,7 @@ pub struct Config {
     /// Who is told when keys begin to be watched, and when they end to be.
     pub presence: PresenceConfig,
     /// Poll routes, the longest prefix first; never empty.
-    pub routes: Vec<RouteConfig>,
+    pub routes: Vec<Arc<RouteConfig>>,
     /// Diagnostics and the access log.
     pub log: LogConfig,
 }
@@ -73,7 +76,7 @@ impl Default for Config {
             publish: PublishConfig::default(),
             jwt: JwtConfig::default(),
             presence: PresenceConfig::default(),
-            routes: vec![RouteConfig::default()],
+            routes: vec![Arc::default()],
             log: LogConfig::default(),
         }
     }
@@ -90,6 +93,7 @@ impl Config {
         self.routes
             .iter()
             .find(|route| path.starts_with(&route.prefix))
+            .map(|route| &**route)
     }
 }
 

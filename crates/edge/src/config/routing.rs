@@ -7,10 +7,11 @@
 
 use super::{Config, Methods, RouteConfig};
 use dwell_proto::http1::{any_reading, is_plain_path};
+use std::sync::Arc;
 
 /// The routes of a configuration, as a table of paths.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Routing<'c>(&'c [RouteConfig]);
+pub(crate) struct Routing<'c>(&'c [Arc<RouteConfig>]);
 
 /// A path that is for one route as it came, and for another as the application may read it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +33,7 @@ impl<'c> Routing<'c> {
     /// [`Ambiguous`] where the application may read it otherwise, and a guard stands between.
     pub(crate) fn choose(self, path: &str) -> Result<Option<usize>, Ambiguous> {
         let chosen = self.leads_to(path.as_bytes());
-        if is_plain_path(path) || !self.0.iter().any(is_guarded) {
+        if is_plain_path(path) || !self.0.iter().any(|route| is_guarded(route)) {
             return Ok(chosen);
         }
         let mut ambiguous = Ambiguous {
@@ -74,7 +75,7 @@ impl<'c> Routing<'c> {
     }
 
     fn leads_to(self, path: &[u8]) -> Option<usize> {
-        let is_its = |route: &RouteConfig| path.starts_with(route.prefix.as_bytes());
+        let is_its = |route: &Arc<RouteConfig>| path.starts_with(route.prefix.as_bytes());
         self.0.iter().position(is_its)
     }
 

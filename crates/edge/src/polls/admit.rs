@@ -4,6 +4,7 @@ use super::Polls;
 use super::admitted::Admitted;
 use super::responder::Responder;
 use crate::access::{Asked, Denial, Identity, Limited, Origin, Refusal, Refused};
+use crate::config::RouteId;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Outcome, Request, Response};
 use dwell_evloop::Context;
@@ -18,11 +19,11 @@ impl Polls {
     pub(super) fn admit(
         &mut self,
         context: &mut Context,
-        route: u16,
+        route: RouteId,
         request: &Request<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Result<Identity, Outcome> {
-        let access = &self.config.routes[usize::from(route)].access;
+        let access = &self.routes.get(route).access;
         if !access.is_guarded() {
             return Ok(Identity::default());
         }
@@ -32,7 +33,7 @@ impl Polls {
             return Err(Outcome::Answered);
         }
         let mut identity = Identity::of(origin);
-        let rules = &self.config.routes[usize::from(route)];
+        let rules = self.routes.get(route);
         let peer = || to.peer_address();
         let asked = Asked {
             at: context.now(),
@@ -51,12 +52,12 @@ impl Polls {
     fn preflight(
         &self,
         context: &mut Context,
-        route: u16,
+        route: RouteId,
         origin: Origin,
         request: &Request<'_>,
         to: &mut Responder<'_, '_>,
     ) -> bool {
-        let rules = &self.config.routes[usize::from(route)];
+        let rules = self.routes.get(route);
         let mut methods = rules.methods.allow_field();
         if rules.access.publish {
             methods.push_str(", PUT, DELETE");
@@ -79,11 +80,11 @@ impl Polls {
     pub(super) fn is_within_key_rate(
         &self,
         context: &mut Context,
-        route: u16,
+        route: RouteId,
         name: &[u8],
         to: &mut Responder<'_, '_>,
     ) -> bool {
-        let rules = &self.config.routes[usize::from(route)];
+        let rules = self.routes.get(route);
         let counted = self.gate.count_key(context.now(), rules, name);
         if let Err(limited) = counted {
             deny(context, &Denial::Limited(limited), to);
@@ -99,7 +100,7 @@ impl Polls {
         keys: usize,
         to: &Responder<'_, '_>,
     ) {
-        let rules = &self.config.routes[usize::from(admitted.route)];
+        let rules = self.routes.get(admitted.route);
         let (head, peer) = (admitted.request.head, || to.peer_address());
         self.gate
             .count_further_keys(context.now(), rules, head, peer, keys);

@@ -2,12 +2,13 @@
 
 use super::ask::Ask;
 use crate::access::{Identity, Origin};
+use crate::config::RouteId;
 use dwell_engine::Request;
 
 /// A request that its route has admitted, with its client.
 #[derive(Clone, Copy)]
 pub(super) struct Admitted<'a> {
-    pub(super) route: u16,
+    pub(super) route: RouteId,
     pub(super) request: &'a Request<'a>,
     pub(super) identity: &'a Identity,
 }
@@ -16,8 +17,7 @@ pub(super) struct Admitted<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Arrival<'a> {
     pub(super) ask: Ask,
-    /// Index of its route; [`NO_ROUTE`](super::tables::NO_ROUTE) for a request that is no poll.
-    pub(super) route: u16,
+    pub(super) route: RouteId,
     /// Its key; empty for a request that is no poll.
     pub(super) name: &'a [u8],
     pub(super) request: &'a Request<'a>,

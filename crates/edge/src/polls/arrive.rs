@@ -15,6 +15,7 @@ use super::senseless::{AMBIGUOUS, Senseless};
 use super::several::several_of;
 use super::sharing::may_be_shared;
 use super::{Polls, seconds};
+use crate::config::RouteId;
 use crate::held::held;
 use crate::metrics::PollOutcome;
 use dwell_engine::websocket::is_upgrade;
@@ -24,9 +25,9 @@ use dwell_proto::http1::RequestHead;
 
 impl Polls {
     /// The plan for the body of a request on a route.
-    pub(crate) fn body_plan(&self, route: usize, head: &RequestHead<'_, '_>) -> BodyPlan {
+    pub(crate) fn body_plan(&self, index: usize, head: &RequestHead<'_, '_>) -> BodyPlan {
         let config = &self.config;
-        let bytes_max = if self.may_publish(&config.routes[route], head) {
+        let bytes_max = if self.may_publish(&config.routes[index], head) {
             config.publish.value_bytes_max
         } else {
             config.limits.poll_body_bytes_max
@@ -38,14 +39,15 @@ impl Polls {
     pub(crate) fn request(
         &mut self,
         context: &mut Context,
-        route: usize,
+        index: usize,
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        if publishes(&self.config.routes[route], request.head.method) {
-            self.publish(context, route as u16, request, reply)
+        let route = self.routes.id(index);
+        if publishes(self.route(route), request.head.method) {
+            self.publish(context, route, request, reply)
         } else {
-            self.poll(context, route as u16, request, reply)
+            self.poll(context, route, request, reply)
         }
     }
 
@@ -155,7 +157,7 @@ impl Polls {
     fn poll(
         &mut self,
         context: &mut Context,
-        route: u16,
+        route: RouteId,
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
@@ -267,7 +269,7 @@ impl Polls {
     fn are_within_key_rate(
         &mut self,
         context: &mut Context,
-        route: u16,
+        route: RouteId,
         asked: &[Asked],
         to: &mut Responder<'_, '_>,
     ) -> bool {
@@ -279,7 +281,7 @@ impl Polls {
     /// Reads from a request how it asks.
     fn read_ask(&self, context: &Context, admitted: Admitted<'_>) -> Result<Ask, Senseless> {
         let head = admitted.request.head;
-        let rules = &self.config.routes[usize::from(admitted.route)];
+        let rules = self.routes.get(admitted.route);
         if !rules.methods.allows(head.method) {
             return Err(Senseless::Method(rules.methods));
         }
@@ -302,7 +304,7 @@ impl Polls {
     ) -> Result<(Ask, &'k [u8]), Senseless> {
         let ask = self.read_ask(context, admitted)?;
         let head = admitted.request.head;
-        let rules = &self.config.routes[usize::from(admitted.route)];
+        let rules = self.routes.get(admitted.route);
         let inputs = admitted.identity.key_inputs(head);
         let name = rules.key.render(head.path, head.query, &inputs, scratch);
         Ok((ask, name.map_err(Senseless::Key)?))
@@ -404,7 +406,7 @@ impl Polls {
         &self,
         context: &mut Context,
         ask: &Ask,
-        route: u16,
+        route: RouteId,
         decision: Decision,
         found: Option<&Found<'_>>,
         to: &mut Responder<'_, '_>,
@@ -416,9 +418,7 @@ impl Polls {
                 } else {
                     PollOutcome::Hit
                 });
-                if let Some(rules) = self.route(route) {
-                    answers::value(to, context, rules, ask, found);
-                }
+                answers::value(to, context, self.route(route), ask, found);
             }
             (Decision::NotModified(status), _) => {
                 to.ends(PollOutcome::NotModified);

@@ -13,6 +13,7 @@ use super::responder::Responder;
 use super::tables::{Poll, kind};
 use super::{FetchRequest, Polls};
 use crate::access::{AuthDecision, Digest, Granted, Identity, question};
+use crate::config::RouteId;
 use crate::held::{hold, hold_as};
 use crate::metrics::{AuthOutcome, PollOutcome};
 use dwell_engine::websocket::is_upgrade;
@@ -31,13 +32,12 @@ impl Polls {
     pub(super) fn ask_application(
         &mut self,
         context: &mut Context,
-        route: u16,
+        route: RouteId,
         request: &Request<'_>,
         mut identity: Identity,
         to: &mut Responder<'_, '_>,
     ) -> Result<Identity, Outcome> {
-        let config = Arc::clone(&self.config);
-        let rules = &config.routes[usize::from(route)];
+        let rules = Arc::clone(self.routes.get(route));
         let Some(path) = rules.access.auth.as_deref() else {
             return Ok(identity);
         };
@@ -57,10 +57,10 @@ impl Polls {
             identity: &identity,
         };
         if self.waiters.records.is_full() {
-            return Err(self.refuse_busy(context, route, to));
+            return Err(self.refuse_busy(context, to));
         }
         let Some(question) = self.auth_subrequest(admitted, path, credential, to) else {
-            return Err(self.refuse_busy(context, route, to));
+            return Err(self.refuse_busy(context, to));
         };
         let arrival = admitted.arrival(plain_ask(request.head), &[]);
         let poll = self.record(context, &arrival, question, Keep::Request);
@@ -68,7 +68,7 @@ impl Polls {
         if let Some(poll) = poll {
             self.gate.subrequests.join(question, poll);
         }
-        Err(self.hold_or_refuse(context, poll, route, to))
+        Err(self.hold_or_refuse(context, poll, to))
     }
 
     /// The question that decides a request: one under way, or another one if there is room.
@@ -123,7 +123,7 @@ impl Polls {
             .iter()
             .find_map(|poll| self.waiters.records.get(*poll))
             .map(|poll| poll.route);
-        let Some(rules) = route.and_then(|route| self.route(route)) else {
+        let Some(rules) = route.map(|route| self.route(route)) else {
             return true;
         };
         let time = rules.access.auth_time;
@@ -189,7 +189,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         // A reload has taken it away, and nobody says any more what its clients may have.
-        if usize::from(poll.route) >= self.config.routes.len() {
+        if !self.routes.is_current(poll.route) {
             self.refuse(context, to, "the route is gone");
             return Outcome::Answered;
         }
@@ -209,7 +209,7 @@ impl Polls {
             trailers: Trailers::NONE,
         };
         let mut identity = Identity::of(poll.origin);
-        let rules = &self.config.routes[usize::from(poll.route)];
+        let rules = self.routes.get(poll.route);
         let now = context.unix_seconds();
         let verified = self.gate.verify(rules, &head, now, &mut identity);
         if let Err(denial) = verified.and_then(|()| identity.decided(decision)) {

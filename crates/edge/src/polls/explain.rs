@@ -60,7 +60,7 @@ fn explain(
     explanation.request = redacted(&explanation.request, token_parameter).into_owned();
     let topics = &mut explanation.topics;
     let route = match Routing::of(config).choose(head.path) {
-        Ok(route) => route.map(|route| &config.routes[route]),
+        Ok(route) => route.map(|route| &*config.routes[route]),
         Err(ambiguous) => {
             topics.push(ambiguous_topic(head.path, ambiguous));
             return Ok(explanation);
@@ -120,7 +120,7 @@ fn route_topic(config: &Config, route: Option<&RouteConfig>, head: &RequestHead<
         );
         return Topic::new("route", says).fact("prefix", json!(null));
     };
-    let others = config.routes.iter();
+    let others = config.routes.iter().map(|other| &**other);
     let shorter = others.filter(|other| path.starts_with(&other.prefix) && *other != route);
     let shorter: Vec<_> = shorter.map(|other| other.prefix.as_str()).collect();
     let mut topic = if shorter.is_empty() {
@@ -307,7 +307,7 @@ fn miss_topic(
     head: &RequestHead<'_, '_>,
     ask: &Ask,
 ) -> Topic {
-    let form = is_shared(ask, Some(route)).then(|| shared_form(config, route, head, wants(ask)));
+    let form = is_shared(ask, route).then(|| shared_form(config, route, head, wants(ask)));
     let Some((target, left_out)) = form.flatten() else {
         let says = "sent as it came, and its answer is shared with no other client".to_owned();
         return Topic::new("miss", says).fact("shared", json!(false));
@@ -459,6 +459,7 @@ fn cursor_text(cursor: Cursor) -> String {
 mod tests {
     use super::*;
     use crate::polls::explanation::Value;
+    use std::sync::Arc;
 
     fn gets(target: &str, value: Valued, upstream: bool) -> Vec<String> {
         let mut config = Config::default();
@@ -497,7 +498,7 @@ mod tests {
     fn a_miss_says_what_a_shared_request_leaves_out() {
         let mut config = Config::default();
         config.upstream.url = vec!["http://127.0.0.1:1".parse().unwrap()];
-        config.routes[0].key = "{path}:{header.X-Room}".parse().unwrap();
+        Arc::make_mut(&mut config.routes[0]).key = "{path}:{header.X-Room}".parse().unwrap();
         let miss = |method: &str, target: &str, fields: &[&str]| {
             let fields = fields.iter().map(ToString::to_string).collect();
             let explained = Explained::new(method, target, fields);
@@ -525,7 +526,7 @@ mod tests {
     #[test]
     fn a_path_that_is_refused_says_how_it_may_be_read() {
         let mut config = Config::default();
-        config.routes[0].access.publish = true;
+        Arc::make_mut(&mut config.routes[0]).access.publish = true;
         let explained = Explained::new("GET", "/x/..%2fpoll/a", Vec::new());
         assert_eq!(key_of(&config, &explained), None);
         let explanation = explain(&config, &explained, None).unwrap();
@@ -540,7 +541,8 @@ mod tests {
     #[test]
     fn a_key_says_what_it_lacks() {
         let mut config = Config::default();
-        config.routes[0].key = "{path}:{query.user}:{header.X-A}".parse().unwrap();
+        Arc::make_mut(&mut config.routes[0]).key =
+            "{path}:{query.user}:{header.X-A}".parse().unwrap();
         let fields = vec!["x-a: 1".to_owned()];
         let explained = Explained::new("GET", "/poll/x", fields.clone());
         assert_eq!(key_of(&config, &explained), None);

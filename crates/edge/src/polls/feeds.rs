@@ -15,7 +15,7 @@ use super::parts::Parts;
 use super::responder::Responder;
 use super::tables::{Feed, FeedSet, Link, Sink, kind};
 use super::{Polls, seconds};
-use crate::config::OnDelete;
+use crate::config::{OnDelete, RouteId};
 use crate::held::{held, hold};
 use crate::metrics::{PollOutcome, StreamEnd};
 use bytes::Bytes;
@@ -32,7 +32,7 @@ const RETRY_SOON: std::ops::Range<u64> = 100..1_000;
 /// What a stream begins with, beside the key that it follows.
 pub(super) struct Opening<'a> {
     pub(super) ask: Ask,
-    pub(super) route: u16,
+    pub(super) route: RouteId,
     pub(super) name: &'a [u8],
     pub(super) exchange: ExchangeId,
     pub(super) known: Known<'a>,

@@ -13,6 +13,7 @@ use super::responder::Responder;
 use super::sharing::is_shared;
 use super::tables::{Fetch, KeptRequest, Link, Poll, kind};
 use super::{FetchRequest, Polls};
+use crate::config::RouteId;
 use crate::cursor::{Cursor, CursorText};
 use crate::held::hold;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
@@ -55,7 +56,7 @@ impl Polls {
                 if let Some(poll) = joined {
                     self.join_fetch(fetch, poll);
                 }
-                self.hold_or_refuse(context, joined, arrival.route, to)
+                self.hold_or_refuse(context, joined, to)
             }
         }
     }
@@ -97,11 +98,14 @@ impl Polls {
     }
 
     /// The properties that a request has if it is shared.
-    pub(super) fn common_of(&self, head: &RequestHead<'_, '_>, ask: &Ask, route: u16) -> Common {
-        match self.route(route) {
-            Some(rules) => Common::of(rules, head, wants(ask), ask.method, self.memory.hasher()),
-            None => Common::nobodys(ask.method),
-        }
+    pub(super) fn common_of(
+        &self,
+        head: &RequestHead<'_, '_>,
+        ask: &Ask,
+        route: RouteId,
+    ) -> Common {
+        let rules = self.route(route);
+        Common::of(rules, head, wants(ask), ask.method, self.memory.hasher())
     }
 
     pub(super) fn common_of_kept(&self, poll: &Poll) -> Common {
@@ -135,7 +139,7 @@ impl Polls {
         };
         let Some(fetch) = self.open_fetch(key, name, poll.route, forward) else {
             let mut to = Responder::held(http, &poll, &self.responses);
-            self.refuse_busy(context, poll.route, &mut to);
+            self.refuse_busy(context, &mut to);
             return;
         };
         self.place_in_fetch(context, http, fetch, poll);
@@ -159,7 +163,7 @@ impl Polls {
             // It was taken out of this table a moment ago, so there is room.
             Err(poll) => {
                 let mut to = Responder::held(http, &poll, &self.responses);
-                self.refuse_busy(context, poll.route, &mut to);
+                self.refuse_busy(context, &mut to);
             }
         }
     }
@@ -198,7 +202,7 @@ impl Polls {
             if let Some(key) = key {
                 self.waiters.keys.release(key);
             }
-            return self.refuse_busy(context, arrival.route, to);
+            return self.refuse_busy(context, to);
         };
         // What is sent as it came is never sent a second time; but a stream takes its key from it
         // once more, and one that waits may be held on.
@@ -212,7 +216,7 @@ impl Polls {
         if let Some(token) = token {
             self.join_fetch(fetch, token);
         }
-        self.hold_or_refuse(context, token, arrival.route, to)
+        self.hold_or_refuse(context, token, to)
     }
 
     /// Makes the record of a fetch and leaves its request in the outbox.
@@ -220,7 +224,7 @@ impl Polls {
         &mut self,
         key: Option<Token>,
         name: &[u8],
-        route: u16,
+        route: RouteId,
         mut forward: FetchRequest,
     ) -> Option<Token> {
         let record = key.and_then(|key| self.waiters.keys.get(key));
@@ -256,7 +260,7 @@ impl Polls {
         peer: Option<SocketAddr>,
         is_shared: bool,
         ask: &Ask,
-        route: u16,
+        route: RouteId,
     ) -> Option<FetchRequest> {
         let mut storage = FieldStorage::new();
         let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
@@ -271,9 +275,9 @@ impl Polls {
         peer: Option<SocketAddr>,
         is_shared: bool,
         ask: &Ask,
-        route: u16,
+        route: RouteId,
     ) -> FetchRequest {
-        let shared_on = self.route(route).filter(|_| is_shared);
+        let shared_on = is_shared.then(|| self.route(route));
         FetchRequest {
             // Replaced by the token of the fetch it becomes.
             fetch: Token::from_bits(0),
@@ -286,7 +290,7 @@ impl Polls {
     }
 
     /// Returns true if misses on one key share one request.
-    pub(super) fn is_shared(&self, ask: &Ask, route: u16) -> bool {
+    pub(super) fn is_shared(&self, ask: &Ask, route: RouteId) -> bool {
         is_shared(ask, self.route(route))
     }
 

@@ -16,7 +16,7 @@ use super::responder::Responder;
 use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, Sink};
 use super::{Polls, seconds};
-use crate::config::Routing;
+use crate::config::{RouteId, Routing};
 use crate::held::held;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply, sse};
@@ -43,7 +43,7 @@ impl Polls {
         let (route, head) = (admitted.route, admitted.request.head);
         let inputs = admitted.identity.key_inputs(head);
         let mut asked: Vec<Asked> = Vec::new();
-        let template = &self.config.routes[usize::from(route)].key;
+        let template = &self.routes.get(route).key;
         let query = head.query.filter(|_| template.takes_path());
         let mut scratch = Vec::new();
         for (_, label) in parameters(query.unwrap_or("")).filter(|(name, _)| name == "k") {
@@ -74,20 +74,17 @@ impl Polls {
     /// Shape: a longer path can be that of another route, which lets other clients in. The
     /// application knows what stands below a path with a slash at its end, and not what begins
     /// like any other.
-    fn check_beside(&self, route: u16, asked: &str, path: &str) -> Result<(), Senseless> {
+    fn check_beside(&self, route: RouteId, asked: &str, path: &str) -> Result<(), Senseless> {
         self.stays_below(route, path)?;
-        let is_asked_about = self
-            .route(route)
-            .is_some_and(|rules| rules.access.auth.is_some());
-        if is_asked_about && !asked.ends_with('/') {
+        if self.route(route).access.auth.is_some() && !asked.ends_with('/') {
             return Err(Senseless::Beside(NO_SLASH));
         }
         Ok(())
     }
 
     /// Makes sure that a request for `path` would be one of this route, however it is read.
-    pub(super) fn stays_below(&self, route: u16, path: &str) -> Result<(), Senseless> {
-        let prefix = self.route(route).map_or("", |rules| &rules.prefix);
+    pub(super) fn stays_below(&self, route: RouteId, path: &str) -> Result<(), Senseless> {
+        let prefix = &self.route(route).prefix;
         let stays = Routing::of(&self.config).stays_below(prefix, path);
         stays.map_err(Senseless::Beside)
     }
@@ -113,7 +110,7 @@ impl Polls {
             return Outcome::Answered;
         }
         let Ok(set) = self.waiters.sets.insert(FeedSet::default()) else {
-            return self.refuse_busy(context, route, to);
+            return self.refuse_busy(context, to);
         };
         let left = admitted.identity.time_left(context.unix_seconds());
         let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));

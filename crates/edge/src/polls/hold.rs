@@ -6,10 +6,10 @@ use super::ask::{Ask, Condition};
 use super::decide::{Decision, Stage, decide};
 use super::lookups::Watch;
 use super::responder::Responder;
-use super::tables::{KeptRequest, NO_ROUTE, Poll};
+use super::tables::{KeptRequest, Poll};
 use super::waiters::TOO_MANY_WAIT;
 use super::{Polls, seconds};
-use crate::config::OnDelete;
+use crate::config::{OnDelete, RouteId};
 use crate::held::{held, hold};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Request};
@@ -56,7 +56,7 @@ impl Polls {
     }
 
     /// A poll that waits is forwarded only when its key goes away, and not by every rule.
-    pub(super) fn keep_while_waiting(&self, ask: &Ask, route: u16) -> Keep {
+    pub(super) fn keep_while_waiting(&self, ask: &Ask, route: RouteId) -> Keep {
         let is_origin = self.rules(route).on_delete == OnDelete::Origin;
         if is_origin && ask.condition != Condition::None {
             Keep::Request
@@ -178,23 +178,22 @@ impl Polls {
         arrival: Arrival<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let route = arrival.route;
         if self.waiters.records.is_full() {
-            return self.refuse_busy(context, route, to);
+            return self.refuse_busy(context, to);
         }
         let Some(key) = self.waiters.keys.enter(arrival.name) else {
-            return self.refuse_busy(context, route, to);
+            return self.refuse_busy(context, to);
         };
         let Some(lookup) = self.lookups.ask(&mut self.waiters.keys, key) else {
             self.waiters.keys.release(key);
-            return self.refuse_busy(context, route, to);
+            return self.refuse_busy(context, to);
         };
         let poll = self.record(context, &arrival, lookup, Keep::Request);
         let token = self.waiters.records.insert(poll).ok();
         if let Some(token) = token {
             self.lookups.join(lookup, token);
         }
-        self.hold_or_refuse(context, token, route, to)
+        self.hold_or_refuse(context, token, to)
     }
 
     /// Holds the exchange that became `poll` for as long as the deadlines of memcached or of the
@@ -203,12 +202,11 @@ impl Polls {
         &mut self,
         context: &mut Context,
         poll: Option<Token>,
-        route: u16,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         match poll {
             Some(poll) => held(poll.to_bits(), self.owed_time()),
-            None => self.refuse_busy(context, route, to),
+            None => self.refuse_busy(context, to),
         }
     }
 
@@ -216,12 +214,9 @@ impl Polls {
     pub(super) fn refuse_busy(
         &mut self,
         context: &mut Context,
-        route: u16,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        if route != NO_ROUTE {
-            to.ends(PollOutcome::Refused);
-        }
+        to.ends(PollOutcome::Refused);
         self.refuse(context, to, "too many requests are under way");
         Outcome::Answered
     }

@@ -70,6 +70,7 @@ mod tests {
     use super::super::ask::Method;
     use super::super::common::Common;
     use super::*;
+    use crate::config::RouteId;
 
     #[test]
     fn another_loop_is_told_of_each_doubling_and_ones_own_client_of_all_but_the_first() {
@@ -83,7 +84,7 @@ mod tests {
             let mut fetch = Fetch {
                 leader,
                 is_anothers: leader.is_some(),
-                ..Fetch::new(b"a", 0, Common::nobodys(Method::Get))
+                ..Fetch::new(b"a", RouteId::FIRST, Common::nobodys(Method::Get))
             };
             for index in 0..1024 {
                 fetch.polls.push(token(index));

@@ -90,7 +90,7 @@ impl Polls {
     ) {
         if let Some(poll) = &large.poll {
             let mut to = Responder::held(http, poll, &self.responses);
-            self.refuse_busy(context, poll.route, &mut to);
+            self.refuse_busy(context, &mut to);
         }
     }
 }

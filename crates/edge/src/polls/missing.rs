@@ -15,6 +15,7 @@ use super::memory::{LastKnown, Verdict};
 use super::recall::{is_whole_value, stands_for};
 use super::tables::{KeptRequest, Sink, kind};
 use super::{FetchRequest, Polls};
+use crate::config::RouteId;
 use bytes::Bytes;
 use dwell_engine::websocket::WebSockets;
 use dwell_engine::{Http, Request};
@@ -30,7 +31,7 @@ pub(super) struct Behalf {
     peer: Option<SocketAddr>,
     ask: Ask,
     /// Index of its route.
-    pub(super) route: u16,
+    pub(super) route: RouteId,
 }
 
 /// One key that the application is asked for.
@@ -61,7 +62,7 @@ impl Behalf {
     pub(super) fn of(
         request: &Request<'_>,
         ask: &Ask,
-        route: u16,
+        route: RouteId,
         peer: Option<SocketAddr>,
     ) -> Self {
         let method = match ask.method {
@@ -78,7 +79,7 @@ impl Behalf {
 
     /// For a key that is named when the request has long gone: nothing of the client but its
     /// address.
-    pub(super) fn nameless(path: &str, route: u16, peer: Option<SocketAddr>) -> Self {
+    pub(super) fn nameless(path: &str, route: RouteId, peer: Option<SocketAddr>) -> Self {
         let head = format!("GET {path} HTTP/1.0\r\n\r\n");
         let ask = Ask {
             method: Method::Get,

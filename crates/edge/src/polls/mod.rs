@@ -1,7 +1,7 @@
 //! The polls of one loop: answered, held or forwarded; and the streams that last.
 //!
 //! A request becomes: route, key, lookup, and by [`decide`] one of *answer*, *wait*, *miss*. What
-//! cannot be answered at once is a [`Poll`](tables::Poll) record in one of three places: waiting
+//! cannot be answered at once is a [`Poll`] record in one of three places: waiting
 //! for memcached, for a change of its key, or for the upstream. [`Polls`] never does I/O: its
 //! [`Lookups`] and its [`Outbox`] have what the driver sends when the turn ends, so that the
 //! lookups of a turn share one request.
@@ -66,7 +66,7 @@ pub(crate) use tables::kind;
 pub(crate) use watchers::{Question, Watchers};
 
 use crate::access::{Access, AuthSubrequests, Gate};
-use crate::config::{Config, RouteConfig, share};
+use crate::config::{Config, RouteConfig, RouteId, Routes, share};
 use crate::metrics::LoopMetrics;
 use crate::presence::Change as PresenceChange;
 use crate::publish::Publisher;
@@ -87,7 +87,7 @@ use responder::{Responder, Responses};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tables::{Fetch, NO_ROUTE, Poll};
+use tables::{Fetch, Poll};
 use waiters::Waiters;
 
 /// What the driver sends when the turn ends.
@@ -140,9 +140,7 @@ pub(crate) struct LoopMember {
 #[derive(Debug)]
 pub(crate) struct Polls {
     config: Arc<Config>,
-    /// Routes that the configuration had before, for those who still wait by them; their indices
-    /// follow those of the routes it has.
-    retired_routes: Vec<RouteConfig>,
+    routes: Routes,
     loops: usize,
     metrics: Arc<LoopMetrics>,
     responses: Arc<Responses>,
@@ -193,10 +191,11 @@ impl Polls {
         let subrequests = AuthSubrequests::new(kind::QUESTION, held_max);
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
         let metrics = Arc::clone(&log.metrics);
-        let responses = Arc::new(Responses::new(log, &config));
+        let routes = Routes::new(&config.routes);
+        let responses = Arc::new(Responses::new(log, &routes));
         Self {
             config,
-            retired_routes: Vec::new(),
+            routes,
             loops,
             metrics,
             responses,
@@ -300,21 +299,15 @@ impl Polls {
         !self.config.upstream.url.is_empty()
     }
 
-    fn rules(&self, route: u16) -> Rules {
+    fn rules(&self, route: RouteId) -> Rules {
         Rules {
-            on_delete: self
-                .route(route)
-                .map_or(crate::config::OnDelete::Origin, |r| r.on_delete),
+            on_delete: self.route(route).on_delete,
             has_upstream: self.has_upstream(),
         }
     }
 
-    fn route(&self, index: u16) -> Option<&RouteConfig> {
-        if index == NO_ROUTE {
-            return None;
-        }
-        let mut routes = self.config.routes.iter().chain(&self.retired_routes);
-        routes.nth(usize::from(index))
+    fn route(&self, id: RouteId) -> &RouteConfig {
+        self.routes.get(id)
     }
 
     /// The embedded store's item under `name`; memcached would have to be asked.

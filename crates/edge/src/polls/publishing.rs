@@ -8,7 +8,7 @@ use super::responder::Responder;
 use super::tables::{Poll, kind};
 use super::{Polls, seconds};
 use crate::access::{Bearer, Counted, Identity};
-use crate::config::RouteConfig;
+use crate::config::{RouteConfig, RouteId};
 use crate::cursor::Cursor;
 use crate::held::held;
 use crate::metrics::PublishOutcome;
@@ -39,7 +39,7 @@ impl Polls {
     pub(super) fn publish(
         &mut self,
         context: &mut Context,
-        route: u16,
+        route: RouteId,
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
@@ -47,7 +47,7 @@ impl Polls {
         let origin = self.responses.cors.origin(route, request.head);
         to.tell_origin(route, origin);
         // Before the token is looked at: whoever guesses tokens is counted, too.
-        let rules = &self.config.routes[usize::from(route)];
+        let rules = self.routes.get(route);
         if let Some(rate) = rules.access.rate_per_publisher {
             let client = self.gate.client_of(request.head, to.peer_address());
             let counted = Counted::Publisher(client);
@@ -89,13 +89,13 @@ impl Polls {
     /// What a request asks for, and for which key.
     fn ordered<'k>(
         &self,
-        route: u16,
+        route: RouteId,
         head: &RequestHead<'k, '_>,
         scratch: &'k mut Vec<u8>,
     ) -> Result<(Order, &'k [u8]), OrderError> {
         let order = Order::of(head)?.ok_or(OrderError::Condition)?;
         let find = |name: &str| head.fields.find(name);
-        let template = &self.config.routes[usize::from(route)].key;
+        let template = &self.routes.get(route).key;
         let name = template.render(head.path, head.query, &find, scratch);
         Ok((order, name.map_err(OrderError::Key)?))
     }

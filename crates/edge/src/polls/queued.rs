@@ -6,6 +6,7 @@ use super::responder::Responder;
 use super::sharing::Owner;
 use super::tables::{Fetch, Link, kind};
 use super::{FetchRequest, Polls};
+use crate::config::RouteId;
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
 
@@ -96,7 +97,7 @@ impl Polls {
         &mut self,
         http: &mut Http,
         name: &[u8],
-        route: u16,
+        route: RouteId,
         token: Token,
         queue: Token,
     ) -> bool {
@@ -132,7 +133,7 @@ impl Polls {
             self.missing_ends(context, http, token, Said::Unknown);
         } else if let Some(poll) = self.waiters.records.remove(token) {
             let mut to = Responder::held(http, &poll, &self.responses);
-            self.refuse_busy(context, poll.route, &mut to);
+            self.refuse_busy(context, &mut to);
         }
     }
 }

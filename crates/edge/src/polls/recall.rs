@@ -15,7 +15,7 @@ use super::responder::Responder;
 use super::sharing::Owner;
 use super::tables::{Fetch, Poll, kind};
 use super::{FetchRequest, Polls, seconds};
-use crate::config::RouteConfig;
+use crate::config::{RouteConfig, RouteId};
 use crate::cursor::Cursor;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use bytes::Bytes;
@@ -61,9 +61,9 @@ impl Polls {
         now: Instant,
         name: &[u8],
         variant: Variant,
-        route: u16,
+        route: RouteId,
     ) -> Option<Recall> {
-        let rules = self.route(route)?;
+        let rules = self.route(route);
         if let Some(verdict) = self.memory.verdict(name, variant, now) {
             return Some(Recall::Verdict(verdict));
         }
@@ -102,14 +102,14 @@ impl Polls {
             self.revalidate(name, route, forward);
         }
         let Some(fetch) = self.open_recalled(recall, name, common, route) else {
-            return self.refuse_busy(context, route, to);
+            return self.refuse_busy(context, to);
         };
         let poll = self.record(context, &arrival, fetch, Keep::Request);
         let token = self.waiters.records.insert(poll).ok();
         if let (Some(token), Some(fetch)) = (token, self.fetches.get_mut(fetch)) {
             fetch.polls.push(token);
         }
-        self.hold_or_refuse(context, token, route, to)
+        self.hold_or_refuse(context, token, to)
     }
 
     /// A poll that was held, whose request something remembered takes the place of.
@@ -133,7 +133,7 @@ impl Polls {
         }
         let Some(fetch) = self.open_recalled(recall, name, common, poll.route) else {
             let mut to = Responder::held(http, &poll, &self.responses);
-            self.refuse_busy(context, poll.route, &mut to);
+            self.refuse_busy(context, &mut to);
             return;
         };
         self.place_in_fetch(context, http, fetch, poll);
@@ -145,7 +145,7 @@ impl Polls {
         recall: Recall,
         name: &[u8],
         common: Common,
-        route: u16,
+        route: RouteId,
     ) -> Option<Token> {
         let outcome = match recall {
             Recall::Verdict(_) => UpstreamOutcome::Remembered,
@@ -189,7 +189,7 @@ impl Polls {
     }
 
     /// Asks for a newer value of a key that somebody was given a stale one of.
-    pub(super) fn revalidate(&mut self, name: &[u8], route: u16, forward: FetchRequest) {
+    pub(super) fn revalidate(&mut self, name: &[u8], route: RouteId, forward: FetchRequest) {
         let Some(key) = self.waiters.keys.enter(name) else {
             return;
         };
@@ -202,9 +202,7 @@ impl Polls {
     /// Notes what a shared fetch of this loop came to, and gives the cache what is for it.
     pub(super) fn remember(&mut self, context: &Context, fetch: &Fetch, verdict: &Verdict) {
         let memory = Arc::clone(&self.memory);
-        let Some(rules) = self.route(fetch.route) else {
-            return;
-        };
+        let rules = self.route(fetch.route);
         let (now, name, common) = (context.now(), &*fetch.name, fetch.common);
         let refuse = |verdict: Verdict, during: Duration| {
             if !during.is_zero() {
@@ -322,9 +320,9 @@ impl Polls {
         now: Instant,
         name: &[u8],
         digest: u64,
-        route: u16,
+        route: RouteId,
     ) -> Option<LastKnown> {
-        let rules = self.route(route)?;
+        let rules = self.route(route);
         let known = self.memory.last_known(name, digest, now)?;
         let within = known.if_error.unwrap_or(rules.stale_if_error);
         is_within(&known, within).then_some(known)
@@ -379,15 +377,12 @@ impl Polls {
                 let mut to = Responder::held(http, &poll, &self.responses);
                 to.ends(PollOutcome::Stale);
                 let status = status.as_bytes();
-                match (decision, self.route(poll.route)) {
-                    (Decision::NotModified(code), _) => {
-                        let cursor = Some(found.content.cursor);
-                        answers::not_modified_by(&mut to, context, &poll.ask, cursor, code, status);
-                    }
-                    (_, Some(rules)) => {
-                        answers::value_by(&mut to, context, rules, &poll.ask, &found, status);
-                    }
-                    (_, None) => to.text(context, 404, "no such key"),
+                if let Decision::NotModified(code) = decision {
+                    let cursor = Some(found.content.cursor);
+                    answers::not_modified_by(&mut to, context, &poll.ask, cursor, code, status);
+                } else {
+                    let rules = self.route(poll.route);
+                    answers::value_by(&mut to, context, rules, &poll.ask, &found, status);
                 }
             }
         }
@@ -406,7 +401,7 @@ impl Origin<'_> {
 }
 
 /// Whether any route would have values given when there is no newer one.
-pub(super) fn keeps_last_known(routes: &[RouteConfig]) -> bool {
+pub(super) fn keeps_last_known(routes: &[Arc<RouteConfig>]) -> bool {
     routes.iter().any(|route| !route.stale_if_error.is_zero())
 }
 

@@ -1,10 +1,9 @@
 //! The one answer to a poll: where it goes, and what is written down of it on the way.
 
-use super::tables::NO_ROUTE;
 use super::tables::{KeptRequest, Poll};
 use super::wanted::Several;
 use crate::access::{CorsTable, Origin};
-use crate::config::Config;
+use crate::config::{RouteId, Routes};
 use crate::metrics::PollOutcome;
 use crate::response_log::{Logged, ResponseLog};
 use bytes::Bytes;
@@ -22,8 +21,8 @@ pub(super) struct Responses {
 }
 
 impl Responses {
-    pub(super) fn new(log: ResponseLog, config: &Config) -> Self {
-        let cors = CorsTable::of(config);
+    pub(super) fn new(log: ResponseLog, routes: &Routes) -> Self {
+        let cors = CorsTable::of(routes);
         Self { log, cors }
     }
 }
@@ -36,8 +35,8 @@ pub(crate) struct Responder<'a, 'r> {
     line: Option<(&'a str, &'a str)>,
     arrived: Instant,
     outcome: &'static str,
-    /// Its route, and the origin of the page that asked.
-    origin: (u16, Origin),
+    /// Route and origin of the page that asked, if answers say anything of it.
+    page: Option<(RouteId, Origin)>,
 }
 
 enum Target<'a, 'r> {
@@ -62,7 +61,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             line: Some((request.head.method, request.head.target)),
             arrived: context.now(),
             outcome: FORWARDED,
-            origin: (NO_ROUTE, Origin::default()),
+            page: None,
         }
     }
 
@@ -81,9 +80,9 @@ impl<'a, 'r> Responder<'a, 'r> {
     }
 
     fn of_poll(target: Target<'a, 'r>, poll: &'a Poll, responses: &Arc<Responses>) -> Self {
-        let origin = (poll.route, poll.origin);
+        let page = (poll.route, poll.origin);
         let kept = poll.request.as_deref();
-        Self::later(target, kept, poll.arrived, origin, responses)
+        Self::later(target, kept, poll.arrived, page, responses)
     }
 
     /// To the request at hand, which was held and is a poll of several keys.
@@ -97,7 +96,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             Target::Now(reply),
             kept,
             poll.arrived,
-            poll.origin(),
+            poll.page(),
             responses,
         )
     }
@@ -110,14 +109,14 @@ impl<'a, 'r> Responder<'a, 'r> {
     ) -> Self {
         let target = Target::Held(http, poll.exchange);
         let kept = poll.request.as_deref();
-        Self::later(target, kept, poll.arrived, poll.origin(), responses)
+        Self::later(target, kept, poll.arrived, poll.page(), responses)
     }
 
     fn later(
         target: Target<'a, 'r>,
         kept: Option<&'a KeptRequest>,
         arrived: Instant,
-        origin: (u16, Origin),
+        page: (RouteId, Origin),
         responses: &Arc<Responses>,
     ) -> Self {
         Self {
@@ -126,7 +125,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             line: kept.and_then(|kept| request_line(kept.head())),
             arrived,
             outcome: FORWARDED,
-            origin,
+            page: Some(page),
         }
     }
 
@@ -149,8 +148,8 @@ impl<'a, 'r> Responder<'a, 'r> {
     }
 
     /// Says which page asks, by its origin among those of a route.
-    pub(crate) fn tell_origin(&mut self, route: u16, origin: Origin) {
-        self.origin = (route, origin);
+    pub(crate) fn tell_origin(&mut self, route: RouteId, origin: Origin) {
+        self.page = Some((route, origin));
     }
 
     /// Sends an answer and, where it is a streaming one, its first piece.
@@ -160,10 +159,9 @@ impl<'a, 'r> Responder<'a, 'r> {
         response: &Response<'_>,
         piece: &[Bytes],
     ) {
-        let (route, origin) = self.origin;
-        if !origin.is_said() {
+        let Some((route, origin)) = self.page.filter(|(_, origin)| origin.is_said()) else {
             return self.stream_as(context, response, piece);
-        }
+        };
         let responses = Arc::clone(&self.responses);
         let mut fields = response.fields.to_vec();
         responses

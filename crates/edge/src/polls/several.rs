@@ -96,12 +96,12 @@ impl Polls {
         names: &[Box<[u8]>],
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let (route, wait, waits) = (poll.route, poll.ask.wait(), poll.waits());
+        let (wait, waits) = (poll.ask.wait(), poll.waits());
         if waits && !self.has_room(context, names.len(), to) {
             return Outcome::Answered;
         }
         let Ok(token) = self.waiters.several.insert(poll) else {
-            return self.refuse_busy(context, route, to);
+            return self.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate().filter(|_| waits) {
             if let Some(key) = self.watch(context, name) {
@@ -174,9 +174,8 @@ impl Polls {
         names: &[Box<[u8]>],
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let route = poll.route;
         let Ok(token) = self.waiters.several.insert(poll) else {
-            return self.refuse_busy(context, route, to);
+            return self.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate() {
             let lookup = self.waiters.keys.enter(name).and_then(|key| {
@@ -189,7 +188,7 @@ impl Polls {
             let Some((key, lookup)) = lookup else {
                 // The lookups that were begun find no poll.
                 self.waiters.several.remove(token);
-                return self.refuse_busy(context, route, to);
+                return self.refuse_busy(context, to);
             };
             if let Some(poll) = self.waiters.several.get_mut(token) {
                 poll.wanted[place].key = key;

@@ -20,12 +20,12 @@ pub(super) fn may_be_shared(
 }
 
 /// Returns true if misses on one key share one request. A HEAD has no body to share with others.
-pub(super) fn is_shared(ask: &Ask, route: Option<&RouteConfig>) -> bool {
+pub(super) fn is_shared(ask: &Ask, route: &RouteConfig) -> bool {
     match ask.method {
         _ if !ask.anybodys => false,
         Method::Get | Method::Query => true,
         Method::Head => false,
-        Method::Post => route.is_some_and(|route| route.coalesce_post),
+        Method::Post => route.coalesce_post,
     }
 }
 

@@ -26,7 +26,6 @@ use dwell_engine::websocket::{
 };
 use dwell_engine::{Body, Detached, Outcome, Response};
 use dwell_evloop::{Context, Token};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The subprotocol whose frames these are.
@@ -43,8 +42,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let Admitted { route, request, .. } = admitted;
-        let config = Arc::clone(&self.config);
-        let rules = &config.routes[usize::from(route)];
+        let rules = self.routes.get(route);
         let options = UpgradeOptions {
             subprotocols: &[SUBPROTOCOL],
             origin: if is_listed(rules, request.head.fields.find("origin")) {
@@ -70,7 +68,7 @@ impl Polls {
         }
         let sink = Sink::Leaving(upgrade.negotiated().to_bits());
         let Some(stream) = self.enter_socket(context, admitted, &ask, asked, sink) else {
-            return self.refuse_busy(context, route, to);
+            return self.refuse_busy(context, to);
         };
         if self.has_upstream() {
             let behalf = Behalf::of(request, &ask, route, to.peer_address());
@@ -108,7 +106,7 @@ impl Polls {
         let Admitted { route, request, .. } = admitted;
         let left = admitted.identity.time_left(context.unix_seconds());
         let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
-        let takes_path_alone = self.route(route)?.key.is_path();
+        let takes_path_alone = self.route(route).key.is_path();
         if let ([only], true) = (asked.as_slice(), takes_path_alone)
             && only.label.is_none()
         {
@@ -287,7 +285,7 @@ impl Polls {
             route = feed.route;
             path = std::str::from_utf8(&self.waiters.keys.get(feed.key)?.name).ok()?;
         }
-        let rules = self.route(route)?;
+        let rules = self.route(route);
         // Who asks is known, and the application asked, only while a request is at hand.
         if !rules.key.is_path() || rules.access.jwt || rules.access.auth.is_some() {
             return Some(Err(Senseless::Keys));
@@ -330,8 +328,8 @@ impl Polls {
     pub(super) fn socket_route(&self, stream: Token) -> Option<&RouteConfig> {
         let set = self.set(stream).and_then(|set| set.socket.as_ref());
         match set {
-            Some(set) => self.route(set.route),
-            None => self.route(self.waiters.feeds.get(stream)?.route),
+            Some(set) => Some(self.route(set.route)),
+            None => Some(self.route(self.waiters.feeds.get(stream)?.route)),
         }
     }
 
@@ -371,7 +369,7 @@ impl Polls {
             .set(set)
             .and_then(|set| Some(set.socket.as_ref()?.route));
         let peer = socket.peer_address();
-        if let Some(rules) = route.and_then(|route| self.route(route)) {
+        if let Some(rules) = route.map(|route| self.route(route)) {
             let counted = self.gate.count_key_of(context.now(), rules, &name, peer);
             counted.map_err(|limited| format!("more than {}", limited.rate))?;
         }

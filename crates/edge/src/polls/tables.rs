@@ -5,6 +5,7 @@ use super::common::Common;
 use super::decide::Content;
 use super::memory::Follower;
 use crate::access::{Granted, Origin};
+use crate::config::RouteId;
 use crate::cursor::Cursor;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
@@ -46,14 +47,10 @@ pub(crate) struct Poll {
     pub(crate) arrived: Instant,
     /// What forwarding it needs, or the access log; absent where neither will ask.
     pub(crate) request: Option<Box<KeptRequest>>,
-    /// Index of its route; [`NO_ROUTE`] for a request that is no poll.
-    pub(crate) route: u16,
+    pub(crate) route: RouteId,
     /// Of the page that asks.
     pub(crate) origin: Origin,
 }
-
-/// The route of a request that is no poll.
-pub(crate) const NO_ROUTE: u16 = u16::MAX;
 
 impl Poll {
     /// The key whose change it is held for, if it is.
@@ -72,8 +69,7 @@ pub(crate) struct Feed {
     pub(crate) ends: Tick,
     /// The set of those with which it shares a stream, if it has not one for itself.
     pub(crate) set: Link,
-    /// Index of its route.
-    pub(crate) route: u16,
+    pub(crate) route: RouteId,
     /// The cache has had a value since the stream began or its last deletion was told.
     pub(crate) is_cached: bool,
     /// The application is asked for a value, or has answered and its client has not been told yet.
@@ -103,7 +99,7 @@ pub(crate) struct FeedSet {
 pub(crate) struct SocketSet {
     pub(crate) sink: Sink,
     pub(crate) ends: Tick,
-    pub(crate) route: u16,
+    pub(crate) route: RouteId,
     /// The path of its request.
     pub(crate) path: Box<str>,
     /// The keys that it has given up, by their labels, with what it was told of each last: its
@@ -244,8 +240,8 @@ pub(crate) struct Fetch {
     pub(crate) key: Option<Token>,
     /// The name of the key it is for; empty for a request that is no poll.
     pub(crate) name: Box<[u8]>,
-    /// Index of the route of those who began it.
-    pub(crate) route: u16,
+    /// Route of the request that began it.
+    pub(crate) route: RouteId,
     /// Polls from which the application would get something else ask for themselves.
     pub(crate) common: Common,
     /// The first is the one whose request was sent, unless that was another loop's.
@@ -262,7 +258,7 @@ pub(crate) struct Fetch {
 
 impl Fetch {
     /// A fetch without polls, which others do not share yet.
-    pub(crate) fn new(name: &[u8], route: u16, common: Common) -> Self {
+    pub(crate) fn new(name: &[u8], route: RouteId, common: Common) -> Self {
         Self {
             key: None,
             name: name.into(),
@@ -561,7 +557,7 @@ mod tests {
         let mut socket = SocketSet {
             sink: Sink::Leaving(0),
             ends: Tick::new(0),
-            route: 0,
+            route: RouteId::FIRST,
             path: "/poll/".into(),
             given_up: Vec::new(),
         };

@@ -13,6 +13,7 @@ mod output;
 mod owed;
 mod poisoning;
 mod recall;
+mod reload;
 mod several;
 mod slices;
 mod sockets;

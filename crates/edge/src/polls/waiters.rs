@@ -3,6 +3,7 @@
 
 use super::tables::{Feed, FeedSet, Keys, Poll, kind};
 use super::wanted::Several;
+use crate::config::RouteId;
 use crate::presence::Change as PresenceChange;
 use bytes::Bytes;
 use dwell_evloop::{Slab, Token};
@@ -54,6 +55,16 @@ impl Waiters {
         self.sets.set_capacity_max(held_max);
         self.several.set_capacity_max(held_max);
         self.feeds.set_capacity_max(waiting_max);
+    }
+
+    /// Routes that exchanges are held under, some more than once.
+    pub(super) fn routes(&self) -> impl Iterator<Item = RouteId> {
+        let polls = self.records.values().map(|poll| poll.route);
+        let several = self.several.values().map(|poll| poll.route);
+        let feeds = self.feeds.values().map(|feed| feed.route);
+        let sockets = self.sets.values().filter_map(|set| set.socket.as_ref());
+        let sockets = sockets.map(|socket| socket.route);
+        polls.chain(several).chain(feeds).chain(sockets)
     }
 
     /// Notes from now on which keys begin and end to be waited for.

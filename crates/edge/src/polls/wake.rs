@@ -169,9 +169,10 @@ impl Polls {
             return self.miss_later(context, http, key, poll);
         }
         let mut to = Responder::held(http, &poll, &self.responses);
-        match (decision, found, self.route(poll.route)) {
-            (Decision::Value, Some(found), Some(route)) => {
+        match (decision, found) {
+            (Decision::Value, Some(found)) => {
                 to.ends(PollOutcome::Woken);
+                let route = self.route(poll.route);
                 answers::value(&mut to, context, route, &poll.ask, found);
             }
             _ => self.conclude(context, &poll.ask, poll.route, decision, found, &mut to),

@@ -8,7 +8,7 @@ use super::missing::Behalf;
 use super::parts::Parts;
 use super::tables::KeptRequest;
 use crate::access::Origin;
-use crate::config::OnDelete;
+use crate::config::{OnDelete, RouteId};
 use bytes::Bytes;
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
@@ -30,7 +30,7 @@ pub(super) struct Several {
     pub(super) wanted: Vec<Wanted>,
     /// Lookups under way for it.
     pub(super) asking: usize,
-    pub(super) route: u16,
+    pub(super) route: RouteId,
     /// Of the page that asks.
     pub(super) origin: Origin,
     /// The client has said what it has by `If-None-Match`.
@@ -128,7 +128,7 @@ impl Several {
     }
 
     /// Its route, and the origin of the page that asks.
-    pub(super) fn origin(&self) -> (u16, Origin) {
+    pub(super) fn page(&self) -> (RouteId, Origin) {
         (self.route, self.origin)
     }
 

@@ -13,6 +13,7 @@ use dwell_upstream::{
     ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, is_idempotent, nominated,
     upgrade_of,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time in which the application may ask for a body that its client holds back. Many
@@ -278,7 +279,7 @@ impl Proxy {
 /// WSGI cannot tell from another.
 ///
 /// Source: RFC 9110 sections 6.5.1 and 7.6.1.
-fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[RouteConfig]) -> bool {
+fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[Arc<RouteConfig>]) -> bool {
     let is = |other: &[u8]| name.as_bytes().eq_ignore_ascii_case(other);
     let of_clients = || routes.iter().flat_map(|route| &route.identity_headers);
     !name.contains('_')

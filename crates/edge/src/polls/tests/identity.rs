@@ -2,6 +2,7 @@
 
 use super::harness::{App, Edge};
 use super::sockets::Socket;
+use std::sync::Arc;
 
 const OF_ONE: [&str; 3] = [
     "Cookie: session=alice\r\n",
@@ -134,7 +135,7 @@ fn a_reload_changes_what_says_who_asks() {
     let app = App::start();
     let mut edge = Edge::before(&app, &route("share_cookies = true"));
     let mut config = (*edge.driver.front.polls.config).clone();
-    config.routes[0].share_cookies = false;
+    Arc::make_mut(&mut config.routes[0]).share_cookies = false;
     edge.driver.front.polls.reconfigure(&config.into());
     let mut clients =
         ["alice", "bob"].map(|who| edge.ask(&format!("GET /poll/a\nCookie: session={who}\r\n")));

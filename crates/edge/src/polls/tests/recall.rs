@@ -3,6 +3,7 @@
 
 use super::harness::{App, Edge, cursor};
 use super::sockets::Socket;
+use crate::config::RouteId;
 use crate::cursor::Cursor;
 use crate::polls::ask::plain_ask;
 use crate::polls::common::Variant;
@@ -23,7 +24,9 @@ fn get(edge: &Edge) -> Variant {
     let text = b"GET /poll/a HTTP/1.1\r\nHost: edge\r\n\r\n";
     let mut storage = FieldStorage::new();
     let head = parse_request(text, &mut storage, &polls.head_limits()).unwrap();
-    polls.common_of(&head, &plain_ask(&head), 0).variant
+    polls
+        .common_of(&head, &plain_ask(&head), RouteId::FIRST)
+        .variant
 }
 
 /// Notes a value of the application that is fresh for five seconds.
@@ -51,7 +54,7 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
     let edge = Edge::before(&app, route);
     let (polls, start) = (&edge.driver.front.polls, Instant::now());
     let after = |seconds| start + Duration::from_secs(seconds);
-    let recalls = |seconds| match polls.recall(after(seconds), NAME, get(&edge), 0) {
+    let recalls = |seconds| match polls.recall(after(seconds), NAME, get(&edge), RouteId::FIRST) {
         Some(recall @ Recall::Stale(_)) => Some(recall.is_for_renewal()),
         _ => None,
     };
@@ -64,7 +67,7 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
     );
     let stands_in = |seconds| {
         polls
-            .stale_if_error(after(seconds), NAME, get(&edge).digest, 0)
+            .stale_if_error(after(seconds), NAME, get(&edge).digest, RouteId::FIRST)
             .is_some()
     };
     assert_eq!([16, 65, 66].map(stands_in), [true, true, false]);
@@ -81,7 +84,7 @@ fn a_failure_is_remembered_before_a_value_and_for_its_time() {
     let until = start + Duration::from_secs(2);
     let memory = &polls.memory;
     memory.refuse(NAME, get(&edge), verdict, until, start);
-    let recall = |at| polls.recall(at, NAME, get(&edge), 0);
+    let recall = |at| polls.recall(at, NAME, get(&edge), RouteId::FIRST);
     let just_before = until.checked_sub(Duration::from_millis(1)).unwrap();
     assert!(matches!(recall(just_before), Some(Recall::Verdict(Err(_)))));
     assert!(matches!(recall(until), Some(Recall::Stale(_))));
