@@ -71,6 +71,30 @@ impl Gauge {
     }
 }
 
+/// A cell of which each loop has one.
+pub trait Cell {
+    /// Sum of such cells.
+    type Total;
+    /// Adds up the cells of the loops.
+    fn total(cells: &[&Self]) -> Self::Total;
+}
+
+impl Cell for Counter {
+    type Total = u64;
+
+    fn total(cells: &[&Self]) -> u64 {
+        cells.iter().map(|cell| cell.value()).sum()
+    }
+}
+
+impl Cell for Gauge {
+    type Total = i64;
+
+    fn total(cells: &[&Self]) -> i64 {
+        cells.iter().map(|cell| cell.value()).sum()
+    }
+}
+
 /// One counter for each value of a label.
 #[derive(Debug)]
 pub struct CounterSet<L: Label>(L::Counters);
@@ -90,6 +114,16 @@ impl<L: Label> CounterSet<L> {
     /// Adds one to the counter of `label`.
     pub fn increment(&self, label: L) {
         self.of(label).increment();
+    }
+}
+
+impl<L: Label> Cell for CounterSet<L> {
+    type Total = Vec<(&'static str, u64)>;
+
+    fn total(cells: &[&Self]) -> Self::Total {
+        let of = |label: &L| cells.iter().map(|set| set.of(*label).value()).sum();
+        let labels = L::ALL.iter();
+        labels.map(|label| (label.as_str(), of(label))).collect()
     }
 }
 
@@ -141,7 +175,19 @@ impl Histogram {
     }
 }
 
-/// One histogram for each value of a label.
+impl Cell for Histogram {
+    type Total = HistogramSum;
+
+    fn total(cells: &[&Self]) -> HistogramSum {
+        let mut total = HistogramSum::default();
+        for cell in cells {
+            cell.add_to(&mut total);
+        }
+        total
+    }
+}
+
+/// One histogram for each value of a label, in nanoseconds.
 #[derive(Debug)]
 pub struct HistogramSet<L: Label>(Box<[Histogram]>, PhantomData<L>);
 
@@ -158,6 +204,23 @@ impl<L: Label> HistogramSet<L> {
     /// The histogram of one value of the label.
     pub fn of(&self, label: L) -> &Histogram {
         &self.0[label.index()]
+    }
+}
+
+/// The sums of the labels that were counted at all.
+impl<L: Label> Cell for HistogramSet<L> {
+    type Total = Vec<(&'static str, HistogramSum)>;
+
+    fn total(cells: &[&Self]) -> Self::Total {
+        let of = |label: &L| {
+            let mut total = HistogramSum::of_nanoseconds();
+            for set in cells {
+                set.of(*label).add_to(&mut total);
+            }
+            (label.as_str(), total)
+        };
+        let totals = L::ALL.iter().map(of);
+        totals.filter(|(_, total)| total.count() > 0).collect()
     }
 }
 

@@ -26,5 +26,7 @@
 mod cells;
 mod labels;
 
-pub use cells::{Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, SharedCounter};
+pub use cells::{
+    Cell, Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, SharedCounter,
+};
 pub use labels::Label;

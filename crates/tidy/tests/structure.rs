@@ -31,11 +31,10 @@ const CRATES: &[Bounds] = &[
     Bounds {
         name: "edge",
         ring: 13,
-        banned: 346,
+        banned: 342,
         wide: &[
             ("proxy/mod.rs ProxiedRequest", 16, 1),
             ("proxy/mod.rs Proxy", 6, 3),
-            ("metrics/mod.rs Metrics", 5, 3),
             ("polls/mod.rs Polls", 23, 25),
         ],
     },

@@ -304,7 +304,7 @@ impl EdgeLoop {
     fn keep_counts(&mut self) {
         let (metrics, polls) = (&self.metrics, &self.front.polls);
         let (servers, cells) = (&self.servers, metrics);
-        metrics.turns.increment();
+        metrics.loop_turns.increment();
         cells.connections_open.set(figure(servers.connections()));
         cells.tunnels_open.set(figure(servers.tunnels.len()));
         cells.websockets_open.set(figure(polls.sockets()));

@@ -13,13 +13,13 @@ pub(crate) struct Health {
     pub body: String,
 }
 
-impl Metrics {
-    /// Says whether the process should be sent requests.
+impl Health {
+    /// Tells whether the process should be sent requests.
     ///
     /// `status` is `ok`; `degraded` when a memcached server does not answer (polls still do, from
     /// the upstream); `draining` after SIGTERM.
-    pub(crate) fn health(&self, uptime: Duration, draining: bool) -> Health {
-        let servers: Vec<_> = self.servers().collect();
+    pub(crate) fn of(metrics: &Metrics, uptime: Duration, draining: bool) -> Self {
+        let servers = metrics.servers();
         let any_down = servers.iter().any(|(_, state)| *state == ServerState::Down);
         let status = match (draining, any_down) {
             (true, _) => "draining",
@@ -47,7 +47,7 @@ impl Metrics {
         // Only maps with other keys than strings, or a failing writer, make this fail.
         let mut body = serde_json::to_string(&body).unwrap_or_default();
         body.push('\n');
-        Health {
+        Self {
             status: if draining { 503 } else { 200 },
             body,
         }
@@ -75,7 +75,11 @@ mod tests {
 
     #[test]
     fn the_embedded_store_needs_nobody() {
-        let health = Metrics::new(2, Vec::new(), 0).health(Duration::from_millis(2_900), false);
+        let health = Health::of(
+            &Metrics::new(2, Vec::new(), 0),
+            Duration::from_millis(2_900),
+            false,
+        );
         assert_eq!(health.status, 200);
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!(
@@ -92,9 +96,13 @@ mod tests {
         metrics.of_loop(0).servers[0].set(ServerState::Down);
         metrics.of_loop(1).servers[0].set(ServerState::Up);
         metrics.of_loop(1).servers[1].set(ServerState::Down);
-        let states: Vec<_> = metrics.servers().map(|(_, state)| state.as_str()).collect();
+        let states: Vec<_> = metrics
+            .servers()
+            .iter()
+            .map(|(_, state)| state.as_str())
+            .collect();
         assert_eq!(states, ["up", "down", "unknown"]);
-        let health = metrics.health(Duration::ZERO, false);
+        let health = Health::of(&metrics, Duration::ZERO, false);
         assert!(
             health.body.starts_with("{\"status\":\"degraded\""),
             "{}",
@@ -109,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_draining_process_turns_balancers_away() {
-        let health = Metrics::new(1, Vec::new(), 0).health(Duration::ZERO, true);
+        let health = Health::of(&Metrics::new(1, Vec::new(), 0), Duration::ZERO, true);
         assert_eq!(health.status, 503);
         assert!(
             health.body.starts_with("{\"status\":\"draining\""),

@@ -205,6 +205,15 @@ labels! {
 }
 
 labels! {
+    /// Results of reading the configuration again.
+    pub(crate) ReloadOutcome, "outcome":
+    /// It was taken.
+    Taken = "taken",
+    /// It was refused.
+    Refused = "refused",
+}
+
+labels! {
     /// A deadline that a client missed.
     pub(crate) ClientTimeout, "kind":
     /// A whole request.

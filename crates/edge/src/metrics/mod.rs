@@ -7,25 +7,26 @@ mod expose;
 mod health;
 mod labels;
 mod process;
+mod table;
 mod upstream_outcome;
 
-pub(crate) use dwell_metrics::{
-    Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, Label, SharedCounter,
-};
+pub(crate) use dwell_metrics::{Counter, Gauge, Histogram, HistogramSum, SharedCounter};
 pub(crate) use health::Health;
 pub(crate) use labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, LookupOutcome, PollOutcome,
     PublishOutcome, RefusedStatus, StatusClass, StreamEnd, UpstreamOutcome, WakeOutcome,
     WebhookOutcome,
 };
+pub(crate) use process::ProcessFigures;
+pub(crate) use table::LoopMetrics;
 
 use crate::config::UpstreamUrl;
 use dwell_engine::Budget;
 use dwell_evloop::OutputLedger;
-use dwell_memcache::watch::WatchMetrics;
+use dwell_metrics::Cell;
 use dwell_store_server::{HostFigures, StoreMetrics, StoreService};
 use dwell_upstream::UPSTREAMS_MAX;
-pub(crate) use process::ProcessFigures;
+use labels::ReloadOutcome;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -110,38 +111,33 @@ impl Metrics {
     /// The memcached servers with what the loops know of them.
     ///
     /// One loop that reaches a server makes it `Up`; a server nobody asked is `Unknown`.
-    pub(crate) fn servers(&self) -> impl Iterator<Item = (&str, ServerState)> {
+    pub(crate) fn servers(&self) -> Vec<(String, ServerState)> {
         self.best_of(&self.servers, |of_loop| &of_loop.servers)
     }
 
     /// The memcached servers by whether they tell of changes: `Unknown` while that is not asked,
     /// `Down` where they refuse to.
-    pub(crate) fn watches(&self) -> impl Iterator<Item = (&str, ServerState)> {
+    pub(crate) fn watches(&self) -> Vec<(String, ServerState)> {
         self.best_of(&self.servers, |of_loop| &of_loop.watches)
     }
 
     /// The application's servers in the same way.
     pub(crate) fn upstreams(&self) -> Vec<(String, ServerState)> {
         let names = Arc::clone(&self.lock_upstreams());
-        let best = self.best_of(&names, |of_loop| &of_loop.upstreams);
-        best.map(|(name, state)| (name.to_owned(), state)).collect()
+        self.best_of(&names, |of_loop| &of_loop.upstreams)
     }
 
     /// How long the application's servers take to begin an answer, in the same order.
     pub(crate) fn upstream_heads(&self) -> Vec<(String, HistogramSum)> {
         let names = Arc::clone(&self.lock_upstreams());
-        let sum = |(index, name): (usize, &String)| {
-            let mut total = HistogramSum::default();
-            for cells in &self.loops {
-                cells.upstream_heads[index].add_to(&mut total);
-            }
-            (name.clone(), total)
+        let heads = |index: usize| {
+            let of_loops = self.loops.iter();
+            let heads: Vec<_> = of_loops.map(|cells| &cells.upstream_heads[index]).collect();
+            Histogram::total(&heads)
         };
+        let names = names.iter().take(UPSTREAMS_MAX).enumerate();
         names
-            .iter()
-            .take(UPSTREAMS_MAX)
-            .enumerate()
-            .map(sum)
+            .map(|(index, name)| (name.clone(), heads(index)))
             .collect()
     }
 
@@ -166,10 +162,17 @@ impl Metrics {
         names.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The gauge of all loops together.
-    fn sum(&self, gauge: fn(&LoopMetrics) -> &Gauge) -> u64 {
-        let total: i64 = self.loops.iter().map(|cells| gauge(cells).value()).sum();
-        u64::try_from(total).unwrap_or(0)
+    /// The cells of all loops together.
+    pub(crate) fn total<C: Cell>(&self, of: fn(&LoopMetrics) -> &C) -> C::Total {
+        let cells: Vec<&C> = self.loops.iter().map(|cells| of(cells)).collect();
+        C::total(&cells)
+    }
+
+    /// The oldest configuration that a loop has.
+    fn oldest_config(&self) -> i64 {
+        let of_loops = self.loops.iter();
+        let generations = of_loops.map(|cells| cells.config_generation.value().max(1));
+        generations.min().unwrap_or(1)
     }
 
     /// The cells of each loop for the embedded store.
@@ -178,127 +181,35 @@ impl Metrics {
         stores.collect()
     }
 
-    fn best_of<'m>(
-        &'m self,
-        names: &'m [String],
+    fn best_of(
+        &self,
+        names: &[String],
         cells: fn(&LoopMetrics) -> &[ServerCell],
-    ) -> impl Iterator<Item = (&'m str, ServerState)> {
-        names.iter().enumerate().map(move |(index, name)| {
+    ) -> Vec<(String, ServerState)> {
+        let best = |index: usize| {
             let states = self.loops.iter().map(|of| cells(of)[index].state());
             let best = states.max_by_key(|state| *state as i64);
-            (name.as_str(), best.unwrap_or(ServerState::Unknown))
-        })
+            best.unwrap_or(ServerState::Unknown)
+        };
+        let names = names.iter().enumerate();
+        names
+            .map(|(index, name)| (name.clone(), best(index)))
+            .collect()
     }
 }
 
 impl HostFigures for Metrics {
     fn waiters(&self) -> u64 {
-        self.sum(|of_loop| &of_loop.waits_held)
+        u64::try_from(self.total(|of_loop| &of_loop.waits_held)).unwrap_or(0)
     }
 
     fn connections_open(&self) -> u64 {
-        self.sum(|of_loop| &of_loop.connections_open)
+        u64::try_from(self.total(|of_loop| &of_loop.connections_open)).unwrap_or(0)
     }
 
     fn cpu_times(&self) -> Option<(f64, f64)> {
         process::cpu_times()
     }
-}
-
-/// Cells of one loop; only that loop's thread writes them.
-// Aligned so that two loops never write the same cache line, nor a pair of prefetched ones.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct LoopMetrics {
-    /// Turns of the loop.
-    pub turns: Counter,
-    /// Which configuration the loop goes by; 1 is that of the start, and so is 0, before it turns.
-    pub config_generation: Gauge,
-    /// Client connections open now.
-    pub connections_open: Gauge,
-    /// Client connections accepted.
-    pub connections: Counter,
-    /// Client connections closed at once, by why.
-    pub connections_refused: CounterSet<ConnectionRefusal>,
-    /// Answers by the class of their status.
-    pub http_requests: CounterSet<StatusClass>,
-    /// Requests refused for their form, size or a limit.
-    pub bad_requests: CounterSet<RefusedStatus>,
-    /// Clients cut off because too much waited for clients, and they were the slowest.
-    pub output_cuts: Counter,
-    /// Deadlines clients missed.
-    pub client_timeouts: CounterSet<ClientTimeout>,
-    /// From the end of a request's header section to its answer; held polls are not in it.
-    pub request_duration: Histogram,
-    /// Polls that ended, by how.
-    pub polls: CounterSet<PollOutcome>,
-    /// Polls held now, and keys of streams.
-    pub waits_held: Gauge,
-    /// Polls held now.
-    pub polls_held: Gauge,
-    /// Polls that were held, and keys of streams.
-    pub waits: Counter,
-    /// Streams of events open now.
-    pub streams_open: Gauge,
-    /// Streams of events that were begun.
-    pub streams: Counter,
-    /// WebSockets open now.
-    pub websockets_open: Gauge,
-    /// WebSockets that were opened.
-    pub websockets: Counter,
-    /// Connections that have changed to a protocol of the application open now.
-    pub tunnels_open: Gauge,
-    /// Frames of WebSocket clients that were refused.
-    pub websocket_errors: Counter,
-    /// Streams of events and WebSockets that ended, by why.
-    pub streams_ended: CounterSet<StreamEnd>,
-    /// Events and frames of values written into streams and WebSockets.
-    pub stream_events: Counter,
-    /// Events that were not written because the client had not taken what was before them; it is
-    /// sent the newest when it has.
-    pub stream_postponed: Counter,
-    /// What the application says of those who ask.
-    pub auth: CounterSet<AuthOutcome>,
-    /// Requests that the admin listener has not looked at.
-    pub admin_refused: CounterSet<AdminRefusal>,
-    /// Requests of publishers over HTTP.
-    pub publishes: CounterSet<PublishOutcome>,
-    /// Changes of watched keys that reached the loop, by what came of them.
-    pub wakeups: CounterSet<WakeOutcome>,
-    /// From the change of a key to the answers of the polls it woke.
-    pub wake_latency: Histogram,
-    /// Lookups at memcached servers.
-    pub memcached_lookups: CounterSet<LookupOutcome>,
-    /// Rounds of looking at the keys that polls wait for.
-    pub memcached_sweeps: Counter,
-    /// Figures of the feed of changes, and of the hints that the loop has got.
-    pub feed: Arc<WatchMetrics>,
-    /// Distinct keys that polls wait for now.
-    pub watched_keys: Gauge,
-    /// Events for the webhook of presence.
-    pub webhook_events: CounterSet<WebhookOutcome>,
-    /// Requests to it that are made once more.
-    pub webhook_retries: Counter,
-    /// Events that it has not taken yet.
-    pub webhook_queue: Gauge,
-    /// Requests to the upstream.
-    pub upstream_requests: CounterSet<UpstreamOutcome>,
-    /// Answers of the upstream that the cache was given.
-    pub fills: Counter,
-    /// Connections to the upstream open now.
-    pub upstream_connections_open: Gauge,
-    /// Requests to the upstream under way or waiting for a connection now.
-    pub upstream_outstanding: Gauge,
-    /// Figures of the embedded store's server, and the most read keys of the store.
-    pub store: Arc<StoreMetrics>,
-    /// What the loop knows of each memcached server, in the order of the configuration.
-    pub servers: Box<[ServerCell]>,
-    /// Whether each of them tells of changes; only the loop that listens knows.
-    pub watches: Box<[ServerCell]>,
-    /// What it knows of each of the application's servers.
-    pub upstreams: Box<[ServerCell]>,
-    /// From a request sent to each of them to the head of its answer.
-    pub upstream_heads: Box<[Histogram]>,
 }
 
 /// What any thread counts.
@@ -335,6 +246,14 @@ impl Reloads {
     /// Whether the last one was refused.
     pub(crate) fn is_last_refused(&self) -> bool {
         self.last_refused.load(Ordering::Relaxed)
+    }
+
+    /// The number of those that were taken, and of those that were refused.
+    fn totals(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            (ReloadOutcome::Taken.as_str(), self.taken.value()),
+            (ReloadOutcome::Refused.as_str(), self.refused.value()),
+        ]
     }
 
     /// Counts one that was taken, or refused.

@@ -200,8 +200,8 @@ impl Admin {
 
 impl AdminApp {
     fn health(&self, context: &Context) -> Health {
-        self.metrics
-            .health(context.now().duration_since(self.started), self.draining)
+        let uptime = context.now().duration_since(self.started);
+        Health::of(&self.metrics, uptime, self.draining)
     }
 
     /// A request for the value of a key.

@@ -381,7 +381,7 @@ impl Polls {
                 continue;
             };
             self.metrics
-                .request_duration
+                .http_request_duration
                 .observe(context.now().duration_since(poll.arrived));
             if let Some(known) = stale.as_ref().filter(|known| stands_for(known, &poll.ask)) {
                 let origin = match verdict {

@@ -340,7 +340,7 @@ impl Polls {
             };
             if !poll.is_held {
                 let duration = context.now().saturating_duration_since(poll.arrived);
-                self.metrics.request_duration.observe(duration);
+                self.metrics.http_request_duration.observe(duration);
             }
             let moment = if poll.is_held {
                 Moment::Woken

@@ -347,7 +347,7 @@ impl Polls {
             return;
         };
         self.metrics
-            .request_duration
+            .http_request_duration
             .observe(context.now().duration_since(poll.arrived));
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
@@ -375,7 +375,7 @@ impl Polls {
             return;
         };
         self.metrics
-            .request_duration
+            .http_request_duration
             .observe(context.now().duration_since(poll.arrived));
         if found.is_none() && self.has_upstream() {
             return self.miss_later(context, http, key, poll);

@@ -123,7 +123,7 @@ impl Supervise for Supervisor {
             return;
         };
         let loops = self.metrics.loops().iter();
-        let turns: Vec<u64> = loops.map(|of_loop| of_loop.turns.value()).collect();
+        let turns: Vec<u64> = loops.map(|of_loop| of_loop.loop_turns.value()).collect();
         let lifecycle = self.fleet.lifecycle();
         if lifecycle == Lifecycle::HandOver {
             // The manager looks after another process now.

@@ -148,7 +148,7 @@ impl Proxy {
         if status > 0 && !was_answered {
             self.log.count(status);
             let waited = context.now().duration_since(arrived);
-            self.metrics().request_duration.observe(waited);
+            self.metrics().http_request_duration.observe(waited);
         }
         match passed {
             Some(passed) if passed.is_broken => {

@@ -4,13 +4,10 @@
 //! to a viewer when another one began to look, nor which readings it missed.
 
 use crate::config::Config;
-use crate::metrics::{
-    Counter, CounterSet, Gauge, Histogram, HistogramSum, Label, LoopMetrics, Metrics,
-    ProcessFigures, ServerState, StoreFigures,
-};
+use crate::metrics::{HistogramSum, Metrics, ProcessFigures, ServerState, StoreFigures};
+
 use dwell_store::{HotKey, hottest};
 use serde::Serialize;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -57,8 +54,8 @@ pub(super) struct Sample<'a> {
     loops: usize,
     draining: bool,
     setting: &'a Setting,
-    servers: Vec<Server<'a>>,
-    upstreams: Vec<Server<'a>>,
+    servers: Vec<Server>,
+    upstreams: Vec<Server>,
     hot: Vec<Hot>,
 }
 
@@ -107,8 +104,8 @@ struct Durations {
 }
 
 #[derive(Debug, Serialize)]
-struct Server<'a> {
-    name: Cow<'a, str>,
+struct Server {
+    name: String,
     state: &'static str,
 }
 
@@ -129,7 +126,7 @@ impl<'a> Sample<'a> {
             loops: metrics.loops().len(),
             draining: now.draining,
             setting,
-            servers: metrics.servers().map(Server::from).collect(),
+            servers: metrics.servers().into_iter().map(Server::from).collect(),
             upstreams: metrics.upstreams().into_iter().map(Server::from).collect(),
             hot: hottest(hot, HOT_KEYS).into_iter().map(Hot::from).collect(),
         }
@@ -146,32 +143,44 @@ impl<'a> Sample<'a> {
 
 impl Numbers {
     fn read(metrics: &Metrics, now: Now) -> Self {
-        let all = Sums(metrics);
         Self {
             at: u64::try_from(now.uptime.as_millis()).unwrap_or(u64::MAX),
-            connections_open: all.gauge(|of| &of.connections_open),
-            connections: all.counter(|of| &of.connections),
-            connections_refused: all.sum(|of| &of.connections_refused),
-            polls_held: all.gauge(|of| &of.polls_held),
-            waits_held: all.gauge(|of| &of.waits_held),
-            streams_open: all.gauge(|of| &of.streams_open),
-            websockets_open: all.gauge(|of| &of.websockets_open),
-            watched_keys: all.gauge(|of| &of.watched_keys),
-            polls: all.counts(|of| &of.polls),
-            requests: all.counts(|of| &of.http_requests),
-            bad_requests: all.counts(|of| &of.bad_requests),
-            timeouts: all.counts(|of| &of.client_timeouts),
-            wakeups: all.counts(|of| &of.wakeups),
-            stream_events: all.counter(|of| &of.stream_events),
-            stream_postponed: all.counter(|of| &of.stream_postponed),
-            wake_latency: all.durations(|of| &of.wake_latency),
-            request_duration: all.durations(|of| &of.request_duration),
-            lookups: all.counts(|of| &of.memcached_lookups),
-            sweeps: all.counter(|of| &of.memcached_sweeps),
-            upstream: all.counts(|of| &of.upstream_requests),
-            upstream_connections_open: all.gauge(|of| &of.upstream_connections_open),
-            upstream_outstanding: all.gauge(|of| &of.upstream_outstanding),
-            tunnels_open: all.gauge(|of| &of.tunnels_open),
+            connections_open: metrics.total(|of| &of.connections_open),
+            connections: metrics.total(|of| &of.connections),
+            connections_refused: metrics
+                .total(|of| &of.connections_refused)
+                .iter()
+                .map(|(_, count)| count)
+                .sum(),
+            polls_held: metrics.total(|of| &of.polls_held),
+            waits_held: metrics.total(|of| &of.waits_held),
+            streams_open: metrics.total(|of| &of.streams_open),
+            websockets_open: metrics.total(|of| &of.websockets_open),
+            watched_keys: metrics.total(|of| &of.watched_keys),
+            polls: metrics.total(|of| &of.polls).into_iter().collect(),
+            requests: metrics.total(|of| &of.http_requests).into_iter().collect(),
+            bad_requests: metrics.total(|of| &of.bad_requests).into_iter().collect(),
+            timeouts: metrics
+                .total(|of| &of.client_timeouts)
+                .into_iter()
+                .collect(),
+            wakeups: metrics.total(|of| &of.wakeups).into_iter().collect(),
+            stream_events: metrics.total(|of| &of.stream_events),
+            stream_postponed: metrics.total(|of| &of.stream_postponed),
+            wake_latency: metrics.total(|of| &of.wake_latency).into(),
+            request_duration: metrics.total(|of| &of.http_request_duration).into(),
+            lookups: metrics
+                .total(|of| &of.memcached_lookups)
+                .into_iter()
+                .collect(),
+            sweeps: metrics.total(|of| &of.memcached_sweeps),
+            upstream: metrics
+                .total(|of| &of.upstream_requests)
+                .into_iter()
+                .collect(),
+            upstream_connections_open: metrics.total(|of| &of.upstream_connections_open),
+            upstream_outstanding: metrics.total(|of| &of.upstream_outstanding),
+            tunnels_open: metrics.total(|of| &of.tunnels_open),
             upstream_heads: metrics
                 .upstream_heads()
                 .iter()
@@ -183,62 +192,21 @@ impl Numbers {
     }
 }
 
-/// The cells of all loops, added up.
-struct Sums<'a>(&'a Metrics);
-
-impl Sums<'_> {
-    fn counter(&self, of: fn(&LoopMetrics) -> &Counter) -> u64 {
-        self.0.loops().iter().map(|cells| of(cells).value()).sum()
-    }
-
-    fn gauge(&self, of: fn(&LoopMetrics) -> &Gauge) -> i64 {
-        self.0.loops().iter().map(|cells| of(cells).value()).sum()
-    }
-
-    fn sum<L: Label>(&self, of: fn(&LoopMetrics) -> &CounterSet<L>) -> u64 {
-        let loops = self.0.loops().iter();
-        let of_loop = |cells| L::ALL.iter().map(move |label| of(cells).of(*label).value());
-        loops.flat_map(|cells| of_loop(cells)).sum()
-    }
-
-    fn counts<L: Label>(&self, of: fn(&LoopMetrics) -> &CounterSet<L>) -> Counts {
-        let sum = |label: L| {
-            let loops = self.0.loops().iter();
-            loops.map(|cells| of(cells).of(label).value()).sum()
-        };
-        let labels = L::ALL.iter();
-        labels.map(|label| (label.as_str(), sum(*label))).collect()
-    }
-
-    fn durations(&self, of: fn(&LoopMetrics) -> &Histogram) -> Durations {
-        let mut total = HistogramSum::default();
-        for cells in self.0.loops() {
-            of(cells).add_to(&mut total);
-        }
+impl From<HistogramSum> for Durations {
+    fn from(total: HistogramSum) -> Self {
         let buckets = total.buckets();
         let bounds = buckets.iter().map(|(bound, _)| *bound);
-        Durations {
+        Self {
             bounds: bounds.filter(|bound| bound.is_finite()).collect(),
             counts: buckets.iter().map(|(_, count)| *count).collect(),
         }
     }
 }
 
-impl<'a> From<(&'a str, ServerState)> for Server<'a> {
-    fn from((name, state): (&'a str, ServerState)) -> Self {
-        Self {
-            name: Cow::Borrowed(name),
-            state: state.as_str(),
-        }
-    }
-}
-
-impl From<(String, ServerState)> for Server<'_> {
+impl From<(String, ServerState)> for Server {
     fn from((name, state): (String, ServerState)) -> Self {
-        Self {
-            name: Cow::Owned(name),
-            state: state.as_str(),
-        }
+        let state = state.as_str();
+        Self { name, state }
     }
 }
 

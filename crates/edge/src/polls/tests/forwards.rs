@@ -22,7 +22,7 @@ fn an_answer_that_is_cut_off_counts_once() {
     let _client = edge.ask("GET /page");
     let (mut exchange, _) = app.accept(&mut edge);
     exchange.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
-    edge.turn_until(|edge| edge.metrics.request_duration.count() == 1);
+    edge.turn_until(|edge| edge.metrics.http_request_duration.count() == 1);
     drop(exchange);
     edge.assert_nothing_left();
     let [(_, count)] = counts(&edge.driver)[..] else {
@@ -38,7 +38,7 @@ fn a_client_that_leaves_an_answer_leaves_one_that_was_given() {
     let client = edge.ask("GET /page");
     let (mut exchange, _) = app.accept(&mut edge);
     exchange.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
-    edge.turn_until(|edge| edge.metrics.request_duration.count() == 1);
+    edge.turn_until(|edge| edge.metrics.http_request_duration.count() == 1);
     client.reset();
     edge.assert_nothing_left();
     assert_eq!(counts(&edge.driver), [(UpstreamOutcome::Answered, 1)]);

@@ -1,0 +1,226 @@
+//! The table of metrics, in the order of a scrape: each row has a name, its kind, and its help.
+//!
+//! A row that begins with an identifier declares a cell of [`LoopMetrics`]: the family is called
+//! `dwell_` and the identifier, and its total is the sum over the loops. A row that begins with a
+//! literal is computed when it is asked for; without a total it is left out. The kind tells the
+//! labels, and the unit in brackets becomes a part of the name.
+
+use super::expose::{ByServer, Family, Info, Scrape, Time};
+use super::labels::{
+    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, LookupOutcome, PollOutcome,
+    PublishOutcome, RefusedStatus, ReloadOutcome, StatusClass, StreamEnd, UpstreamOutcome,
+    WakeOutcome, WebhookOutcome,
+};
+use super::{ServerCell, ServerState, figure};
+use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
+use dwell_metrics::{Counter, CounterSet, Gauge, Histogram, HistogramSet};
+use dwell_store_server::{StoreCommand, StoreMetrics};
+use prometheus_client::registry::Unit;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+macro_rules! metrics {
+    (
+        $(#[$attribute:meta])*
+        pub(crate) struct $cells:ident { $($others:tt)* }
+        $(
+            $($cell:ident)? $($name:literal)?: $kind:ty $([$unit:ident])? = $help:literal
+            $(=> $total:expr)?;
+        )+
+    ) => {
+        $(#[$attribute])*
+        pub(crate) struct $cells {
+            $($(#[doc = concat!($help, ".")] pub $cell: $kind,)?)+
+            $($others)*
+        }
+
+        /// The families of a scrape in their order.
+        pub(super) static FAMILIES: &[Family] = &[$(
+            Family {
+                name: concat!($("dwell_", stringify!($cell))? $($name)?),
+                help: $help,
+                unit: metrics!(@unit $($unit)?),
+                encode: |family, scrape, encoder| family.encode::<$kind>(
+                    encoder,
+                    $(scrape.metrics.total(|cells| &cells.$cell))?
+                    $(shown(scrape, $total))?
+                ),
+            },
+        )+];
+    };
+    (@unit) => { None };
+    (@unit $unit:ident) => { Some(Unit::$unit) };
+}
+
+/// Calls `total`: as an argument, its closure gets the type that it must have.
+fn shown<T>(scrape: &Scrape, total: fn(&Scrape) -> T) -> T {
+    total(scrape)
+}
+
+/// State of each server whose state is known: 1 is up, 0 is down.
+fn ups(servers: Vec<(String, ServerState)>) -> Vec<(String, i64)> {
+    let is_up = |(name, state)| match state {
+        ServerState::Unknown => None,
+        ServerState::Down => Some((name, 0)),
+        ServerState::Up => Some((name, 1)),
+    };
+    servers.into_iter().filter_map(is_up).collect()
+}
+
+metrics! {
+    /// Cells of one loop; only that loop's thread writes them.
+    // Aligned so that two loops never write the same cache line, nor a pair of prefetched ones.
+    #[derive(Debug, Default)]
+    #[repr(align(128))]
+    pub(crate) struct LoopMetrics {
+        /// Number of the configuration that the loop has; 0 before its first turn, which counts as
+        /// 1, the one of the start.
+        pub config_generation: Gauge,
+        /// Figures of the feed of changes, and of the hints that the loop has got.
+        pub feed: Arc<WatchMetrics>,
+        /// Figures of the embedded store's server, and the most read keys of the store.
+        pub store: Arc<StoreMetrics>,
+        /// State of each memcached server, in the order of the configuration.
+        pub servers: Box<[ServerCell]>,
+        /// State of the watch of each of them; only the loop that listens writes it.
+        pub watches: Box<[ServerCell]>,
+        /// State of each of the application's servers.
+        pub upstreams: Box<[ServerCell]>,
+        /// From a request sent to each of them to the head of its answer.
+        pub upstream_heads: Box<[Histogram]>,
+    }
+
+    "dwell_build": Info = "What is running" => |_| ("version", env!("CARGO_PKG_VERSION"));
+    "process_start_time": Gauge [Seconds] = "Unix time of the start"
+        => |of| figure(of.metrics.started_unix_seconds);
+    "process_cpu": Time [Seconds] = "User and system CPU time spent"
+        => |of| Some(of.process?.cpu_seconds);
+    "process_resident_memory": Gauge [Bytes] = "Resident set"
+        => |of| Some(figure(of.process?.resident_bytes));
+    "process_open_fds": Gauge = "Open files" => |of| of.process?.open_fds.map(figure);
+    "process_max_fds": Gauge = "Files that may be open"
+        => |of| of.process?.max_fds.map(figure);
+    "dwell_loops": Gauge = "Loops" => |of| figure(of.metrics.loops().len());
+    loop_turns: Counter = "Turns of the loops";
+
+    "dwell_config_generation": Gauge = "Configuration that all loops go by; 1 is that of the start"
+        => |of| of.metrics.oldest_config();
+    "dwell_config_reloads": CounterSet<ReloadOutcome> =
+        "Configurations read anew by what became of them"
+        => |of| of.metrics.reloads().totals();
+    "dwell_config_last_reload_successful": Gauge =
+        "Whether the last configuration read anew was taken"
+        => |of| i64::from(!of.metrics.reloads().is_last_refused());
+    "dwell_config_last_reload_success_timestamp": Gauge [Seconds] =
+        "Unix time at which a configuration read anew was taken; 0 while none was"
+        => |of| figure(of.metrics.reloads().last_taken.load(Relaxed));
+
+    connections_open: Gauge = "Client connections open now";
+    connections: Counter = "Client connections accepted";
+    connections_refused: CounterSet<ConnectionRefusal> =
+        "Client connections closed at once by the limit that was reached";
+    "dwell_output_bytes": Gauge = "Bytes of answers and events that clients have not taken yet"
+        => |of| figure(of.metrics.process.output.bytes());
+    "dwell_gathered_bytes": Gauge = "Bytes gathered of requests whose body has not come yet"
+        => |of| figure(of.metrics.process.gathered.bytes());
+    output_cuts: Counter = "Clients cut off for limits.output_bytes_max, the slowest first";
+    client_timeouts: CounterSet<ClientTimeout> = "Deadlines clients missed";
+
+    http_requests: CounterSet<StatusClass> = "Answers by the class of their status";
+    bad_requests: CounterSet<RefusedStatus> = "Requests refused for their form, size or a limit";
+    admin_refused: CounterSet<AdminRefusal> =
+        "Requests to the admin listener by why they were not looked at";
+    http_request_duration: Histogram [Seconds] =
+        "From the end of the header section to the answer, held polls left out";
+
+    polls: CounterSet<PollOutcome> = "Polls by how they ended";
+    waits_held: Gauge = "Polls held now, and keys of streams";
+    polls_held: Gauge = "Polls held now";
+    waits: Counter = "Polls that were held, and keys of streams";
+    streams_open: Gauge = "Streams of events open now";
+    streams: Counter = "Streams of events that were begun";
+    websockets_open: Gauge = "WebSockets open now";
+    websockets: Counter = "WebSockets that were opened";
+    tunnels_open: Gauge = "Connections that have changed to a protocol of the application open now";
+    websocket_errors: Counter = "Frames of WebSocket clients that were refused";
+    streams_ended: CounterSet<StreamEnd> = "Streams of events and WebSockets by why they ended";
+    stream_events: Counter = "Events written into streams, and frames of values into WebSockets";
+    // The client is sent the newest value when it has taken what was before.
+    stream_postponed: Counter =
+        "Events put off until a slow client has taken what was before them";
+    auth: CounterSet<AuthOutcome> = "Questions to the application about who may ask";
+    publishes: CounterSet<PublishOutcome> = "Requests of publishers over HTTP by what came of them";
+    watched_keys: Gauge = "Distinct keys that polls wait for now";
+    webhook_events: CounterSet<WebhookOutcome> =
+        "First and last watchers of keys by whether the webhook was told";
+    webhook_retries: Counter = "Requests to the webhook that had to be made once more";
+    webhook_queue: Gauge = "First and last watchers that the webhook has still to be told of";
+    wakeups: CounterSet<WakeOutcome> = "Changes of watched keys by what came of them";
+    wake_latency: Histogram [Seconds] =
+        "From the change of a key to the answers of the polls it woke";
+
+    memcached_lookups: CounterSet<LookupOutcome> =
+        "Lookups at memcached servers by what they came to";
+    memcached_sweeps: Counter = "Rounds of looking at the keys that polls wait for";
+    "dwell_memcached_server_up": ByServer<Gauge> =
+        "Whether the server answered last: 1 yes, 0 no; absent until it was asked"
+        => |of| ups(of.metrics.servers());
+    "dwell_feed_watch_up": ByServer<Gauge> =
+        "Whether the server tells of changes: 1 yes, 0 it refuses to; absent otherwise"
+        => |of| ups(of.metrics.watches());
+    "dwell_feed_lines": Counter = "Lines in which memcached has told of changes"
+        => |of| of.metrics.total(|cells| &cells.feed.lines);
+    "dwell_feed_lines_lost": Counter = "Lines that memcached has lost or left out"
+        => |of| of.metrics.total(|cells| &cells.feed.lines_lost);
+    "dwell_feed_hints": CounterSet<HintOutcome> =
+        "Words that a key may have changed by what a loop did"
+        => |of| of.metrics.total(|cells| &cells.feed.hints);
+    "dwell_feed_lag": Histogram [Seconds] =
+        "From memcached's time of a change to the word of it, by both clocks"
+        => |of| of.metrics.total(|cells| &cells.feed.lag);
+    "dwell_feed_resyncs": CounterSet<ResyncReason> =
+        "Looks at everything on one server between sweeps by their reasons"
+        => |of| of.metrics.total(|cells| &cells.feed.resyncs);
+
+    upstream_requests: CounterSet<UpstreamOutcome> =
+        "Requests to the upstream by what they came to";
+    fills: Counter = "Answers of the upstream that the cache was given";
+    upstream_connections_open: Gauge = "Connections to the upstream open now";
+    upstream_outstanding: Gauge = "Requests to the upstream under way or waiting";
+    "dwell_upstream_server_up": ByServer<Gauge> =
+        "Whether the server is in use: 1 yes, 0 left out for its failures"
+        => |of| ups(of.metrics.upstreams());
+    "dwell_upstream_head_duration": ByServer<Histogram> [Seconds] =
+        "From a request sent to the head of its answer"
+        => |of| of.metrics.upstream_heads();
+
+    "dwell_store_items": Gauge = "Items in the embedded store"
+        => |of| Some(figure(of.store?.items));
+    "dwell_store_bytes": Gauge = "Bytes the items take with their overhead"
+        => |of| Some(figure(of.store?.bytes));
+    "dwell_store_bytes_max": Gauge = "Bytes the items may take"
+        => |of| Some(figure(of.store?.bytes_max));
+    "dwell_store_connections_open": Gauge = "Connections of memcached clients open now"
+        => |of| Some(figure(of.store?.connections_open));
+    "dwell_store_hits": Counter = "Lookups that found a value"
+        => |of| Some(of.store?.hits);
+    "dwell_store_misses": Counter = "Lookups that found none"
+        => |of| Some(of.store?.misses);
+    "dwell_store_sets": Counter = "Values stored" => |of| Some(of.store?.sets);
+    "dwell_store_evictions": Counter = "Items dropped to make room"
+        => |of| Some(of.store?.evictions);
+    "dwell_store_expired": Counter = "Items dropped at the end of their time"
+        => |of| Some(of.store?.expired);
+    "dwell_store_commands": CounterSet<StoreCommand> = "Commands of memcached clients"
+        => |of| of.store.map(|_| of.metrics.total(|cells| &cells.store.commands));
+    "dwell_store_command_duration": HistogramSet<StoreCommand> [Seconds] =
+        "What a command took inside the server, one in 64 measured"
+        => |of| of.store.map(|_| of.metrics.total(|cells| &cells.store.durations));
+
+    "dwell_upgrades_failed": Counter = "Upgrades that were given up"
+        => |of| of.metrics.process.upgrades_failed.value();
+    "dwell_access_log_dropped": Counter = "Lines the access log had no room for"
+        => |of| of.metrics.process.access_log_dropped.value();
+    "dwell_log_dropped": Counter = "Events the log had no room for"
+        => |of| of.metrics.process.log_dropped.value();
+}
