@@ -11,7 +11,26 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// differs from this one by as much. [`Context::steady_seconds`](crate::Context::steady_seconds) is
 /// the same for a loop.
 pub fn steady_seconds() -> u64 {
-    Origin::of_process().seconds_at(Instant::now())
+    Origin::of_process().seconds_at(now())
+}
+
+/// The monotonic clock, for what runs between turns: in one, the time is
+/// [`Context::now`](crate::Context::now).
+pub fn now() -> Instant {
+    #[cfg(feature = "sim")]
+    if let Some(now) = crate::sim::now() {
+        return now;
+    }
+    Instant::now()
+}
+
+/// The wall clock.
+fn wall() -> SystemTime {
+    #[cfg(feature = "sim")]
+    if let Some(wall) = crate::sim::wall() {
+        return wall;
+    }
+    SystemTime::now()
 }
 
 /// One moment by both clocks.
@@ -26,6 +45,10 @@ impl Origin {
     /// The moment of the first call.
     fn of_process() -> Self {
         static ORIGIN: OnceLock<Origin> = OnceLock::new();
+        #[cfg(feature = "sim")]
+        if let Some((instant, wall)) = crate::sim::origin() {
+            return Self::new(instant, wall);
+        }
         *ORIGIN.get_or_init(|| Self::new(Instant::now(), SystemTime::now()))
     }
 
@@ -61,7 +84,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self::at(Instant::now(), SystemTime::now(), Origin::of_process())
+        Self::at(now(), wall(), Origin::of_process())
     }
 
     fn at(now: Instant, wall: SystemTime, origin: Origin) -> Self {
@@ -81,7 +104,7 @@ impl Clock {
 
     /// Reads the monotonic clock, and the wall clock where the last reading is stale.
     pub(crate) fn update(&mut self) {
-        self.read(Instant::now(), SystemTime::now);
+        self.read(now(), wall);
     }
 
     fn read(&mut self, now: Instant, wall: impl FnOnce() -> SystemTime) {

@@ -25,6 +25,9 @@ pub struct Context {
     output: Vec<u8>,
     stopped: bool,
     is_repeating: bool,
+    /// The loop on a simulated network.
+    #[cfg(feature = "sim")]
+    pub(crate) simulated: Option<crate::sim::SimLoop>,
 }
 
 impl Context {
@@ -40,6 +43,8 @@ impl Context {
             output: Vec::new(),
             stopped: false,
             is_repeating: false,
+            #[cfg(feature = "sim")]
+            simulated: crate::sim::SimLoop::on_this_thread(),
         }
     }
 
@@ -134,11 +139,7 @@ impl Context {
         source: &mut S,
         token: Token,
     ) -> io::Result<()> {
-        self.registry.register(
-            source,
-            token.into(),
-            Interest::READABLE | Interest::WRITABLE,
-        )
+        self.register_for(source, token, Interest::READABLE | Interest::WRITABLE)
     }
 
     /// Registers a source that is only read from, such as a listener.
@@ -150,8 +151,18 @@ impl Context {
         source: &mut S,
         token: Token,
     ) -> io::Result<()> {
-        self.registry
-            .register(source, token.into(), Interest::READABLE)
+        self.register_for(source, token, Interest::READABLE)
+    }
+
+    fn register_for<S: mio::event::Source + ?Sized>(
+        &mut self,
+        source: &mut S,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        let _registering = crate::sim::Registering::on(self.simulated);
+        self.registry.register(source, token.into(), interest)
     }
 
     /// Ends the delivery of readiness for a source that stays open.

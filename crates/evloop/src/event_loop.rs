@@ -52,6 +52,9 @@ pub struct EventLoop<M> {
     signals: Signals,
     /// The last wait has brought as many events as it may: more may be there.
     has_more: bool,
+    /// News that the last wait on a simulated network has brought.
+    #[cfg(feature = "sim")]
+    simulated: Vec<(Token, Readiness)>,
 }
 
 /// Readiness events taken from the system in one turn; more come in the next.
@@ -80,8 +83,8 @@ impl<M: Send> EventLoop<M> {
     /// As [`new`](Self::new).
     pub fn with_input_bytes(input_bytes: usize) -> io::Result<Self> {
         let poll = mio::Poll::new()?;
-        let inbox = Inbox::new(poll.registry(), Token::WAKE.into())?;
         let context = Context::new(poll.registry().try_clone()?, input_bytes);
+        let inbox = Self::inbox(&context)?;
         Ok(Self {
             poll,
             events: mio::Events::with_capacity(EVENTS_PER_TURN),
@@ -91,7 +94,17 @@ impl<M: Send> EventLoop<M> {
             again: Vec::new(),
             signals: Signals::default(),
             has_more: false,
+            #[cfg(feature = "sim")]
+            simulated: Vec::new(),
         })
+    }
+
+    fn inbox(context: &Context) -> io::Result<Inbox<M>> {
+        #[cfg(feature = "sim")]
+        if let Some(event_loop) = context.simulated {
+            return Ok(Inbox::woken_by(crate::inbox::Waker::Simulated(event_loop)));
+        }
+        Inbox::new(&context.registry, Token::WAKE.into())
     }
 
     /// Returns the context that callbacks get, for use between turns; the clock is read for it.
@@ -110,6 +123,11 @@ impl<M: Send> EventLoop<M> {
     /// # Errors
     /// When the signal may not be caught, or no descriptor is left.
     pub fn watch_signal(&mut self, signal: i32) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if self.context.simulated.is_some() {
+            // No signal of the process is for a loop that is turned by hand.
+            return Ok(());
+        }
         self.signals.watch(self.poll.registry(), signal)
     }
 
@@ -223,6 +241,11 @@ impl<M: Send> EventLoop<M> {
     }
 
     fn wait(&mut self, wait: Option<Duration>, around: Option<Around<'_>>) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if let Some(event_loop) = self.context.simulated {
+            self.has_more = event_loop.wait(wait, &mut self.simulated)?;
+            return Ok(());
+        }
         let Some(around) = around.filter(|_| wait != Some(Duration::ZERO)) else {
             return self.poll.poll(&mut self.events, wait);
         };
@@ -261,6 +284,13 @@ impl<M: Send> EventLoop<M> {
     }
 
     fn deliver_events<D: Driver<Message = M>>(&mut self, driver: &mut D) {
+        #[cfg(feature = "sim")]
+        if self.context.simulated.is_some() {
+            for (token, readiness) in self.simulated.drain(..) {
+                driver.ready(&mut self.context, token, readiness);
+            }
+            return;
+        }
         let mut count = 0;
         for event in &self.events {
             count += 1;

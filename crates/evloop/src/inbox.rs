@@ -1,6 +1,5 @@
 //! The one way into a loop from other threads.
 
-use mio::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
@@ -29,6 +28,13 @@ struct Shared<M> {
     waker: Waker,
 }
 
+/// The way to end a loop's wait.
+pub(crate) enum Waker {
+    System(mio::Waker),
+    #[cfg(feature = "sim")]
+    Simulated(crate::sim::SimLoop),
+}
+
 /// The loop's end of the inbox.
 pub(crate) struct Inbox<M> {
     shared: Arc<Shared<M>>,
@@ -54,8 +60,7 @@ impl<M> Sender<M> {
         // The push above comes before this swap, the loop's swap before its drain: either the
         // drain sees the message or this swap sees `false` and wakes the loop once more.
         if !self.shared.awake.swap(true, Ordering::AcqRel) {
-            // The only failures are of a loop that no longer exists; none is left to wake.
-            let _ = self.shared.waker.wake();
+            self.shared.waker.wake();
         }
     }
 }
@@ -90,14 +95,18 @@ impl<M> std::error::Error for Full<M> {}
 
 impl<M> Inbox<M> {
     pub(crate) fn new(registry: &mio::Registry, token: mio::Token) -> io::Result<Self> {
+        mio::Waker::new(registry, token).map(|waker| Self::woken_by(Waker::System(waker)))
+    }
+
+    pub(crate) fn woken_by(waker: Waker) -> Self {
         let shared = Shared {
             queue: Mutex::new(Some(Vec::new())),
             awake: AtomicBool::new(false),
-            waker: Waker::new(registry, token)?,
+            waker,
         };
-        Ok(Self {
+        Self {
             shared: Arc::new(shared),
-        })
+        }
     }
 
     pub(crate) fn sender(&self) -> Sender<M> {
@@ -119,6 +128,17 @@ impl<M> Inbox<M> {
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.shared.lock().as_ref().map_or(0, Vec::capacity)
+    }
+}
+
+impl Waker {
+    fn wake(&self) {
+        match self {
+            // The only failures are of a loop that no longer exists; none is left to wake.
+            Self::System(waker) => drop(waker.wake()),
+            #[cfg(feature = "sim")]
+            Self::Simulated(event_loop) => event_loop.wake(),
+        }
     }
 }
 

@@ -45,11 +45,13 @@ mod output;
 mod random;
 mod readiness;
 mod signals;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod slab;
 mod stream;
 mod token;
 
-pub use clock::steady_seconds;
+pub use clock::{now, steady_seconds};
 pub use context::{Context, INPUT_BYTES};
 pub use dwell_timers::TICK;
 pub use event_loop::{Around, Driver, EventLoop};

@@ -49,6 +49,8 @@ enum Socket {
     Tcp(TcpListener, SocketAddr),
     /// The file goes before its socket: a path that refuses is taken for a dead program's.
     Unix(Option<Arc<SocketFile>>, UnixListener),
+    #[cfg(feature = "sim")]
+    Sim(crate::sim::SimSocket, SocketAddr),
 }
 
 /// The result of one batch of accepts.
@@ -79,6 +81,10 @@ pub fn bind_group(
     count: usize,
     options: ListenOptions,
 ) -> io::Result<Vec<Listener>> {
+    #[cfg(feature = "sim")]
+    if crate::sim::is_on() {
+        return bind_simulated(address, count, options);
+    }
     // A bind without SO_REUSEPORT fails where any socket listens. The claim is given up before the
     // group binds: the group could not bind beside it.
     let address = bind(address, false)?
@@ -95,6 +101,24 @@ pub fn bind_group(
             })
         })
         .collect()
+}
+
+/// Binds a listener on the simulated network of this thread.
+#[cfg(feature = "sim")]
+fn bind_simulated(
+    address: SocketAddr,
+    count: usize,
+    options: ListenOptions,
+) -> io::Result<Vec<Listener>> {
+    let mut group: Vec<Listener> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let at = group.first().and_then(Listener::address);
+        let (shares, at) = (at.is_some(), at.unwrap_or(address));
+        let (socket, at) = crate::sim::SimSocket::listen(at, options.backlog, shares)?;
+        let socket = Socket::Sim(socket, at);
+        group.push(Listener { socket });
+    }
+    Ok(group)
 }
 
 fn bind(address: SocketAddr, share: bool) -> io::Result<socket2::Socket> {
@@ -155,6 +179,8 @@ impl Listener {
         match &self.socket {
             Socket::Tcp(_, address) => Some(*address),
             Socket::Unix(..) => None,
+            #[cfg(feature = "sim")]
+            Socket::Sim(_, address) => Some(*address),
         }
     }
 
@@ -162,6 +188,8 @@ impl Listener {
     pub fn path(&self) -> Option<&Path> {
         match &self.socket {
             Socket::Tcp(..) => None,
+            #[cfg(feature = "sim")]
+            Socket::Sim(..) => None,
             Socket::Unix(file, _) => file.as_ref().map(|file| file.path()),
         }
     }
@@ -184,6 +212,8 @@ impl Listener {
                 let twin = socket.as_fd().try_clone_to_owned()?;
                 Socket::Unix(file.clone(), UnixListener::from_std(twin.into()))
             }
+            #[cfg(feature = "sim")]
+            Socket::Sim(..) => return Err(io::ErrorKind::Unsupported.into()),
         };
         Ok(Self { socket })
     }
@@ -244,6 +274,11 @@ impl Listener {
                 let (socket, _) = socket.accept()?;
                 Ok(Accepted::Connection(Stream::from_unix(socket), None))
             }
+            #[cfg(feature = "sim")]
+            Socket::Sim(socket, _) => {
+                let (socket, peer) = socket.accept()?;
+                Ok(Accepted::Connection(Stream::from_sim(socket), Some(peer)))
+            }
         }
     }
 
@@ -251,6 +286,8 @@ impl Listener {
         match &mut self.socket {
             Socket::Tcp(socket, _) => socket,
             Socket::Unix(_, socket) => socket,
+            #[cfg(feature = "sim")]
+            Socket::Sim(socket, _) => socket,
         }
     }
 }

@@ -44,6 +44,12 @@ impl Readiness {
         Self(self.0 | other.0)
     }
 
+    /// The set as a number, for traces.
+    #[cfg(feature = "sim")]
+    pub(crate) fn bits(self) -> u64 {
+        self.0.into()
+    }
+
     pub(crate) fn of(event: &mio::event::Event) -> Self {
         let mut flags = 0;
         if event.is_readable() {

@@ -73,6 +73,11 @@ impl Stream {
     /// # Errors
     /// When no socket can be made or the system refuses at once.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
+        #[cfg(feature = "sim")]
+        if crate::sim::is_on() {
+            let socket = crate::sim::SimSocket::connect(address, false);
+            return Ok(Self::from_sim(socket));
+        }
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
         Ok(Self::from_tcp(socket))
@@ -98,6 +103,14 @@ impl Stream {
     pub fn from_unix(socket: UnixStream) -> Self {
         Self {
             socket: Socket::Unix(socket),
+            beside: Beside::default(),
+        }
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn from_sim(socket: crate::sim::SimSocket) -> Self {
+        Self {
+            socket: Socket::Sim(socket),
             beside: Beside::default(),
         }
     }

@@ -61,6 +61,8 @@ impl AsFd for Listener {
         match &self.socket {
             Socket::Tcp(socket, _) => socket.as_fd(),
             Socket::Unix(_, socket) => socket.as_fd(),
+            #[cfg(feature = "sim")]
+            Socket::Sim(..) => panic!("a simulated socket has no descriptor"),
         }
     }
 }

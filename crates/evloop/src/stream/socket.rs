@@ -1,5 +1,7 @@
 //! The system's socket beneath a stream.
 
+#[cfg(feature = "sim")]
+use crate::sim::SimSocket;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -15,6 +17,8 @@ use std::time::Duration;
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    #[cfg(feature = "sim")]
+    Sim(SimSocket),
 }
 
 /// Pieces that one system call is offered.
@@ -25,10 +29,16 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => (&*socket).read(buffer),
             Socket::Unix(socket) => (&*socket).read(buffer),
+            #[cfg(feature = "sim")]
+            Socket::Sim(socket) => socket.read(buffer),
         }
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Socket::Sim(socket) = self {
+            return socket.write(&[bytes]);
+        }
         Ok(send(self, bytes, flags::QUIET)?)
     }
 
@@ -36,6 +46,11 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => SockRef::from(socket).set_linger(Some(Duration::ZERO)),
             Socket::Unix(_) => Ok(()),
+            #[cfg(feature = "sim")]
+            Socket::Sim(socket) => {
+                socket.reset_on_drop();
+                Ok(())
+            }
         }
     }
 
@@ -47,14 +62,7 @@ impl Socket {
             let result = if let ([single], false) = (parts, more) {
                 self.write(single)
             } else {
-                let mut slices = [IoSlice::new(&[]); PARTS_PER_WRITE];
-                for (slice, part) in slices.iter_mut().zip(parts) {
-                    *slice = IoSlice::new(part);
-                }
-                let slices = &slices[..parts.len().min(PARTS_PER_WRITE)];
-                let flags = if more { flags::MORE } else { flags::QUIET };
-                let mut control = SendAncillaryBuffer::default();
-                sendmsg(self, slices, &mut control, flags).map_err(io::Error::from)
+                self.write_several(&parts[..parts.len().min(PARTS_PER_WRITE)], more)
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -64,10 +72,27 @@ impl Socket {
         }
     }
 
+    fn write_several(&self, parts: &[&[u8]], more: bool) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Socket::Sim(socket) = self {
+            return socket.write(parts);
+        }
+        let mut slices = [IoSlice::new(&[]); PARTS_PER_WRITE];
+        for (slice, part) in slices.iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        let slices = &slices[..parts.len()];
+        let flags = if more { flags::MORE } else { flags::QUIET };
+        let mut control = SendAncillaryBuffer::default();
+        sendmsg(self, slices, &mut control, flags).map_err(io::Error::from)
+    }
+
     pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self {
             Socket::Tcp(socket) => socket.take_error(),
             Socket::Unix(socket) => socket.take_error(),
+            #[cfg(feature = "sim")]
+            Socket::Sim(socket) => Ok(socket.take_error()),
         }
     }
 
@@ -75,6 +100,8 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => socket.peer_addr().map(Some),
             Socket::Unix(socket) => socket.peer_addr().map(|_| None),
+            #[cfg(feature = "sim")]
+            Socket::Sim(socket) => socket.peer_address().map(Some),
         }
     }
 
@@ -82,6 +109,8 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => socket.local_addr().map(Some),
             Socket::Unix(socket) => socket.local_addr().map(|_| None),
+            #[cfg(feature = "sim")]
+            Socket::Sim(socket) => socket.local_address().map(Some),
         }
     }
 
@@ -89,6 +118,8 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),
             Socket::Unix(socket) => socket.shutdown(Shutdown::Write),
+            #[cfg(feature = "sim")]
+            Socket::Sim(socket) => socket.shutdown_write(),
         }
     }
 
@@ -96,6 +127,8 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => socket,
             Socket::Unix(socket) => socket,
+            #[cfg(feature = "sim")]
+            Socket::Sim(socket) => socket,
         }
     }
 }
@@ -105,6 +138,8 @@ impl AsFd for Socket {
         match self {
             Socket::Tcp(socket) => socket.as_fd(),
             Socket::Unix(socket) => socket.as_fd(),
+            #[cfg(feature = "sim")]
+            Socket::Sim(_) => panic!("a simulated socket has no descriptor"),
         }
     }
 }
