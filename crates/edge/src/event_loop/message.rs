@@ -1,7 +1,7 @@
 //! Messages between the loops of a process.
 
 use crate::ops::inquiry::Inquiry;
-use crate::polls::Verdict;
+use crate::polls::UpstreamResult;
 use dwell_evloop::Token;
 use dwell_memcache::watch::Resync;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ pub(crate) enum Message {
         /// The bits of the token of this loop's own fetch.
         fetch: u64,
         /// The outcome of the fetch; `None` where each has to ask for itself.
-        verdict: Option<Verdict>,
+        verdict: Option<UpstreamResult>,
     },
     /// A client of another loop asks for what a request of this one brings.
     Joined {

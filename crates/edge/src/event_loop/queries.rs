@@ -27,7 +27,7 @@ impl Answering<'_> {
             self.fleet.send_all(&Message::Asked(Arc::clone(&inquiry)));
             self.look(context, admin, &inquiry);
         }
-        for (token, value) in self.polls.outbox.found.drain(..) {
+        for (token, value) in self.polls.found.drain(..) {
             admin.found(token, &value);
         }
         let loops = self.fleet.loops();

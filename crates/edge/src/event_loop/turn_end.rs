@@ -7,7 +7,7 @@ use super::settings::Settings;
 use super::tokens::{DRAIN, ENCODINGS, FOLLOW, LEFT, OWED, RECHECK};
 use super::{EdgeLoop, Message, upstream_figures};
 use crate::metrics::{Histogram, figure};
-use crate::polls::{self, Follower, Told};
+use crate::polls::{self, FlightResult, LoopFetch};
 use dwell_evloop::{Context, Lifecycle, Readiness, Token};
 use dwell_upstream::{UpstreamEvent, UpstreamRequest};
 use std::time::{Duration, Instant};
@@ -150,12 +150,12 @@ impl EdgeLoop {
         loop {
             let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
             self.cache.send_lookups(context, polls, http);
-            for (fetch, recall) in std::mem::take(&mut polls.outbox.recalled) {
+            for (fetch, recall) in polls.misses.take_recalled() {
                 polls.recalled(context, http, fetch, recall);
             }
-            let requests = std::mem::take(&mut polls.outbox.requests);
+            let requests = polls.misses.take_requests();
             let has_unsent = polls.lookups.has_unsent();
-            if requests.is_empty() && polls.outbox.recalled.is_empty() && !has_unsent {
+            if requests.is_empty() && !polls.misses.has_recalled() && !has_unsent {
                 break;
             }
             for request in requests {
@@ -165,7 +165,7 @@ impl EdgeLoop {
         let (http, tunnels) = (&mut self.servers.http, &mut self.servers.tunnels);
         self.front
             .carry_out(context, &mut self.upstreams, http, tunnels);
-        for Told { follower, verdict } in std::mem::take(&mut self.front.polls.outbox.told) {
+        for FlightResult { follower, verdict } in self.front.polls.misses.take_flight_results() {
             let fetch = follower.fetch;
             self.fleet
                 .send(follower.of_loop, Message::Fetched { fetch, verdict });
@@ -200,7 +200,7 @@ impl EdgeLoop {
 
     /// Tells the sender of a request of clients that have joined it.
     fn tell_joins(&mut self, context: &mut Context) {
-        for join in self.front.polls.outbox.joins.take() {
+        for join in self.front.polls.misses.take_joins() {
             let fetch = join.fetch.to_bits();
             if join.leader.is_none() && !self.upstreams.may_be_given(fetch) {
                 continue;
@@ -208,7 +208,7 @@ impl EdgeLoop {
             let client = self.front.polls.client_of_join(&self.servers.http, &join);
             let Some(client) = client else { continue };
             match join.leader {
-                Some(Follower { of_loop, fetch }) => {
+                Some(LoopFetch { of_loop, fetch }) => {
                     self.fleet.send(of_loop, Message::Joined { fetch, client });
                 }
                 None => self.upstreams.also_for(context, fetch, client),
@@ -253,7 +253,7 @@ impl EdgeLoop {
                 self.cache.recheck_interval(),
             ),
             (OWED, polls.owes(), OWED_RECHECK),
-            (FOLLOW, polls.following() > 0, FOLLOW_INTERVAL),
+            (FOLLOW, polls.misses.following() > 0, FOLLOW_INTERVAL),
             (ENCODINGS, !polls.encodings.is_empty(), ENCODINGS_INTERVAL),
         ];
         for (timer, is_wanted, interval) in timers {

@@ -87,7 +87,7 @@ impl Polls {
         let (head, peer) = (admitted.request.head, to.peer_address());
         let default_host = &self.config.upstream.default_host;
         self.metrics.auth.increment(AuthOutcome::Asked);
-        self.outbox.requests.push(FetchRequest {
+        self.misses.requests.push(FetchRequest {
             fetch,
             common: Common::nobodys(Method::Get),
             bytes: question(path, head, default_host, peer.map(|peer| peer.ip())),

@@ -7,7 +7,7 @@ use super::common::{Common, Variant, encode};
 use super::feeds::Known;
 use super::hold::Keep;
 use super::large::TooLarge;
-use super::memory::{Begun, Verdict};
+use super::misses::{Role, UpstreamResult};
 use super::recall::{Origin, stands_for};
 use super::responder::Responder;
 use super::sharing::is_shared;
@@ -54,7 +54,7 @@ impl Polls {
                 let poll = self.record(context, &arrival, fetch, Keep::Request);
                 let joined = self.waiters.records.insert(poll).ok();
                 if let Some(poll) = joined {
-                    self.join_fetch(fetch, poll);
+                    self.misses.join(fetch, poll);
                 }
                 self.hold_or_refuse(context, joined, to)
             }
@@ -88,7 +88,7 @@ impl Polls {
     pub(super) fn under_way(&self, key: Option<Token>, variant: Variant) -> Option<Token> {
         let mut next = self.waiters.keys.get(key?)?.fetch;
         while let Some(token) = next.token() {
-            let fetch = self.fetches.get(token)?;
+            let fetch = self.misses.fetches.get(token)?;
             if fetch.common.variant == variant {
                 return Some(token);
             }
@@ -105,7 +105,13 @@ impl Polls {
         route: RouteId,
     ) -> Common {
         let rules = self.route(route);
-        Common::of(rules, head, wants(ask), ask.method, self.memory.hasher())
+        Common::of(
+            rules,
+            head,
+            wants(ask),
+            ask.method,
+            self.misses.memory.hasher(),
+        )
     }
 
     pub(super) fn common_of_kept(&self, poll: &Poll) -> Common {
@@ -157,7 +163,7 @@ impl Polls {
         let exchange = poll.exchange;
         match self.waiters.records.insert(poll) {
             Ok(token) => {
-                self.join_fetch(fetch, token);
+                self.misses.join(fetch, token);
                 hold(http, context, exchange, token.to_bits(), self.owed_time());
             }
             // It was taken out of this table a moment ago, so there is room.
@@ -165,18 +171,6 @@ impl Polls {
                 let mut to = Responder::held(http, &poll, &self.responses);
                 self.refuse_busy(context, &mut to);
             }
-        }
-    }
-
-    pub(super) fn join_fetch(&mut self, token: Token, poll: Token) {
-        if let Some(fetch) = self.fetches.get_mut(token) {
-            if !fetch.polls.is_empty() {
-                self.metrics
-                    .upstream_requests
-                    .increment(UpstreamOutcome::Coalesced);
-            }
-            fetch.polls.push(poll);
-            self.outbox.joins.note(token, fetch, poll);
         }
     }
 
@@ -214,7 +208,7 @@ impl Polls {
         let poll = self.record(context, &arrival, fetch, keep);
         let token = self.waiters.records.insert(poll).ok();
         if let Some(token) = token {
-            self.join_fetch(fetch, token);
+            self.misses.join(fetch, token);
         }
         self.hold_or_refuse(context, token, to)
     }
@@ -228,7 +222,7 @@ impl Polls {
         mut forward: FetchRequest,
     ) -> Option<Token> {
         let record = key.and_then(|key| self.waiters.keys.get(key));
-        let fetch = self.fetches.insert(Fetch {
+        let fetch = self.misses.fetches.insert(Fetch {
             key,
             next: record.map(|record| record.fetch).unwrap_or_default(),
             ..Fetch::new(name, route, forward.common)
@@ -236,12 +230,12 @@ impl Polls {
         let fetch = fetch.ok()?;
         if let Some(record) = key.and_then(|key| self.waiters.keys.get_mut(key)) {
             record.fetch = Link::to(fetch);
-            if let Begun::Follow(_) = self.begin_flight(fetch, name, forward.common.variant) {
+            if let Role::Follower(_) = self.begin_flight(fetch, name, forward.common.variant) {
                 return Some(fetch);
             }
         }
         forward.fetch = fetch;
-        self.outbox.requests.push(forward);
+        self.misses.requests.push(forward);
         Some(fetch)
     }
 
@@ -350,7 +344,7 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         fetch: Token,
-        verdict: &Verdict,
+        verdict: &UpstreamResult,
         is_remembered: bool,
     ) {
         let Some(fetch) = self.close_fetch(fetch) else {
@@ -491,18 +485,20 @@ impl Polls {
 
     /// Ends a fetch: nobody joins it any more.
     pub(super) fn close_fetch(&mut self, token: Token) -> Option<Fetch> {
-        let fetch = self.fetches.remove(token)?;
+        let fetch = self.misses.fetches.remove(token)?;
         if let Some(record) = fetch.key.and_then(|key| self.waiters.keys.get_mut(key)) {
             let mut link = &mut record.fetch;
             while *link != Link::to(token) {
-                let before = link.token().and_then(|before| self.fetches.get_mut(before));
+                let before = link
+                    .token()
+                    .and_then(|before| self.misses.fetches.get_mut(before));
                 let Some(before) = before else {
                     return Some(fetch);
                 };
                 link = &mut before.next;
             }
             *link = fetch.next;
-            self.following -= usize::from(fetch.is_anothers);
+            self.misses.following -= usize::from(fetch.is_anothers);
         }
         Some(fetch)
     }

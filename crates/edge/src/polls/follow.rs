@@ -10,7 +10,7 @@ use super::budget::Now;
 use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
-use super::missing::Behalf;
+use super::misses::OriginRequest;
 use super::parts::Parts;
 use super::responder::Responder;
 use super::senseless::Senseless;
@@ -137,7 +137,7 @@ impl Polls {
         self.waiters.streams += 1;
         self.metrics.streams.increment();
         if self.has_upstream() {
-            let behalf = Behalf::of(request, ask, route, to.peer_address());
+            let behalf = OriginRequest::of(request, ask, route, to.peer_address());
             self.seek_all(context, set, &behalf);
         }
         let mut first = Parts::default();

@@ -2,7 +2,7 @@
 
 use super::Polls;
 use super::ask::Method;
-use super::missing::Said;
+use super::misses::FetchedValue;
 use super::responder::{Responder, request_line};
 use super::tables::{Poll, kind};
 use crate::metrics::PollOutcome;
@@ -62,7 +62,7 @@ impl Polls {
         let mut polls = closed.polls.clone();
         let missing = polls.extract_if(.., |token| token.kind() == kind::MISSING);
         for token in missing.collect::<Vec<_>>() {
-            self.missing_ends(context, http, token, Said::Unknown);
+            self.missing_ends(context, http, token, FetchedValue::Unknown);
         }
         let own = closed
             .polls

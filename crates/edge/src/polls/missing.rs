@@ -6,116 +6,31 @@
 //! failure of the application says nothing of the key, so nothing is told of it.
 
 use super::answers::Found;
-use super::ask::{Ask, Condition, Method};
+use super::ask::Condition;
 use super::budget::Now;
 use super::common::target_of;
 use super::decide::Content;
 use super::feeds::News;
-use super::memory::{LastKnown, Verdict};
+use super::misses::{FetchedValue, OriginRequest, StaleValue, SubFetch, UpstreamResult};
 use super::recall::{is_whole_value, stands_for};
 use super::tables::{KeptRequest, Sink, kind};
 use super::{FetchRequest, Polls};
-use crate::config::RouteId;
-use bytes::Bytes;
+use dwell_engine::Http;
 use dwell_engine::websocket::WebSockets;
-use dwell_engine::{Http, Request};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, RequestHead, parse_request};
 use std::net::SocketAddr;
-use std::sync::Arc;
-
-/// A request for whose keys the application may be asked.
-#[derive(Clone, Debug)]
-pub(super) struct Behalf {
-    request: Arc<KeptRequest>,
-    peer: Option<SocketAddr>,
-    ask: Ask,
-    /// Index of its route.
-    pub(super) route: RouteId,
-}
-
-/// One key that the application is asked for.
-#[derive(Debug)]
-pub(super) struct Missing {
-    pub(super) behalf: Behalf,
-    /// The target of the poll that it stands for; nothing where that of the request is.
-    target: Option<Box<str>>,
-    /// The feed of the key, or the poll.
-    asker: Token,
-    /// Which of the keys of a poll it is.
-    place: usize,
-}
-
-/// What the application has said of a key.
-#[derive(Debug)]
-pub(super) enum Said {
-    /// This value, with memcached's flags.
-    Value(Bytes, u32),
-    /// That there is none.
-    Nothing,
-    /// It did not answer, or not so that it could be told.
-    Unknown,
-}
-
-impl Behalf {
-    /// Of a request that has come; a HEAD asks for what a GET would bring.
-    pub(super) fn of(
-        request: &Request<'_>,
-        ask: &Ask,
-        route: RouteId,
-        peer: Option<SocketAddr>,
-    ) -> Self {
-        let method = match ask.method {
-            Method::Head => Method::Get,
-            other => other,
-        };
-        Self {
-            request: Arc::new(KeptRequest::new(request.head_bytes, request.body, &[])),
-            peer,
-            ask: one_value(Ask { method, ..*ask }),
-            route,
-        }
-    }
-
-    /// For a key that is named when the request has long gone: nothing of the client but its
-    /// address.
-    pub(super) fn nameless(path: &str, route: RouteId, peer: Option<SocketAddr>) -> Self {
-        let head = format!("GET {path} HTTP/1.0\r\n\r\n");
-        let ask = Ask {
-            method: Method::Get,
-            condition: Condition::None,
-            wait_ms: 0,
-            preferred: false,
-            anybodys: true,
-            is_stream: true,
-        };
-        Self {
-            request: Arc::new(KeptRequest::new(head.as_bytes(), &[], &[])),
-            peer,
-            ask,
-            route,
-        }
-    }
-}
-
-/// The question for a single value.
-fn one_value(ask: Ask) -> Ask {
-    Ask {
-        is_stream: true,
-        ..ask
-    }
-}
 
 impl Polls {
     /// Asks the application for the keys of a stream that have no value, once that is known.
-    pub(super) fn seek_all(&mut self, context: &Context, stream: Token, behalf: &Behalf) {
+    pub(super) fn seek_all(&mut self, context: &Context, stream: Token, behalf: &OriginRequest) {
         for feed in self.feeds_of(stream) {
             self.seek(context, feed, behalf);
         }
     }
 
     /// As [`seek_all`](Self::seek_all), for the key of one feed.
-    pub(super) fn seek(&mut self, context: &Context, token: Token, behalf: &Behalf) {
+    pub(super) fn seek(&mut self, context: &Context, token: Token, behalf: &OriginRequest) {
         let Some(key) = self.waiters.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
@@ -135,7 +50,7 @@ impl Polls {
         match self.waiters.feeds.get_mut(token) {
             Some(feed) if is_under_way => feed.is_asking = true,
             _ => {
-                self.missing.remove(missing);
+                self.misses.missing.remove(missing);
             }
         }
     }
@@ -144,7 +59,7 @@ impl Polls {
     pub(super) fn seek_for(
         &mut self,
         context: &Context,
-        behalf: &Behalf,
+        behalf: &OriginRequest,
         label: &str,
         name: &[u8],
         (poll, place): (Token, usize),
@@ -154,7 +69,7 @@ impl Polls {
         };
         let is_asked = self.ask_for(context, name, missing);
         if !is_asked {
-            self.missing.remove(missing);
+            self.misses.missing.remove(missing);
         }
         is_asked
     }
@@ -162,7 +77,7 @@ impl Polls {
     /// Makes the record of a key; `None` where no poll of that key alone stands for it.
     fn enter_missing(
         &mut self,
-        behalf: &Behalf,
+        behalf: &OriginRequest,
         label: Option<&str>,
         asker: Token,
         place: usize,
@@ -171,13 +86,13 @@ impl Polls {
             Some(label) => Some(self.target_beside(&behalf.request, label)?),
             None => None,
         };
-        let missing = Missing {
+        let missing = SubFetch {
             behalf: behalf.clone(),
             target,
             asker,
             place,
         };
-        self.missing.insert(missing).ok()
+        self.misses.missing.insert(missing).ok()
     }
 
     /// The target of the poll that a key named beside the path stands for.
@@ -208,7 +123,7 @@ impl Polls {
         if !is_found && name.is_some_and(|name| self.ask_for(context, &name, token)) {
             return;
         }
-        if let Some(missing) = self.missing.remove(token)
+        if let Some(missing) = self.misses.missing.remove(token)
             && let Some(feed) = self.waiters.feeds.get_mut(missing.asker)
         {
             feed.is_asking = false;
@@ -217,7 +132,7 @@ impl Polls {
 
     /// Asks the application for a key, or joins those who ask; whether anything comes of it.
     fn ask_for(&mut self, context: &Context, name: &[u8], token: Token) -> bool {
-        let Some(missing) = self.missing.get(token) else {
+        let Some(missing) = self.misses.missing.get(token) else {
             return false;
         };
         let (ask, route) = (missing.behalf.ask, missing.behalf.route);
@@ -230,7 +145,7 @@ impl Polls {
                 self.revalidate(name, route, forward);
             }
             let fetch = self.open_recalled(recall, name, common, route);
-            let fetch = fetch.and_then(|fetch| self.fetches.get_mut(fetch));
+            let fetch = fetch.and_then(|fetch| self.misses.fetches.get_mut(fetch));
             return fetch.is_some_and(|fetch| {
                 fetch.polls.push(token);
                 true
@@ -238,12 +153,12 @@ impl Polls {
         }
         let key = shared.then(|| self.waiters.keys.enter(name)).flatten();
         if let Some(fetch) = self.under_way(key, common.variant) {
-            self.join_fetch(fetch, token);
+            self.misses.join(fetch, token);
             return true;
         }
         let fetch = self.open_fetch(key, name, route, forward);
         match (fetch, key) {
-            (Some(fetch), _) => self.join_fetch(fetch, token),
+            (Some(fetch), _) => self.misses.join(fetch, token),
             (None, Some(key)) => {
                 self.waiters.keys.release(key);
             }
@@ -254,13 +169,13 @@ impl Polls {
 
     /// The request on behalf of which a key is asked for, and the address that it came from.
     pub(super) fn asked_by(&self, token: Token) -> Option<(&KeptRequest, Option<SocketAddr>)> {
-        let behalf = &self.missing.get(token)?.behalf;
+        let behalf = &self.misses.missing.get(token)?.behalf;
         Some((&behalf.request, behalf.peer))
     }
 
     /// The request that a poll of the key alone would be.
     pub(super) fn encode_missing(&self, token: Token, is_shared: bool) -> Option<FetchRequest> {
-        let Missing { behalf, target, .. } = self.missing.get(token)?;
+        let SubFetch { behalf, target, .. } = self.misses.missing.get(token)?;
         let kept = &behalf.request;
         let mut storage = FieldStorage::new();
         let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
@@ -284,21 +199,21 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         token: Token,
-        verdict: &Verdict,
-        stale: Option<&LastKnown>,
+        verdict: &UpstreamResult,
+        stale: Option<&StaleValue>,
     ) {
-        let Some(missing) = self.missing.get(token) else {
+        let Some(missing) = self.misses.missing.get(token) else {
             return;
         };
         let stale = stale.filter(|known| stands_for(known, &missing.behalf.ask));
         let said = match (verdict, stale) {
-            (_, Some(known)) => Said::Value(known.body.clone(), known.flags),
+            (_, Some(known)) => FetchedValue::Value(known.body.clone(), known.flags),
             (Ok(answer), _) => match answer.status {
-                200 if is_whole_value(answer) => Said::Value(answer.body.clone(), 0),
-                200 | 500.. => Said::Unknown,
-                _ => Said::Nothing,
+                200 if is_whole_value(answer) => FetchedValue::Value(answer.body.clone(), 0),
+                200 | 500.. => FetchedValue::Unknown,
+                _ => FetchedValue::Nothing,
             },
-            (Err(_), _) => Said::Unknown,
+            (Err(_), _) => FetchedValue::Unknown,
         };
         self.missing_ends(context, http, token, said);
     }
@@ -312,7 +227,7 @@ impl Polls {
         token: Token,
     ) {
         if !self.ask_for(context, name, token) {
-            self.missing_ends(context, http, token, Said::Unknown);
+            self.missing_ends(context, http, token, FetchedValue::Unknown);
         }
     }
 
@@ -322,9 +237,9 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         token: Token,
-        said: Said,
+        said: FetchedValue,
     ) {
-        let Some(Missing { asker, place, .. }) = self.missing.remove(token) else {
+        let Some(SubFetch { asker, place, .. }) = self.misses.missing.remove(token) else {
             return;
         };
         match asker.kind() {
@@ -333,7 +248,7 @@ impl Polls {
         }
     }
 
-    fn feed_answered(&mut self, token: Token, said: Said) {
+    fn feed_answered(&mut self, token: Token, said: FetchedValue) {
         let Some(feed) = self
             .waiters
             .feeds
@@ -345,16 +260,16 @@ impl Polls {
         };
         let key = feed.key;
         match said {
-            Said::Value(body, flags) => {
+            FetchedValue::Value(body, flags) => {
                 self.waiters.answered.insert(token.to_bits(), (body, flags));
             }
-            Said::Nothing => {
+            FetchedValue::Nothing => {
                 feed.is_asking = false;
                 if self.lookups.reads_later(&mut self.waiters.keys, key) {
                     return;
                 }
             }
-            Said::Unknown => {
+            FetchedValue::Unknown => {
                 feed.is_asking = false;
                 // Nobody knows whether what its client has is still there.
                 feed.is_cached = false;

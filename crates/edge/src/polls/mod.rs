@@ -3,7 +3,7 @@
 //! A request becomes: route, key, lookup, and by [`decide`] one of *answer*, *wait*, *miss*. What
 //! cannot be answered at once is a [`Poll`] record in one of three places: waiting
 //! for memcached, for a change of its key, or for the upstream. [`Polls`] never does I/O: its
-//! [`Lookups`] and its [`Outbox`] have what the driver sends when the turn ends, so that the
+//! [`Lookups`] and its [`Misses`] have what the driver sends when the turn ends, so that the
 //! lookups of a turn share one request.
 
 mod accept;
@@ -30,12 +30,11 @@ mod follow;
 mod frames;
 mod freshness;
 mod hold;
-mod joins;
 mod json;
 mod large;
 mod lookups;
-mod memory;
 mod messages;
+mod misses;
 mod missing;
 mod owed;
 mod parts;
@@ -59,9 +58,10 @@ pub use explanation::{Explained, Explanation, Topic};
 pub(crate) use explanation::{Live, Value, Valued};
 pub(crate) use large::TooLarge;
 pub(crate) use lookups::{Lookups, Source};
-pub(crate) use memory::{Follower, Memory, Verdict};
+pub(crate) use misses::{
+    FetchRequest, FlightResult, Join, LoopFetch, Memory, Misses, UpstreamResult,
+};
 pub(crate) use publishing::Asker;
-pub(crate) use recall::Recall;
 pub(crate) use tables::kind;
 pub(crate) use watchers::{Question, Watchers};
 
@@ -73,58 +73,17 @@ use crate::publish::Publisher;
 use crate::response_log::ResponseLog;
 use crate::retry_after::RetryAfter;
 use budget::{Now, Work};
-use bytes::Bytes;
-use common::Common;
 use decide::Rules;
 use delivery::Delivery;
-use dwell_evloop::{Context, Random, Slab, Token};
+use dwell_evloop::{Context, Random, Token};
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_store::Item;
 use encodings::Encodings;
-use joins::Joins;
-use missing::Missing;
 use responder::{Responder, Responses};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tables::{Fetch, Poll};
+use tables::Poll;
 use waiters::Waiters;
-
-/// What the driver sends when the turn ends.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    /// Requests for the upstream.
-    pub(crate) requests: Vec<FetchRequest>,
-    /// What takes the place of a request, by the token of its fetch.
-    pub(crate) recalled: Vec<(Token, Recall)>,
-    /// Polls that have joined a request that may still wait for a connection.
-    pub(crate) joins: Joins,
-    /// Values that were looked up for an explanation, by the tags of their lookups.
-    pub(crate) found: Vec<(Token, Valued)>,
-    /// What other loops follow, and is known now.
-    pub(crate) told: Vec<Told>,
-}
-
-/// What a loop is told of a request that it follows.
-#[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) follower: Follower,
-    /// `None` where it has to ask for itself.
-    pub(crate) verdict: Option<Verdict>,
-}
-
-/// One request for the upstream, by the token of its fetch.
-#[derive(Debug)]
-pub(crate) struct FetchRequest {
-    pub(crate) fetch: Token,
-    /// Its properties as a shared request.
-    pub(crate) common: Common,
-    pub(crate) bytes: Bytes,
-    pub(crate) is_head: bool,
-    pub(crate) is_idempotent: bool,
-    /// Whose request it is, where clients can be told apart.
-    pub(crate) client: Option<IpAddr>,
-}
 
 /// Which of how many loops it is, and what they know together.
 #[derive(Clone, Debug)]
@@ -145,20 +104,14 @@ pub(crate) struct Polls {
     metrics: Arc<LoopMetrics>,
     responses: Arc<Responses>,
     pub(crate) lookups: Lookups,
-    pub(crate) outbox: Outbox,
+    pub(crate) misses: Misses,
+    /// Values that were looked up for an explanation, by the tags of their lookups.
+    pub(crate) found: Vec<(Token, Valued)>,
     waiters: Waiters,
     delivery: Delivery,
-    fetches: Slab<Fetch>,
-    /// Keys without a value that the application is asked for.
-    missing: Slab<Missing>,
     /// Large values as streams and polls of several keys bring them.
     pub(crate) encodings: Encodings,
     work: Work,
-    /// What all loops know; this one is `of_loop`.
-    memory: Arc<Memory>,
-    of_loop: usize,
-    keeps_last_known: bool,
-    following: usize,
     gate: Gate,
     pub(crate) publisher: Publisher<Asker>,
     random: Random,
@@ -184,13 +137,14 @@ impl Polls {
             loops,
             waited,
         } = member;
-        let keeps_last_known = memory.keeps_values() && recall::keeps_last_known(&config.routes);
         let held_max = share(config.limits.connections_max, loops);
         let waiting_max = share(config.limits.waiters_max, loops);
         let lookups = Lookups::new(source, Arc::clone(&log.metrics), held_max);
+        let rooms = (held_max, waiting_max);
+        let metrics = Arc::clone(&log.metrics);
+        let misses = Misses::new(Arc::clone(&metrics), memory, of_loop, &config.routes, rooms);
         let subrequests = AuthSubrequests::new(kind::QUESTION, held_max);
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
-        let metrics = Arc::clone(&log.metrics);
         let routes = Routes::new(&config.routes);
         let responses = Arc::new(Responses::new(log, &routes));
         Self {
@@ -200,17 +154,12 @@ impl Polls {
             metrics,
             responses,
             lookups,
-            outbox: Outbox::default(),
+            misses,
+            found: Vec::new(),
             waiters: Waiters::new(waited, held_max, waiting_max),
             delivery: Delivery::default(),
-            fetches: Slab::new(kind::FETCH, held_max),
-            missing: Slab::new(kind::MISSING, waiting_max),
             encodings: Encodings::default(),
             work: Work::of_turn(),
-            memory,
-            of_loop,
-            keeps_last_known,
-            following: 0,
             gate,
             publisher: Publisher::new(kind::PUBLISH),
             random: Random::new(seed),
@@ -318,18 +267,17 @@ impl Polls {
     /// Whether nothing at all is kept.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
-        let outbox = &self.outbox;
-        let is_sent = !self.lookups.has_unsent() && outbox.requests.is_empty();
+        let is_sent = !self.lookups.has_unsent() && self.misses.requests.is_empty();
         let tables = [
             self.waiters.records.len(),
             self.lookups.len(),
-            self.fetches.len(),
+            self.misses.fetches.len(),
             self.waiters.feeds.len(),
             self.waiters.sets.len()
                 + self.waiters.streams
                 + self.waiters.sockets
                 + self.waiters.several.len(),
-            self.missing.len() + self.waiters.answered.len(),
+            self.misses.missing.len() + self.waiters.answered.len(),
         ];
         is_sent
             && tables == [0; 6]

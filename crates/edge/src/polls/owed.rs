@@ -67,11 +67,7 @@ impl Polls {
     /// Whether the end of a turn has left something to be sent or answered: what is sent last may
     /// bring what others go by.
     pub(crate) fn has_left(&self) -> bool {
-        let outbox = &self.outbox;
-        let is_sent = !self.lookups.has_left()
-            && outbox.requests.is_empty()
-            && outbox.recalled.is_empty()
-            && outbox.told.is_empty();
+        let is_sent = !self.lookups.has_left() && !self.misses.has_left();
         let has_orders = self.publisher.has_questions() || self.publisher.has_finished();
         !is_sent || self.delivery.has_left() || has_orders
     }
@@ -116,7 +112,7 @@ impl Polls {
         match poll.place.kind() {
             kind::KEY => self.waiters.keys.get(poll.place).is_none(),
             kind::LOOKUP => !self.lookups.is_open(poll.place),
-            kind::FETCH => self.fetches.get(poll.place).is_none(),
+            kind::FETCH => self.misses.fetches.get(poll.place).is_none(),
             kind::QUESTION => !self.gate.subrequests.is_open(poll.place),
             _ => false,
         }

@@ -1,14 +1,15 @@
 //! Polls that asked for the same and got nothing by it: each asks for itself, a few at a time.
 
-use super::memory::Verdict;
-use super::missing::Said;
+use super::misses::{FetchedValue, UpstreamResult};
 use super::responder::Responder;
 use super::sharing::Owner;
 use super::tables::{Fetch, Link, kind};
-use super::{FetchRequest, Polls};
+use super::{FetchRequest, Join, Polls};
 use crate::config::RouteId;
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
+use dwell_proto::http1::{FieldStorage, parse_request};
+use dwell_upstream::Client;
 
 /// Requests of one queue that are under way at once.
 const AT_ONCE: usize = 16;
@@ -21,7 +22,7 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         fetch: &Fetch,
-        verdict: &Verdict,
+        verdict: &UpstreamResult,
         polls: &mut Vec<Token>,
     ) {
         // A request for one client is its own, and a result that was remembered belongs to all.
@@ -48,7 +49,7 @@ impl Polls {
         if polls.is_empty() {
             return;
         }
-        let queue = self.fetches.insert(Fetch {
+        let queue = self.misses.fetches.insert(Fetch {
             polls: polls.iter().rev().copied().collect(),
             ..Fetch::new(&fetch.name, fetch.route, fetch.common)
         });
@@ -74,7 +75,7 @@ impl Polls {
             return;
         };
         loop {
-            let Some(waiting) = self.fetches.get_mut(queue) else {
+            let Some(waiting) = self.misses.fetches.get_mut(queue) else {
                 return;
             };
             let (next, is_last) = (waiting.polls.pop(), waiting.polls.is_empty());
@@ -107,7 +108,7 @@ impl Polls {
         let Some(fetch) = self.open_fetch(None, name, route, forward) else {
             return false;
         };
-        if let Some(fetch) = self.fetches.get_mut(fetch) {
+        if let Some(fetch) = self.misses.fetches.get_mut(fetch) {
             fetch.queue = Link::to(queue);
             fetch.polls.push(token);
         }
@@ -115,6 +116,19 @@ impl Polls {
             poll.place = fetch;
         }
         true
+    }
+
+    /// The client whose request has joined, if it is still there.
+    pub(crate) fn client_of_join(&self, http: &Http, join: &Join) -> Option<Client> {
+        let (kept, peer) = if join.member.kind() == kind::MISSING {
+            self.asked_by(join.member)?
+        } else {
+            let poll = self.waiters.records.get(join.member)?;
+            (poll.request.as_deref()?, http.peer_address(poll.exchange))
+        };
+        let mut storage = FieldStorage::new();
+        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
+        Some(self.gate.client_of(&head, peer))
     }
 
     fn own_request(&self, http: &Http, token: Token) -> Option<FetchRequest> {
@@ -130,7 +144,7 @@ impl Polls {
     /// Answers a poll that nothing can be sent for it, if it is still there.
     fn turn_away(&mut self, context: &mut Context, http: &mut Http, token: Token) {
         if token.kind() == kind::MISSING {
-            self.missing_ends(context, http, token, Said::Unknown);
+            self.missing_ends(context, http, token, FetchedValue::Unknown);
         } else if let Some(poll) = self.waiters.records.remove(token) {
             let mut to = Responder::held(http, &poll, &self.responses);
             self.refuse_busy(context, &mut to);

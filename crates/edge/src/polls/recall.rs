@@ -9,13 +9,12 @@ use super::decide::{Decision, Stage, decide};
 use super::feeds::Known;
 use super::freshness::Freshness;
 use super::hold::Keep;
-use super::memory::{LastKnown, NewValue, Verdict};
-use super::missing::Said;
+use super::misses::{CachedOutcome, FetchedValue, NewValue, StaleValue, UpstreamResult};
 use super::responder::Responder;
 use super::sharing::Owner;
 use super::tables::{Fetch, Poll, kind};
 use super::{FetchRequest, Polls, seconds};
-use crate::config::{RouteConfig, RouteId};
+use crate::config::RouteId;
 use crate::cursor::Cursor;
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use bytes::Bytes;
@@ -25,23 +24,6 @@ use dwell_memcache::on_loop::Outcome;
 use dwell_upstream::{Answer, UpstreamError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What takes the place of a request to the application.
-#[derive(Clone, Debug)]
-pub(crate) enum Recall {
-    /// What the last one came to.
-    Verdict(Verdict),
-    /// The last value, while a newer one is fetched.
-    Stale(LastKnown),
-}
-
-impl Recall {
-    /// Whether a newer value is to be fetched. One that has just come is perhaps on its way into
-    /// the cache, and one that the cache does not take is not asked for all the time.
-    pub(super) fn is_for_renewal(&self) -> bool {
-        matches!(self, Self::Stale(known) if known.age >= RENEWAL_INTERVAL)
-    }
-}
 
 /// How an answer from memory tells where it comes from (RFC 9211).
 pub(super) enum Origin<'a> {
@@ -62,19 +44,19 @@ impl Polls {
         name: &[u8],
         variant: Variant,
         route: RouteId,
-    ) -> Option<Recall> {
+    ) -> Option<CachedOutcome> {
         let rules = self.route(route);
-        if let Some(verdict) = self.memory.verdict(name, variant, now) {
-            return Some(Recall::Verdict(verdict));
+        if let Some(verdict) = self.misses.memory.verdict(name, variant, now) {
+            return Some(CachedOutcome::Result(verdict));
         }
         if !rules.fill {
             return None;
         }
-        let known = self.memory.last_known(name, variant.digest, now)?;
+        let known = self.misses.memory.last_known(name, variant.digest, now)?;
         let within = known
             .while_revalidate
             .unwrap_or(rules.stale_while_revalidate);
-        is_within(&known, within).then_some(Recall::Stale(known))
+        is_within(&known, within).then_some(CachedOutcome::Stale(known))
     }
 
     pub(super) fn recall_for(
@@ -82,7 +64,7 @@ impl Polls {
         context: &Context,
         arrival: &Arrival<'_>,
         variant: Variant,
-    ) -> Option<Recall> {
+    ) -> Option<CachedOutcome> {
         self.recall(context.now(), arrival.name, variant, arrival.route)
     }
 
@@ -91,7 +73,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         arrival: Arrival<'_>,
-        recall: Recall,
+        recall: CachedOutcome,
         to: &mut Responder<'_, '_>,
     ) -> Owed {
         let (ask, route, name) = (arrival.ask, arrival.route, arrival.name);
@@ -106,7 +88,7 @@ impl Polls {
         };
         let poll = self.record(context, &arrival, fetch, Keep::Request);
         let token = self.waiters.records.insert(poll).ok();
-        if let (Some(token), Some(fetch)) = (token, self.fetches.get_mut(fetch)) {
+        if let (Some(token), Some(fetch)) = (token, self.misses.fetches.get_mut(fetch)) {
             fetch.polls.push(token);
         }
         self.hold_or_refuse(context, token, to)
@@ -119,7 +101,7 @@ impl Polls {
         http: &mut Http,
         name: &[u8],
         poll: Poll,
-        recall: Recall,
+        recall: CachedOutcome,
     ) {
         let common = self.common_of_kept(&poll);
         if recall.is_for_renewal()
@@ -142,22 +124,22 @@ impl Polls {
     /// A record for polls that are answered from memory when the turn ends.
     pub(super) fn open_recalled(
         &mut self,
-        recall: Recall,
+        recall: CachedOutcome,
         name: &[u8],
         common: Common,
         route: RouteId,
     ) -> Option<Token> {
         let outcome = match recall {
-            Recall::Verdict(_) => UpstreamOutcome::Remembered,
-            Recall::Stale(_) => UpstreamOutcome::Revalidated,
+            CachedOutcome::Result(_) => UpstreamOutcome::Remembered,
+            CachedOutcome::Stale(_) => UpstreamOutcome::Revalidated,
         };
-        let fetch = self.fetches.insert(Fetch {
+        let fetch = self.misses.fetches.insert(Fetch {
             is_anothers: true,
             ..Fetch::new(name, route, common)
         });
         let fetch = fetch.ok()?;
         self.metrics.upstream_requests.increment(outcome);
-        self.outbox.recalled.push((fetch, recall));
+        self.misses.recalled.push((fetch, recall));
         Some(fetch)
     }
 
@@ -167,17 +149,19 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         fetch: Token,
-        recall: Recall,
+        recall: CachedOutcome,
     ) {
         match recall {
-            Recall::Verdict(verdict) => self.verdict_came(context, http, fetch, &verdict, true),
-            Recall::Stale(known) => {
+            CachedOutcome::Result(verdict) => {
+                self.verdict_came(context, http, fetch, &verdict, true);
+            }
+            CachedOutcome::Stale(known) => {
                 let Some(fetch) = self.close_fetch(fetch) else {
                     return;
                 };
                 for token in fetch.polls {
                     if token.kind() == kind::MISSING {
-                        let said = Said::Value(known.body.clone(), known.flags);
+                        let said = FetchedValue::Value(known.body.clone(), known.flags);
                         self.missing_ends(context, http, token, said);
                     } else if let Some(poll) = self.waiters.records.remove(token) {
                         let origin = Origin::Memory;
@@ -200,11 +184,11 @@ impl Polls {
     }
 
     /// Notes what a shared fetch of this loop came to, and gives the cache what is for it.
-    pub(super) fn remember(&mut self, context: &Context, fetch: &Fetch, verdict: &Verdict) {
-        let memory = Arc::clone(&self.memory);
+    pub(super) fn remember(&mut self, context: &Context, fetch: &Fetch, verdict: &UpstreamResult) {
+        let memory = Arc::clone(&self.misses.memory);
         let rules = self.route(fetch.route);
         let (now, name, common) = (context.now(), &*fetch.name, fetch.common);
-        let refuse = |verdict: Verdict, during: Duration| {
+        let refuse = |verdict: UpstreamResult, during: Duration| {
             if !during.is_zero() {
                 memory.refuse(name, common.variant, verdict, now + during, now);
             }
@@ -267,7 +251,12 @@ impl Polls {
         outcome: &Outcome<'_>,
         found: Option<&Found<'_>>,
     ) {
-        let Some(record) = self.waiters.keys.get(key).filter(|_| self.keeps_last_known) else {
+        let Some(record) = self
+            .waiters
+            .keys
+            .get(key)
+            .filter(|_| self.misses.keeps_last_known)
+        else {
             return;
         };
         match (outcome, found) {
@@ -280,9 +269,9 @@ impl Polls {
                     freshness: Freshness::default(),
                     of: None,
                 };
-                self.memory.note(&record.name, &value, now);
+                self.misses.memory.note(&record.name, &value, now);
             }
-            (Outcome::Miss, _) if !self.has_upstream() => self.memory.forget(&record.name),
+            (Outcome::Miss, _) if !self.has_upstream() => self.misses.memory.forget(&record.name),
             _ => {}
         }
     }
@@ -321,9 +310,9 @@ impl Polls {
         name: &[u8],
         digest: u64,
         route: RouteId,
-    ) -> Option<LastKnown> {
+    ) -> Option<StaleValue> {
         let rules = self.route(route);
-        let known = self.memory.last_known(name, digest, now)?;
+        let known = self.misses.memory.last_known(name, digest, now)?;
         let within = known.if_error.unwrap_or(rules.stale_if_error);
         is_within(&known, within).then_some(known)
     }
@@ -334,8 +323,8 @@ impl Polls {
         &self,
         context: &Context,
         fetch: &Fetch,
-        verdict: &Verdict,
-    ) -> Option<LastKnown> {
+        verdict: &UpstreamResult,
+    ) -> Option<StaleValue> {
         if has_failed(verdict) {
             let digest = fetch.common.variant.digest;
             self.stale_if_error(context.now(), &fetch.name, digest, fetch.route)
@@ -351,7 +340,7 @@ impl Polls {
         http: &mut Http,
         poll: Poll,
         name: &[u8],
-        known: &LastKnown,
+        known: &StaleValue,
         origin: &Origin<'_>,
     ) {
         if poll.ask.is_stream {
@@ -391,7 +380,7 @@ impl Polls {
 
 impl Origin<'_> {
     /// Source: RFC 9211 section 2: a hit that is stale has a negative `ttl`.
-    fn cache_status(&self, known: &LastKnown) -> String {
+    fn cache_status(&self, known: &StaleValue) -> String {
         match self {
             Self::Memory => format!("dwell; hit; ttl=-{}", known.staleness.as_secs()),
             Self::Answered(status) => format!("dwell; fwd=stale; fwd-status={status}"),
@@ -400,23 +389,18 @@ impl Origin<'_> {
     }
 }
 
-/// Whether any route would have values given when there is no newer one.
-pub(super) fn keeps_last_known(routes: &[Arc<RouteConfig>]) -> bool {
-    routes.iter().any(|route| !route.stale_if_error.is_zero())
-}
-
 /// Whether a value that is known may be given to who asks so: not to a client that says who it is,
 /// and the answer to a GET to no other method.
-pub(super) fn stands_for(known: &LastKnown, ask: &Ask) -> bool {
+pub(super) fn stands_for(known: &StaleValue, ask: &Ask) -> bool {
     ask.anybodys && (ask.method != Method::Post || !known.is_answer)
 }
 
 /// Returns true if the application gave no answer, or failed to make one.
-fn has_failed(verdict: &Verdict) -> bool {
+fn has_failed(verdict: &UpstreamResult) -> bool {
     verdict.as_ref().map_or(true, |answer| answer.status >= 500)
 }
 
-fn is_within(known: &LastKnown, within: Duration) -> bool {
+fn is_within(known: &StaleValue, within: Duration) -> bool {
     !within.is_zero() && known.staleness <= within
 }
 
@@ -448,7 +432,6 @@ fn in_short(answer: &Arc<Answer>) -> Arc<Answer> {
     })
 }
 
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 const REMEMBERED_BYTES_MAX: usize = 16 << 10;
 /// memcached takes a longer time for a date.
 const MONTH_SECONDS: u32 = 30 * 24 * 60 * 60;

@@ -4,7 +4,6 @@
 //! it, such as the size of a table, is copied again here.
 
 use super::Polls;
-use super::recall;
 use super::responder::Responses;
 use crate::access::Access;
 use crate::config::{Config, RouteId, share};
@@ -21,15 +20,13 @@ impl Polls {
         self.routes.replace(&config.routes, in_use);
         let log = self.responses.log.reconfigured(config);
         self.responses = Arc::new(Responses::new(log, &self.routes));
-        let would_keep = recall::keeps_last_known(&self.config.routes);
-        self.keeps_last_known = would_keep && self.memory.keeps_values();
         let limits = &self.config.limits;
         let held_max = share(limits.connections_max, self.loops);
         let waiting_max = share(limits.waiters_max, self.loops);
         self.waiters.set_limits(held_max, waiting_max);
         self.lookups.set_lookups_max(held_max);
-        self.fetches.set_capacity_max(held_max);
-        self.missing.set_capacity_max(waiting_max);
+        let rooms = (held_max, waiting_max);
+        self.misses.reconfigure(&self.config.routes, rooms);
         self.gate.reconfigure(config);
     }
 
@@ -40,8 +37,6 @@ impl Polls {
 
     /// Routes that anything is held under, some more than once.
     fn held_routes(&self) -> impl Iterator<Item = RouteId> {
-        let fetches = self.fetches.values().map(|fetch| fetch.route);
-        let missing = self.missing.values().map(|missing| missing.behalf.route);
-        self.waiters.routes().chain(fetches).chain(missing)
+        self.waiters.routes().chain(self.misses.routes())
     }
 }

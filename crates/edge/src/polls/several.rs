@@ -11,7 +11,7 @@ use super::budget::{Budget, Now};
 use super::cursors;
 use super::encodings::members;
 use super::follow::Asked;
-use super::missing::{Behalf, Said};
+use super::misses::{FetchedValue, OriginRequest};
 use super::owed::OVERDUE;
 use super::parts::Parts;
 use super::responder::Responder;
@@ -65,7 +65,7 @@ impl Polls {
             is_ripe: false,
         };
         if self.has_upstream() {
-            let behalf = Behalf::of(request, &poll.ask, route, to.peer_address());
+            let behalf = OriginRequest::of(request, &poll.ask, route, to.peer_address());
             let names = names.clone();
             poll.unasked = Some(Box::new(Unasked { behalf, names }));
         }
@@ -485,7 +485,7 @@ impl Polls {
         http: &mut Http,
         token: Token,
         place: usize,
-        said: &Said,
+        said: &FetchedValue,
     ) {
         let Some(route) = self.waiters.several.get(token).map(|poll| poll.route) else {
             return;
@@ -498,14 +498,14 @@ impl Polls {
         // Where it is none any more, the cache has had a value meanwhile.
         if std::mem::take(&mut poll.wanted[place].is_apps) {
             let found = match said {
-                Said::Value(body, flags) => Some(Found::remembered(body.clone(), *flags)),
-                Said::Nothing | Said::Unknown => None,
+                FetchedValue::Value(body, flags) => Some(Found::remembered(body.clone(), *flags)),
+                FetchedValue::Nothing | FetchedValue::Unknown => None,
             };
-            poll.has_failed |= matches!(said, Said::Unknown);
-            if !matches!(said, Said::Unknown) {
+            poll.has_failed |= matches!(said, FetchedValue::Unknown);
+            if !matches!(said, FetchedValue::Unknown) {
                 poll.note(place, found.as_ref(), on_delete, members);
             }
-            poll.wanted[place].is_apps = !matches!(said, Said::Nothing);
+            poll.wanted[place].is_apps = !matches!(said, FetchedValue::Nothing);
         }
         if poll.asking == 0 {
             self.several_asked(context, http, token);

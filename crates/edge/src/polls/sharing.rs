@@ -2,7 +2,7 @@
 
 use super::ask::{Ask, Method};
 use super::common::has_body;
-use super::memory::Verdict;
+use super::misses::UpstreamResult;
 use crate::config::RouteConfig;
 use dwell_proto::http1::{RequestHead, list_tokens};
 use dwell_upstream::Answer;
@@ -65,7 +65,7 @@ impl Owner {
     /// to all where nothing of one client can have caused them.
     ///
     /// Source: RFC 9111 sections 3, 4 and 4.1.
-    pub(super) fn of(verdict: &Verdict, is_plain: bool) -> Self {
+    pub(super) fn of(verdict: &UpstreamResult, is_plain: bool) -> Self {
         let of_failure = if is_plain { Self::All } else { Self::Asker };
         let Ok(answer) = verdict else {
             return of_failure;

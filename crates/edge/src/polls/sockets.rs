@@ -13,7 +13,7 @@ use super::cursors;
 use super::decide::Content;
 use super::feeds::News;
 use super::follow::Asked;
-use super::missing::Behalf;
+use super::misses::OriginRequest;
 use super::responder::Responder;
 use super::senseless::Senseless;
 use super::tables::{Feed, FeedSet, Link, Member, Sink, SocketSet, kind};
@@ -71,7 +71,7 @@ impl Polls {
             return self.refuse_busy(context, to);
         };
         if self.has_upstream() {
-            let behalf = Behalf::of(request, &ask, route, to.peer_address());
+            let behalf = OriginRequest::of(request, &ask, route, to.peer_address());
             self.seek_all(context, stream, &behalf);
         }
         let mut fields = Vec::new();
@@ -380,7 +380,7 @@ impl Polls {
             && let Some(socket_set) = self.set(set).and_then(|set| set.socket.as_ref())
         {
             let (path, route) = (&socket_set.path, socket_set.route);
-            let behalf = Behalf::nameless(path, route, peer);
+            let behalf = OriginRequest::nameless(path, route, peer);
             self.seek(context, feed, &behalf);
         }
         self.tell_socket(Now::of(context), feed, socket);

@@ -3,7 +3,7 @@
 use super::ask::{Ask, Condition, KEYS_MAX};
 use super::common::Common;
 use super::decide::Content;
-use super::memory::Follower;
+use super::misses::LoopFetch;
 use crate::access::{Granted, Origin};
 use crate::config::RouteId;
 use crate::cursor::Cursor;
@@ -253,7 +253,7 @@ pub(crate) struct Fetch {
     /// Another loop has sent the request, or it was sent before: the answer is for all.
     pub(crate) is_anothers: bool,
     /// The loop that has sent the request, where that is another one, and the fetch there.
-    pub(crate) leader: Option<Follower>,
+    pub(crate) leader: Option<LoopFetch>,
 }
 
 impl Fetch {

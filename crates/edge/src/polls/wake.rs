@@ -263,7 +263,7 @@ impl Polls {
         }
         if token.kind() == kind::LOOK {
             let value = Valued::of(&completion.outcome);
-            return self.outbox.found.push((token, value));
+            return self.found.push((token, value));
         }
         if token.kind() == kind::KEY {
             return self.version_came(context, http, token, completion);

@@ -4,7 +4,7 @@ use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::cursors;
 use super::json;
-use super::missing::Behalf;
+use super::misses::OriginRequest;
 use super::parts::Parts;
 use super::tables::KeptRequest;
 use crate::access::Origin;
@@ -50,7 +50,7 @@ pub(super) struct Several {
 /// What it takes to ask the application for the keys of a poll.
 #[derive(Debug)]
 pub(super) struct Unasked {
-    pub(super) behalf: Behalf,
+    pub(super) behalf: OriginRequest,
     pub(super) names: Vec<Box<[u8]>>,
 }
 

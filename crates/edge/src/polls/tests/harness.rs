@@ -69,7 +69,7 @@ impl Edge {
                 &polls.waiters.records,
                 &polls.waiters.keys,
                 &polls.lookups,
-                &polls.fetches,
+                &polls.misses.fetches,
             );
             assert!(Instant::now() < end, "nothing came of it: {tables:?}");
             self.turn();

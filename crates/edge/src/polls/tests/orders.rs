@@ -4,7 +4,7 @@
 
 use super::before_memcached;
 use super::harness::{App, Client, Edge, cursor};
-use crate::polls::memory::Verdict;
+use crate::polls::misses::UpstreamResult;
 use bytes::Bytes;
 use dwell_memcache::on_loop::{Completion, Outcome};
 use dwell_testkit::{Script, ScriptedServer};
@@ -23,8 +23,8 @@ fn answer(status: u16, body: &str) -> Arc<Answer> {
 }
 
 /// The application answers the request that was sent first of those that are under way.
-fn tell_first(edge: &mut Edge, verdict: &Verdict) -> bool {
-    let Some(fetch) = edge.driver.front.polls.fetches.tokens().next() else {
+fn tell_first(edge: &mut Edge, verdict: &UpstreamResult) -> bool {
+    let Some(fetch) = edge.driver.front.polls.misses.fetches.tokens().next() else {
         return false;
     };
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
@@ -100,7 +100,7 @@ fn a_key_that_is_back_as_it_was_when_the_application_has_none_is_waited_for() {
     let mut edge = Edge::before(&app, "");
     let since = cursor("one");
     let mut client = edge.ask(&format!("GET /poll/?k=a&k=b&since={since}.&wait=50s"));
-    edge.turn_until(|edge| edge.front.polls.missing.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.misses.missing.len() == 2);
     // One turn: the application says that there is none, and there is what the client has.
     while tell_first(&mut edge, &Ok(answer(404, ""))) {}
     edge.set("/poll/a", "one");
@@ -118,7 +118,7 @@ fn a_client_that_leaves_after_its_news_were_taken_back_leaves_nothing() {
     let mut edge = Edge::before(&app, "");
     let since = cursor("one");
     let client = edge.ask(&format!("GET /poll/?k=a&k=b&since={since}.&wait=50s"));
-    edge.turn_until(|edge| edge.front.polls.missing.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.misses.missing.len() == 2);
     while tell_first(&mut edge, &Ok(answer(404, ""))) {}
     edge.set("/poll/a", "one");
     edge.turn();
@@ -222,7 +222,7 @@ fn value(number: u8) -> String {
     format!("value {number}")
 }
 
-fn verdict(number: u8) -> Verdict {
+fn verdict(number: u8) -> UpstreamResult {
     match number {
         0 => Ok(answer(404, "")),
         1 | 2 => Ok(answer(200, &value(number))),

@@ -8,8 +8,7 @@ use crate::cursor::Cursor;
 use crate::polls::ask::plain_ask;
 use crate::polls::common::Variant;
 use crate::polls::freshness::Freshness;
-use crate::polls::memory::{Begun, Follower, NewValue, Verdict};
-use crate::polls::recall::Recall;
+use crate::polls::misses::{CachedOutcome, LoopFetch, NewValue, Role, UpstreamResult};
 use bytes::Bytes;
 use dwell_proto::http1::{FieldStorage, parse_request};
 use dwell_upstream::{Answer, UpstreamError};
@@ -43,7 +42,12 @@ fn note(edge: &Edge, now: Instant) {
         },
         of: Some(get(edge).digest),
     };
-    edge.driver.front.polls.memory.note(NAME, &value, now);
+    edge.driver
+        .front
+        .polls
+        .misses
+        .memory
+        .note(NAME, &value, now);
 }
 
 #[test]
@@ -55,7 +59,7 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
     let (polls, start) = (&edge.driver.front.polls, Instant::now());
     let after = |seconds| start + Duration::from_secs(seconds);
     let recalls = |seconds| match polls.recall(after(seconds), NAME, get(&edge), RouteId::FIRST) {
-        Some(recall @ Recall::Stale(_)) => Some(recall.is_for_renewal()),
+        Some(recall @ CachedOutcome::Stale(_)) => Some(recall.is_for_renewal()),
         _ => None,
     };
     assert_eq!(recalls(0), None, "nothing is known");
@@ -82,33 +86,42 @@ fn a_failure_is_remembered_before_a_value_and_for_its_time() {
     note(&edge, start);
     let verdict = Err(UpstreamError::Unavailable);
     let until = start + Duration::from_secs(2);
-    let memory = &polls.memory;
+    let memory = &polls.misses.memory;
     memory.refuse(NAME, get(&edge), verdict, until, start);
     let recall = |at| polls.recall(at, NAME, get(&edge), RouteId::FIRST);
     let just_before = until.checked_sub(Duration::from_millis(1)).unwrap();
-    assert!(matches!(recall(just_before), Some(Recall::Verdict(Err(_)))));
-    assert!(matches!(recall(until), Some(Recall::Stale(_))));
+    assert!(matches!(
+        recall(just_before),
+        Some(CachedOutcome::Result(Err(_)))
+    ));
+    assert!(matches!(recall(until), Some(CachedOutcome::Stale(_))));
 }
 
 /// Another loop asks for the key, and a poll and a WebSocket of this one follow it.
 fn followers(edge: &mut Edge) -> (super::Client, Socket) {
-    let other = Follower {
+    let other = LoopFetch {
         of_loop: 1,
         fetch: 0,
     };
-    let begun = edge.driver.front.polls.memory.begin(NAME, get(edge), other);
-    assert!(matches!(begun, Begun::Lead));
+    let begun = edge
+        .driver
+        .front
+        .polls
+        .misses
+        .memory
+        .begin(NAME, get(edge), other);
+    assert!(matches!(begun, Role::Leader));
     let (poll, socket) = (edge.ask("GET /poll/a"), Socket::open(edge, "/poll/a"));
     edge.turn_until(|edge| {
-        edge.front.polls.waiters.records.len() + edge.front.polls.missing.len() == 2
+        edge.front.polls.waiters.records.len() + edge.front.polls.misses.missing.len() == 2
     });
-    assert_eq!(edge.driver.front.polls.following(), 1);
+    assert_eq!(edge.driver.front.polls.misses.following(), 1);
     (poll, socket)
 }
 
 /// The other loop has been answered, and its word for this one is lost.
 fn forget(edge: &Edge) {
-    let memory = &edge.driver.front.polls.memory;
+    let memory = &edge.driver.front.polls.misses.memory;
     assert_eq!(memory.end(NAME, get(edge)).len(), 1);
 }
 
@@ -120,8 +133,16 @@ fn recheck(edge: &mut Edge) {
         .recheck_flights(context, &mut driver.servers.http);
 }
 
-fn tell(edge: &mut Edge, verdict: Option<&Verdict>) {
-    let fetch = edge.driver.front.polls.fetches.tokens().next().unwrap();
+fn tell(edge: &mut Edge, verdict: Option<&UpstreamResult>) {
+    let fetch = edge
+        .driver
+        .front
+        .polls
+        .misses
+        .fetches
+        .tokens()
+        .next()
+        .unwrap();
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
     let http = &mut driver.servers.http;
     driver
@@ -141,13 +162,13 @@ fn a_word_that_is_lost_is_asked_for() {
     let (mut poll, mut socket) = followers(&mut edge);
     recheck(&mut edge);
     assert_eq!(
-        edge.driver.front.polls.following(),
+        edge.driver.front.polls.misses.following(),
         1,
         "the other loop asks still"
     );
     forget(&edge);
     recheck(&mut edge);
-    assert_eq!(edge.driver.front.polls.following(), 0);
+    assert_eq!(edge.driver.front.polls.misses.following(), 0);
     let (mut exchange, _) = app.accept(&mut edge);
     exchange.answer(200, "", "one");
     assert_eq!(edge.answer(&mut poll), (200, "one".to_owned()));

@@ -4,13 +4,9 @@
 //! the upstream client is told of the polls that join, on whichever loop, and lets the request wait
 //! with the client of one of them instead.
 
-use super::Polls;
-use super::memory::Follower;
-use super::tables::{Fetch, kind};
-use dwell_engine::Http;
+use super::super::tables::Fetch;
+use super::memory::LoopFetch;
 use dwell_evloop::Token;
-use dwell_proto::http1::{FieldStorage, parse_request};
-use dwell_upstream::Client;
 
 /// The polls that have joined a fetch in this turn.
 #[derive(Debug, Default)]
@@ -21,8 +17,9 @@ pub(crate) struct Joins(Vec<Join>);
 pub(crate) struct Join {
     pub(crate) fetch: Token,
     /// The loop that has sent the request, if that is another one, and the fetch there.
-    pub(crate) leader: Option<Follower>,
-    poll: Token,
+    pub(crate) leader: Option<LoopFetch>,
+    /// The poll or key that has joined.
+    pub(crate) member: Token,
 }
 
 impl Joins {
@@ -40,42 +37,33 @@ impl Joins {
             self.0.push(Join {
                 fetch: token,
                 leader,
-                poll,
+                member: poll,
             });
         }
     }
-
-    pub(crate) fn take(&mut self) -> Vec<Join> {
-        std::mem::take(&mut self.0)
-    }
 }
 
-impl Polls {
-    /// The client whose request has joined, if it is still there.
-    pub(crate) fn client_of_join(&self, http: &Http, join: &Join) -> Option<Client> {
-        let (kept, peer) = if join.poll.kind() == kind::MISSING {
-            self.asked_by(join.poll)?
-        } else {
-            let poll = self.waiters.records.get(join.poll)?;
-            (poll.request.as_deref()?, http.peer_address(poll.exchange))
-        };
-        let mut storage = FieldStorage::new();
-        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
-        Some(self.gate.client_of(&head, peer))
+impl IntoIterator for Joins {
+    type Item = Join;
+    type IntoIter = std::vec::IntoIter<Join>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::ask::Method;
-    use super::super::common::Common;
+    use super::super::super::ask::Method;
+    use super::super::super::common::Common;
+    use super::super::super::tables::kind;
     use super::*;
     use crate::config::RouteId;
 
     #[test]
     fn another_loop_is_told_of_each_doubling_and_ones_own_client_of_all_but_the_first() {
         let token = |index| Token::new(kind::MISSING, 0, index);
-        let leader = Follower {
+        let leader = LoopFetch {
             of_loop: 1,
             fetch: 7,
         };
@@ -90,8 +78,7 @@ mod tests {
                 fetch.polls.push(token(index));
                 joins.note(token(0), &fetch, token(index));
             }
-            assert_eq!(joins.take().len(), count);
-            assert!(joins.take().is_empty());
+            assert_eq!(joins.into_iter().count(), count);
         }
     }
 }

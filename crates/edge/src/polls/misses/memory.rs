@@ -5,8 +5,8 @@
 //! taken for what is asked of memcached or of the application, and not for hits of the embedded
 //! store.
 
-use super::common::Variant;
-use super::freshness::Freshness;
+use super::super::common::Variant;
+use super::super::freshness::Freshness;
 use crate::cursor::Cursor;
 use bytes::Bytes;
 use dwell_upstream::{Answer, UpstreamError};
@@ -15,8 +15,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What became of a request that several share.
-pub(crate) type Verdict = Result<Arc<Answer>, UpstreamError>;
+/// The result of a request that several share.
+pub(crate) type UpstreamResult = Result<Arc<Answer>, UpstreamError>;
 
 /// The common memory of the loops of a process.
 ///
@@ -33,23 +33,23 @@ pub(crate) struct Memory {
 
 /// A fetch of a loop, by the bits of its token: one that asks, or one that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Follower {
+pub(crate) struct LoopFetch {
     pub(crate) of_loop: usize,
     pub(crate) fetch: u64,
 }
 
-/// What a loop that would ask for a key is told.
+/// The part of a loop in a request that several loops would send.
 #[derive(Debug)]
-pub(crate) enum Begun {
-    /// To ask, and to tell the others.
-    Lead,
-    /// To wait for the loop that asks, and this fetch of its.
-    Follow(Follower),
+pub(crate) enum Role {
+    /// It sends the request, and tells the others of the result.
+    Leader,
+    /// It waits for the loop that has sent it, and this fetch there.
+    Follower(LoopFetch),
 }
 
 /// The value that a key had last.
 #[derive(Clone, Debug)]
-pub(crate) struct LastKnown {
+pub(crate) struct StaleValue {
     pub(crate) body: Bytes,
     pub(crate) flags: u32,
     /// The application has answered a GET with it: it says nothing of other methods.
@@ -61,6 +61,23 @@ pub(crate) struct LastKnown {
     /// What the answer that brought it said of being given when stale.
     pub(crate) while_revalidate: Option<Duration>,
     pub(crate) if_error: Option<Duration>,
+}
+
+/// The substitute for a request to the application.
+#[derive(Clone, Debug)]
+pub(crate) enum CachedOutcome {
+    /// The result of the last one.
+    Result(UpstreamResult),
+    /// The last value, while a newer one is fetched.
+    Stale(StaleValue),
+}
+
+impl CachedOutcome {
+    /// True if a newer value is to be fetched. One that has just come is perhaps on its way into
+    /// the cache, and one that the cache does not take is not asked for all the time.
+    pub(crate) fn is_for_renewal(&self) -> bool {
+        matches!(self, Self::Stale(known) if known.age >= RENEWAL_INTERVAL)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +95,7 @@ struct Shard {
 struct Entry {
     /// Requests that are under way, by what the application gets.
     flights: Vec<Flight>,
-    verdict: Option<(Variant, Verdict, Instant)>,
+    verdict: Option<(Variant, UpstreamResult, Instant)>,
     value: Option<Value>,
     /// It has a place in the order.
     is_listed: bool,
@@ -88,8 +105,8 @@ struct Entry {
 #[derive(Debug)]
 struct Flight {
     variant: Variant,
-    leader: Follower,
-    followers: Vec<Follower>,
+    leader: LoopFetch,
+    followers: Vec<LoopFetch>,
 }
 
 #[derive(Debug)]
@@ -127,24 +144,24 @@ impl Memory {
     }
 
     /// A loop is about to ask for a key.
-    pub(crate) fn begin(&self, name: &[u8], variant: Variant, follower: Follower) -> Begun {
+    pub(crate) fn begin(&self, name: &[u8], variant: Variant, follower: LoopFetch) -> Role {
         let mut shard = self.shard(name);
         let entry = shard.entries.entry(name.into()).or_default();
         let mut flights = entry.flights.iter_mut();
         if let Some(flight) = flights.find(|flight| flight.variant == variant) {
             flight.followers.push(follower);
-            return Begun::Follow(flight.leader);
+            return Role::Follower(flight.leader);
         }
         entry.flights.push(Flight {
             variant,
             leader: follower,
             followers: Vec::new(),
         });
-        Begun::Lead
+        Role::Leader
     }
 
     /// The loop that asked has been answered; returns those who are to be told.
-    pub(crate) fn end(&self, name: &[u8], variant: Variant) -> Vec<Follower> {
+    pub(crate) fn end(&self, name: &[u8], variant: Variant) -> Vec<LoopFetch> {
         let mut shard = self.shard(name);
         let Some(entry) = shard.entries.get_mut(name) else {
             return Vec::new();
@@ -169,7 +186,7 @@ impl Memory {
         &self,
         name: &[u8],
         variant: Variant,
-        verdict: Verdict,
+        verdict: UpstreamResult,
         until: Instant,
         now: Instant,
     ) {
@@ -183,7 +200,12 @@ impl Memory {
     }
 
     /// What a request for this key came to a moment ago, if that still counts.
-    pub(crate) fn verdict(&self, name: &[u8], variant: Variant, now: Instant) -> Option<Verdict> {
+    pub(crate) fn verdict(
+        &self,
+        name: &[u8],
+        variant: Variant,
+        now: Instant,
+    ) -> Option<UpstreamResult> {
         let mut shard = self.shard(name);
         let entry = shard.entries.get_mut(name)?;
         let (of, verdict, until) = entry.verdict.as_ref()?;
@@ -245,14 +267,14 @@ impl Memory {
     }
 
     /// The value that a key had last, of the cache or for the same request.
-    pub(crate) fn last_known(&self, name: &[u8], digest: u64, now: Instant) -> Option<LastKnown> {
+    pub(crate) fn last_known(&self, name: &[u8], digest: u64, now: Instant) -> Option<StaleValue> {
         let mut shard = self.shard(name);
         let value = shard.value_mut(name)?;
         if value.of.is_some_and(|of| of != digest) {
             return None;
         }
         value.is_used = true;
-        Some(LastKnown {
+        Some(StaleValue {
             body: value.body.clone(),
             flags: value.flags,
             is_answer: value.is_answer,
@@ -378,6 +400,8 @@ fn overhead(name: &[u8]) -> usize {
 }
 
 const SHARDS: usize = 16;
+/// How old a stale value is before a newer one is asked for.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 /// What an entry takes beside its bytes and name.
 const ENTRY_BYTES: usize = 256;
 /// Verdicts of one shard.

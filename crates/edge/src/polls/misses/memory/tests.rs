@@ -1,6 +1,6 @@
 //! The common memory, with the time given.
 
-use super::super::ask::Method;
+use super::super::super::ask::Method;
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -33,24 +33,27 @@ fn known(memory: &Memory, name: &[u8], now: Instant) -> Option<Vec<u8>> {
     Some(known.body.to_vec())
 }
 
-fn follower(of_loop: usize) -> Follower {
-    Follower { of_loop, fetch: 7 }
+fn follower(of_loop: usize) -> LoopFetch {
+    LoopFetch { of_loop, fetch: 7 }
 }
 
 #[test]
 fn one_asks_and_the_others_follow() {
     let memory = Memory::new(0);
-    assert!(matches!(memory.begin(NAME, GET, follower(0)), Begun::Lead));
+    assert!(matches!(memory.begin(NAME, GET, follower(0)), Role::Leader));
     assert!(matches!(
         memory.begin(NAME, GET, follower(1)),
-        Begun::Follow(leader) if leader == follower(0)
+        Role::Follower(leader) if leader == follower(0)
     ));
     assert!(matches!(
         memory.begin(NAME, GET, follower(2)),
-        Begun::Follow(leader) if leader == follower(0)
+        Role::Follower(leader) if leader == follower(0)
     ));
     // Another method is another question.
-    assert!(matches!(memory.begin(NAME, POST, follower(1)), Begun::Lead));
+    assert!(matches!(
+        memory.begin(NAME, POST, follower(1)),
+        Role::Leader
+    ));
     assert!(memory.is_asked(NAME, GET));
     assert_eq!(memory.end(NAME, GET), [follower(1), follower(2)]);
     assert!(!memory.is_asked(NAME, GET));
