@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use dwell_edge::config::FlagValue;
 use std::path::PathBuf;
 
-/// What was asked for on the command line.
+/// The parsed command line.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "dwell",
@@ -17,12 +17,12 @@ use std::path::PathBuf;
     after_help = EXAMPLES
 )]
 pub(crate) struct CommandLine {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// A subcommand.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// Stand in front of an app and answer its polls

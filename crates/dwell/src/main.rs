@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use store_command::{StoreArguments, StoreRequest};
 
 fn main() -> ExitCode {
-    // A link of that name stands in for the program of that name.
+    // A link with the name of another program acts as that program.
     let mut words: Vec<_> = env::args_os().collect();
     let name = words.first().and_then(|path| Path::new(path).file_name());
     if name.is_some_and(|name| name == "memcached") {
@@ -127,7 +127,7 @@ fn check(arguments: &CheckArguments) -> ExitCode {
     if arguments.print_reference {
         return say(&mut out, &reference_page());
     }
-    // Clap asks for the file where neither of the two above was given.
+    // Clap requires the file unless one of the two flags above is given.
     let file = arguments.file.as_deref().unwrap_or(Path::new(""));
     let config = match load(Some(file), &[]) {
         Ok(config) => config,
@@ -151,7 +151,7 @@ fn check(arguments: &CheckArguments) -> ExitCode {
     say(&mut out, &text)
 }
 
-/// Shows every mistake of the configuration.
+/// Prints every mistake in the configuration.
 fn wrong(error: &ConfigError) -> ExitCode {
     let mut out = io::stderr();
     let count = match error.count() {
@@ -166,7 +166,7 @@ fn wrong(error: &ConfigError) -> ExitCode {
     ExitCode::from(STATUS_WRONG_CONFIGURATION)
 }
 
-/// Writes `text`; a reader that left is not a reason to fail twice.
+/// Writes `text`; an error of the output only changes the exit status.
 fn say(out: &mut impl Write, text: &str) -> ExitCode {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -175,5 +175,5 @@ fn say(out: &mut impl Write, text: &str) -> ExitCode {
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The status clap uses for wrong flags.
+/// The exit status of clap for invalid flags.
 const STATUS_WRONG_CONFIGURATION: u8 = 2;

@@ -1,9 +1,9 @@
-//! `dwell store`: the embedded store alone, started with memcached's own flags.
+//! `dwell store`: the embedded store alone, with the flags of memcached.
 //!
-//! Scripts, compose files and the test suites of clients start a `memcached` with these flags; they
-//! get this program in its place, by `dwell store` or by a link of that name. What has no meaning
-//! here is accepted and said once; what would be unsafe to ignore is refused. All are in one table:
-//! `flags`.
+//! Scripts, compose files and the test suites of clients start a `memcached` with these flags. They
+//! get this program instead, by `dwell store` or by a link of that name. A flag without a meaning
+//! here is accepted and reported once; one that is unsafe to ignore is refused. All flags are in
+//! one table: `flags`.
 
 mod flags;
 
@@ -15,7 +15,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-/// The flags of `dwell store` that were given, which are memcached's, and a few of its own.
+/// The flags of `dwell store` that were given: memcached's, and some of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreArguments(Vec<(&'static FlagSpec, Vec<String>)>);
 
@@ -52,40 +52,40 @@ impl FromArgMatches for StoreArguments {
     }
 }
 
-/// What the flags ask for.
+/// Result of the flags.
 #[derive(Debug)]
 pub(crate) enum StoreRequest {
-    /// Print this and end.
+    /// Print a text, and end.
     Print(String),
     /// Serve.
     Serve(Box<StorePlan>),
 }
 
-/// A store to be served.
+/// Plan of a store that is to be served.
 #[derive(Debug)]
 pub(crate) struct StorePlan {
-    /// What it is told.
+    /// The configuration.
     pub(crate) config: Config,
-    /// Where its process id goes.
+    /// File for the process id.
     pub(crate) pid_file: Option<PathBuf>,
-    /// Whether the program goes to the background.
+    /// The program goes to the background.
     pub(crate) is_daemon: bool,
-    /// What was asked for and means nothing here, to be said once.
+    /// Flags without a meaning here, which are reported once.
     pub(crate) ignored: Vec<String>,
 }
 
-/// Why flags cannot be obeyed.
+/// Error in the flags.
 #[derive(Debug)]
 #[non_exhaustive]
 pub(crate) enum StoreFlagsError {
-    /// A flag with what is wrong with it.
+    /// A flag cannot be followed.
     Flag {
-        /// The flag as memcached knows it.
+        /// The flag by memcached's name.
         flag: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// What the flags come to is no configuration.
+    /// The flags result in an invalid configuration.
     Config(ConfigError),
 }
 
@@ -101,10 +101,11 @@ impl fmt::Display for StoreFlagsError {
 impl std::error::Error for StoreFlagsError {}
 
 impl StoreArguments {
-    /// Finds out what the flags ask for.
+    /// Converts the flags.
     ///
     /// # Errors
-    /// [`StoreFlagsError`] names the flag that cannot be obeyed.
+    ///
+    /// [`StoreFlagsError`] with the flag that cannot be followed.
     pub(crate) fn request(&self) -> Result<StoreRequest, StoreFlagsError> {
         if let Some((flag, reason)) = self.refused() {
             return Err(wrong(&flag.name(), reason.to_owned()));
@@ -123,7 +124,7 @@ impl StoreArguments {
         let mut options = self.options()?;
         let mut ignored = self.ignored();
         self.extended(&mut options, &mut ignored)?;
-        // The configuration takes 0 for one per core; memcached refuses it.
+        // The configuration reads 0 as one per core; memcached rejects it.
         if self.last("threads") == Some("0") {
             return Err(wrong("-t", "at least 1 thread is needed: 0".to_owned()));
         }
@@ -171,12 +172,12 @@ impl StoreArguments {
         !self.values(id).is_empty()
     }
 
-    /// The value of a flag; where it is repeated the last one counts, as with `getopt`.
+    /// The value of a flag; if it is repeated, the last one counts, as with `getopt`.
     fn last(&self, id: &str) -> Option<&str> {
         self.values(id).last().map(String::as_str)
     }
 
-    /// The flags that are options of the configuration, and memcached's defaults of them.
+    /// The flags that are options of the configuration, with memcached's defaults.
     fn options(&self) -> Result<Vec<FlagValue>, StoreFlagsError> {
         let mut options = Vec::new();
         for flag in FLAGS {
@@ -199,13 +200,13 @@ impl StoreArguments {
         Ok(options)
     }
 
-    /// The flags that mean nothing here, with the reason.
+    /// The flags that have no meaning here, with the reason.
     fn ignored(&self) -> Vec<String> {
         let ignored = self
             .0
             .iter()
             .filter_map(|(flag, values)| match flag.effect {
-                // No UDP is what there is.
+                // There is no UDP, as this asks for.
                 Effect::Ignored(_)
                     if flag.short == Some('U') && values.iter().all(|v| v == "0") =>
                 {
@@ -217,7 +218,7 @@ impl StoreArguments {
         ignored.collect()
     }
 
-    /// `-o`, each of which has options of its own.
+    /// The values of `-o`, each of which has options of its own.
     fn extended(
         &self,
         options: &mut Vec<FlagValue>,
@@ -244,10 +245,10 @@ impl StoreArguments {
         Ok(())
     }
 
-    /// Where to listen: like memcached nowhere on the network when there is a unix socket, and
-    /// unlike it on loopback when nothing is said.
+    /// The listening addresses. As with memcached there are none if there is a unix socket; unlike
+    /// memcached the default is loopback.
     fn addresses(&self) -> Result<Vec<SocketAddr>, StoreFlagsError> {
-        // memcached takes -1 for any free port, and 0 for none at all.
+        // memcached reads -1 as any free port, and 0 as none.
         let port = match self.last("port") {
             Some("-1") => 0,
             Some("0") => return Ok(Vec::new()),
@@ -276,7 +277,7 @@ fn wrong(flag: &str, reason: String) -> StoreFlagsError {
     StoreFlagsError::Flag { flag, reason }
 }
 
-/// What a flag says, in the form of the configuration.
+/// A flag as an option of the configuration.
 fn option(flag: &str, name: &str, value: String) -> FlagValue {
     FlagValue {
         flag: flag.to_owned(),
@@ -287,7 +288,7 @@ fn option(flag: &str, name: &str, value: String) -> FlagValue {
 
 fn address(text: &str, port: u16) -> Result<SocketAddr, StoreFlagsError> {
     let text = text.trim();
-    // memcached takes a name or an address, with or without a port.
+    // memcached accepts a name or an address, with or without a port.
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
@@ -317,7 +318,7 @@ fn item_size(text: &str) -> Option<u64> {
     (1 << 10..=1 << 30).contains(&bytes).then_some(bytes)
 }
 
-/// Whether memcached 1.6 knows this option of `-o`.
+/// Returns true if memcached 1.6 has this option of `-o`.
 fn is_extended(option: &str) -> bool {
     let name = option.split('=').next().unwrap_or(option);
     let name = name.strip_prefix("no_").unwrap_or(name);
@@ -332,7 +333,7 @@ const EXTENDED: &str = "maxconns_fast hashpower tail_repair_time hash_algorithm 
     inline_ascii_resp chunked_items resp_obj_mem_limit slab_sizes relaxed_privileges \
     drop_privileges";
 
-/// Where memcached listens.
+/// The port of memcached.
 const PORT: u16 = 11211;
 
 const LICENSE: &str = "\

@@ -1,6 +1,6 @@
-//! `dwell top`: what an embedded store does, as it does it.
+//! `dwell top`: a live view of an embedded store.
 //!
-//! Everything shown comes from `stats` and `stats dwell` over the memcached protocol, so it works
+//! All figures come from `stats` and `stats dwell` over the memcached protocol, so it works
 //! wherever a client can connect.
 
 mod page;
@@ -37,20 +37,20 @@ pub(crate) struct TopArguments {
     pub(crate) auth_file: Option<PathBuf>,
 }
 
-/// Why there is nothing to show.
+/// Error that ends `dwell top`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub(crate) enum TopError {
-    /// The store cannot be reached, or does not answer.
+    /// The store cannot be reached, or does not reply.
     Connection {
-        /// Where it should be.
+        /// Its address.
         address: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It answers, but not as a store does.
+    /// The reply is not that of a store.
     Answer {
-        /// What it says.
+        /// The reply.
         text: String,
     },
     /// The terminal cannot be written to.
@@ -78,13 +78,14 @@ impl std::error::Error for TopError {
     }
 }
 
-/// Shows the store until the user has seen enough.
+/// Shows the store until the user quits.
 ///
-/// Shape: a store that goes away is asked again, less and less often; one that is not there at the
-/// start is an error.
+/// Shape: a store that fails later is queried again, at growing intervals. One that cannot be
+/// reached at the start is an error.
 ///
 /// # Errors
-/// [`TopError`]; the terminal is as it was before.
+///
+/// [`TopError`]; the terminal is restored.
 pub(crate) fn run(arguments: &TopArguments) -> Result<(), TopError> {
     let mut peer = Peer::connect(arguments)?;
     let first = peer.look()?;
@@ -96,7 +97,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<(), TopError> {
             .map_err(TopError::Terminal);
     }
     let (sender, events) = channel();
-    // Before the screen is taken, so that no signal finds it taken and nobody to give it back.
+    // Before the screen is taken, so that a signal always finds a handler that restores it.
     watch_signals(sender.clone()).map_err(TopError::Terminal)?;
     watch_keys(sender.clone());
     keep_looking(arguments.clone(), peer, sender);
@@ -109,7 +110,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<(), TopError> {
         match events.recv() {
             Ok(Event::Look(next)) => {
                 before = Some(std::mem::replace(&mut now, next));
-                // The counters of a store that came back have nothing to do with those before.
+                // After a restart the counters of a store begin again.
                 before = before.filter(|_| status.is_none());
                 status = None;
             }
@@ -123,20 +124,20 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<(), TopError> {
     }
 }
 
-/// What the screen waits for.
+/// Event for the screen.
 enum Event {
-    /// A byte was typed.
+    /// A byte from the keyboard.
     Key(u8),
-    /// The process is asked to end.
+    /// A signal that ends the process.
     Signal,
-    /// The store has answered.
+    /// A reply of the store.
     Look(Look),
-    /// The store has not answered, and is asked again after a pause.
+    /// A failure of the store, and the pause before the next query.
     Lost(TopError, Duration),
 }
 
-/// Asks the store at every interval, on a thread of its own: an answer may be long in coming, and
-/// the user need not wait for it. The thread ends with the process.
+/// Queries the store at every interval on a thread, so that the user never waits for a reply. The
+/// thread ends with the process.
 fn keep_looking(arguments: TopArguments, peer: Peer, events: Sender<Event>) {
     let interval = Duration::from_secs(u64::from(arguments.interval));
     let mut peer = Some(peer);
@@ -172,12 +173,12 @@ fn keep_looking(arguments: TopArguments, peer: Peer, events: Sender<Event>) {
     });
 }
 
-/// Between losing the store and asking again, and then twice as long each time.
+/// The pause after the first failure; it doubles for each further one.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// The longest such pause.
+/// Longest pause.
 const RETRY_MAX: Duration = Duration::from_secs(8);
 
-/// Tells the bytes typed, from a thread of their own that ends with the process.
+/// Sends the bytes typed, from a thread that ends with the process.
 fn watch_keys(events: Sender<Event>) {
     thread::spawn(move || {
         let mut byte = [0];
@@ -189,7 +190,7 @@ fn watch_keys(events: Sender<Event>) {
     });
 }
 
-/// Tells the signals that end a program, which would leave the terminal as it is.
+/// Sends the signals that end a program, which would leave the terminal as it is.
 fn watch_signals(events: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     thread::spawn(move || {
@@ -202,7 +203,7 @@ fn watch_signals(events: Sender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// The terminal in raw mode on its other screen; dropped, it is as it was.
+/// The terminal in raw mode on its alternate screen; restored when this is dropped.
 struct Screen;
 
 impl Screen {
@@ -216,13 +217,13 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // There is no way to report an error.
         let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
         let _ = terminal::disable_raw_mode();
     }
 }
 
-/// Draws the page; a status stands in the place of its title.
+/// Draws the page; a status replaces its title.
 fn show(address: &str, status: Option<&str>, now: &Look, before: Option<&Look>) -> io::Result<()> {
     let (columns, rows) = terminal::size()?;
     let mut out = io::stdout().lock();
@@ -232,7 +233,7 @@ fn show(address: &str, status: Option<&str>, now: &Look, before: Option<&Look>) 
     }
     queue!(out, terminal::Clear(terminal::ClearType::All))?;
     for (row, line) in lines.iter().take(usize::from(rows)).enumerate() {
-        // What a store says of itself must not move the cursor.
+        // Text from a store must not move the cursor.
         let printed = line.chars().map(|c| if c.is_control() { '?' } else { c });
         let line: String = printed.take(usize::from(columns)).collect();
         let row = u16::try_from(row).unwrap_or(u16::MAX);

@@ -3,11 +3,11 @@
 use std::fmt;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// Names one content of a key: what a client has seen, and what the store holds.
+/// Identifies a content of a key: the one that a client has seen, or the one in the store.
 ///
-/// Shape: XXH3-64 over the value and, where they are not 0, its flags. Written as 11 characters of
-/// base64url. The same bytes have the same cursor on every server and after every restart, so a
-/// client may change servers, and a value set again wakes nobody.
+/// Shape: XXH3-64 over the value and, if they are not 0, its flags. Written as 11 characters of
+/// base64url. Equal bytes have the same cursor on every server and after every restart, so a client
+/// may change servers, and setting the same value again wakes no client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct Cursor(u64);
 
@@ -27,7 +27,7 @@ impl Cursor {
         Self(hash.digest())
     }
 
-    /// Reads a cursor as clients send it: quoted or not, weak (`W/`), or with the suffix a
+    /// Reads a cursor from a client: quoted or not, weak (`W/`), or with the suffix that a
     /// compressing proxy adds (`-gzip`). `None` for anything else, which no value has.
     ///
     /// Source: RFC 9110 section 8.8.3; comparison is weak (section 13.1.2).

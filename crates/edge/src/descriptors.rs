@@ -1,9 +1,9 @@
-//! How many descriptors the process may have, and who may take the last of them.
+//! The limit on file descriptors, and its division.
 //!
-//! The system gives a new descriptor the lowest number that is free (POSIX.1, section 2.6). So the
-//! number of a socket that was just made bounds how many there are in the whole process, without a
-//! count that all loops would share. A client whose number is [`Bounds::clients`] or above is
-//! closed at once: those numbers stay for the application, the memcached port and the operator.
+//! The system gives a new descriptor the lowest free number (POSIX.1, section 2.6). So the number
+//! of a new socket bounds the count of the whole process, without a counter that all loops would
+//! share. A client whose number is [`Bounds::clients`] or above is closed at once: those numbers
+//! are reserved for the application, the memcached port and the operator.
 
 use crate::config::Config;
 use crate::log::Seldom;
@@ -13,19 +13,19 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
-/// What is kept for the admin listener.
+/// Reserved for the admin listener.
 const ADMIN: u32 = 16;
-/// What is kept for files that are read again, the snapshot, and an upgrade.
+/// Reserved for files that are read again, the snapshot, and an upgrade.
 const SPARE: u32 = 16;
-/// The least that is kept for memcached clients, and for requests to the application.
+/// Smallest reserve for memcached clients, and for requests to the application.
 const PEERS_MIN: u32 = 16;
-/// Connections that the admin listener takes at most.
+/// Most connections of the admin listener.
 const ADMIN_MAX: u64 = 256;
 
 /// Raises the soft limit on open descriptors to the hard one.
 ///
 /// Shape: the soft limit protects programs that use `select`; this one does not. Returns the limit
-/// in force, `None` where there is none; a system that refuses leaves it as it was.
+/// in force, or `None` without one. If the system refuses, the limit stays as it was.
 pub(crate) fn raise_limit() -> Option<u64> {
     let limits = getrlimit(Resource::Nofile);
     if limits.current == limits.maximum {
@@ -41,7 +41,7 @@ pub(crate) fn raise_limit() -> Option<u64> {
     }
 }
 
-/// What the process may have, and what it has before it serves anybody.
+/// The limit, and the descriptors in use before the process serves.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     limit: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Descriptors {
     refused: Seldom,
 }
 
-/// The first numbers that are too many: a socket with that number or a higher one is closed.
+/// Exclusive bounds: a socket with this number or a higher one is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bounds {
     /// For clients.
@@ -61,11 +61,11 @@ pub(crate) struct Bounds {
 }
 
 impl Descriptors {
-    /// Under a limit, with what is open now; `None` is no limit.
+    /// Reads the descriptors in use, under `limit`; `None` is no limit.
     pub(crate) fn measure(limit: Option<u64>) -> Self {
         let most = RawFd::MAX.unsigned_abs();
         let limit = limit.and_then(|limit| u32::try_from(limit).ok());
-        // The lowest number that is free. Without any, there is nothing to share out.
+        // The lowest free number. If there is none, there is nothing to divide.
         let lowest = File::open("/dev/null").map(|file| file.as_raw_fd().unsigned_abs());
         let limit = limit.unwrap_or(most).min(most);
         Self::new(limit, lowest.unwrap_or(limit))
@@ -79,9 +79,9 @@ impl Descriptors {
         }
     }
 
-    /// Who may have how many by this configuration.
+    /// The bounds under a configuration.
     ///
-    /// Shape: at least half of what is left goes to the clients, however little that is.
+    /// Shape: clients get at least half of the free descriptors.
     pub(crate) fn bounds(&self, config: &Config) -> Bounds {
         let left = self.limit - self.in_use;
         let kept = Kept::of(config, self.limit);
@@ -104,7 +104,7 @@ impl Descriptors {
         }
     }
 
-    /// Tells the operator if the limit allows fewer connections than the configuration.
+    /// Logs a warning if the limit allows fewer connections than the configuration.
     pub(crate) fn warn_of_shortage(&self, config: &Config) {
         let needed = self.needed(config);
         if u64::from(self.limit) >= needed {
@@ -127,7 +127,7 @@ impl Descriptors {
         );
     }
 
-    /// What all connections that the configuration allows would take.
+    /// The descriptors that a process with all connections of the configuration needs.
     fn needed(&self, config: &Config) -> u64 {
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let mut needed = u64::from(self.in_use) + u64::from(SPARE);
@@ -147,7 +147,7 @@ impl Descriptors {
         needed.saturating_add(upstream)
     }
 
-    /// Tells the operator, once in a while, that somebody was refused for want of them.
+    /// Logs, at most every ten seconds, that connections were refused for want of descriptors.
     pub(crate) fn tell_refused(&self) {
         if let Some(count) = self.refused.note(Instant::now()) {
             tracing::warn!(
@@ -159,7 +159,7 @@ impl Descriptors {
     }
 }
 
-/// What is kept from the clients, by whom it is for.
+/// Descriptors reserved from clients, by purpose.
 struct Kept {
     operation: u32,
     store: u32,
@@ -173,7 +173,7 @@ impl Kept {
         if config.server.admin.is_some() {
             operation += ADMIN;
         }
-        // Each loop has a connection to each server, and the feed two of the process.
+        // Each loop has a connection to each server, and the change feed has two per process.
         let loops = count(config.server.loops());
         let servers = count(config.memcached.servers.len());
         operation = operation.saturating_add(servers.saturating_mul(loops.saturating_add(2)));
@@ -186,7 +186,7 @@ impl Kept {
         let upstream = &config.upstream;
         let each = count(upstream.connections_max).saturating_add(count(upstream.transfers_max));
         let upstream = each.saturating_mul(upstreams).min(PEERS_MIN.max(limit / 8));
-        // Each is far below what their sum may be.
+        // Each term is bounded, so that the sum does not overflow.
         let most = u32::MAX / 4;
         Self {
             operation: operation.min(most),

@@ -1,15 +1,14 @@
-//! Exchanges that are held, each with a deadline.
+//! Held exchanges, each with a deadline.
 //!
-//! The engine holds an exchange for ever where it is told no time. Nothing here may wait for ever,
-//! whatever goes wrong with what it waits for, so this is the one file of the crate that names
-//! [`Outcome::Held`] or has the server hold an exchange, and it always gives a time. A tidy test
-//! sees to it.
+//! The engine holds an exchange for ever if it is given no time. This is the one file of the crate
+//! that names [`Outcome::Held`] or has the server hold an exchange, and it always gives a time. So
+//! every wait ends, whatever fails. A tidy test checks this.
 
 use dwell_engine::{ExchangeId, Http, Outcome};
 use dwell_evloop::Context;
 use std::time::Duration;
 
-/// Holds the exchange at hand: its answer follows, or its deadline comes first.
+/// Holds the exchange at hand until its response or its deadline.
 pub(crate) fn held(tag: u64, timeout: Duration) -> Outcome {
     Outcome::Held {
         tag,
@@ -17,7 +16,7 @@ pub(crate) fn held(tag: u64, timeout: Duration) -> Outcome {
     }
 }
 
-/// Holds an exchange that is held already by another tag, and until another deadline.
+/// Holds a held exchange under another tag, until another deadline.
 pub(crate) fn hold(
     http: &mut Http,
     context: &mut Context,
@@ -28,7 +27,7 @@ pub(crate) fn hold(
     http.hold(context, exchange, tag, Some(timeout));
 }
 
-/// Does with an exchange that is held already what was decided as if it had just come.
+/// Applies an outcome to an exchange that is held already.
 pub(crate) fn hold_as(
     http: &mut Http,
     context: &mut Context,

@@ -1,8 +1,8 @@
-//! The polling edge: answers polls from memcached, holds waits, falls back to the app.
+//! The polling edge: answers polls from memcached, holds them, and falls back to the application.
 //!
-//! [`process::run`] starts one loop a core. Each loop has the clients' HTTP server, the tables of
-//! its polls, a client for memcached or a watcher in the embedded store, and a client for the app
-//! behind; they share the store and nothing else.
+//! [`process::run`] starts one loop per core. Each loop has the clients' HTTP server, the tables of
+//! its polls, a client for memcached or watches in the embedded store, and a client for the
+//! application. The loops share the store and nothing else.
 #![forbid(unsafe_code)]
 
 mod access;

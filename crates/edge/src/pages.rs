@@ -1,4 +1,4 @@
-//! Pages that the program around this library brings: they are served before any route.
+//! Pages of the program around this library, which are served before any route.
 
 use std::borrow::Cow;
 use std::fmt::Debug;

@@ -3,24 +3,24 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The newest of several values, and how many there have been.
+/// The newest of several values, and the number of values so far.
 ///
-/// Shape: it is read, not sent, so an inbox that is full cannot lose it. A loop that looks for a
-/// newer one takes no lock.
+/// Shape: values are read, not sent, so a full inbox cannot lose one. Checking for a newer value
+/// takes no lock.
 #[derive(Debug)]
 pub(crate) struct Published<T> {
-    /// Counts the values, from 1.
+    /// Number of values, from 1.
     generation: AtomicU64,
     newest: Mutex<Arc<T>>,
-    /// Held while a thread decides on another value.
+    /// Held while a thread chooses the next value.
     changes: Mutex<()>,
 }
 
-/// One loop's way from value to value.
+/// Follows the values on one loop.
 #[derive(Debug)]
 pub(crate) struct Follower<T> {
     published: Arc<Published<T>>,
-    /// Generation of the value that the loop has taken over.
+    /// Generation of the value that the loop has applied.
     generation: u64,
 }
 
@@ -45,12 +45,12 @@ impl<T> Published<T> {
         self.generation.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Waits until no other thread decides on another value.
+    /// Waits until no other thread chooses a value.
     pub(crate) fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the values from the newest on.
+    /// Returns a follower that begins with the newest value.
     pub(crate) fn follow(self: &Arc<Self>) -> Follower<T> {
         Follower {
             generation: self.generation.load(Ordering::Acquire),
@@ -59,15 +59,15 @@ impl<T> Published<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<T>> {
-        // Replaced in one step, so what a panicking thread leaves is whole.
+        // Replaced in one step, so a panicking thread leaves it whole.
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T> Follower<T> {
-    /// The newest value and its generation, if it was not returned before.
+    /// The newest value and its generation, unless it was returned before.
     pub(crate) fn next(&mut self) -> Option<(Arc<T>, u64)> {
-        // Read before the value: one that is published in between is returned again, not missed.
+        // Read before the value: a value published in between is returned again, not missed.
         let generation = self.published.generation.load(Ordering::Acquire);
         if generation == self.generation {
             return None;
@@ -76,7 +76,7 @@ impl<T> Follower<T> {
         Some((self.published.newest(), generation))
     }
 
-    /// The newest value, which the loop may not have taken over.
+    /// The newest value, even if the loop has not applied it.
     pub(crate) fn newest(&self) -> Arc<T> {
         self.published.newest()
     }

@@ -1,4 +1,4 @@
-//! The record that one loop keeps of its responses: figures, and lines of the access log.
+//! Log of the responses of one loop: metrics, and lines of the access log.
 
 use crate::access::redacted;
 use crate::config::Config;
@@ -10,16 +10,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The figures of a loop, and its end of the access log.
+/// The metrics of a loop, and its writer of the access log.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseLog {
     pub(crate) metrics: Arc<LoopMetrics>,
     access: Option<AccessWriter>,
-    /// The query parameter with a token, which is not written.
+    /// The query parameter with a token, which is redacted.
     token_parameter: Option<String>,
 }
 
-/// One response, as the access log has it.
+/// One response, for the access log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logged<'a> {
     pub(crate) method: &'a str,
@@ -46,12 +46,12 @@ impl ResponseLog {
         }
     }
 
-    /// The same log by another configuration.
+    /// Makes the same log for another configuration.
     pub(crate) fn reconfigured(&self, config: &Config) -> Self {
         Self::new(Arc::clone(&self.metrics), self.access.clone(), config)
     }
 
-    /// True if there is an access log, so that requests have to be kept for it.
+    /// True if there is an access log, for which requests have to be kept.
     pub(crate) const fn is_written(&self) -> bool {
         self.access.is_some()
     }
@@ -62,8 +62,7 @@ impl ResponseLog {
         self.metrics.http_requests.increment(class);
     }
 
-    /// Sends a response to the request at hand that is neither a poll nor passed on, and writes it
-    /// down.
+    /// Sends and logs a response to the request at hand, which is neither a poll nor proxied.
     pub(crate) fn send(
         &self,
         context: &Context,

@@ -1,20 +1,20 @@
-//! `Retry-After` of the clients that are refused.
+//! `Retry-After` of refused clients.
 
 use dwell_evloop::Random;
 use std::time::{Duration, Instant};
 
-/// Chooses the seconds after which a refused client may come back: at random, and from the longer a
-/// time the more clients of a loop were refused of late.
+/// Chooses a random number of seconds after which a refused client may return: from a longer range,
+/// the more clients of a loop were refused of late.
 ///
-/// Shape: the seconds are those of the instants given; a second is full of as many as a loop takes
-/// in without trouble beside its other work.
+/// Shape: seconds are those of the instants given. A second is full at the number of clients that a
+/// loop can take back beside its other work.
 #[derive(Debug)]
 pub(crate) struct RetryAfter {
     random: Random,
-    /// Begin of the window of `refused`.
+    /// Begin of the window that `refused` counts.
     began: Option<Instant>,
     refused: u64,
-    /// Clients refused in the window before, in which the count was complete.
+    /// Clients refused in the window before, whose count is complete.
     before: u64,
 }
 
@@ -28,7 +28,7 @@ impl RetryAfter {
         }
     }
 
-    /// Notes one more, and returns the value of its field.
+    /// Notes one more client, and returns the value of its `Retry-After`.
     ///
     /// Units: seconds.
     pub(crate) fn next(&mut self, now: Instant) -> String {
@@ -36,7 +36,7 @@ impl RetryAfter {
         (1 + self.random.below(spread)).to_string()
     }
 
-    /// Notes one more, and returns over how many seconds such clients are to be spread.
+    /// Notes one more client, and returns the number of seconds over which such clients are spread.
     fn spread(&mut self, now: Instant) -> u64 {
         let age = self.began.map(|began| now.saturating_duration_since(began));
         match age {

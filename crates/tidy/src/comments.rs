@@ -2,9 +2,12 @@
 
 use crate::sources::Sources;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ItemMod, Lit, Meta};
+use syn::{Attribute, Expr, ItemEnum, ItemMod, ItemStruct, Lit, Meta};
 
 /// Words with which no doc comment begins: the thing is named first, or what it does.
+///
+/// Shape: fields and variants of a parser of the command line are left out, as their comments are
+/// the text of `--help`.
 pub const BANNED: &[&str] = &[
     "What",
     "Whether",
@@ -57,6 +60,24 @@ impl<'ast> Visit<'ast> for Docs {
         }
     }
 
+    fn visit_item_struct(&mut self, item: &'ast ItemStruct) {
+        for attribute in &item.attrs {
+            self.visit_attribute(attribute);
+        }
+        if !is_parser(&item.attrs) {
+            self.visit_fields(&item.fields);
+        }
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast ItemEnum) {
+        for attribute in &item.attrs {
+            self.visit_attribute(attribute);
+        }
+        for variant in item.variants.iter().filter(|_| !is_parser(&item.attrs)) {
+            self.visit_variant(variant);
+        }
+    }
+
     fn visit_attribute(&mut self, attribute: &'ast Attribute) {
         let Meta::NameValue(pair) = &attribute.meta else {
             return;
@@ -80,4 +101,22 @@ impl<'ast> Visit<'ast> for Docs {
             }
         }
     }
+}
+
+/// Returns true for a type that `clap` derives a parser for.
+fn is_parser(attributes: &[Attribute]) -> bool {
+    let mut is_parser = false;
+    for attribute in attributes.iter().filter(|it| it.path().is_ident("derive")) {
+        // A `derive` that does not parse is not a parser's.
+        let _ = attribute.parse_nested_meta(|meta| {
+            let derived = &meta.path.segments;
+            is_parser |= derived.last().is_some_and(|last| {
+                ["Args", "Parser", "Subcommand"]
+                    .iter()
+                    .any(|name| last.ident == name)
+            });
+            Ok(())
+        });
+    }
+    is_parser
 }

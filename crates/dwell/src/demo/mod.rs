@@ -1,25 +1,25 @@
-//! The demonstration: a page that writes a key and holds a poll on it, and the app behind it.
+//! The demonstration: a page that sets a key and polls it, and the application behind it.
 //!
-//! The page shows in one window what the edge is for: a write on one side answers the poll that
-//! is held on the other.
+//! The page shows in one window that a write on one side answers the poll that is held on the
+//! other.
 
 use dwell_edge::{Page, Pages};
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// The key the page writes and polls.
+/// The key that the page sets and polls.
 const KEY: &str = "/poll/demo";
 
-/// The page and its app.
+/// The page and its application.
 #[derive(Clone, Debug)]
 pub(crate) struct Demo {
     page: String,
 }
 
 impl Demo {
-    /// Makes the page; its commands name the address of the store.
+    /// Makes the page; its commands contain the address of the store.
     pub(crate) fn new(store: SocketAddr) -> Self {
-        // Nobody can connect to "any address" by that name.
+        // An unspecified address cannot be connected to.
         let host = match store.ip() {
             ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
             ip => ip,

@@ -1,7 +1,7 @@
-//! `dwell explain`: what becomes of a request, and why.
+//! `dwell explain`: the route, key and outcome of a request.
 //!
-//! The process that runs is asked over its admin listener; without one, the configuration alone
-//! says what it can. Both make the same `Explanation`.
+//! The running process is asked over its admin listener. Without one, the explanation is made from
+//! the configuration alone. Both make the same `Explanation`.
 
 mod peer;
 
@@ -32,13 +32,13 @@ pub(crate) struct ExplainArguments {
     pub(crate) json: bool,
 }
 
-/// Why nothing can be explained.
+/// Error of an explanation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub(crate) enum ExplainError {
     /// The configuration has mistakes.
     Config(ConfigError),
-    /// The request is none, or the process says no.
+    /// The request is invalid, or the process rejects it.
     Refused(String),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for ExplainError {
 
 impl std::error::Error for ExplainError {}
 
-/// Explains a request; returns what is to be printed.
+/// Explains a request; returns the output.
 ///
 /// # Errors
 /// [`ExplainError`].
@@ -94,7 +94,7 @@ fn text(explanation: &Explanation) -> String {
             let _ = writeln!(text, "  {name:<10}{sentence}");
         }
     }
-    // Nothing that a request or a process says may move the cursor of a terminal.
+    // Text from a request or a process must not move the cursor of a terminal.
     let is_odd = |c: char| c.is_control() && c != '\n';
     text.replace(is_odd, "?")
 }

@@ -1,14 +1,15 @@
-//! Asking the process that runs.
+//! The query to the running process.
 
 use dwell_edge::Explanation;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Asks the process at `address`; `None` when there is none.
+/// Asks the process at `address`; `None` if there is none.
 ///
 /// # Errors
-/// What the process says, or that it says nothing to be understood.
+///
+/// The error of the process, or a malformed response.
 pub(super) fn ask(address: &str, query: &str) -> Result<Option<Explanation>, String> {
     let failed = |error: io::Error| format!("cannot ask {address}: {error}");
     let mut stream = match connect(address) {
@@ -16,7 +17,7 @@ pub(super) fn ask(address: &str, query: &str) -> Result<Option<Explanation>, Str
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    // By its address: what else the user calls it, it need not know.
+    // The address and not the user's name for it, which the process may not accept.
     let host = stream.peer_addr().map_err(failed)?;
     let request =
         format!("GET /-/explain?{query} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -51,6 +52,6 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     Err(refusal)
 }
 
-/// How long the process may take for a connection, and for a piece of an answer.
+/// Timeout of a connection attempt, and of a read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;

@@ -48,7 +48,7 @@ enum Dialect {
     Meta,
 }
 
-/// What to do.
+/// A subcommand of `dwell mc`.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum McCommand {
     /// Print the value of a key, or of several with their keys before them
@@ -154,7 +154,7 @@ pub(super) struct BenchArguments {
 }
 
 impl McArguments {
-    /// The client that the flags ask for.
+    /// Makes the client with the flags.
     pub(super) fn client(&self) -> Result<Client, Error> {
         let default = [ServerOptions::from(
             DEFAULT_SERVER.parse::<dwell_memcache::ServerAddress>()?,
@@ -166,7 +166,7 @@ impl McArguments {
         };
         let options = ClientOptions {
             timeout: Some(self.timeout),
-            // Nobody waits for a second command: the first may use all of its time to connect.
+            // There is only one command: it may use all of its time to connect.
             connect_timeout: self.timeout,
             timeouts: match self.timeouts {
                 Watch::Kernel => Timeouts::Kernel,

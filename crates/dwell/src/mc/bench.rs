@@ -8,7 +8,7 @@ use dwell_memcache::{Client, Exptime};
 use super::Failure;
 use super::arguments::BenchArguments;
 
-/// Does the operations and prints what they took.
+/// Runs the operations and prints their times.
 pub(super) fn run(
     client: &Client,
     bench: &BenchArguments,
@@ -32,7 +32,7 @@ pub(super) fn run(
     let took = started.elapsed();
     let mut times = Vec::new();
     for result in results {
-        // A thread that panicked has said so on standard error.
+        // A panic has been printed to standard error.
         let result = result.map_err(|_| "a thread of the bench panicked")?;
         times.extend(result?);
     }
@@ -67,7 +67,7 @@ fn work(
     Ok(times)
 }
 
-/// Keys of each thread.
+/// Keys per thread.
 const KEYS: u32 = 1000;
-/// How long they live: nobody has to clean up.
+/// Lifetime of the keys, so that they need no cleanup.
 const LIFE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! `dwell mc`: a memcached client on the command line, for what people use telnet for.
+//! `dwell mc`: a memcached client for the command line.
 
 mod arguments;
 mod bench;
@@ -12,22 +12,22 @@ use dwell_memcache::{Client, Exptime, PerServer, StoreOptions, StoreOutcome};
 pub(crate) use arguments::McArguments;
 use arguments::{McCommand, Stored};
 
-/// How a command ended, as its exit status says it.
+/// Result of a command, as its exit status shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// There is such an item, or it was stored.
+    /// The item exists, or was stored.
     Hit,
-    /// There is none, or it was not.
+    /// The item does not exist, or was not stored.
     Miss,
 }
 
-/// What ends a command with status 3.
+/// Error that ends a command with status 3.
 type Failure = Box<dyn std::error::Error>;
 
-/// Does what `dwell mc` was asked for.
+/// Runs `dwell mc`.
 ///
-/// Shape: writes to standard output, and errors to standard error; 0 for a hit, 1 for a miss, 3
-/// for an error. Wrong flags end with 2, as everywhere.
+/// Shape: results go to standard output, errors to standard error. The status is 0 for a hit, 1 for
+/// a miss, 3 for an error, and 2 for invalid flags.
 pub(crate) fn run(arguments: &McArguments) -> ExitCode {
     let mut out = io::stdout().lock();
     let ended = arguments
@@ -39,14 +39,14 @@ pub(crate) fn run(arguments: &McArguments) -> ExitCode {
         Ok(End::Hit) => ExitCode::SUCCESS,
         Ok(End::Miss) => ExitCode::from(STATUS_MISS),
         Err(error) => {
-            // A closed standard error is no reason to fail otherwise.
+            // A closed standard error is not reported.
             drop(io::stderr().write_all(shown(&*error).as_bytes()));
             ExitCode::from(STATUS_ERROR)
         }
     }
 }
 
-/// An error with everything behind it, on one line.
+/// An error with all its causes, on one line.
 fn shown(error: &dyn std::error::Error) -> String {
     let mut text = format!("dwell mc: {error}");
     let mut cause = error.source();
@@ -115,7 +115,7 @@ fn obey(client: &Client, command: &McCommand, out: &mut impl Write) -> Result<En
     }
 }
 
-/// The commands that ask every server; `ping` if it is no other.
+/// Runs a command that queries every server; any other command is `ping`.
 fn ask_servers(client: &Client, command: &McCommand, out: &mut impl Write) -> Result<End, Failure> {
     match command {
         McCommand::FlushAll { delay } => each(
@@ -179,7 +179,7 @@ fn get(client: &Client, keys: &[String], raw: bool, out: &mut impl Write) -> Res
     }
 }
 
-/// Shows what each server said; fails after all of them if one did.
+/// Prints the result of each server; fails at the end if one failed.
 fn each<T, W: Write>(
     servers: PerServer<T>,
     out: &mut W,
@@ -219,7 +219,7 @@ fn is_hit(hit: bool) -> Result<End, Failure> {
     Ok(if hit { End::Hit } else { End::Miss })
 }
 
-/// The value of the command line, or standard input for `-`.
+/// The value on the command line, or standard input for `-`.
 fn value(stored: &Stored) -> io::Result<Vec<u8>> {
     if stored.value != "-" {
         return Ok(stored.value.clone().into_bytes());

@@ -1,4 +1,4 @@
-//! The table of flags: how each is written, what it is for, and what it comes to here.
+//! The table of flags: names, descriptions and effects.
 //!
 //! The parser, the help page and the configuration are made from it.
 
@@ -9,33 +9,33 @@ use clap::{Arg, ArgAction};
 pub(super) struct FlagSpec {
     pub(super) short: Option<char>,
     pub(super) long: Option<&'static str>,
-    /// What its value is called; `None` for a flag that is only given or not.
+    /// The name of its value; `None` for a flag without one.
     pub(super) value: Option<&'static str>,
-    /// What the help page says of it.
+    /// Its description on the help page.
     pub(super) about: &'static str,
     pub(super) effect: Effect,
 }
 
-/// What a flag comes to.
+/// Effect of a flag.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Effect {
-    /// It sets this option of the configuration, to what `write` makes of its value.
+    /// Sets this option of the configuration to `write` of the flag's value.
     Option {
         name: &'static str,
         write: fn(&str) -> String,
-        /// The flag's value where it is not given.
+        /// The value without the flag.
         default: Option<&'static str>,
     },
-    /// More than one option depends on it, or none.
+    /// Sets several options, or none.
     Own,
-    /// It has no meaning here, for this reason.
+    /// Has no meaning here, for this reason.
     Ignored(&'static str),
-    /// Whoever asks for it relies on it.
+    /// Is refused for this reason, since its users rely on it.
     Refused(&'static str),
 }
 
 impl FlagSpec {
-    /// The flag as users know it.
+    /// The flag as users write it.
     pub(super) fn name(&self) -> String {
         match (self.short, self.long) {
             (Some(short), _) => format!("-{short}"),
@@ -43,7 +43,7 @@ impl FlagSpec {
         }
     }
 
-    /// What the parser calls it.
+    /// The id of its argument in the parser.
     pub(super) fn id(&self) -> &'static str {
         self.long.unwrap_or("delimiter")
     }
@@ -65,7 +65,7 @@ impl FlagSpec {
         }
     }
 
-    /// Its lines of the help page.
+    /// The lines of the help page.
     fn help(&self) -> String {
         let value = |before: &str| match self.value {
             Some(name) => format!("{before}<{name}>"),
@@ -81,7 +81,7 @@ impl FlagSpec {
     }
 }
 
-/// Where the help page says what flags are for.
+/// Column of the descriptions on the help page.
 const ABOUT_COLUMN: usize = 28;
 
 /// The help page, without its title.
@@ -101,7 +101,7 @@ What is accepted and means nothing here is said once at the start. -S (SASL), -Z
 refused.
 ";
 
-/// A flag that sets an option.
+/// Sets an option.
 const fn option(name: &'static str, write: fn(&str) -> String) -> Effect {
     Effect::Option {
         name,
@@ -110,7 +110,7 @@ const fn option(name: &'static str, write: fn(&str) -> String) -> Effect {
     }
 }
 
-/// A flag that sets an option, which is not the configuration's default without it.
+/// Sets an option whose default is memcached's, and not the configuration's.
 const fn default_option(
     name: &'static str,
     write: fn(&str) -> String,
@@ -226,7 +226,7 @@ fn mebibytes(value: &str) -> String {
     format!("{value}MiB")
 }
 
-/// How often `-v` was given.
+/// The number of `-v` flags.
 fn level(count: &str) -> String {
     let level = match count {
         "0" => "warn",

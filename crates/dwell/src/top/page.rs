@@ -1,9 +1,9 @@
-//! What is shown of a store, as lines of text.
+//! The page of a store, as lines of text.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// What the store said at one moment.
+/// The replies of a store at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     pub(super) figures: BTreeMap<String, String>,
@@ -31,9 +31,9 @@ impl Look {
     }
 }
 
-/// Keys shown where there is no screen to fill.
+/// Keys that are shown without a screen.
 pub(super) const ONCE_ROWS: usize = 60;
-/// Commands shown at most.
+/// Most commands that are shown.
 const COMMANDS_SHOWN: usize = 8;
 
 /// The lines of the page, at most `rows`.
@@ -118,14 +118,14 @@ fn key_lines(now: &Look) -> impl Iterator<Item = String> {
     })
 }
 
-/// What changed between two looks.
+/// Changes between two samples.
 struct Rates<'l> {
     now: &'l Look,
     before: Option<&'l Look>,
 }
 
 impl Rates<'_> {
-    /// How much a counter grew in a second; the mean since the start without an earlier look.
+    /// Growth of a counter per second; the mean since the start without an earlier sample.
     fn per_second(&self, name: &str) -> u64 {
         let count = self.now.number(name);
         let Some(before) = self.before else {

@@ -1,4 +1,4 @@
-//! Asking a store.
+//! The connection to a store.
 
 use super::page::Look;
 use super::{TopArguments, TopError};
@@ -21,7 +21,7 @@ trait ReadWrite: Read + Write + Send {}
 impl<T: Read + Write + Send> ReadWrite for T {}
 
 impl Peer {
-    /// Connects, and logs in where that is asked for.
+    /// Connects, and logs in if the arguments have credentials.
     pub(super) fn connect(arguments: &TopArguments) -> Result<Self, TopError> {
         let address = arguments.address.clone();
         let stream = connect(&address).map_err(|source| TopError::Connection {
@@ -54,7 +54,7 @@ impl Peer {
         self.replies(1, &mut |_, _| {})
     }
 
-    /// Asks for everything once.
+    /// Queries all statistics once.
     pub(super) fn look(&mut self) -> Result<Look, TopError> {
         let asked = self.stream.write_all(b"stats\r\nstats dwell\r\n");
         asked.map_err(|error| self.failed(error))?;
@@ -124,5 +124,5 @@ fn connect(address: &str) -> io::Result<Box<dyn ReadWrite>> {
     Err(refusal)
 }
 
-/// How long the store may take for a connection, and for a piece of an answer.
+/// Timeout of a connection attempt, and of a read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

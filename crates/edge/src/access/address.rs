@@ -1,13 +1,14 @@
-//! Which client a request comes from.
+//! The client that a request comes from.
 
 use crate::config::Network;
 use dwell_proto::http1::{Fields, list_tokens};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The address of the client, as far as it is known.
+/// The address of the client, if it is known.
 ///
-/// Shape: that of the connection, unless a proxy that is trusted has it; then the last one in
-/// `X-Forwarded-For` that is no such proxy. What is before that one, anybody may have written.
+/// Shape: the address of the connection, unless that is a trusted proxy. Behind one, the last
+/// address in `X-Forwarded-For` that is not a trusted proxy: a client can have written those before
+/// it.
 pub(crate) fn client_address(
     peer: Option<SocketAddr>,
     fields: Fields<'_, '_>,
@@ -34,8 +35,8 @@ pub(crate) fn client_address(
     Some(address)
 }
 
-/// Whether a connection is one of a proxy that may speak for its clients. One whose address cannot
-/// be told any more is not.
+/// Returns true for the connection of a proxy whose `X-Forwarded-For` is trusted; false where the
+/// peer's address is unknown.
 pub(crate) fn is_trusted(peer: Option<SocketAddr>, trusted: &[Network]) -> bool {
     peer.is_some_and(|peer| is_among(peer.ip().to_canonical(), trusted))
 }
@@ -60,7 +61,7 @@ fn parse(hop: &[u8]) -> Option<IpAddr> {
         .map(|address| address.to_canonical())
 }
 
-/// Whose requests are counted together: an IPv6 client has a network of 64 bits for itself.
+/// The address under which a client is counted: an IPv6 client has a network of 64 bits for itself.
 pub(crate) fn counted_as(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -1,7 +1,7 @@
-//! Which web pages may read the answers of a route (WHATWG Fetch, "HTTP extensions").
+//! CORS: the web pages that may read the responses of a route (WHATWG Fetch, "HTTP extensions").
 //!
-//! What is asked for by a page of another origin is answered as everything else is; the fields
-//! added here tell the browser whether that page may read it. A preflight asks before.
+//! A request from a page of another origin gets the same response as any other. The fields added
+//! here tell the browser whether that page may read it. A preflight asks beforehand.
 
 use crate::config::{RouteAccess, RouteId, Routes};
 use dwell_proto::http1::{RequestHead, list_tokens};
@@ -10,40 +10,41 @@ use dwell_proto::http1::{RequestHead, list_tokens};
 #[derive(Debug, Default)]
 pub(crate) struct CorsTable(Vec<Option<Rules>>);
 
-/// What one route grants.
+/// Grants of one route.
 #[derive(Debug)]
 struct Rules {
-    /// Each as browsers write it.
+    /// Origins in the form that browsers send.
     origins: Vec<String>,
     any: bool,
     credentials: bool,
     max_age: String,
 }
 
-/// What the fields of an answer say of the page that asked.
+/// The CORS fields that a response gets.
 ///
-/// Shape: 0 nothing, 1 that it may not, 2 that any may, from 3 on the origins of the route.
+/// Shape: 0 none, 1 a refusal, 2 a grant to any origin, from 3 on a grant to one of the origins of
+/// the route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Origin(u16);
 
 impl Origin {
-    /// The route grants nothing to anybody, and says nothing.
+    /// The route has no CORS rules, so its responses have no CORS fields.
     const UNASKED: Self = Self(0);
     const OTHER: Self = Self(1);
     const ANY: Self = Self(2);
     const LISTED: u16 = 3;
 
-    /// Whether answers say anything of it.
+    /// Returns true if responses have CORS fields.
     pub(crate) fn is_said(self) -> bool {
         self != Self::UNASKED
     }
 }
 
-/// Fields of one answer.
+/// Fields of one response.
 pub(crate) type FieldList<'a> = Vec<(&'a str, &'a [u8])>;
 
 impl CorsTable {
-    /// The rules of the routes.
+    /// Reads the rules of the routes.
     pub(crate) fn of(routes: &Routes) -> Self {
         let rules = |access: &RouteAccess| {
             let is_on = !access.cors_origins.is_empty();
@@ -62,7 +63,7 @@ impl CorsTable {
         self.0.get(route.index())?.as_ref()
     }
 
-    /// Which of the route's origins a request comes from.
+    /// Matches the `Origin` of a request with those of the route.
     pub(crate) fn origin(&self, route: RouteId, head: &RequestHead<'_, '_>) -> Origin {
         let Some(rules) = self.rules(route) else {
             return Origin::UNASKED;
@@ -80,10 +81,10 @@ impl CorsTable {
             .map_or(Origin::OTHER, |index| Origin(Origin::LISTED + index))
     }
 
-    /// Adds the fields of an answer of `status`.
+    /// Adds the fields of a response of `status`.
     ///
-    /// Shape: `Vary: Origin` wherever the answer would be another for another origin, so that no
-    /// cache gives one page what another was granted.
+    /// Shape: `Vary: Origin` wherever the response depends on the origin, so that no cache serves
+    /// one page what another was granted.
     pub(crate) fn fields<'a>(
         &'a self,
         route: RouteId,
@@ -94,7 +95,7 @@ impl CorsTable {
         let Some(rules) = self.rules(route).filter(|_| origin.is_said()) else {
             return;
         };
-        // The application's own would contradict them, and two are as good as none.
+        // The application's own fields would contradict these, and browsers reject duplicates.
         fields.retain(|(name, _)| {
             !name.eq_ignore_ascii_case(ALLOW_ORIGIN)
                 && !name.eq_ignore_ascii_case(ALLOW_CREDENTIALS)
@@ -119,9 +120,9 @@ impl CorsTable {
         }
     }
 
-    /// What a preflight is granted besides; `None` for a request that is none.
+    /// Fields of the response to a preflight; `None` for a request that is not one.
     ///
-    /// Shape: every field that is asked for, as whoever may read the answers may ask in any way.
+    /// Shape: every field that was asked for is allowed.
     pub(crate) fn preflight<'a>(
         &'a self,
         route: RouteId,

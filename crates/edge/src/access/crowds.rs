@@ -13,14 +13,14 @@ use std::time::Instant;
 /// Parts of the table, each with a lock of its own.
 const SHARDS: usize = 16;
 
-/// The open connections of all loops, by the addresses of their clients.
+/// Open connections of all loops, by client address.
 ///
-/// Shape: empty while there is no bound. An address is there while it has a counted connection, and
-/// each connection gives its place back when its socket is closed, wherever it has gone by then.
+/// Shape: empty while there is no bound. An address is present while it has a counted connection. A
+/// connection gives its place back when its socket is closed, in whichever component that happens.
 #[derive(Debug, Default)]
 pub(crate) struct Crowds {
     shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
-    /// Clients cannot choose addresses of one shard.
+    /// Keyed, so that clients cannot choose addresses of one shard.
     hasher: RandomState,
     refused: Seldom,
 }
@@ -33,10 +33,10 @@ struct Place {
 }
 
 impl Crowds {
-    /// Counts a connection with its address; false where there are `max` of them already.
+    /// Counts a connection; returns false if its address has `max` of them already.
     ///
-    /// Shape: connections of trusted proxies are not counted: they bring many clients. Nor are
-    /// those over unix sockets, and those that have failed already.
+    /// Shape: connections of trusted proxies are not counted, since each carries many clients. Nor
+    /// are connections over unix sockets and those that have failed already.
     pub(crate) fn admit(
         self: &Arc<Self>,
         stream: &mut Stream,
@@ -94,7 +94,7 @@ impl Crowds {
         &self.shards[self.hasher.hash_one(address) as usize % SHARDS]
     }
 
-    /// Tells the operator, once in a while, which address had too many last.
+    /// Logs, at most every ten seconds, the address that was refused last.
     fn tell_refused(&self, address: IpAddr, limit: usize) {
         if let Some(count) = self.refused.note(Instant::now()) {
             tracing::warn!(

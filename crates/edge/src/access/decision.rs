@@ -1,4 +1,4 @@
-//! What the application says of those who ask.
+//! Decisions of the application on requests, and the subrequest that asks for one.
 
 use super::remembered::{Digest, Digester};
 use bytes::Bytes;
@@ -8,20 +8,20 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What the application has said of somebody who asks for something.
+/// A decision of the application on a credential.
 #[derive(Clone, Debug)]
 pub(crate) enum AuthDecision {
-    /// They may have it; with the fields that the key of their route is made of.
+    /// Access is granted, with the response fields from which the key is made.
     Granted(Arc<Granted>),
-    /// They may not.
+    /// Access is refused.
     Refused(Arc<Refused>),
 }
 
-/// Fields of an answer that keys are made of, by their names as the template has them.
+/// Response fields from which keys are made, by their names in the template.
 #[derive(Debug, Default)]
 pub(crate) struct Granted(Vec<(String, Bytes)>);
 
-/// An answer that is passed on.
+/// A refusal of the application, which is sent to the client.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) status: u16,
@@ -29,16 +29,16 @@ pub(crate) struct Refused {
     pub(crate) body: Bytes,
 }
 
-/// A longer body of a refusal is left out.
+/// Longest body of a refusal that is passed on.
 const REFUSAL_BYTES_MAX: usize = 4 * 1024;
-/// A longer field makes no key.
+/// Longest field that becomes part of a key.
 const FIELD_BYTES_MAX: usize = 250;
 
 impl AuthDecision {
-    /// What an answer says; `None` where it says nothing of who asks.
+    /// Reads the decision in a response; `None` for a status that is neither a grant nor a refusal.
     ///
-    /// Shape: `names` are the fields that are kept. A refusal may be given to others who show the
-    /// same, so it loses its cookies.
+    /// Shape: `names` are the fields that are kept. A refusal is shared by all requests with the
+    /// same credential, so its cookies are removed.
     pub(crate) fn of<'n>(answer: &Answer, names: impl Iterator<Item = &'n str>) -> Option<Self> {
         let find = |name: &str| {
             let field = answer
@@ -72,16 +72,16 @@ impl AuthDecision {
 }
 
 impl Granted {
-    /// A field by the name that the template has.
+    /// A field by its name in the template.
     pub(crate) fn field(&self, name: &str) -> Option<&[u8]> {
         let field = self.0.iter().find(|(known, _)| known == name);
         field.map(|(_, value)| value.as_ref())
     }
 }
 
-/// Names everything the application decides by: what is asked for, and what is shown.
+/// Digests everything that the application decides by: the request and the client's credentials.
 ///
-/// Shape: the edge's own parameters of the query, which change from poll to poll, are left out.
+/// Shape: the edge's own query parameters, which change from poll to poll, are left out.
 pub(crate) fn credential(
     digester: &Digester,
     path: &str,
@@ -113,7 +113,7 @@ pub(crate) fn credential(
     digester.digest(&parts)
 }
 
-/// The request that asks the application.
+/// Encodes the subrequest to the application.
 pub(crate) fn question(
     path: &str,
     head: &RequestHead<'_, '_>,
@@ -125,7 +125,7 @@ pub(crate) fn question(
     let host = head.host.unwrap_or(default_host.as_bytes());
     encode::field(&mut out, "Host", host);
     encode::field(&mut out, "X-Original-Method", head.method.as_bytes());
-    // Not the target, which may begin with a scheme: what is asked for is decided by the path.
+    // The path and not the target, which may be in absolute form: access is decided by the path.
     let uri = match head.query {
         Some(query) => Cow::Owned([head.path, "?", query].concat()),
         None => Cow::Borrowed(head.path),
@@ -147,7 +147,7 @@ pub(crate) fn question(
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// Fields that say who somebody is.
+/// Returns true for the fields that identify a client.
 fn is_shown(name: &str) -> bool {
     name.eq_ignore_ascii_case("authorization") || name.eq_ignore_ascii_case("cookie")
 }

@@ -1,7 +1,7 @@
-//! The gate of one loop: which requests a route admits, and as whose.
+//! The gate of one loop: it admits requests to a route, with the identity of their client.
 //!
-//! It decides and answers nothing itself: a denial is handed back, and an [`Identity`] is a value
-//! that goes along with its request.
+//! It decides and sends nothing: a denial is returned, and an [`Identity`] is a value that travels
+//! with its request.
 
 use super::tokens::Bearer;
 use super::{
@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Everything by which one loop decides who may ask.
+/// State from which one loop decides on access.
 #[derive(Debug)]
 pub(crate) struct Gate {
     config: Arc<Config>,
@@ -42,7 +42,7 @@ pub(crate) struct Limited {
     pub(crate) wait: Duration,
 }
 
-/// The moment of a request.
+/// The time of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) at: Instant,
@@ -117,7 +117,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Counts one more request for a key.
+    /// Counts a request for a key.
     ///
     /// # Errors
     /// The rate that it goes beyond.
@@ -133,8 +133,8 @@ impl Gate {
         }
     }
 
-    /// Counts the keys of a request beyond the first, which its admission has counted: each can be
-    /// a request to the application.
+    /// Counts the keys of a request beyond the first, which its admission has counted: each may
+    /// cause a request to the application.
     pub(crate) fn count_further_keys(
         &self,
         now: Instant,
@@ -151,10 +151,10 @@ impl Gate {
         }
     }
 
-    /// Counts one more key of a client that is connected already.
+    /// Counts a key of a client that is connected already.
     ///
-    /// Shape: behind a trusted proxy the client is not known any more, and the address of the
-    /// proxy is not counted.
+    /// Shape: behind a trusted proxy the address of the client is unknown, and that of the proxy is
+    /// not counted.
     ///
     /// # Errors
     /// The rate that it goes beyond.
@@ -173,10 +173,9 @@ impl Gate {
         self.count_key(now, rules, name)
     }
 
-    /// Takes one request from the share that a client or a key has of a route.
+    /// Takes one request from the share of a client or a key on a route.
     ///
-    /// Shape: shares are found by the prefix and the rate, so they outlive a reload that changes
-    /// neither.
+    /// Shape: shares are found by prefix and rate, so they outlive a reload that changes neither.
     ///
     /// # Errors
     /// The rate, and the time until there is room.
@@ -192,7 +191,7 @@ impl Gate {
         taken.map_err(|wait| Limited { rate, wait })
     }
 
-    /// Counts a message of a WebSocket that names so many keys, where messages have a rate.
+    /// Counts a WebSocket message that names `keys` keys, where messages have a rate.
     ///
     /// # Errors
     /// The rate that it goes beyond.
@@ -214,7 +213,7 @@ impl Gate {
         Ok(())
     }
 
-    /// The address of the client of a request, as far as clients are told apart by it.
+    /// The address under which the client of a request is counted.
     pub(crate) fn client_of(
         &self,
         head: &RequestHead<'_, '_>,
@@ -223,7 +222,7 @@ impl Gate {
         client_address(peer, head.fields, self.trusted()).map(counted_as)
     }
 
-    /// The publisher that a request comes from, by its token.
+    /// Checks the bearer token of a publisher.
     pub(crate) fn bearer(&self, fields: Fields<'_, '_>) -> Bearer {
         self.access.tokens.bearer(fields)
     }
@@ -234,7 +233,7 @@ impl Gate {
 }
 
 impl Identity {
-    /// Adds what the application has decided of the client.
+    /// Adds the decision of the application.
     ///
     /// # Errors
     /// Its refusal.

@@ -1,4 +1,4 @@
-//! The client of one request: what is known of it, and what keys are made of.
+//! The client of one request: its identity, and the inputs of keys.
 
 use super::{Claims, Granted, Origin};
 use crate::config::Requested;
@@ -6,27 +6,27 @@ use dwell_proto::http1::{Fields, RequestHead};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The client of one request, as far as its route asks for it. A value that goes along with the
-/// request: nothing that lasts longer has one.
+/// The identity of the client of one request, as far as its route needs it. It travels with the
+/// request; nothing that lives longer keeps it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
     pub(crate) origin: Origin,
-    /// Claims of its token.
+    /// Claims of the client's token.
     pub(super) claims: Option<Arc<Claims>>,
-    /// Fields of the answer by which the application has let it in.
+    /// Fields of the response by which the application has granted access.
     pub(super) granted: Option<Arc<Granted>>,
-    /// The end of the claims. Units: seconds of Unix time.
+    /// Expiry of the claims. Units: seconds of Unix time.
     pub(super) ends: Option<u64>,
 }
 
-/// Everything that a key may be made of beside path and query.
+/// Inputs of a key besides path and query.
 pub(crate) struct KeyInputs<'i, 'h> {
     fields: Fields<'h, 'h>,
     identity: &'i Identity,
 }
 
 impl Identity {
-    /// A client of which nothing but the origin of its page is known.
+    /// Makes an identity of which only the CORS grant is known.
     pub(crate) fn of(origin: Origin) -> Self {
         Self {
             origin,
@@ -34,7 +34,7 @@ impl Identity {
         }
     }
 
-    /// The inputs of the key of its request.
+    /// The inputs of the key of a request.
     pub(crate) fn key_inputs<'i, 'h>(&'i self, head: &RequestHead<'h, 'h>) -> KeyInputs<'i, 'h> {
         KeyInputs {
             fields: head.fields,
@@ -42,7 +42,7 @@ impl Identity {
         }
     }
 
-    /// The time for which the identity is known; `None` where that has no end.
+    /// The time until the identity expires; `None` if it does not.
     ///
     /// Units: `now` is seconds of Unix time.
     pub(crate) fn time_left(&self, now: u64) -> Option<Duration> {

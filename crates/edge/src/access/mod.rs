@@ -1,7 +1,7 @@
-//! Who may ask what: what a route asks of its clients, and grants them.
+//! Access: authentication of requests, rates, and CORS.
 //!
-//! [`Access`] is what the loops share; each loop has a [`Verifier`] of its own. Nothing here does
-//! I/O but to read the files of keys.
+//! [`Access`] is shared by the loops; each loop has a [`Verifier`] of its own. The only I/O here is
+//! reading key files.
 
 mod address;
 mod cors;
@@ -36,25 +36,26 @@ use std::sync::Arc;
 use std::time::Instant;
 use verifier::KeyRing;
 
-/// What all loops share of it.
+/// State that all loops share.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// Those who may publish.
+    /// Tokens of publishers.
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) crowds: Arc<Crowds>,
-    /// The keys that tokens of clients are verified with, where a route asks for tokens.
+    /// Keys that verify clients' tokens, if a route needs tokens.
     keys: Option<Arc<KeyRing>>,
 }
 
 impl Access {
-    /// Makes it from the configuration and the files that it names.
+    /// Loads the state from the configuration and the files it names.
     ///
-    /// Shape: who has asked too often `before` is known still, unless there is to be room for more
-    /// or fewer of them. So is who has how many connections.
+    /// Shape: connection counts are taken over from `before`. So are rates, unless the size of
+    /// their table changes.
     ///
     /// # Errors
-    /// What is wrong with which file.
+    ///
+    /// The fault and the file.
     pub(crate) fn load(config: &Config, before: Option<&Self>) -> Result<Self, String> {
         let tokens = Tokens::load(&config.publish)
             .map_err(|error| format!("{error} (publish.token_file)"))?;

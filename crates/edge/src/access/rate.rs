@@ -1,12 +1,13 @@
-//! How often somebody may ask.
+//! Request rates.
 //!
-//! A bucket of tokens is one number: the time at which it would be full again (the generic cell
-//! rate algorithm). So a bucket that is full is the same as none, nothing has to be refilled, and
-//! the table of all buckets has a fixed size: places of eight bytes, eight of them to a hash. One
-//! that is full is taken for the next client; where none of the eight is, the fullest one is.
+//! A bucket of tokens is one number: the time at which it will be full again (the generic cell rate
+//! algorithm). A full bucket is therefore the same as none, and nothing has to be refilled. The
+//! table of all buckets has a fixed size: places of eight bytes, eight of them per hash. The place
+//! of a full bucket is taken for the next client; if none of the eight is full, the fullest one is
+//! taken.
 //!
-//! All loops share one table, so that a rate is that of the process. A place is one atomic, and
-//! is changed by comparing and swapping: nobody waits for anybody.
+//! All loops share one table, so a rate is that of the process. A place is one atomic, changed by
+//! compare-and-swap: no thread waits for another.
 
 use crate::config::Rate;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -14,25 +15,25 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Whose requests are counted together.
+/// The subject of a rate: requests of equal subjects are counted together.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum Counted<'a> {
-    /// Those of a client address, as far as that is known.
+    /// Requests of a client address, if it is known.
     Address(Option<IpAddr>),
-    /// Those for a key.
+    /// Requests for a key.
     Key(&'a [u8]),
-    /// Those of a client address that store or remove values.
+    /// Requests of a client address that store or remove values.
     Publisher(Option<IpAddr>),
-    /// Frames with values of one WebSocket, by its loop and its token there.
+    /// Frames with values on one WebSocket, by its loop and its token there.
     Socket(usize, u64),
-    /// Its messages of any kind, by the keys they name.
+    /// Messages of any kind on one WebSocket, by the keys they name.
     Messages(usize, u64),
 }
 
 /// The buckets of all clients.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    /// A mark that tells clients of the same hash apart, and the time the bucket is full again.
+    /// A mark that tells clients of the same hash apart, and the time at which the bucket is full.
     places: Box<[AtomicU64]>,
     hasher: RandomState,
     started: Instant,
@@ -43,11 +44,11 @@ const WAYS: usize = 8;
 /// Bits of a time, in sixteenths of a millisecond: four years from the start.
 const TIME_BITS: u32 = 41;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
-/// Swaps that may fail before a request is let in uncounted.
+/// Swaps that may fail before a request is admitted uncounted.
 const ATTEMPTS_MAX: usize = 8;
 
 impl Limiter {
-    /// A table of at least so many buckets; times count from `started`.
+    /// Makes a table of at least `buckets` buckets; times count from `started`.
     pub(crate) fn new(buckets: usize, started: Instant) -> Self {
         Self {
             places: (0..places(buckets)).map(|_| AtomicU64::new(0)).collect(),
@@ -56,7 +57,7 @@ impl Limiter {
         }
     }
 
-    /// Whether it is as large as one for so many buckets would be.
+    /// Returns true if a table of `buckets` buckets would have the same size.
     pub(crate) fn is_for(&self, buckets: usize) -> bool {
         self.places.len() == places(buckets)
     }
@@ -64,20 +65,21 @@ impl Limiter {
     /// Takes a token from the bucket of `who`.
     ///
     /// # Errors
-    /// How long it takes until there is one.
+    ///
+    /// The time until there is one.
     pub(crate) fn take(&self, who: impl Hash, rate: Rate, now: Instant) -> Result<(), Duration> {
         self.swap(who, now, |full_at, now| rate.take(full_at, now))
     }
 
-    /// Takes further tokens for a request that was let in, although there may be fewer: the next
-    /// request has to wait for them.
+    /// Takes further tokens for a request that was admitted, even if there are fewer: the next
+    /// request waits for them.
     pub(crate) fn charge(&self, who: impl Hash, rate: Rate, now: Instant, tokens: u32) {
         let charged = |full_at, _| Ok(full_at + rate.token() * u64::from(tokens));
-        // It cannot be refused.
+        // A charge is never refused.
         let _: Result<(), Duration> = self.swap(who, now, charged);
     }
 
-    /// Changes the time at which the bucket of `who` is full again, as `next` has it.
+    /// Replaces the time at which the bucket of `who` is full by the result of `next`.
     fn swap(
         &self,
         who: impl Hash,
@@ -99,7 +101,7 @@ impl Limiter {
                 now
             };
             let bucket = mark << TIME_BITS | (next(full_at, now)? & TIME_MASK);
-            // Relaxed: a place says nothing of any other memory.
+            // Relaxed: a place orders no other memory.
             let swapped =
                 place.compare_exchange(seen, bucket, Ordering::Relaxed, Ordering::Relaxed);
             if swapped.is_ok() {
@@ -118,7 +120,7 @@ fn places(buckets: usize) -> usize {
     buckets.next_power_of_two().max(WAYS)
 }
 
-/// The place of a mark, or the one that is soonest full.
+/// The place of a mark, or the one that is full soonest.
 fn find(ways: &[AtomicU64], mark: u64) -> (&AtomicU64, u64) {
     let mut soonest = (&ways[0], ways[0].load(Ordering::Relaxed));
     for way in ways {
@@ -139,7 +141,7 @@ impl Rate {
         (units(self.per) / u64::from(self.count)).max(1)
     }
 
-    /// When the bucket is full again after a token is taken from it.
+    /// The time at which the bucket is full after a token is taken.
     fn take(self, full_at: u64, now: u64) -> Result<u64, Duration> {
         let one = self.token();
         let next = full_at + one;

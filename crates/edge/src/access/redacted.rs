@@ -1,12 +1,11 @@
-//! What of a request may be written down.
+//! Request targets as they may be logged.
 
 use std::borrow::Cow;
 
-/// A request target without the token in its query: whoever reads a log is not to become whoever
-/// was logged.
+/// Removes tokens from the query of a request target, so that readers of a log cannot use them.
 ///
-/// Shape: `parameter` is the name of the part that has the token; every part of that name counts,
-/// however it is encoded.
+/// Shape: `parameter` is the name of the parameter with the token. Every parameter of that name is
+/// redacted, however it is encoded.
 pub(crate) fn redacted<'t>(target: &'t str, parameter: Option<&str>) -> Cow<'t, str> {
     let (Some(parameter), Some((path, query))) = (parameter, target.split_once('?')) else {
         return Cow::Borrowed(target);

@@ -1,12 +1,12 @@
-//! What was found out about somebody, for a while.
+//! A bounded cache of decisions and claims.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use std::hash::{BuildHasher, RandomState};
 
-/// Names what somebody has shown, and nobody can find something else of the same name.
+/// A digest of a credential, resistant to collisions.
 pub(crate) type Digest = [u8; 32];
 
-/// Makes such names; those of one process say nothing in another.
+/// Makes digests. Those of one process have no meaning in another.
 #[derive(Clone, Debug)]
 pub(crate) struct Digester(u64);
 
@@ -15,7 +15,7 @@ impl Digester {
         Self(RandomState::new().hash_one(0))
     }
 
-    /// The name of several parts; where one ends and the next begins counts.
+    /// Digests several parts; the boundaries between them count.
     pub(crate) fn digest(&self, parts: &[&[u8]]) -> Digest {
         let mut context = Context::new(&SHA256);
         context.update(&self.0.to_le_bytes());
@@ -29,8 +29,8 @@ impl Digester {
     }
 }
 
-/// A table of a fixed number of places; where all that a name may have are taken, the one that was
-/// of no use for the longest time is.
+/// A cache with a fixed number of places. If all places of a digest are taken, the entry that was
+/// not used for the longest time is replaced.
 #[derive(Debug)]
 pub(crate) struct Remembered<V> {
     places: Vec<Option<Entry<V>>>,
@@ -41,7 +41,7 @@ pub(crate) struct Remembered<V> {
 #[derive(Debug)]
 struct Entry<V> {
     digest: Digest,
-    /// From when on it says nothing any more, in the unit of whoever asks.
+    /// End of the entry's validity, in the caller's unit.
     until: u64,
     used: u64,
     value: V,
@@ -50,7 +50,7 @@ struct Entry<V> {
 const WAYS: usize = 4;
 
 impl<V> Remembered<V> {
-    /// A table of so many places, made when the first is used.
+    /// Makes a cache of `places_max` places, which are allocated at the first use.
     pub(crate) fn new(places_max: usize) -> Self {
         Self {
             places: Vec::new(),
@@ -59,7 +59,7 @@ impl<V> Remembered<V> {
         }
     }
 
-    /// What is known under a name now.
+    /// The value of a digest, if it is valid at `now`.
     pub(crate) fn get(&mut self, digest: &Digest, now: u64) -> Option<&V> {
         self.uses += 1;
         let uses = self.uses;
@@ -72,7 +72,7 @@ impl<V> Remembered<V> {
         Some(&entry.value)
     }
 
-    /// Keeps something under a name until a time.
+    /// Keeps a value until a time.
     pub(crate) fn put(&mut self, digest: Digest, until: u64, value: V, now: u64) {
         if self.places.is_empty() {
             self.places.resize_with(self.places_max, || None);
@@ -98,7 +98,7 @@ impl<V> Remembered<V> {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all values.
     pub(crate) fn clear(&mut self) {
         self.places = Vec::new();
     }

@@ -1,7 +1,7 @@
-//! Questions to the application, whether it lets a client in (`auth_request` of nginx).
+//! Subrequests that ask the application for access (`auth_request` of nginx).
 //!
-//! A decision is remembered for a while, and requests with the same credential at the same time
-//! share one question.
+//! A decision is cached for a while, and concurrent requests with the same credential share one
+//! subrequest.
 
 use super::{AuthDecision, Digest, Digester, Remembered, credential};
 use dwell_evloop::{Slab, Token};
@@ -10,32 +10,32 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// The questions of one loop, and the decisions that it remembers.
+/// The open subrequests of one loop, and its cached decisions.
 #[derive(Debug)]
 pub(crate) struct AuthSubrequests {
     digester: Digester,
     known: Remembered<AuthDecision>,
-    /// Questions under way, by their credentials.
+    /// Open subrequests, by their credentials.
     open: HashMap<Digest, Token>,
     questions: Slab<AuthSubrequest>,
     started: Option<Instant>,
 }
 
-/// One question to the application.
+/// One subrequest to the application.
 #[derive(Debug)]
 pub(crate) struct AuthSubrequest {
     credential: Digest,
-    /// The requests that wait for its answer.
+    /// Requests that wait for its response.
     pub(crate) waiting: Vec<Token>,
 }
 
-/// Decisions that a loop remembers.
+/// Decisions that a loop caches.
 const KNOWN_MAX: usize = 4096;
-/// Longest time that a refusal is remembered: a client that logs in meanwhile is let in soon.
+/// Longest time that a refusal is cached: a client that logs in meanwhile is admitted soon.
 const REFUSED_MAX: Duration = Duration::from_secs(1);
 
 impl AuthSubrequests {
-    /// Makes room for so many questions at a time, whose tokens are of `kind`.
+    /// Makes room for `questions_max` concurrent subrequests, whose tokens are of `kind`.
     pub(crate) fn new(kind: u8, questions_max: usize) -> Self {
         Self {
             digester: Digester::new(),
@@ -46,7 +46,7 @@ impl AuthSubrequests {
         }
     }
 
-    /// Names what the application at `path` decides a request by.
+    /// Digests everything that the application at `path` decides a request by.
     pub(crate) fn credential(
         &self,
         path: &str,
@@ -56,18 +56,18 @@ impl AuthSubrequests {
         credential(&self.digester, path, head, peer)
     }
 
-    /// The decision on a credential, if it is remembered.
+    /// The decision on a credential, if it is cached.
     pub(crate) fn decision(&mut self, credential: &Digest, now: Instant) -> Option<AuthDecision> {
         let now = self.milliseconds(now);
         self.known.get(credential, now).cloned()
     }
 
-    /// The question on a credential that is under way.
+    /// The open subrequest on a credential.
     pub(crate) fn find(&self, credential: &Digest) -> Option<Token> {
         self.open.get(credential).copied()
     }
 
-    /// Begins a question; `None` where there are too many.
+    /// Begins a subrequest; `None` if there are too many.
     pub(crate) fn begin(&mut self, credential: Digest) -> Option<Token> {
         let waiting = Vec::new();
         let question = AuthSubrequest {
@@ -79,26 +79,26 @@ impl AuthSubrequests {
         Some(token)
     }
 
-    /// Has a request wait for the answer to a question.
+    /// Adds a request that waits for the response to a subrequest.
     pub(crate) fn join(&mut self, question: Token, request: Token) {
         if let Some(question) = self.questions.get_mut(question) {
             question.waiting.push(request);
         }
     }
 
-    /// True until the question has its answer.
+    /// True until the subrequest has its response.
     pub(crate) fn is_open(&self, question: Token) -> bool {
         self.questions.get(question).is_some()
     }
 
-    /// Ends a question, which has its answer.
+    /// Ends a subrequest that has its response.
     pub(crate) fn end(&mut self, question: Token) -> Option<AuthSubrequest> {
         let ended = self.questions.remove(question)?;
         self.open.remove(&ended.credential);
         Some(ended)
     }
 
-    /// Remembers the answer to a question, for `time` at most.
+    /// Caches the decision of a subrequest, for `time` at most.
     pub(crate) fn remember(
         &mut self,
         ended: &AuthSubrequest,
@@ -116,7 +116,7 @@ impl AuthSubrequests {
             .put(ended.credential, until, decision.clone(), now);
     }
 
-    /// Milliseconds since it was asked for the time first.
+    /// Milliseconds since the first call.
     fn milliseconds(&mut self, now: Instant) -> u64 {
         let started = *self.started.get_or_insert(now);
         u64::try_from(now.saturating_duration_since(started).as_millis()).unwrap_or(u64::MAX)

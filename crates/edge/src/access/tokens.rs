@@ -9,28 +9,28 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// Tokens that allow to publish, as digests.
+/// Tokens of publishers, as digests.
 pub(crate) struct Tokens(Vec<[u8; 32]>);
 
-/// Token of a request, as far as it is good.
+/// Result of checking the token of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bearer {
     /// It is one of the tokens.
     Known,
     /// It is another one.
     Unknown,
-    /// The request shows none.
+    /// The request has none.
     Nobody,
 }
 
-/// Fault of a file of tokens.
+/// Fault in a token file.
 #[derive(Debug)]
 pub(crate) enum TokensError {
     /// The file cannot be read.
     Unreadable(PathBuf, io::Error),
-    /// A line of it is no token.
+    /// A line is not a token.
     Line(PathBuf, usize, &'static str),
-    /// There is none in it.
+    /// The file has no token.
     Empty(PathBuf),
 }
 
@@ -50,7 +50,8 @@ impl Tokens {
     /// Loads the tokens of the configuration and of its file.
     ///
     /// # Errors
-    /// [`TokensError`] when the file has none, or anything else.
+    ///
+    /// [`TokensError`] if the file cannot be read, has an invalid line, or has no token.
     pub(crate) fn load(config: &PublishConfig) -> Result<Self, TokensError> {
         let mut all: Vec<[u8; 32]> = config.token.iter().map(|token| hash(token)).collect();
         if let Some(path) = &config.token_file {
@@ -84,7 +85,7 @@ impl Tokens {
             return Bearer::Nobody;
         };
         let shown = digest(&SHA256, token);
-        // Every token is compared whole, so that the time tells nothing of any.
+        // Every token is compared whole, so that the time taken reveals nothing.
         let is_known = self.0.iter().fold(false, |found, known| {
             found | verify_slices_are_equal(known, shown.as_ref()).is_ok()
         });
@@ -102,7 +103,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// The token of the first `Authorization` field, if it has one.
+/// The token of the first `Authorization` field with the scheme `Bearer`.
 pub(crate) fn bearer_token<'h>(fields: Fields<'_, 'h>) -> Option<&'h [u8]> {
     let (scheme, token) = fields.find("authorization")?.split_at_checked(7)?;
     if !scheme.eq_ignore_ascii_case(b"bearer ") {

@@ -1,4 +1,4 @@
-//! The tokens of clients, as one loop verifies them.
+//! Verification of clients' tokens on one loop.
 
 use super::jwt::{Claims, Expected, KeyFiles, Keys, TokenError};
 use super::remembered::{Digester, Remembered};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// The keys of the process, read anew when their files change.
+/// The keys of the process, reloaded when their files change.
 #[derive(Debug)]
 pub(crate) struct KeyRing {
     files: KeyFiles,
-    /// Counts the readings, so that a loop sees without a lock that there was one.
+    /// Counts the reloads, so that a loop notices one without a lock.
     readings: AtomicU64,
-    /// When the files are looked at next, in seconds of Unix time.
+    /// Time of the next check of the files. Units: seconds of Unix time.
     next_look: AtomicU64,
     current: Mutex<Reading>,
 }
@@ -27,14 +27,15 @@ struct Reading {
     changed_at: Vec<Option<SystemTime>>,
 }
 
-/// How often the files are looked at, while there are requests.
+/// Interval between checks of the files, while there are requests.
 const LOOK_INTERVAL_SECONDS: u64 = 5;
 
 impl KeyRing {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// What is wrong with which file.
+    ///
+    /// The fault and the file.
     pub(super) fn load(config: &JwtConfig) -> Result<Self, String> {
         let files = KeyFiles {
             secret: config.secret_file.clone(),
@@ -54,7 +55,7 @@ impl KeyRing {
         })
     }
 
-    /// Looks whether the files have changed, if that is due and nobody else does.
+    /// Reloads files that have changed, if a check is due and no other loop makes it.
     fn look(&self, now: u64) {
         // Relaxed: the lock orders what is read.
         let due = self.next_look.load(Ordering::Relaxed);
@@ -105,18 +106,18 @@ pub(crate) struct Verifier {
     known: Remembered<Arc<Claims>>,
 }
 
-/// Why a request does not say who it comes from.
+/// Reason why a request is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It shows no token.
+    /// It has no token.
     NoToken,
-    /// It shows one that is not good.
+    /// Its token is not valid.
     Token(TokenError),
 }
 
-/// Tokens of a loop that need not be verified again.
+/// Verified tokens that a loop caches.
 const KNOWN_MAX: usize = 2048;
-/// Larger ones are verified each time.
+/// Longest token that is cached.
 const KNOWN_BYTES_MAX: usize = 2048;
 
 impl Verifier {
@@ -138,13 +139,14 @@ impl Verifier {
         }
     }
 
-    /// What the token of a request says.
+    /// Verifies the token of a request, and returns its claims.
     ///
-    /// Shape: the token is that of `Authorization`, or else of the query or a cookie, as far as the
-    /// configuration names them. Units: `now` is seconds of Unix time.
+    /// Shape: the token is read from `Authorization`, else from the query parameter or the cookie
+    /// that the configuration names. Units: `now` is seconds of Unix time.
     ///
     /// # Errors
-    /// Why nothing is known of who asks.
+    ///
+    /// The reason why the request is not authenticated.
     pub(crate) fn claims(
         &mut self,
         head: &RequestHead<'_, '_>,
@@ -173,7 +175,7 @@ impl Verifier {
         Ok(claims)
     }
 
-    /// When a token is no longer good. Units: seconds of Unix time.
+    /// Expiry of a token, with the leeway. Units: seconds of Unix time.
     pub(crate) fn ends(&self, claims: &Claims) -> Option<u64> {
         let leeway = self.expected.leeway.as_secs();
         claims.expires().map(|at| at.saturating_add(leeway))
@@ -186,7 +188,7 @@ impl Verifier {
         if reading != self.reading {
             self.reading = reading;
             self.keys = ring.keys();
-            // Who had signed them may be trusted no more.
+            // The key that signed them may not be trusted any more.
             self.known.clear();
         }
     }

@@ -1,4 +1,4 @@
-//! Who may publish, and who may see what.
+//! Options of publishing, authentication and access.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,16 +9,16 @@ use std::time::Duration;
 /// `[publish]`: values stored and removed over HTTP.
 #[derive(Clone, PartialEq)]
 pub struct PublishConfig {
-    /// What publishers show; with none, and no file, nothing is published over HTTP.
+    /// Tokens of publishers. Without any, and without a file, HTTP publishing is off.
     pub token: Vec<String>,
-    /// More of them, one a line.
+    /// A file with more tokens, one per line.
     pub token_file: Option<PathBuf>,
-    /// One value. Units: bytes. Beyond it: 413.
+    /// Largest value. Units: bytes. Above it: 413.
     pub value_bytes_max: u64,
 }
 
 impl PublishConfig {
-    /// Whether anybody may publish at all.
+    /// Returns true if there are tokens, or a file with tokens.
     pub fn is_on(&self) -> bool {
         !self.token.is_empty() || self.token_file.is_some()
     }
@@ -44,7 +44,7 @@ impl Default for PublishConfig {
     }
 }
 
-/// `[jwt]`: the tokens that routes with `jwt = true` ask for.
+/// `[jwt]`: verification of tokens on routes with `jwt = true`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JwtConfig {
     /// The secret of HS256, HS384 and HS512.
@@ -53,17 +53,17 @@ pub struct JwtConfig {
     pub public_key_file: Option<PathBuf>,
     /// A JWK set.
     pub jwks_file: Option<PathBuf>,
-    /// Good issuers; none means any.
+    /// Accepted issuers; any, if empty.
     pub issuer: Vec<String>,
-    /// Good audiences; none means any.
+    /// Accepted audiences; any, if empty.
     pub audience: Vec<String>,
-    /// How far clocks may be apart.
+    /// Largest accepted difference between clocks.
     pub leeway: Duration,
-    /// Whether a token has to say when it expires.
+    /// Tokens without an expiry are refused.
     pub expiry_required: bool,
-    /// Where in the query a token may be.
+    /// Name of the query parameter with a token.
     pub query_parameter: Option<String>,
-    /// In which cookie a token may be.
+    /// Name of the cookie with a token.
     pub cookie: Option<String>,
 }
 
@@ -84,35 +84,35 @@ impl Default for JwtConfig {
 }
 
 impl JwtConfig {
-    /// Whether there are keys.
+    /// Returns true if there are keys.
     pub fn is_on(&self) -> bool {
         let files = [&self.secret_file, &self.public_key_file, &self.jwks_file];
         files.iter().any(|file| file.is_some())
     }
 }
 
-/// What a route asks of its clients, and grants them.
+/// Access options of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteAccess {
-    /// Whether values of the route's keys are stored and removed over HTTP.
+    /// Values of the route's keys can be stored and removed over HTTP.
     pub publish: bool,
-    /// Origins whose pages may read the answers; `*` is any.
+    /// Origins whose pages may read responses; `*` is any.
     pub cors_origins: Vec<String>,
-    /// Whether those pages may send cookies.
+    /// Pages of these origins may send cookies.
     pub cors_credentials: bool,
-    /// How long a browser may remember what a preflight was told.
+    /// Time for which a browser may cache a preflight response.
     pub cors_max_age: Duration,
-    /// Requests of one client address.
+    /// Rate of one client address.
     pub rate_per_address: Option<Rate>,
-    /// Requests for one key.
+    /// Rate of requests for one key.
     pub rate_per_key: Option<Rate>,
-    /// Values stored and removed by one client address, or one WebSocket.
+    /// Rate at which one client address, or one WebSocket, stores and removes values.
     pub rate_per_publisher: Option<Rate>,
-    /// Whether a token is needed.
+    /// A token is required.
     pub jwt: bool,
-    /// Path at which the application says who may ask.
+    /// Path at which the application decides on access.
     pub auth: Option<String>,
-    /// How long it is believed.
+    /// Time for which its decision is cached.
     pub auth_time: Duration,
 }
 
@@ -134,7 +134,7 @@ impl Default for RouteAccess {
 }
 
 impl RouteAccess {
-    /// Whether requests are counted.
+    /// Returns true if requests are counted.
     pub fn is_limited(&self) -> bool {
         [
             self.rate_per_address,
@@ -145,16 +145,17 @@ impl RouteAccess {
         .any(Option::is_some)
     }
 
-    /// Whether anything is asked or granted before a request is looked at.
+    /// Returns true if a request is checked, or granted anything, before it is served.
     pub fn is_guarded(&self) -> bool {
         let is_limited = self.rate_per_address.is_some() || self.rate_per_key.is_some();
         self.jwt || self.auth.is_some() || is_limited || !self.cors_origins.is_empty()
     }
 }
 
-/// So many requests in a time: `20/s`, `100/10s`, `600/m`.
+/// A number of requests in a time: `20/s`, `100/10s`, `600/m`.
 ///
-/// Shape: as many may come at once after a pause; they come back evenly over the time.
+/// Shape: after a pause, as many may come at once. They become available again evenly over the
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Requests; at least 1.
@@ -163,7 +164,7 @@ pub struct Rate {
     pub per: Duration,
 }
 
-/// Requests a second above which they cannot be told apart.
+/// Highest rate with distinct times between requests. Units: requests per second.
 const PER_SECOND_MAX: f64 = 10_000.0;
 
 impl FromStr for Rate {
@@ -196,7 +197,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// An address, or all those that begin like it.
+/// A network: addresses with a common prefix, perhaps a single one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -204,7 +205,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether an address is one of it.
+    /// Returns true if the network has this address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => same_bits(
@@ -251,10 +252,11 @@ impl fmt::Display for Network {
     }
 }
 
-/// Checks that a token fits a header field, and is long enough not to be guessed.
+/// Checks that a token can be sent in a header field, and is long enough not to be guessed.
 ///
 /// # Errors
-/// The fault of the token, for people.
+///
+/// The fault of the token, as text.
 ///
 /// Source: RFC 6750 section 2.1, `b64token`.
 pub(crate) fn check_token(token: &[u8]) -> Result<(), &'static str> {

@@ -5,10 +5,10 @@ use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// A host and port as somebody wrote them.
+/// A host and a port as they were written.
 ///
-/// Shape: the host is kept as written (a memcached ring hashes the name, not the address);
-/// an IPv6 address is kept without its brackets.
+/// Shape: the name of the host is kept, since a memcached ring hashes the name and not the address.
+/// An IPv6 address is kept without its brackets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddress {
     /// Name, IPv4 or IPv6 address.
@@ -18,10 +18,11 @@ pub struct PeerAddress {
 }
 
 impl PeerAddress {
-    /// Looks the host up; blocks, so it is for start-up only.
+    /// Resolves the host. Blocks, so it is for start-up only.
     ///
     /// # Errors
-    /// The resolver's error, or `NotFound` when it knows no address.
+    ///
+    /// The resolver's error, or `NotFound` if the host has no address.
     pub fn resolve(&self) -> io::Result<SocketAddr> {
         (self.host.as_str(), self.port)
             .to_socket_addrs()?
@@ -63,7 +64,7 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// Where the application behind the edge is: `http://host` or `http://host:port`.
+/// URL of an application server: `http://host` or `http://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamUrl {
     /// Host and port; the port is 80 where none was written.
@@ -108,17 +109,17 @@ impl fmt::Display for UpstreamUrl {
     }
 }
 
-/// Why a text is not an address.
+/// Reason why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// There is no `:port`.
+    /// The port is missing.
     NoPort,
     /// The port is not a number from 1 to 65535.
     Port(String),
-    /// The host is empty or has a byte no host name has.
+    /// The host is empty, or has a byte that no host name has.
     Host(String),
-    /// There is no `http://`.
+    /// The scheme is missing.
     NoScheme,
     /// The scheme is not `http`.
     Scheme(String),

@@ -1,4 +1,4 @@
-//! What must hold between options.
+//! Checks of combinations of options.
 
 use super::load::{Draft, route_option};
 use super::{Config, PeerAddress, RouteConfig, UpstreamUrl, show_duration, show_size};
@@ -19,7 +19,7 @@ pub(super) fn check(draft: &mut Draft) {
     routes(draft, &config);
 }
 
-/// Every address the process listens on, with the option that names it.
+/// All addresses that the process listens on, with their options.
 fn listeners(config: &Config) -> Vec<(&'static str, SocketAddr)> {
     let mut all: Vec<_> = config
         .server
@@ -52,7 +52,7 @@ fn store_listeners(config: &Config) -> Vec<(&'static str, SocketAddr)> {
 fn addresses(draft: &mut Draft, config: &Config) {
     let listeners = listeners(config);
     for (place, (option, address)) in listeners.iter().enumerate() {
-        // Port 0 is whichever is free.
+        // Port 0 is any free port.
         let taken = listeners[..place]
             .iter()
             .find(|(_, other)| other == address);
@@ -88,7 +88,7 @@ pub(super) fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Warnings of what is legal, and more open than may be meant.
+/// Warnings about options that are valid, but may allow more than intended.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
     let server = &config.server;
     let exposed = server.admin.filter(|_| !server.admin_is_local());

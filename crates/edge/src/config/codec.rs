@@ -1,4 +1,4 @@
-//! Reading one value of the configuration, and writing it as TOML.
+//! Codecs of values of the configuration: reading, and writing as TOML.
 
 mod access;
 mod network;
@@ -20,7 +20,7 @@ use toml::de::DeValue;
 /// A value with its place in the text.
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// What is wrong with a value, where, and what would be right.
+/// A fault in a value, its place, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) span: Range<usize>,
@@ -43,26 +43,26 @@ impl Fault {
     }
 }
 
-/// How a flag's text becomes a value.
+/// Conversion of a flag's text to a TOML value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// A string.
     Text,
-    /// What TOML takes it for: a number, `true` or `false`.
+    /// A bare TOML value: a number, `true` or `false`.
     Bare,
-    /// An array with one string for each time the flag is given.
+    /// An array with one string for each use of the flag.
     List,
 }
 
-/// One way of writing values of type `T`.
+/// A codec of values of type `T`.
 pub(super) trait Codec<T> {
-    /// How a flag's text becomes a value.
+    /// Conversion of a flag's text.
     const SHAPE: Shape = Shape::Text;
     /// Reads a value.
     fn read(&self, value: &Value<'_>) -> Result<T, Fault>;
     /// Writes a value as TOML.
     fn show(&self, value: &T) -> String;
-    /// What may be written, for the reference.
+    /// Describes the accepted values for the reference.
     fn describe(&self) -> String;
 }
 
@@ -186,7 +186,7 @@ impl Codec<bool> for Truth {
     }
 }
 
-/// Something that `"off"` turns off.
+/// A value, or `"off"` for none.
 pub(super) struct OrOff<C>(pub(super) C);
 
 impl<T, C: Codec<T>> Codec<Option<T>> for OrOff<C> {
@@ -239,7 +239,7 @@ impl<T, C: Codec<T>> Codec<Vec<T>> for OneOrMany<C> {
     }
 }
 
-/// One value or several, or none by `"off"`.
+/// One value or several, or `"off"` for none.
 pub(super) struct ManyOrOff<C>(pub(super) C);
 
 impl<T, C: Codec<T>> Codec<Vec<T>> for ManyOrOff<C> {
@@ -336,11 +336,11 @@ fn wrong_type(value: &Value<'_>, wanted: &str) -> Fault {
 }
 
 fn shown<T: TryInto<u64>>(value: T, show: impl Fn(u64) -> String) -> String {
-    // The numbers of a Config are unsigned and have at most 64 bits.
+    // The integers of a Config are unsigned and have at most 64 bits.
     value.try_into().map(show).unwrap_or_default()
 }
 
-/// A TOML string; what it is used for has no control characters.
+/// Writes a TOML string; the values of options have no control characters.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,9 +1,9 @@
-//! Which options a running process takes from a file that is read anew.
+//! Options that a running process applies when it reloads its file.
 
 use super::options::OPTIONS;
 use super::{AccessTarget, Config};
 
-/// The options that only a start takes, by their full names. All others are taken by a reload.
+/// Options that are only applied at the start, by their full names. A reload applies all others.
 pub(super) const NEEDS_RESTART: &[&str] = &[
     "server.admin",
     "server.pollers",
@@ -49,8 +49,8 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
 ];
 
 impl Config {
-    /// Puts what only a start can change back to what `running` has; returns the names of what
-    /// would have changed.
+    /// Resets the options that need a restart to the values of `running`; returns the names of
+    /// those that differed.
     pub fn keep_what_needs_a_restart(&mut self, running: &Self) -> Vec<String> {
         let mut kept = Vec::new();
         for spec in OPTIONS {
@@ -66,7 +66,7 @@ impl Config {
     }
 }
 
-/// The access log may go to another place, but its writers are there from the start or not at all.
+/// A reload may change the target of the access log, but not turn the log on or off.
 const ACCESS_LOG: &str = "log.access";
 
 fn is_off(config: &Config) -> bool {

@@ -1,4 +1,4 @@
-//! Making a [`Config`] from a file and flags, and collecting every mistake on the way.
+//! Makes a [`Config`] from a file and flags, and collects all mistakes.
 
 use super::check;
 use super::codec::{Fault, Shape, Value};
@@ -17,11 +17,11 @@ use toml::de::{DeArray, DeTable, DeValue};
 /// One flag of the command line that sets an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlagValue {
-    /// The flag as it was written, such as `--listen`.
+    /// The flag as written, such as `--listen`.
     pub flag: String,
     /// The option it sets, such as `server.listen`.
     pub option: String,
-    /// Its values; more than one only where the flag may be repeated.
+    /// Its values; more than one only if the flag may be repeated.
     pub values: Vec<String>,
 }
 
@@ -35,10 +35,11 @@ impl FlagValue {
     }
 }
 
-/// Reads the file, if there is one, and the flags, which win over it.
+/// Loads the file, if there is one, and the flags, which override it.
 ///
 /// # Errors
-/// [`ConfigError`] with every mistake of both.
+///
+/// [`ConfigError`] with all mistakes in both.
 pub fn load(path: Option<&Path>, flags: &[FlagValue]) -> Result<Config, ConfigError> {
     let Some(path) = path else {
         return Draft::default().finish(None, flags);
@@ -56,10 +57,11 @@ pub fn load(path: Option<&Path>, flags: &[FlagValue]) -> Result<Config, ConfigEr
     }
 }
 
-/// Reads `text`, shown as the file `name` in errors, and the flags, which win over it.
+/// Parses `text`, called `name` in errors, and the flags, which override it.
 ///
 /// # Errors
-/// [`ConfigError`] with every mistake of both.
+///
+/// [`ConfigError`] with all mistakes in both.
 pub fn parse(name: &str, text: &str, flags: &[FlagValue]) -> Result<Config, ConfigError> {
     let mut draft = Draft::default();
     draft.read_file(text);
@@ -72,16 +74,16 @@ pub fn parse(name: &str, text: &str, flags: &[FlagValue]) -> Result<Config, Conf
     )
 }
 
-/// A configuration in the making.
+/// A configuration that is being loaded.
 #[derive(Default)]
 pub(super) struct Draft {
     pub(super) config: Config,
     problems: Vec<Problem>,
-    /// Where each option was written; absent for defaults.
+    /// Places where options were written; defaults have none.
     origins: HashMap<String, Written>,
 }
 
-/// Where an option was written and whether its value could be read.
+/// The place of an option, and if its value could be read.
 struct Written {
     origin: Origin,
     valid: bool,
@@ -107,8 +109,8 @@ impl Draft {
         Ok(self.config)
     }
 
-    /// Reports a mistake between options, unless one of them could not be read: what is compared
-    /// then is a default that nobody wrote. The first option's place is shown.
+    /// Reports a mistake in a combination of options, at the place of the first. It is not reported
+    /// if one of them could not be read, since its default would be compared then.
     pub(super) fn conflict(&mut self, options: &[&str], message: String, help: &str) {
         let written = |option: &&str| self.origins.get(*option);
         if options
@@ -136,7 +138,7 @@ impl Draft {
         for (name, value) in table.get_ref() {
             self.read_section(name, value);
         }
-        // What is left of a broken line says nothing about what was meant there.
+        // The rest of a broken line reveals nothing about its meaning.
         let broken: Vec<Range<usize>> = errors
             .iter()
             .filter_map(|error| Some(lines_of(error.span()?, text)))
@@ -270,7 +272,8 @@ impl Draft {
         }
     }
 
-    /// Prefixes on the command line replace the routes; one that the file has keeps its options.
+    /// Reads prefixes from the command line, which replace the routes. A route with the same prefix
+    /// in the file keeps its options.
     fn read_prefixes(&mut self, flag: &FlagValue) {
         let from_file = std::mem::take(&mut self.config.routes);
         let previous = std::mem::take(&mut self.origins);
@@ -306,7 +309,7 @@ impl Draft {
     }
 }
 
-/// The name under which the place of a route's option is kept.
+/// The name under which the place of a route's option is recorded.
 pub(super) fn route_option(index: usize, name: &str) -> String {
     format!("route[{index}].{name}")
 }
@@ -345,7 +348,7 @@ fn unknown_section_help(name: &str) -> String {
     )
 }
 
-/// What was meant by an unknown option; `full` names it with its section.
+/// The help text for an unknown option; `full` includes the section in names.
 fn unknown_help(section: &str, name: &str, full: bool) -> String {
     let of_section: Vec<&str> = names()
         .filter(|(candidate, _)| *candidate == section)
@@ -368,7 +371,7 @@ fn unknown_help(section: &str, name: &str, full: bool) -> String {
     format!("the options of {section} are {}", of_section.join(", "))
 }
 
-/// Where else an option of this name, or the nearest one, is.
+/// The help text with the sections that have this option, or the most similar one.
 fn elsewhere(name: &str) -> Option<String> {
     let near = nearest(name, names().map(|(_, name)| name))?;
     let full: Vec<String> = names()
@@ -383,9 +386,9 @@ fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     once.chain(ROUTE_OPTIONS.iter().map(|spec| (spec.section, spec.name)))
 }
 
-/// The candidate that differs least from `name`, if it differs little.
+/// The candidate most similar to `name`, if it is similar enough.
 ///
-/// Words in another order are near too: `max_connections` is `connections_max`.
+/// A different order of words is similar: `max_connections` is near `connections_max`.
 fn nearest<'c>(name: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
     let sorted = |text: &str| {
         let mut words: Vec<&str> = text.split(['_', '-']).collect();

@@ -1,7 +1,7 @@
-//! What the program is told to do: typed, validated, with a default for everything.
+//! The configuration: typed, validated, with a default for every option.
 //!
-//! [`Config`] is plain data; it is made from a TOML file and flags, and every mistake in them is
-//! reported with its line.
+//! [`Config`] is plain data, made from a TOML file and flags. All mistakes are reported with their
+//! lines.
 
 mod access;
 mod address;
@@ -40,7 +40,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everything the program can be told.
+/// The configuration of the process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Listeners and loops.
@@ -57,7 +57,7 @@ pub struct Config {
     pub publish: PublishConfig,
     /// The tokens that routes may ask for.
     pub jwt: JwtConfig,
-    /// Who is told when keys begin to be watched, and when they end to be.
+    /// The webhook for first and last watchers of keys.
     pub presence: PresenceConfig,
     /// Poll routes, the longest prefix first; never empty.
     pub routes: Vec<Arc<RouteConfig>>,
@@ -83,12 +83,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether values come from the embedded store rather than from memcached servers.
+    /// Returns true if values come from the embedded store, and not from memcached servers.
     pub fn uses_embedded_store(&self) -> bool {
         self.memcached.servers.is_empty()
     }
 
-    /// Finds the route whose prefix starts `path`; the longest prefix wins.
+    /// Finds the route for `path` with the longest prefix.
     pub fn route(&self, path: &str) -> Option<&RouteConfig> {
         self.routes
             .iter()
@@ -98,12 +98,12 @@ impl Config {
 }
 
 impl Config {
-    /// Warnings of what is legal, and more open than may be meant.
+    /// Warnings about options that are valid, but may allow more than intended.
     pub fn warnings(&self) -> Vec<String> {
         check::warnings(self)
     }
 
-    /// Says in one line what the process will do.
+    /// Describes the process in one line.
     pub fn summary(&self) -> String {
         let joined = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(", ");
         let listen = joined(&mut self.server.listen.iter().map(ToString::to_string));
@@ -135,27 +135,27 @@ impl Config {
 /// `[server]`: listeners and loops.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerConfig {
-    /// Where clients connect; never empty.
+    /// Addresses for clients; never empty.
     pub listen: Vec<SocketAddr>,
-    /// Where health and metrics answer; `None` is `"off"`.
+    /// Address of the admin listener; `None` is `"off"`.
     pub admin: Option<SocketAddr>,
-    /// Names of that listener, beside `localhost` and addresses.
+    /// Host names of that listener, besides `localhost` and addresses.
     pub admin_hosts: Vec<String>,
     /// Number of loops; 0 is one per core. [`Self::loops`] resolves it.
     pub pollers: usize,
-    /// Who to become when started as root, once every listener is there.
+    /// The user that a process started as root becomes, after it has bound its listeners.
     pub user: Option<String>,
-    /// Proxies whose fields tell who a client is, and what it asked for.
+    /// Proxies whose forwarding header fields are trusted.
     pub trusted_proxies: Vec<Network>,
 }
 
 impl ServerConfig {
-    /// Tells whether only this machine can reach the admin listener, if there is one.
+    /// Returns true if the admin listener, if there is one, can only be reached from this machine.
     pub fn admin_is_local(&self) -> bool {
         self.admin.is_none_or(|at| check::is_loopback(at.ip()))
     }
 
-    /// Number of loops to start: `pollers`, or one per core the process may use.
+    /// Number of loops to start: `pollers`, or one per available core.
     pub fn loops(&self) -> usize {
         if self.pollers > 0 {
             return self.pollers;
@@ -179,58 +179,58 @@ impl Default for ServerConfig {
 
 /// `[limits]`: bounds on what a client may send, hold and wait for.
 ///
-/// Shape: maxima of connections and waiters are for the whole process; see [`share`].
+/// Shape: bounds on connections and waiters are for the whole process; see [`share`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitsConfig {
-    /// Request line and header section. Units: bytes. Beyond it: 431.
+    /// Request line and header section. Units: bytes. Above it: 431.
     pub head_bytes_max: usize,
-    /// Request target. Units: bytes. Beyond it: 414.
+    /// Request target. Units: bytes. Above it: 414.
     pub target_bytes_max: usize,
-    /// Header fields in one request. Beyond it: 431.
+    /// Header fields of one request. Above it: 431.
     pub header_count_max: usize,
-    /// Body of a forwarded request. Units: bytes. Beyond it: 413.
+    /// Body of a proxied request. Units: bytes. Above it: 413.
     pub body_bytes_max: u64,
-    /// Body of a poll, kept so that a miss can be forwarded. Units: bytes. Beyond it: 413.
+    /// Body of a poll, which is kept for a miss. Units: bytes. Above it: 413.
     pub poll_body_bytes_max: u64,
-    /// What is gathered of requests that are not whole yet. Units: bytes. Beyond it: 503.
+    /// Incomplete requests. Units: bytes. Above it: 503.
     pub gathered_bytes_max: usize,
-    /// Open client connections. Beyond it new ones are closed.
+    /// Open client connections. Above it new ones are closed.
     pub connections_max: usize,
-    /// Open connections of one client address. Beyond it new ones are closed; `None` is `"off"`.
+    /// Open connections of one client address. Above it new ones are closed; `None` is `"off"`.
     pub connections_per_address: Option<usize>,
     /// Requests on one connection before it is closed.
     pub requests_per_connection_max: u64,
-    /// Last known values with their overhead. Units: bytes.
+    /// Last known values, with overhead. Units: bytes.
     pub stale_bytes_max: usize,
-    /// Held polls. Beyond it: 503 with Retry-After.
+    /// Held polls. Above it: 503 with Retry-After.
     pub waiters_max: usize,
-    /// Clients and keys whose requests are counted at the same time.
+    /// Clients and keys whose requests are counted at a time.
     pub rate_buckets: usize,
-    /// About how often a quiet stream of events shows that it is alive.
+    /// Approximate interval of heartbeats on a silent event stream.
     pub stream_heartbeat: Duration,
-    /// How long a stream of events lasts at most.
+    /// Longest duration of an event stream.
     pub stream_lifetime: Duration,
-    /// One message of a WebSocket's client. Units: bytes. Beyond it: closed with 1009.
+    /// One message of a WebSocket client. Units: bytes. Above it: closed with 1009.
     pub websocket_message_bytes_max: usize,
-    /// Messages of one WebSocket's client, by the keys that they name. Beyond it: closed with 1008.
+    /// Messages of one WebSocket client, by the keys in them. Above it: closed with 1008.
     pub websocket_messages_rate: Option<Rate>,
-    /// From the first byte of a request to the end of its header section. Beyond it: 408.
+    /// Time from the first byte of a request to the end of its header section. Above it: 408.
     pub header_timeout: Duration,
-    /// How long a client may be behind `body_rate_min` with a body. Beyond it: 408.
+    /// Time for which a client may send a body slower than `body_rate_min`. Above it: 408.
     pub body_timeout: Duration,
     /// Lowest rate at which a client sends a body. Units: bytes per second.
     pub body_rate_min: u32,
-    /// Between requests on a kept-alive connection. Beyond it: closed.
+    /// Time between requests on a kept-alive connection. Above it: closed.
     pub idle_timeout: Duration,
-    /// Without progress while an answer is being written. Beyond it: closed.
+    /// Time without progress while a response is written. Above it: closed.
     pub write_timeout: Duration,
-    /// Lowest rate at which a client takes it. Units: bytes per second. Below it: closed.
+    /// Lowest rate at which a client reads a response. Units: bytes per second. Below it: closed.
     pub write_rate_min: u32,
-    /// Answers that wait for clients. Units: bytes. Beyond it the slowest are cut off.
+    /// Output queued for clients. Units: bytes. Above it the slowest are cut off.
     pub output_bytes_max: usize,
-    /// From SIGTERM to exit, for requests and waits under way.
+    /// Time from SIGTERM to exit, for open requests and waits.
     pub drain_timeout: Duration,
-    /// From SIGUSR2 until another process serves. Beyond it: this one goes on.
+    /// Time from SIGUSR2 until the successor serves. Above it the upgrade fails.
     pub upgrade_timeout: Duration,
 }
 
@@ -276,43 +276,43 @@ impl Default for LimitsConfig {
     reason = "each is one option of the file, on or off"
 )]
 pub struct StoreConfig {
-    /// Where the memcached protocol is spoken; `None` is `"off"`.
+    /// Address of the memcached protocol; `None` is `"off"`.
     pub listen: Option<SocketAddr>,
-    /// More such addresses.
+    /// Further addresses.
     pub listen_also: Vec<SocketAddr>,
-    /// Whether `listen` may be an address other machines can reach.
+    /// `listen` may be an address that other machines can reach.
     pub allow_remote: bool,
-    /// A unix socket where it is spoken as well.
+    /// A unix socket for the memcached protocol.
     pub unix_socket: Option<PathBuf>,
     /// Permission bits of that socket.
     pub unix_permissions: u32,
-    /// Names and passwords of those who may use it; `None` is everybody who can connect.
+    /// Names and passwords; `None` allows every client that can connect.
     pub auth_file: Option<PathBuf>,
-    /// Which protocols are spoken.
+    /// Supported protocols.
     pub protocols: Protocols,
-    /// Items with their overhead. Units: bytes.
+    /// Items, with overhead. Units: bytes.
     pub bytes_max: usize,
-    /// One value. Units: bytes. Beyond it: `SERVER_ERROR object too large for cache`.
+    /// One value. Units: bytes. Above it: `SERVER_ERROR object too large for cache`.
     pub item_bytes_max: usize,
-    /// Whether items are evicted to make room, rather than new ones refused.
+    /// Items are evicted to make room; otherwise new ones are rejected.
     pub evictions: bool,
-    /// Whether items have a cas unique.
+    /// Items have a cas unique.
     pub cas: bool,
-    /// Whether clients may list keys.
+    /// Clients may list keys.
     pub dump: bool,
-    /// Whether clients may `flush_all`.
+    /// Clients may `flush_all`.
     pub flush_all: bool,
-    /// Whether clients may `shutdown` the process.
+    /// Clients may `shutdown` the process.
     pub shutdown: bool,
     /// Open connections of memcached clients.
     pub connections_max: usize,
-    /// Between commands of a connection; zero is for ever. Beyond it: closed.
+    /// Time between commands of a connection; zero is no limit. Above it: closed.
     pub idle_timeout: Duration,
-    /// Commands of one connection before another has its turn.
+    /// Commands of one connection before the next connection is served.
     pub commands_per_turn: usize,
-    /// Connections that the kernel keeps until they are accepted.
+    /// Connections that the kernel queues until they are accepted.
     pub backlog: u16,
-    /// Where the items are kept while the process does not run.
+    /// Path of the snapshot, which keeps the items over a restart.
     pub snapshot: Option<PathBuf>,
 }
 
@@ -347,15 +347,15 @@ impl Default for StoreConfig {
 pub struct MemcachedConfig {
     /// The ring; empty means the embedded store.
     pub servers: Vec<MemcachedServer>,
-    /// One lookup, from asking to answer. Beyond it: a miss.
+    /// Time of one lookup. Above it: a miss.
     pub timeout: Duration,
-    /// One connection attempt.
+    /// Time of one connection attempt.
     pub connect_timeout: Duration,
-    /// Between two looks at the keys that polls wait for.
+    /// Interval of sweeps over the keys that polls wait for.
     pub sweep_interval: Duration,
-    /// Whether the servers are asked to tell of changes.
+    /// The servers are asked to report changes.
     pub watch: bool,
-    /// Failures in a row after which a server is left alone for a while.
+    /// Consecutive failures after which a server is ejected for a while.
     pub failures_max: u32,
     /// The largest value a server may send; as large as its own `-I`. Units: bytes.
     pub value_bytes_max: usize,
@@ -378,60 +378,60 @@ impl Default for MemcachedConfig {
 /// One memcached server of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemcachedServer {
-    /// Where it listens; the name as written is what the ring hashes.
+    /// Address; the ring hashes the name as written.
     pub address: PeerAddress,
     /// Its share of the keys relative to the other servers; at least 1.
     pub weight: u32,
 }
 
-/// `[upstream]`: the application that answers misses and everything that is not a poll.
+/// `[upstream]`: the application, which answers misses and everything that is not a poll.
 ///
-/// Shape: maxima are for the whole process; see [`share`].
+/// Shape: bounds are for the whole process; see [`share`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamConfig {
-    /// Where it is, each a server of its own; none answers 404 instead of forwarding.
+    /// URLs of its servers. Without any, the response is 404 instead of a proxied one.
     pub url: Vec<UpstreamUrl>,
-    /// What stands in for the host that a client of HTTP/1.0 does not name.
+    /// `Host` for an HTTP/1.0 client that sends none.
     pub default_host: String,
-    /// One connection attempt. Beyond it: 502.
+    /// Time of one connection attempt. Above it: 502.
     pub connect_timeout: Duration,
-    /// From the request sent to the header section received. Beyond it: 504.
+    /// Time from the request to the end of the response's header section. Above it: 504.
     pub header_timeout: Duration,
-    /// One exchange. Beyond it: 504.
+    /// Time of one exchange. Above it: 504.
     pub total_timeout: Duration,
-    /// Open connections to one server, without transfers. Beyond it requests queue.
+    /// Open connections to one server, without transfers. Above it requests queue.
     pub connections_max: usize,
-    /// Connections to one server whose request or answer is on its way, which count apart.
+    /// Transfers with one server: connections whose request or response body is streamed.
     pub transfers_max: usize,
-    /// Requests that wait for a connection to one server. Beyond it: 503.
+    /// Requests that wait for a connection to one server. Above it: 503.
     pub queue_max: usize,
-    /// How long a request may wait for a connection. Beyond it: 503.
+    /// Time for which a request may wait for a connection. Above it: 503.
     pub queue_timeout: Duration,
-    /// Connections kept open while unused.
+    /// Idle connections that are kept.
     pub idle_max: usize,
-    /// How long an unused connection is kept.
+    /// Time for which an idle connection is kept.
     pub idle_timeout: Duration,
-    /// Failures after which a server is left out for a while.
+    /// Failures after which a server is ejected for a while.
     pub failures_max: u32,
-    /// How long a request that got no answer counts against its server.
+    /// Time for which a request without a response counts as a failure of its server.
     pub failures_window: Duration,
-    /// What servers are asked from time to time to see whether they are well; `None` is `"off"`.
+    /// Path of health checks; `None` is `"off"`.
     pub health_path: Option<String>,
-    /// How often they are asked.
+    /// Interval of health checks.
     pub health_interval: Duration,
-    /// For which an answer that has begun may bring nothing, or a request body be taken by nobody.
+    /// Time without progress in a response body or a request body.
     pub stall_timeout: Duration,
-    /// For which nothing may pass a connection that was upgraded.
+    /// Time without bytes on an upgraded connection.
     pub tunnel_timeout: Duration,
-    /// Body bytes of one message that may be on their way. Units: bytes.
+    /// Body bytes of one message in flight. Units: bytes.
     pub window_bytes: u64,
-    /// Body of a request that is there before it takes a connection. Units: bytes.
+    /// Request body that is buffered before the request takes a connection. Units: bytes.
     pub request_buffer_bytes: usize,
-    /// Body of an answer that polls share. Units: bytes. A larger one is for one of them.
+    /// Response body that polls share. Units: bytes. A larger one goes to a single client.
     pub answer_bytes_max: u64,
-    /// Head of one answer. Units: bytes. Beyond it: 502.
+    /// Header section of one response. Units: bytes. Above it: 502.
     pub answer_head_bytes_max: usize,
-    /// Fields of one answer. Beyond it: 502.
+    /// Header fields of one response. Above it: 502.
     pub answer_header_count_max: usize,
 }
 
@@ -467,11 +467,11 @@ impl Default for UpstreamConfig {
 /// `[log]`: diagnostics and the access log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogConfig {
-    /// The least severe event written to standard error.
+    /// The lowest severity that is written to standard error.
     pub level: LogLevel,
-    /// How an event is written.
+    /// Format of events.
     pub format: LogFormat,
-    /// Where one line per request goes.
+    /// Target of the access log.
     pub access: AccessTarget,
 }
 
@@ -485,24 +485,24 @@ impl Default for LogConfig {
     }
 }
 
-/// Severity below which events are not written.
+/// Lowest severity of events that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// Nothing.
     Off,
-    /// What stops or breaks something.
+    /// Failures.
     Error,
-    /// What degrades something.
+    /// Degraded operation.
     Warn,
-    /// What an operator wants to know once.
+    /// Information that an operator needs once.
     Info,
-    /// What helps to follow one request.
+    /// Details of one request.
     Debug,
     /// Everything.
     Trace,
 }
 
-/// How an event is written.
+/// Format of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -511,7 +511,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where the access log goes.
+/// Target of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessTarget {
     /// Nowhere.
@@ -522,9 +522,9 @@ pub enum AccessTarget {
     File(PathBuf),
 }
 
-/// One loop's part of a maximum for the whole process, rounded up.
+/// One loop's share of a bound for the whole process, rounded up.
 ///
-/// Loops share nothing, so each keeps to its own part.
+/// Loops share no state, so each keeps to its own share.
 pub fn share(maximum: usize, loops: usize) -> usize {
     maximum.div_ceil(loops.max(1))
 }

@@ -1,4 +1,4 @@
-//! The table of options: what each is called, how it is written, what it is for.
+//! The table of options: names, codecs and descriptions.
 //!
 //! The loader, the `--set` flag, the example file and the reference page are made from it.
 
@@ -13,36 +13,36 @@ use std::time::Duration;
 
 /// One option of a `T`: a [`Config`] or one of its routes.
 pub(super) struct OptionSpec<T> {
-    /// The table it stands in.
+    /// Its table in the file.
     pub(super) section: &'static str,
     /// Its name in that table.
     pub(super) name: &'static str,
-    /// What it is for, in Markdown.
+    /// Its purpose, in Markdown.
     pub(super) about: &'static str,
-    /// The flag of the same effect, where there is one beside `--set`.
+    /// The equivalent flag, if there is one besides `--set`.
     pub(super) flag: Option<&'static str>,
-    /// How a flag's text becomes a value.
+    /// Conversion of a flag's text.
     pub(super) shape: Shape,
-    /// Reads a value into its place.
+    /// Reads a value into the target.
     pub(super) set: fn(&mut T, &Value<'_>) -> Result<(), Fault>,
-    /// Writes the value in its place as TOML.
+    /// Writes the value as TOML.
     pub(super) show: fn(&T) -> String,
-    /// What may be written.
+    /// Describes the accepted values.
     pub(super) describe: fn() -> String,
-    /// Whether both have the same value there.
+    /// Returns true if both targets have the same value.
     pub(super) is_same: fn(&T, &T) -> bool,
-    /// Takes the value from the second.
+    /// Copies the value from the second target to the first.
     pub(super) keep: fn(&mut T, &T),
 }
 
 impl<T> OptionSpec<T> {
-    /// The name with its table, as errors and `--set` have it.
+    /// The name with its table, as in errors and `--set`.
     pub(super) fn full_name(&self) -> String {
         format!("{}.{}", self.section, self.name)
     }
 }
 
-/// A table of the file with what it is for.
+/// A table of the file, and its purpose.
 pub(super) struct Section {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
@@ -79,7 +79,7 @@ macro_rules! options {
     (@flag $flag:literal) => { Some($flag) };
 }
 
-// The field is named only to tell the compiler which type the codec is used for.
+// The field only tells the compiler the type of the codec's values.
 const fn shape_of<S, T, C: Codec<T>>(_: &C, _: fn(&S) -> &T) -> Shape {
     C::SHAPE
 }
@@ -145,7 +145,7 @@ pub(super) const SECTIONS: &[Section] = &[
 ];
 
 options! {
-    /// The options that exist once.
+    /// Options that exist once.
     OPTIONS for Config:
     "server".server.listen ["--listen"] = OneOrMany(Listen, 1);
     "Where clients connect."
@@ -421,7 +421,7 @@ options! {
 }
 
 options! {
-    /// The options of each route.
+    /// Options of each route.
     ROUTE_OPTIONS for RouteConfig:
     "route".prefix ["--poll-prefix"] = Prefix;
     "Start of the request path. Every `[[route]]` names its own."

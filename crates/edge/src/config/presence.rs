@@ -1,27 +1,27 @@
-//! Who is told when keys begin to be watched, and when they end to be.
+//! Options of presence.
 
 use super::UpstreamUrl;
 use std::fmt;
 use std::time::Duration;
 
-/// `[presence]`: who is told when keys begin to be watched, and when they end to be.
+/// `[presence]`: the webhook for first and last watchers of keys.
 #[derive(Clone, PartialEq)]
 pub struct PresenceConfig {
-    /// The server that is told; `None` is `"off"`.
+    /// Server of the webhook; `None` is `"off"`.
     pub webhook_url: Option<UpstreamUrl>,
-    /// The path of the requests.
+    /// Path of the webhook.
     pub webhook_path: String,
-    /// What they show as `Authorization: Bearer TOKEN`; `None` is `"off"`.
+    /// Token for `Authorization: Bearer TOKEN`; `None` is `"off"`.
     pub webhook_token: Option<String>,
-    /// How long a key that nobody watches counts as watched.
+    /// Time for which a key counts as watched after its last watcher.
     pub linger: Duration,
-    /// One request.
+    /// Time of one request.
     pub webhook_timeout: Duration,
-    /// Requests for the same events before they are given up.
+    /// Requests for the same events before they are dropped.
     pub webhook_attempts_max: u32,
-    /// Events of one request.
+    /// Events in one request.
     pub webhook_batch_max: usize,
-    /// Events that wait to be told. Beyond it they are dropped.
+    /// Events that have not been sent. Above it they are dropped.
     pub webhook_queue_max: usize,
 }
 

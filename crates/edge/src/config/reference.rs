@@ -53,7 +53,7 @@ fn header(section: &Section) -> String {
     }
 }
 
-/// What the documents say of one option.
+/// Documentation of one option.
 struct Line {
     full_name: String,
     name: &'static str,

@@ -1,25 +1,25 @@
-//! Showing what is wrong with a configuration.
+//! Reports of mistakes in a configuration.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use std::fmt;
 use std::iter::once;
 use std::ops::Range;
 
-/// Everything that is wrong with one configuration: its file and its flags.
+/// All mistakes in one configuration: its file and its flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     file: Option<SourceFile>,
     problems: Vec<Problem>,
 }
 
-/// The file as it was read.
+/// The file as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SourceFile {
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// One mistake, and what would be right.
+/// One mistake, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) origin: Origin,
@@ -27,19 +27,19 @@ pub(super) struct Problem {
     pub(super) help: Option<String>,
 }
 
-/// Where a value was written.
+/// The place of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// In the file, at these bytes.
+    /// The file, at these bytes.
     File(Range<usize>),
-    /// On the command line: the flag with its value.
+    /// The command line: the flag with its value.
     Flag(String),
-    /// Nowhere: it is a default, or the file could not be read.
+    /// No place: a default, or a file that could not be read.
     Nowhere,
 }
 
 impl ConfigError {
-    /// Collects the problems, those of the file first, in the order of its lines.
+    /// Collects the problems: those of the file first, in the order of its lines.
     pub(super) fn new(file: Option<SourceFile>, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| match &problem.origin {
             Origin::File(span) => (0, span.start),
@@ -49,12 +49,12 @@ impl ConfigError {
         Self { file, problems }
     }
 
-    /// Number of mistakes; at least 1.
+    /// The number of mistakes; at least 1.
     pub fn count(&self) -> usize {
         self.problems.len()
     }
 
-    /// Writes each mistake with its file, line, column and source line, and what would be right.
+    /// Renders each mistake with its file, line, column, source line and remedy.
     ///
     /// Shape: `color` adds the escape sequences of a terminal.
     pub fn render(&self, color: bool) -> String {
@@ -90,7 +90,7 @@ impl ConfigError {
         };
         let help = problem.help.as_deref();
         let Some(snippet) = snippet else {
-            // Apart, since groups of one report are joined by the margin of a snippet.
+            // Separate, since groups of one report are joined by the margin of a snippet.
             let help = help.map(|help| Group::with_title(Level::HELP.secondary_title(help)));
             let groups = once(Group::with_title(title)).chain(help);
             let lines: Vec<String> = groups.map(|group| renderer.render(&[group])).collect();
@@ -109,7 +109,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A span cut to its first line, so that a table is marked by its header alone.
+/// Cuts a span to its first line, so that a table is marked at its header only.
 fn inside(span: &Range<usize>, text: &str) -> Range<usize> {
     let start = span.start.min(text.len());
     let end = span.end.clamp(start, text.len());

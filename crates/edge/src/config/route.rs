@@ -1,4 +1,4 @@
-//! `[[route]]`: what is polled, and how.
+//! `[[route]]`: the polls under a path prefix.
 
 use super::{KeyTemplate, RouteAccess};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct RouteConfig {
     /// Start of the request path; begins with `/`.
     pub prefix: String,
-    /// How the key is made from the request.
+    /// Template of the key.
     pub key: KeyTemplate,
     /// `Content-Type` of values.
     pub content_type: String,
@@ -20,38 +20,38 @@ pub struct RouteConfig {
     pub methods: Methods,
     /// Wait of a request that asks for none.
     pub wait_default: Duration,
-    /// Longest wait a request may ask for; longer ones are cut to it.
+    /// Longest wait; longer ones are reduced to it.
     pub wait_max: Duration,
-    /// What a stored empty value is answered with.
+    /// Response to a poll for an empty value.
     pub empty: EmptyAnswer,
-    /// Whether POST polls that miss on one key share one upstream request.
+    /// POST polls that miss on one key share one request to the application.
     pub coalesce_post: bool,
-    /// Polls with cookies share answers although the key is not made of an identity.
+    /// Polls with cookies share responses, although the key does not contain an identity.
     pub share_cookies: bool,
-    /// Names of further request headers that identify a client, in any case.
+    /// Further header fields that identify a client, in any case.
     pub identity_headers: Vec<String>,
-    /// What a held poll gets when its key goes away.
+    /// Response to a held poll whose key is removed.
     pub on_delete: OnDelete,
-    /// Origins of pages that may open a WebSocket, beside the host's own and those of CORS.
+    /// Origins that may open a WebSocket, besides the host's own and those of CORS.
     pub allowed_origins: Vec<String>,
-    /// Whether WebSockets may publish.
+    /// WebSockets may publish.
     pub websocket_publish: bool,
-    /// Who may do what.
+    /// Access options.
     pub access: RouteAccess,
-    /// Whether answers of the application that may be kept are put into the cache.
+    /// Cacheable responses of the application are stored in the cache.
     pub fill: bool,
-    /// How long the last known value is given when there is no newer one to be had.
+    /// Time for which the last known value is sent if there is no newer one.
     pub stale_if_error: Duration,
-    /// How long it is given while a newer one is fetched, where `fill` is on.
+    /// Time for which it is sent while a newer one is fetched, if `fill` is on.
     pub stale_while_revalidate: Duration,
-    /// How long the application is not asked again for a key that it failed to answer.
+    /// Time for which a failed fetch of a key is not repeated.
     pub negative: Duration,
-    /// How long it is not asked again for one that it does not have.
+    /// Time for which a fetch that got 404 is not repeated.
     pub negative_not_found: Duration,
 }
 
 impl RouteConfig {
-    /// A route with every default under `prefix`.
+    /// Makes a route under `prefix` with defaults.
     pub fn new(prefix: &str) -> Self {
         Self {
             prefix: prefix.to_owned(),
@@ -86,7 +86,7 @@ impl Default for RouteConfig {
     }
 }
 
-/// The methods a route answers.
+/// Methods of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -104,7 +104,7 @@ pub struct Methods {
 }
 
 impl Methods {
-    /// Every method that polls.
+    /// All methods that can poll.
     pub const ALL: Self = Self {
         get: true,
         head: true,
@@ -112,7 +112,7 @@ impl Methods {
         query: true,
     };
 
-    /// Whether `method`, as it stands in the request line, polls.
+    /// Returns true if `method`, as in the request line, polls.
     pub fn allows(self, method: &str) -> bool {
         match method {
             "GET" => self.get,
@@ -123,7 +123,7 @@ impl Methods {
         }
     }
 
-    /// Value of the `Allow` field of a 405 answer.
+    /// Value of the `Allow` field of a 405.
     pub fn allow_field(self) -> String {
         let all = [
             (self.get, "GET"),
@@ -140,7 +140,7 @@ impl Methods {
     }
 }
 
-/// What a stored empty value ("nothing new") is answered with.
+/// Response to a poll for an empty value ("nothing new").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyAnswer {
     /// 200 with an empty body.
@@ -149,13 +149,13 @@ pub enum EmptyAnswer {
     NoContent,
 }
 
-/// What a held poll gets when its key is deleted or expires.
+/// Response to a held poll whose key is deleted or expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDelete {
-    /// The upstream's answer, as for any miss.
+    /// The response of the application, as for any miss.
     Origin,
     /// 404.
     NotFound,
-    /// Nothing yet: it stays held until a value is set or its wait ends.
+    /// None yet: it stays held until a value is set or its wait ends.
     KeepWaiting,
 }

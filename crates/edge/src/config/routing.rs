@@ -1,24 +1,24 @@
-//! Which route a request is for.
+//! The choice of the route of a request.
 //!
-//! A route is chosen by the path as it came, and the application is sent that path; but it may
-//! decode it, resolve its dot segments, and then serve what another route guards. So a path that
-//! has readings for which another route would be chosen is refused, where one of the two asks
-//! anything of its clients or grants them anything.
+//! A route is chosen by the path as received, and the application gets that path. But the
+//! application may decode it, resolve its dot segments, and then serve a path that another route
+//! guards. So a path is rejected if it can be read as that of another route, and one of the two
+//! routes checks or grants anything.
 
 use super::{Config, Methods, RouteConfig};
 use dwell_proto::http1::{any_reading, is_plain_path};
 use std::sync::Arc;
 
-/// The routes of a configuration, as a table of paths.
+/// The routes of a configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Routing<'c>(&'c [Arc<RouteConfig>]);
 
-/// A path that is for one route as it came, and for another as the application may read it.
+/// A path of one route that the application may read as a path of another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ambiguous {
-    /// The path as it may be read; nothing where it has a NUL, or more readings than are tried.
+    /// The other reading; `None` if the path has a NUL, or more readings than are tried.
     pub(crate) reading: Option<String>,
-    /// The prefix of the route that this is for, if any is.
+    /// The prefix of the other route, if there is one.
     pub(crate) prefix: Option<String>,
 }
 
@@ -27,10 +27,12 @@ impl<'c> Routing<'c> {
         Self(&config.routes)
     }
 
-    /// The index of the route that a request for `path` is for; `None` where it is for none.
+    /// The index of the route for `path`; `None` if there is none.
     ///
     /// # Errors
-    /// [`Ambiguous`] where the application may read it otherwise, and a guard stands between.
+    ///
+    /// [`Ambiguous`] if the application may read the path as that of another route, and one of the
+    /// two is guarded.
     pub(crate) fn choose(self, path: &str) -> Result<Option<usize>, Ambiguous> {
         let chosen = self.leads_to(path.as_bytes());
         if is_plain_path(path) || !self.0.iter().any(|route| is_guarded(route)) {
@@ -55,11 +57,12 @@ impl<'c> Routing<'c> {
         Ok(chosen)
     }
 
-    /// Makes sure that a key which is named beside a path stays below `prefix`, however the
-    /// application reads `path`, which leads to it.
+    /// Checks that a key named besides a path stays below `prefix`, in every way in which the
+    /// application may read `path`, the path of the key.
     ///
     /// # Errors
-    /// Why it does not.
+    ///
+    /// The reason why it does not.
     pub(crate) fn stays_below(self, prefix: &str, path: &str) -> Result<(), &'static str> {
         let is_other = |reading: &[u8]| {
             let other = self.leads_to(reading).map(|other| &self.0[other]);
@@ -84,7 +87,7 @@ impl<'c> Routing<'c> {
     }
 }
 
-/// Tells whether a route lets in or grants anything but what every other does.
+/// Returns true if a route checks or grants anything that other routes do not.
 fn is_guarded(route: &RouteConfig) -> bool {
     let access = &route.access;
     access.is_guarded()
@@ -100,7 +103,7 @@ fn has_dot_segments(path: &[u8]) -> bool {
     segments.any(|segment| matches!(segment, b"." | b".."))
 }
 
-/// Why a key is refused that another route might not give.
+/// Message for a key that another route might refuse.
 pub(crate) const OTHER_ROUTE: &str = "a key is named that is another route's";
 const DOT_SEGMENT: &str = "a key is named that has a dot segment";
 

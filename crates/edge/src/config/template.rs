@@ -1,11 +1,11 @@
-//! How a request becomes a key.
+//! Keys of requests, made from templates.
 
 use dwell_proto::http1::normal_path;
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-/// A key made of the request's path, query, header and cookie values and literal text.
+/// A key made from path, query parameters, header fields, cookies, claims and literal text.
 ///
 /// Written as text with the parts in braces: `{path}`, `{uri}`, `{query.NAME}`, `{header.NAME}`,
 /// `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`.
@@ -26,7 +26,7 @@ enum Part {
     Auth(String),
 }
 
-/// What a key may be made of besides the target.
+/// Inputs of a key besides the target.
 pub(crate) trait Requested<'h> {
     /// The first field of a name, in any case.
     fn header(&self, name: &str) -> Option<&'h [u8]>;
@@ -37,7 +37,7 @@ pub(crate) trait Requested<'h> {
         None
     }
 
-    /// A field of the application's answer to the question who asks.
+    /// A field of the response by which the application has granted access.
     fn granted(&self, name: &str) -> Option<&[u8]> {
         let _ = name;
         None
@@ -58,40 +58,41 @@ impl KeyTemplate {
         }
     }
 
-    /// Whether the key is the path and nothing else.
+    /// Returns true if the key is the path and nothing else.
     pub fn is_path(&self) -> bool {
         self.parts == [Part::Path]
     }
 
-    /// Whether the path is a part of the key, so that different paths have different keys.
+    /// Returns true if the key contains the path, so that different paths have different keys.
     pub fn takes_path(&self) -> bool {
         self.parts.contains(&Part::Path) || self.parts.contains(&Part::Uri)
     }
 
-    /// Whether claims of a token are a part of the key.
+    /// Returns true if the key contains claims of a token.
     pub fn takes_claims(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Claim(_)))
     }
 
-    /// Whether the key is made of who asks: of a cookie, a claim, or the application's word.
+    /// Returns true if the key contains an identity: a cookie, a claim, or a field of the
+    /// application's decision.
     pub(crate) fn is_of_identity(&self) -> bool {
         let is_it = |part: &Part| matches!(part, Part::Cookie(_) | Part::Claim(_) | Part::Auth(_));
         self.parts.iter().any(is_it)
     }
 
-    /// Whether this field of the request is a part of the key.
+    /// Returns true if the key contains this header field.
     pub(crate) fn takes_header(&self, name: &str) -> bool {
         let is_it = |part: &Part| matches!(part, Part::Header(of) if of.eq_ignore_ascii_case(name));
         self.parts.iter().any(is_it)
     }
 
-    /// Whether this parameter of the query is a part of the key.
+    /// Returns true if the key contains this query parameter.
     pub(crate) fn takes_query(&self, name: &str) -> bool {
         let is_it = |part: &Part| matches!(part, Part::Query(of) if of == name);
         self.parts.iter().any(is_it)
     }
 
-    /// Fields of the application's answer to the question who asks that are a part of the key.
+    /// Fields of the application's decision that the key contains.
     pub(crate) fn granted_names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Auth(name) => Some(name.as_str()),
@@ -101,13 +102,14 @@ impl KeyTemplate {
 
     /// Makes the key of one request.
     ///
-    /// Shape: `path` and `query` are the two sides of the target's first `?`; `requested` finds
-    /// the rest, of which a function from a field's name to its value has the fields. The key is
-    /// `path` itself for the template `{path}` and is otherwise written to `scratch`, which is
-    /// cleared first. A key has 1 to 250 bytes, none of them a space or a control character.
+    /// Shape: `path` and `query` are the two sides of the target's first `?`. `requested` finds the
+    /// other inputs; a function from a field's name to its value has only fields. The key is `path`
+    /// itself for the template `{path}`. Otherwise it is written to `scratch`, which is cleared
+    /// first. A key has 1 to 250 bytes, without spaces and control characters.
     ///
     /// # Errors
-    /// [`KeyError`] when a part is missing or the key is not one memcached takes.
+    ///
+    /// [`KeyError`] if an input is missing, or memcached does not accept the key.
     pub(crate) fn render<'k, 'h>(
         &self,
         path: &'k str,
@@ -127,7 +129,7 @@ impl KeyTemplate {
 }
 
 impl KeyTemplate {
-    /// The parts that a request has no value for, as they are written in the template.
+    /// The parts for which a request has no value, as written in the template.
     pub(crate) fn lacking<'h>(
         &self,
         path: &str,
@@ -231,7 +233,7 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
-/// Why a text is not a key template.
+/// Reason why a text is not a key template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TemplateError {
@@ -239,13 +241,13 @@ pub enum TemplateError {
     Unclosed,
     /// A `}` has no `{`.
     Unopened,
-    /// The name in braces is not one of the parts.
+    /// The name in braces is unknown.
     Part(String),
-    /// A part of `query`, `header` or `cookie` has no name, or one no request can have.
+    /// A part of `query`, `header` or `cookie` has no name, or an impossible one.
     Name(String),
-    /// Nothing of the request is in the key: every request would share one.
+    /// The template has no part, so all requests would share one key.
     NoPart,
-    /// The literal text has a character no key can have.
+    /// The literal text has a character that no key can have.
     Literal(char),
 }
 
@@ -264,11 +266,11 @@ impl fmt::Display for TemplateError {
 
 impl std::error::Error for TemplateError {}
 
-/// Why a request has no key.
+/// Reason why a request has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The request lacks a value the template names, or every value is empty.
+    /// The request has no value for an input, or all values are empty.
     Missing,
     /// The key has more than 250 bytes.
     TooLong(usize),
@@ -279,7 +281,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// The status of the answer: 414 for a key that is too long, otherwise 400.
+    /// The status of the response: 414 for a key that is too long, otherwise 400.
     pub fn status(self) -> u16 {
         match self {
             Self::TooLong(_) => 414,
@@ -331,7 +333,7 @@ fn part(text: &str) -> Result<Part, TemplateError> {
     Ok(make(name.to_owned()))
 }
 
-/// A byte as nginx writes it into `$memcached_key`: what no key can have, and `%`, as `%XX`.
+/// Appends a byte as nginx does in `$memcached_key`: bytes that no key can have, and `%`, as `%XX`.
 fn push_escaped(key: &mut Vec<u8>, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     if byte > b' ' && byte != b'%' && byte != 0x7f {
@@ -348,7 +350,7 @@ fn forbidden_literal(part: &Part) -> Option<char> {
     text.chars().find(|c| c.is_ascii_control() || *c == ' ')
 }
 
-/// The key, if memcached takes it.
+/// Checks that memcached accepts the key.
 ///
 /// Source: memcached `doc/protocol.txt`, "Keys".
 pub(crate) fn check_key(key: &[u8]) -> Result<&[u8], KeyError> {

@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them.
+//! Durations and sizes as text.
 
 use std::fmt;
 use std::time::Duration;
@@ -101,23 +101,23 @@ pub fn show_size(bytes: u64) -> String {
     }
 }
 
-/// Why a text is not a duration or a size.
+/// Reason why a text is not a duration or a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnitError {
     /// It does not begin with a digit.
     NoNumber,
-    /// A number has a point or a comma.
+    /// A number has a decimal point or comma.
     Fraction,
-    /// A duration without a unit.
+    /// A duration has no unit.
     NoUnit,
-    /// Not a unit of time.
+    /// The unit is not one of time.
     DurationUnit(String),
-    /// Not a unit of size.
+    /// The unit is not one of size.
     SizeUnit(String),
-    /// A unit stands after a smaller or equal one.
+    /// A unit follows a smaller or equal one.
     Order(String),
-    /// More than 2^64 milliseconds or bytes.
+    /// The value exceeds 2^64 milliseconds or bytes.
     TooLarge,
 }
 
@@ -141,7 +141,7 @@ impl fmt::Display for UnitError {
 
 impl std::error::Error for UnitError {}
 
-/// Splits off the digits in front and the letters after them.
+/// Splits off the leading digits and the letters after them.
 fn number_and_unit(text: &str) -> Result<(u64, &str, &str), UnitError> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     if digits == 0 {

@@ -1,4 +1,4 @@
-//! Admission of the clients' connections: how many there may be, in all and of one address.
+//! Admission of clients' connections: bounds in total and per address.
 
 use crate::access::Crowds;
 use crate::config::{Config, share};
@@ -40,14 +40,14 @@ impl Admission {
         }
     }
 
-    /// Goes by another configuration from now on; connections that are open stay.
+    /// Applies a configuration; open connections stay.
     pub(super) fn reconfigure(&mut self, config: &Arc<Config>) {
         self.connections_max = share(config.limits.connections_max, self.loops);
         self.descriptor_bound = self.descriptors.bounds(config).clients;
         self.config = Arc::clone(config);
     }
 
-    /// Lets a connection in, or drops it; `open` are those that there are already.
+    /// Admits a connection, or drops it; `open` is the number of open ones.
     pub(super) fn admit(&self, mut stream: Stream, open: usize) -> Option<Stream> {
         if open >= self.connections_max {
             self.refused(ConnectionRefusal::ConnectionsMax);
@@ -61,14 +61,14 @@ impl Admission {
         None
     }
 
-    /// Counts a connection of the address of its client; false if that has too many.
+    /// Counts a connection with its client's address; false if that has too many.
     fn is_of_few(&self, stream: &mut Stream) -> bool {
         let max = self.config.limits.connections_per_address;
         let trusted = &self.config.server.trusted_proxies;
         max.is_none_or(|max| self.crowds.admit(stream, max, trusted))
     }
 
-    /// Counts a client that another process has accepted, however many its address has.
+    /// Counts a connection that another process has accepted, whatever the count of its address.
     pub(crate) fn count_adopted(&self, stream: &mut Stream) {
         if self.config.limits.connections_per_address.is_some() {
             let trusted = &self.config.server.trusted_proxies;
@@ -76,7 +76,7 @@ impl Admission {
         }
     }
 
-    /// Counts a connection that was not let in.
+    /// Counts a refused connection.
     pub(super) fn refused(&self, why: ConnectionRefusal) {
         self.metrics.connections_refused.increment(why);
         if why == ConnectionRefusal::Descriptors {

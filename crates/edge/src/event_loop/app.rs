@@ -1,4 +1,4 @@
-//! The clients' requests: each goes to the polls of the loop, or to the proxy of what is no poll.
+//! The clients' requests: each goes to the polls of the loop, or to the proxy.
 
 use super::admission::Admission;
 use crate::config::{Config, Routing};
@@ -17,8 +17,8 @@ use dwell_store::{Expiry, Store};
 use dwell_upstream::{UpstreamError, UpstreamEvent, Upstreams};
 use std::sync::Arc;
 
-/// The application of the clients' server: chooses what serves a request, and hands every callback
-/// to it by the tag of the exchange.
+/// The application of the clients' server. It chooses the component that serves a request, and
+/// passes every callback to it by the tag of the exchange.
 #[derive(Debug)]
 pub(crate) struct Front {
     config: Arc<Config>,
@@ -28,7 +28,7 @@ pub(crate) struct Front {
     pub(crate) admission: Admission,
     /// Pages that are served before any route, and the store that they set keys in.
     pages: Option<(Box<dyn Pages>, Arc<Store>)>,
-    /// Requests to the application that get no answer.
+    /// Outage of the application.
     outage: Outage,
 }
 
@@ -56,7 +56,7 @@ impl Front {
         self.pages = Some((pages, store));
     }
 
-    /// Goes by `config` from now on; returns the configuration before.
+    /// Applies a configuration; returns the one before.
     pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) -> Arc<Config> {
         self.log = self.log.reconfigured(config);
         self.polls.reconfigure(config);
@@ -65,17 +65,17 @@ impl Front {
         std::mem::replace(&mut self.config, Arc::clone(config))
     }
 
-    /// True if no exchange is owed its answer.
+    /// True if no exchange waits for its response.
     pub(crate) fn is_idle(&self) -> bool {
         self.polls.is_idle() && self.proxy.is_idle()
     }
 
-    /// True if the end of a turn has left something to be sent or answered.
+    /// True if the end of a turn has left something to be sent.
     pub(crate) fn has_left(&self) -> bool {
         self.polls.has_left() || self.proxy.has_actions()
     }
 
-    /// Takes what happened to a request to the application.
+    /// Handles an event of a request to the application.
     pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
         self.follow_outage(context, &event);
         if proxied_of(event.tag()).is_some() {
@@ -86,10 +86,10 @@ impl Front {
         }
     }
 
-    /// Logs when the application stops answering, and when it answers again.
+    /// Logs when the application stops responding, and when it responds again.
     fn follow_outage(&mut self, context: &Context, event: &UpstreamEvent) {
         match event {
-            // A request that was sent, and no answer yet.
+            // The request was sent, and there is no response yet.
             UpstreamEvent::Started { .. } | UpstreamEvent::BodyTaken { .. } => {}
             UpstreamEvent::Failed { error, .. } => self.upstream_failed(context, error),
             _ => {
@@ -106,7 +106,7 @@ impl Front {
         }
     }
 
-    /// Does what proxied requests need when the turn ends.
+    /// Carries out the actions of the proxy when the turn ends.
     pub(super) fn carry_out(
         &mut self,
         context: &mut Context,
@@ -120,8 +120,8 @@ impl Front {
         }
     }
 
-    /// Passes an answer that is too large for polls on to the client whose request was sent, or
-    /// cuts it off.
+    /// Passes a response that is too large for polls on to the client whose request was sent, or
+    /// cancels it.
     fn pass_on(&mut self, context: &mut Context, http: &mut Http, large: &TooLarge) {
         let (connection, fetch) = (large.connection, large.fetch);
         let is_taken = large.client().is_some_and(|client| {
@@ -141,7 +141,7 @@ impl Front {
         }
     }
 
-    /// Serves a page of the program's own; false for all other requests.
+    /// Serves a page of the program; false for all other requests.
     fn serve_page(&self, context: &Context, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
         let Some((pages, store)) = &self.pages else {
             return false;
@@ -177,7 +177,7 @@ impl App for Front {
         match Routing::of(&self.config).choose(head.path) {
             Ok(Some(index)) => self.polls.body_plan(index, head),
             Ok(None) => self.proxy.body_plan(),
-            // It is refused without its body.
+            // It is rejected without its body.
             Err(_) => BodyPlan::Stream {
                 bytes_max: self.config.limits.body_bytes_max,
             },
@@ -277,7 +277,7 @@ impl App for Front {
     }
 
     fn accepted(&mut self, _: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
-        // Those that have left HTTP count as well.
+        // Connections that have left HTTP count as well.
         self.admission.admit(stream, open + self.polls.sockets())
     }
 

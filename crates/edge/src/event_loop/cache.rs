@@ -15,29 +15,29 @@ use dwell_store::{MetaGet, Store};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The source of values, and what the loop does for it beside reading.
+/// The source of values, and the loop's upkeep of it.
 #[derive(Debug)]
 pub(crate) struct Cache {
     source: Source,
     memcached: Option<Client>,
-    /// Interval at which all keys that polls wait for are read again.
+    /// Interval at which all watched keys are read again.
     recheck_interval: Duration,
     metrics: Arc<LoopMetrics>,
 }
 
-/// Interval for keys of the embedded store, although the store tells of every change.
+/// Interval for keys of the embedded store. It is a safeguard: the store reports every change.
 const EMBEDDED_RECHECK: Duration = Duration::from_secs(15);
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
-/// Items that are checked by one sweep.
+/// Items that one sweep checks.
 const EXPIRE_BUDGET: usize = 4096;
-/// Versions that are asked for at once. Few enough that a sweep of many keys leaves the lookups of
-/// new polls their room in the requests to memcached; the rest follows as answers come.
+/// Most versions that are queried at a time. It leaves lookups of new polls their room in the
+/// requests to memcached; the rest follows as replies arrive.
 const VERSIONS_AT_ONCE: usize = 2048;
-/// Tag of what memcached is given.
+/// Tag of values that are stored in memcached.
 const FILL: Token = Token::new(polls::kind::FILL, 0, 0);
 
 impl Cache {
-    /// Makes it of its source; keys of memcached servers are read again by `sweep_interval`.
+    /// Makes the cache; keys of memcached servers are read again by `sweep_interval`.
     pub(crate) fn new(
         source: Source,
         memcached: Option<Client>,
@@ -65,7 +65,7 @@ impl Cache {
         self.recheck_interval
     }
 
-    /// The embedded store, if values are there.
+    /// The embedded store, if it is the source.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         match &self.source {
             Source::Embedded(store, _) => Some(store),
@@ -73,20 +73,20 @@ impl Cache {
         }
     }
 
-    /// Operations of memcached that are under way.
+    /// Open operations of memcached.
     #[cfg(test)]
     pub(crate) fn operations(&self) -> usize {
         self.memcached.as_ref().map_or(0, Client::operations)
     }
 
-    /// Has the embedded store swept soon: a client of it may have left items that expire.
+    /// Schedules a sweep of the embedded store, since a client may have stored items that expire.
     pub(super) fn expect_expiry(&self, context: &mut Context) {
         if self.store().is_some() && !context.is_armed(EXPIRE) {
             context.arm(EXPIRE, EXPIRE_INTERVAL);
         }
     }
 
-    /// Drops expired items, and goes on with it while there are items.
+    /// Drops expired items, and schedules the next sweep while there are items.
     pub(super) fn sweep(&self, context: &mut Context) {
         if let Some(store) = self.store() {
             store.sweep(seconds(context), EXPIRE_BUDGET);
@@ -96,7 +96,7 @@ impl Cache {
         }
     }
 
-    /// Goes on with a change of the store's bound, which takes many turns.
+    /// Continues a change of the store's bound, which takes many turns.
     pub(super) fn follow_resize(&self, context: &mut Context) {
         if let Some(store) = self.store()
             && store.is_resizing()
@@ -106,7 +106,7 @@ impl Cache {
         }
     }
 
-    /// Tells the client of memcached what happened to one of its tokens.
+    /// Passes an event of one of its tokens to the client of memcached.
     pub(super) fn occurred(
         &mut self,
         context: &mut Context,
@@ -142,7 +142,7 @@ impl Cache {
                 continue;
             };
             if client.get(name, lookup.to_bits()).is_err() {
-                // The queue to memcached is full: as good as a server that does not answer.
+                // The queue to memcached is full, which counts as a failed server.
                 let failed = Completion {
                     tag: lookup.to_bits(),
                     server: 0,
@@ -155,7 +155,7 @@ impl Cache {
         flush(client, context, polls, http);
     }
 
-    /// Asks for the versions of the keys of a sweep, as many as may be under way.
+    /// Queries the versions of the keys of a sweep, as many as may be open.
     pub(super) fn send_versions(
         &mut self,
         context: &mut Context,
@@ -165,7 +165,7 @@ impl Cache {
         let Some(client) = &mut self.memcached else {
             return;
         };
-        // A server that is down fails them in `flush`, which makes room for the next.
+        // If a server is down, they fail in `flush`, which makes room for the next.
         while polls.lookups.is_sweeping() && client.operations() < VERSIONS_AT_ONCE {
             let room = VERSIONS_AT_ONCE - client.operations();
             for _ in 0..room {
@@ -173,7 +173,7 @@ impl Cache {
                     break;
                 };
                 if let Some(name) = polls.waited_name(key) {
-                    // One that does not fit is asked for by the next sweep.
+                    // A query without room is sent by the next sweep.
                     let _ = client.version(name, key.to_bits());
                 }
             }
@@ -181,7 +181,7 @@ impl Cache {
         }
     }
 
-    /// Sends the orders of publishers.
+    /// Sends the requests of publishers.
     pub(super) fn send_orders(
         &mut self,
         context: &mut Context,
@@ -194,8 +194,8 @@ impl Cache {
         }
     }
 
-    /// Gives memcached values that it does not have. The application stores what it must have
-    /// itself, so nothing waits for the outcome.
+    /// Stores fetched values in memcached. The application stores the values it depends on itself,
+    /// so nothing waits for the outcome.
     pub(super) fn send_fills(&mut self, context: &mut Context, polls: &mut Polls, http: &mut Http) {
         let fills = polls.lookups.take_fills();
         let Some(client) = self.memcached.as_mut().filter(|_| !fills.is_empty()) else {
@@ -207,13 +207,13 @@ impl Cache {
                 ..StoreOptions::default()
             };
             let tag = FILL.to_bits();
-            // One that does not fit is not stored: the next miss brings it again.
+            // A value without room is not stored: the next miss fetches it again.
             let _ = client.store(StoreVerb::Add, &fill.name, &fill.body, options, tag);
         }
         flush(client, context, polls, http);
     }
 
-    /// Value of a key in the embedded store, for an explanation; nothing counts as a use.
+    /// The value of a key in the embedded store, for an explanation; it does not count as a use.
     pub(super) fn stored(&self, context: &Context, key: &[u8]) -> Option<Valued> {
         let options = MetaGet {
             no_bump: true,
@@ -228,7 +228,7 @@ impl Cache {
         }))
     }
 
-    /// Asks memcached for the value of a key, for an explanation; returns why that cannot be.
+    /// Looks a key up in memcached, for an explanation; returns the reason if that fails at once.
     pub(super) fn look_up(
         &mut self,
         context: &mut Context,
@@ -248,7 +248,7 @@ impl Cache {
         None
     }
 
-    /// Place of a key, in words.
+    /// Describes the place of a key.
     pub(super) fn place_of(&self, key: &[u8]) -> String {
         let Some(client) = &self.memcached else {
             return "the embedded store".to_owned();
@@ -275,13 +275,13 @@ impl Cache {
         Some(self.memcached.as_ref()?.server_of(key))
     }
 
-    /// Servers that have come back since [`keep_states`](Self::keep_states) was called last.
+    /// Servers that have come back since the last call of [`keep_states`](Self::keep_states).
     pub(super) fn returned(&self) -> Vec<usize> {
         let statuses = self.memcached.iter().flat_map(Client::statuses);
         returned(&self.metrics.servers, statuses)
     }
 
-    /// Copies the states of the servers into the metrics, and logs the ones that have changed.
+    /// Copies the states of the servers to the metrics, and logs changes.
     pub(super) fn keep_states(&self) {
         let statuses = self.memcached.iter().flat_map(Client::statuses);
         for (cell, status) in self.metrics.servers.iter().zip(statuses) {
@@ -294,7 +294,7 @@ impl Cache {
     }
 }
 
-/// Sends what the client has queued, and completes what fails at once.
+/// Sends the client's queue, and completes what fails at once.
 fn flush(client: &mut Client, context: &mut Context, polls: &mut Polls, http: &mut Http) {
     let mut sink = |context: &mut Context, completion: Completion<'_>| {
         polls.completed(context, http, &completion);
@@ -302,7 +302,7 @@ fn flush(client: &mut Client, context: &mut Context, polls: &mut Polls, http: &m
     client.flush(context, &mut sink);
 }
 
-/// Servers that answer, and did not when that was noted in `cells`.
+/// Servers that respond, and did not according to `cells`.
 fn returned(cells: &[ServerCell], statuses: impl IntoIterator<Item = ServerStatus>) -> Vec<usize> {
     let servers = cells.iter().zip(statuses).enumerate();
     let has_returned = |(cell, status): &(&ServerCell, ServerStatus)| {
@@ -312,7 +312,7 @@ fn returned(cells: &[ServerCell], statuses: impl IntoIterator<Item = ServerStatu
     returned.map(|(index, _)| index).collect()
 }
 
-/// State of a server, as health and metrics show it.
+/// The state of a server in health and metrics.
 fn state_of(status: &ServerStatus) -> ServerState {
     match status.state {
         State::Up => ServerState::Up,
@@ -321,7 +321,7 @@ fn state_of(status: &ServerStatus) -> ServerState {
     }
 }
 
-/// Logs that a memcached server has come or gone, as one loop sees it.
+/// Logs a memcached server that has come or gone for this loop.
 fn log_state(status: &ServerStatus, state: ServerState) {
     let server = status.address;
     let failure = status.last_failure.filter(|_| status.failures_in_row > 0);

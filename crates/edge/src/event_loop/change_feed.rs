@@ -1,4 +1,4 @@
-//! Hints of memcached servers that keys may have changed, on their way to the loops.
+//! Hints of memcached servers that keys may have changed.
 
 use super::cache::Cache;
 use super::{Message, Occurrence};
@@ -8,12 +8,13 @@ use dwell_evloop::{Context, Fleet, Token};
 use dwell_memcache::watch::{ChangeFeed, Resync, ResyncReason, WaitedKeys, WatchState};
 use std::sync::Arc;
 
-/// A loop's part in the hints: each reads what it is told of, and the first one has the feed.
+/// A loop's part in the hints: each loop reads the keys that it watches; the first one has the
+/// feed.
 #[derive(Debug)]
 pub(crate) struct Hints {
     /// The feed of the servers, on the first loop.
     feed: Option<ChangeFeed>,
-    /// Keys that all loops wait for, if there is a feed.
+    /// Keys that any loop watches, if there is a feed.
     waited: Option<Arc<WaitedKeys>>,
     metrics: Arc<LoopMetrics>,
 }
@@ -37,7 +38,7 @@ impl Hints {
         self.feed = None;
     }
 
-    /// Tells the feed what happened to one of its tokens.
+    /// Passes an event of one of its tokens to the feed.
     pub(super) fn occurred(&mut self, context: &mut Context, token: Token, what: Occurrence) {
         let Some(feed) = &mut self.feed else { return };
         match what {
@@ -46,7 +47,8 @@ impl Hints {
         }
     }
 
-    /// Has the feed go on, and spreads what it has found; `index` is that of this loop in `fleet`.
+    /// Advances the feed, and sends its hints to all loops; `index` is that of this loop in
+    /// `fleet`.
     pub(super) fn follow(
         &mut self,
         context: &mut Context,
@@ -103,8 +105,8 @@ impl Hints {
         }
     }
 
-    /// Reads everything that polls wait for on the servers that have come back since the last turn:
-    /// hints that came while they were away could not be followed.
+    /// Reads all watched keys of servers that have come back since the last turn: hints that came
+    /// while they were away could not be followed.
     fn read_returned(&self, polls: &mut Polls, cache: &Cache) {
         for server in cache.returned() {
             self.metrics.feed.resyncs.increment(ResyncReason::Returned);
@@ -118,7 +120,7 @@ impl Hints {
     }
 }
 
-/// Reads everything of one server that polls wait for.
+/// Reads all watched keys of one server.
 pub(super) fn read_all(polls: &mut Polls, cache: &Cache, resync: Resync) {
     let is_of_server = |name: &[u8]| cache.server_of(name) == Some(resync.server);
     polls.resync(is_of_server, resync.is_distrusted);

@@ -1,15 +1,15 @@
-//! The end of a loop: how long it may take, and how the waits are spread over it.
+//! The end of a loop: its time limit, and how the ends of held polls are spread over it.
 
 use std::time::{Duration, Instant};
 
 /// Interval of the steps in which held polls end.
 pub(super) const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
-/// Held polls that end at once when the server drains, before the rest is spread.
+/// Held polls that end at once when a drain begins; the rest is spread.
 const DRAIN_SHARE_MIN: usize = 256;
 /// Longest time for waits on keys of a store that another process has.
 const BLIND_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The end of a loop, and whether it has begun.
+/// State of the end of a loop.
 #[derive(Debug)]
 pub(crate) struct Ending {
     timeout: Duration,
@@ -28,7 +28,7 @@ struct Drain {
 pub(super) struct Step {
     /// Held polls that end now.
     pub(super) share: usize,
-    /// Time until the next step; `None` if all the time is over.
+    /// Time until the next step; `None` if no time is left.
     pub(super) next: Option<Duration>,
 }
 
@@ -38,7 +38,7 @@ impl Ending {
         Self { timeout, drain }
     }
 
-    /// Changes the time that an end may take; not that of one that has begun.
+    /// Changes the time limit of an end that has not begun.
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -47,13 +47,12 @@ impl Ending {
         self.drain.is_some()
     }
 
-    /// Begins to drain: the first half of the time is for the waits, the second for what is still
-    /// under way.
+    /// Begins to drain: held polls end in the first half of the time, other requests in the second.
     pub(super) fn drain(&mut self, now: Instant, waiting: usize) {
         self.begin(now, self.timeout / 2, waiting);
     }
 
-    /// Begins to hand over; `is_blind` if the keys that are waited for are in the other process.
+    /// Begins to hand over; `is_blind` if the watched keys are in the store of the other process.
     pub(super) fn hand_over(&mut self, now: Instant, waiting: usize, is_blind: bool) {
         let half = self.timeout / 2;
         let waits = if is_blind {
@@ -73,7 +72,7 @@ impl Ending {
         });
     }
 
-    /// The step that is to be taken at `now`, if the end has begun.
+    /// The step at `now`, if the end has begun.
     pub(super) fn step(&self, now: Instant) -> Option<Step> {
         let drain = self.drain?;
         let left = drain.ends.saturating_duration_since(now);

@@ -8,36 +8,36 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Messages of one loop to another.
+/// A message from one loop to another.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     /// The embedded store's item under this key is not what this loop last read.
     Changed {
         /// The key.
         name: Box<[u8]>,
-        /// When it changed; only to measure how long the word of it takes.
+        /// Time of the change, by which the latency of its wake-up is measured.
         at: Instant,
     },
     /// These keys of external servers may have changed.
     Hinted(Box<[Box<[u8]>]>),
-    /// Everything on an external server may have.
+    /// Everything on an external server may have changed.
     Resync(Resync),
-    /// These clients are among the slowest of too many.
+    /// These clients are the slowest while too much output is queued.
     TooSlow(Box<[Token]>),
-    /// The first loop wants to know something of all.
+    /// A query of the first loop.
     Asked(Arc<Inquiry>),
-    /// A request to the upstream that this loop has followed has ended.
+    /// A request to the application that this loop follows has ended.
     Fetched {
         /// The bits of the token of this loop's own fetch.
         fetch: u64,
-        /// The outcome of the fetch; `None` where each has to ask for itself.
+        /// The result; `None` if each loop has to send its own request.
         verdict: Option<UpstreamResult>,
     },
-    /// A client of another loop asks for what a request of this one brings.
+    /// A client of another loop waits for the result of this loop's fetch.
     Joined {
         /// The bits of the token of this loop's fetch.
         fetch: u64,
-        /// The client whose request has joined, where clients can be told apart.
+        /// The client that joined, if clients are told apart.
         client: Option<IpAddr>,
     },
 }

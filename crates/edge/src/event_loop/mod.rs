@@ -1,8 +1,8 @@
-//! One loop of the edge: which component owns which token.
+//! One loop of the edge, and the components that own its tokens.
 //!
-//! [`EdgeLoop`] is the switchboard: a token's kind says which component gets an event. Each
-//! component owns its state and is given what else it needs; `turn_end` is what a turn does when it
-//! ends.
+//! [`EdgeLoop`] is the switchboard: a token's kind chooses the component that gets an event. Each
+//! component owns its state and is passed what else it needs. `turn_end` has the steps at the end
+//! of a turn.
 
 mod admission;
 mod app;
@@ -41,7 +41,7 @@ use dwell_upstream::Upstreams;
 use std::sync::Arc;
 use tokens::{DRAIN, ENCODINGS, EXPIRE, FOLLOW, OWED, RECHECK, RELEASE, WATCHDOG};
 
-/// Everything on one loop.
+/// One event loop with its components.
 #[derive(Debug)]
 pub(crate) struct EdgeLoop {
     pub(crate) servers: Servers,
@@ -49,22 +49,22 @@ pub(crate) struct EdgeLoop {
     pub(crate) cache: Cache,
     pub(crate) hints: Hints,
     pub(crate) upstreams: Upstreams,
-    /// Reports of watched keys, where they are wanted.
+    /// Reports of watched keys, if presence is on.
     pub(crate) presence: Option<PresenceReports>,
     pub(crate) output: OutputBound,
     pub(crate) metrics: Arc<LoopMetrics>,
     pub(crate) fleet: Arc<Fleet<Message>>,
-    /// Place in the fleet; the first loop hears the signals, and ends last.
+    /// Index in the fleet; the first loop handles signals, and ends last.
     pub(crate) index: usize,
     pub(crate) settings: published::Follower<Settings>,
     pub(crate) handoff: Arc<Handoff>,
-    /// Supervision of the process, by the first loop.
+    /// Supervision of the process, on the first loop.
     pub(crate) supervisor: Option<Box<dyn Supervise>>,
     pub(crate) ending: Ending,
 }
 
 impl EdgeLoop {
-    /// Tells the service manager, if there is one, that the process serves.
+    /// Notifies the service manager, if there is one, that the process serves.
     pub(crate) fn supervise(&mut self, context: &mut Context) {
         if let Some(supervisor) = &self.supervisor {
             supervisor.serves();
@@ -99,7 +99,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Tells the component that owns `token`.
+    /// Passes an event to the component that owns `token`.
     fn dispatch(&mut self, context: &mut Context, token: Token, what: Occurrence) {
         let (servers, front) = (&mut self.servers, &mut self.front);
         match token.kind() {
@@ -166,7 +166,7 @@ impl Driver for EdgeLoop {
             Message::TooSlow(tokens) => self.cut_off(context, &tokens),
             Message::Asked(inquiry) => {
                 inquiry.tell(polls.watched(&inquiry.question));
-                // The first loop collects the answers.
+                // The first loop collects the results.
                 self.fleet.wake(0);
             }
         }

@@ -1,8 +1,7 @@
-//! The bound on what clients have this process hold by not taking it.
+//! The bound on output that clients do not read.
 //!
-//! One ledger for all loops has the output that waits for clients. The loop that finds it over the
-//! bound when its turn ends has the slowest clients cut off, wherever they are: its own at once,
-//! those of other loops by a message.
+//! One ledger has the queued output of all loops. A loop that finds it above the bound at the end
+//! of its turn has the slowest clients cut off: its own at once, those of other loops by a message.
 
 use super::Message;
 use super::tokens::{OUTPUT, RELEASE};
@@ -12,34 +11,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The bound, as one loop keeps it.
+/// One loop's part in the bound.
 #[derive(Debug)]
 pub(crate) struct OutputBound {
     ledger: Arc<OutputLedger>,
     bytes_max: usize,
     held: Tide,
-    /// Clients that were cut off.
+    /// Limits the log events about clients that were cut off.
     cut: Seldom,
 }
 
-/// The most that waited since memory was last given back.
+/// The most output that was queued since memory was last released.
 #[derive(Debug, Default)]
 struct Tide {
     most: usize,
 }
 
 impl Tide {
-    /// Notes that so many bytes wait now; true if that is so much less than it was that free memory
-    /// is worth giving back.
+    /// Notes the bytes queued now; returns true if they have fallen so far that releasing memory
+    /// pays.
     fn is_out(&mut self, bytes: usize) -> bool {
         self.most = self.most.max(bytes);
         self.most >= RELEASED_BYTES_MIN && bytes < self.most / 4
     }
 }
 
-/// Least memory that is worth giving back. Units: bytes.
+/// Least memory that is released. Units: bytes.
 const RELEASED_BYTES_MIN: usize = 16 << 20;
-/// Time for which less has to wait: encoded values are let go of after a second.
+/// Time for which the queue has to be short: encoded values are dropped after a second.
 const RELEASE_AFTER: Duration = Duration::from_secs(2);
 
 impl OutputBound {
@@ -52,7 +51,7 @@ impl OutputBound {
         }
     }
 
-    /// Account of one component of a loop, in the ledger of all.
+    /// Makes the account of one component in the ledger.
     pub(crate) fn account(&self, index: usize) -> LoopOutput {
         LoopOutput::new(Arc::clone(&self.ledger), index)
     }
@@ -61,7 +60,7 @@ impl OutputBound {
         self.bytes_max = bytes_max;
     }
 
-    /// Bytes that wait for clients.
+    /// Bytes queued for clients.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.ledger.bytes()
@@ -71,7 +70,7 @@ impl OutputBound {
         self.ledger.bytes() > self.bytes_max
     }
 
-    /// Clients to be cut off, by loop: so many that there is room again for a while.
+    /// Clients to be cut off, by loop: as many as make room for a while.
     fn slowest(&self, context: &Context) -> BTreeMap<usize, Vec<Token>> {
         let left = self.bytes_max - self.bytes_max / 8;
         let mut by_loop: BTreeMap<usize, Vec<Token>> = BTreeMap::new();
@@ -84,8 +83,8 @@ impl OutputBound {
         by_loop
     }
 
-    /// Checks the bound when a turn ends. Too much waits: other loops are told which of their
-    /// clients to cut off, and the ones of this loop are returned.
+    /// Checks the bound at the end of a turn. If it is exceeded, sends other loops their slowest
+    /// clients, and returns those of this loop.
     pub(super) fn follow(
         &mut self,
         context: &mut Context,
@@ -109,7 +108,7 @@ impl OutputBound {
         own
     }
 
-    /// Gives memory back to the system that a burst of output has taken, if it is over.
+    /// Returns memory to the system after a burst of output.
     pub(super) fn release_memory(&mut self) {
         let held = self.ledger.bytes();
         if self.held.is_out(held) {

@@ -1,4 +1,4 @@
-//! A loop's part in presence: it notes which keys are watched, and the first one sends events.
+//! A loop's part in presence: it notes watched keys, and the first loop sends events.
 
 use super::{Message, Occurrence};
 use crate::metrics::{LoopMetrics, WebhookOutcome};
@@ -7,7 +7,7 @@ use dwell_evloop::{Context, Fleet, Lifecycle, Token};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// Reports of one loop on the keys that begin and end to be watched.
+/// Reports of one loop on keys that begin and cease to be watched.
 #[derive(Debug)]
 pub(crate) struct PresenceReports {
     presence: Arc<Presence>,
@@ -29,7 +29,7 @@ impl PresenceReports {
         }
     }
 
-    /// Tells the webhook's client what happened to one of its tokens.
+    /// Passes an event of one of its tokens to the webhook's client.
     pub(super) fn occurred(&mut self, context: &mut Context, token: Token, what: Occurrence) {
         let Some(webhooks) = &mut self.webhooks else {
             return;
@@ -40,14 +40,15 @@ impl PresenceReports {
         }
     }
 
-    /// Notes the changes of a turn; the first loop sends the events that follow from them.
+    /// Notes the changes of a turn; the first loop sends the resulting events.
     pub(super) fn follow(
         &mut self,
         context: &mut Context,
         changes: Vec<Change>,
         fleet: &Fleet<Message>,
     ) {
-        // Clients that are sent away now come back, perhaps to another process that reports first.
+        // Clients that are sent away now reconnect, perhaps to another process that reports them
+        // first.
         let serves = fleet.lifecycle() == Lifecycle::Serve;
         if serves && !changes.is_empty() {
             let since = context.wall().duration_since(UNIX_EPOCH);

@@ -20,8 +20,8 @@ pub(super) struct Answering<'l> {
 }
 
 impl Answering<'_> {
-    /// Puts the questions of the admin listener's clients to the loops, and answers the clients
-    /// whose questions are complete.
+    /// Sends the queries of the admin listener's clients to the loops, and sends the results of
+    /// complete queries.
     pub(super) fn follow(&mut self, context: &mut Context, admin: &mut Admin) {
         for inquiry in admin.inquiries() {
             self.fleet.send_all(&Message::Asked(Arc::clone(&inquiry)));
@@ -61,7 +61,7 @@ impl Answering<'_> {
         }
     }
 
-    /// Status and body of the answer to a request that is explained.
+    /// Status and body of the response that explains a request.
     fn explanation(&self, inquiry: &Inquiry) -> (u16, String) {
         let Question::Request(explained) = &inquiry.question else {
             return (404, String::new());

@@ -1,4 +1,4 @@
-//! The servers of one loop, as one: what its end, the bound on output and a hand-over do to all.
+//! The servers of one loop: drain, output accounts and hand-over apply to all of them.
 
 use super::Occurrence;
 use super::app::Front;
@@ -16,7 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-/// Everything on a loop that has listeners or connections of clients.
+/// Components of a loop that have listeners or connections of clients.
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) http: Http,
@@ -26,14 +26,14 @@ pub(crate) struct Servers {
     pub(crate) admin: Option<Admin>,
     /// The embedded store's server, where it has listeners.
     pub(crate) store: Option<StoreServer>,
-    /// The clients' listeners, by their addresses as they were configured.
+    /// The clients' listeners, by configured address.
     pub(crate) listening: Vec<(SocketAddr, Token)>,
-    /// Connections of clients that have left HTTP, as the limits of `http` count them.
+    /// Connections of clients that have left HTTP, as counted in the limits of `http`.
     pub(crate) elsewhere: usize,
 }
 
 impl Servers {
-    /// Tells the component that owns `token` what happened to it.
+    /// Passes an event to the component that owns `token`.
     pub(super) fn occurred(
         &mut self,
         context: &mut Context,
@@ -94,7 +94,7 @@ impl Servers {
         }
     }
 
-    /// Has the components account for what they hold, each by an account of its own.
+    /// Gives each component an account of its output.
     pub(crate) fn account(&mut self, account: impl Fn() -> LoopOutput) {
         self.http.account(account());
         self.websockets.account(account());
@@ -103,26 +103,25 @@ impl Servers {
         }
     }
 
-    /// Connections of clients.
+    /// The number of connections of clients.
     pub(super) fn connections(&self) -> usize {
         self.http.connections() + self.elsewhere
     }
 
-    /// Counts the connections that have left HTTP among those that clients may have; true if
-    /// their number has changed, and with it the limit.
+    /// Counts the connections that have left HTTP; returns true if their number has changed, and
+    /// with it the limit for HTTP.
     pub(super) fn count_elsewhere(&mut self) -> bool {
         let elsewhere = self.websockets.connections() + self.tunnels.len();
         std::mem::replace(&mut self.elsewhere, elsewhere) != elsewhere
     }
 
-    /// Goes by the limits of `config`, of which this loop of `loops` has its share.
+    /// Applies the limits of `config`, of which each of `loops` loops has a share.
     pub(super) fn limit(&mut self, config: &Config, loops: usize) {
         self.http
             .set_limits(http_limits(config, loops, self.elsewhere));
     }
 
-    /// Closes listeners that are gone from the configuration, and opens the new ones of the loop
-    /// `index`.
+    /// Closes listeners that are no longer configured, and opens the new ones of the loop `index`.
     pub(super) fn listen_as_configured(
         &mut self,
         context: &mut Context,
@@ -155,13 +154,13 @@ impl Servers {
             && self.store.as_ref().is_none_or(StoreServer::is_left)
     }
 
-    /// True if a memcached client asks the process to end.
+    /// True if a memcached client has requested a shutdown.
     pub(super) fn is_shutdown_asked(&self) -> bool {
         let store = self.store.as_ref();
         store.is_some_and(StoreServer::is_shutdown_asked)
     }
 
-    /// Closes the listeners, and ends connections as they become idle.
+    /// Closes the listeners, and closes connections as they become idle.
     pub(super) fn drain(&mut self, context: &mut Context, front: &mut Front) {
         self.http.drain(context, front);
         if let Some(store) = &mut self.store {
@@ -172,7 +171,7 @@ impl Servers {
         }
     }
 
-    /// Cuts off all clients.
+    /// Closes all connections.
     pub(super) fn close_all(&mut self, context: &mut Context, front: &mut Front) {
         self.http.close_all(context, front);
         self.tunnels.close_all(context);
@@ -182,7 +181,7 @@ impl Servers {
         }
     }
 
-    /// Cuts off these clients; returns how many were still there.
+    /// Closes the connections of these clients; returns the number of those that were open.
     pub(super) fn cut_off(
         &mut self,
         context: &mut Context,
@@ -205,8 +204,8 @@ impl Servers {
         count
     }
 
-    /// Duplicates the descriptor of every listening socket; one that the system refuses is left
-    /// out, and its address closed.
+    /// Duplicates the descriptors of all listening sockets. One that the system does not duplicate
+    /// is left out, and its address closed.
     pub(super) fn sockets(&self) -> Vec<InheritedListener> {
         let of = |role, listener: &Listener| {
             let descriptor = listener.as_fd().try_clone_to_owned().ok()?;
@@ -227,7 +226,7 @@ impl Servers {
         clients.chain(admin).chain(store).collect()
     }
 
-    /// Hands the connections over that owe nothing.
+    /// Hands idle connections over.
     pub(super) fn hand_over(
         &mut self,
         context: &mut Context,
@@ -251,7 +250,7 @@ impl Servers {
         }
     }
 
-    /// Serves the connections that the process before has handed over.
+    /// Serves the connections from the predecessor.
     pub(super) fn adopt(
         &mut self,
         context: &mut Context,

@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) config: Arc<Config>,
-    /// The servers of the application, their names looked up.
+    /// The servers of the application, with resolved names.
     pub(crate) upstream: Option<UpstreamPlan>,
-    /// Rights of clients and publishers.
+    /// Access rules of clients and publishers.
     pub(crate) access: Option<Arc<Access>>,
     /// The new listeners of each loop.
     pub(crate) listeners: Mutex<Vec<Listening>>,
 }
 
-/// One loop's listeners, with the addresses as they were configured.
+/// One loop's listeners, with their configured addresses.
 pub(crate) type Listening = Vec<(SocketAddr, Listener)>;
 
 impl Settings {
@@ -34,8 +34,8 @@ impl Settings {
         all.get_mut(index).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Hands the new listeners that no loop has taken yet on to the settings that follow, as far
-    /// as `addresses` still has theirs: a loop may never see the ones in between.
+    /// Moves listeners that no loop has taken to the following settings, if their addresses are
+    /// still configured: a loop may skip settings.
     pub(crate) fn hand_on(&self, listeners: &mut [Listening], addresses: &[SocketAddr]) {
         for (index, of_loop) in listeners.iter_mut().enumerate() {
             let untaken = self.take_listeners(index).into_iter();
@@ -44,8 +44,8 @@ impl Settings {
     }
 }
 
-/// Limits of the clients of one of `loops` loops, whose clients have left HTTP on `elsewhere`
-/// connections.
+/// Limits for the clients of one of `loops` loops, whose clients have `elsewhere` connections that
+/// have left HTTP.
 pub(crate) fn http_limits(config: &Config, loops: usize, elsewhere: usize) -> Limits {
     let limits = &config.limits;
     Limits {

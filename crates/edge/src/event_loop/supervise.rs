@@ -3,20 +3,20 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// Signals of the system, and signs of life for a service manager.
+/// Signals of the system, and notifications to a service manager.
 pub(crate) trait Supervise: Debug + Send {
-    /// Does what a signal asks for; false where it asks for the end.
+    /// Handles a signal; returns false if the process is to end.
     fn heard(&self, signal: i32) -> bool;
 
-    /// Notes that the loops turn.
+    /// Reports that the loops serve.
     fn serves(&self);
 
-    /// Notes that the loops drain.
+    /// Reports that the loops drain.
     fn drains(&self);
 
-    /// Interval at which [`check_loops`](Self::check_loops) is to be called, if it is.
+    /// Interval between calls of [`check_loops`](Self::check_loops); `None` if they are not needed.
     fn watchdog_interval(&self) -> Option<Duration>;
 
-    /// Gives a sign of life for all loops, if each has turned since the last call.
+    /// Notifies the watchdog, if every loop has turned since the last call.
     fn check_loops(&mut self);
 }

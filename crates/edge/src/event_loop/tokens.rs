@@ -1,4 +1,4 @@
-//! Tokens of one loop: kinds of components, timers that no component owns, and what happens to one.
+//! Tokens of one loop: kinds of components, timers that no component owns, and events.
 
 use dwell_engine::Kinds;
 use dwell_evloop::{Readiness, Token};
@@ -30,9 +30,9 @@ pub(crate) enum Occurrence {
     Expired,
 }
 
-/// Kinds of the clients of the application that a loop has at a time.
+/// Kinds for the clients of the application.
 pub(crate) const UPSTREAM_KINDS: Range<u8> = kind::UPSTREAM..Token::RESERVED_KIND;
-// One group that ends and the one after it have room.
+// One group that ends and its successor have room.
 const _: () = assert!((Token::RESERVED_KIND - kind::UPSTREAM) as usize >= 2 * UPSTREAMS_MAX);
 
 pub(crate) const CLIENT_KINDS: Kinds = Kinds {
@@ -44,26 +44,26 @@ pub(crate) const ADMIN_KINDS: Kinds = Kinds {
     connection: kind::ADMIN,
 };
 
-/// Reads the keys that polls wait for again.
+/// Reads watched keys again.
 pub(super) const RECHECK: Token = Token::new(kind::TIMER, 0, 0);
 /// Drops expired items of the embedded store, on loops whose clients have used it and while there
-/// are items: nothing is armed for an empty store.
+/// are items. It is not armed for an empty store.
 pub(super) const EXPIRE: Token = Token::new(kind::TIMER, 0, 1);
-/// Ends a share of the held polls while the server drains.
+/// Ends a share of the held polls during a drain.
 pub(super) const DRAIN: Token = Token::new(kind::TIMER, 0, 2);
-/// Tells the service manager that the loops turn.
+/// Notifies the watchdog of the service manager.
 pub(super) const WATCHDOG: Token = Token::new(kind::TIMER, 0, 3);
-/// Checks that other loops still fetch what this one waits for.
+/// Checks that other loops still fetch the keys that this one waits for.
 pub(super) const FOLLOW: Token = Token::new(kind::TIMER, 0, 4);
-/// Sends the webhook what is due.
+/// Sends due events to the webhook.
 pub(crate) const PRESENCE: Token = Token::new(kind::TIMER, 0, 7);
-/// Checks that what exchanges wait for is still there.
+/// Checks that the sources of held exchanges are still there.
 pub(super) const OWED: Token = Token::new(kind::TIMER, 0, 8);
-/// Names no deadline: a turn that has left something to do has the next one follow at once.
+/// Has no deadline: a turn that has left work has the next one follow at once.
 pub(super) const LEFT: Token = Token::new(kind::TIMER, 0, 9);
 /// Ends the next turn, when there may be room for output again.
 pub(super) const OUTPUT: Token = Token::new(kind::TIMER, 0, 10);
-/// Drops encoded values that nothing refers to.
+/// Drops encoded values without references.
 pub(super) const ENCODINGS: Token = Token::new(kind::TIMER, 0, 11);
-/// Gives memory back.
+/// Releases memory.
 pub(super) const RELEASE: Token = Token::new(kind::TIMER, 0, 12);

@@ -1,5 +1,5 @@
-//! The end of a turn: what it has collected goes out, and the loop takes over what has changed
-//! around it: its stage of life, its settings, connections of another process.
+//! The end of a turn: the loop sends what it has collected, and applies what has changed around it:
+//! the lifecycle, its settings, connections of another process.
 
 use super::ending::Step;
 use super::queries::Answering;
@@ -12,14 +12,14 @@ use dwell_evloop::{Context, Lifecycle, Readiness, Token};
 use dwell_upstream::{UpstreamEvent, UpstreamRequest};
 use std::time::{Duration, Instant};
 
-/// Interval at which a loop checks that what exchanges wait for is still there.
+/// Interval at which a loop checks the sources of held exchanges.
 const OWED_RECHECK: Duration = Duration::from_secs(15);
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 const ENCODINGS_INTERVAL: Duration = Duration::from_secs(1);
 
 impl EdgeLoop {
-    /// Does all that is done when a turn ends. The order matters: what the turn has decided goes
-    /// out by the settings it was decided by, and what is handed over owes nothing any more.
+    /// Runs the steps at the end of a turn. The order matters: decisions of the turn are sent under
+    /// the settings they were made by, and only connections that then owe nothing are handed over.
     pub(super) fn end_turn(&mut self, context: &mut Context) {
         self.wait_at_barrier(context);
         self.follow_lifecycle(context);
@@ -49,7 +49,7 @@ impl EdgeLoop {
         self.keep_counts();
     }
 
-    /// Waits where all loops are to stand still; what has been decided meanwhile is followed next.
+    /// Waits at the barrier during a pause; decisions made in it are followed next.
     fn wait_at_barrier(&mut self, context: &mut Context) {
         if self.handoff.barrier.is_wanted() {
             // The sockets are those of the newest settings.
@@ -59,7 +59,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Takes the stage of life of the fleet; one that was taken already changes nothing.
+    /// Follows the lifecycle of the fleet; a stage that was followed already changes nothing.
     fn follow_lifecycle(&mut self, context: &mut Context) {
         if !self.ending.has_begun() && self.servers.is_shutdown_asked() {
             tracing::info!("ending, as a memcached client asks");
@@ -85,18 +85,18 @@ impl EdgeLoop {
         self.drain_step(context);
     }
 
-    /// Another process serves: it gets the connections, and clients that wait here are sent to it.
+    /// Begins to hand connections over to the process that serves now, and ends waits.
     fn begin_hand_over(&mut self, context: &mut Context) {
         let waiting = self.front.polls.waiting();
         tracing::info!(waiting, "handing over");
         let is_blind = self.cache.store().is_some();
-        // The loop has stood still since its clock was read.
+        // The loop has been paused since its clock was read.
         self.ending.hand_over(Instant::now(), waiting, is_blind);
         self.hand_over(context);
         self.drain_step(context);
     }
 
-    /// Ends a share of the waits; when the time is over, everything.
+    /// Ends a share of the waits, or everything if no time is left.
     pub(super) fn drain_step(&mut self, context: &mut Context) {
         let Some(Step { share, next }) = self.ending.step(context.now()) else {
             return;
@@ -110,8 +110,8 @@ impl EdgeLoop {
         self.servers.close_all(context, &mut self.front);
     }
 
-    /// Hands the connections over that owe nothing, if another process serves: at once, and at the
-    /// ends of later turns those that have come so far.
+    /// Hands idle connections over, if another process serves: at once, and at the ends of later
+    /// turns those that become idle.
     fn hand_over(&mut self, context: &mut Context) {
         let sender = self.handoff.sender();
         if let Some(sender) = sender.filter(|_| self.ending.has_begun()) {
@@ -120,7 +120,7 @@ impl EdgeLoop {
     }
 
     /// Ends a loop that drains and has nothing left to do. The first one stays until the others
-    /// have ended, so that a second signal is heard.
+    /// have ended, so that it handles a second signal.
     fn end_when_done(&self, context: &mut Context) {
         let is_done = self.servers.is_left() && self.front.is_idle();
         let may_end = self.index > 0 || self.fleet.running() <= 1;
@@ -130,7 +130,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Cuts off clients that take too little.
+    /// Closes the connections of clients that are too slow.
     pub(super) fn cut_off(&mut self, context: &mut Context, tokens: &[Token]) {
         if tokens.is_empty() {
             return;
@@ -140,8 +140,8 @@ impl EdgeLoop {
         self.output.log_cuts(context.now(), count);
     }
 
-    /// Sends what the turn has collected: lookups first, as their failures may cause requests to
-    /// the application.
+    /// Sends what the turn has collected: lookups first, as failures of lookups may cause requests
+    /// to the application.
     fn send_outbox(&mut self, context: &mut Context) {
         let (polls, servers) = (&mut self.front.polls, &mut self.servers);
         polls.adopt(context, &mut servers.websockets);
@@ -181,7 +181,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Sends the orders of publishers, and answers the ones whose orders have ended.
+    /// Sends the requests of publishers to memcached, and the responses to those that have ended.
     fn send_orders(&mut self, context: &mut Context) {
         let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
         if let Some(admin) = &mut self.servers.admin {
@@ -198,7 +198,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Tells the sender of a request of clients that have joined it.
+    /// Reports clients that have joined a fetch to the loop that sends it.
     fn tell_joins(&mut self, context: &mut Context) {
         for join in self.front.polls.misses.take_joins() {
             let fetch = join.fetch.to_bits();
@@ -230,7 +230,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Answers the queries of operators, on the loop that has their listener.
+    /// Answers the queries of operators, on the loop with the admin listener.
     fn answer_queries(&mut self, context: &mut Context) {
         if let Some(admin) = &mut self.servers.admin {
             let mut answering = Answering {
@@ -263,7 +263,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Takes over the newest settings, if they are not the ones it runs by.
+    /// Applies the newest settings, unless it has already.
     fn follow_settings(&mut self, context: &mut Context) {
         self.upstreams.settle(context);
         if let Some((settings, generation)) = self.settings.next() {
@@ -300,7 +300,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Copies gauges, as a scrape is to see them.
+    /// Copies gauges for scrapes.
     fn keep_counts(&mut self) {
         let (metrics, polls) = (&self.metrics, &self.front.polls);
         let (servers, cells) = (&self.servers, metrics);

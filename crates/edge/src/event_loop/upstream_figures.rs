@@ -1,9 +1,9 @@
-//! The figures of the clients of the application, as a scrape sees them.
+//! Figures of the application's clients for scrapes.
 
 use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome, figure};
 use dwell_upstream::Upstreams;
 
-/// Copies gauges, and adds what has happened since the last turn.
+/// Copies gauges, and adds the counts since the last turn.
 pub(super) fn keep(upstreams: &mut Upstreams, metrics: &LoopMetrics) {
     let figures = upstreams.take_figures(|index, waited| {
         if let Some(heads) = metrics.upstream_heads.get(index) {

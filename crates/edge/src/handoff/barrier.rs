@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 /// Interval at which `pause` checks whether to go on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Place where the loops wait until all of them do.
+/// The point where the loops wait until all of them do.
 #[derive(Debug, Default)]
 pub(crate) struct Barrier {
-    /// Read by every loop at every turn's end; the rest only when it is set.
+    /// Read by every loop at the end of every turn; the rest is read only if it is set.
     is_wanted: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -19,7 +19,7 @@ pub(crate) struct Barrier {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts the pauses, so that a loop sees that its own is over.
+    /// Number of the pause, by which a loop notices that its own is over.
     number: u64,
     is_wanted: bool,
     waiting: usize,
@@ -31,13 +31,13 @@ struct State {
 pub(crate) struct Paused<'s>(&'s Barrier);
 
 impl Barrier {
-    /// Returns true from when a pause begins until it ends.
+    /// Returns true from the begin of a pause until its end.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::Acquire)
     }
 
-    /// Waits for the end of the pause, if there is one, and adds what `sockets` makes to those that
-    /// [`pause`](Self::pause) returns.
+    /// Waits for the end of the pause, if there is one, and adds the result of `sockets` to those
+    /// that [`pause`](Self::pause) returns.
     pub(crate) fn wait(&self, sockets: impl FnOnce() -> Vec<InheritedListener>) {
         if !self.is_wanted() {
             return;
@@ -57,9 +57,9 @@ impl Barrier {
         }
     }
 
-    /// Pauses so many loops, which `wake` makes look for it.
+    /// Pauses `loops` loops; `wake` makes them notice.
     ///
-    /// Returns `None`, and all go on, when not every loop waits at the deadline, or once
+    /// Returns `None`, and all loops go on, if some loop does not wait at the deadline, or once
     /// `may_go_on` returns false.
     pub(crate) fn pause(
         &self,
@@ -88,7 +88,7 @@ impl Barrier {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Counts only, each right after every step.
+        // Counts, which are consistent after every step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

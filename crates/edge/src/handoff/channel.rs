@@ -1,7 +1,7 @@
 //! Frames between the two processes of an upgrade, over a socket pair; some carry a descriptor.
 //!
-//! A frame is its kind, a mark, two unused bytes, and the length of what follows (little-endian).
-//! A descriptor travels with the first byte of its frame, which is therefore read by itself.
+//! A frame has its kind, a mark, two unused bytes, and the length of its body (little-endian). A
+//! descriptor travels with the first byte of its frame, which is therefore read by itself.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -21,25 +21,25 @@ const FRAME_BYTES_MAX: usize = 1 << 30;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// The one before says its version, and whether it has a store (the mark).
+    /// From the predecessor: its version; the mark tells if it has a store.
     Hello = 1,
-    /// A listening socket: its role (the mark), and its place.
+    /// A listening socket: its role (the mark), and its address.
     Listener = 2,
-    /// There are no more of them.
+    /// End of the listening sockets.
     Listeners = 3,
-    /// The next one could serve now; whether it wants the store (the mark).
+    /// From the successor: it could serve now; the mark tells if it wants the store.
     Ready = 4,
-    /// The items follow (the mark), or there are none.
+    /// From the predecessor: the mark tells if the items follow.
     Store = 5,
-    /// The next one has them.
+    /// From the successor: it has the items.
     Taken = 6,
-    /// The next one serves from now on.
+    /// From the predecessor: the successor serves from now on.
     Serve = 7,
-    /// A connection: its role (the mark), and what of its next request or command has come.
+    /// A connection: its role (the mark), and the bytes of its next request or command.
     Connection = 8,
-    /// As that, of a memcached client that has said who it is.
+    /// A connection of an authenticated memcached client.
     TrustedConnection = 9,
-    /// The next one has heard that it is to serve, and does.
+    /// From the successor: it has got [`Serve`](Self::Serve), and serves.
     Serving = 10,
 }
 
@@ -56,7 +56,7 @@ const KINDS: [Kind; 10] = [
     Kind::Serving,
 ];
 
-/// One frame as it came.
+/// A frame that was received.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: Kind,
@@ -65,8 +65,8 @@ pub(crate) struct Frame {
     pub(crate) descriptor: Option<OwnedFd>,
 }
 
-/// One end of the socket pair. Nothing is waited for beyond its deadline, nor, where it has a stall
-/// timeout, for longer than that without a byte that moves.
+/// One end of the socket pair. A call fails at its deadline, or when no byte moves for the stall
+/// timeout, where there is one.
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: UnixStream,
@@ -87,7 +87,7 @@ impl Channel {
         self.stall_timeout = stall_timeout;
     }
 
-    /// Waits until `deadline` from now on, or for ever.
+    /// Sets the deadline of the following calls; `None` is none.
     pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
@@ -177,7 +177,7 @@ impl Channel {
         }
     }
 
-    /// As [`receive`](Self::receive), of a frame that has to be of this kind.
+    /// Receives a frame, which must be of this kind.
     pub(crate) fn expect(&mut self, kind: Kind) -> io::Result<Frame> {
         let frame = self.receive()?;
         if frame.kind == kind {
@@ -188,7 +188,7 @@ impl Channel {
         }
     }
 
-    /// Gives the next call on the socket the time that is left.
+    /// Gives the next call on the socket the remaining time.
     fn bound(
         &self,
         set: impl Fn(&UnixStream, Option<Duration>) -> io::Result<()>,
@@ -203,7 +203,7 @@ impl Channel {
         set(&self.socket, shorter)
     }
 
-    /// A call that took too long says that it would block.
+    /// Converts the error of a call that timed out, which is "would block".
     fn late(&self, error: io::Error) -> io::Error {
         let is_over = |deadline| deadline <= Instant::now();
         match self.stall_timeout {

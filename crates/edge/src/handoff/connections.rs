@@ -1,4 +1,5 @@
-//! Connections on their way from one process to the next: the way out, and the queue at its end.
+//! Connections on their way from one process to its successor: the sender, and the queue at the
+//! other end.
 
 use super::channel::{Channel, Kind};
 use super::listeners::Role;
@@ -7,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The way out for the connections of a process that another one has succeeded.
+/// The sender of connections to the successor.
 #[derive(Debug)]
 pub(crate) struct HandoffSender {
     /// Absent once the other end has failed.
@@ -16,7 +17,7 @@ pub(crate) struct HandoffSender {
 }
 
 impl HandoffSender {
-    /// Sends over `channel` from now on.
+    /// Makes a sender over `channel`.
     pub(crate) fn new(channel: Channel, has_items: bool) -> Self {
         Self {
             channel: Mutex::new(Some(channel)),
@@ -24,20 +25,20 @@ impl HandoffSender {
         }
     }
 
-    /// Returns true if the other process has taken the items of the store.
+    /// Returns true if the successor has taken the items of the store.
     pub(crate) fn has_items(&self) -> bool {
         self.has_items
     }
 
-    /// Gives a connection away, with what has come on it and is not used; the socket is closed
-    /// here. One that the other process cannot take any more is closed there and then.
+    /// Sends a connection with its unread input, and closes the socket here. If the successor
+    /// cannot take it, the connection is closed.
     pub(crate) fn give(&self, role: Role, is_trusted: bool, stream: &Stream, input: &[u8]) {
         let kind = if is_trusted {
             Kind::TrustedConnection
         } else {
             Kind::Connection
         };
-        // A frame that a panic has cut short makes no sense of what follows.
+        // After a frame that a panic has cut short, the channel is out of step.
         let Ok(mut channel) = self.channel.lock() else {
             return;
         };
@@ -48,39 +49,39 @@ impl HandoffSender {
         }
     }
 
-    /// Nothing more leaves: the other process is on its own.
+    /// Ends the hand-over.
     pub(crate) fn close(&self) {
         *self.channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-/// A connection that the process before has handed over.
+/// A connection from the predecessor.
 #[derive(Debug)]
 pub(crate) struct HandedConnection {
     pub(crate) role: Role,
-    /// Its memcached client has said who it is.
+    /// Its memcached client is authenticated.
     pub(crate) is_trusted: bool,
     pub(crate) input: Vec<u8>,
     pub(crate) descriptor: OwnedFd,
 }
 
-/// Handed connections that no loop has taken yet, by loops.
+/// Connections from the predecessor that no loop has taken yet, by loop.
 #[derive(Debug)]
 pub(crate) struct HandoffQueue {
     queues: Box<[Queue]>,
-    /// More may come.
+    /// More may arrive.
     is_open: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Read at every turn's end; the list only when it is set.
+    /// Read at the end of every turn; the list is read only if it is set.
     has_some: AtomicBool,
     list: Mutex<Vec<HandedConnection>>,
 }
 
 impl HandoffQueue {
-    /// Makes an empty queue for each of so many loops.
+    /// Makes an empty queue for each of `loops` loops.
     pub(crate) fn new(loops: usize) -> Self {
         Self {
             queues: (0..loops).map(|_| Queue::default()).collect(),
@@ -88,24 +89,24 @@ impl HandoffQueue {
         }
     }
 
-    /// The process before begins to hand over.
+    /// Opens the queue: the predecessor begins to send.
     pub(crate) fn open(&self) {
         self.is_open.store(true, Ordering::Release);
     }
 
-    /// It has ended.
+    /// Closes the queue: the predecessor has ended.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Release);
     }
 
-    /// Returns true while the process before may hand over more.
+    /// Returns true while the predecessor may send more.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Puts a connection in the queue of the loop whose turn it is; returns which.
+    /// Puts a connection in the queue of the next loop, and returns the index of that loop.
     ///
-    /// `count` is the number of those before it.
+    /// `count` is the number of connections before it.
     pub(crate) fn put(&self, count: usize, connection: HandedConnection) -> usize {
         let of_loop = match connection.role {
             // Only the first loop has an admin listener.
@@ -120,7 +121,7 @@ impl HandoffQueue {
         of_loop
     }
 
-    /// Takes the connections that one loop is to serve.
+    /// Takes the connections for one loop.
     pub(crate) fn take(&self, of_loop: usize) -> Vec<HandedConnection> {
         let queue = self.queues.get(of_loop);
         let queue = queue.filter(|queue| queue.has_some.load(Ordering::Acquire));

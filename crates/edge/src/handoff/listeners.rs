@@ -1,4 +1,4 @@
-//! Listening sockets that one process gives another, and where they listen.
+//! Listening sockets that one process gives another, and their addresses.
 
 use dwell_evloop::Listener;
 use std::ffi::OsStr;
@@ -22,7 +22,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The option that sets where it listens.
+    /// The option that sets its address.
     pub(crate) fn option(self) -> &'static str {
         match self {
             Self::Client => "--listen",
@@ -43,12 +43,12 @@ impl Role {
 pub(crate) struct InheritedListener {
     pub(crate) role: Role,
     pub(crate) address: ListenAddress,
-    /// Its file goes with it.
+    /// The file of its address goes with it.
     pub(crate) owns_file: bool,
     pub(crate) descriptor: OwnedFd,
 }
 
-/// Address that a socket listens at.
+/// Address of a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListenAddress {
     Tcp(SocketAddr),
@@ -59,7 +59,8 @@ impl ListenAddress {
     /// Reads the path of a unix socket.
     ///
     /// # Errors
-    /// When it has none.
+    ///
+    /// The socket has no path.
     pub(crate) fn of_unix(socket: &UnixListener) -> io::Result<Self> {
         let address = socket.local_addr()?;
         let path = address.as_pathname().map(Path::to_owned);
@@ -75,12 +76,12 @@ impl ListenAddress {
         }
     }
 
-    /// Returns true if both are on one IP address, with any ports.
+    /// Returns true if both have the same IP address, on any ports.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Tcp(one), Self::Tcp(other)) if one.ip() == other.ip())
     }
 
-    /// Encodes it for another process.
+    /// Encodes the address for another process.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Tcp(address) => address.to_string().into_bytes(),

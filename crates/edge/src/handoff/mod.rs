@@ -1,8 +1,8 @@
-//! The hand-over from one process to its successor, as the loops of both take part in it.
+//! The hand-over from one process to its successor, as far as the loops of both take part.
 //!
 //! `channel` carries frames between the two processes, `barrier` pauses all loops of one while its
-//! sockets and items go over, `connections` moves the connections that owe nothing. The steps of an
-//! upgrade, in their order, are in `process/upgrade`.
+//! sockets and items are handed over, `connections` moves idle connections. The steps of an upgrade
+//! are in `process/upgrade`.
 
 mod barrier;
 mod channel;
@@ -21,14 +21,14 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Handoff {
     /// Pauses the loops.
     pub(crate) barrier: Barrier,
-    /// Connections from the process before.
+    /// Connections from the predecessor.
     pub(crate) queue: HandoffQueue,
-    /// The way to the process that serves now; unset while this one serves.
+    /// Sends connections to the successor; unset while this process serves.
     sender: OnceLock<Arc<HandoffSender>>,
 }
 
 impl Handoff {
-    /// Makes the state of a process with so many loops, of which nothing is handed over yet.
+    /// Makes the state of a process with `loops` loops before any hand-over.
     pub(crate) fn new(loops: usize) -> Arc<Self> {
         Arc::new(Self {
             barrier: Barrier::default(),
@@ -37,13 +37,13 @@ impl Handoff {
         })
     }
 
-    /// Opens the way to the process that serves from now on.
+    /// Starts to send connections to the successor.
     pub(crate) fn begin(&self, sender: HandoffSender) {
-        // It happens once: no upgrade begins after one.
+        // Set once: no upgrade begins after one.
         let _ = self.sender.set(Arc::new(sender));
     }
 
-    /// The way to the process that serves now, if it is not this one.
+    /// The sender to the successor, if that serves.
     pub(crate) fn sender(&self) -> Option<&Arc<HandoffSender>> {
         self.sender.get()
     }

@@ -18,36 +18,38 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// What is said of one request.
+/// The fields of one line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessLine<'a> {
-    /// When the answer was ready.
+    /// Time at which the response was ready.
     pub time: SystemTime,
     /// The client.
     pub remote: SocketAddr,
-    /// The method, or nothing where the request could not be read.
+    /// The method; empty if the request could not be parsed.
     pub method: &'a str,
-    /// The request target, or nothing where the request could not be read.
+    /// The request target; empty if the request could not be parsed.
     pub target: &'a str,
-    /// Status of the answer.
+    /// Status of the response.
     pub status: u16,
-    /// Body of the answer. Units: bytes.
+    /// Body of the response. Units: bytes.
     pub bytes: u64,
-    /// From the end of the header section to the answer, the time held included.
+    /// Time from the end of the header section to the response, including time held.
     pub duration: Duration,
-    /// How it was answered, such as `hit`.
+    /// The outcome, such as `hit`.
     pub outcome: &'a str,
 }
 
-/// The access log of the process; dropping it writes what is left, for two seconds at most.
+/// The access log of the process. When it is dropped, pending lines are written, for two seconds at
+/// most.
 #[derive(Debug)]
 pub(crate) struct AccessLog(LogWriter);
 
 impl AccessLog {
-    /// Opens the target and starts the writing thread; `None` when the log is off.
+    /// Opens the target and starts the writing thread; `None` if the log is off.
     ///
     /// # Errors
-    /// What opening the file or starting the thread failed with.
+    ///
+    /// The error of opening the file or starting the thread.
     pub(crate) fn open(
         target: &AccessTarget,
         loops: usize,
@@ -59,7 +61,7 @@ impl AccessLog {
             .transpose()
     }
 
-    /// What tells it to write elsewhere.
+    /// A handle that changes the target.
     pub(crate) fn switch(&self) -> AccessSwitch {
         AccessSwitch(self.0.switch())
     }
@@ -67,7 +69,8 @@ impl AccessLog {
     /// Starts the thread that writes to `output`.
     ///
     /// # Errors
-    /// What starting the thread failed with.
+    ///
+    /// The error of starting the thread.
     pub(crate) fn start(
         output: impl Write + Send + 'static,
         loops: usize,
@@ -84,16 +87,17 @@ impl AccessLog {
         LogWriter::start(output, options).map(Self)
     }
 
-    /// The end one loop writes to.
+    /// The writer of one loop.
     ///
     /// # Panics
-    /// When there is no such loop.
+    ///
+    /// If there is no such loop.
     pub(crate) fn of_loop(&self, index: usize) -> AccessWriter {
         AccessWriter(self.0.appender(index))
     }
 }
 
-/// What an access log writes to; `None` when it is off.
+/// Opens the target; `None` if the log is off.
 fn open(target: &AccessTarget) -> io::Result<Option<Box<dyn Write + Send>>> {
     Ok(match target {
         AccessTarget::Off => None,
@@ -105,15 +109,15 @@ fn open(target: &AccessTarget) -> io::Result<Option<Box<dyn Write + Send>>> {
     })
 }
 
-/// Opens a file, or a FIFO, which waits for no reader: lines that are not read are dropped and
-/// counted.
+/// Opens a file or a FIFO. A FIFO without a reader does not block: lines that are not read are
+/// dropped and counted.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     options.custom_flags(OFlag::O_NONBLOCK.bits());
     let opened = options.open(path);
     match &opened {
-        // It has no reader yet. Opened for reading as well, it needs none.
+        // The FIFO has no reader yet. Opened for reading as well, it needs none.
         Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => {
             options.read(true).open(path)
         }
@@ -121,16 +125,17 @@ fn open_file(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Tells a running access log where to write.
+/// Changes the target of a running access log.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessSwitch(LogSwitch);
 
 impl AccessSwitch {
-    /// Writes to `target` from now on, which is opened anew even if it is the same: whoever moves
-    /// log files away asks for that. Off changes nothing.
+    /// Writes to `target` from now on. The target is reopened even if it is the same, for log
+    /// rotation. `Off` changes nothing.
     ///
     /// # Errors
-    /// What opening the file failed with; the lines go where they went before.
+    ///
+    /// The error of opening the file; the old target stays in use.
     pub(crate) fn switch_to(&self, target: &AccessTarget) -> io::Result<()> {
         if let Some(output) = open(target)? {
             self.0.switch_to(output);
@@ -139,13 +144,13 @@ impl AccessSwitch {
     }
 }
 
-/// One loop's end of the access log.
+/// The writer of one loop.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessWriter(LogAppender);
 
 impl AccessWriter {
-    /// Appends one line, which is on its way to the disk within 50 ms; drops and counts it when
-    /// the loop's buffer is full.
+    /// Appends one line, which is written within 50 ms. If the loop's buffer is full, the line is
+    /// dropped and counted.
     pub(crate) fn write(&self, line: &AccessLine<'_>) {
         self.0.append(|buffer| line.append_to(buffer));
     }
@@ -179,14 +184,14 @@ fn escape(out: &mut Vec<u8>, text: &str) {
     let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
     while let Some(place) = rest.iter().position(is_special) {
         out.extend_from_slice(&rest[..place]);
-        // The special characters are ASCII, and so is what stands for them.
+        // The special characters are ASCII, and so are their replacements.
         let _ = write!(out, "\\u{:04x}", rest[place]);
         rest = &rest[place + 1..];
     }
     out.extend_from_slice(rest);
 }
 
-/// How long the writer waits for more lines once it has some.
+/// Longest time that the writer waits for more lines once it has some.
 const GATHER: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

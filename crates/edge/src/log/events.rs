@@ -1,7 +1,7 @@
 //! Events for operators, on standard error.
 //!
-//! Until the process serves they are written at once. From then on they go through a
-//! [writer](LogWriter): a loop that logs does not wait for who reads it.
+//! They are written at once until the process serves, and then through a [writer](LogWriter): a
+//! loop that logs does not wait for a reader.
 
 use super::losses::Losses;
 use crate::metrics::ProcessMetrics;
@@ -13,44 +13,45 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-/// The writer of the events of a process that serves.
+/// The background writer of a process that serves.
 struct Background {
     writer: LogWriter,
     appender: LogAppender,
 }
 
-/// The process has one standard error.
+/// One per process, as is standard error.
 static BACKGROUND: OnceLock<Background> = OnceLock::new();
 
-/// Has events written by a thread of their own from now on; counts those that are not read.
+/// Starts a thread that writes events from now on, and counts lost lines.
 ///
-/// Shape: the first call counts. Called by a process that is root no more, as a thread keeps the
-/// rights that it was started with.
+/// Shape: only the first call has an effect. It is made after root privileges are dropped, because
+/// a thread keeps the privileges that it was started with.
 ///
 /// # Errors
+///
 /// The error of starting the thread; events are written as before.
 pub(crate) fn write_in_background(metrics: &ProcessMetrics) -> io::Result<()> {
     if BACKGROUND.get().is_some() {
         return Ok(());
     }
     let background = Background::start(io::stderr(), metrics)?;
-    // The first call keeps it; the thread of another ends by being dropped.
+    // Only the first call sets it; the thread of a further one ends when it is dropped.
     let _ = BACKGROUND.set(background);
     Ok(())
 }
 
-/// Writes `last_words` and what is left of the events before: the last thing a process does. Waits
-/// for a reader for two seconds at most.
+/// Writes the pending events and `last_words`, before the process ends. Waits for a reader for two
+/// seconds at most.
 pub fn end(last_words: &str) {
     match BACKGROUND.get() {
         Some(background) => background.report(last_words, END_TIMEOUT),
-        // An error of standard error has no other place to go.
+        // An error of standard error cannot be reported.
         None => drop(io::stderr().write_all(last_words.as_bytes())),
     }
 }
 
-/// Has panics told like events, and waits for a moment until they are written: the process may be
-/// about to end.
+/// Logs panics like events, and waits for a moment until they are written: the process may be about
+/// to end.
 pub(super) fn tell_panics() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |panic| match BACKGROUND.get() {
@@ -59,7 +60,7 @@ pub(super) fn tell_panics() {
     }));
 }
 
-/// The message that the standard library writes for a panic.
+/// The message that the standard library prints for a panic.
 fn shown(panic: &PanicHookInfo<'_>) -> String {
     let thread = thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
@@ -86,7 +87,7 @@ impl Background {
         Ok(Self { writer, appender })
     }
 
-    /// Writes what must not be lost, and waits for that at most so long.
+    /// Writes text that must not be lost, and waits for `timeout` at most.
     fn report(&self, text: &str, timeout: Duration) {
         self.appender
             .append_always(|lines| lines.extend_from_slice(text.as_bytes()));
@@ -114,10 +115,10 @@ impl Write for EventLine {
     }
 }
 
-/// The longest time that the last act of a process takes.
+/// Longest time that the last act of a process takes.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The longest time that a thread that panics waits until that is written.
+/// Longest time that a panicking thread waits until its message is written.
 const PANIC_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Reports of logs that lose lines.
+//! Warnings about lost lines of a log.
 
 use crate::metrics::SharedCounter;
 use dwell_evloop::LogObserver;
 use std::io;
 use std::sync::Arc;
 
-/// Counts the lines that a log loses, and logs that.
+/// Counts and logs the lines that a log loses.
 #[derive(Debug)]
 pub(super) struct Losses {
     /// The name of the log.

@@ -1,4 +1,4 @@
-//! What the process writes about itself: events for operators, and one line per request.
+//! Logs of the process: events for operators, and one line per request.
 
 mod access;
 mod events;
@@ -23,18 +23,18 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, reload};
 
-/// Sends the events of the whole process, and its panics, to standard error.
+/// Logs the events of the whole process, and its panics, to standard error.
 ///
-/// Shape: the first call counts; a later one changes nothing.
+/// Shape: only the first call has an effect.
 pub fn start(config: &LogConfig) {
     let (level, handle) = reload::Layer::new(filter(config.level));
     let registry = tracing_subscriber::registry().with(level);
-    // Loops say the same things, each of its own clients and peers.
+    // The thread name tells which loop has logged an event.
     let events = fmt::layer()
         .with_thread_names(true)
         .log_internal_errors(false)
         .with_writer(|| EventLine);
-    // Whoever set a subscriber first keeps it: the process has one.
+    // The process has one subscriber: the first that is set.
     let started = match config.format {
         LogFormat::Text => {
             let is_terminal = io::stderr().is_terminal();
@@ -53,7 +53,7 @@ pub fn start(config: &LogConfig) {
     }
 }
 
-/// Writes events of another severity from now on; nothing where [`start`] was not called.
+/// Changes the lowest severity that is logged; has no effect before [`start`].
 pub(crate) fn change_level(level: LogLevel) {
     if let Some(change) = CHANGE_LEVEL.get() {
         change(filter(level));

@@ -1,12 +1,13 @@
-//! Reports of a service that fails and works again, seldom however often that changes.
+//! Events for a service that fails and recovers, limited in rate.
 
 use super::Seldom;
 use std::time::Instant;
 
-/// The state of a service that many requests use, as it was reported last.
+/// The state of a service that many requests use, as it was logged last.
 ///
-/// Shape: the first failure is told, and the success after it. Then nothing for a while: where
-/// some requests fail and others do not, the two take turns as fast as clients ask.
+/// Shape: the first failure is logged, and the success after it. Then nothing is logged for a
+/// while: if only some requests fail, failures and successes alternate as fast as clients send
+/// requests.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     failures: Seldom,
@@ -14,7 +15,8 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// Notes a failure; how many there were since the last that was told, where this one is to be.
+    /// Notes a failure. If it is to be logged, returns the number of failures since the last one
+    /// logged.
     pub(crate) fn failed(&mut self, now: Instant) -> Option<u64> {
         if self.is_told {
             return None;
@@ -24,7 +26,7 @@ impl Outage {
         count
     }
 
-    /// Notes a success; true if it is to be told.
+    /// Notes a success; returns true if it is to be logged.
     pub(crate) fn worked(&mut self) -> bool {
         std::mem::take(&mut self.is_told)
     }

@@ -1,14 +1,14 @@
-//! Events that may come in great numbers, and are told once in a while.
+//! Limits the rate of events that may be frequent.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long nothing more of the kind is told.
+/// Time after an event in which no further one is logged.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Counts events of one kind, of which the first is told, and then no more than one in ten seconds.
+/// Counts events of one kind: the first is logged, then at most one in ten seconds.
 ///
-/// Shape: for what is rare or refused anyway: it takes a lock.
+/// Shape: for rare events and rejections, as it takes a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Seldom(Mutex<Count>);
 
@@ -19,12 +19,13 @@ struct Count {
 }
 
 impl Seldom {
-    /// Notes one; how many there were since the last that was told, where this one is to be.
+    /// Notes one event. If it is to be logged, returns the number of events since the last one
+    /// logged.
     pub(crate) fn note(&self, now: Instant) -> Option<u64> {
         self.note_many(now, 1)
     }
 
-    /// Notes so many.
+    /// Notes several events at once.
     pub(crate) fn note_many(&self, now: Instant, count: u64) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.untold += count;

@@ -1,10 +1,10 @@
-//! Time as the access log shows it.
+//! Times in the access log.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Appends `time` in UTC with milliseconds, such as `2026-11-21T20:48:11.250Z`.
 ///
-/// Shape: a time before 1970 is shown as its first moment.
+/// Shape: a time before 1970 is written as the begin of 1970.
 ///
 /// Source: RFC 3339 section 5.6.
 pub(crate) fn write_rfc3339(out: &mut Vec<u8>, time: SystemTime) {

@@ -1,4 +1,4 @@
-//! The kinds of metrics, and how a scrape shows them.
+//! Exposition of the metrics to a scrape.
 
 use super::process::ProcessFigures;
 use super::table::FAMILIES;
@@ -24,13 +24,13 @@ impl Metrics {
             process: ProcessFigures::read(),
         }));
         let mut text = String::with_capacity(16 * 1024);
-        // Writing to a String cannot fail, and the encoders have no other failure.
+        // Writing to a String cannot fail, and the encoders have no other error.
         let _ = text::encode(&mut text, &registry);
         text
     }
 }
 
-/// One scrape; a collector must own what it shows.
+/// One scrape; a collector must own its metrics.
 #[derive(Debug)]
 pub(super) struct Scrape {
     pub(super) metrics: Metrics,

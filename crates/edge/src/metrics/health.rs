@@ -1,13 +1,13 @@
-//! The answer to `/-/health`.
+//! The response of `/-/health`.
 
 use super::{Metrics, ServerState};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Status and JSON body of the answer to `/-/health`.
+/// Status and JSON body of the response of `/-/health`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Health {
-    /// 200, or 503 while draining so that a balancer sends no more.
+    /// 200, or 503 while draining, so that load balancers send no more requests.
     pub status: u16,
     /// One JSON object and a line end.
     pub body: String,
@@ -44,7 +44,7 @@ impl Health {
             },
             memcached,
         };
-        // Only maps with other keys than strings, or a failing writer, make this fail.
+        // Fails only for maps with keys that are not strings, or when writing fails.
         let mut body = serde_json::to_string(&body).unwrap_or_default();
         body.push('\n');
         Self {

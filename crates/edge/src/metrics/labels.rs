@@ -1,9 +1,9 @@
-//! The closed sets of label values; a set that is closed cannot grow a scrape without bound.
+//! Closed sets of label values, so that a scrape cannot grow without bound.
 
 use dwell_metrics::labels;
 
 labels! {
-    /// First digit of an answer's status.
+    /// First digit of a response's status.
     pub(crate) StatusClass, "status_class":
     /// 100 to 199.
     Informational = "1xx",
@@ -31,88 +31,88 @@ impl StatusClass {
 }
 
 labels! {
-    /// How a poll ended; each poll ends once.
+    /// Outcome of a poll; each poll has exactly one.
     pub(crate) PollOutcome, "outcome":
-    /// A value, at once.
+    /// Answered at once with a value.
     Hit = "hit",
-    /// An empty value, at once.
+    /// Answered at once with an empty value.
     Empty = "empty",
-    /// The client's cursor is the current one, and it did not wait.
+    /// The client's cursor is current, and it did not wait.
     NotModified = "not_modified",
-    /// It was held, and a change answered it.
+    /// Held, and answered by a change.
     Woken = "woken",
-    /// It was held until its wait ended without a change.
+    /// Held until its wait ended without a change.
     WaitEnded = "wait_ended",
-    /// No value: the upstream's answer.
+    /// The key has no value: the application's response.
     Miss = "miss",
-    /// The last known value, as there is no newer one or it is fetched meanwhile.
+    /// The last known value: there is no newer one, or it is being fetched.
     Stale = "stale",
-    /// No value and no upstream: 404.
+    /// No value and no application: 404.
     NotFound = "not_found",
-    /// No value, and the upstream gave no answer: 502 or 504.
+    /// No value, and the application did not respond: 502 or 504.
     Failed = "failed",
-    /// Over a limit or draining: 503.
+    /// Above a limit, or draining: 503.
     Refused = "refused",
-    /// The request has no key: 400 or 414.
+    /// The request has no valid key: 400 or 414.
     BadKey = "bad_key",
-    /// The client left before the answer.
+    /// The client left before the response.
     Abandoned = "abandoned",
-    /// It became a stream of events or a WebSocket.
+    /// The request became an event stream or a WebSocket.
     Streamed = "streamed",
-    /// Over the route's rate: 429.
+    /// Above the route's rate: 429.
     Limited = "limited",
-    /// No token, or one that is not good: 401; or a WebSocket of a page that may open none: 403.
+    /// No valid token: 401. A WebSocket of an origin that is not allowed: 403.
     Denied = "denied",
-    /// The path may be read as that of another route, and one of the two is guarded: 400.
+    /// The path could be read as that of another route, and one of the two is guarded: 400.
     Ambiguous = "ambiguous",
 }
 
 labels! {
-    /// What came of asking the application who may ask.
+    /// Outcome of asking the application for access.
     pub(crate) AuthOutcome, "outcome":
-    /// It was asked.
+    /// A subrequest was sent.
     Asked = "asked",
-    /// It need not be asked again.
+    /// The decision was cached.
     Known = "known",
-    /// It said yes.
+    /// Access was granted.
     Granted = "granted",
-    /// It said no: 401 or 403.
+    /// Access was refused: 401 or 403.
     Refused = "refused",
-    /// It said neither, or nothing.
+    /// No decision: another status, or no response.
     Failed = "failed",
 }
 
 labels! {
-    /// What became of an event for the webhook.
+    /// Outcome of an event for the webhook.
     pub(crate) WebhookOutcome, "outcome":
-    /// It was taken.
+    /// It was delivered.
     Delivered = "delivered",
-    /// There was no room for it, or it was not taken.
+    /// The queue was full, or the webhook did not accept it.
     Dropped = "dropped",
 }
 
 labels! {
-    /// Why a client's connection was closed at once.
+    /// Reason why a client's connection was closed at once.
     pub(crate) ConnectionRefusal, "reason":
-    /// There were `limits.connections_max` already.
+    /// There are `limits.connections_max` connections.
     ConnectionsMax = "connections_max",
-    /// Its address had `limits.connections_per_address` already.
+    /// Its address has `limits.connections_per_address` connections.
     ConnectionsPerAddress = "connections_per_address",
-    /// What is left of the limit on open files is kept for others.
+    /// The remaining descriptors are reserved.
     Descriptors = "descriptors",
 }
 
 labels! {
-    /// Why the admin listener has not looked at a request.
+    /// Reason why the admin listener rejected a request.
     pub(crate) AdminRefusal, "reason":
-    /// It is for a name that the listener does not go by: 421.
+    /// Its `Host` is not a name of the listener: 421.
     Host = "host",
-    /// A page of another origin has had it sent: 403.
+    /// A page of another origin has sent it: 403.
     Site = "site",
 }
 
 labels! {
-    /// What came of a request of a publisher.
+    /// Outcome of a publisher's request.
     pub(crate) PublishOutcome, "outcome":
     /// A value was stored.
     Stored = "stored",
@@ -126,81 +126,81 @@ labels! {
     Unmet = "unmet",
     /// Over the route's rate: 429.
     Limited = "limited",
-    /// The store has no room for it: 413, 503 or 507.
+    /// The store has no room: 413, 503 or 507.
     Refused = "refused",
     /// No token, or a wrong one: 401.
     Denied = "denied",
-    /// It makes no sense: 400, 414 or 415.
+    /// The request is invalid: 400, 414 or 415.
     Invalid = "invalid",
-    /// memcached has not answered: 502.
+    /// memcached has not replied: 502.
     Failed = "failed",
 }
 
 labels! {
-    /// Why a stream of events ended.
+    /// Reason why an event stream or a WebSocket ended.
     pub(crate) StreamEnd, "reason":
-    /// The client left, or took nothing for too long.
+    /// The client left, or did not read for too long.
     Client = "client",
-    /// `limits.stream_lifetime` was over.
+    /// `limits.stream_lifetime` has passed.
     Lifetime = "lifetime",
-    /// Its value went away, and the client is to come back for the application's.
+    /// The value is gone, and the client has to reconnect for the application's.
     Gone = "gone",
-    /// The client of a WebSocket sent more than `limits.websocket_messages_rate` messages.
+    /// A WebSocket client sent more than `limits.websocket_messages_rate` messages.
     Rate = "rate",
-    /// The server ends.
+    /// The server drains.
     Drain = "drain",
 }
 
 labels! {
-    /// What a change of a watched key led to.
+    /// Outcome of a change of a watched key.
     pub(crate) WakeOutcome, "outcome":
     /// At least one held poll was answered.
     Answered = "answered",
-    /// The value is the one the waiters have.
+    /// The value is the one that the waiting clients have.
     Unchanged = "unchanged",
-    /// Nobody waits for the key any more.
+    /// The key is not watched any more.
     Unwatched = "unwatched",
 }
 
 labels! {
-    /// What one memcached lookup came to.
+    /// Outcome of a memcached lookup.
     pub(crate) LookupOutcome, "outcome":
     /// A value.
     Hit = "hit",
     /// The server does not have the key.
     Miss = "miss",
-    /// No answer in time.
+    /// No reply in time.
     Timeout = "timeout",
-    /// The connection broke or the answer was not memcached's.
+    /// The connection failed, or the reply was malformed.
     Error = "error",
-    /// The server is being left alone after failures.
+    /// Not sent: the server is ejected after failures.
     Skipped = "skipped",
 }
 
 labels! {
-    /// What one request to the upstream came to.
+    /// Outcome of a request to the application.
     pub(crate) UpstreamOutcome, "outcome":
-    /// An answer below 500.
+    /// A response below 500.
     Answered = "answered",
-    /// An answer of 500 or above.
+    /// A response of 500 or above.
     ServerError = "server_error",
     /// No connection.
     ConnectFailed = "connect_failed",
-    /// No answer in time.
+    /// No response in time.
     Timeout = "timeout",
-    /// The connection broke or the answer was not HTTP.
+    /// The connection failed, or the response was malformed.
     BadAnswer = "bad_answer",
     /// No connection became free.
     Refused = "refused",
-    /// Not sent: every server has failed too often to be asked now.
+    /// Not sent: every server is ejected after failures.
     Unavailable = "unavailable",
-    /// Not sent: the application has not answered for this key a moment ago.
+    /// Not sent: the last failure for this key is recent.
     Remembered = "remembered",
-    /// Not waited for: the stale value was given; the request for a newer one counts by itself.
+    /// Not waited for: a stale value was sent; the request for a newer one counts by itself.
     Revalidated = "revalidated",
-    /// Sent once more, to another server than the one that failed; counted beside its end.
+    /// Retried on another server; counted besides the final outcome.
     Moved = "moved",
-    /// Not sent: another request for the key was under way and its answer was shared.
+    /// Not sent: the response of a concurrent request for the key was shared.
     Coalesced = "coalesced",
 }
 
@@ -214,20 +214,20 @@ labels! {
 }
 
 labels! {
-    /// A deadline that a client missed.
+    /// Timeout of a client.
     pub(crate) ClientTimeout, "kind":
-    /// A whole request.
+    /// Sending a whole request.
     Request = "request",
-    /// Taking the answer.
+    /// Reading the response.
     Write = "write",
 }
 
 labels! {
-    /// Status of a request that was refused for its form or size, or for a limit.
+    /// Status of a request that was rejected for its form, its size, or a limit.
     pub(crate) RefusedStatus, "status":
     /// Malformed.
     BadRequest = "400",
-    /// A method the route does not answer.
+    /// A method that the route does not support.
     MethodNotAllowed = "405",
     /// Too slow.
     RequestTimeout = "408",

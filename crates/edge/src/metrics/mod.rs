@@ -1,4 +1,4 @@
-//! What the process counts, and how it is shown.
+//! Metrics of the process.
 //!
 //! Each loop writes its own [`LoopMetrics`]; a scrape adds them up. Nothing is looked up by name
 //! while serving.
@@ -34,32 +34,32 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// `Content-Type` of [`Metrics::render`].
 ///
-/// The text is `OpenMetrics` 1.0, not the older Prometheus text 0.0.4: it ends in `# EOF`, and a
-/// counter's `# TYPE` line has its name without `_total`. Every Prometheus since 2.5 reads it; the
-/// older content type would make it take the counters for untyped numbers.
+/// The text is `OpenMetrics` 1.0, not the older Prometheus text 0.0.4: it ends in `# EOF`, and the
+/// `# TYPE` line of a counter has its name without `_total`. Prometheus reads it since 2.5. With
+/// the older content type it would take the counters for untyped numbers.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Everything the process counts.
+/// All metrics of the process.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     loops: Vec<Arc<LoopMetrics>>,
     process: Arc<ProcessMetrics>,
     servers: Arc<[String]>,
-    /// The application's servers change with the configuration.
+    /// They change with the configuration.
     upstreams: Arc<Mutex<Arc<[String]>>>,
     started_unix_seconds: u64,
 }
 
 impl Metrics {
-    /// Makes zeroed metrics for `loops` loops, each with a cell for each memcached server.
+    /// Makes zeroed metrics for `loops` loops, each with a cell per memcached server.
     ///
-    /// Shape: `servers` are the names shown, in the order of the configuration.
+    /// Shape: `servers` are the names of the servers, in configured order.
     #[cfg(test)]
     pub(crate) fn new(loops: usize, servers: Vec<String>, started_unix_seconds: u64) -> Self {
         Self::with_upstreams(loops, servers, &[], started_unix_seconds)
     }
 
-    /// Makes metrics that have a cell for each of the application's servers, too.
+    /// Makes metrics that have a cell per server of the application, too.
     pub(crate) fn with_upstreams(
         loops: usize,
         servers: Vec<String>,
@@ -85,49 +85,50 @@ impl Metrics {
         }
     }
 
-    /// The cells one loop writes.
+    /// The cells of one loop.
     ///
     /// # Panics
-    /// When there is no such loop.
+    ///
+    /// If there is no such loop.
     pub(crate) fn of_loop(&self, index: usize) -> Arc<LoopMetrics> {
         Arc::clone(&self.loops[index])
     }
 
-    /// The cells of every loop, to be read.
+    /// The cells of all loops.
     pub(crate) fn loops(&self) -> &[Arc<LoopMetrics>] {
         &self.loops
     }
 
-    /// The cells any thread may write.
+    /// The cells that any thread may write.
     pub(crate) fn of_process(&self) -> Arc<ProcessMetrics> {
         Arc::clone(&self.process)
     }
 
-    /// When the process started.
+    /// Start of the process. Unix time, seconds.
     pub(crate) fn started_unix_seconds(&self) -> u64 {
         self.started_unix_seconds
     }
 
-    /// The memcached servers with what the loops know of them.
+    /// States of the memcached servers.
     ///
-    /// One loop that reaches a server makes it `Up`; a server nobody asked is `Unknown`.
+    /// A server is `Up` if any loop reaches it, and `Unknown` if none has tried.
     pub(crate) fn servers(&self) -> Vec<(String, ServerState)> {
         self.best_of(&self.servers, |of_loop| &of_loop.servers)
     }
 
-    /// The memcached servers by whether they tell of changes: `Unknown` while that is not asked,
-    /// `Down` where they refuse to.
+    /// States of the watches of memcached servers: `Unknown` without a watch, `Down` if the server
+    /// refuses it.
     pub(crate) fn watches(&self) -> Vec<(String, ServerState)> {
         self.best_of(&self.servers, |of_loop| &of_loop.watches)
     }
 
-    /// The application's servers in the same way.
+    /// States of the application's servers, in the same way.
     pub(crate) fn upstreams(&self) -> Vec<(String, ServerState)> {
         let names = Arc::clone(&self.lock_upstreams());
         self.best_of(&names, |of_loop| &of_loop.upstreams)
     }
 
-    /// How long the application's servers take to begin an answer, in the same order.
+    /// Times to first byte of the application's servers, in the same order.
     pub(crate) fn upstream_heads(&self) -> Vec<(String, HistogramSum)> {
         let names = Arc::clone(&self.lock_upstreams());
         let heads = |index: usize| {
@@ -141,23 +142,23 @@ impl Metrics {
             .collect()
     }
 
-    /// The application has other servers from now on.
+    /// Replaces the names of the application's servers.
     pub(crate) fn name_upstreams(&self, urls: &[UpstreamUrl]) {
         *self.lock_upstreams() = urls.iter().map(ToString::to_string).collect();
     }
 
-    /// What became of the configurations that were read anew.
+    /// Outcomes of reloads.
     pub(crate) fn reloads(&self) -> &Reloads {
         &self.process.reloads
     }
 
-    /// Upgrades that were given up.
+    /// Upgrades that failed.
     pub(crate) fn upgrades_failed(&self) -> &SharedCounter {
         &self.process.upgrades_failed
     }
 
     fn lock_upstreams(&self) -> MutexGuard<'_, Arc<[String]>> {
-        // Replaced in one step, so what a panicking thread leaves is whole.
+        // Replaced in one step, so a panicking thread leaves it whole.
         let names = self.upstreams.lock();
         names.unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,7 +176,7 @@ impl Metrics {
         generations.min().unwrap_or(1)
     }
 
-    /// The cells of each loop for the embedded store.
+    /// The store's cells of each loop.
     pub(crate) fn of_stores(&self) -> Vec<Arc<StoreMetrics>> {
         let stores = self.loops.iter().map(|cells| Arc::clone(&cells.store));
         stores.collect()
@@ -212,38 +213,38 @@ impl HostFigures for Metrics {
     }
 }
 
-/// What any thread counts.
+/// Cells that any thread writes.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessMetrics {
-    /// Lines the access log had no room for.
+    /// Lines that the access log had no room for.
     pub access_log_dropped: Arc<SharedCounter>,
-    /// Events the log had no room for.
+    /// Events that the log had no room for.
     pub log_dropped: Arc<SharedCounter>,
-    /// Configurations read anew.
+    /// Outcomes of reloads.
     pub reloads: Reloads,
-    /// Upgrades that were given up.
+    /// Upgrades that failed.
     pub upgrades_failed: SharedCounter,
-    /// What waits for clients that have not taken it.
+    /// Output that clients have not read.
     pub output: Arc<OutputLedger>,
-    /// Bytes gathered of requests whose body has not come yet.
+    /// Bytes of request bodies that are incomplete.
     pub gathered: Budget,
 }
 
-/// What became of the configurations that were read anew.
+/// Outcomes of reloads.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads {
-    /// Those that were taken.
+    /// Configurations that were applied.
     pub taken: SharedCounter,
-    /// Those that were refused.
+    /// Configurations that were rejected.
     pub refused: SharedCounter,
-    /// When the last one was taken. Unix time, seconds; 0 while none was.
+    /// Time of the last applied reload. Unix time, seconds; 0 if there was none.
     pub last_taken: AtomicU64,
-    /// Whether the last one was refused.
+    /// The last reload was rejected.
     pub last_refused: AtomicBool,
 }
 
 impl Reloads {
-    /// Whether the last one was refused.
+    /// Returns true if the last reload was rejected.
     pub(crate) fn is_last_refused(&self) -> bool {
         self.last_refused.load(Ordering::Relaxed)
     }
@@ -256,7 +257,7 @@ impl Reloads {
         ]
     }
 
-    /// Counts one that was taken, or refused.
+    /// Counts a reload that was applied or rejected.
     pub(crate) fn count(&self, is_taken: bool) {
         if is_taken {
             self.taken.add(1);
@@ -270,22 +271,22 @@ impl Reloads {
     }
 }
 
-/// A count as a gauge shows it.
+/// Converts a count to the value of a gauge.
 pub(crate) fn figure(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
 
-/// What one loop knows of one server.
+/// State of one server on one loop.
 #[derive(Debug, Default)]
 pub(crate) struct ServerCell(Gauge);
 
 impl ServerCell {
-    /// Tells whether the server answers.
+    /// Sets the state.
     pub(crate) fn set(&self, state: ServerState) {
         self.0.set(state as i64);
     }
 
-    /// What was told last.
+    /// The state that was set last.
     pub(crate) fn state(&self) -> ServerState {
         [ServerState::Up, ServerState::Down]
             .into_iter()
@@ -294,19 +295,19 @@ impl ServerCell {
     }
 }
 
-/// Whether a server answers.
+/// State of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerState {
-    /// Nobody has asked it yet.
+    /// No request was sent to it yet.
     Unknown = 0,
-    /// It does not answer.
+    /// It does not respond.
     Down = 1,
-    /// It answers.
+    /// It responds.
     Up = 2,
 }
 
 impl ServerState {
-    /// The state as the health answer shows it.
+    /// The state as text, for the health response.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -316,31 +317,31 @@ impl ServerState {
     }
 }
 
-/// What the embedded store says of itself at one scrape.
+/// Figures of the embedded store at one scrape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct StoreFigures {
-    /// Items now.
+    /// Items.
     pub items: u64,
-    /// Bytes the items take with their overhead now.
+    /// Bytes of the items with their overhead.
     pub bytes: u64,
-    /// Bytes they may take.
+    /// Bound of these bytes.
     pub bytes_max: u64,
     /// Lookups that found a value.
     pub hits: u64,
-    /// Lookups that found none.
+    /// Lookups that found no value.
     pub misses: u64,
     /// Values stored.
     pub sets: u64,
     /// Items dropped to make room.
     pub evictions: u64,
-    /// Items dropped because their time was over.
+    /// Items dropped because they had expired.
     pub expired: u64,
-    /// Connections of memcached clients open now.
+    /// Open connections of memcached clients.
     pub connections_open: u64,
 }
 
 impl StoreFigures {
-    /// The figures of a store as they are now.
+    /// Reads the figures of a store.
     pub(crate) fn of(service: &StoreService) -> Self {
         let statistics = service.store().statistics();
         Self {

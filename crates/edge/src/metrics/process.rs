@@ -1,4 +1,4 @@
-//! What the operating system says of this process.
+//! Figures of the process from the operating system.
 
 use rustix::process::{Resource, getrlimit};
 use std::fs;
@@ -11,7 +11,7 @@ pub(crate) struct ProcessFigures {
     /// Units: bytes.
     pub(crate) resident_bytes: u64,
     pub(crate) open_fds: Option<u64>,
-    /// The limit on them; `None` where there is none.
+    /// The limit on open descriptors; `None` is no limit.
     pub(crate) max_fds: Option<u64>,
 }
 
@@ -28,13 +28,13 @@ impl ProcessFigures {
     }
 }
 
-/// The CPU time this process has spent in user and in system mode. Units: seconds.
+/// CPU time of the process in user and system mode. Units: seconds.
 pub(crate) fn cpu_times() -> Option<(f64, f64)> {
     cpu_seconds(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// The size of the folder, which since Linux 6.2 is the number of its entries and before was 0.
-/// Counting the entries would hold the loop up for milliseconds when there are many.
+/// The size of the folder, which is the number of its entries since Linux 6.2 and was 0 before.
+/// Counting many entries would block the loop for milliseconds.
 fn open_fds() -> Option<u64> {
     let count = fs::metadata("/proc/self/fd").ok()?.len();
     (count > 0).then_some(count)
@@ -46,7 +46,7 @@ fn open_fds() -> Option<u64> {
     reason = "a sum is shown, not computed with"
 )]
 fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
-    // The second field is the program's name in parentheses and may hold anything.
+    // The second field is the program's name in parentheses, which may contain anything.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
@@ -65,7 +65,7 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// What Linux tells programs on every common architecture, whatever the kernel's own rate.
+/// Ticks that Linux reports on every common architecture, whatever the kernel's own rate.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Failed requests to the application, as they are counted.
+//! Outcomes of failed requests to the application.
 
 use super::UpstreamOutcome;
 use dwell_upstream::UpstreamError;

@@ -23,7 +23,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An HTTP server of its own, so that it answers when the clients' one is full.
+/// The admin listener: an HTTP server of its own, so that it answers when the clients' server is
+/// full.
 #[derive(Debug)]
 pub(crate) struct Admin {
     http: Http,
@@ -38,22 +39,22 @@ struct AdminApp {
     started: Instant,
     draining: bool,
     guard: Guard,
-    /// Those who may publish.
+    /// Tokens of publishers.
     tokens: Arc<Tokens>,
     value_bytes_max: u64,
-    /// Orders for memcached.
+    /// Requests of publishers for memcached.
     orders: Vec<AdminOrder>,
     desk: Desk,
 }
 
-/// An order that memcached is to carry out: who is owed the answer, what, its key and its value.
+/// A publisher's request for memcached: the exchange, the request, the key and the value.
 pub(crate) type AdminOrder = (ExchangeId, Order, Vec<u8>, Vec<u8>);
 
-/// Where keys are, each percent-encoded behind it.
+/// Path of keys; a percent-encoded key follows.
 const KEYS: &str = "/-/keys/";
-/// The tag of whoever waits for memcached; the dashboard's streams have others.
+/// Tag of an exchange that waits for memcached; streams of the dashboard have others.
 const ORDER: u64 = u64::MAX;
-/// The time that memcached has for an order, whose questions have shorter times of their own.
+/// Longest time for a request of a publisher; each query to memcached has a shorter one.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
@@ -62,7 +63,7 @@ const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
 const CONNECTIONS_MAX: usize = 256;
 
 impl Admin {
-    /// A server without listeners, whose tokens have `kinds`.
+    /// Makes a server without listeners; its tokens have `kinds`.
     pub(crate) fn new(
         kinds: Kinds,
         metrics: Arc<Metrics>,
@@ -102,42 +103,42 @@ impl Admin {
         self.http.listen(context, listener).map(drop)
     }
 
-    /// Answers from now on by another configuration; only those with one of `tokens` may publish.
+    /// Applies a configuration, and the tokens of publishers.
     pub(crate) fn reconfigure(&mut self, config: &Config, tokens: &Arc<Tokens>) {
         self.app.guard = Guard::of(&config.server);
         self.app.tokens = Arc::clone(tokens);
         self.app.value_bytes_max = config.publish.value_bytes_max;
     }
 
-    /// Says from now on that the process is ending.
+    /// Reports from now on that the process drains.
     pub(crate) fn drain(&mut self) {
         self.app.draining = true;
         self.app.dashboard.drain();
     }
 
-    /// Stops listening, and lets the connections leave that owe nothing.
+    /// Closes the listeners, and hands idle connections to `leave`.
     pub(crate) fn hand_over(&mut self, context: &mut Context, mut leave: impl FnMut(Detached)) {
         self.drain();
         let leave = |_: &mut Context, detached| leave(detached);
         self.http.hand_over(context, &mut self.app, leave);
     }
 
-    /// Serves a client that has left another process.
+    /// Serves a client of the predecessor.
     pub(crate) fn adopt(&mut self, context: &mut Context, detached: Detached) {
         self.http.adopt_detached(context, detached, &mut self.app);
     }
 
-    /// The listeners, to be given to another process.
+    /// The listeners, for a successor.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener> {
         self.http.listeners()
     }
 
-    /// What memcached is to do, since this was asked last.
+    /// Takes the requests for memcached.
     pub(crate) fn orders(&mut self) -> Vec<AdminOrder> {
         std::mem::take(&mut self.app.orders)
     }
 
-    /// Answers whoever has given an order that has ended.
+    /// Sends the result of a publisher's request.
     pub(crate) fn ordered(
         &mut self,
         context: &mut Context,
@@ -149,27 +150,27 @@ impl Admin {
         });
     }
 
-    /// What the loops are to be asked, since this was asked last.
+    /// Takes the queries that the loops are to be asked.
     pub(crate) fn inquiries(&mut self) -> Vec<Arc<Inquiry>> {
         self.app.desk.outbox()
     }
 
-    /// Takes out those whose questions so many loops have answered, or had time enough for.
+    /// Takes the queries that `loops` loops have answered, or that have timed out.
     pub(crate) fn answered_inquiries(&mut self, loops: usize) -> Vec<(ExchangeId, Asked)> {
         self.app.desk.answered(loops)
     }
 
-    /// Tag of a lookup in memcached whose value is for `inquiry`.
+    /// Makes the tag of a lookup whose value is for `inquiry`.
     pub(crate) fn looks_up(&mut self, inquiry: &Arc<Inquiry>) -> Token {
         self.app.desk.looks_up(inquiry)
     }
 
-    /// Takes the value that a lookup has brought.
+    /// Delivers the value of a lookup.
     pub(crate) fn found(&mut self, token: Token, value: &Valued) {
         self.app.desk.found(token, value);
     }
 
-    /// Answers whoever has asked the loops: with JSON, or with what is wrong with the question.
+    /// Sends the response to a query: JSON, or the fault in the query.
     pub(crate) fn inquired(
         &mut self,
         context: &mut Context,
@@ -204,7 +205,7 @@ impl AdminApp {
         Health::of(&self.metrics, uptime, self.draining)
     }
 
-    /// A request for the value of a key.
+    /// Handles a request for the value of a key.
     fn keys(
         &mut self,
         context: &mut Context,

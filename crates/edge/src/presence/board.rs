@@ -1,18 +1,18 @@
-//! The keys that are watched now or were a moment ago, counted over all loops.
+//! The keys that are watched, or were until a moment ago, counted over all loops.
 
 use serde::{Serialize, Serializer};
 use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::time::{Duration, Instant};
 
-/// Somebody begins to wait for a key on a loop where nobody did, or the last one there ends to.
+/// The first client of a loop begins to wait for a key, or the last one stops.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Change {
     pub(crate) name: Box<[u8]>,
     pub(crate) begins: bool,
 }
 
-/// What a webhook is told.
+/// An event as the webhook gets it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Event {
     #[serde(rename = "event")]
@@ -20,7 +20,7 @@ pub(super) struct Event {
     #[serde(serialize_with = "as_text")]
     pub(super) key: Box<[u8]>,
     watchers: u64,
-    /// When it happened. Unix time, milliseconds.
+    /// Time of the event. Unix time, milliseconds.
     at: u64,
 }
 
@@ -55,25 +55,25 @@ impl Event {
     }
 }
 
-/// Who is watched.
+/// The watched keys of the process.
 #[derive(Debug)]
 pub(super) struct Board {
     /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
     keys: HashMap<Box<[u8]>, Entry, RandomState>,
-    /// Keys that were left, with when they were; some of them are watched again.
+    /// Keys that lost their last watcher, and when. Some of them are watched again.
     left: VecDeque<(Instant, Box<[u8]>)>,
     linger: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// On how many loops somebody waits for it.
+    /// Loops with a client that waits for the key.
     loops: usize,
-    /// When the last of them left, by both clocks.
+    /// Time at which the last client left, by both clocks.
     left: Option<(Instant, u64)>,
 }
 
-/// How often keys may be left within the time that they linger; beyond that it is shorter.
+/// Bound of `left`: beyond it keys linger for a shorter time.
 const LEFT_MAX: usize = 100_000;
 
 impl Board {
@@ -85,7 +85,7 @@ impl Board {
         }
     }
 
-    /// Takes in one change, at a time of the loop and of the wall clock.
+    /// Applies a change, at a time of the loop and of the wall clock.
     pub(super) fn note(&mut self, change: Change, now: Instant, at: u64, events: &mut Vec<Event>) {
         let Change { name, begins } = change;
         if begins {
@@ -110,14 +110,14 @@ impl Board {
         }
     }
 
-    /// Ends the time of those that nobody came back to.
+    /// Ends the keys whose lingering time is over.
     pub(super) fn expire(&mut self, now: Instant, events: &mut Vec<Event>) {
         while self.next_end().is_some_and(|end| end <= now) {
             self.end_one(events);
         }
     }
 
-    /// When those that were left are to be looked at next.
+    /// The next time at which [`expire`](Self::expire) has something to do.
     pub(super) fn next_end(&self) -> Option<Instant> {
         self.left.front().map(|(since, _)| *since + self.linger)
     }
@@ -127,7 +127,7 @@ impl Board {
             return;
         };
         let left = self.keys.get(&name).and_then(|entry| entry.left);
-        // One that was watched again, and left again, has another place.
+        // A key that was watched again and left again has a later entry.
         if let Some((_, at)) = left.filter(|(last, _)| *last == since) {
             self.keys.remove(&name);
             events.push(Event::last(name, at));
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// What happened, as signs: `+a` for a first watcher, `-a` for a last one.
+    /// Events as signs: `+a` for a first watcher, `-a` for a last one.
     fn told(events: &mut Vec<Event>) -> Vec<String> {
         let told = events.drain(..).map(|event| {
             let is_first = event.kind == Kind::First;

@@ -1,10 +1,9 @@
-//! Presence: which keys are watched by anybody in the process, and who is told when that begins
-//! and ends.
+//! Presence: events for the first and the last watcher of a key.
 //!
-//! Each loop notes which keys somebody waits for there. What the loops have noted is added up on
-//! one [`Board`], behind a lock that a loop takes once a turn, and only where something has
-//! changed. A key that nobody watches any more lingers for a while, so that a client that polls
-//! again has not been away. The first loop sends what happens to a webhook, in order.
+//! Each loop notes the keys that its clients wait for. The notes of all loops are added up on one
+//! [`Board`], behind a lock that a loop takes once per turn, and only if something has changed. A
+//! key without watchers lingers for a while, so that a client between two polls counts as present.
+//! The first loop sends the events to a webhook, in order.
 
 mod board;
 mod webhooks;
@@ -17,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the loops of a process know together of who is watched.
+/// The watched keys of the process, shared by its loops.
 #[derive(Debug)]
 pub(crate) struct Presence {
     state: Mutex<State>,
@@ -27,7 +26,7 @@ pub(crate) struct Presence {
 #[derive(Debug)]
 struct State {
     board: Board,
-    /// What nobody has been told yet.
+    /// Events that have not been sent.
     events: VecDeque<Event>,
 }
 
@@ -41,7 +40,7 @@ pub(crate) struct Noted {
 }
 
 impl Presence {
-    /// A process in which nothing is watched.
+    /// Makes the state of a process in which nothing is watched.
     pub(crate) fn new(linger: Duration, queue_max: usize) -> Self {
         Self {
             state: Mutex::new(State {
@@ -52,7 +51,7 @@ impl Presence {
         }
     }
 
-    /// Takes in what has changed on one loop, at a time of the loop and of the wall clock.
+    /// Applies the changes of one loop, at a time of the loop and of the wall clock.
     pub(crate) fn note(&self, changes: Vec<Change>, now: Instant, unix_ms: u64) -> Noted {
         let mut state = self.lock();
         let was_quiet = state.events.is_empty();
@@ -69,7 +68,7 @@ impl Presence {
         }
     }
 
-    /// Ends the time of keys that nobody came back to; returns how many events had no room.
+    /// Ends the keys whose lingering time is over; returns how many events were dropped.
     fn expire(&self, now: Instant) -> u64 {
         let mut state = self.lock();
         let mut events = Vec::new();
@@ -77,14 +76,14 @@ impl Presence {
         self.enqueue(&mut state, events)
     }
 
-    /// The next events to be told, at most so many.
+    /// Takes the next events, at most `most`.
     fn take(&self, most: usize) -> Vec<Event> {
         let events = &mut self.lock().events;
         let count = events.len().min(most);
         events.drain(..count).collect()
     }
 
-    /// When the time of a key is over next, and how many events wait to be told.
+    /// The next time at which a key ends, and the number of events that have not been sent.
     fn outlook(&self) -> (Option<Instant>, usize) {
         let state = self.lock();
         (state.board.next_end(), state.events.len())
@@ -98,7 +97,7 @@ impl Presence {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Counts: what a panicking thread leaves is wrong by its keys, and its process ends.
+        // Counts: if a thread panics while it holds them, its process ends.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

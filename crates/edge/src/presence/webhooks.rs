@@ -1,4 +1,4 @@
-//! The client of the webhook: events go there in batches, one request after the other.
+//! The client of the webhook: it sends events in batches, one request at a time.
 
 use super::Presence;
 use super::board::Event;
@@ -11,67 +11,67 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Where events go, and how.
+/// Destination of events, and the bounds of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct WebhookPlan {
     pub(crate) address: SocketAddr,
-    /// As the configuration names it, for the `Host` field.
+    /// The host in the `Host` field, as configured.
     pub(crate) host: String,
     pub(crate) path: String,
     pub(crate) token: Option<String>,
-    /// For one request.
+    /// Longest time for one request.
     pub(crate) timeout: Duration,
-    /// Requests for one batch.
+    /// Most requests for one batch.
     pub(crate) attempts_max: u32,
-    /// Events of one request.
+    /// Most events in one request.
     pub(crate) batch_max: usize,
 }
 
-/// What the first loop tells the webhook.
+/// The webhook client of the first loop.
 #[derive(Debug)]
 pub(crate) struct Webhooks {
     client: Upstream,
     plan: WebhookPlan,
     batch: Option<Batch>,
-    /// Bears the deadline of whatever comes next.
+    /// Token of the next deadline.
     timer: Token,
-    /// That deadline as the loop has been told.
+    /// The deadline that is armed for it.
     armed: Option<Instant>,
     random: Random,
-    /// Requests that are not taken.
+    /// Outage of the webhook.
     outage: Outage,
 }
 
-/// Events that are being sent.
+/// A batch of events that is being sent.
 #[derive(Debug)]
 struct Batch {
     request: Bytes,
     events: u64,
-    /// Requests that were sent.
+    /// Requests sent so far.
     attempts: u32,
-    /// When the next one is due; nothing while one is under way.
+    /// Time of the next request; `None` while one is open.
     due: Option<Instant>,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Debug)]
 enum Verdict {
     Taken,
-    /// It may be taken another time.
+    /// A retry may succeed.
     Failed(String),
-    /// It never will be.
+    /// A retry cannot succeed.
     Refused(u16),
 }
 
-/// Between the first two attempts, at most; doubled for each further one.
+/// Longest pause before the first retry; it doubles for each further one.
 const BACKOFF: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// The tag of the one request under way.
+/// The tag of the one open request.
 const TAG: u64 = 0;
 
 impl Webhooks {
-    /// A client without a connection. `kind` is that of its tokens, `timer` the one that bears its
-    /// deadline; nobody else on the loop may use them.
+    /// Makes a client without a connection. `kind` is the kind of its tokens and `timer` the token
+    /// of its deadline; both belong to it alone.
     pub(crate) fn new(kind: u8, timer: Token, plan: WebhookPlan, seed: u64) -> Self {
         let options = UpstreamOptions {
             connect_timeout: plan.timeout,
@@ -95,8 +95,8 @@ impl Webhooks {
         }
     }
 
-    /// Sends what there is to send; for the end of every turn. Keys lose their last watchers only
-    /// while the process serves.
+    /// Sends pending events; called at the end of every turn. Keys lose their last watchers only if
+    /// `serves`.
     pub(crate) fn follow(
         &mut self,
         context: &mut Context,
@@ -162,7 +162,7 @@ impl Webhooks {
         }
     }
 
-    /// A socket of the client is ready.
+    /// Handles readiness of the client's socket.
     pub(crate) fn ready(
         &mut self,
         context: &mut Context,
@@ -176,7 +176,7 @@ impl Webhooks {
         self.told(context, events, metrics);
     }
 
-    /// A deadline of the client has passed.
+    /// Handles a deadline of the client.
     pub(crate) fn expired(&mut self, context: &mut Context, token: Token, metrics: &LoopMetrics) {
         let mut events = Vec::new();
         let mut sink = |_: &mut Context, event| events.push(event);
@@ -197,7 +197,7 @@ impl Webhooks {
                     self.client.cancel(context, TAG);
                     Verdict::Failed("its answer is too large".to_owned())
                 }
-                // Of requests of another kind.
+                // Events of other kinds of requests.
                 UpstreamEvent::Started { .. }
                 | UpstreamEvent::BodyTaken { .. }
                 | UpstreamEvent::Parts { .. }
@@ -207,7 +207,7 @@ impl Webhooks {
         }
     }
 
-    /// A request has ended: the next batch follows, or the same once more.
+    /// Handles the end of a request: the next batch follows, or the same one again.
     fn ended(&mut self, now: Instant, metrics: &LoopMetrics, verdict: Verdict) {
         let Some(mut batch) = self.batch.take() else {
             return;
@@ -239,7 +239,7 @@ impl Webhooks {
         }
     }
 
-    /// How long to wait after so many attempts: at random from half the time to the whole.
+    /// The pause after `attempts` requests: a random time from half of the backoff to the whole.
     fn backoff(&mut self, attempts: u32) -> Duration {
         let doubled = BACKOFF.saturating_mul(1 << (attempts.saturating_sub(1)).min(16));
         let most = doubled.min(BACKOFF_MAX).as_millis() as u64;
@@ -251,9 +251,9 @@ fn dropped(metrics: &LoopMetrics) -> &Counter {
     metrics.webhook_events.of(WebhookOutcome::Dropped)
 }
 
-/// The request that tells of events.
+/// Encodes the request for a batch of events.
 fn encode(plan: &WebhookPlan, events: &[Event]) -> Bytes {
-    // Strings and numbers have no way to fail.
+    // Strings and numbers always serialize.
     let body = serde_json::to_string(events).unwrap_or_default();
     let mut request = format!(
         "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: dwell\r\nContent-Type: application/json\r\n\
@@ -271,7 +271,7 @@ fn encode(plan: &WebhookPlan, events: &[Event]) -> Bytes {
     request.into()
 }
 
-/// What the webhook may say, which nobody reads.
+/// Longest response of the webhook; it is read and discarded.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Going to the background, and the file that tells the process id.
+//! The background process, and the file with the process id.
 
 use super::environment;
 use crate::config::Config;
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
-/// Between two looks whether the process in the background listens.
+/// Interval of checks if the process in the background listens.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns true if this process was started by [`start`].
@@ -22,15 +22,17 @@ pub fn is_daemon() -> bool {
     env::var_os(environment::DAEMON).is_some()
 }
 
-/// Starts this program once more, with the same arguments, in a process group of its own and with
-/// its output closed; returns when it listens.
+/// Starts this program again with the same arguments, in a process group of its own and with its
+/// output closed. Returns when it listens.
 ///
 /// # Errors
-/// When it cannot be started, or ends before it listens: the same command without `-d` says why.
+///
+/// The process cannot be started, or ends before it listens. Without `-d` the same command prints
+/// the reason.
 pub fn start(config: &Config) -> io::Result<()> {
     let mut child = Command::new(env::current_exe()?)
         .args(env::args_os().skip(1))
-        // Its own name decides which program a link stands for.
+        // The name by which it was started decides what a link does.
         .arg0(env::args_os().next().unwrap_or_default())
         .env(environment::DAEMON, "1")
         .env_remove(environment::UPGRADE)
@@ -59,8 +61,8 @@ fn listens(config: &Config) -> bool {
     }
 }
 
-/// A file that tells the process id while it serves; what was written is removed when it is
-/// dropped, as far as the system lets it.
+/// A file with the process id while the process serves. It is removed when this is dropped, if the
+/// system allows that.
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
@@ -68,7 +70,7 @@ pub(crate) struct PidFile {
 }
 
 impl PidFile {
-    /// A file that is still to be written.
+    /// Makes a file that is not written yet.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -76,10 +78,11 @@ impl PidFile {
         }
     }
 
-    /// Writes the file, unless this process has; a link in its place is not followed.
+    /// Writes the file, unless this process has. A link in its place is not followed.
     ///
     /// # Errors
-    /// When the system refuses it; the message names it.
+    ///
+    /// The error of the system, with the path.
     pub(crate) fn write(&mut self) -> io::Result<()> {
         if !self.is_written {
             self.try_write().map_err(|error| {
@@ -92,7 +95,7 @@ impl PidFile {
     }
 
     fn try_write(&self) -> io::Result<()> {
-        // Root may write it, where others may put something else.
+        // Root may write it in a folder where others can create files.
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let mut file = OpenOptions::new()
             .write(true)
@@ -103,7 +106,7 @@ impl PidFile {
         writeln!(file, "{}", process::id())
     }
 
-    /// Leaves the file to another process, which writes its own id there.
+    /// Leaves the file to another process, which writes its own id.
     pub(crate) fn leave(mut self) {
         self.is_written = false;
     }
@@ -112,7 +115,7 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if self.is_written {
-            // A reader has to cope with a stale one anyway.
+            // Readers have to handle a stale file anyway.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,6 +1,6 @@
-//! Variables of the environment by which this program marks processes that it starts.
+//! Environment variables that mark processes started by this program.
 
-/// Marks the process in the background.
+/// Set for the process in the background.
 pub(super) const DAEMON: &str = "DWELL_DAEMON";
-/// Names, for a successor, the process that has started it.
+/// Set for a successor: the id of the process that has started it.
 pub(super) const UPGRADE: &str = "DWELL_UPGRADE";

@@ -1,4 +1,4 @@
-//! Why a server did not start, or stopped.
+//! Errors that stop a server, or keep it from starting.
 
 use super::inherited::InheritedError;
 use super::privileges::PrivilegesError;
@@ -7,15 +7,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// Why the server did not start, or stopped.
+/// Error that stops the server, or keeps it from starting.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunError {
     /// An address cannot be listened on.
     Listen {
-        /// The address asked for.
+        /// The address.
         address: SocketAddr,
-        /// The option that chooses another.
+        /// The option that sets it.
         option: &'static str,
         /// Error of the system.
         source: io::Error,
@@ -27,18 +27,18 @@ pub enum RunError {
         /// Error of the system.
         source: io::Error,
     },
-    /// The sockets that the process was started with do not fit its configuration.
+    /// The inherited sockets do not match the configuration.
     Inherited(InheritedError),
-    /// The file of names and passwords cannot be used.
+    /// The file with names and passwords cannot be used.
     AuthFile {
         /// Its path.
         path: PathBuf,
-        /// Mistake in it.
+        /// The fault in it.
         reason: String,
     },
     /// The snapshot cannot be read or written.
     Snapshot(SnapshotError),
-    /// The name of a server has no address.
+    /// The name of a server cannot be resolved.
     Resolve {
         /// The name as configured.
         name: String,
@@ -47,17 +47,17 @@ pub enum RunError {
         /// Error of the resolver.
         source: io::Error,
     },
-    /// The memcached servers make no ring.
+    /// The memcached servers do not form a ring.
     Memcached(dwell_memcache::on_loop::Error),
-    /// Credentials of clients cannot be verified.
+    /// Credentials cannot be loaded.
     Access(String),
     /// The process cannot become `server.user`.
     Privileges(PrivilegesError),
-    /// The process that this one was to succeed has not let it.
+    /// The predecessor has ended the upgrade.
     Upgrade(io::Error),
-    /// The file of the process id cannot be written.
+    /// The file with the process id cannot be written.
     PidFile(io::Error),
-    /// The file that tells the port of the store cannot be written.
+    /// The file with the port of the store cannot be written.
     PortFile(io::Error),
     /// The access log cannot be opened.
     AccessLog(io::Error),

@@ -1,8 +1,7 @@
-//! Listening sockets that are there before the process: a service manager has made them, or the
-//! process that this one succeeds.
+//! Inherited listening sockets, from a service manager or from the predecessor.
 //!
-//! Which of a service manager's is for what is told by their addresses: each has to be one that the
-//! configuration listens at, and one that would not be accepted from stops the start.
+//! The purpose of a service manager's socket follows from its address, which must be one that the
+//! configuration listens at. A socket that no listener would use stops the start.
 //!
 //! Source: `sd_listen_fds(3)`.
 
@@ -14,7 +13,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 
-/// Inherited sockets that no listener has taken yet.
+/// Inherited sockets that no listener has taken.
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     sockets: Vec<Socket>,
@@ -22,26 +21,26 @@ pub(super) struct Inherited {
 
 #[derive(Debug)]
 struct Socket {
-    /// Purpose of the socket, if it is known.
+    /// Purpose of the socket, if known.
     role: Option<Role>,
     address: ListenAddress,
-    /// Name that the service manager gives it.
+    /// The name given by the service manager.
     name: String,
     descriptor: OwnedFd,
 }
 
-/// Why inherited sockets cannot be used.
+/// Reason why inherited sockets cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InheritedError {
-    /// A descriptor is no socket that listens.
+    /// A descriptor is not a listening socket.
     Unusable {
-        /// Its place among those that were passed, from 0.
+        /// Its index among those that were passed.
         index: usize,
         /// Error of the system.
         source: io::Error,
     },
-    /// The configuration listens at no such address.
+    /// No option of the configuration has the address.
     Unwanted {
         /// Its address.
         address: String,
@@ -78,9 +77,10 @@ impl std::error::Error for InheritedError {
 }
 
 impl Inherited {
-    /// Takes the sockets that the environment names; it does so once.
+    /// Takes the sockets named by the environment; later calls find none.
     ///
     /// # Errors
+    ///
     /// [`InheritedError::Unusable`].
     pub(super) fn from_environment() -> Result<Self, InheritedError> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
@@ -101,7 +101,7 @@ impl Inherited {
         Ok(Self { sockets })
     }
 
-    /// Takes the sockets of the process before this one.
+    /// Takes the sockets of the predecessor.
     pub(super) fn handed(sockets: Vec<InheritedListener>) -> Self {
         let sockets = sockets.into_iter().map(|handed| Socket {
             role: Some(handed.role),
@@ -114,11 +114,12 @@ impl Inherited {
         }
     }
 
-    /// The sockets that listen at `address`, if there are any; `is_loose` says that the port may be
-    /// another.
+    /// Takes the sockets that listen at `address`, if there are any. With `is_loose` the port may
+    /// differ.
     ///
     /// # Errors
-    /// When the system refuses one.
+    ///
+    /// The error of the system.
     pub(super) fn take(
         &mut self,
         role: Role,
@@ -150,10 +151,11 @@ impl Inherited {
         listeners.collect()
     }
 
-    /// Makes sure that every socket of a service manager is accepted from. What the
-    /// process before has listened at beside it is closed.
+    /// Checks that every socket of a service manager is used. Further sockets of the predecessor
+    /// are closed.
     ///
     /// # Errors
+    ///
     /// [`InheritedError::Unwanted`].
     pub(super) fn finish(self) -> Result<(), InheritedError> {
         let mut left = self.sockets.into_iter();
@@ -168,7 +170,7 @@ impl Inherited {
 }
 
 fn take(passed: &mut ListenFd, index: usize) -> io::Result<(ListenAddress, OwnedFd)> {
-    // An error leaves the descriptor where it is, so the other kind can be tried.
+    // A failed call leaves the descriptor in place, so the other kind can be tried.
     if let Ok(Some(socket)) = passed.take_unix_listener(index) {
         return Ok((ListenAddress::of_unix(&socket)?, socket.into()));
     }

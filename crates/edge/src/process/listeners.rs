@@ -1,4 +1,4 @@
-//! Listeners of a server, bound before anything runs.
+//! Listeners of a server, bound before the loops run.
 
 use super::error::RunError;
 use super::inherited::Inherited;
@@ -11,7 +11,7 @@ use dwell_store_server::Listening as StoreListening;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The listeners of all loops, bound before anything runs.
+/// The listeners of all loops.
 pub(super) struct Bound {
     pub(super) clients: Vec<Listening>,
     pub(super) store: Vec<Vec<Listener>>,
@@ -20,7 +20,7 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Takes the sockets that are there already, and binds the others.
+    /// Takes inherited sockets, and binds the other addresses.
     pub(super) fn bind(
         config: &Config,
         loops: usize,
@@ -57,7 +57,8 @@ impl Bound {
     }
 }
 
-/// Address at which a listener is reached from this machine: "any address" is none to connect to.
+/// The address of a listener for connections from this machine: an unspecified address cannot be
+/// connected to.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, address.port()).into(),
@@ -66,7 +67,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Ports tried after a taken one.
+/// Ports that are tried after one in use.
 const NEXT_PORTS_MAX: u16 = 20;
 
 /// One address of the configuration.
@@ -74,7 +75,7 @@ pub(super) struct Listen {
     role: Role,
     address: SocketAddr,
     options: ListenOptions,
-    /// A taken port gives way to the next.
+    /// If the port is in use, the next one is tried.
     next_free: bool,
 }
 
@@ -93,7 +94,7 @@ impl Listen {
         }
     }
 
-    /// Listeners of each of so many loops: sockets that are there already, or new ones.
+    /// Listeners of each of the loops: inherited sockets, or new ones.
     pub(super) fn shares(
         &self,
         inherited: &mut Inherited,

@@ -1,4 +1,4 @@
-//! The process: its start and end, signals, a new configuration, and its replacement by another.
+//! The process: start and end, signals, reload, and upgrade.
 
 pub mod daemon;
 mod environment;

@@ -1,8 +1,8 @@
-//! Telling a service manager how the process is, by systemd's notification protocol.
+//! Notifications to a service manager, by systemd's protocol.
 //!
-//! The manager names a socket in `NOTIFY_SOCKET`, and every message is one datagram of lines. Where
-//! none listens nothing is sent, and a message that cannot be sent is lost: the process serves
-//! whether or not a manager hears of it.
+//! The manager names a socket in `NOTIFY_SOCKET`, and a message is one datagram of lines. Without
+//! the variable nothing is sent. A message that cannot be sent is lost: the process serves with or
+//! without a manager.
 //!
 //! Source: `sd_notify(3)`.
 
@@ -15,29 +15,29 @@ use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
-/// Way to the service manager.
+/// Connection to the service manager.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     socket: UnixDatagram,
     address: Address,
-    /// Interval within which the manager wants a sign of life.
+    /// Timeout of the manager's watchdog.
     watchdog: Option<Duration>,
 }
 
 #[derive(Debug)]
 enum Address {
     File(PathBuf),
-    /// A name without a file. Source: `unix(7)`.
+    /// A name in the abstract namespace. Source: `unix(7)`.
     #[cfg(target_os = "linux")]
     Abstract(std::os::unix::net::SocketAddr),
 }
 
 impl Notifier {
-    /// Opens the socket that the environment names; `None` where no manager listens.
+    /// Opens the socket named by the environment; `None` without a manager.
     pub(crate) fn from_environment() -> Option<Self> {
         let address = Address::of(&env::var_os("NOTIFY_SOCKET")?)?;
         let socket = UnixDatagram::unbound().ok()?;
-        // A manager that does not read must not hold a loop up.
+        // A manager that does not read must not block a loop.
         socket.set_nonblocking(true).ok()?;
         let variable = |name| env::var(name).ok();
         let (every, whose) = (variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
@@ -49,17 +49,17 @@ impl Notifier {
         })
     }
 
-    /// Interval at which to call [`alive`](Self::alive): half of what the manager asks for.
+    /// Interval for calls of [`alive`](Self::alive): half of the watchdog's timeout.
     pub(crate) fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.map(|timeout| timeout / 2)
     }
 
-    /// The process serves, or does again; `status` is for people.
+    /// Reports that the process serves; `status` is text for operators.
     pub(crate) fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", line(status)));
     }
 
-    /// The configuration is being reloaded; [`ready`](Self::ready) follows.
+    /// Reports a reload; [`ready`](Self::ready) follows.
     pub(crate) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         // Both are positive: the clock counts from the start of the system.
@@ -69,17 +69,17 @@ impl Notifier {
         ));
     }
 
-    /// The process is ending.
+    /// Reports that the process is ending.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=draining");
     }
 
-    /// Another process is the one that serves, or this one is again.
+    /// Reports the id of the process that serves.
     pub(crate) fn main_process(&self, id: u32) {
         self.send(&format!("MAINPID={id}"));
     }
 
-    /// A sign of life.
+    /// Notifies the watchdog.
     pub(crate) fn alive(&self) {
         self.send("WATCHDOG=1");
     }
@@ -111,12 +111,12 @@ impl Address {
     }
 }
 
-/// Messages are lines, so a status is one.
+/// Replaces line ends: a status is one line.
 fn line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-/// After how long without a sign of life the manager takes the process `own` for dead.
+/// The watchdog's timeout for the process `own`; `None` if there is none.
 ///
 /// Source: `sd_watchdog_enabled(3)`.
 fn watchdog(every: Option<&str>, whose: Option<&str>, own: u32) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! Parts that every loop is made from.
+//! Components of the loops.
 
 use super::error::RunError;
 use super::listeners::Bound;
@@ -43,10 +43,10 @@ const STORE_KINDS: StoreKinds = StoreKinds {
     connection: kind::STORE,
 };
 
-/// Bytes of frames that wait for one client, beside the last of them.
+/// Bytes of frames queued for one client, besides the last frame.
 const WEBSOCKET_OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// Parts that every loop is made from.
+/// Inputs from which the components of every loop are made.
 pub(super) struct Parts {
     pub(super) config: Arc<Config>,
     pub(super) metrics: Arc<Metrics>,
@@ -108,7 +108,7 @@ impl Parts {
         })
     }
 
-    /// The servers of one loop, with their listeners.
+    /// Makes the servers of one loop, with their listeners.
     fn servers(
         &self,
         index: usize,
@@ -141,7 +141,7 @@ impl Parts {
         })
     }
 
-    /// The server of memcached clients, without listeners.
+    /// Makes the server for memcached clients, without listeners.
     fn store_server(&self, service: &Arc<StoreService>, metrics: &LoopMetrics) -> StoreServer {
         let mut server =
             StoreServer::new(STORE_KINDS, Arc::clone(service), Arc::clone(&metrics.store));
@@ -150,7 +150,7 @@ impl Parts {
         server
     }
 
-    /// The server of those who operate the process, on the loop that has its listeners.
+    /// Makes the admin listener's server, on the loop that has the listener.
     fn admin(
         &self,
         context: &mut Context,
@@ -168,7 +168,7 @@ impl Parts {
         Ok(Some(admin))
     }
 
-    /// Reports of watched keys, where they are wanted; the first loop sends them.
+    /// Makes the reports of watched keys, if presence is on; the first loop sends them.
     fn presence(&self, index: usize, seed: u64) -> Result<Option<PresenceReports>, RunError> {
         let Some(presence) = &self.presence else {
             return Ok(None);
@@ -178,7 +178,7 @@ impl Parts {
         Ok(Some(PresenceReports::new(presence, webhooks, metrics)))
     }
 
-    /// The client that sends events of presence, on the first loop.
+    /// Makes the webhook client, on the first loop.
     fn webhooks(&self, index: usize, seed: u64) -> Result<Option<Webhooks>, RunError> {
         let config = &self.config.presence;
         let (0, Some(url)) = (index, &config.webhook_url) else {
@@ -196,7 +196,7 @@ impl Parts {
         Ok(Some(Webhooks::new(kind::WEBHOOK, PRESENCE, plan, seed)))
     }
 
-    /// Makes the bound on output that clients do not take.
+    /// Makes the bound on queued output.
     fn output(&self) -> OutputBound {
         let ledger = Arc::clone(&self.metrics.of_process().output);
         OutputBound::new(ledger, self.config.limits.output_bytes_max)
@@ -217,7 +217,7 @@ impl Parts {
         }
     }
 
-    /// The server of the clients, and its listeners by their addresses as they were configured.
+    /// Makes the clients' server; returns it with its listeners by configured address.
     fn clients(
         &self,
         context: &mut Context,
@@ -315,7 +315,7 @@ impl Parts {
                 ..MessageLimits::default()
             },
             output_bytes_max: WEBSOCKET_OUTPUT_BYTES_MAX,
-            // The pongs are when a connection is asked whether it is old enough to end.
+            // A connection is checked for the end of its lifetime when a pong arrives.
             ping_interval: Some(limits.stream_heartbeat.min(limits.stream_lifetime / 4)),
             write_timeout: limits.write_timeout,
             write_rate_min: limits.write_rate_min,
@@ -351,7 +351,7 @@ impl Parts {
         };
         let mut client =
             Client::new(kind::MEMCACHED, &servers, options).map_err(RunError::Memcached)?;
-        // Connects, so that the first poll does not wait for it.
+        // Connects at once, so that the first poll does not wait for it.
         client.flush(context, &mut |_: &mut Context, _: Completion<'_>| {});
         Ok(Some(client))
     }
@@ -376,7 +376,7 @@ impl Parts {
         )))
     }
 
-    /// Room for a few values of publishers beside what is asked for.
+    /// Bound of queued requests to memcached, with room for a few values of publishers.
     fn request_bytes_max(&self) -> usize {
         let default = ClientOptions::default().request_bytes_max;
         let values = self.config.publish.value_bytes_max.saturating_mul(4);

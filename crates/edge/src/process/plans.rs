@@ -1,5 +1,4 @@
-//! Parts of the configuration as a start or a reload works them out: names looked up, and shares of
-//! one loop.
+//! Parts of the configuration with resolved names, and with the shares of one loop.
 
 use super::error::RunError;
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
@@ -8,9 +7,10 @@ use dwell_proto::http1::HeadLimits;
 use dwell_upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
 use std::net::SocketAddr;
 
-/// Plan of one of `loops` loops for the application: its servers, and the share of their limits.
+/// The application's servers and limits for one of `loops` loops.
 ///
 /// # Errors
+///
 /// [`RunError::Resolve`].
 pub(super) fn upstream_plan(
     config: &Config,
@@ -58,9 +58,10 @@ pub(super) fn upstream_plan(
     Ok(is_there.then_some(UpstreamPlan { servers, options }))
 }
 
-/// Looks up the address of a server.
+/// Resolves the address of a server.
 ///
 /// # Errors
+///
 /// [`RunError::Resolve`].
 pub(super) fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {
     name.resolve().map_err(|source| RunError::Resolve {

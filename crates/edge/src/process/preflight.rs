@@ -1,4 +1,4 @@
-//! Mistakes that would keep a server from starting here, found without starting one.
+//! Checks that find errors of a start without starting.
 
 use super::error::RunError;
 use super::plans::resolve;
@@ -10,10 +10,10 @@ use nix::unistd::{AccessFlags, access};
 use std::io;
 use std::path::Path;
 
-/// Looks for what `dwell serve` would end with at once under this configuration.
+/// Returns the errors with which `dwell serve` would end under this configuration.
 ///
-/// Shape: names are resolved, and files read or looked at, as the start does it; nothing is bound,
-/// made or changed. So a port that is taken is not found, nor what another user may not do.
+/// Shape: names are resolved, and files are read or checked, as at the start. Nothing is bound,
+/// created or changed. So a port in use is not found, nor missing rights of another user.
 pub fn preflight(config: &Config) -> Vec<RunError> {
     let mut found = Vec::new();
     found.extend(store::limits(config).err());
@@ -46,7 +46,7 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     found
 }
 
-/// The servers that the configuration names, with the options that do.
+/// The servers in the configuration, with their options.
 fn names(config: &Config) -> impl Iterator<Item = (&PeerAddress, &'static str)> {
     let upstream = config
         .upstream
@@ -60,7 +60,7 @@ fn names(config: &Config) -> impl Iterator<Item = (&PeerAddress, &'static str)> 
     upstream.chain(memcached).chain(webhook)
 }
 
-/// Checks that a file can be made in the folder of `path`.
+/// Checks that a file can be created in the folder of `path`.
 fn folder(path: &Path) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -72,7 +72,7 @@ fn folder(path: &Path) -> io::Result<()> {
     Ok(access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?)
 }
 
-/// Checks that the file at `path`, which need not be there yet, can be appended to.
+/// Checks that the file at `path` can be appended to, or created.
 fn appendable(path: &Path) -> io::Result<()> {
     match path.metadata() {
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),

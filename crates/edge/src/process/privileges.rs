@@ -1,21 +1,21 @@
-//! Becoming another user, once what only root may do is done.
+//! Change of the user, after the work that needs root.
 
 use nix::unistd::{User, chown, getuid, setgid, setuid};
 use std::fmt;
 use std::path::Path;
 
-/// Why the process cannot become who it should.
+/// Reason why the process cannot change its user.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrivilegesError {
-    /// The system knows no such user.
+    /// The user does not exist.
     UnknownUser {
         /// The name.
         name: String,
     },
     /// The system refuses a step.
     Step {
-        /// Which one.
+        /// The step.
         step: &'static str,
         /// The name.
         name: String,
@@ -47,13 +47,14 @@ impl std::error::Error for PrivilegesError {
     }
 }
 
-/// Becomes the user `name`, for good; `sockets` are theirs from then on.
+/// Changes the user to `name` permanently, and makes `sockets` theirs.
 ///
-/// Shape: does nothing for a process that is not root, as memcached has it: `false`. To be called
-/// before any thread is started that should not remain root.
+/// Shape: does nothing and returns false if the process is not root, as memcached does. It is
+/// called before threads start, as each keeps its rights.
 ///
 /// # Errors
-/// [`PrivilegesError`]; the process may have lost some rights and must not go on.
+///
+/// [`PrivilegesError`]; the process may have lost some rights and must end.
 pub(crate) fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, PrivilegesError> {
     if !getuid().is_root() {
         return Ok(false);
@@ -69,7 +70,7 @@ pub(crate) fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, Privile
     for socket in sockets {
         chown(*socket, Some(user.uid), Some(user.gid)).map_err(failed("make a socket that"))?;
     }
-    // Groups first: once the user is another, they cannot be given up any more.
+    // Groups first: another user cannot drop them any more.
     give_up_groups(&user).map_err(failed("take the groups"))?;
     setgid(user.gid).map_err(failed("take the group"))?;
     setuid(user.uid).map_err(failed("take the identity"))?;
@@ -79,9 +80,10 @@ pub(crate) fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, Privile
     Ok(true)
 }
 
-/// Entry of a user in the database of the system.
+/// The system's entry of a user.
 ///
 /// # Errors
+///
 /// [`PrivilegesError`].
 pub(crate) fn user(name: &str) -> Result<User, PrivilegesError> {
     let found = User::from_name(name).map_err(|source| PrivilegesError::Step {
@@ -99,7 +101,7 @@ fn give_up_groups(user: &User) -> nix::Result<()> {
     nix::unistd::setgroups(&[user.gid])
 }
 
-/// The system keeps groups by user, not by process.
+/// The system keeps groups per user, not per process.
 #[cfg(target_vendor = "apple")]
 fn give_up_groups(_: &User) -> nix::Result<()> {
     Ok(())

@@ -1,8 +1,8 @@
-//! Reloading the configuration while the process serves.
+//! Reload of the configuration while the process serves.
 //!
-//! On SIGHUP a thread of its own reads the file, looks names up and binds listeners, so that no
-//! loop waits for any of it. Only what is right as a whole is published: as `Settings`, which
-//! every loop takes over between two turns (`event_loop/turn_end.rs`).
+//! On SIGHUP a thread reads the file, resolves names and binds listeners, so that no loop is
+//! blocked. A configuration without mistakes is published as `Settings`, which every loop applies
+//! between two turns (`event_loop/turn_end.rs`).
 
 use super::error::RunError;
 use super::listeners::listen_at;
@@ -29,11 +29,11 @@ use std::{fmt, thread};
 pub struct ConfigSource {
     /// The file.
     pub file: PathBuf,
-    /// The flags, which win over it.
+    /// The flags, which override the file.
     pub flags: Vec<FlagValue>,
 }
 
-/// Reloads the configuration when it is asked to.
+/// Reloads the configuration on request.
 #[derive(Debug)]
 pub(crate) struct Reloader {
     pub(crate) source: ConfigSource,
@@ -44,16 +44,16 @@ pub(crate) struct Reloader {
     pub(crate) access: Option<AccessSwitch>,
     pub(crate) service: Option<Arc<StoreService>>,
     pub(crate) descriptors: Arc<Descriptors>,
-    /// Requests that no reload has answered yet.
+    /// Requests that no reload has served yet.
     pub(crate) asked: AtomicU64,
 }
 
-/// Why a reload changed nothing.
+/// Reason why a reload has failed.
 #[derive(Debug)]
 enum ReloadError {
-    /// The file or the flags are wrong.
+    /// There are mistakes in the file or the flags.
     Config(config::ConfigError),
-    /// A part of it cannot be had.
+    /// A resource of the configuration is not available.
     Run(RunError),
 }
 
@@ -73,7 +73,7 @@ impl From<RunError> for ReloadError {
 }
 
 impl Reloader {
-    /// Reads the configuration in a thread of its own; one that runs already looks once more.
+    /// Starts a reload in a thread; if one is running, it reads the file again.
     pub(crate) fn ask(self: &Arc<Self>, ended: impl Fn() + Send + 'static) {
         if self.asked.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
@@ -119,7 +119,7 @@ impl Reloader {
         }
     }
 
-    /// Everything that can fail comes first; the generation of what was published.
+    /// Reloads, and returns the generation that was published. All steps that can fail come first.
     fn try_reload(&self) -> Result<u64, ReloadError> {
         let source = &self.source;
         let mut config =

@@ -1,4 +1,4 @@
-//! Starting and ending the process: listeners, loops, signals.
+//! Start and end of the process: listeners, loops, signals.
 
 use super::daemon::PidFile;
 use super::error::RunError;
@@ -32,35 +32,36 @@ use std::{io, thread};
 
 /// Runs the edge until a signal ends it.
 ///
-/// Shape: SIGTERM or SIGINT drains: listeners close, held polls end spread over half of
-/// `limits.drain_timeout`, requests under way finish; a second signal ends at once. With `demo`
-/// its pages are served too, and taken ports give way to the next free. SIGHUP reads the
-/// configuration anew where it has a `source`, and opens the access log again; of the demonstration
-/// it is the end. SIGUSR1 opens the log again; it ends a store without clients. SIGUSR2 starts the
-/// program anew, which takes over what this process does.
+/// Shape: SIGTERM or SIGINT drains: listeners close, held polls end over half of
+/// `limits.drain_timeout`, open requests finish. A second signal ends the process at once. With
+/// `demo` its pages are served, and if a port is in use the next one is tried. SIGHUP reloads the
+/// configuration if it has a `source`, and reopens the access log; it ends the demonstration.
+/// SIGUSR1 reopens the log; it ends a store without HTTP clients. SIGUSR2 starts a successor, which
+/// takes over.
 ///
 /// # Errors
-/// [`RunError`] when something of the configuration cannot be had; nothing was served then.
+///
+/// [`RunError`] if a resource of the configuration is not available.
 pub fn run(config: Config, options: RunOptions) -> Result<(), RunError> {
     Server::start(config, options)?.run()
 }
 
-/// Options of a process beside its configuration.
+/// Options of a process besides its configuration.
 #[derive(Debug, Default)]
 pub struct RunOptions {
     /// Source from which the configuration is reloaded.
     pub source: Option<ConfigSource>,
-    /// Pages of a demonstration; the process is one if they are there.
+    /// Pages of the demonstration, if the process is one.
     pub demo: Option<MakePages>,
-    /// A file that tells the process id while it serves.
+    /// A file for the process id while the process serves.
     pub pid_file: Option<PathBuf>,
-    /// A file that tells the port of the store, if the system was to choose it.
+    /// A file for the port of the store, if the system chooses it.
     pub port_file: Option<PathBuf>,
 }
 
-/// The loops with everything on them, ready to turn.
+/// The loops with their components, ready to run.
 struct Server {
-    /// Writes what is left when it is dropped, after the loops have ended.
+    /// Writes pending lines when it is dropped, after the loops have ended.
     access: Option<AccessLog>,
     loops: Vec<(EventLoop<Message>, EdgeLoop)>,
     fleet: Arc<Fleet<Message>>,
@@ -72,14 +73,14 @@ struct Server {
     pid_file: Option<PidFile>,
 }
 
-/// Tells the loops of changes in the embedded store, each by its inbox.
+/// Notifies the loops of changes in the embedded store through their inboxes.
 struct Inboxes(Vec<Sender<Message>>);
 
 impl Notify for Inboxes {
     fn changed(&self, watcher: WatcherId, key: &[u8]) {
         if let Some(sender) = self.0.get(usize::from(watcher.index())) {
-            // An inbox is full only of changes not yet looked at; the recheck finds this one. The
-            // clock is read here because a change comes in the middle of its writer's turn.
+            // A full inbox has changes that were not read yet; the recheck finds this one. The
+            // clock is read here because the change happens during the turn of its writer.
             let name = key.into();
             let at = Instant::now();
             let _ = sender.send(Message::Changed { name, at });
@@ -93,8 +94,8 @@ impl Server {
         let loops = loops_of(&config);
         let limit = descriptors::raise_limit();
         let event_loops = event_loops(loops, demo.is_none()).map_err(RunError::Loop)?;
-        // What only root can read is read, and nothing else is: no thread runs yet. Files that are
-        // wrong end the start before anybody can connect.
+        // Only the files that need root are read, as no thread runs yet. A fault in them ends the
+        // start before any client can connect.
         let limits = store::limits(&config)?;
         let gate = Arc::new(Access::load(&config, None).map_err(RunError::Access)?);
         let (predecessor, mut bound) = bind(&config, loops, demo.is_some())?;
@@ -163,7 +164,7 @@ impl Server {
         })
     }
 
-    /// Takes the place of the process before, if there is one; no other serves from here on.
+    /// Takes over from the predecessor, if there is one; from then on only this process serves.
     fn succeed(&mut self, first: &mut EdgeLoop) -> Result<(), RunError> {
         let Some(predecessor) = self.predecessor.take() else {
             return Ok(());
@@ -180,14 +181,14 @@ impl Server {
         Ok(())
     }
 
-    /// The first loop runs on this thread and hears the signals. The loops end together: one that
-    /// fails stops the others.
+    /// Runs the loops; the first one runs on this thread and handles signals. The loops end
+    /// together: if one fails, the others stop.
     fn run(mut self) -> Result<(), RunError> {
         let mut loops = std::mem::take(&mut self.loops).into_iter();
         let Some((mut first, mut edge)) = loops.next() else {
             return Ok(());
         };
-        // What can fail here does so while the process before serves.
+        // Steps that can fail are done while the predecessor serves.
         let threads = loops
             .enumerate()
             .map(|(index, (event_loop, edge))| {
@@ -196,7 +197,7 @@ impl Server {
             .collect::<io::Result<Vec<_>>>()
             .map_err(RunError::Loop)?;
         self.succeed(&mut edge)?;
-        // A successor serves already, and goes on where it cannot write.
+        // A successor serves already, and goes on if it cannot write the file.
         if let Some(Err(error)) = self.pid_file.as_mut().map(PidFile::write) {
             tracing::error!("{error}");
         }
@@ -218,7 +219,7 @@ impl Server {
                 pid_file.leave();
             }
         }
-        // What a failed loop leaves is still worth keeping; what another process has is its own.
+        // Items are saved even if a loop has failed, unless the successor has them.
         let is_kept_there = sender.is_some_and(|sender| sender.has_items());
         let service = service.filter(|_| !is_kept_there);
         let saved = service.map_or(Ok(()), |service| {
@@ -228,7 +229,8 @@ impl Server {
     }
 }
 
-/// A loop on a thread of its own, which waits to be begun; dropped before that, it ends.
+/// A loop on its own thread, which waits for [`begin`](Self::begin). If it is dropped before, the
+/// thread ends.
 struct LoopThread {
     gate: mpsc::SyncSender<()>,
     handle: JoinHandle<io::Result<()>>,
@@ -253,13 +255,13 @@ impl LoopThread {
     }
 
     fn begin(self) -> JoinHandle<io::Result<()>> {
-        // The thread waits for it.
+        // The thread waits for this.
         let _ = self.gate.send(());
         self.handle
     }
 }
 
-/// Makes the board on which the loops note watched keys, where a webhook is told of them.
+/// Makes the board of watched keys, if there is a webhook.
 fn presence_of(config: &Config) -> Option<Arc<Presence>> {
     let presence = &config.presence;
     presence.webhook_url.as_ref()?;
@@ -267,19 +269,19 @@ fn presence_of(config: &Config) -> Option<Arc<Presence>> {
     Some(Arc::new(board))
 }
 
-/// The loops, with nothing on them but the signals.
+/// Makes the loops, with signals on the first one.
 fn event_loops(loops: usize, is_service: bool) -> io::Result<Vec<EventLoop<Message>>> {
     let mut event_loops = (0..loops)
         .map(|_| EventLoop::new())
         .collect::<io::Result<Vec<_>>>()?;
-    // Before the first client can know of us: a signal that comes early is heard later.
+    // Before clients can send signals: one that arrives early is handled later.
     if let Some(first) = event_loops.first_mut() {
         supervisor::watch_signals(first, is_service)?;
     }
     Ok(event_loops)
 }
 
-/// Takes the sockets that are there already, and binds the others.
+/// Takes inherited sockets, and binds the other addresses.
 fn bind(
     config: &Config,
     loops: usize,
@@ -295,7 +297,7 @@ fn bind(
     Ok((predecessor, bound))
 }
 
-/// Has the logs written by threads, which have the rights that the process has by now.
+/// Starts the threads that write logs, with the current rights of the process.
 fn start_logs(
     config: &Config,
     loops: usize,
@@ -306,7 +308,7 @@ fn start_logs(
     AccessLog::open(&config.log.access, loops, &metrics).map_err(RunError::AccessLog)
 }
 
-/// Zeroed metrics for these loops and peers.
+/// Makes zeroed metrics for these loops and peers.
 fn metrics_of(config: &Config, loops: usize, now: Seconds) -> Arc<Metrics> {
     let servers = config.memcached.servers.iter();
     let servers = servers.map(|server| server.address.to_string()).collect();
@@ -316,7 +318,7 @@ fn metrics_of(config: &Config, loops: usize, now: Seconds) -> Arc<Metrics> {
     Arc::new(Metrics::with_upstreams(loops, servers, &upstreams, now))
 }
 
-/// The only loop of a server, to be turned by a test.
+/// Makes the only loop of a server, for tests.
 #[cfg(test)]
 pub(crate) fn single_loop(config: Config) -> Result<(EventLoop<Message>, EdgeLoop), RunError> {
     let mut server = Server::start(config, RunOptions::default())?;
@@ -326,7 +328,7 @@ pub(crate) fn single_loop(config: Config) -> Result<(EventLoop<Message>, EdgeLoo
         .ok_or_else(|| RunError::Loop(io::Error::other("no loop")))
 }
 
-/// Runs one loop until it is told to end, or fails, which the others are told.
+/// Runs one loop until it ends or fails; a failure stops the others.
 fn turn_to_the_end(
     mut event_loop: EventLoop<Message>,
     mut edge: EdgeLoop,
@@ -338,7 +340,7 @@ fn turn_to_the_end(
     Ok(())
 }
 
-/// Does what only root may do, and gives up the rights to it if the configuration wants that.
+/// Does the work that needs root, and drops root's rights if the configuration has a user.
 fn use_rights(
     config: &Config,
     bound: &Bound,
@@ -352,7 +354,7 @@ fn use_rights(
     }
 }
 
-/// Gives up the rights of root; the unix socket belongs to the user from now on.
+/// Drops root's rights, and gives the unix socket to the user.
 fn become_user(user: &str, bound: &Bound) -> Result<(), RunError> {
     let sockets: Vec<_> = bound.store_at.unix.iter().map(PathBuf::as_path).collect();
     if privileges::become_user(user, &sockets).map_err(RunError::Privileges)? {
@@ -366,7 +368,7 @@ fn become_user(user: &str, bound: &Bound) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Number of loops to run: each that waits for keys of the embedded store needs a name there.
+/// The number of loops: each needs a watcher id in the embedded store.
 fn loops_of(config: &Config) -> usize {
     let loops = config.server.loops();
     let most = usize::from(WatcherId::COUNT);

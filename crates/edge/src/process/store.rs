@@ -1,5 +1,4 @@
-//! The embedded store of a server: made from the configuration, filled from its snapshot, and
-//! where it listens.
+//! The embedded store of a server: its configuration, its snapshot, and its listeners.
 
 use super::error::RunError;
 use super::inherited::Inherited;
@@ -18,8 +17,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The store with its service, filled from its snapshot, unless its items come from another
-/// process; `None` where values come from memcached.
+/// Makes the store and its service. Its items are loaded from the snapshot, unless they come from
+/// the predecessor. `None` if values come from memcached.
 pub(super) fn service(
     config: &Config,
     limits: StoreServerLimits,
@@ -40,7 +39,7 @@ pub(super) fn service(
     let store = Arc::new(Store::new(&options, notify));
     let flush_at = match &config.store.snapshot {
         Some(path) => {
-            // What is put here now must have somewhere to go at the end.
+            // The items stored from now on must be writable at the end.
             snapshot::check_writable(path).map_err(RunError::Snapshot)?;
             if comes_by_hand {
                 None
@@ -58,8 +57,7 @@ pub(super) fn service(
     Ok(Some(service))
 }
 
-/// Reads the file of those who may log in, if there is one, and refuses what can never be a
-/// snapshot.
+/// Reads the file with names and passwords, if there is one, and rejects an unusable snapshot path.
 pub(super) fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
     let store = &config.store;
     if let (Some(path), true) = (&store.snapshot, config.uses_embedded_store()) {
@@ -91,7 +89,7 @@ pub(super) fn limits(config: &Config) -> Result<StoreServerLimits, RunError> {
     })
 }
 
-/// Reads who may log in.
+/// Reads names and passwords.
 pub(crate) fn credentials(path: &Path) -> Result<Credentials, RunError> {
     let wrong = |reason: String| RunError::AuthFile {
         path: path.to_owned(),
@@ -101,10 +99,10 @@ pub(crate) fn credentials(path: &Path) -> Result<Credentials, RunError> {
     Credentials::parse(&text).map_err(|error| wrong(error.to_string()))
 }
 
-/// Returns when everything has to go, if it has.
+/// Loads the snapshot; returns the time of its pending `flush_all`, if it has one.
 ///
-/// A damaged snapshot is told and left; one that cannot be opened stops the start, because the end
-/// of the process would write over it.
+/// A damaged snapshot is logged and skipped. One that cannot be opened stops the start, because the
+/// end of the process would overwrite it.
 fn load(store: &Store, path: &Path, now: Moment) -> Result<Option<Seconds>, RunError> {
     match snapshot::load(store, path, now) {
         Ok(summary) => {
@@ -121,7 +119,7 @@ fn load(store: &Store, path: &Path, now: Moment) -> Result<Option<Seconds>, RunE
     }
 }
 
-/// Writes the snapshot, when nothing serves any more.
+/// Writes the snapshot, after the process has stopped serving.
 pub(super) fn save(config: &Config, service: &StoreService, now: Moment) -> Result<(), RunError> {
     let Some(path) = &config.store.snapshot else {
         return Ok(());
@@ -133,7 +131,7 @@ pub(super) fn save(config: &Config, service: &StoreService, now: Moment) -> Resu
     Ok(())
 }
 
-/// The store's listeners, for each loop its own, and what `stats` says of them.
+/// Binds the store's listeners for each loop, and describes them for `stats`.
 pub(super) fn bind(
     config: &Config,
     loops: usize,
@@ -169,8 +167,8 @@ pub(super) fn bind(
     Ok((of_loops, listening))
 }
 
-/// Writes the port to a file, as memcached does for its tests: under another name at first, so that
-/// a program that waits for the file finds all of it.
+/// Writes the port to a file, as memcached does for its tests. The file is renamed into place, so
+/// that a waiting program always finds the whole content.
 pub(super) fn tell_port(path: Option<&Path>, listening: &Listening) -> Result<(), RunError> {
     let (Some(path), Some(tcp)) = (path, listening.tcp) else {
         return Ok(());

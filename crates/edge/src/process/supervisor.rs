@@ -1,4 +1,4 @@
-//! Duties of the first loop beside serving: it hears signals, and reports to the service manager.
+//! Supervision on the first loop: signals, and notifications to the service manager.
 
 use super::notify::Notifier;
 use super::reload::Reloader;
@@ -20,10 +20,10 @@ use std::time::Duration;
 /// Supervision of the process, on its first loop.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    /// Absent where the configuration has no file.
+    /// Absent if the configuration has no file.
     reloader: Option<Arc<Reloader>>,
     upgrader: Arc<Upgrader>,
-    /// Absent where no service manager listens.
+    /// Absent without a service manager.
     notifier: Option<Arc<Notifier>>,
     fleet: Arc<Fleet<Message>>,
     settings: Arc<Published<Settings>>,
@@ -34,7 +34,7 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Makes one that reloads the configuration if it has a `reloader`.
+    /// Makes a supervisor; without a `reloader` the configuration is not reloaded.
     pub(crate) fn new(
         reloader: Option<Arc<Reloader>>,
         upgrader: Arc<Upgrader>,
@@ -56,7 +56,7 @@ impl Supervisor {
         }
     }
 
-    /// Opens files again, in a thread: a file system may take its time.
+    /// Reopens files in a thread, as the file system may block.
     fn read_again(&self, read: impl FnOnce(&Files, &Config) + Send + 'static) {
         let files = self.files.clone();
         let settings = self.settings.newest();
@@ -74,7 +74,7 @@ impl Supervise for Supervisor {
             return true;
         }
         if signal == SIGUSR1 {
-            // A store without clients over HTTP has no access log, and ends as memcached does.
+            // A store without HTTP clients has no access log, and ends as memcached does.
             let serves_clients = !self.settings.newest().config.server.listen.is_empty();
             if serves_clients {
                 self.read_again(Files::open_log);
@@ -126,9 +126,9 @@ impl Supervise for Supervisor {
         let turns: Vec<u64> = loops.map(|of_loop| of_loop.loop_turns.value()).collect();
         let lifecycle = self.fleet.lifecycle();
         if lifecycle == Lifecycle::HandOver {
-            // The manager looks after another process now.
+            // The manager supervises another process now.
         } else if lifecycle != Lifecycle::Serve || all_have_turned(&self.turns, &turns) {
-            // Loops that drain end at different times, and have a bound of their own.
+            // Loops that drain end at different times, within a bound of their own.
             notifier.alive();
         } else {
             tracing::error!("a loop does not turn: no sign of life is given");
@@ -138,12 +138,12 @@ impl Supervise for Supervisor {
     }
 }
 
-/// Files opened again at a signal, without a configuration to be read.
+/// Files that a signal reopens without reading the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
-    /// Absent where there is no access log.
+    /// Absent without an access log.
     pub(crate) access: Option<AccessSwitch>,
-    /// Absent where there is no embedded store.
+    /// Absent without an embedded store.
     pub(crate) service: Option<Arc<StoreService>>,
 }
 
@@ -177,7 +177,7 @@ fn all_have_turned(before: &[u64], now: &[u64]) -> bool {
     before.iter().zip(now).all(|(before, now)| before != now)
 }
 
-/// Status of a process that serves, for people.
+/// Status text for operators.
 fn status(metrics: &Metrics) -> &'static str {
     if metrics.reloads().is_last_refused() {
         "serving; the configuration read last was refused"
@@ -186,7 +186,7 @@ fn status(metrics: &Metrics) -> &'static str {
     }
 }
 
-/// Has the first loop hear the signals that mean something.
+/// Registers the signals on the first loop.
 pub(crate) fn watch_signals(
     event_loop: &mut EventLoop<Message>,
     is_service: bool,

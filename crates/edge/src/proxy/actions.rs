@@ -1,4 +1,4 @@
-//! Actions of the proxy: what proxied requests need done is carried out when the turn ends.
+//! Actions of the proxy, which are carried out when the turn ends.
 
 use super::arriving::PROBE_TIMEOUT;
 use super::{Proxy, Tunnel, Tunnels};
@@ -8,42 +8,42 @@ use dwell_engine::{ExchangeId, Http};
 use dwell_evloop::{Context, Token};
 use dwell_upstream::{UpstreamError, UpstreamRequest, Upstreams, Written};
 
-/// A thing to be done for a proxied request when the turn ends.
+/// An action for a proxied request.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Send a request.
+    /// Sends a request.
     Send(Box<UpstreamRequest>),
-    /// Write a piece of its body, framed already.
+    /// Writes a piece of a request body, framed already.
     Write {
         forward: Token,
         piece: Vec<u8>,
         is_last: bool,
     },
-    /// Read on with an answer.
+    /// Reads more of a response.
     Grant {
         forward: Token,
         connection: Token,
         bytes: usize,
     },
-    /// Read on with an answer that was too large for those who shared it.
+    /// Reads more of a response that was too large to be shared.
     TakeOver {
         connection: Token,
         fetch: Token,
         forward: Token,
     },
-    /// Find out if a client that sends no more is still there.
+    /// Checks that a client which has closed its sending side is still there.
     Probe {
         forward: Token,
         exchange: ExchangeId,
     },
-    /// Give up an answer that no client waits for any more.
+    /// Cancels a response that no client waits for.
     Cancel { connection: Option<Token>, tag: u64 },
-    /// Begin a tunnel: the application has changed the protocol.
+    /// Begins a tunnel: the application has switched the protocol.
     Tunnel(Box<Tunnel>),
 }
 
-/// Does what the proxied requests of a loop need now; returns why requests failed at once, which
-/// their clients have been told.
+/// Carries out the actions of a loop; returns the errors of requests that failed at once, whose
+/// clients have been sent a response.
 pub(crate) fn carry_out(
     context: &mut Context,
     upstreams: &mut Upstreams,
@@ -75,13 +75,13 @@ pub(crate) fn carry_out(
                     match write(context, upstreams, proxy, forward, copy, is_last) {
                         Written::Taken => proxy.body_taken(context, http, forward),
                         Written::Queued => {}
-                        // Its answer has ended, or its client has left.
+                        // Its response has ended, or its client has left.
                         Written::Gone if !proxy.contains(forward) => {}
-                        // Its connection has ended, and it is on its way to another.
+                        // Its connection has ended, and it is being retried on another.
                         Written::Gone if upstreams.is_unannounced(forward.to_bits()) => {
                             proxy.keep(forward, &piece, is_last);
                         }
-                        // It cannot become whole any more.
+                        // Its body can no longer be completed.
                         Written::Gone => {
                             upstreams.cancel(context, forward.to_bits());
                             errors.push(lose(context, proxy, http, forward, UpstreamError::Closed));
@@ -158,7 +158,7 @@ fn cancel(context: &mut Context, upstreams: &mut Upstreams, connection: Option<T
     upstreams.abort(context, connection, tag);
 }
 
-/// Tells the client of a request that it has failed.
+/// Sends the client of a failed request an error.
 fn lose(
     context: &mut Context,
     proxy: &mut Proxy,

@@ -1,4 +1,4 @@
-//! The application's side of proxied requests: answers and failures, passed on.
+//! The application's side of proxied requests: responses and failures.
 
 use super::arriving::{CONTINUE_TIMEOUT, HOLD_TIMEOUT};
 use super::{Action, ProxiedRequest, Proxy, Refusal, Tunnel, Upload};
@@ -10,17 +10,17 @@ use dwell_proto::http1::{BodyFraming, Version, encode};
 use dwell_upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
 use std::time::Instant;
 
-/// The origin of a proxied request.
+/// The reason why a request is proxied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
-    /// It is no poll.
+    /// It is not a poll.
     Bypass,
-    /// It is a poll whose key has no value, and the answer is too large to be shared.
+    /// It is a poll whose response is too large to be shared.
     Miss,
 }
 
 impl Source {
-    /// Its `Cache-Status` (RFC 9211).
+    /// The `Cache-Status` (RFC 9211).
     fn cache_status(self) -> &'static [u8] {
         match self {
             Self::Bypass => b"dwell; fwd=bypass",
@@ -28,7 +28,7 @@ impl Source {
         }
     }
 
-    /// Its outcome in the access log.
+    /// The outcome in the access log.
     pub(super) fn outcome(self) -> &'static str {
         match self {
             Self::Bypass => "forward",
@@ -37,31 +37,31 @@ impl Source {
     }
 }
 
-/// A held exchange, and the answer under way that is passed on to it.
+/// A held exchange, and the open response that is passed on to it.
 #[derive(Debug)]
 pub(crate) struct Adopted<'a> {
     pub(crate) exchange: ExchangeId,
     pub(crate) arrived: Instant,
-    /// Method and target, where they are known.
+    /// Method and target, if they are known.
     pub(crate) line: Option<(&'a str, &'a str)>,
     pub(crate) is_head: bool,
     /// The exchange with the application.
     pub(crate) connection: Token,
-    /// The request that it was for so far.
+    /// The request that the response was for so far.
     pub(crate) fetch: Token,
 }
 
-/// The result of passing parts of an answer on.
+/// Result of passing parts of a response on.
 struct Passed {
-    /// Body bytes among them.
+    /// Number of body bytes in them.
     bytes: usize,
     is_ended: bool,
-    /// The client cannot be given what it was promised.
+    /// The response cannot be completed as announced.
     is_broken: bool,
 }
 
 impl Proxy {
-    /// Takes what happened to a request.
+    /// Handles an event of a request.
     pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
         match event {
             UpstreamEvent::Started { tag, connection } => {
@@ -83,12 +83,12 @@ impl Proxy {
             UpstreamEvent::Failed { tag, error, .. } => {
                 self.failed(context, http, Token::from_bits(tag), &error);
             }
-            // Of requests that others share only.
+            // Only for requests that are shared.
             UpstreamEvent::Answer { .. } | UpstreamEvent::Large { .. } => {}
         }
     }
 
-    /// A request whose body follows has its connection.
+    /// Handles the connection of a request whose body follows.
     fn started(&mut self, context: &mut Context, http: &mut Http, forward: Token, on: Token) {
         let window = self.config.upstream.window_bytes;
         let Some(record) = self.records.get_mut(forward) else {
@@ -115,7 +115,7 @@ impl Proxy {
         }
     }
 
-    /// The application has taken what there was of a body: as much more may come.
+    /// Handles body bytes that the application has read: as many more are granted.
     pub(super) fn body_taken(&mut self, context: &mut Context, http: &mut Http, forward: Token) {
         if let Some(record) = self.records.get_mut(forward) {
             let taken = std::mem::take(&mut record.up);
@@ -125,7 +125,7 @@ impl Proxy {
         }
     }
 
-    /// The next parts of an answer.
+    /// Handles parts of a response.
     fn parts(
         &mut self,
         context: &mut Context,
@@ -160,13 +160,13 @@ impl Proxy {
                 self.end(context, forward);
             }
             Some(passed) => self.go_on(context, http, forward, passed.bytes),
-            // Its end is told by the clients' server, in this turn or the next.
+            // The clients' server reports its end in this turn or the next.
             None => {}
         }
     }
 
-    /// Counts a request by what it came to, which is known when the answer is over: it may yet be
-    /// cut off.
+    /// Counts a finished request by its status. A response is counted at its end, since it may be
+    /// cut short.
     pub(super) fn count_answer(&self, status: u16) {
         let outcome = match status {
             500.. => UpstreamOutcome::ServerError,
@@ -175,7 +175,7 @@ impl Proxy {
         self.metrics().upstream_requests.increment(outcome);
     }
 
-    /// What was passed on is granted again at once where the client has taken it; else when it has.
+    /// Grants the bytes that were passed on at once if the client has read them, else when it has.
     fn go_on(&mut self, context: &mut Context, http: &mut Http, forward: Token, bytes: usize) {
         let Some(record) = self.records.get_mut(forward).filter(|_| bytes > 0) else {
             return;
@@ -192,7 +192,7 @@ impl Proxy {
         }
     }
 
-    /// There is no answer, or no more of it.
+    /// Handles a failure, before or during the response.
     pub(super) fn failed(
         &mut self,
         context: &mut Context,
@@ -206,7 +206,7 @@ impl Proxy {
         };
         let exchange = record.exchange;
         if record.status > 0 {
-            // The client must not take half an answer for a whole one.
+            // The client must not take a truncated response for a complete one.
             http.abort(context, exchange);
         } else {
             record.status = error.status();
@@ -222,7 +222,7 @@ impl Proxy {
         self.end(context, forward);
     }
 
-    /// The application has changed the protocol, and so does the connection of the client.
+    /// Switches the client's connection to the protocol that the application has chosen.
     fn switched(
         &mut self,
         context: &mut Context,
@@ -259,7 +259,7 @@ impl Proxy {
         })));
     }
 
-    /// Cuts off an answer that was too large to be shared and that no client is left for.
+    /// Cancels a response that was too large to be shared and has no client left.
     pub(crate) fn cancel(&mut self, connection: Token, fetch: Token) {
         self.actions.push(Action::Cancel {
             connection: Some(connection),
@@ -267,7 +267,7 @@ impl Proxy {
         });
     }
 
-    /// Takes over a held exchange, and passes the beginning of its answer on; false if there is no
+    /// Takes over a held exchange, and passes the begin of its response on; false if there is no
     /// room.
     pub(crate) fn adopt(
         &mut self,
@@ -320,7 +320,7 @@ impl Proxy {
 }
 
 impl ProxiedRequest {
-    /// Passes parts of an answer on.
+    /// Passes parts of a response on.
     fn pass_on(&mut self, parts: &[AnswerPart], window: u64, reply: &mut Reply<'_>) -> Passed {
         let mut passed = Passed {
             bytes: 0,
@@ -340,7 +340,7 @@ impl ProxiedRequest {
                         .iter()
                         .map(|(name, value)| (name.as_str(), value.as_ref()))
                         .collect();
-                    // One without a body has ended with its head.
+                    // A response without a body has ended with its head.
                     let _ = reply.finish(&fields);
                     passed.is_ended = true;
                 }
@@ -353,7 +353,7 @@ impl ProxiedRequest {
     fn interim(&mut self, head: &AnswerHead, window: u64, reply: &mut Reply<'_>) {
         if head.status == 100 && self.upload == (Upload::Waiting { expects: true }) {
             self.upload = Upload::Granted;
-            // Tells the client to go on.
+            // Lets the client send the body.
             reply.grant(window);
             return;
         }

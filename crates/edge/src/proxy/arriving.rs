@@ -16,26 +16,26 @@ use dwell_upstream::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest time in which the application may ask for a body that its client holds back. Many
-/// never do, and wait for it.
+/// Longest time for which a body is held back until the application asks for it (100 Continue).
+/// Many applications never ask.
 ///
 /// Source: RFC 9110 section 10.1.1.
 pub(super) const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time after which a client that has ended its side while it waits is asked if it is there.
+/// Time after which a waiting client that has closed its sending side is probed.
 ///
-/// Shape: long enough for most answers, so that a client that ends its side as a habit, and reads
-/// on, is rarely sent an interim answer; short enough that an application hardly works for nobody.
-/// (nginx does not ask: to it such a client has left.)
+/// Shape: longer than most responses take, so a client that closes its side by habit and reads on
+/// rarely gets an interim response. Short enough that the application hardly works for a client
+/// that has left. (nginx does not probe: it treats such a client as gone.)
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Time after which a held exchange is checked; its request and answer have deadlines of their
+/// Interval at which a held exchange is checked; its request and response have deadlines of their
 /// own.
 pub(super) const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Proxy {
-    /// The way in which the body of a request is taken: all of it has come, or its beginning has,
-    /// before the request takes a connection.
+    /// The way a request body is read: completely, or its begin, before the request gets a
+    /// connection.
     pub(crate) fn body_plan(&self) -> BodyPlan {
         let config = &self.config;
         let bytes_max = config.limits.body_bytes_max;
@@ -49,7 +49,7 @@ impl Proxy {
         }
     }
 
-    /// A request that is no poll.
+    /// Takes a request that is not a poll.
     pub(crate) fn request(
         &mut self,
         context: &mut Context,
@@ -122,7 +122,7 @@ impl Proxy {
         held(tag, HOLD_TIMEOUT)
     }
 
-    /// Answers a request that is not passed on.
+    /// Sends an error instead of proxying a request.
     fn refuse(
         &mut self,
         context: &Context,
@@ -139,7 +139,7 @@ impl Proxy {
         Outcome::Answered
     }
 
-    /// A piece of the body of a request.
+    /// Handles a piece of a request body.
     pub(crate) fn body_data(&mut self, forward: Token, data: &[u8]) -> Outcome {
         if let Some(record) = self.records.get_mut(forward) {
             record.up += data.len() as u64;
@@ -154,7 +154,7 @@ impl Proxy {
         held_on(forward)
     }
 
-    /// The body of a request is complete.
+    /// Handles the end of a request body.
     pub(crate) fn body_end(&mut self, forward: Token, trailers: Trailers<'_>) -> Outcome {
         if let Some(record) = self.records.get_mut(forward) {
             record.upload = Upload::Complete;
@@ -169,7 +169,7 @@ impl Proxy {
         held_on(forward)
     }
 
-    /// The trailer fields of a request that go on.
+    /// The trailer fields of a request that are passed on.
     fn passing<'t>(
         &self,
         trailers: Trailers<'t>,
@@ -199,12 +199,12 @@ impl Proxy {
                 *is_last = ends;
                 piece
             }
-            // One was put there if there was none.
+            // One was added above if there was none.
             _ => unreachable!("the last order is to write"),
         }
     }
 
-    /// The client has taken all that it was sent of an answer.
+    /// Handles a client that has read all response bytes so far.
     pub(crate) fn drained(&mut self, forward: Token) -> Outcome {
         if let Some(record) = self.records.get_mut(forward)
             && let Some(connection) = record.connection
@@ -219,8 +219,8 @@ impl Proxy {
         held_on(forward)
     }
 
-    /// The application has not asked for a body that its client holds back: it gets it unasked.
-    /// Else it is time to see whether what the exchange waits for is still there.
+    /// Handles a timeout: sends a body that the application has not asked for, or else checks the
+    /// exchange.
     pub(crate) fn expired(&mut self, forward: Token, reply: &mut Reply<'_>) -> Outcome {
         if self.records.get(forward).is_none() {
             return Outcome::Close;
@@ -231,24 +231,24 @@ impl Proxy {
         {
             record.upload = Upload::Granted;
             reply.grant(self.config.upstream.window_bytes);
-            // From now on it may be lost with its connection, so it is not sent on another.
+            // It may now be lost with its connection, so it is not retried on another.
             self.piece_of(forward, false);
         } else if let Some(record) = self.records.get(forward)
             && record.is_half_closed
             && record.status == 0
         {
-            // A client that reads on reads over it; the system of one that has left resets.
+            // A client that reads on skips it; the system of one that has left sends a reset.
             reply.informational(100, &[]);
         }
         held_on(forward)
     }
 
-    /// The client sends no more; true where that means that it has left.
+    /// Handles the end of what a client sends; returns true if that means that the client has left.
     ///
-    /// Shape: it may have ended only its side, to read on. While it waits for an answer it is sent
-    /// an interim one after a while, which tells (RFC 9110 section 15.2: every client has to read
-    /// over them). Writing what comes of an answer tells as well; but a stream of events may be
-    /// quiet for long, and those who read one keep their side open.
+    /// Shape: a client may close only its sending side and read on. While it waits for a response
+    /// it is probed with an interim response, which every client has to skip (RFC 9110 section
+    /// 15.2). Later, writing the response finds out. An event stream may be silent for long, but
+    /// its clients keep their side open.
     pub(crate) fn peer_closed(&mut self, forward: Token) -> bool {
         let Some(record) = self.records.get_mut(forward) else {
             return true;
@@ -261,7 +261,7 @@ impl Proxy {
         record.is_stream
     }
 
-    /// The client has left.
+    /// Handles a client that has left.
     pub(crate) fn abandoned(&mut self, context: &Context, forward: Token) {
         let connection = self.connection(forward);
         let status = self.records.get(forward).map_or(0, |record| record.status);
@@ -274,9 +274,8 @@ impl Proxy {
     }
 }
 
-/// True for a trailer field of a request that goes on, of those that the decoder lets through: not
-/// one of the connection, not one by which a route tells clients apart, and no name that CGI and
-/// WSGI cannot tell from another.
+/// Returns true for a trailer field that is passed on. Fields of the connection, fields by which a
+/// route identifies clients, and names that CGI and WSGI cannot tell from others are removed.
 ///
 /// Source: RFC 9110 sections 6.5.1 and 7.6.1.
 fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[Arc<RouteConfig>]) -> bool {
@@ -287,7 +286,7 @@ fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[Arc<RouteConfi
         && !of_clients().any(|header| is(header.as_bytes()))
 }
 
-/// The exchange is held on.
+/// Keeps the exchange held.
 fn held_on(forward: Token) -> Outcome {
     held(forward.to_bits(), HOLD_TIMEOUT)
 }

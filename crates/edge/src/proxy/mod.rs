@@ -1,14 +1,12 @@
-//! The proxy: requests that are no polls pass to the application as they come, and its answers
-//! back.
+//! The proxy: passes requests that are not polls to the application, and its responses back.
 //!
 //! A [`ProxiedRequest`] joins an exchange of the clients' server to one of the upstream client.
-//! Neither side is read further than the other takes it: what may be on its way is a *window* of
-//! body bytes in each direction, which is granted again as it is taken. So a client that does not
-//! read stops the application through the kernel's buffers, and the other way round, and nothing is
-//! held here.
+//! Neither side is read further than the other side reads: each direction has a *window* of body
+//! bytes, which is granted again as bytes are read. So a client that does not read stops the
+//! application through the kernel's buffers, and the other way round, and nothing is buffered here.
 //!
 //! [`Proxy`] does no I/O towards the application: it leaves [`Action`]s, which are carried out when
-//! the turn ends. A connection that has changed its protocol leaves both sides and becomes one of
+//! the turn ends. A connection that has switched its protocol leaves both sides and becomes one of
 //! the [`Tunnels`]. Nothing here imports the polls.
 
 mod actions;
@@ -32,63 +30,63 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The kind of the tokens of [`ProxiedRequest`]s. They name no sockets, so the loop never sees
-/// them; but the tags of exchanges and requests have them.
+/// The kind of the tokens of [`ProxiedRequest`]s. They name no sockets, so the event loop never
+/// sees them, but the tags of exchanges and requests have them.
 pub(crate) const KIND: u8 = 20;
 
-/// The proxied request that a tag names, if it names one.
+/// The proxied request of a tag; `None` for a tag of another kind.
 pub(crate) fn proxied_of(tag: u64) -> Option<Token> {
     let token = Token::from_bits(tag);
     (token.kind() == KIND).then_some(token)
 }
 
-/// A request on its way to the application, and the answer on its way back.
+/// A request on its way to the application, and the response on its way back.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct ProxiedRequest {
     exchange: ExchangeId,
-    /// The exchange of the upstream client, as soon as it is known.
+    /// The exchange of the upstream client, once there is one.
     connection: Option<Token>,
     arrived: Instant,
-    /// The part of a line of the access log that the request brings; absent if there is no log.
+    /// The request's part of its line in the access log; absent if there is no log.
     line: Option<Box<Line>>,
     upload: Upload,
-    /// Body bytes of the request that the application has not taken yet.
+    /// Body bytes of the request that the application has not read.
     up: u64,
-    /// The part of them, framed, that came while the request changed its connection; and true if
-    /// its last is the end of the body.
+    /// The framed part of them that came while the request changed its connection, and true if it
+    /// includes the end of the body.
     kept: Option<(Vec<u8>, bool)>,
-    /// Body bytes of the answer that the client has not taken yet.
+    /// Body bytes of the response that the client has not read.
     down: usize,
-    /// Body bytes of the answer so far.
+    /// Body bytes of the response so far.
     sent: u64,
-    /// Status of the answer, once its head is passed on; before, 0.
+    /// Status of the response; 0 until its head is passed on.
     status: u16,
-    /// The origin that the answer names.
+    /// Reason why the request is proxied.
     source: Source,
     is_head: bool,
-    /// The body of the request goes on in chunks.
+    /// The rest of the request body is chunked.
     is_chunked: bool,
-    /// The `Connection` of a request with such a body, until that has ended.
+    /// The `Connection` field of a request with such a body, until the body has ended.
     nominated: Option<Box<[u8]>>,
-    /// The client has ended its sending side.
+    /// The client has closed its sending side.
     is_half_closed: bool,
-    /// The answer is a stream of events.
+    /// The response is an event stream.
     is_stream: bool,
 }
 
-/// The progress of the body of a request.
+/// State of a request body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Upload {
-    /// There is none, or it went along with its head, or all of it has come.
+    /// There is no body, or all of it has come.
     Complete,
-    /// It waits for a connection to the application, and then, if so, for its leave.
+    /// It waits for a connection to the application, and with `expects` for 100 Continue too.
     Waiting { expects: bool },
-    /// It comes.
+    /// It is being received.
     Granted,
 }
 
-/// The request line of a proxied request, and its client.
+/// The request line of a proxied request, and the address of its client.
 #[derive(Debug)]
 struct Line {
     method: Box<str>,
@@ -120,7 +118,7 @@ impl Proxy {
         }
     }
 
-    /// Goes by another configuration from now on; requests under way end by the one before.
+    /// Applies a configuration; open requests keep the one before.
     pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, log: &ResponseLog) {
         self.config = Arc::clone(config);
         self.log = log.clone();
@@ -128,17 +126,17 @@ impl Proxy {
         self.records.set_capacity_max(requests_max);
     }
 
-    /// True if nothing is under way.
+    /// True if no request is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.records.is_empty() && self.actions.is_empty()
     }
 
-    /// True if anything is to be done when the turn ends.
+    /// True if there are actions for the end of the turn.
     pub(crate) fn has_actions(&self) -> bool {
         !self.actions.is_empty()
     }
 
-    /// Takes what is to be done by now.
+    /// Takes the actions.
     fn take_actions(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.actions)
     }
@@ -147,18 +145,18 @@ impl Proxy {
         &self.log.metrics
     }
 
-    /// True if this one is under way.
+    /// True while the request is open.
     fn contains(&self, forward: Token) -> bool {
         self.records.get(forward).is_some()
     }
 
-    /// The connection that brings the answer.
+    /// The connection that carries the response.
     fn connection(&self, forward: Token) -> Option<Token> {
         self.records.get(forward)?.connection
     }
 
-    /// Keeps a piece of a body until the request has another connection. There are never more of
-    /// them than a window of bytes, as nothing is granted meanwhile.
+    /// Keeps a piece of a body until the request has another connection. Kept pieces never exceed a
+    /// window of bytes, as nothing is granted meanwhile.
     fn keep(&mut self, forward: Token, piece: &[u8], is_last: bool) {
         if let Some(record) = self.records.get_mut(forward) {
             let (bytes, has_last) = record.kept.get_or_insert_default();
@@ -167,7 +165,7 @@ impl Proxy {
         }
     }
 
-    /// Forgets a request, which is written down.
+    /// Removes a request, and writes its line of the access log.
     fn end(&mut self, context: &Context, forward: Token) {
         if let Some(record) = self.records.remove(forward) {
             self.write_line(context, &record);
@@ -188,8 +186,7 @@ impl Proxy {
         self.log.write(context, &logged);
     }
 
-    /// The `Retry-After` of a refusal; only clients that get a 503 count among those that come
-    /// back.
+    /// The `Retry-After` of an error. Only clients that get a 503 are counted.
     fn retry_after(&mut self, context: &Context, status: u16) -> Option<String> {
         (status == 503).then(|| self.retry_after.next(context.now()))
     }
@@ -205,7 +202,7 @@ impl Line {
     }
 }
 
-/// A line of text instead of an answer of the application.
+/// An error response of the proxy itself.
 #[derive(Debug)]
 struct Refusal {
     status: u16,

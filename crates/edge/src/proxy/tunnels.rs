@@ -1,21 +1,21 @@
-//! Connections that have changed their protocol: bytes, both ways, until both sides have ended.
+//! Connections that have switched their protocol: bytes both ways, until both sides have ended.
 //!
-//! Neither side is read while the other refuses what was read before, so a tunnel holds at most one
-//! read in each direction. A side that ends its sending is passed on as such; the other direction
-//! goes on.
+//! Neither side is read while the other does not accept what was read before, so a tunnel holds at
+//! most one read in each direction. When one side ends its sending, the end is passed on, and the
+//! other direction goes on.
 
 use dwell_engine::Detached;
 use dwell_evloop::{Context, ReadOutcome, Readiness, Slab, Stream, Token};
 use std::time::{Duration, Instant};
 
-/// Both ends of a connection that has changed its protocol.
+/// Both ends of a connection that has switched its protocol.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    /// Towards the client, with what it has sent already.
+    /// The client's end, with the bytes it has sent already.
     pub(crate) client: Detached,
-    /// Towards the application, with what it has sent already.
+    /// The application's end, with the bytes it has sent already.
     pub(crate) upstream: Detached,
-    /// What the client is sent first: the head of the 101.
+    /// The first bytes for the client: the head of the 101.
     pub(crate) opening: Vec<u8>,
 }
 
@@ -33,23 +33,23 @@ struct End {
     stream: Stream,
     /// The other end.
     other: Token,
-    /// There may be something to read.
+    /// There may be bytes to read.
     is_unread: bool,
-    /// It has ended its sending, after what may be unread.
+    /// It has ended its sending; bytes may still be unread.
     is_read_closed: bool,
-    /// All that it has sent was read, and its end.
+    /// All its bytes and its end were read.
     is_finished: bool,
-    /// It was told that the other end sends no more.
+    /// It was sent the end of the other side.
     is_shut: bool,
-    /// When something last came from here.
+    /// Time of the last bytes from this end.
     active: Instant,
 }
 
-/// Reads of one end in one turn; a busy tunnel lets the others have theirs.
+/// Reads of one end per turn, so that a busy tunnel does not starve the others.
 const READS_PER_TURN: usize = 4;
 
 impl Tunnels {
-    /// Without any; `kind` is the kind of their tokens.
+    /// Makes an empty set; `kind` is the kind of its tokens.
     pub(crate) fn new(kind: u8, tunnels_max: usize, idle_timeout: Duration) -> Self {
         Self {
             ends: Slab::new(kind, tunnels_max.saturating_mul(2)),
@@ -57,12 +57,12 @@ impl Tunnels {
         }
     }
 
-    /// Tunnels that are open.
+    /// The number of open tunnels.
     pub(crate) fn len(&self) -> usize {
         self.ends.len() / 2
     }
 
-    /// Begins a tunnel; one that fails at once, or is too many, is closed.
+    /// Begins a tunnel, or closes it if it fails or there are too many.
     pub(crate) fn open(&mut self, context: &mut Context, tunnel: Tunnel) {
         let Tunnel {
             mut client,
@@ -98,7 +98,7 @@ impl Tunnels {
         }
     }
 
-    /// A socket of this component is ready.
+    /// Handles readiness of a socket.
     pub(crate) fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
         let Some(end) = self.ends.get_mut(token) else {
             return;
@@ -109,8 +109,8 @@ impl Tunnels {
         if readiness.is_writable() && !end.stream.is_flushed() && end.stream.flush().is_err() {
             return self.fail(context, token);
         }
-        // What this end has sent goes to the other; and where this one takes output again, what
-        // the other has sent comes here.
+        // Bytes from this end go to the other. If this end accepts output again, bytes from the
+        // other end come here.
         let lives = self.pump(context, token) && self.pump(context, other);
         if !lives {
             self.fail(context, token);
@@ -119,7 +119,7 @@ impl Tunnels {
         }
     }
 
-    /// The deadline of a tunnel has passed.
+    /// Handles the deadline of a tunnel.
     pub(crate) fn expired(&mut self, context: &mut Context, token: Token) {
         let other = self.ends.get(token).map(|end| end.other);
         let active = [Some(token), other].into_iter().flatten();
@@ -134,7 +134,7 @@ impl Tunnels {
         }
     }
 
-    /// Closes all of them.
+    /// Closes all tunnels.
     pub(crate) fn close_all(&mut self, context: &mut Context) {
         let tokens: Vec<Token> = self.ends.tokens().collect();
         for token in tokens {
@@ -142,8 +142,8 @@ impl Tunnels {
         }
     }
 
-    /// Moves what `from` has sent to the other end, as far as that takes it; false when the
-    /// tunnel has failed.
+    /// Moves bytes from `from` to the other end, as far as that accepts them; false if the tunnel
+    /// has failed.
     fn pump(&mut self, context: &mut Context, from: Token) -> bool {
         let Some(other) = self.ends.get(from).map(|end| end.other) else {
             return false;
@@ -182,7 +182,7 @@ impl Tunnels {
         lives && self.pass_end_on(from, other)
     }
 
-    /// Tells `to` that `from` sends no more, once it has taken all of it.
+    /// Ends the sending to `to` once all bytes of `from` have been sent.
     fn pass_end_on(&mut self, from: Token, to: Token) -> bool {
         let is_finished = self.ends.get(from).is_some_and(|end| end.is_finished);
         let Some(end) = self.ends.get_mut(to) else {
@@ -195,14 +195,14 @@ impl Tunnels {
         end.stream.shutdown_write().is_ok()
     }
 
-    /// Whether both directions have ended.
+    /// Returns true if both directions have ended.
     fn is_over(&self, token: Token) -> bool {
         let is_shut = |token| self.ends.get(token).is_none_or(|end: &End| end.is_shut);
         let other = self.ends.get(token).map(|end| end.other);
         is_shut(token) && other.is_none_or(is_shut)
     }
 
-    /// Closes a tunnel that broke, in such a way that neither end takes it for complete.
+    /// Closes a tunnel that has failed, so that neither end takes it for complete.
     fn fail(&mut self, context: &mut Context, token: Token) {
         let other = self.ends.get(token).map(|end| end.other);
         for token in [Some(token), other].into_iter().flatten() {
@@ -218,7 +218,7 @@ impl Tunnels {
         for token in [Some(token), other].into_iter().flatten() {
             context.disarm(token);
             if let Some(mut end) = self.ends.remove(token) {
-                // The socket is closed next, which takes it out of the poller in any case.
+                // The socket is closed next, which deregisters it in any case.
                 let _ = context.deregister(&mut end.stream);
             }
         }
@@ -238,12 +238,12 @@ impl End {
         }
     }
 
-    /// Reads once; nothing where there is nothing, or nothing more.
+    /// Reads once; 0 if there is nothing to read, or nothing more will come.
     fn read(&mut self, input: &mut [u8], now: Instant) -> std::io::Result<usize> {
         let read = match self.stream.read(input)? {
             ReadOutcome::More(read) => read,
             ReadOutcome::Drained(read) => {
-                // Where the end was told already, it is behind these bytes.
+                // If its end was reported already, it comes after these bytes.
                 self.is_unread = self.is_read_closed;
                 read
             }

@@ -1,13 +1,13 @@
-//! The answers a publisher can get.
+//! Responses to publishers.
 
 use super::Published;
 use crate::cursor::Cursor;
 use crate::metrics::PublishOutcome;
 use dwell_engine::{Body, Response};
 
-/// What a client without a token is asked for (RFC 6750 section 3).
+/// Challenge to a client without a token (RFC 6750 section 3).
 const CHALLENGE: (&str, &[u8]) = ("WWW-Authenticate", b"Bearer realm=\"dwell publish\"");
-/// What one with a wrong token is told.
+/// Challenge to a client with a wrong token.
 const WRONG: (&str, &[u8]) = (
     "WWW-Authenticate",
     b"Bearer realm=\"dwell publish\", error=\"invalid_token\"",
@@ -15,7 +15,7 @@ const WRONG: (&str, &[u8]) = (
 const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
 const TEXT: (&str, &[u8]) = ("Content-Type", b"text/plain; charset=utf-8");
 
-/// Answers what came of an order; `cursor` is that of the value that was to be stored.
+/// Sends the result of a request; `cursor` is that of the value in the request.
 pub(crate) fn send(published: &Published, cursor: Cursor, mut send: impl FnMut(&Response<'_>)) {
     let (status, text) = match published {
         Published::Created => (201, ""),
@@ -53,7 +53,7 @@ pub(crate) fn send(published: &Published, cursor: Cursor, mut send: impl FnMut(&
     });
 }
 
-/// Answers a value as it is stored.
+/// Sends a stored value.
 pub(crate) fn value(bytes: &bytes::Bytes, cursor: Cursor, mut send: impl FnMut(&Response<'_>)) {
     let cursor = cursor.text();
     send(&Response {
@@ -69,7 +69,7 @@ pub(crate) fn value(bytes: &bytes::Bytes, cursor: Cursor, mut send: impl FnMut(&
     });
 }
 
-/// Refuses a client without a good token.
+/// Rejects a client without a valid token.
 pub(crate) fn denied(is_wrong: bool, mut send: impl FnMut(&Response<'_>)) {
     let (challenge, text) = if is_wrong {
         (WRONG, "the token is not one that may publish\n")
@@ -83,7 +83,7 @@ pub(crate) fn denied(is_wrong: bool, mut send: impl FnMut(&Response<'_>)) {
     });
 }
 
-/// Refuses an order that makes no sense.
+/// Rejects an invalid request.
 pub(crate) fn refuse(status: u16, why: &str, mut send: impl FnMut(&Response<'_>)) {
     let text = line(why);
     send(&Response {
@@ -102,7 +102,7 @@ fn line(text: &str) -> String {
 }
 
 impl Published {
-    /// What it counts as.
+    /// The label that counts the result.
     pub(crate) fn outcome(&self) -> PublishOutcome {
         match self {
             Self::Created | Self::Replaced => PublishOutcome::Stored,

@@ -1,4 +1,4 @@
-//! Orders that the embedded store carries out.
+//! Requests of publishers that the embedded store carries out.
 
 use super::{Act, Condition, Order, Published};
 use crate::cursor::Cursor;
@@ -8,7 +8,7 @@ use dwell_store::{
     StoreOutcome,
 };
 
-/// Does what is asked; whoever waits for the key is told by the store itself.
+/// Carries out a request. The store itself notifies the clients that wait for the key.
 pub(crate) fn carry_out(
     store: &Store,
     order: Order,
@@ -91,7 +91,7 @@ fn delete(store: &Store, condition: Condition, key: &[u8], now: Seconds) -> Publ
     }
 }
 
-/// The item as it is, if that is what the condition asks for.
+/// The current item, if it meets the condition.
 fn current(store: &Store, condition: Condition, key: &[u8], now: Seconds) -> Option<Item> {
     let item = store.get(key, now)?;
     let cursor = Cursor::of(&item.value, item.flags);

@@ -1,8 +1,8 @@
-//! Values stored and removed over HTTP, by whoever shows a token.
+//! Values stored and removed over HTTP, by clients with a token.
 //!
-//! A request becomes an [`Order`]. The embedded store carries it out at once (`embedded`);
-//! memcached is asked when the turn ends, and the order waits in a [`Publisher`] until it has
-//! answered (`remote`). What came of it is a [`Published`], and that is an answer (`answers`).
+//! A request becomes an [`Order`]. The embedded store carries it out at once (`embedded`).
+//! memcached is asked when the turn ends, and the order waits in a [`Publisher`] for the reply
+//! (`remote`). The result is a [`Published`], which is sent as a response (`answers`).
 
 mod answers;
 mod embedded;
@@ -16,29 +16,29 @@ pub(crate) use remote::{Finished, Publisher};
 
 use bytes::Bytes;
 
-/// What came of an order.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Published {
-    /// A value is there now, where none was.
+    /// A value was stored; there was none.
     Created,
-    /// A value is there now, in place of another.
+    /// A value was stored in place of another.
     Replaced,
-    /// The key has no value any more.
+    /// The value was removed.
     Deleted,
-    /// The value that was asked for, with its flags.
+    /// The value that was read, with its flags.
     Value(Bytes, u32),
-    /// The key has none.
+    /// The key has no value.
     Missing,
-    /// What the order was conditional on is not so.
+    /// The condition was not met.
     Unmet,
-    /// The value is larger than the store takes.
+    /// The value is larger than the store accepts.
     TooLarge,
-    /// The store has no room, or memcached refuses the value.
+    /// The store is full, or memcached rejects the value.
     NoRoom(&'static str),
-    /// memcached has not answered.
+    /// memcached has not replied.
     Unanswered(&'static str),
-    /// Too many orders wait for memcached already.
+    /// Too many requests wait for memcached.
     Busy,
-    /// Another process has the store, and serves.
+    /// Another process serves, and has the store.
     Moved,
 }

@@ -1,4 +1,4 @@
-//! What a publisher asks for.
+//! Requests of publishers.
 
 use crate::config::{KeyError, check_key};
 use crate::cursor::Cursor;
@@ -12,46 +12,45 @@ pub(crate) struct Order {
     pub(crate) condition: Condition,
 }
 
-/// What is to be done.
+/// Operation on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
-    /// Store the body, for so many seconds if a number is given.
+    /// Stores the body, with a lifetime in seconds if one is given.
     Put { ttl: Option<u32> },
-    /// Remove the value.
+    /// Removes the value.
     Delete,
-    /// Read it.
+    /// Reads the value.
     Read,
 }
 
-/// What has to be so (RFC 9110 section 13.1).
+/// Precondition of an operation (RFC 9110 section 13.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Condition {
-    /// Nothing.
     None,
     /// `If-None-Match: *`: the key has no value.
     Missing,
-    /// `If-Match: *`: it has one.
+    /// `If-Match: *`: the key has a value.
     Present,
-    /// `If-Match` with a cursor: it has this one.
+    /// `If-Match` with a cursor: the value has this cursor.
     Is(Cursor),
     /// `If-Match` with entity tags that no value has.
     Never,
 }
 
-/// Why an order makes no sense.
+/// Fault in a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum OrderError {
-    /// The lifetime is no number of seconds.
+    /// The lifetime is not a number of seconds.
     Ttl(String),
-    /// `If-None-Match` with anything but `*`, which a store cannot check at once.
+    /// `If-None-Match` with anything but `*`, which a store cannot check atomically.
     Condition,
-    /// The body is only a part (RFC 9110 section 14.5).
+    /// The body is a partial representation (RFC 9110 section 14.5).
     Range,
-    /// The body is in a coding that no answer would name.
+    /// The body has a content coding, which responses would not name.
     Coding,
-    /// The path is not percent-encoded right.
+    /// The path is not valid percent-encoding.
     Encoding,
-    /// The key is none.
+    /// The key is not valid.
     Key(KeyError),
 }
 
@@ -82,10 +81,11 @@ impl fmt::Display for OrderError {
 }
 
 impl Order {
-    /// Reads a request of one of the methods that publish, or `None` for another method.
+    /// Reads a request; `None` if its method does not publish.
     ///
     /// # Errors
-    /// [`OrderError`] for what would be stored otherwise than the client thinks.
+    ///
+    /// [`OrderError`] for a request that could only be carried out in another sense than intended.
     pub(crate) fn of(head: &RequestHead<'_, '_>) -> Result<Option<Self>, OrderError> {
         let act = match head.method {
             "PUT" | "POST" => Act::Put { ttl: ttl(head)? },
@@ -109,7 +109,7 @@ impl Order {
 }
 
 impl Condition {
-    /// Whether it is so of a value with this cursor, or of none.
+    /// Returns true if a value with this cursor, or none, meets the condition.
     pub(crate) fn is_met(self, current: Option<Cursor>) -> bool {
         match self {
             Self::None => true,
@@ -121,7 +121,7 @@ impl Condition {
     }
 }
 
-/// How long an item of memcached may last, so that no lifetime is taken for a time of day.
+/// Longest lifetime of an item, so that memcached never reads one as a point in time.
 const TTL_MAX: u32 = 10 * 365 * 24 * 3600;
 
 fn ttl(head: &RequestHead<'_, '_>) -> Result<Option<u32>, OrderError> {
@@ -138,7 +138,7 @@ fn ttl(head: &RequestHead<'_, '_>) -> Result<Option<u32>, OrderError> {
         .ok_or_else(|| OrderError::Ttl(text.into_owned()))
 }
 
-/// The exptime that memcached takes for a lifetime: above 30 days it would be a time of day.
+/// The `exptime` of a lifetime: above 30 days memcached reads it as a point in time.
 pub(crate) fn exptime(ttl: Option<u32>, now: u64) -> i64 {
     let Some(ttl) = ttl else { return 0 };
     let ttl = i64::from(ttl);
@@ -163,7 +163,7 @@ fn condition(head: &RequestHead<'_, '_>) -> Result<Condition, OrderError> {
         if tags.trim_ascii() == b"*" {
             return Ok(Condition::Present);
         }
-        // `If-Match` compares strongly, and a cursor is strong.
+        // `If-Match` uses strong comparison, and a cursor is strong.
         let mut strong = list_tokens(tags).filter(|tag| !tag.starts_with(b"W/"));
         let cursor = strong.find_map(Cursor::parse);
         return Ok(cursor.map_or(Condition::Never, Condition::Is));
@@ -175,10 +175,11 @@ fn condition(head: &RequestHead<'_, '_>) -> Result<Condition, OrderError> {
     }
 }
 
-/// The key that a path under `/-/keys/` names: percent-decoded once, and nothing else.
+/// The key named by a path under `/-/keys/`, percent-decoded once.
 ///
 /// # Errors
-/// [`OrderError`] for a `%` without its digits, and for what is no key of memcached.
+///
+/// [`OrderError`] for a `%` without its digits, and for an invalid key.
 pub(crate) fn decoded_key(path: &str) -> Result<Vec<u8>, OrderError> {
     let mut key = Vec::with_capacity(path.len());
     let mut bytes = path.bytes();

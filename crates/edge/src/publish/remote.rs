@@ -1,4 +1,4 @@
-//! Orders that wait for memcached.
+//! Requests of publishers that wait for memcached.
 
 use super::order::exptime;
 use super::{Act, Condition, Order, Published};
@@ -10,29 +10,29 @@ use dwell_memcache::on_loop::{Answer, Client, Completion, Error, Failure, MetaCo
 use dwell_proto::memcache::encode::request::StoreOptions;
 use dwell_proto::memcache::{MetaStatus, StoreVerb};
 
-/// The orders of one loop that memcached has still to answer.
+/// The requests of one loop that wait for memcached.
 #[derive(Debug)]
 pub(crate) struct Publisher<A> {
     pending: Slab<Pending<A>>,
     /// Bytes of the values in the table.
     bytes: usize,
-    /// Orders with a question that goes out when the turn ends.
+    /// Requests with a query that is sent when the turn ends.
     outbox: Vec<Token>,
     finished: Vec<Finished<A>>,
 }
 
-/// An order that has ended, and whom to tell.
+/// A request that has ended, and the client that gets the result.
 #[derive(Debug)]
 pub(crate) struct Finished<A> {
     pub(crate) asker: A,
     pub(crate) key: Box<[u8]>,
-    /// That of the value that was to be stored.
+    /// Cursor of the value in the request.
     pub(crate) cursor: Cursor,
     pub(crate) published: Published,
 }
 
 impl<A> Finished<A> {
-    /// Whom to tell, and the rest.
+    /// Separates the client from the result.
     pub(crate) fn parts(self) -> (A, Finished<()>) {
         let rest = Finished {
             asker: (),
@@ -55,17 +55,17 @@ struct Pending<A> {
     question: Question,
 }
 
-/// What memcached is asked next.
+/// The next command for memcached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Question {
     Get,
     Store(StoreVerb),
     Delete,
-    /// Delete it if its cas unique is still this one.
+    /// Deletes the key if its cas unique is still this one.
     DeleteVersion(u64),
 }
 
-/// What an answer leads to.
+/// The step after a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Step {
     Ask(Question),
@@ -73,7 +73,7 @@ enum Step {
 }
 
 impl<A> Publisher<A> {
-    /// A table whose tokens are of `kind`.
+    /// Makes a table whose tokens are of `kind`.
     pub(crate) fn new(kind: u8) -> Self {
         Self {
             pending: Slab::new(kind, ORDERS_MAX),
@@ -83,7 +83,7 @@ impl<A> Publisher<A> {
         }
     }
 
-    /// Takes an order, which ends in exactly one [`Finished`].
+    /// Takes a request, which ends in exactly one [`Finished`].
     pub(crate) fn take(
         &mut self,
         context: &Context,
@@ -123,7 +123,7 @@ impl<A> Publisher<A> {
             cursor,
             question: first_question(order),
         };
-        // There is room, as was made sure of.
+        // There is room: this was checked above.
         if let Ok(token) = self.pending.insert(pending) {
             self.bytes += value.len();
             self.outbox.push(token);
@@ -131,12 +131,12 @@ impl<A> Publisher<A> {
         token
     }
 
-    /// Whether an order has a question that has not gone out.
+    /// Returns true if there are queries that have not been sent.
     pub(crate) fn has_questions(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Asks memcached what there is to ask; the client has still to be flushed.
+    /// Sends the queries to memcached; the caller flushes the client.
     pub(crate) fn ask(&mut self, client: &mut Client) {
         for token in std::mem::take(&mut self.outbox) {
             let Some(pending) = self.pending.get(token) else {
@@ -148,7 +148,7 @@ impl<A> Publisher<A> {
         }
     }
 
-    /// memcached has answered, or failed to.
+    /// Handles a reply or a failure of memcached.
     pub(crate) fn completed(&mut self, completion: &Completion<'_>) {
         let token = Token::from_bits(completion.tag);
         let Some(pending) = self.pending.get_mut(token) else {
@@ -163,19 +163,19 @@ impl<A> Publisher<A> {
         }
     }
 
-    /// Ends an order that memcached has not answered in its time; whether it was under way.
+    /// Ends a request that has timed out; returns false if it had ended already.
     pub(crate) fn expire(&mut self, token: Token) -> bool {
         let is_under_way = self.pending.get(token).is_some();
         self.end(token, failed(Failure::Timeout));
         is_under_way
     }
 
-    /// Whether orders have ended that have not been answered.
+    /// Returns true if there are results that have not been taken.
     pub(crate) fn has_finished(&self) -> bool {
         !self.finished.is_empty()
     }
 
-    /// The orders that have ended since this was asked last.
+    /// Takes the results since the last call.
     pub(crate) fn finished(&mut self) -> Vec<Finished<A>> {
         std::mem::take(&mut self.finished)
     }
@@ -220,12 +220,12 @@ fn first_question(order: Order) -> Question {
         (Act::Read, _) | (_, Condition::Is(_)) => Question::Get,
         (Act::Delete, _) => Question::Delete,
         (Act::Put { .. }, Condition::Present) => Question::Store(StoreVerb::Replace),
-        // Whether there was a value is known by trying as if there were none.
+        // The first query assumes that there is no value; its reply tells.
         (Act::Put { .. }, _) => Question::Store(StoreVerb::Add),
     }
 }
 
-/// What to do with the answer to one question of an order.
+/// The step after the reply to a query.
 fn step(order: Order, question: Question, outcome: &Outcome<'_>) -> Step {
     if let Outcome::Failed(failure) = outcome {
         return Step::End(failed(*failure));
@@ -275,7 +275,7 @@ fn step(order: Order, question: Question, outcome: &Outcome<'_>) -> Step {
     Step::End(end)
 }
 
-/// What a failure of memcached says of an order.
+/// The result of a request that memcached has failed.
 fn failed(failure: Failure) -> Published {
     match failure {
         Failure::ErrorLine => Published::NoRoom("memcached refuses the value"),
@@ -287,7 +287,7 @@ fn failed(failure: Failure) -> Published {
     }
 }
 
-/// Orders that may wait for memcached on one loop.
+/// Requests of one loop that may wait for memcached.
 const ORDERS_MAX: usize = 1024;
 /// Bytes of their values.
 const BYTES_MAX: usize = 64 << 20;

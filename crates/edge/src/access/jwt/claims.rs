@@ -1,12 +1,12 @@
-//! What a token says.
+//! Claims of a token.
 
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The claims of a good token, as far as they are of use here.
+/// Claims of a verified token, as far as they are used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Claims {
-    /// Those with a value that a key can have, by their names.
+    /// Claims that can be part of a key, by name.
     texts: BTreeMap<String, String>,
     expires: Option<u64>,
     not_before: Option<u64>,
@@ -47,12 +47,12 @@ impl Claims {
         }
     }
 
-    /// A claim that is a text, a number or a truth.
+    /// A claim that is a string, a number or a boolean.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(String::as_str)
     }
 
-    /// From when on it is no longer good. Units: seconds of Unix time.
+    /// Expiry of the token (`exp`). Units: seconds of Unix time.
     pub(crate) fn expires(&self) -> Option<u64> {
         self.expires
     }
@@ -61,7 +61,7 @@ impl Claims {
         self.not_before
     }
 
-    /// Whether `sub` is there and no text.
+    /// Returns true if `sub` is present and not a string.
     ///
     /// Source: RFC 7519 section 4.1.2.
     pub(super) fn has_senseless_subject(&self) -> bool {
@@ -73,8 +73,8 @@ impl Claims {
     }
 }
 
-/// A time of RFC 7519 section 2: seconds, which may have a fraction. A part of a second is cut off,
-/// so that a token ends too early rather than too late.
+/// A `NumericDate` of RFC 7519 section 2: seconds, perhaps with a fraction. The fraction is cut
+/// off, so that a token expires too early rather than too late.
 fn numeric_date(value: &Value) -> Option<u64> {
     if let Some(seconds) = value.as_u64() {
         return Some(seconds);
@@ -83,10 +83,10 @@ fn numeric_date(value: &Value) -> Option<u64> {
     if !seconds.is_finite() || seconds >= TIME_MAX {
         return None;
     }
-    // What was before 1970 is over.
+    // Times before 1970 have passed.
     #[expect(clippy::cast_sign_loss, reason = "it is not negative")]
     Some(seconds.max(0.0) as u64)
 }
 
-/// Beyond it a number of seconds has no exact neighbours.
+/// Largest number whose neighbours are exact.
 const TIME_MAX: f64 = 9_007_199_254_740_992.0;

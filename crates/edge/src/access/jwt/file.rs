@@ -1,4 +1,4 @@
-//! The files keys come from.
+//! Files with keys.
 
 use super::Keys;
 use super::key::Key;
@@ -9,33 +9,33 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Where the keys are.
+/// Paths of the key files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyFiles {
-    /// A shared secret, as it is but for a last line end.
+    /// A shared secret; a line end after it is removed.
     pub(crate) secret: Option<PathBuf>,
-    /// Public keys, as PEM.
+    /// Public keys in PEM.
     pub(crate) public: Option<PathBuf>,
     /// A JWK set.
     pub(crate) jwks: Option<PathBuf>,
 }
 
-/// Why there are no keys.
+/// Fault in the keys.
 #[derive(Debug)]
 pub(crate) enum KeysError {
     /// A file cannot be read.
     Unreadable(io::Error),
-    /// A secret that can be guessed.
+    /// A secret is so short that it can be guessed.
     ShortSecret(usize),
-    /// A key of no form that is known, or a weak one.
+    /// A key has an unknown form, or is weak.
     UnknownKey,
-    /// Not PEM, or not of public keys.
+    /// A file is not PEM with public keys.
     Pem,
-    /// Not a JWK set.
+    /// A file is not a JWK set.
     Jwks,
-    /// No key is in it.
+    /// A file has no key.
     Empty,
-    /// More keys than are kept.
+    /// There are more keys than are kept.
     TooMany(usize),
 }
 
@@ -64,10 +64,11 @@ impl KeyFiles {
             .flatten()
     }
 
-    /// Reads all of them.
+    /// Reads all files.
     ///
     /// # Errors
-    /// What is wrong with which.
+    ///
+    /// The file and the fault.
     pub(crate) fn read(&self) -> Result<Keys, (PathBuf, KeysError)> {
         let mut keys = Vec::new();
         if let Some(path) = &self.secret {
@@ -85,7 +86,7 @@ impl KeyFiles {
         Ok(Keys(keys))
     }
 
-    /// When each was changed last; what cannot be asked has not changed.
+    /// Times of the last change of each file; `None` where the system does not return one.
     pub(crate) fn changed_at(&self) -> Vec<Option<SystemTime>> {
         let changed = |path: &PathBuf| fs::metadata(path).and_then(|of| of.modified()).ok();
         self.all().map(changed).collect()
@@ -103,7 +104,7 @@ fn without_line_end(text: &[u8]) -> &[u8] {
 
 fn pem(text: &[u8]) -> Result<Vec<Key>, KeysError> {
     let parts = pem::parse_many(text).map_err(|_| KeysError::Pem)?;
-    // A part without an end is read over.
+    // The parser skips a part without an end.
     let begun = text.windows(BEGIN.len()).filter(|at| *at == BEGIN).count();
     if begun != parts.len() {
         return Err(KeysError::Pem);

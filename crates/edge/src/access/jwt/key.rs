@@ -1,4 +1,4 @@
-//! One key, and the algorithms it is for.
+//! One key, and the algorithms it is valid for.
 
 use super::KeysError;
 use aws_lc_rs::encoding::AsDer;
@@ -12,17 +12,18 @@ use std::fmt;
 
 /// One key.
 pub(super) struct Key {
-    /// Its name in a set of keys.
+    /// Name of the key in a JWK set.
     kid: Option<String>,
     algorithms: Vec<Algorithm>,
     material: DecodingKey,
 }
 
 impl Key {
-    /// A secret that is shared with whoever signs.
+    /// A secret that is shared with the issuer.
     ///
     /// # Errors
-    /// When it is so short that it can be guessed (RFC 7518 section 3.2).
+    ///
+    /// [`KeysError::ShortSecret`] (RFC 7518 section 3.2).
     pub(super) fn secret(secret: &[u8]) -> Result<Self, KeysError> {
         if secret.len() < SECRET_BYTES_MIN {
             return Err(KeysError::ShortSecret(secret.len()));
@@ -31,11 +32,12 @@ impl Key {
         Ok(Self::new(algorithms, DecodingKey::from_secret(secret)))
     }
 
-    /// A public key: `SubjectPublicKeyInfo` or `RSAPublicKey` in DER, or as [`DecodingKey`] keeps
-    /// those of a JWK set.
+    /// A public key: `SubjectPublicKeyInfo` or `RSAPublicKey` in DER, or the form in which
+    /// [`DecodingKey`] keeps keys of a JWK set.
     ///
     /// # Errors
-    /// When it is of no form that is known.
+    ///
+    /// [`KeysError::UnknownKey`].
     pub(super) fn public(encoded: &[u8]) -> Result<Self, KeysError> {
         for (family, decoding_key) in [
             (
@@ -62,10 +64,11 @@ impl Key {
         }
     }
 
-    /// A key of a JWK set; `None` for one that is not for signatures, or of a form not known.
+    /// A key of a JWK set; `None` for one that is not for signatures, or of an unknown form.
     ///
     /// # Errors
-    /// When it is of a known form and not right.
+    ///
+    /// A fault in a key of a known form.
     ///
     /// Source: RFC 7517 section 4; RFC 7518 section 6; RFC 8037 section 2.
     pub(super) fn jwk(jwk: &Jwk) -> Result<Option<Self>, KeysError> {
@@ -99,12 +102,12 @@ impl Key {
         Ok((!key.algorithms.is_empty()).then_some(key))
     }
 
-    /// Whether tokens of this algorithm may be signed with it.
+    /// Returns true if the key is for this algorithm.
     pub(super) fn is_for(&self, algorithm: Algorithm) -> bool {
         self.algorithms.contains(&algorithm)
     }
 
-    /// Whether a token that names its key so may mean this one.
+    /// Returns true if a token that names its key `kid` may mean this one.
     pub(super) fn may_be_named(&self, kid: Option<&str>) -> bool {
         match (&self.kid, kid) {
             (Some(own), Some(named)) => own == named,
@@ -112,7 +115,7 @@ impl Key {
         }
     }
 
-    /// What signatures are verified with.
+    /// The material that verifies signatures.
     pub(super) fn material(&self) -> &DecodingKey {
         &self.material
     }
@@ -124,7 +127,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Whether these bytes are a public key for signatures of this algorithm.
+/// Returns true if these bytes are a public key for this algorithm.
 fn is_key_of(encoded: &[u8], algorithm: Algorithm) -> bool {
     let verification: &'static dyn VerificationAlgorithm = match algorithm.family() {
         AlgorithmFamily::Rsa => &RSA_PKCS1_2048_8192_SHA256,
@@ -136,11 +139,11 @@ fn is_key_of(encoded: &[u8], algorithm: Algorithm) -> bool {
     ParsedPublicKey::new(verification, encoded).is_ok()
 }
 
-/// Some write numbers with a sign, though they should not (RFC 7518 section 2).
+/// Some implementations write numbers with a sign, though they should not (RFC 7518 section 2).
 fn without_leading_zeros(number: &[u8]) -> &[u8] {
     let start = number.iter().position(|byte| *byte != 0);
     start.map_or(&[], |start| &number[start..])
 }
 
-/// As long as the shortest hash.
+/// The length of the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;

@@ -1,9 +1,8 @@
-//! Tokens that say who somebody is, signed by whoever gave them out (RFC 7519, compact form).
+//! Tokens that identify a client, signed by their issuer (RFC 7519, compact form).
 //!
-//! `jsonwebtoken` takes tokens apart and verifies them; which key it does that with, and what time
-//! it is, is said here. That is never the token's choice alone: a key has the algorithms it is for,
-//! and the token's `alg` only picks among them. So `none` is no algorithm, and a public key is
-//! never taken for a secret.
+//! `jsonwebtoken` parses and verifies tokens; this module chooses the key and the time. The choice
+//! is never the token's alone: a key has the algorithms it is valid for, and the token's `alg` only
+//! picks among them. So `none` is not an algorithm, and a public key is never taken for a secret.
 
 mod claims;
 mod file;
@@ -19,43 +18,43 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::time::Duration;
 
-/// What a token has to be.
+/// Requirements on a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// One of these issuers, where any is named.
+    /// Accepted issuers; any, if empty.
     pub(crate) issuers: Vec<String>,
-    /// For one of these audiences, where any is named.
+    /// Accepted audiences; any, if empty.
     pub(crate) audiences: Vec<String>,
-    /// How far clocks may be apart.
+    /// Largest accepted difference between clocks.
     pub(crate) leeway: Duration,
-    /// Whether it has to say when it ends.
+    /// Tokens without an expiry are refused.
     pub(crate) requires_expiry: bool,
 }
 
-/// Why a token is not good.
+/// Reason why a token is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenError {
-    /// It is longer than tokens are.
+    /// It is longer than [`TOKEN_BYTES_MAX`].
     TooLong,
-    /// It is not three parts of base64url with JSON in them, or of no known algorithm.
+    /// It is not three parts of base64url with JSON in them, or its algorithm is unknown.
     Malformed,
-    /// It must be understood in a way that this is not (`crit`).
+    /// It has critical extensions (`crit`), which are not supported.
     Critical,
-    /// No key is for its algorithm, or has its name.
+    /// No key has its name or is valid for its algorithm.
     NoKey,
     /// No key has signed it.
     Signature,
-    /// Its time is over, or it has no time that makes sense.
+    /// It has expired, or a time in it is malformed.
     Expired,
-    /// It does not say when it ends.
+    /// It has no expiry.
     NoExpiry,
-    /// Its time has not come.
+    /// It is not valid yet.
     NotYet,
-    /// It comes from somebody else.
+    /// Its issuer is not accepted.
     Issuer,
-    /// It is for somebody else.
+    /// Its audience is not accepted.
     Audience,
-    /// Whom it is about is no text.
+    /// Its subject is not a string.
     Subject,
 }
 
@@ -89,21 +88,22 @@ impl TokenError {
     }
 }
 
-/// The keys tokens are verified with.
+/// Keys that verify tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Keys(Vec<Key>);
 
 impl Keys {
-    /// How many there are.
+    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The claims of a token, if it is good at `now`.
+    /// Verifies a token at `now`, and returns its claims.
     ///
     /// Units: `now` is seconds of Unix time.
     ///
     /// # Errors
+    ///
     /// [`TokenError`].
     ///
     /// Source: RFC 7515 section 5.2; RFC 7519 section 7.2.
@@ -121,7 +121,7 @@ impl Keys {
             return Err(TokenError::Critical);
         }
         let claims = Claims::of(self.signed(token, &header, expected)?);
-        // The library takes a list of issuers, too; the standard knows only one.
+        // The library accepts a list of issuers; the standard has only one.
         if !expected.issuers.is_empty() && claims.text("iss").is_none() {
             return Err(TokenError::Issuer);
         }
@@ -135,7 +135,7 @@ impl Keys {
         Ok(claims)
     }
 
-    /// What the token says, if one of the keys it may mean has signed it.
+    /// The claims of a token that one of its candidate keys has signed.
     fn signed(
         &self,
         token: &[u8],
@@ -163,7 +163,7 @@ impl Keys {
 }
 
 impl Expected {
-    /// What the library is to hold a token to: all but the times, as it would read the clock.
+    /// The checks of the library: all but the times, for which it would read the clock.
     fn validation(&self, algorithm: Algorithm) -> Validation {
         let mut validation = Validation::new(algorithm);
         validation.validate_exp = false;
@@ -202,9 +202,9 @@ fn check_times(claims: &Claims, leeway: Duration, now: u64) -> Result<(), TokenE
     Ok(())
 }
 
-/// A longer token is refused unread.
+/// Longest token that is parsed.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
-/// Keys that one token is tried with.
+/// Keys that are tried for one token.
 const CANDIDATES_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Values about who may do what.
+//! Codecs of values about access.
 
 use super::{Codec, Fault, Shape, Value, quoted, text};
 use crate::config::access::check_token;
 
-/// A token that is shown in an `Authorization` field.
+/// A token for an `Authorization` field.
 pub(in crate::config) struct BearerToken;
 
 impl Codec<String> for BearerToken {
@@ -25,7 +25,7 @@ impl Codec<String> for BearerToken {
     }
 }
 
-/// Anything that is written as text and shown so.
+/// A type with a text form.
 pub(in crate::config) struct Written(pub(in crate::config) &'static str);
 
 impl<T> Codec<T> for Written
@@ -47,7 +47,7 @@ where
     }
 }
 
-/// An origin as browsers write it, or `*`.
+/// An origin as browsers send it, or `*`.
 pub(in crate::config) struct WebOrigin;
 
 impl Codec<String> for WebOrigin {
@@ -90,7 +90,7 @@ impl Codec<String> for WebOrigin {
     }
 }
 
-/// The name of a cookie or of a part of the query.
+/// The name of a cookie or of a query parameter.
 pub(in crate::config) struct Name;
 
 impl Codec<String> for Name {

@@ -1,4 +1,4 @@
-//! Values that name places on the network.
+//! Codecs of network addresses.
 
 use super::{Codec, Count, Fault, Value, quoted, text};
 use crate::config::{MemcachedServer, PeerAddress, UpstreamUrl};
@@ -11,7 +11,7 @@ pub(in crate::config) struct Listen;
 impl Codec<SocketAddr> for Listen {
     fn read(&self, value: &Value<'_>) -> Result<SocketAddr, Fault> {
         let text = text(value, "an address and a port")?;
-        // A name is allowed only where it cannot mean two things.
+        // Only this name is accepted, as it has one meaning.
         let numeric = match text.strip_prefix("localhost:") {
             Some(port) => format!("127.0.0.1:{port}"),
             None => text.to_owned(),
@@ -115,7 +115,7 @@ fn weight_fault(value: &Value<'_>) -> Fault {
     .help("write \"host:port=2\"")
 }
 
-/// The upstream's URL.
+/// The URL of an application server.
 pub(in crate::config) struct Url;
 
 impl Codec<UpstreamUrl> for Url {

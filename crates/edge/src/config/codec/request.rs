@@ -1,4 +1,4 @@
-//! Values about requests: prefixes, keys, methods, media types, the access log.
+//! Codecs of values about requests: prefixes, keys, methods, media types, the access log.
 
 use super::{Codec, Fault, Shape, Value, quoted, text, wrong_type};
 use crate::config::{AccessTarget, KeyTemplate, Methods};
@@ -160,7 +160,7 @@ impl Codec<Methods> for MethodList {
     }
 }
 
-/// Where the access log goes.
+/// The target of the access log.
 pub(in crate::config) struct Access;
 
 impl Codec<AccessTarget> for Access {

@@ -1,27 +1,27 @@
-//! Which requests the admin listener does not even look at.
+//! Requests that the admin listener rejects before it reads their path.
 //!
-//! Whoever can connect may ask, and on loopback that is every page that a browser on the machine
-//! shows: a name of the page's own that is made to mean 127.0.0.1 has the browser take the listener
-//! for the page's server (DNS rebinding), and a form needs no permission to be sent to another
-//! origin. Both give themselves away by what browsers, and nobody else, let nobody change.
+//! On loopback, every page in a browser on the machine can send requests here. With DNS rebinding a
+//! page gives its own host name the address 127.0.0.1, so that the browser takes this listener for
+//! the page's server. A form can be sent to another origin without a preflight. Both are detected
+//! by fields that browsers set and pages cannot change: `Host`, and `Origin` or `Sec-Fetch-Site`.
 
 use crate::config::ServerConfig;
 use crate::metrics::AdminRefusal;
 use dwell_proto::http1::RequestHead;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Who is answered.
+/// The rules of the configuration.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
-    /// The names it goes by; `None` where any will do.
+    /// Accepted host names; `None` accepts any.
     hosts: Option<Vec<String>>,
 }
 
 impl Guard {
-    /// That of the configuration.
+    /// Reads the rules.
     ///
-    /// Shape: an address that other machines can reach has whatever name their DNS gives it, so
-    /// there only a list of names is kept to.
+    /// Shape: an address that other machines can reach may have any name in their DNS, so there
+    /// only a configured list is checked.
     pub(super) fn of(server: &ServerConfig) -> Self {
         let is_kept = server.admin_is_local() || !server.admin_hosts.is_empty();
         Self {
@@ -29,7 +29,7 @@ impl Guard {
         }
     }
 
-    /// Why a request is refused, if it is.
+    /// The reason for which a request is rejected, if it is.
     pub(super) fn refusal(&self, head: &RequestHead<'_, '_>) -> Option<AdminRefusal> {
         if !self.knows_host(head.host) {
             return Some(AdminRefusal::Host);
@@ -39,11 +39,11 @@ impl Guard {
     }
 
     fn knows_host(&self, host: Option<&[u8]>) -> bool {
-        // A request without one is no browser's.
+        // Browsers always send `Host`.
         let (Some(hosts), Some(host)) = (&self.hosts, host) else {
             return true;
         };
-        // What parsed as a host is ASCII.
+        // A parsed host is ASCII.
         let host = std::str::from_utf8(host).unwrap_or_default();
         let name = without_port(host);
         name.eq_ignore_ascii_case("localhost")
@@ -67,7 +67,7 @@ fn is_ipv6_literal(name: &str) -> bool {
     inside.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
-/// Whether a page of another origin has had a browser send it.
+/// Returns true if a browser has sent the request for a page of another origin.
 ///
 /// Source: W3C Fetch Metadata section 2.3; WHATWG Fetch, "`Origin` header".
 fn is_of_another_site(head: &RequestHead<'_, '_>) -> bool {

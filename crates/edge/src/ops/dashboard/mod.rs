@@ -1,8 +1,8 @@
-//! The dashboard: a page that shows what the process does, and the stream of events it lives on.
+//! The dashboard: a page with the figures of the process, and the event stream that updates it.
 //!
 //! Once a second the figures are read and encoded, once for all viewers, and only while there are
-//! any: the timeouts of the viewers' own streams are the clock. What was read in the last minutes
-//! is kept for as long as somebody looks, so that a second viewer begins with a past.
+//! viewers: the timeouts of their streams are the clock. The readings of the last minutes are kept
+//! while there is a viewer, so that a second one begins with a history.
 
 mod page;
 mod sample;
@@ -20,19 +20,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where the page is.
+/// Path of the page.
 pub(crate) const PAGE_PATH: &str = "/-/";
-/// Where its events are.
+/// Path of its events.
 pub(crate) const EVENTS_PATH: &str = "/-/dashboard/events";
 
-/// Between two readings of the figures.
+/// Time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Readings that are kept: what the curves of the page show.
+/// Readings that are kept for the curves of the page.
 const HISTORY_MAX: usize = 120;
-/// Streams at once.
+/// Most streams at a time.
 const VIEWERS_MAX: usize = 32;
 
-/// The page, its viewers and the figures they were shown lately.
+/// The page, its viewers, and the last readings.
 #[derive(Debug)]
 pub(crate) struct Dashboard {
     page: Page,
@@ -42,9 +42,9 @@ pub(crate) struct Dashboard {
     started: Instant,
     draining: bool,
     viewers: usize,
-    /// The next reading is due then.
+    /// Time of the next reading.
     due: Instant,
-    /// Counts readings; the tag of a viewer's stream is that of the last one it was sent.
+    /// Number of readings; the tag of a viewer's stream is the number of the last one it was sent.
     number: u64,
     latest: SharedPiece,
     history: VecDeque<String>,
@@ -73,7 +73,7 @@ impl Dashboard {
         }
     }
 
-    /// Says from now on that the process is ending.
+    /// Reports from now on that the process drains.
     pub(crate) fn drain(&mut self) {
         self.draining = true;
     }
@@ -105,7 +105,7 @@ impl Dashboard {
         Outcome::Answered
     }
 
-    /// Begins the stream of one viewer: with the past, and the figures of now.
+    /// Begins the stream of a viewer, with the history and the latest figures.
     fn begin(
         &mut self,
         context: &Context,
@@ -136,8 +136,8 @@ impl Dashboard {
         self.hold(context)
     }
 
-    /// The timeout of a viewer's stream: it is sent the newest figures, unless it is slow and has
-    /// not taken those before.
+    /// Handles the timeout of a viewer's stream: sends the latest figures, unless the viewer has
+    /// not received those before.
     pub(crate) fn expired(
         &mut self,
         context: &Context,
@@ -157,7 +157,7 @@ impl Dashboard {
         self.hold(context)
     }
 
-    /// A viewer has left.
+    /// Handles a viewer that has left.
     pub(crate) fn abandoned(&mut self) {
         self.viewers = self.viewers.saturating_sub(1);
     }
@@ -183,7 +183,7 @@ impl Dashboard {
         };
         let sample = Sample::read(&self.metrics, &self.setting, now);
         let (numbers, everything) = sample.encode();
-        // Text without a line end in it is an event for sure.
+        // Text without a line end is always a valid event.
         self.latest = sse::SharedEvent::new(&sse::Event::new(&everything))
             .map_or_else(|_| SharedPiece::new(b""), |event| event.piece().clone());
         if self.history.len() == HISTORY_MAX {
@@ -193,5 +193,5 @@ impl Dashboard {
     }
 }
 
-/// When a page whose stream broke comes back. Units: milliseconds.
+/// Time after which a page reconnects. Units: milliseconds.
 const RETRY: u64 = 1000;

@@ -1,4 +1,4 @@
-//! The page, put together of its three files, and the policy that lets nothing else run in it.
+//! The page, assembled from its three files, and the policy that allows no other script or style.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ const FRAME: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
 
-/// The whole page, as it is sent.
+/// The encoded page.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     html: Bytes,
@@ -58,7 +58,7 @@ fn source_hash(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What stands between two words.
+    /// The text between two words.
     fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
         let (_, rest) = text.split_once(begin).unwrap();
         rest.split_once(end).unwrap().0

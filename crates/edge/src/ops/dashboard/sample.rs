@@ -1,7 +1,7 @@
-//! One reading of the figures, as the page gets it.
+//! One reading of the figures, in the form that the page gets.
 //!
-//! What only grows is sent as it stands, and the page takes the differences: so it does not matter
-//! to a viewer when another one began to look, nor which readings it missed.
+//! Counters are sent as they are, and the page computes differences. So a viewer's curves do not
+//! depend on when other viewers began, or on readings that it missed.
 
 use crate::config::Config;
 use crate::metrics::{HistogramSum, Metrics, ProcessFigures, ServerState, StoreFigures};
@@ -11,12 +11,12 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Keys in the list of the hottest.
+/// Keys in the list of the most read.
 const HOT_KEYS: usize = 10;
 /// Characters of a key that are shown.
 const KEY_CHARACTERS_MAX: usize = 120;
 
-/// What of the configuration the page shows.
+/// Options that the page shows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setting {
     /// `limits.waiters_max`.
@@ -34,22 +34,22 @@ impl Setting {
     }
 }
 
-/// What a reading needs beside the metrics.
+/// Inputs of a reading besides the metrics.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     /// Absent when values come from memcached servers.
     pub(super) store: Option<StoreFigures>,
-    /// Whether the process is ending.
+    /// The process drains.
     pub(super) draining: bool,
     pub(super) uptime: Duration,
 }
 
-/// Everything the page shows at one moment.
+/// Everything that the page shows at one time.
 #[derive(Debug, Serialize)]
 pub(super) struct Sample<'a> {
     numbers: Numbers,
     version: &'static str,
-    /// Tells one process from the next at the same address.
+    /// Tells apart processes at the same address.
     started: u64,
     loops: usize,
     draining: bool,
@@ -59,7 +59,7 @@ pub(super) struct Sample<'a> {
     hot: Vec<Hot>,
 }
 
-/// What the curves are made of.
+/// Figures of the curves.
 #[derive(Debug, Serialize)]
 struct Numbers {
     /// Units: milliseconds since the start.
@@ -87,8 +87,7 @@ struct Numbers {
     upstream_connections_open: i64,
     upstream_outstanding: i64,
     tunnels_open: i64,
-    /// Of each of the application's servers: how long it takes to begin an answer, with the bounds
-    /// of `request_duration`.
+    /// Per server of the application: time to first byte, with the bounds of `request_duration`.
     upstream_heads: Vec<Vec<u64>>,
     store: Option<StoreFigures>,
     process: Option<ProcessFigures>,
@@ -116,7 +115,7 @@ struct Hot {
 }
 
 impl<'a> Sample<'a> {
-    /// Reads everything once.
+    /// Reads all figures.
     pub(super) fn read(metrics: &'a Metrics, setting: &'a Setting, now: Now) -> Self {
         let hot = metrics.loops().iter().map(|cells| cells.store.hot.keys());
         Self {
@@ -132,9 +131,9 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The numbers alone, and everything, as JSON without a line end.
+    /// Encodes the numbers alone, and everything, as JSON without a line end.
     pub(super) fn encode(&self) -> (String, String) {
-        // Only maps with other keys than strings, or a failing writer, make this fail.
+        // Fails only for maps with keys that are not strings, or when writing fails.
         let numbers = serde_json::to_string(&self.numbers).unwrap_or_default();
         let everything = serde_json::to_string(self).unwrap_or_default();
         (numbers, everything)
@@ -212,7 +211,7 @@ impl From<(String, ServerState)> for Server {
 
 impl From<HotKey> for Hot {
     fn from(hot: HotKey) -> Self {
-        // Keys have no control characters; other bytes than UTF-8 are shown as such.
+        // Keys have no control characters; bytes that are not UTF-8 are replaced.
         let key = String::from_utf8_lossy(&hot.key);
         Self {
             key: key.chars().take(KEY_CHARACTERS_MAX).collect(),

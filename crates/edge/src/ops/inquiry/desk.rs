@@ -1,4 +1,4 @@
-//! Clients of the admin listener whose questions are put to the loops.
+//! Queries of the admin listener's clients that wait for the loops.
 
 use super::Inquiry;
 use crate::held::held;
@@ -8,20 +8,20 @@ use dwell_evloop::Token;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where it is asked who watches what.
+/// Path of the query for watched keys.
 pub(crate) const WATCHED_PATH: &str = "/-/watched";
 
-/// Where it is asked what becomes of a request.
+/// Path of the query that explains a request.
 pub(crate) const EXPLAIN_PATH: &str = "/-/explain";
 
-/// Those who wait for an answer.
+/// Open queries.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     waiting: Vec<Waiting>,
-    /// What the loops have still to be asked.
+    /// Queries that the loops have not been asked yet.
     outbox: Vec<Arc<Inquiry>>,
     number: u64,
-    /// Values that memcached was asked for, by the tags of the lookups.
+    /// Open lookups of values, by tag.
     lookups: Vec<(Token, Arc<Inquiry>)>,
     lookup_number: u32,
 }
@@ -31,16 +31,16 @@ struct Waiting {
     tag: u64,
     exchange: ExchangeId,
     asked: Asked,
-    /// It has waited as long as it may.
+    /// Its timeout has passed.
     is_overdue: bool,
 }
 
-/// What a client has asked.
+/// The query of a client.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// The most watched keys, at most so many.
+    /// The most watched keys, at most `limit`.
     Watched { inquiry: Arc<Inquiry>, limit: usize },
-    /// What becomes of a request.
+    /// The explanation of a request.
     Explained { inquiry: Arc<Inquiry> },
 }
 
@@ -52,24 +52,24 @@ impl Asked {
     }
 }
 
-/// The tags of those who wait for loops have this bit.
+/// Set in the tags of exchanges that wait for a query.
 const INQUIRY: u64 = 1 << 63;
-/// Questions at once: each costs every loop a walk through its tables.
+/// Most queries at a time: each costs every loop a walk through its tables.
 const WAITING_MAX: usize = 8;
-/// How long the loops have; what they have said by then is the answer.
+/// Timeout of the loops; the response has the results that have arrived by then.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// More lookups are never under way.
+/// Bound of the tags of lookups; there are never more at a time.
 const LOOKUP_MAX: u32 = 0xffff;
 const LIMIT: usize = 100;
 const LIMIT_MAX: usize = 10_000;
 
 impl Desk {
-    /// Whether a tag is that of somebody who waits here.
+    /// Returns true for the tag of an open query.
     pub(crate) fn is_own(tag: u64) -> bool {
         tag & INQUIRY != 0
     }
 
-    /// Takes a request for who watches what.
+    /// Takes a query for watched keys.
     pub(crate) fn watched(&mut self, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
         match watched_of(request.head.query.unwrap_or_default()) {
             Ok((prefix, limit)) => {
@@ -83,7 +83,7 @@ impl Desk {
         }
     }
 
-    /// Takes a question what becomes of a request.
+    /// Takes a query that explains a request.
     pub(crate) fn explain(&mut self, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
         match Explained::of_query(request.head.query.unwrap_or_default()) {
             Ok(explained) => {
@@ -114,7 +114,7 @@ impl Desk {
             });
             return Outcome::Answered;
         }
-        // Below that of an order, which has every bit.
+        // Below the tag of a publisher's request, which has every bit set.
         self.number = (self.number + 1) % (INQUIRY - 1);
         let tag = INQUIRY | self.number;
         self.outbox.push(Arc::clone(asked.inquiry()));
@@ -127,7 +127,7 @@ impl Desk {
         held(tag, TIMEOUT)
     }
 
-    /// The time of one of them is over; the answer follows when the turn ends.
+    /// Handles a timeout; the response follows when the turn ends.
     pub(crate) fn expired(&mut self, tag: u64) -> Outcome {
         let waiting = self.waiting.iter_mut().find(|waiting| waiting.tag == tag);
         let Some(waiting) = waiting else {
@@ -137,14 +137,14 @@ impl Desk {
         held(tag, TIMEOUT)
     }
 
-    /// One of them has gone.
+    /// Handles a client that has left.
     pub(crate) fn abandoned(&mut self, tag: u64) {
         self.waiting.retain(|waiting| waiting.tag != tag);
     }
 
-    /// Tag of a lookup in memcached whose value is for `inquiry`.
+    /// Makes the tag of a lookup whose value is for `inquiry`.
     pub(crate) fn looks_up(&mut self, inquiry: &Arc<Inquiry>) -> Token {
-        // A lookup whose inquiry has ended brings nothing that is waited for.
+        // The value of a lookup whose query has ended is not needed.
         self.lookups
             .retain(|(_, inquiry)| Arc::strong_count(inquiry) > 1);
         self.lookup_number = self.lookup_number.wrapping_add(1);
@@ -153,7 +153,7 @@ impl Desk {
         token
     }
 
-    /// Takes the value that a lookup has brought.
+    /// Delivers the value of a lookup.
     pub(crate) fn found(&mut self, token: Token, value: &Valued) {
         let is_asked = |(asked, _): &mut (Token, Arc<Inquiry>)| *asked == token;
         for (_, inquiry) in self.lookups.extract_if(.., is_asked) {
@@ -161,12 +161,12 @@ impl Desk {
         }
     }
 
-    /// What the loops are to be asked, since this was asked last.
+    /// Takes the queries that the loops are to be asked.
     pub(crate) fn outbox(&mut self) -> Vec<Arc<Inquiry>> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Takes out those who are to be answered: all of so many loops have spoken, or had their time.
+    /// Takes the queries that `loops` loops have answered, or that have timed out.
     pub(crate) fn answered(&mut self, loops: usize) -> Vec<(ExchangeId, Asked)> {
         let is_answered = |waiting: &mut Waiting| {
             waiting.is_overdue || waiting.asked.inquiry().is_answered(loops)
@@ -178,7 +178,7 @@ impl Desk {
     }
 }
 
-/// Reads `prefix=P&limit=N`; of several the first counts.
+/// Reads `prefix=P&limit=N`; if one is repeated, the first counts.
 fn watched_of(query: &str) -> Result<(Box<[u8]>, usize), String> {
     let (mut prefix, mut limit) = (None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {

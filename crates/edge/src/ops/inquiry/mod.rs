@@ -1,8 +1,8 @@
-//! Questions to all loops: who watches what.
+//! Queries to all loops.
 //!
-//! A client of the admin listener asks the first loop, which has it; that one asks every loop
-//! through its inbox, itself among them, and answers when all have said what they know, or when
-//! the time for it is over. A loop answers from its own tables, between two events.
+//! A client of the admin listener asks the first loop. That loop asks every loop through its inbox,
+//! itself included, and responds when all results have arrived, or at a timeout. A loop answers
+//! from its own tables, between two events.
 
 mod desk;
 mod watched;
@@ -14,14 +14,14 @@ use crate::polls::{Question, Valued, Watchers};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One question, and what the loops have said to it so far.
+/// One query, and the results so far.
 #[derive(Debug)]
 pub(crate) struct Inquiry {
     pub(crate) question: Question,
     said: Mutex<Said>,
 }
 
-/// What is known of keys that are watched, by their names.
+/// Watchers of keys, by key.
 pub(crate) type Watched = HashMap<Box<[u8]>, Watchers>;
 
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Inquiry {
         Arc::new(Self { question, said })
     }
 
-    /// One loop says what it knows.
+    /// Adds the result of one loop.
     pub(crate) fn tell(&self, watched: impl IntoIterator<Item = (Box<[u8]>, Watchers)>) {
         let mut said = self.lock();
         for (name, watchers) in watched {
@@ -46,27 +46,27 @@ impl Inquiry {
         said.loops += 1;
     }
 
-    /// How many loops have said what they know.
+    /// The number of loops whose results have arrived.
     pub(crate) fn loops(&self) -> usize {
         self.lock().loops
     }
 
-    /// Takes what the loops have said.
+    /// Takes the results.
     pub(crate) fn take(&self) -> Watched {
         std::mem::take(&mut self.lock().watched)
     }
 
-    /// What there is under the key of the request is known.
+    /// Sets the value of the request's key.
     pub(crate) fn found(&self, value: Valued) {
         self.lock().value = Some(value);
     }
 
-    /// What there is under the key, if that is known.
+    /// The value of the request's key, if it is known.
     pub(crate) fn value(&self) -> Option<Valued> {
         self.lock().value.clone()
     }
 
-    /// Whether all of so many loops have said what there is to say.
+    /// Returns true if all results of `loops` loops have arrived.
     pub(crate) fn is_answered(&self, loops: usize) -> bool {
         let said = self.lock();
         let wants_value = matches!(self.question, Question::Request(_));
@@ -74,7 +74,7 @@ impl Inquiry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Said> {
-        // Sums: what a panicking thread leaves is too small, and its loop is not counted.
+        // Sums: a loop that panics is missing from them and from the count.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

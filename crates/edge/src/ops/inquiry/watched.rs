@@ -1,4 +1,4 @@
-//! The answer to who watches what.
+//! The response to the query for watched keys.
 
 use super::Watched;
 use crate::polls::Watchers;
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 #[derive(Serialize)]
 struct Answer<'a> {
     keys: Vec<Line<'a>>,
-    /// Of all keys that were asked for, whether they are in the list or not.
+    /// Totals of all matching keys, listed or not.
     total: Total,
     loops: Loops,
 }
@@ -33,9 +33,10 @@ struct Loops {
     answered: usize,
 }
 
-/// Writes the most watched keys as JSON, at most `limit` of them; of equals the first by name.
+/// Renders the most watched keys as JSON, at most `limit` of them; keys with the same count are
+/// sorted by name.
 ///
-/// Shape: `loops` are those that were asked, and those that have answered.
+/// Shape: `loops` are the loops that were asked, and those that have answered.
 pub(crate) fn render(watched: Watched, limit: usize, loops: (usize, usize)) -> String {
     let mut all: Vec<_> = watched.into_iter().collect();
     all.sort_unstable_by(|(name, watchers), (other, others)| {
@@ -59,7 +60,7 @@ pub(crate) fn render(watched: Watched, limit: usize, loops: (usize, usize)) -> S
             answered: loops.1,
         },
     };
-    // Strings and numbers have no way to fail.
+    // Strings and numbers always serialize.
     serde_json::to_string(&answer).unwrap_or_default() + "\n"
 }
 

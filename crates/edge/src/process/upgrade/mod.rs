@@ -1,17 +1,17 @@
-//! Replacing the program while it serves: the process starts its successor, and gives it the
-//! listening sockets, the items of the embedded store, and the connections that owe nothing.
+//! The upgrade: the process starts its successor, and hands over the listening sockets, the items
+//! of the embedded store, and idle connections.
 //!
-//! The steps, each of which has to succeed before the next begins; up to the last one a successor
-//! that fails is given up, and nothing has happened:
+//! Each step has to succeed before the next begins. If one before the last fails, the successor is
+//! ended, and nothing has changed:
 //!
 //! 1. The successor starts with one end of a socket pair as its standard input, reads its
-//!    configuration, takes the listening sockets that it has use for, and binds the others.
-//! 2. It says that it could serve. All loops here pause at the ends of their turns: from now
-//!    on no client writes to the store, and what comes waits in its socket.
-//! 3. The items go over, and the successor says that it has them.
-//! 4. It is told to serve, and says that it does: all its threads run already, and nothing is left
-//!    that could fail. From now on it accepts the clients of all listening sockets, and the loops
-//!    here go on: with handing over the connections (`handoff`), and ending the rest.
+//!    configuration, takes the listening sockets it needs, and binds the others.
+//! 2. The successor reports that it could serve. All loops of this process pause at the ends of
+//!    their turns: no client writes to the store any more, and requests wait in their sockets.
+//! 3. The items are sent, and the successor confirms them.
+//! 4. The successor is told to serve, and confirms: all its threads run, and no step is left that
+//!    could fail. It accepts the clients of all listening sockets from now on. The loops of this
+//!    process go on, hand idle connections over (`handoff`), and end the others.
 
 mod successor;
 
@@ -35,16 +35,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fmt, process, thread};
 
-/// Version of the protocol between the two processes; others are refused.
+/// Version of the protocol between the two processes; others are rejected.
 const VERSION: u8 = 1;
-/// Time within which a successor that has gone silent ends.
+/// Time in which a successor that does not respond has to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Time for which the loops may pause while nothing moves.
+/// Longest pause of the loops without progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// Time that the new process has for the connections, beyond the time that they have here.
+/// Time in which the successor takes connections, beyond the drain time here.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// In the mark of a listening socket: its file is the process's own.
+/// Bit in the mark of a listening socket: the process owns its file.
 const OWNS_FILE: u8 = 0x80;
 
 /// Starts successors.
@@ -59,20 +59,20 @@ pub(super) struct Upgrader {
     pub(super) is_under_way: AtomicBool,
 }
 
-/// Why this process goes on.
+/// Reason why an upgrade has failed.
 #[derive(Debug)]
 enum UpgradeError {
     /// The program cannot be started.
     Start(io::Error),
-    /// The new process has ended.
+    /// The successor has ended.
     Ended(ExitStatus),
-    /// It cannot be talked to, or takes too long.
+    /// The exchange with the successor has failed or timed out.
     Talk(&'static str, io::Error),
-    /// A loop here does not come to the end of its turn.
+    /// A loop of this process does not end its turn.
     Busy,
-    /// This process is to end.
+    /// This process is ending.
     Ending,
-    /// This is the first process of a container, which ends with it.
+    /// This process is the first of a container, which ends with it.
     FirstProcess,
 }
 
@@ -98,13 +98,13 @@ impl fmt::Display for UpgradeError {
 }
 
 impl UpgradeError {
-    /// Returns true if the new process has closed its end, most likely with its own.
+    /// Returns true if the successor has closed its end, most likely because it has ended.
     fn is_end(&self) -> bool {
         matches!(self, Self::Talk(_, error) if error.kind() != io::ErrorKind::TimedOut)
     }
 }
 
-/// The new process; ended if it is dropped before it serves.
+/// The successor; it is killed if this is dropped before it serves.
 struct Successor(Option<Child>);
 
 impl Successor {
@@ -112,12 +112,12 @@ impl Successor {
         self.0.as_ref().map_or(0, Child::id)
     }
 
-    /// It is on its own.
+    /// Lets the successor run on its own.
     fn release(mut self) {
         self.0 = None;
     }
 
-    /// Waits shortly for its end, and returns how it has ended.
+    /// Waits shortly for the successor's end, and returns its status.
     fn ended(&mut self) -> Option<ExitStatus> {
         let until = Instant::now() + LAST_WORDS;
         while Instant::now() < until {
@@ -134,7 +134,7 @@ impl Successor {
 impl Drop for Successor {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
-            // It has not served anybody, so there is nothing to end in order.
+            // It has not served, so it can be killed.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -142,7 +142,7 @@ impl Drop for Successor {
 }
 
 impl Upgrader {
-    /// Starts a successor in a thread of its own; asked for again meanwhile, it does nothing.
+    /// Starts an upgrade in a thread; does nothing while one runs.
     pub(super) fn ask(self: &Arc<Self>) {
         if self.fleet.lifecycle() != Lifecycle::Serve {
             tracing::warn!("no upgrade: this process is ending");
@@ -166,7 +166,7 @@ impl Upgrader {
     }
 
     fn give_up(&self, error: &UpgradeError) {
-        // A reader of the line may ask for the next one at once.
+        // A reader of the log line may start the next upgrade at once.
         self.is_under_way.store(false, Ordering::Release);
         self.metrics.upgrades_failed().add(1);
         tracing::error!("the upgrade is given up, this process goes on: {error}");
@@ -177,7 +177,7 @@ impl Upgrader {
         if process::id() == 1 {
             return Err(UpgradeError::FirstProcess);
         }
-        // What listens stays the same until it has been handed over.
+        // The listeners do not change until they have been handed over.
         let _changes = self.settings.lock_changes();
         let timeout = self.settings.newest().config.limits.upgrade_timeout;
         let deadline = Instant::now() + timeout;
@@ -216,7 +216,7 @@ impl Upgrader {
         }
     }
 
-    /// Time for which nothing may move while the loops pause, which do not feed the watchdog then.
+    /// Longest pause without progress, in which the watchdog is not notified by the loops.
     fn stall_timeout(&self) -> Duration {
         let watchdog = self.notifier.as_ref();
         let watchdog = watchdog.and_then(|notifier| notifier.watchdog_interval());
@@ -254,7 +254,7 @@ impl Upgrader {
         }
         let (process, pause) = (successor.id(), began.elapsed());
         tracing::info!(process, ?pause, "another process serves from now on");
-        // What is still to go has its own time.
+        // The rest of the hand-over has a deadline of its own.
         let drain_timeout = self.settings.newest().config.limits.drain_timeout;
         channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
         channel.set_stall_timeout(None);
@@ -265,7 +265,7 @@ impl Upgrader {
     }
 }
 
-/// Starts the program as this process was started, with a socket for its standard input.
+/// Starts the program with the arguments of this process and a socket as standard input.
 fn start(socket: UnixStream) -> io::Result<Successor> {
     let mut words = env::args_os();
     let program = words.next().unwrap_or_default();
@@ -274,7 +274,7 @@ fn start(socket: UnixStream) -> io::Result<Successor> {
         .arg0(&program)
         .args(words)
         .env(environment::UPGRADE, process::id().to_string())
-        // They are for this process, and not for the next.
+        // These variables are for this process only.
         .env_remove("WATCHDOG_PID")
         .env_remove("LISTEN_FDNAMES")
         .stdin(Stdio::from(OwnedFd::from(socket)));
@@ -297,7 +297,7 @@ fn greet(
     channel.send(Kind::Listeners, 0, b"", None)
 }
 
-/// Feeds the watchdog in the place of the loops that pause.
+/// Notifies the watchdog while the loops are paused.
 struct Pulse<'n> {
     notifier: Option<&'n Notifier>,
     interval: Duration,
@@ -330,7 +330,7 @@ impl<'n> Pulse<'n> {
     }
 }
 
-/// A channel on which every piece is a sign of life.
+/// A writer that notifies the watchdog at every piece.
 struct Lively<'c, 'n> {
     channel: &'c mut Channel,
     pulse: Pulse<'n>,

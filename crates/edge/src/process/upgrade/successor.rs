@@ -1,4 +1,4 @@
-//! The new process's side of an upgrade.
+//! The successor's side of an upgrade.
 
 use super::{OWNS_FILE, VERSION};
 use crate::event_loop::Message;
@@ -30,18 +30,19 @@ pub(in crate::process) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Finds the process that has started this one to be succeeded by it, if one has.
+    /// Finds the process that has started this one as its successor.
     ///
-    /// Shape: nothing is waited for longer than `timeout` until this process serves.
+    /// Shape: every wait is bounded by `timeout` until this process serves.
     ///
     /// # Errors
-    /// When it cannot be talked to.
+    ///
+    /// The exchange with the predecessor has failed.
     pub(in crate::process) fn from_environment(timeout: Duration) -> io::Result<Option<Self>> {
         let Some(whose) = env::var_os(environment::UPGRADE) else {
             return Ok(None);
         };
         let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        // What a process further up was told means nothing here; only a successor has a channel.
+        // The variable may be inherited from a process further up; only a successor has a channel.
         if socket.local_addr().is_err() {
             return Ok(None);
         }
@@ -49,7 +50,7 @@ impl Predecessor {
             let whose = whose.display();
             return Err(io::Error::other(format!("it is not the parent: {whose}")));
         }
-        // Nothing here must hold it open once it is closed.
+        // No other descriptor may keep the channel open after it is closed.
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let channel = Channel::new(socket, Instant::now() + timeout);
         Self::greeted(channel).map(Some)
@@ -78,34 +79,34 @@ impl Predecessor {
         })
     }
 
-    /// Returns true if it has items to give.
+    /// Returns true if the predecessor has items.
     pub(in crate::process) fn has_store(&self) -> bool {
         self.has_store
     }
 
-    /// Returns true if the file of the store's unix socket goes with its listener.
+    /// Returns true if the file of the store's unix socket is handed over with its listener.
     pub(in crate::process) fn owns_file(&self) -> bool {
         self.owns_file
     }
 
-    /// The sockets that it listens on.
+    /// Takes the listening sockets of the predecessor.
     pub(in crate::process) fn sockets(&mut self) -> Vec<InheritedListener> {
         std::mem::take(&mut self.sockets)
     }
 
-    /// Takes its place, with its items: returns when this process alone serves. The
-    /// connections that it hands over from then on, until it ends, come to the queue of `handoff`.
+    /// Takes over with the items; returns when only this process serves. Connections that the
+    /// predecessor hands over later are put in the queue of `handoff`.
     ///
     /// # Errors
-    /// When it has given this process up, or there is no thread for the connections; it goes on
-    /// then.
+    ///
+    /// The predecessor has ended the upgrade and serves on, or a thread cannot be started.
     pub(in crate::process) fn succeed(
         mut self,
         service: Option<&StoreService>,
         fleet: &Arc<Fleet<Message>>,
         handoff: &Arc<Handoff>,
     ) -> io::Result<()> {
-        // What can fail here does so while the other process serves.
+        // Steps that can fail are done while the predecessor serves.
         let follower = follower(Arc::clone(fleet), Arc::clone(handoff))?;
         let wants_store = u8::from(self.has_store && service.is_some());
         self.channel.send(Kind::Ready, wants_store, b"", None)?;
@@ -118,13 +119,13 @@ impl Predecessor {
         self.channel.send(Kind::Serving, 0, b"", None)?;
         self.channel.set_deadline(None);
         handoff.queue.open();
-        // The thread waits for it.
+        // The thread waits for this.
         let _ = follower.send(self.channel);
         Ok(())
     }
 }
 
-/// A thread that takes the connections from the channel that it is given, if it is given one.
+/// Starts a thread that reads connections from a channel, once it is sent one.
 fn follower(fleet: Arc<Fleet<Message>>, handoff: Arc<Handoff>) -> io::Result<SyncSender<Channel>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let thread = thread::Builder::new().name("upgrade".to_owned());
@@ -138,7 +139,7 @@ fn follower(fleet: Arc<Fleet<Message>>, handoff: Arc<Handoff>) -> io::Result<Syn
 
 fn follow(mut channel: Channel, fleet: &Fleet<Message>, handoff: &Handoff) {
     let mut count = 0_usize;
-    // The other's end is the end of the stream; what else can be wrong ends it as well.
+    // The stream ends when the predecessor ends; a fault ends it as well.
     while let Ok(frame) = channel.receive() {
         if let Some(connection) = connection(frame) {
             fleet.wake(handoff.queue.put(count, connection));
@@ -172,7 +173,7 @@ fn connection(frame: Frame) -> Option<HandedConnection> {
 }
 
 fn take_items(channel: &mut Channel, service: &StoreService, now: Moment) -> io::Result<()> {
-    // A record has at most as much as its two lengths can say.
+    // Two length fields bound the size of a record.
     let record_bytes_max = u64::from(u32::MAX) + u64::from(u8::MAX);
     let summary = snapshot::read(service.store(), channel, record_bytes_max, now)?;
     let summary = summary.ok_or_else(|| io::Error::other("the items are not complete"))?;
