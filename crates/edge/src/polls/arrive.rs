@@ -85,12 +85,12 @@ impl Polls {
         if is_publishing(tag) {
             return self.order_expired(tag);
         }
-        if let Some(poll) = self.waiters.records.get(Token::from_bits(tag)) {
+        if let Some(poll) = self.waiters.polls().get(Token::from_bits(tag)) {
             let Some(key) = poll.waits_for() else {
                 return self.owed_expired(context, Token::from_bits(tag), reply);
             };
             let item = self.last_look(context, key);
-            if let Some(poll) = self.remove(Token::from_bits(tag)) {
+            if let Some(poll) = self.waiters.remove(Token::from_bits(tag)) {
                 let mut to = Responder::ended(reply, &poll, &self.responses);
                 self.end_wait(context, &poll, item.as_ref(), &mut to);
             }
@@ -127,7 +127,7 @@ impl Polls {
         if let Some(several) = several_of(tag) {
             return !self.is_asking(several);
         }
-        let poll = self.waiters.records.get(Token::from_bits(tag));
+        let poll = self.waiters.polls().get(Token::from_bits(tag));
         poll.is_none_or(|poll| poll.waits_for().is_some())
     }
 
@@ -142,7 +142,7 @@ impl Polls {
         if is_publishing(tag) {
             return;
         }
-        if self.remove(Token::from_bits(tag)).is_some() {
+        if self.waiters.remove(Token::from_bits(tag)).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
     }

@@ -56,7 +56,7 @@ impl Polls {
             request,
             identity: &identity,
         };
-        if self.waiters.records.is_full() {
+        if self.waiters.polls().is_full() {
             return Err(self.refuse_busy(context, to));
         }
         let Some(question) = self.auth_subrequest(admitted, path, credential, to) else {
@@ -64,7 +64,7 @@ impl Polls {
         };
         let arrival = admitted.arrival(plain_ask(request.head), &[]);
         let poll = self.record(context, &arrival, question, Keep::Request);
-        let poll = self.waiters.records.insert(poll).ok();
+        let poll = self.waiters.insert(poll).ok();
         if let Some(poll) = poll {
             self.gate.subrequests.join(question, poll);
         }
@@ -121,7 +121,7 @@ impl Polls {
         let route = question
             .waiting
             .iter()
-            .find_map(|poll| self.waiters.records.get(*poll))
+            .find_map(|poll| self.waiters.polls().get(*poll))
             .map(|poll| poll.route);
         let Some(rules) = route.map(|route| self.route(route)) else {
             return true;
@@ -143,7 +143,7 @@ impl Polls {
                 && self.is_upgrade(poll)
             {
                 self.let_in_later(context, http, poll, granted);
-            } else if let Some(poll) = self.waiters.records.remove(poll) {
+            } else if let Some(poll) = self.waiters.remove(poll) {
                 self.resume(context, http, &poll, &decision);
             }
         }
@@ -227,7 +227,7 @@ impl Polls {
     fn is_upgrade(&self, poll: Token) -> bool {
         let kept = self
             .waiters
-            .records
+            .polls()
             .get(poll)
             .and_then(|poll| poll.request.as_deref());
         let mut storage = FieldStorage::new();
@@ -244,7 +244,7 @@ impl Polls {
         token: Token,
         granted: &Arc<Granted>,
     ) {
-        let poll = self.waiters.records.get_mut(token);
+        let poll = self.waiters.poll_mut(token);
         let Some((exchange, kept)) =
             poll.and_then(|poll| Some((poll.exchange, poll.request.as_mut()?)))
         else {
@@ -261,9 +261,9 @@ impl Polls {
         token: Token,
         reply: &mut Reply<'_>,
     ) -> Option<Outcome> {
-        let kept = self.waiters.records.get(token)?.request.as_ref()?;
+        let kept = self.waiters.polls().get(token)?.request.as_ref()?;
         let decision = AuthDecision::Granted(Arc::clone(kept.granted.as_ref()?));
-        let poll = self.waiters.records.remove(token)?;
+        let poll = self.waiters.remove(token)?;
         let responses = Arc::clone(&self.responses);
         let mut to = Responder::ended(reply, &poll, &responses);
         Some(self.look_at_kept(context, &poll, decision, &mut to))

@@ -13,6 +13,7 @@ use super::budget::Budget;
 use super::decide::{Decision, Stage, decide};
 use super::delivery::Queue;
 use super::feeds::{News, Telling};
+use super::frames;
 use super::tables::{Sink, kind};
 use super::waiters::SHUTTING_DOWN;
 use dwell_engine::Http;
@@ -90,7 +91,7 @@ impl Polls {
         token: Token,
         found: Option<&Found<'_>>,
     ) {
-        let poll = self.waiters.records.get(token);
+        let poll = self.waiters.polls().get(token);
         let Some(poll) = poll.filter(|poll| poll.waits_for() == Some(key)) else {
             return;
         };
@@ -99,14 +100,13 @@ impl Polls {
         if decision == Decision::Wait {
             return;
         }
-        let Some(poll) = self.waiters.records.remove(token) else {
+        // The key is still needed: the application may be asked for it next.
+        let Some((poll, is_last)) = self.waiters.take(token) else {
             return;
         };
-        // The key is still needed: the application may be asked for it next.
-        let is_last = self.waiters.leave_group(key);
         self.answer_woken(context, http, key, poll, decision, found);
         if is_last {
-            self.stop_waiting_for(key);
+            self.waiters.end_watch(key);
         }
         budget.written(found.map_or(0, |found| found.bytes().len()));
     }
@@ -229,7 +229,7 @@ impl Polls {
         token: Token,
         found: Option<&Found<'_>>,
     ) -> Arc<Broadcast> {
-        let label = self.label_of(token);
+        let label = self.waiters.feeds.label_of(token);
         let known = frames.iter().find(|(other, _)| other.as_deref() == label);
         if let Some((_, frame)) = known {
             return Arc::clone(frame);
@@ -238,5 +238,18 @@ impl Polls {
         let frame = self.frame_of(token, found);
         frames.push((label, Arc::clone(&frame)));
         frame
+    }
+
+    /// The frame that tells a feed what its key has.
+    pub(super) fn frame_of(&mut self, token: Token, found: Option<&Found<'_>>) -> Arc<Broadcast> {
+        let label = self.waiters.feeds.label_of(token).map(str::to_owned);
+        let name = self.waiters.name_of_feed(token);
+        match found {
+            Some(found) => {
+                let name = name.unwrap_or_default();
+                self.encodings.frame(name, label.as_deref(), found)
+            }
+            None => Arc::new(frames::of_members(label.as_deref(), frames::GONE)),
+        }
     }
 }

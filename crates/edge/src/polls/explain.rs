@@ -7,10 +7,11 @@ use super::decide::{Content, Decision, Rules, Stage, decide};
 use super::explanation::{Explained, Explanation, Live, Topic, Valued};
 use super::fetch::wants;
 use super::sharing::{is_shared, may_be_shared};
-use super::watchers::Watchers;
+use super::watchers::{Question, Watchers};
 use crate::access::redacted;
 use crate::config::{Ambiguous, Config, OnDelete, RouteConfig, Routing, show_duration};
 use crate::cursor::Cursor;
+use dwell_evloop::Token;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use serde_json::json;
 
@@ -93,6 +94,30 @@ fn explain(
 }
 
 impl Polls {
+    /// Watched keys that `question` asks for, each with its watchers.
+    pub(crate) fn watched(&self, question: &Question) -> Vec<(Box<[u8]>, Watchers)> {
+        match question {
+            Question::Prefix(prefix) => {
+                let named = |key: Token| Some((key, &self.waiters.keys.get(key)?.name));
+                let keys = self
+                    .waiters
+                    .keys
+                    .waited_keys()
+                    .into_iter()
+                    .filter_map(named);
+                keys.filter(|(_, name)| name.starts_with(prefix))
+                    .map(|(key, name)| (Box::from(&**name), self.waiters.watchers_of(key)))
+                    .collect()
+            }
+            Question::Request(explained) => {
+                let key = self.explained_key(explained);
+                let found = key.as_deref().and_then(|name| self.waiters.keys.find(name));
+                let watchers = found.map(|key| self.waiters.watchers_of(key));
+                key.into_iter().zip(watchers).collect()
+            }
+        }
+    }
+
     /// The key of a request that is to be explained.
     pub(crate) fn explained_key(&self, explained: &Explained) -> Option<Box<[u8]>> {
         key_of(&self.config, explained)

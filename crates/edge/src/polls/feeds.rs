@@ -10,10 +10,10 @@ use super::ask::{Ask, Condition};
 use super::budget::{Budget, Now};
 use super::decide::Content;
 use super::events;
-use super::lookups::Watch;
 use super::parts::Parts;
 use super::responder::Responder;
-use super::tables::{Feed, FeedSet, Link, Sink, kind};
+use super::tables::{Feed, Link, Sink, kind};
+use super::waiters::Watch;
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
 use crate::held::{held, hold};
@@ -112,10 +112,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Option<Token> {
         let key = self.room_to_wait(context, opening.name, to)?;
-        let item = match self
-            .lookups
-            .watch(&self.waiters.keys, key, seconds(context))
-        {
+        let item = match self.waiters.watch(key, seconds(context)) {
             Watch::Begun(item) => item,
             Watch::Running => self.stored(context, opening.name),
         };
@@ -147,12 +144,10 @@ impl Polls {
         }
         self.has_written(Now::of(context), first.len());
         // There is room, as was made sure of before the key was entered.
-        let token = self.waiters.feeds.insert(feed).ok()?;
-        self.join_waiting(key, token);
+        let token = self.waiters.insert_feed(feed)?;
         if is_put_off {
             self.note_change(key, found, [token]);
         }
-        self.waiters.streams += 1;
         self.metrics.streams.increment();
         to.ends(PollOutcome::Streamed);
         let is_fetched = found.is_none() && matches!(opening.known, Known::Answered(_));
@@ -210,7 +205,7 @@ impl Polls {
     /// When a quiet stream is next heard of: at random around the interval, and not after its end.
     fn next_heartbeat(&mut self, context: &Context, stream: Token) -> Duration {
         let interval = self.spread(self.config.limits.stream_heartbeat, 3, 5);
-        let ends = self.any_feed(stream).map(|feed| feed.ends);
+        let ends = self.waiters.feeds.any_feed(stream).map(|feed| feed.ends);
         ends.map_or(interval, |ends| interval.min(time_to(context, ends)))
     }
 
@@ -294,8 +289,7 @@ impl Polls {
 
     /// The event that tells a feed of a value of its key.
     fn event_of(&mut self, feed: Token, found: &Found<'_>) -> Vec<Bytes> {
-        let feed = self.waiters.feeds.get(feed);
-        let name = feed.and_then(|feed| Some(&*self.waiters.keys.get(feed.key)?.name));
+        let name = self.waiters.name_of_feed(feed);
         let lines = self.encodings.lines(name.unwrap_or_default(), found);
         let mut event = Parts::default();
         events::value(&mut event, found.content.cursor, lines);
@@ -341,11 +335,8 @@ impl Polls {
         };
         let bytes = event.iter().map(Bytes::len).sum();
         self.has_written(Now::of(context), bytes);
-        if reply.write_parts(&event).is_ok()
-            && let Some(feed) = self.waiters.feeds.get_mut(token)
-        {
-            feed.was_told(current);
-            self.metrics.stream_events.increment();
+        if reply.write_parts(&event).is_ok() {
+            self.was_told(token, current);
         }
         self.hold_feed(context, token)
     }
@@ -357,7 +348,7 @@ impl Polls {
         token: Token,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let Some(feed) = self.any_feed(token) else {
+        let Some(feed) = self.waiters.feeds.any_feed(token) else {
             return Outcome::Close;
         };
         if feed.ends.is_due(context.tick()) {
@@ -372,24 +363,14 @@ impl Polls {
 
     /// Ends streams whose key has no record any more, so that no change could reach them.
     pub(super) fn end_lost_feeds(&mut self, context: &mut Context, http: &mut Http) {
-        let is_lost = |feed: &Feed| self.waiters.keys.get(feed.key).is_none();
-        let tokens = self.waiters.feeds.tokens();
-        let lost: Vec<Token> = tokens
-            .filter(|token| self.waiters.feeds.get(*token).is_some_and(is_lost))
-            .collect();
-        for token in lost {
-            let set = self
-                .waiters
-                .feeds
-                .get(token)
-                .and_then(|feed| feed.set.token());
-            self.end_feed(context, http, set.unwrap_or(token), RETRY, StreamEnd::Gone);
+        for stream in self.waiters.lost_streams() {
+            self.end_feed(context, http, stream, RETRY, StreamEnd::Gone);
         }
     }
 
     /// The client of a stream has left.
     pub(super) fn feed_abandoned(&mut self, stream: Token) {
-        if self.remove_stream(stream).is_some() {
+        if self.waiters.remove_stream(stream).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Client);
         }
     }
@@ -402,7 +383,7 @@ impl Polls {
         retry: std::ops::Range<u64>,
         why: StreamEnd,
     ) -> Outcome {
-        self.remove_stream(token);
+        self.waiters.remove_stream(token);
         self.metrics.streams_ended.increment(why);
         events::end(reply, self.random_in(retry));
         Outcome::Answered
@@ -418,7 +399,7 @@ impl Polls {
         why: StreamEnd,
     ) {
         let retry = self.random_in(retry);
-        let Some(sink) = self.remove_stream(token) else {
+        let Some(sink) = self.waiters.remove_stream(token) else {
             return;
         };
         self.metrics.streams_ended.increment(why);
@@ -434,32 +415,17 @@ impl Polls {
     /// The server ends: at most `count` streams end now, with a time to come back at.
     pub(super) fn drain_feeds(&mut self, context: &mut Context, http: &mut Http, count: usize) {
         // A stream that is about to be told of a change is told before it ends.
-        let of_feed = |token: Token| {
-            let set = self
-                .waiters
-                .feeds
-                .get(token)
-                .and_then(|feed| feed.set.token());
-            set.unwrap_or(token)
-        };
         let quiet = self
             .waiters
             .feeds
             .tokens()
-            .map(of_feed)
+            .map(|feed| self.waiters.feeds.stream_of(feed))
             .filter(|token| self.is_quiet(*token));
         let streams: Vec<Token> = quiet.take(count).collect();
         for stream in streams {
             self.end_feed(context, http, stream, RETRY, StreamEnd::Drain);
         }
-        let is_empty = |token: &Token| self.feeds_of(*token).is_empty();
-        let sets: Vec<Token> = self
-            .waiters
-            .sets
-            .tokens()
-            .filter(is_empty)
-            .take(count)
-            .collect();
+        let sets: Vec<Token> = self.waiters.feeds.empty_sets().take(count).collect();
         for set in sets {
             self.end_feed(context, http, set, RETRY, StreamEnd::Drain);
         }
@@ -468,74 +434,15 @@ impl Polls {
     /// Returns true if a stream is about to be told of no change of its keys.
     fn is_quiet(&self, stream: Token) -> bool {
         self.delivery.changes.is_empty()
-            || self.feeds_of(stream).into_iter().all(|token| {
-                let key = self.waiters.feeds.get(token).map(|feed| feed.key);
-                key.is_none_or(|key| !self.is_changing(key))
-            })
-    }
-
-    /// Forgets a stream; returns where it went to.
-    pub(super) fn remove_stream(&mut self, stream: Token) -> Option<Sink> {
-        let sink = self.sink_of(stream)?;
-        for token in self.feeds_of(stream) {
-            self.remove_feed(token);
-        }
-        if stream.kind() == kind::SET {
-            self.waiters.sets.remove(stream);
-        }
-        match sink {
-            Sink::Events(_) => self.waiters.streams -= 1,
-            Sink::Leaving(_) | Sink::Socket(_) => self.waiters.sockets -= 1,
-        }
-        Some(sink)
-    }
-
-    /// Forgets one key of a stream.
-    pub(super) fn remove_feed(&mut self, token: Token) {
-        if let Some(feed) = self.waiters.feeds.remove(token) {
-            if feed.is_asking {
-                self.waiters.answered.remove(&token.to_bits());
-            }
-            self.leave_waiting(feed.key);
-        }
-    }
-
-    /// Where a stream goes to.
-    pub(super) fn sink_of(&self, stream: Token) -> Option<Sink> {
-        let set = self.set(stream).and_then(|set| set.socket.as_ref());
-        match set {
-            Some(set) => Some(set.sink),
-            None => self.any_feed(stream).map(|feed| feed.sink),
-        }
-    }
-
-    /// One of the feeds of a stream, which have its times and its sink in common.
-    pub(super) fn any_feed(&self, stream: Token) -> Option<&Feed> {
-        let feed = match stream.kind() {
-            kind::SET => self.set(stream)?.members.first()?.feed,
-            _ => stream,
-        };
-        self.waiters.feeds.get(feed)
-    }
-
-    /// The set that a stream is, if it is one: another table has other tokens of the same index.
-    pub(super) fn set(&self, stream: Token) -> Option<&FeedSet> {
-        let set = (stream.kind() == kind::SET).then_some(stream)?;
-        self.waiters.sets.get(set)
-    }
-
-    /// As [`set`](Self::set), to change it.
-    pub(super) fn set_mut(&mut self, stream: Token) -> Option<&mut FeedSet> {
-        let set = (stream.kind() == kind::SET).then_some(stream)?;
-        self.waiters.sets.get_mut(set)
-    }
-
-    /// The feeds of a stream.
-    pub(super) fn feeds_of(&self, stream: Token) -> Vec<Token> {
-        match self.set(stream) {
-            Some(set) => set.members.iter().map(|member| member.feed).collect(),
-            None => vec![stream],
-        }
+            || self
+                .waiters
+                .feeds
+                .feeds_of(stream)
+                .into_iter()
+                .all(|token| {
+                    let key = self.waiters.feeds.get(token).map(|feed| feed.key);
+                    key.is_none_or(|key| !self.is_changing(key))
+                })
     }
 
     /// A time around `time`, at random from three fourths of it to `most` fourths.

@@ -52,7 +52,7 @@ impl Polls {
             None => self.start_fetch(context, arrival, key, to),
             Some(fetch) => {
                 let poll = self.record(context, &arrival, fetch, Keep::Request);
-                let joined = self.waiters.records.insert(poll).ok();
+                let joined = self.waiters.insert(poll).ok();
                 if let Some(poll) = joined {
                     self.misses.join(fetch, poll);
                 }
@@ -161,7 +161,7 @@ impl Polls {
     ) {
         poll.place = fetch;
         let exchange = poll.exchange;
-        match self.waiters.records.insert(poll) {
+        match self.waiters.insert(poll) {
             Ok(token) => {
                 self.misses.join(fetch, token);
                 hold(http, context, exchange, token.to_bits(), self.owed_time());
@@ -183,7 +183,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         // Whoever is told to come back must not have been forwarded.
-        let fetch = if self.waiters.records.is_full() {
+        let fetch = if self.waiters.polls().is_full() {
             None
         } else {
             let Request { head, body, .. } = *arrival.request;
@@ -206,7 +206,7 @@ impl Polls {
             Keep::Line
         };
         let poll = self.record(context, &arrival, fetch, keep);
-        let token = self.waiters.records.insert(poll).ok();
+        let token = self.waiters.insert(poll).ok();
         if let Some(token) = token {
             self.misses.join(fetch, token);
         }
@@ -371,7 +371,7 @@ impl Polls {
                 self.missing_told(context, http, token, verdict, stale.as_ref());
                 continue;
             }
-            let Some(poll) = self.waiters.records.remove(token) else {
+            let Some(poll) = self.waiters.remove(token) else {
                 continue;
             };
             self.metrics

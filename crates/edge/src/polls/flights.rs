@@ -78,7 +78,7 @@ impl Polls {
             for poll in polls {
                 if poll.kind() == kind::MISSING {
                     self.missing_again(context, http, &name, poll);
-                } else if let Some(poll) = self.waiters.records.remove(poll) {
+                } else if let Some(poll) = self.waiters.remove(poll) {
                     self.miss_later(context, http, key, poll);
                 }
             }

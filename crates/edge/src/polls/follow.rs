@@ -14,7 +14,7 @@ use super::misses::OriginRequest;
 use super::parts::Parts;
 use super::responder::Responder;
 use super::senseless::Senseless;
-use super::tables::{Feed, FeedSet, Link, Member, Sink};
+use super::tables::{Feed, Link, Member, Sink};
 use super::{Polls, seconds};
 use crate::config::{RouteId, Routing};
 use crate::held::held;
@@ -109,15 +109,16 @@ impl Polls {
         if !self.has_room(context, asked.len(), to) {
             return Outcome::Answered;
         }
-        let Ok(set) = self.waiters.sets.insert(FeedSet::default()) else {
+        let Some(set) = self.waiters.feeds.open_set(None) else {
             return self.refuse_busy(context, to);
         };
         let left = admitted.identity.time_left(context.unix_seconds());
         let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
         let has = cursors::of_stream(request.head, asked.len());
-        let mut members = Vec::with_capacity(asked.len());
+        let now = seconds(context);
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {
-            let feed = self.enter_feed(context, &name, |key| Feed {
+            // There is room, as was made sure of before.
+            self.waiters.follow_in_set(&name, label, now, |key| Feed {
                 sink: Sink::Events(request.exchange),
                 key,
                 has,
@@ -128,13 +129,7 @@ impl Polls {
                 is_cached: has != Condition::None,
                 is_asking: false,
             });
-            // There is room, as was made sure of before.
-            members.extend(feed.map(|feed| Member { feed, label }));
         }
-        if let Some(set) = self.set_mut(set) {
-            set.members = members;
-        }
-        self.waiters.streams += 1;
         self.metrics.streams.increment();
         if self.has_upstream() {
             let behalf = OriginRequest::of(request, ask, route, to.peer_address());
@@ -146,43 +141,6 @@ impl Polls {
         to.ends(PollOutcome::Streamed);
         events::begin(to, context, false, first);
         self.hold_set(context, set, is_all)
-    }
-
-    /// Enters a key that is going to be waited for, and has the store tell of its changes.
-    pub(super) fn watch(&mut self, context: &Context, name: &[u8]) -> Option<Token> {
-        let key = self.waiters.keys.enter(name)?;
-        self.lookups
-            .watch(&self.waiters.keys, key, seconds(context));
-        Some(key)
-    }
-
-    /// Makes the feed of a key, which is waited for from then on; `None` where there is no room.
-    pub(super) fn enter_feed(
-        &mut self,
-        context: &Context,
-        name: &[u8],
-        feed: impl FnOnce(Token) -> Feed,
-    ) -> Option<Token> {
-        let key = self.watch(context, name)?;
-        let feed = self.waiters.feeds.insert(feed(key)).ok();
-        match feed {
-            Some(feed) => self.join_waiting(key, feed),
-            None => self.stop_watching(key),
-        }
-        feed
-    }
-
-    /// Leaves a key that was going to be waited for.
-    fn stop_watching(&mut self, key: Token) {
-        let is_waited = self
-            .waiters
-            .keys
-            .get(key)
-            .is_none_or(|key| !key.waiting.is_empty());
-        if !is_waited {
-            self.lookups.unwatch(&self.waiters.keys, key);
-            self.waiters.keys.release(key);
-        }
     }
 
     fn hold_set(&mut self, context: &Context, set: Token, is_all: bool) -> Outcome {
@@ -217,12 +175,12 @@ impl Polls {
     /// Appends what is new to a stream, as far as it may be sent at once; whether that was all.
     /// What memcached has is told when it comes.
     fn gather(&mut self, context: &Context, set: Token, out: &mut Parts) -> bool {
-        for token in self.feeds_of(set) {
+        for token in self.waiters.feeds.feeds_of(set) {
             let Some(feed) = self.waiters.feeds.get(token) else {
                 continue;
             };
             let key = feed.key;
-            let answered = self.answered_value(token);
+            let answered = self.waiters.feeds.answered_value(token);
             if answered.is_none() && self.lookups.reads_later(&mut self.waiters.keys, key) {
                 continue;
             }
@@ -245,7 +203,7 @@ impl Polls {
                 self.append_news(set, token, found.as_ref(), out);
                 self.has_written(Now::of(context), out.len() - before);
             }
-            self.note_told(token, current, is_stored);
+            self.waiters.feeds.note_told(token, current, is_stored);
         }
         true
     }
@@ -279,10 +237,9 @@ impl Polls {
         found: Option<&Found<'_>>,
         out: &mut Parts,
     ) {
-        if let Some(feed) = self.waiters.feeds.get_mut(token) {
-            feed.was_told(found.map(|found| found.content));
-        }
-        let Some(set) = self.waiters.sets.get(set) else {
+        let content = found.map(|found| found.content);
+        self.waiters.feeds.was_told(token, content);
+        let Some(set) = self.waiters.feeds.set(set) else {
             return;
         };
         let has = |member: &Member| self.waiters.feeds.get(member.feed).map(|feed| feed.has);
@@ -291,8 +248,7 @@ impl Polls {
             return;
         };
         let label = member.label.as_deref().unwrap_or_default();
-        let key = self.waiters.feeds.get(token).map(|feed| feed.key);
-        let name = key.and_then(|key| Some(&*self.waiters.keys.get(key)?.name));
+        let name = self.waiters.name_of_feed(token);
         match found {
             Some(found) => {
                 let lines = self.encodings.lines(name.unwrap_or_default(), found);

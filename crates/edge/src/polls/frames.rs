@@ -1,15 +1,12 @@
 //! The text frames of a WebSocket on a poll route.
 
-use super::answers::Found;
-use super::{Polls, json};
+use super::json;
 use crate::cursor::Cursor;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dwell_engine::websocket::{Broadcast, MessageKind};
-use dwell_evloop::Token;
 use serde::Deserialize;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// What a client asks for with one frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,24 +92,8 @@ impl Publish {
     }
 }
 
-impl Polls {
-    /// The frame that tells a feed what its key has.
-    pub(super) fn frame_of(&mut self, token: Token, found: Option<&Found<'_>>) -> Arc<Broadcast> {
-        let key = self.waiters.feeds.get(token).map(|feed| feed.key);
-        let label = self.label_of(token).map(str::to_owned);
-        let name = key.and_then(|key| Some(&*self.waiters.keys.get(key)?.name));
-        match found {
-            Some(found) => {
-                let name = name.unwrap_or_default();
-                self.encodings.frame(name, label.as_deref(), found)
-            }
-            None => Arc::new(of_members(label.as_deref(), GONE)),
-        }
-    }
-}
-
 /// The members of the frame that tells that a key has no value any more.
-const GONE: &[u8] = b"\"c\":null";
+pub(super) const GONE: &[u8] = b"\"c\":null";
 
 /// The frame that tells what a key has, by the members that tell of it.
 pub(super) fn of_members(label: Option<&str>, members: &[u8]) -> Broadcast {
@@ -155,6 +136,7 @@ pub(super) fn published(key: Option<&str>, cursor: Cursor) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::answers::Found;
     use super::*;
     use crate::polls::encodings::members;
 

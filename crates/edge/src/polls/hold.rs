@@ -4,10 +4,9 @@ use super::admitted::Arrival;
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::decide::{Decision, Stage, decide};
-use super::lookups::Watch;
 use super::responder::Responder;
 use super::tables::{KeptRequest, Poll};
-use super::waiters::TOO_MANY_WAIT;
+use super::waiters::{TOO_MANY_WAIT, Watch};
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
 use crate::held::{held, hold};
@@ -39,20 +38,16 @@ impl Polls {
         let Some(key) = self.room_to_wait(context, arrival.name, to) else {
             return Ok(Outcome::Answered);
         };
-        if let Watch::Begun(item) = self
-            .lookups
-            .watch(&self.waiters.keys, key, seconds(context))
-        {
+        if let Watch::Begun(item) = self.waiters.watch(key, seconds(context)) {
             let found = item.as_ref().map(Found::stored);
             if self.decide_arrival(&arrival, found.as_ref()) != Decision::Wait {
-                self.lookups.unwatch(&self.waiters.keys, key);
-                self.waiters.keys.release(key);
+                self.waiters.give_up(key);
                 return Err(item);
             }
         }
         let keep = self.keep_while_waiting(&arrival.ask, arrival.route);
         let poll = self.record(context, &arrival, key, keep);
-        Ok(self.hold(context, poll, key, to))
+        Ok(self.hold(context, poll, to))
     }
 
     /// A poll that waits is forwarded only when its key goes away, and not by every rule.
@@ -95,21 +90,14 @@ impl Polls {
         false
     }
 
-    /// Puts a poll among those that wait for `key`.
-    fn hold(
-        &mut self,
-        context: &mut Context,
-        poll: Poll,
-        key: Token,
-        to: &mut Responder<'_, '_>,
-    ) -> Outcome {
+    /// Puts a poll among those that wait for its key.
+    fn hold(&mut self, context: &mut Context, poll: Poll, to: &mut Responder<'_, '_>) -> Outcome {
         let timeout = self.jittered(poll.ask.wait());
         // There is room, as was made sure of before the key was entered.
-        let Ok(token) = self.waiters.records.insert(poll) else {
+        let Ok(token) = self.waiters.insert(poll) else {
             self.refuse(context, to, TOO_MANY_WAIT);
             return Outcome::Answered;
         };
-        self.join_waiting(key, token);
         held(token.to_bits(), timeout)
     }
 
@@ -126,17 +114,14 @@ impl Polls {
         let Some(key) = self.room_to_wait(context, name, &mut to) else {
             return;
         };
-        let watch = self
-            .lookups
-            .watch(&self.waiters.keys, key, seconds(context));
+        let watch = self.waiters.watch(key, seconds(context));
         if let Watch::Begun(Some(item)) = watch {
             // It is back: what there is now is compared as if it had come this moment.
             let found = Found::stored(&item);
             let rules = self.rules(poll.route);
             let decision = decide(&poll.ask, Some(found.content), Stage::Held, rules);
             if decision != Decision::Wait {
-                self.lookups.unwatch(&self.waiters.keys, key);
-                self.waiters.keys.release(key);
+                self.waiters.give_up(key);
                 let (ask, route) = (poll.ask, poll.route);
                 return self.conclude(context, &ask, route, decision, Some(&found), &mut to);
             }
@@ -145,28 +130,14 @@ impl Polls {
         let timeout = self.jittered(poll.ask.wait().saturating_sub(waited));
         poll.place = key;
         let exchange = poll.exchange;
-        match self.waiters.records.insert(poll) {
+        match self.waiters.insert(poll) {
             Ok(token) => {
-                self.join_waiting(key, token);
                 hold(http, context, exchange, token.to_bits(), timeout);
             }
             // There is room, as was made sure of before the key was entered.
             Err(poll) => {
                 let mut to = Responder::held(http, &poll, &self.responses);
                 self.refuse(context, &mut to, TOO_MANY_WAIT);
-            }
-        }
-    }
-
-    /// Counts a poll, whose place says so, among those that wait for `key`.
-    pub(super) fn join_waiting(&mut self, key: Token, poll: Token) {
-        self.waiters.waiting += 1;
-        self.metrics.waits.increment();
-        if let Some(record) = self.waiters.keys.get_mut(key) {
-            let is_first = record.waiting.is_empty();
-            record.waiting.join(poll);
-            if is_first {
-                self.waiters.count_waited(key, true);
             }
         }
     }
@@ -178,7 +149,7 @@ impl Polls {
         arrival: Arrival<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        if self.waiters.records.is_full() {
+        if self.waiters.polls().is_full() {
             return self.refuse_busy(context, to);
         }
         let Some(key) = self.waiters.keys.enter(arrival.name) else {
@@ -189,7 +160,7 @@ impl Polls {
             return self.refuse_busy(context, to);
         };
         let poll = self.record(context, &arrival, lookup, Keep::Request);
-        let token = self.waiters.records.insert(poll).ok();
+        let token = self.waiters.insert(poll).ok();
         if let Some(token) = token {
             self.lookups.join(lookup, token);
         }

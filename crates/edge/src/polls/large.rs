@@ -68,7 +68,7 @@ impl Polls {
             .polls
             .first()
             .filter(|token| polls.first() == Some(*token));
-        let own = own.and_then(|token| self.waiters.records.remove(*token));
+        let own = own.and_then(|token| self.waiters.remove(*token));
         if own.is_some() {
             polls.remove(0);
             self.metrics.polls.increment(PollOutcome::Miss);

@@ -55,15 +55,6 @@ pub(crate) struct Fill {
     pub(crate) exptime: i64,
 }
 
-/// The beginning of a wait for changes of a key.
-#[derive(Debug)]
-pub(super) enum Watch {
-    /// The embedded store tells of them from now on; and what it has now.
-    Begun(Option<Item>),
-    /// This loop is told of them already, or finds them by its sweeps.
-    Running,
-}
-
 impl Lookups {
     /// Makes room for so many lookups under way.
     pub(crate) fn new(source: Source, metrics: Arc<LoopMetrics>, lookups_max: usize) -> Self {
@@ -147,23 +138,6 @@ impl Lookups {
     pub(super) fn join(&mut self, lookup: Token, member: Token) {
         if let Some(lookup) = self.table.get_mut(lookup) {
             lookup.members.push(member);
-        }
-    }
-
-    /// Has the embedded store tell of changes of a key, if it is the first wait for it.
-    pub(super) fn watch(&self, keys: &Keys, key: Token, now: u32) -> Watch {
-        match (&self.source, keys.unwaited(key)) {
-            (Source::Embedded(store, watcher), Some(name)) => {
-                Watch::Begun(store.watch_shared(name, *watcher, now))
-            }
-            _ => Watch::Running,
-        }
-    }
-
-    /// Ends what [`watch`](Self::watch) began.
-    pub(super) fn unwatch(&self, keys: &Keys, key: Token) {
-        if let (Source::Embedded(store, watcher), Some(record)) = (&self.source, keys.get(key)) {
-            store.unwatch(&record.name, *watcher);
         }
     }
 

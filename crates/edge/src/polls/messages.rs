@@ -1,12 +1,10 @@
 //! What the clients of WebSockets say.
 
-use super::ask;
 use super::ask::KEYS_MAX;
 use super::budget::Now;
 use super::frames::{self, Command};
 use super::publishing::Asker;
 use super::sockets::has;
-use super::tables::{Member, kind};
 use super::{Polls, seconds};
 use crate::access::Counted;
 use crate::config::Rate;
@@ -85,7 +83,7 @@ impl WebSocketApp for Polls {
         if end.cause == EndCause::WriteTimeout {
             self.metrics.client_timeouts.increment(ClientTimeout::Write);
         }
-        if self.remove_stream(Token::from_bits(tag)).is_some() {
+        if self.waiters.remove_stream(Token::from_bits(tag)).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Client);
         }
     }
@@ -100,7 +98,11 @@ impl Polls {
         why: &str,
         end: StreamEnd,
     ) {
-        if self.remove_stream(Token::from_bits(socket.tag())).is_some() {
+        if self
+            .waiters
+            .remove_stream(Token::from_bits(socket.tag()))
+            .is_some()
+        {
             self.metrics.streams_ended.increment(end);
         }
         socket.close(code, why);
@@ -129,41 +131,9 @@ impl Polls {
 
     fn unsubscribe_all(&mut self, socket: &mut WebSocketRef<'_>, stream: Token, keys: &[String]) {
         for key in keys.iter().take(KEYS_MAX) {
-            if !self.unsubscribe(stream, key) {
+            if !self.waiters.unfollow(stream, key) {
                 self.refuse_frame(socket, "not subscribed", Some(key));
             }
-        }
-    }
-
-    /// Has a WebSocket follow a key no longer; whether it did.
-    fn unsubscribe(&mut self, stream: Token, label: &str) -> bool {
-        let Some(set) = self.set_mut(stream) else {
-            return false;
-        };
-        let is_it = |member: &Member| member.label.as_deref() == Some(label);
-        let Some(place) = set.members.iter().position(is_it) else {
-            return false;
-        };
-        let member = set.members.remove(place);
-        let told = self.waiters.feeds.get(member.feed).map(|feed| feed.has);
-        self.remove_feed(member.feed);
-        let socket = self.set_mut(stream).and_then(|set| set.socket.as_mut());
-        if let (Some(socket), Some(label), Some(told)) = (socket, member.label, told) {
-            socket.give_up(label, told);
-        }
-        true
-    }
-
-    /// What the client of a WebSocket has of a key that it takes up, if it says that it `has` this.
-    ///
-    /// Shape: of a key that it has followed before, a frame may be on its way that it had not read
-    /// when it said so. Having read it, it has what that says; so unless both are the same, nobody
-    /// knows what it has, and it is told what there is.
-    pub(super) fn still_has(&self, set: Token, label: &str, has: ask::Condition) -> ask::Condition {
-        let socket = self.set(set).and_then(|set| set.socket.as_ref());
-        match socket.and_then(|socket| socket.told_last(label)) {
-            Some(told) if told != has => ask::Condition::Foreign,
-            _ => has,
         }
     }
 
@@ -225,14 +195,10 @@ impl Polls {
             return Err("publishing is not allowed here".to_owned());
         }
         let Some(label) = label else {
-            let feed = match stream.kind() {
-                kind::SET => self.unnamed_member(stream),
-                _ => Some(stream),
-            };
-            let key =
-                feed.and_then(|feed| self.waiters.keys.get(self.waiters.feeds.get(feed)?.key));
-            return key
-                .map(|key| key.name.to_vec())
+            let feed = self.waiters.feeds.unnamed_feed(stream);
+            let name = feed.and_then(|feed| self.waiters.name_of_feed(feed));
+            return name
+                .map(<[u8]>::to_vec)
                 .ok_or_else(|| "no key named".to_owned());
         };
         self.key_named(stream, label)

@@ -6,10 +6,8 @@
 //! failure of the application says nothing of the key, so nothing is told of it.
 
 use super::answers::Found;
-use super::ask::Condition;
 use super::budget::Now;
 use super::common::target_of;
-use super::decide::Content;
 use super::feeds::News;
 use super::misses::{FetchedValue, OriginRequest, StaleValue, SubFetch, UpstreamResult};
 use super::recall::{is_whole_value, stands_for};
@@ -24,7 +22,7 @@ use std::net::SocketAddr;
 impl Polls {
     /// Asks the application for the keys of a stream that have no value, once that is known.
     pub(super) fn seek_all(&mut self, context: &Context, stream: Token, behalf: &OriginRequest) {
-        for feed in self.feeds_of(stream) {
+        for feed in self.waiters.feeds.feeds_of(stream) {
             self.seek(context, feed, behalf);
         }
     }
@@ -37,7 +35,7 @@ impl Polls {
         if self.last_look(context, key).is_some() {
             return;
         }
-        let label = self.label_of(token).map(str::to_owned);
+        let label = self.waiters.feeds.label_of(token).map(str::to_owned);
         let Some(missing) = self.enter_missing(behalf, label.as_deref(), token, 0) else {
             return;
         };
@@ -47,11 +45,8 @@ impl Polls {
         } else {
             self.look_for(key, missing)
         };
-        match self.waiters.feeds.get_mut(token) {
-            Some(feed) if is_under_way => feed.is_asking = true,
-            _ => {
-                self.misses.missing.remove(missing);
-            }
+        if !(is_under_way && self.waiters.feeds.begin_asking(token)) {
+            self.misses.missing.remove(missing);
         }
     }
 
@@ -123,10 +118,8 @@ impl Polls {
         if !is_found && name.is_some_and(|name| self.ask_for(context, &name, token)) {
             return;
         }
-        if let Some(missing) = self.misses.missing.remove(token)
-            && let Some(feed) = self.waiters.feeds.get_mut(missing.asker)
-        {
-            feed.is_asking = false;
+        if let Some(missing) = self.misses.missing.remove(token) {
+            self.waiters.feeds.end_asking(missing.asker);
         }
     }
 
@@ -249,67 +242,23 @@ impl Polls {
     }
 
     fn feed_answered(&mut self, token: Token, said: FetchedValue) {
-        let Some(feed) = self
-            .waiters
-            .feeds
-            .get_mut(token)
-            .filter(|feed| feed.is_asking)
-        else {
+        let feeds = &mut self.waiters.feeds;
+        let Some(feed) = feeds.get(token).filter(|feed| feed.is_asking) else {
             // It is gone, or the cache has had a value since, which is newer.
             return;
         };
         let key = feed.key;
         match said {
-            FetchedValue::Value(body, flags) => {
-                self.waiters.answered.insert(token.to_bits(), (body, flags));
-            }
+            FetchedValue::Value(body, flags) => feeds.keep_answer(token, body, flags),
             FetchedValue::Nothing => {
-                feed.is_asking = false;
+                feeds.end_asking(token);
                 if self.lookups.reads_later(&mut self.waiters.keys, key) {
                     return;
                 }
             }
-            FetchedValue::Unknown => {
-                feed.is_asking = false;
-                // Nobody knows whether what its client has is still there.
-                feed.is_cached = false;
-                return;
-            }
+            FetchedValue::Unknown => return feeds.give_up_asking(token),
         }
         self.delivery.answered.push(token);
-    }
-
-    /// The value that the application has answered with and a feed is to be told, where the cache
-    /// has none.
-    pub(super) fn answered_value(&self, token: Token) -> Option<Found<'static>> {
-        let (body, flags) = self.waiters.answered.get(&token.to_bits())?;
-        Some(Found::remembered(body.clone(), *flags))
-    }
-
-    /// A feed has what there is: a value of the cache, or one that the application has answered
-    /// with. That was never in the cache, so it is not missed there.
-    pub(super) fn note_told(&mut self, token: Token, current: Option<Content>, is_stored: bool) {
-        match current {
-            Some(_) if is_stored => self.is_in_cache(token),
-            Some(content) => {
-                self.waiters.answered.remove(&token.to_bits());
-                if let Some(feed) = self.waiters.feeds.get_mut(token) {
-                    feed.has = Condition::Since(content.cursor);
-                    (feed.is_asking, feed.is_cached) = (false, false);
-                }
-            }
-            None => {}
-        }
-    }
-
-    /// The cache has a value for a feed, whatever the application says.
-    pub(super) fn is_in_cache(&mut self, token: Token) {
-        if let Some(feed) = self.waiters.feeds.get_mut(token) {
-            feed.is_cached = true;
-            if std::mem::take(&mut feed.is_asking) {
-                self.waiters.answered.remove(&token.to_bits());
-            }
-        }
     }
 
     /// Tells feeds what the application has said of their keys.
@@ -352,12 +301,12 @@ impl Polls {
         let item = self.last_look(context, feed.key);
         let stored = item.as_ref().map(Found::stored);
         let is_stored = stored.is_some();
-        let found = stored.or_else(|| self.answered_value(token));
+        let found = stored.or_else(|| self.waiters.feeds.answered_value(token));
         let current = found.as_ref().map(|found| found.content);
         if self.news(feed, current) != News::None {
             self.tell_member(context, http, set, token, found.as_ref());
         }
-        self.note_told(token, current, is_stored);
+        self.waiters.feeds.note_told(token, current, is_stored);
     }
 }
 

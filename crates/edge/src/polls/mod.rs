@@ -82,7 +82,6 @@ use encodings::Encodings;
 use responder::{Responder, Responses};
 use std::sync::Arc;
 use std::time::Duration;
-use tables::Poll;
 use waiters::Waiters;
 
 /// Which of how many loops it is, and what they know together.
@@ -139,6 +138,10 @@ impl Polls {
         } = member;
         let held_max = share(config.limits.connections_max, loops);
         let waiting_max = share(config.limits.waiters_max, loops);
+        let waiters = {
+            let (source, metrics) = (source.clone(), Arc::clone(&log.metrics));
+            Waiters::new(source, metrics, waited, held_max, waiting_max)
+        };
         let lookups = Lookups::new(source, Arc::clone(&log.metrics), held_max);
         let rooms = (held_max, waiting_max);
         let metrics = Arc::clone(&log.metrics);
@@ -156,7 +159,7 @@ impl Polls {
             lookups,
             misses,
             found: Vec::new(),
-            waiters: Waiters::new(waited, held_max, waiting_max),
+            waiters,
             delivery: Delivery::default(),
             encodings: Encodings::default(),
             work: Work::of_turn(),
@@ -213,24 +216,24 @@ impl Polls {
 
     /// Polls and streams that wait for a change now.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiters.waiting
+        self.waiters.waiting()
     }
 
     /// Polls that are held now.
     pub(crate) fn held(&self) -> usize {
         self.waiters
-            .waiting
+            .waiting()
             .saturating_sub(self.waiters.feeds.len())
     }
 
     /// Streams of events that are open now.
     pub(crate) fn streams(&self) -> usize {
-        self.waiters.streams
+        self.waiters.feeds.streams()
     }
 
     /// WebSockets that are open now.
     pub(crate) fn sockets(&self) -> usize {
-        self.waiters.sockets
+        self.waiters.feeds.sockets()
     }
 
     /// Keys that polls and streams wait for now.
@@ -269,43 +272,11 @@ impl Polls {
     fn is_empty(&self) -> bool {
         let is_sent = !self.lookups.has_unsent() && self.misses.requests.is_empty();
         let tables = [
-            self.waiters.records.len(),
             self.lookups.len(),
             self.misses.fetches.len(),
-            self.waiters.feeds.len(),
-            self.waiters.sets.len()
-                + self.waiters.streams
-                + self.waiters.sockets
-                + self.waiters.several.len(),
-            self.misses.missing.len() + self.waiters.answered.len(),
+            self.misses.missing.len(),
         ];
-        is_sent
-            && tables == [0; 6]
-            && self.waiters.keys.is_empty()
-            && self.waiters.waiting + self.waiters.keys.waited() == 0
-    }
-
-    /// Takes a poll out of the table and out of the place where it waits.
-    fn remove(&mut self, poll: Token) -> Option<Poll> {
-        let removed = self.waiters.records.remove(poll)?;
-        if let Some(key) = removed.waits_for() {
-            self.leave_waiting(key);
-        }
-        Some(removed)
-    }
-
-    /// A poll or a stream that waited for `key` is gone.
-    fn leave_waiting(&mut self, key: Token) {
-        if self.waiters.leave_group(key) {
-            self.stop_waiting_for(key);
-        }
-    }
-
-    /// The last one that waited for `key` is gone.
-    fn stop_waiting_for(&mut self, key: Token) {
-        self.waiters.count_waited(key, false);
-        self.lookups.unwatch(&self.waiters.keys, key);
-        self.waiters.keys.release(key);
+        is_sent && tables == [0; 3] && self.waiters.has_nothing()
     }
 
     /// `wait` and up to a sixteenth more, so that clients held together do not return together.

@@ -39,7 +39,7 @@ impl Polls {
         if let Some(outcome) = self.let_in(context, token, reply) {
             return outcome;
         }
-        let Some(poll) = self.remove(token) else {
+        let Some(poll) = self.waiters.remove(token) else {
             return Outcome::Close;
         };
         let mut to = Responder::ended(reply, &poll, &self.responses);
@@ -59,9 +59,7 @@ impl Polls {
 
     /// Whether an exchange is owed an answer.
     pub(crate) fn owes(&self) -> bool {
-        !self.waiters.records.is_empty()
-            || !self.waiters.several.is_empty()
-            || !self.waiters.feeds.is_empty()
+        self.waiters.owes()
     }
 
     /// Whether the end of a turn has left something to be sent or answered: what is sent last may
@@ -75,11 +73,11 @@ impl Polls {
     /// Looks at everything that waits, of every kind, whether what it waits for is still there: as
     /// with [`recheck`](Self::recheck), nothing is expected to be found.
     pub(crate) fn recheck_owed(&mut self, context: &mut Context, http: &mut Http) {
-        let tokens = self.waiters.several.tokens();
+        let tokens = self.waiters.several().tokens();
         let stuck: Vec<Token> = tokens
             .filter(|token| {
                 self.waiters
-                    .several
+                    .several()
                     .get(*token)
                     .is_some_and(Several::is_stuck)
             })
@@ -87,17 +85,17 @@ impl Polls {
         for token in stuck {
             self.several_asked(context, http, token);
         }
-        let tokens = self.waiters.records.tokens();
+        let tokens = self.waiters.polls().tokens();
         let lost: Vec<Token> = tokens
             .filter(|token| {
                 self.waiters
-                    .records
+                    .polls()
                     .get(*token)
                     .is_some_and(|poll| self.is_lost(poll))
             })
             .collect();
         for token in lost {
-            let Some(poll) = self.remove(token) else {
+            let Some(poll) = self.waiters.remove(token) else {
                 continue;
             };
             let mut to = Responder::held(http, &poll, &self.responses);

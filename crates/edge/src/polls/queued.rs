@@ -60,7 +60,7 @@ impl Polls {
             return;
         };
         for token in polls {
-            if let Some(poll) = self.waiters.records.get_mut(*token) {
+            if let Some(poll) = self.waiters.poll_mut(*token) {
                 poll.place = queue;
             }
         }
@@ -112,7 +112,7 @@ impl Polls {
             fetch.queue = Link::to(queue);
             fetch.polls.push(token);
         }
-        if let Some(poll) = self.waiters.records.get_mut(token) {
+        if let Some(poll) = self.waiters.poll_mut(token) {
             poll.place = fetch;
         }
         true
@@ -123,7 +123,7 @@ impl Polls {
         let (kept, peer) = if join.member.kind() == kind::MISSING {
             self.asked_by(join.member)?
         } else {
-            let poll = self.waiters.records.get(join.member)?;
+            let poll = self.waiters.polls().get(join.member)?;
             (poll.request.as_deref()?, http.peer_address(poll.exchange))
         };
         let mut storage = FieldStorage::new();
@@ -135,7 +135,7 @@ impl Polls {
         if token.kind() == kind::MISSING {
             return self.encode_missing(token, false);
         }
-        let poll = self.waiters.records.get(token)?;
+        let poll = self.waiters.polls().get(token)?;
         let peer = http.peer_address(poll.exchange);
         let kept = poll.request.as_deref()?;
         self.encode_kept(kept, peer, false, &poll.ask, poll.route)
@@ -145,7 +145,7 @@ impl Polls {
     fn turn_away(&mut self, context: &mut Context, http: &mut Http, token: Token) {
         if token.kind() == kind::MISSING {
             self.missing_ends(context, http, token, FetchedValue::Unknown);
-        } else if let Some(poll) = self.waiters.records.remove(token) {
+        } else if let Some(poll) = self.waiters.remove(token) {
             let mut to = Responder::held(http, &poll, &self.responses);
             self.refuse_busy(context, &mut to);
         }

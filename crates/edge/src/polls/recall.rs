@@ -87,7 +87,7 @@ impl Polls {
             return self.refuse_busy(context, to);
         };
         let poll = self.record(context, &arrival, fetch, Keep::Request);
-        let token = self.waiters.records.insert(poll).ok();
+        let token = self.waiters.insert(poll).ok();
         if let (Some(token), Some(fetch)) = (token, self.misses.fetches.get_mut(fetch)) {
             fetch.polls.push(token);
         }
@@ -163,7 +163,7 @@ impl Polls {
                     if token.kind() == kind::MISSING {
                         let said = FetchedValue::Value(known.body.clone(), known.flags);
                         self.missing_ends(context, http, token, said);
-                    } else if let Some(poll) = self.waiters.records.remove(token) {
+                    } else if let Some(poll) = self.waiters.remove(token) {
                         let origin = Origin::Memory;
                         self.answer_stale(context, http, poll, &fetch.name, &known, &origin);
                     }
@@ -286,7 +286,7 @@ impl Polls {
         token: Token,
     ) -> bool {
         let name = self.waiters.keys.get(key).map(|key| key.name.clone());
-        let (Some(name), Some(poll)) = (name, self.waiters.records.get(token)) else {
+        let (Some(name), Some(poll)) = (name, self.waiters.polls().get(token)) else {
             return false;
         };
         // A stream says nothing until something is known.
@@ -297,7 +297,7 @@ impl Polls {
         let Some(known) = self.stale_if_error(context.now(), &name, digest, poll.route) else {
             return false;
         };
-        if let Some(poll) = self.waiters.records.remove(token) {
+        if let Some(poll) = self.waiters.remove(token) {
             self.answer_stale(context, http, poll, &name, &known, &Origin::Memory);
         }
         true

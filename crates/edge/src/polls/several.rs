@@ -3,7 +3,6 @@
 //! Such a poll is one record that waits for each of its keys. The first change makes it ripe, and
 //! it is answered when the turn ends, with everything that the turn has brought of its keys.
 
-use super::Polls;
 use super::admitted::Admitted;
 use super::answers::{EXPOSED, FETCHED, Found, HIT, NOSNIFF};
 use super::ask::{Ask, Condition, Method};
@@ -17,6 +16,7 @@ use super::parts::Parts;
 use super::responder::Responder;
 use super::tables::{KeptRequest, kind};
 use super::wanted::{Several, Unasked, Wanted};
+use super::{Polls, seconds};
 use crate::held::{held, hold};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Http, Outcome, Reply, Response};
@@ -100,12 +100,12 @@ impl Polls {
         if waits && !self.has_room(context, names.len(), to) {
             return Outcome::Answered;
         }
-        let Ok(token) = self.waiters.several.insert(poll) else {
+        let Some(token) = self.waiters.insert_several(poll) else {
             return self.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate().filter(|_| waits) {
-            if let Some(key) = self.watch(context, name) {
-                self.join_several(token, place, key);
+            if let Some((key, _)) = self.waiters.enter(name, seconds(context)) {
+                self.waiters.join_several(token, place, key);
             }
         }
         self.look_at_several(context, token);
@@ -113,28 +113,18 @@ impl Polls {
             return held(token.to_bits(), self.owed_time());
         }
         let is_ready = |poll: &Several| poll.has_news() || !poll.waits();
-        if self.waiters.several.get(token).is_some_and(is_ready) {
-            if let Some(poll) = self.remove_several(token) {
+        if self.waiters.several().get(token).is_some_and(is_ready) {
+            if let Some(poll) = self.waiters.remove_several(token) {
                 answer(context, &poll, Moment::Arrived, to);
                 self.has_written(Now::of(context), MAKING * poll.news_bytes());
             }
             return Outcome::Answered;
         }
-        if let Some(poll) = self.waiters.several.get_mut(token) {
+        if let Some(poll) = self.waiters.several_mut(token) {
             poll.is_held = true;
             poll.unasked = None;
         }
         held(token.to_bits(), self.jittered(wait))
-    }
-
-    /// Puts one key of a poll among those it waits for.
-    fn join_several(&mut self, token: Token, place: usize, key: Token) {
-        let wanted = self.waiters.several.get_mut(token);
-        if let Some(wanted) = wanted.and_then(|poll| poll.wanted.get_mut(place)) {
-            wanted.key = key;
-            wanted.is_joined = true;
-            self.join_waiting(key, token);
-        }
     }
 
     /// Takes in what the embedded store has under every key of a poll; memcached would have to be
@@ -143,24 +133,21 @@ impl Polls {
         if !self.lookups.is_immediate() {
             return;
         }
-        let Some(poll) = self.waiters.several.get(token) else {
+        let Some(poll) = self.waiters.several().get(token) else {
             return;
         };
         let on_delete = self.rules(poll.route).on_delete;
         for place in 0..poll.wanted.len() {
             let wanted = |polls: &Self| {
-                let wanted = polls.waiters.several.get(token)?.wanted.get(place)?;
+                let wanted = polls.waiters.several().get(token)?.wanted.get(place)?;
                 wanted.is_joined.then_some(wanted.key)
             };
             let Some(key) = wanted(self) else { continue };
             let item = self.last_look(context, key);
             let found = item.as_ref().map(Found::stored);
-            if let (Some(poll), Some(key)) = (
-                self.waiters.several.get_mut(token),
-                self.waiters.keys.get(key),
-            ) {
+            if let Some((poll, name)) = self.waiters.several_and_name(token, key) {
                 poll.note(place, found.as_ref(), on_delete, |found| {
-                    self.encodings.members(&key.name, found)
+                    self.encodings.members(name, found)
                 });
             }
         }
@@ -174,7 +161,7 @@ impl Polls {
         names: &[Box<[u8]>],
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let Ok(token) = self.waiters.several.insert(poll) else {
+        let Some(token) = self.waiters.insert_several(poll) else {
             return self.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate() {
@@ -187,10 +174,10 @@ impl Polls {
             });
             let Some((key, lookup)) = lookup else {
                 // The lookups that were begun find no poll.
-                self.waiters.several.remove(token);
+                self.waiters.remove_several(token);
                 return self.refuse_busy(context, to);
             };
-            if let Some(poll) = self.waiters.several.get_mut(token) {
+            if let Some(poll) = self.waiters.several_mut(token) {
                 poll.wanted[place].key = key;
                 poll.asking += 1;
             }
@@ -209,7 +196,7 @@ impl Polls {
         found: Option<&Found<'_>>,
         has_failed: bool,
     ) {
-        let Some(poll) = self.waiters.several.get_mut(token) else {
+        let Some(poll) = self.waiters.several_mut(token) else {
             return;
         };
         poll.asking = poll.asking.saturating_sub(1);
@@ -222,14 +209,14 @@ impl Polls {
             self.note_several(token, key, found);
         }
         for place in places {
-            let poll = self.waiters.several.get(token);
+            let poll = self.waiters.several().get(token);
             let is_joined = poll.is_none_or(|poll| poll.wanted[place].is_joined);
             // It has to be told of every change from here on.
             if waits && !is_joined {
-                self.join_several(token, place, key);
+                self.waiters.join_several(token, place, key);
             }
         }
-        let poll = self.waiters.several.get(token);
+        let poll = self.waiters.several().get(token);
         if poll.is_some_and(|poll| poll.asking == 0) {
             self.several_asked(context, http, token);
         }
@@ -242,7 +229,7 @@ impl Polls {
         }
         // Its keys count among those that wait already.
         let no_waits = self.waiters.no_waits(0);
-        let Some(poll) = self.waiters.several.get_mut(token) else {
+        let Some(poll) = self.waiters.several_mut(token) else {
             return;
         };
         if poll.has_news() {
@@ -267,7 +254,7 @@ impl Polls {
             hold(http, context, exchange, token.to_bits(), timeout);
             return;
         }
-        let Some(poll) = self.remove_several(token) else {
+        let Some(poll) = self.waiters.remove_several(token) else {
             return;
         };
         let mut to = Responder::held_several(http, &poll, &self.responses);
@@ -285,18 +272,17 @@ impl Polls {
         key: Token,
         found: Option<&Found<'_>>,
     ) -> bool {
-        let Some(route) = self.waiters.several.get(token).map(|poll| poll.route) else {
+        let Some(route) = self.waiters.several().get(token).map(|poll| poll.route) else {
             return false;
         };
         let on_delete = self.rules(route).on_delete;
-        let record = self.waiters.keys.get(key);
-        let (Some(poll), Some(record)) = (self.waiters.several.get_mut(token), record) else {
+        let Some((poll, name)) = self.waiters.several_and_name(token, key) else {
             return false;
         };
         let mut is_news = false;
         for place in poll.places_of(key) {
             is_news |= poll.note(place, found, on_delete, |found| {
-                self.encodings.members(&record.name, found)
+                self.encodings.members(name, found)
             });
         }
         if is_news && poll.is_held {
@@ -307,7 +293,7 @@ impl Polls {
 
     /// Has a poll answered when the turn ends, or one after it.
     fn ripen(&mut self, token: Token) {
-        if let Some(poll) = self.waiters.several.get_mut(token)
+        if let Some(poll) = self.waiters.several_mut(token)
             && !std::mem::replace(&mut poll.is_ripe, true)
         {
             self.delivery.ripe.push(token);
@@ -322,20 +308,20 @@ impl Polls {
         while !budget.is_spent()
             && let Some(token) = ripe.next()
         {
-            if let Some(poll) = self.waiters.several.get_mut(token) {
+            if let Some(poll) = self.waiters.several_mut(token) {
                 poll.is_ripe = false;
             }
             self.look_at_several(context, token);
             if !self
                 .waiters
-                .several
+                .several()
                 .get(token)
                 .is_some_and(Several::has_news)
             {
                 self.waits_after_all(context, http, token);
                 continue;
             }
-            let Some(poll) = self.remove_several(token) else {
+            let Some(poll) = self.waiters.remove_several(token) else {
                 continue;
             };
             if !poll.is_held {
@@ -361,7 +347,7 @@ impl Polls {
     fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: Token) {
         if self
             .waiters
-            .several
+            .several()
             .get(token)
             .is_some_and(Several::is_stuck)
         {
@@ -369,7 +355,11 @@ impl Polls {
         }
         // What had no room beside the news that is gone has room now.
         if !self.lookups.is_immediate()
-            && let Some(poll) = self.waiters.several.get(token).filter(|poll| poll.is_held)
+            && let Some(poll) = self
+                .waiters
+                .several()
+                .get(token)
+                .filter(|poll| poll.is_held)
         {
             for key in poll.left_out() {
                 self.lookups.ask(&mut self.waiters.keys, key);
@@ -386,7 +376,7 @@ impl Polls {
     ) -> Outcome {
         let is_overdue = self.is_asking(token);
         self.look_at_several(context, token);
-        let Some(poll) = self.remove_several(token) else {
+        let Some(poll) = self.waiters.remove_several(token) else {
             return Outcome::Close;
         };
         let mut to = Responder::ended_several(reply, &poll, &self.responses);
@@ -402,14 +392,14 @@ impl Polls {
     /// Whether lookups of a poll are under way.
     pub(super) fn is_asking(&self, token: Token) -> bool {
         self.waiters
-            .several
+            .several()
             .get(token)
             .is_some_and(|poll| !poll.is_held)
     }
 
     /// The client of a poll has left.
     pub(super) fn several_abandoned(&mut self, token: Token) {
-        if self.remove_several(token).is_some() {
+        if self.waiters.remove_several(token).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
     }
@@ -417,17 +407,17 @@ impl Polls {
     /// The server ends: at most `count` polls that wait end now.
     pub(super) fn drain_several(&mut self, context: &mut Context, http: &mut Http, count: usize) {
         let is_idle = |poll: &Several| poll.is_held || poll.is_stuck();
-        let is_held = |token: &Token| self.waiters.several.get(*token).is_some_and(is_idle);
+        let is_held = |token: &Token| self.waiters.several().get(*token).is_some_and(is_idle);
         let tokens: Vec<_> = self
             .waiters
-            .several
+            .several()
             .tokens()
             .filter(is_held)
             .take(count)
             .collect();
         for token in tokens {
             self.look_at_several(context, token);
-            if let Some(poll) = self.remove_several(token) {
+            if let Some(poll) = self.waiters.remove_several(token) {
                 let mut to = Responder::held_several(http, &poll, &self.responses);
                 answer(context, &poll, Moment::Ended, &mut to);
             }
@@ -439,8 +429,7 @@ impl Polls {
     fn asks_for_missing(&mut self, context: &Context, token: Token) -> bool {
         let Some(poll) = self
             .waiters
-            .several
-            .get_mut(token)
+            .several_mut(token)
             .filter(|poll| poll.is_to_ask())
         else {
             return false;
@@ -454,14 +443,14 @@ impl Polls {
         for place in missing {
             let label = |polls: &Self| {
                 Some(
-                    polls.waiters.several.get(token)?.wanted[place]
+                    polls.waiters.several().get(token)?.wanted[place]
                         .label
                         .clone(),
                 )
             };
             let label = label(self).unwrap_or_default();
             let is_asked = self.seek_for(context, &behalf, &label, &names[place], (token, place));
-            let Some(poll) = self.waiters.several.get_mut(token) else {
+            let Some(poll) = self.waiters.several_mut(token) else {
                 return false;
             };
             if is_asked {
@@ -472,7 +461,7 @@ impl Polls {
                 poll.note(place, None, on_delete, members);
             }
         }
-        if let Some(poll) = self.waiters.several.get_mut(token) {
+        if let Some(poll) = self.waiters.several_mut(token) {
             poll.is_fetched = asked > 0;
         }
         asked > 0
@@ -487,11 +476,11 @@ impl Polls {
         place: usize,
         said: &FetchedValue,
     ) {
-        let Some(route) = self.waiters.several.get(token).map(|poll| poll.route) else {
+        let Some(route) = self.waiters.several().get(token).map(|poll| poll.route) else {
             return;
         };
         let on_delete = self.rules(route).on_delete;
-        let Some(poll) = self.waiters.several.get_mut(token) else {
+        let Some(poll) = self.waiters.several_mut(token) else {
             return;
         };
         poll.asking = poll.asking.saturating_sub(1);
@@ -510,15 +499,6 @@ impl Polls {
         if poll.asking == 0 {
             self.several_asked(context, http, token);
         }
-    }
-
-    /// Takes a poll out of the table and of all places where it waits.
-    fn remove_several(&mut self, token: Token) -> Option<Several> {
-        let poll = self.waiters.several.remove(token)?;
-        for wanted in poll.wanted.iter().filter(|wanted| wanted.is_joined) {
-            self.leave_waiting(wanted.key);
-        }
-        Some(poll)
     }
 }
 

@@ -4,7 +4,6 @@
 //! ends, so that a frame is encoded once for all who follow a key by the same name, and a client
 //! that has not taken what it was sent is sent the newest when it has.
 
-use super::Polls;
 use super::admitted::Admitted;
 use super::answers::Found;
 use super::ask::{Ask, Condition, KEYS_MAX};
@@ -16,8 +15,9 @@ use super::follow::Asked;
 use super::misses::OriginRequest;
 use super::responder::Responder;
 use super::senseless::Senseless;
-use super::tables::{Feed, FeedSet, Link, Member, Sink, SocketSet, kind};
+use super::tables::{Feed, Link, Sink, SocketSet};
 use super::waiters::TOO_MANY_WAIT;
+use super::{Polls, seconds};
 use crate::config::{RouteConfig, check_key};
 use crate::cursor::Cursor;
 use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
@@ -106,11 +106,12 @@ impl Polls {
         let Admitted { route, request, .. } = admitted;
         let left = admitted.identity.time_left(context.unix_seconds());
         let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
+        let now = seconds(context);
         let takes_path_alone = self.route(route).key.is_path();
         if let ([only], true) = (asked.as_slice(), takes_path_alone)
             && only.label.is_none()
         {
-            let token = self.enter_feed(context, &only.name, |key| Feed {
+            return self.waiters.follow(&only.name, now, |key| Feed {
                 sink,
                 key,
                 has: since(ask.condition),
@@ -120,8 +121,6 @@ impl Polls {
                 is_cached: ask.condition != Condition::None,
                 is_asking: false,
             });
-            self.waiters.sockets += usize::from(token.is_some());
-            return token;
         }
         let has = match asked.as_slice() {
             [Asked { label: None, .. }] => vec![since(ask.condition)],
@@ -134,12 +133,7 @@ impl Polls {
             path: request.head.path.into(),
             given_up: Vec::new(),
         };
-        let set = FeedSet {
-            members: Vec::new(),
-            socket: Some(Box::new(socket)),
-        };
-        let set = self.waiters.sets.insert(set).ok()?;
-        self.waiters.sockets += 1;
+        let set = self.waiters.feeds.open_set(Some(socket))?;
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {
             self.subscribe(context, set, label, &name, has);
         }
@@ -155,9 +149,10 @@ impl Polls {
         name: &[u8],
         has: Condition,
     ) -> Option<Token> {
-        let socket = self.set(set)?.socket.as_ref()?;
+        let socket = self.waiters.feeds.socket_set(set)?;
         let (sink, ends, route) = (socket.sink, socket.ends, socket.route);
-        let feed = self.enter_feed(context, name, |key| Feed {
+        let now = seconds(context);
+        self.waiters.follow_in_set(name, label, now, |key| Feed {
             sink,
             key,
             has,
@@ -166,16 +161,14 @@ impl Polls {
             route,
             is_cached: has != Condition::None,
             is_asking: false,
-        })?;
-        self.set_mut(set)?.members.push(Member { feed, label });
-        Some(feed)
+        })
     }
 
     /// Takes over the connections that have become WebSockets in this turn.
     pub(crate) fn adopt(&mut self, context: &mut Context, websockets: &mut WebSockets) {
         for (stream, detached) in std::mem::take(&mut self.delivery.detached) {
             // One that has ended since is closed by being dropped.
-            if let Some(Sink::Leaving(bits)) = self.sink_of(stream) {
+            if let Some(Sink::Leaving(bits)) = self.waiters.feeds.sink_of(stream) {
                 self.adopt_one(context, websockets, stream, detached, bits);
             }
         }
@@ -191,20 +184,13 @@ impl Polls {
     ) {
         let negotiated = Negotiated::from_bits(bits);
         let Ok(socket) = websockets.adopt(context, detached, negotiated, stream.to_bits()) else {
-            self.remove_stream(stream);
+            self.waiters.remove_stream(stream);
             let why = ConnectionRefusal::ConnectionsMax;
             self.metrics.connections_refused.increment(why);
             return;
         };
         let sink = Sink::Socket(socket);
-        if let Some(set) = self.set_mut(stream).and_then(|set| set.socket.as_mut()) {
-            set.sink = sink;
-        }
-        for token in self.feeds_of(stream) {
-            if let Some(feed) = self.waiters.feeds.get_mut(token) {
-                feed.sink = sink;
-            }
-        }
+        self.waiters.feeds.set_sink(stream, sink);
         self.metrics.websockets.increment();
         let now = Now::of(context);
         websockets.with_socket(context, socket, |socket| self.tell_all(now, stream, socket));
@@ -212,7 +198,7 @@ impl Polls {
 
     /// Tells a WebSocket what is new of each of its keys. What memcached has is told when it comes.
     pub(super) fn tell_all(&mut self, now: Now, stream: Token, socket: &mut WebSocketRef<'_>) {
-        for token in self.feeds_of(stream) {
+        for token in self.waiters.feeds.feeds_of(stream) {
             self.tell_socket(now, token, socket);
         }
     }
@@ -226,7 +212,7 @@ impl Polls {
             // Its client is told when it has taken what was before.
             return self.metrics.stream_postponed.increment();
         }
-        let answered = self.answered_value(token);
+        let answered = self.waiters.feeds.answered_value(token);
         if answered.is_none() && self.lookups.reads_later(&mut self.waiters.keys, key) {
             return;
         }
@@ -257,35 +243,20 @@ impl Polls {
             }
             self.was_told(token, content);
         }
-        self.note_told(token, content, is_stored);
+        self.waiters.feeds.note_told(token, content, is_stored);
     }
 
     pub(super) fn was_told(&mut self, token: Token, content: Option<Content>) {
-        if let Some(feed) = self.waiters.feeds.get_mut(token) {
-            feed.was_told(content);
+        if self.waiters.feeds.was_told(token, content) {
             self.metrics.stream_events.increment();
         }
     }
 
-    /// Under which name a WebSocket follows the key of one of its feeds.
-    pub(super) fn label_of(&self, feed: Token) -> Option<&str> {
-        let set = self.waiters.feeds.get(feed)?.set.token()?;
-        let mut members = self.set(set)?.members.iter();
-        members.find(|member| member.feed == feed)?.label.as_deref()
-    }
-
     /// The name of a key that a WebSocket asks for by a name of its own.
     pub(super) fn name_of(&self, stream: Token, label: &str) -> Option<Result<Vec<u8>, Senseless>> {
-        let set = self.set(stream).and_then(|set| set.socket.as_ref());
-        let (route, path);
-        if let Some(set) = set {
-            (route, path) = (set.route, &*set.path);
-        } else {
-            let feed = self.waiters.feeds.get(stream)?;
-            route = feed.route;
-            path = std::str::from_utf8(&self.waiters.keys.get(feed.key)?.name).ok()?;
-        }
-        let rules = self.route(route);
+        let path = self.waiters.path_of(stream)?;
+        let rules = self.socket_route(stream)?;
+        let route = self.waiters.feeds.route_of(stream)?;
         // Who asks is known, and the application asked, only while a request is at hand.
         if !rules.key.is_path() || rules.access.jwt || rules.access.auth.is_some() {
             return Some(Err(Senseless::Keys));
@@ -298,45 +269,14 @@ impl Polls {
 
     /// The set of a WebSocket's keys, made of its one feed where it had no other.
     pub(super) fn set_of(&mut self, stream: Token, socket: &mut WebSocketRef<'_>) -> Option<Token> {
-        if stream.kind() == kind::SET {
-            return Some(stream);
-        }
-        let feed = self.waiters.feeds.get(stream)?;
-        let path = std::str::from_utf8(&self.waiters.keys.get(feed.key)?.name).ok()?;
-        let of_socket = SocketSet {
-            sink: feed.sink,
-            ends: feed.ends,
-            route: feed.route,
-            path: path.into(),
-            given_up: Vec::new(),
-        };
-        let member = Member {
-            feed: stream,
-            label: None,
-        };
-        let set = FeedSet {
-            members: vec![member],
-            socket: Some(Box::new(of_socket)),
-        };
-        let set = self.waiters.sets.insert(set).ok()?;
-        self.waiters.feeds.get_mut(stream)?.set = Link::to(set);
+        let set = self.waiters.widen(stream)?;
         socket.set_tag(set.to_bits());
         Some(set)
     }
 
     /// The route that a WebSocket was opened on.
     pub(super) fn socket_route(&self, stream: Token) -> Option<&RouteConfig> {
-        let set = self.set(stream).and_then(|set| set.socket.as_ref());
-        match set {
-            Some(set) => Some(self.route(set.route)),
-            None => Some(self.route(self.waiters.feeds.get(stream)?.route)),
-        }
-    }
-
-    /// The feed of the key that the path of the request names, while it is followed.
-    pub(super) fn unnamed_member(&self, set: Token) -> Option<Token> {
-        let mut members = self.set(set)?.members.iter();
-        Some(members.find(|member| member.label.is_none())?.feed)
+        Some(self.route(self.waiters.feeds.route_of(stream)?))
     }
 
     /// Has a WebSocket follow one more key; says why not.
@@ -351,7 +291,11 @@ impl Polls {
         let Some(set) = self.set_of(stream, socket) else {
             return Err(TOO_MANY_WAIT.to_owned());
         };
-        let members = self.set(set).map_or(&[][..], |set| &set.members);
+        let members = self
+            .waiters
+            .feeds
+            .set(set)
+            .map_or(&[][..], |set| &set.members);
         if members
             .iter()
             .any(|member| member.label.as_deref() == Some(label))
@@ -365,19 +309,16 @@ impl Polls {
             return Err(reason.to_owned());
         }
         let name = self.key_named(set, label)?;
-        let route = self
-            .set(set)
-            .and_then(|set| Some(set.socket.as_ref()?.route));
         let peer = socket.peer_address();
-        if let Some(rules) = route.map(|route| self.route(route)) {
+        if let Some(rules) = self.socket_route(set) {
             let counted = self.gate.count_key_of(context.now(), rules, &name, peer);
             counted.map_err(|limited| format!("more than {}", limited.rate))?;
         }
-        let has = self.still_has(set, label, has);
+        let has = self.waiters.feeds.still_has(set, label, has);
         let feed = self.subscribe(context, set, Some(label.into()), &name, has);
         let feed = feed.ok_or_else(|| TOO_MANY_WAIT.to_owned())?;
         if self.has_upstream()
-            && let Some(socket_set) = self.set(set).and_then(|set| set.socket.as_ref())
+            && let Some(socket_set) = self.waiters.feeds.socket_set(set)
         {
             let (path, route) = (&socket_set.path, socket_set.route);
             let behalf = OriginRequest::nameless(path, route, peer);
@@ -404,11 +345,7 @@ impl Polls {
         stream: Token,
         socket: &mut WebSocketRef<'_>,
     ) -> bool {
-        let set = self.set(stream).and_then(|set| set.socket.as_ref());
-        let ends = match set {
-            Some(set) => Some(set.ends),
-            None => self.any_feed(stream).map(|feed| feed.ends),
-        };
+        let ends = self.waiters.feeds.end_of(stream);
         let is_old = ends.is_some_and(|ends| ends.is_due(context.tick()));
         if is_old {
             self.end_by_age(stream, |code, why| socket.close(code, why));
@@ -417,7 +354,7 @@ impl Polls {
     }
 
     pub(super) fn end_by_age(&mut self, stream: Token, close: impl FnOnce(CloseCode, &str)) {
-        if self.remove_stream(stream).is_some() {
+        if self.waiters.remove_stream(stream).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Lifetime);
             close(CloseCode::GOING_AWAY, "end of its time, come back");
         }

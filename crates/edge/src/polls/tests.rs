@@ -165,9 +165,9 @@ fn misses_share_a_request_of_their_method() {
     let mut post = edge.ask("POST /poll/a");
     let (mut of_post, line) = app.accept(&mut edge);
     assert_eq!(line, "POST /poll/a HTTP/1.1");
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 5);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 5);
     gone.reset();
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 4);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 4);
     exchange.answer(200, "", "fresh");
     assert_eq!(edge.answer(&mut first), (200, "fresh".to_owned()));
     assert_eq!(edge.answer(&mut second), (200, "fresh".to_owned()));
@@ -186,9 +186,9 @@ fn a_cookie_is_for_one_and_the_others_ask_again() {
     let (mut exchange, _) = app.accept(&mut edge);
     let mut second = edge.ask("GET /poll/a?since=2");
     let gone = edge.ask("GET /poll/a?since=3");
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 3);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 3);
     gone.reset();
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 2);
     exchange.answer(200, "Set-Cookie: session=1\r\n", "for 1");
     assert_eq!(edge.answer(&mut first), (200, "for 1".to_owned()));
     let line = exchange.request(&mut edge);
@@ -353,7 +353,7 @@ fn clients_that_leave_during_a_lookup_leave_nothing() {
     let mut second = edge.ask("GET /poll/a");
     edge.turn_until(|edge| edge.front.polls.lookups.len() == 2);
     first.reset();
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 1);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 1);
     assert_eq!(edge.answer(&mut second).0, 503, "nobody knows");
     edge.assert_nothing_left();
 }
@@ -382,7 +382,7 @@ fn a_second_signal_stops_at_once() {
     let app = App::start();
     let mut edge = Edge::before(&app, "");
     let fetched = edge.ask("GET /poll/b");
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 1);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 1);
     for _ in 0..2 {
         assert!(!edge.event_loop.context().is_stopped());
         let context = edge.event_loop.context();

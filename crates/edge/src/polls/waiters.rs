@@ -1,46 +1,66 @@
-//! Membership of everything that waits on one loop: keys, and the polls and streams that wait for
-//! a change of them.
+//! Waiters: everything that waits on one loop for a change of a key.
+//!
+//! A key has a record while anything is under way for it. The first member that waits for it has
+//! the embedded store tell of its changes, and the last one takes that watch along.
 
-use super::tables::{Feed, FeedSet, Keys, Poll, kind};
+mod feeds;
+
+use super::lookups::Source;
+use super::tables::{Feed, Group, Keys, Poll, Sink, kind};
 use super::wanted::Several;
+use super::watchers::Watchers;
 use crate::config::RouteId;
+use crate::metrics::LoopMetrics;
 use crate::presence::Change as PresenceChange;
-use bytes::Bytes;
 use dwell_evloop::{Slab, Token};
 use dwell_memcache::watch::WaitedByLoop;
-use std::collections::HashMap;
+use dwell_store::Item;
+use feeds::Feeds;
+use std::sync::Arc;
 
 /// Polls and streams of one loop, with the keys that they wait for.
 #[derive(Debug)]
 pub(super) struct Waiters {
     pub(super) keys: Keys,
-    pub(super) records: Slab<Poll>,
-    pub(super) feeds: Slab<Feed>,
-    pub(super) sets: Slab<FeedSet>,
-    pub(super) several: Slab<Several>,
-    /// Answers of the application that feeds have not been told yet, by the tokens of the feeds.
-    pub(super) answered: HashMap<u64, (Bytes, u32)>,
-    pub(super) streams: usize,
-    pub(super) sockets: usize,
-    pub(super) waiting: usize,
-    pub(super) waiting_max: usize,
-    pub(super) draining: bool,
+    pub(super) feeds: Feeds,
+    /// Exchanges that are owed an answer, whatever they wait for.
+    polls: Slab<Poll>,
+    several: Slab<Several>,
+    source: Source,
+    metrics: Arc<LoopMetrics>,
+    waiting: usize,
+    waiting_max: usize,
+    /// The server ends, so that nothing begins to wait.
+    draining: bool,
     /// Keys that began or ended to be waited for, where a webhook is to be told.
     presence: Option<Vec<PresenceChange>>,
 }
 
+/// The beginning of a wait for changes of a key.
+#[derive(Debug)]
+pub(super) enum Watch {
+    /// The embedded store tells of them from now on; and what it has now.
+    Begun(Option<Item>),
+    /// This loop is told of them already, or finds them by its sweeps.
+    Running,
+}
+
 impl Waiters {
     /// Tables for `held_max` exchanges, and for `waiting_max` waits.
-    pub(super) fn new(seen: Option<WaitedByLoop>, held_max: usize, waiting_max: usize) -> Self {
+    pub(super) fn new(
+        source: Source,
+        metrics: Arc<LoopMetrics>,
+        seen: Option<WaitedByLoop>,
+        held_max: usize,
+        waiting_max: usize,
+    ) -> Self {
         Self {
             keys: Keys::new(seen),
-            records: Slab::new(kind::POLL, held_max),
-            feeds: Slab::new(kind::FEED, waiting_max),
-            sets: Slab::new(kind::SET, held_max),
+            feeds: Feeds::new(held_max, waiting_max),
+            polls: Slab::new(kind::POLL, held_max),
             several: Slab::new(kind::SEVERAL, held_max),
-            answered: HashMap::new(),
-            streams: 0,
-            sockets: 0,
+            source,
+            metrics,
             waiting: 0,
             waiting_max,
             draining: false,
@@ -51,20 +71,51 @@ impl Waiters {
     /// Changes the limits; smaller ones end nothing that is there.
     pub(super) fn set_limits(&mut self, held_max: usize, waiting_max: usize) {
         self.waiting_max = waiting_max;
-        self.records.set_capacity_max(held_max);
-        self.sets.set_capacity_max(held_max);
+        self.polls.set_capacity_max(held_max);
         self.several.set_capacity_max(held_max);
-        self.feeds.set_capacity_max(waiting_max);
+        self.feeds.set_limits(held_max, waiting_max);
+    }
+
+    /// Refuses every further wait: the server ends.
+    pub(super) fn refuse_waits(&mut self) {
+        self.draining = true;
+    }
+
+    /// The reason why so many more may not wait, if there is one.
+    pub(super) fn no_waits(&self, count: usize) -> Option<&'static str> {
+        if self.draining {
+            return Some(SHUTTING_DOWN);
+        }
+        (self.waiting + count > self.waiting_max).then_some(TOO_MANY_WAIT)
+    }
+
+    /// As [`no_waits`](Self::no_waits), for exchanges that have no record yet.
+    pub(super) fn no_records(&self, count: usize) -> Option<&'static str> {
+        let is_full = self.polls.is_full();
+        self.no_waits(count)
+            .or_else(|| is_full.then_some(TOO_MANY_WAIT))
+    }
+
+    /// Waits for a change: one for each poll of a key, and for each key of the others.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// True while some exchange is owed an answer.
+    pub(super) fn owes(&self) -> bool {
+        !(self.polls.is_empty() && self.several.is_empty() && self.feeds.is_empty())
+    }
+
+    /// True if no exchange is owed an answer, and no WebSocket is open.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.owes() && self.feeds.sockets() == 0
     }
 
     /// Routes that exchanges are held under, some more than once.
     pub(super) fn routes(&self) -> impl Iterator<Item = RouteId> {
-        let polls = self.records.values().map(|poll| poll.route);
+        let polls = self.polls.values().map(|poll| poll.route);
         let several = self.several.values().map(|poll| poll.route);
-        let feeds = self.feeds.values().map(|feed| feed.route);
-        let sockets = self.sets.values().filter_map(|set| set.socket.as_ref());
-        let sockets = sockets.map(|socket| socket.route);
-        polls.chain(several).chain(feeds).chain(sockets)
+        polls.chain(several).chain(self.feeds.routes())
     }
 
     /// Notes from now on which keys begin and end to be waited for.
@@ -78,19 +129,62 @@ impl Waiters {
         noted.map(std::mem::take).unwrap_or_default()
     }
 
-    /// Counts a key that begins to be waited for on this loop, or ends to.
-    pub(super) fn count_waited(&mut self, key: Token, begins: bool) {
-        self.keys.count_waited(begins);
-        if let (Some(noted), Some(record)) = (&mut self.presence, self.keys.get(key)) {
-            let name = Box::from(&*record.name);
-            noted.push(PresenceChange { name, begins });
+    /// Has the embedded store tell of changes of a key, if it is the first wait for it.
+    pub(super) fn watch(&self, key: Token, now: u32) -> Watch {
+        match (&self.source, self.keys.unwaited(key)) {
+            (Source::Embedded(store, watcher), Some(name)) => {
+                Watch::Begun(store.watch_shared(name, *watcher, now))
+            }
+            _ => Watch::Running,
         }
     }
 
-    /// Leaves `key`, which is still needed; true for the last one that waited for it.
-    pub(super) fn leave_group(&mut self, key: Token) -> bool {
+    /// Enters a key that is going to be waited for, and watches it.
+    pub(super) fn enter(&mut self, name: &[u8], now: u32) -> Option<(Token, Watch)> {
+        let key = self.keys.enter(name)?;
+        Some((key, self.watch(key, now)))
+    }
+
+    /// Forgets a key that was going to be waited for, unless another member waits for it.
+    pub(super) fn give_up(&mut self, key: Token) {
+        let is_waited = self.keys.get(key).is_none_or(|key| !key.waiting.is_empty());
+        if !is_waited {
+            self.unwatch(key);
+            self.keys.release(key);
+        }
+    }
+
+    fn unwatch(&self, key: Token) {
+        if let (Source::Embedded(store, watcher), Some(record)) = (&self.source, self.keys.get(key))
+        {
+            store.unwatch(&record.name, *watcher);
+        }
+    }
+
+    /// Adds a member, whose record says so, to those that wait for `key`.
+    fn join(&mut self, key: Token, member: Token) {
+        self.waiting += 1;
+        self.metrics.waits.increment();
+        if let Some(record) = self.keys.get_mut(key) {
+            let is_first = record.waiting.is_empty();
+            record.waiting.join(member);
+            if is_first {
+                self.count_waited(key, true);
+            }
+        }
+    }
+
+    /// Takes a member, whose record is gone, from those that wait for `key`.
+    fn leave(&mut self, key: Token) {
+        if self.leave_group(key) {
+            self.end_watch(key);
+        }
+    }
+
+    /// As [`leave`](Self::leave), but that the key is still needed; true for its last member.
+    fn leave_group(&mut self, key: Token) -> bool {
         self.waiting = self.waiting.saturating_sub(1);
-        let (polls, feeds, several) = (&self.records, &self.feeds, &self.several);
+        let (polls, feeds, several) = (&self.polls, &self.feeds, &self.several);
         let mut is_last = false;
         if let Some(record) = self.keys.get_mut(key) {
             let is_member = |token: Token| match token.kind() {
@@ -104,27 +198,275 @@ impl Waiters {
         is_last
     }
 
-    /// The reason why so many more may not wait, if there is one.
-    pub(super) fn no_waits(&self, count: usize) -> Option<&'static str> {
-        if self.draining {
-            return Some(SHUTTING_DOWN);
+    /// Ends the watch of a key whose last member is gone, and forgets it if nothing else is under
+    /// way for it.
+    pub(super) fn end_watch(&mut self, key: Token) {
+        self.count_waited(key, false);
+        self.unwatch(key);
+        self.keys.release(key);
+    }
+
+    fn count_waited(&mut self, key: Token, begins: bool) {
+        self.keys.count_waited(begins);
+        if let (Some(noted), Some(record)) = (&mut self.presence, self.keys.get(key)) {
+            let name = Box::from(&*record.name);
+            noted.push(PresenceChange { name, begins });
         }
-        (self.waiting + count > self.waiting_max).then_some(TOO_MANY_WAIT)
     }
 
-    /// As [`no_waits`](Self::no_waits), for exchanges that have no record yet.
-    pub(super) fn no_records(&self, count: usize) -> Option<&'static str> {
-        let is_full = self.records.is_full();
-        self.no_waits(count)
-            .or_else(|| is_full.then_some(TOO_MANY_WAIT))
+    /// Takes the members of a key, to be looked at one by one; nothing where there is none.
+    pub(super) fn take_members(&mut self, key: Token) -> Option<Group> {
+        let record = self.keys.get_mut(key)?;
+        (!record.waiting.is_empty()).then(|| std::mem::take(&mut record.waiting))
     }
 
-    /// True if no exchange is owed an answer.
-    pub(super) fn is_idle(&self) -> bool {
-        self.records.is_empty()
-            && self.feeds.is_empty()
-            && self.several.is_empty()
-            && self.sockets == 0
+    /// Gives a key those of its members back that are still there; false if there is none, and the
+    /// key is not waited for any more.
+    pub(super) fn put_members_back(&mut self, key: Token, members: Group) -> bool {
+        let is_empty = members.is_empty();
+        if let Some(record) = self.keys.get_mut(key) {
+            record.waiting = members;
+        }
+        if is_empty {
+            self.end_watch(key);
+        }
+        !is_empty
+    }
+
+    /// Members of a key, by transport.
+    pub(super) fn watchers_of(&self, key: Token) -> Watchers {
+        let mut watchers = Watchers::default();
+        let members = self.keys.get(key).map(|record| record.waiting.members());
+        for member in members.unwrap_or_default() {
+            // Among the members there may be some that left.
+            match member.kind() {
+                kind::POLL => {
+                    let poll = self.polls.get(*member);
+                    let waits = poll.is_some_and(|poll| poll.waits_for() == Some(key));
+                    watchers.polls += u64::from(waits);
+                }
+                kind::SEVERAL => {
+                    watchers.polls += u64::from(self.several.get(*member).is_some());
+                }
+                _ => match self.feeds.get(*member).map(|feed| feed.sink) {
+                    Some(Sink::Events(_)) => watchers.streams += 1,
+                    Some(Sink::Leaving(_) | Sink::Socket(_)) => watchers.websockets += 1,
+                    None => {}
+                },
+            }
+        }
+        watchers
+    }
+}
+
+/// Polls of one key.
+impl Waiters {
+    /// Polls of one key, whatever they wait for.
+    pub(super) fn polls(&self) -> &Slab<Poll> {
+        &self.polls
+    }
+
+    /// The record of a poll, to be changed in everything but its key.
+    pub(super) fn poll_mut(&mut self, poll: Token) -> Option<&mut Poll> {
+        self.polls.get_mut(poll)
+    }
+
+    /// Makes the record of a poll, which waits for a key from now on if that is its place.
+    ///
+    /// # Errors
+    /// The poll, where there is no room for it.
+    pub(super) fn insert(&mut self, poll: Poll) -> Result<Token, Poll> {
+        let key = poll.waits_for();
+        let inserted = self.polls.insert(poll);
+        match (&inserted, key) {
+            (Ok(token), Some(key)) => self.join(key, *token),
+            (Err(_), Some(key)) => self.give_up(key),
+            (_, None) => {}
+        }
+        inserted
+    }
+
+    /// Has a poll wait for a key that waited for something else.
+    pub(super) fn wait_for(&mut self, key: Token, token: Token) {
+        if let Some(poll) = self.polls.get_mut(token) {
+            poll.place = key;
+        }
+        self.join(key, token);
+    }
+
+    /// Takes a poll out of the table, and from its key.
+    pub(super) fn remove(&mut self, poll: Token) -> Option<Poll> {
+        let removed = self.polls.remove(poll)?;
+        if let Some(key) = removed.waits_for() {
+            self.leave(key);
+        }
+        Some(removed)
+    }
+
+    /// As [`remove`](Self::remove), but that the key stays; true with the last poll of a key, whose
+    /// watch is to be [ended](Self::end_watch).
+    pub(super) fn take(&mut self, poll: Token) -> Option<(Poll, bool)> {
+        let removed = self.polls.remove(poll)?;
+        let is_last = removed.waits_for().is_some_and(|key| self.leave_group(key));
+        Some((removed, is_last))
+    }
+}
+
+/// Polls of several keys.
+impl Waiters {
+    /// Polls of several keys.
+    pub(super) fn several(&self) -> &Slab<Several> {
+        &self.several
+    }
+
+    /// The record of a poll of several keys, to be changed in everything but its keys.
+    pub(super) fn several_mut(&mut self, poll: Token) -> Option<&mut Several> {
+        self.several.get_mut(poll)
+    }
+
+    /// As [`several_mut`](Self::several_mut), with the name of a key.
+    pub(super) fn several_and_name(
+        &mut self,
+        poll: Token,
+        key: Token,
+    ) -> Option<(&mut Several, &[u8])> {
+        let name = &*self.keys.get(key)?.name;
+        Some((self.several.get_mut(poll)?, name))
+    }
+
+    /// Makes the record of a poll of several keys, which does not wait for them yet; `None` where
+    /// there is no room.
+    pub(super) fn insert_several(&mut self, poll: Several) -> Option<Token> {
+        self.several.insert(poll).ok()
+    }
+
+    /// Has a poll wait for one of its keys.
+    pub(super) fn join_several(&mut self, token: Token, place: usize, key: Token) {
+        let wanted = self.several.get_mut(token);
+        if let Some(wanted) = wanted.and_then(|poll| poll.wanted.get_mut(place)) {
+            wanted.key = key;
+            wanted.is_joined = true;
+            self.join(key, token);
+        }
+    }
+
+    /// Takes a poll out of the table, and from all of its keys.
+    pub(super) fn remove_several(&mut self, token: Token) -> Option<Several> {
+        let poll = self.several.remove(token)?;
+        for wanted in poll.wanted.iter().filter(|wanted| wanted.is_joined) {
+            self.leave(wanted.key);
+        }
+        Some(poll)
+    }
+}
+
+/// Streams.
+impl Waiters {
+    /// Enters a key, and a feed that waits for it from now on; `None` where there is no room.
+    pub(super) fn follow(
+        &mut self,
+        name: &[u8],
+        now: u32,
+        feed: impl FnOnce(Token) -> Feed,
+    ) -> Option<Token> {
+        let (key, _) = self.enter(name, now)?;
+        self.insert_feed(feed(key))
+    }
+
+    /// Makes the record of a feed, which waits from now on for its key, as was entered before.
+    pub(super) fn insert_feed(&mut self, feed: Feed) -> Option<Token> {
+        let key = feed.key;
+        let feed = self.feeds.insert(feed);
+        match feed {
+            Some(feed) => self.join(key, feed),
+            None => self.give_up(key),
+        }
+        feed
+    }
+
+    /// As [`follow`](Self::follow), for one more key of a set, under the name its client gives it.
+    pub(super) fn follow_in_set(
+        &mut self,
+        name: &[u8],
+        label: Option<Box<str>>,
+        now: u32,
+        feed: impl FnOnce(Token) -> Feed,
+    ) -> Option<Token> {
+        let feed = self.follow(name, now, feed)?;
+        self.feeds.join_set(feed, label);
+        Some(feed)
+    }
+
+    /// Has a stream follow a key no longer; false if it did not.
+    pub(super) fn unfollow(&mut self, stream: Token, label: &str) -> bool {
+        let feed = self.feeds.take_member(stream, label);
+        feed.map(|feed| self.remove_feed(feed)).is_some()
+    }
+
+    fn remove_feed(&mut self, feed: Token) {
+        if let Some(feed) = self.feeds.remove(feed) {
+            self.leave(feed.key);
+        }
+    }
+
+    /// Forgets a stream; returns its destination.
+    pub(super) fn remove_stream(&mut self, stream: Token) -> Option<Sink> {
+        let sink = self.feeds.sink_of(stream)?;
+        for feed in self.feeds.feeds_of(stream) {
+            self.remove_feed(feed);
+        }
+        self.feeds.close(stream, sink);
+        Some(sink)
+    }
+
+    /// The set of a WebSocket's keys, made of its one feed where it had no other.
+    pub(super) fn widen(&mut self, stream: Token) -> Option<Token> {
+        if stream.kind() == kind::SET {
+            return Some(stream);
+        }
+        let name = self.name_of_feed(stream)?;
+        let path = std::str::from_utf8(name).ok()?.into();
+        self.feeds.widen(stream, path)
+    }
+
+    /// The name of the key of a feed.
+    pub(super) fn name_of_feed(&self, feed: Token) -> Option<&[u8]> {
+        let key = self.feeds.get(feed)?.key;
+        Some(&self.keys.get(key)?.name)
+    }
+
+    /// The path of the request that a WebSocket was opened with.
+    pub(super) fn path_of(&self, stream: Token) -> Option<&str> {
+        match self.feeds.socket_set(stream) {
+            Some(set) => Some(&set.path),
+            None => std::str::from_utf8(self.name_of_feed(stream)?).ok(),
+        }
+    }
+
+    /// Streams with a key that has no record any more, so that no change could reach them.
+    pub(super) fn lost_streams(&self) -> Vec<Token> {
+        let is_lost = |token: &Token| {
+            let feed = self.feeds.get(*token);
+            feed.is_some_and(|feed| self.keys.get(feed.key).is_none())
+        };
+        let lost = self.feeds.tokens().filter(is_lost);
+        lost.map(|feed| self.feeds.stream_of(feed)).collect()
+    }
+}
+
+#[cfg(test)]
+impl Waiters {
+    /// The records of all polls of several keys.
+    pub(super) fn all_several_mut(&mut self) -> impl Iterator<Item = &mut Several> {
+        self.several.values_mut()
+    }
+
+    /// True while no record is left.
+    pub(super) fn has_nothing(&self) -> bool {
+        !self.owes()
+            && self.feeds.has_nothing()
+            && self.keys.is_empty()
+            && self.waiting + self.keys.waited() == 0
     }
 }
 

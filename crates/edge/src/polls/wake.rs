@@ -72,23 +72,19 @@ impl Polls {
         key: Token,
         mut found: Option<Found<'_>>,
     ) -> usize {
-        let Some(record) = self.waiters.keys.get_mut(key) else {
+        let Some(mut group) = self.waiters.take_members(key) else {
             return 0;
         };
-        if record.waiting.is_empty() {
-            return 0;
-        }
         let current = found.as_ref().map(|found| found.content);
-        let mut group = std::mem::take(&mut record.waiting);
         let (mut due, mut sockets, mut ripe) = (Vec::new(), Vec::new(), 0);
         group.retain(|token| match token.kind() {
             kind::FEED => self.keeps_feed(token, current, &mut due, &mut sockets),
             kind::SEVERAL => {
                 ripe += usize::from(self.note_several(token, key, found.as_ref()));
-                self.waiters.several.get(token).is_some()
+                self.waiters.several().get(token).is_some()
             }
             _ => {
-                let poll = self.waiters.records.get(token);
+                let poll = self.waiters.polls().get(token);
                 let is_news = |poll: &Poll| {
                     let rules = self.rules(poll.route);
                     decide(&poll.ask, current, Stage::Held, rules) != Decision::Wait
@@ -99,12 +95,7 @@ impl Polls {
                 poll.is_some()
             }
         });
-        let nobody_left = group.is_empty();
-        if let Some(record) = self.waiters.keys.get_mut(key) {
-            record.waiting = group;
-        }
-        if nobody_left {
-            self.stop_waiting_for(key);
+        if !self.waiters.put_members_back(key, group) {
             return ripe;
         }
         if let (Some(found), false) = (&mut found, due.is_empty())
@@ -150,7 +141,7 @@ impl Polls {
             Sink::Leaving(_) => {}
         }
         if current.is_some() {
-            self.is_in_cache(token);
+            self.waiters.feeds.is_in_cache(token);
         }
         true
     }
@@ -207,7 +198,7 @@ impl Polls {
 
     /// The server ends: no further polls are held.
     pub(crate) fn refuse_waits(&mut self) {
-        self.waiters.draining = true;
+        self.waiters.refuse_waits();
     }
 
     /// At most `count` held polls end now, and as many streams.
@@ -218,22 +209,22 @@ impl Polls {
         // Whoever is about to be told of a change is not told that there is none.
         let waiting: Vec<(Token, Token)> = self
             .waiters
-            .records
+            .polls()
             .tokens()
-            .filter_map(|token| Some((token, self.waiters.records.get(token)?.waits_for()?)))
+            .filter_map(|token| Some((token, self.waiters.polls().get(token)?.waits_for()?)))
             .filter(|(_, key)| !self.is_changing(*key))
             .take(count)
             .collect();
         for (token, key) in waiting {
             let item = self.last_look(context, key);
-            let Some(poll) = self.remove(token) else {
+            let Some(poll) = self.waiters.remove(token) else {
                 continue;
             };
             let mut to = Responder::held(http, &poll, &self.responses);
             self.end_wait(context, &poll, item.as_ref(), &mut to);
         }
         self.drain_several(context, http, count);
-        self.waiters.waiting > 0
+        self.waiters.waiting() > 0
     }
 
     /// The name of the key a lookup is for; the lookup has gone out and is shared no further.
@@ -332,7 +323,7 @@ impl Polls {
         if failed && !self.has_upstream() && self.answer_unlooked(context, http, key, token) {
             return;
         }
-        let Some(poll) = self.waiters.records.get(token) else {
+        let Some(poll) = self.waiters.polls().get(token) else {
             return;
         };
         if poll.ask.is_stream {
@@ -343,7 +334,7 @@ impl Polls {
         if decision == Decision::Wait {
             return self.wait_after_lookup(context, http, key, token);
         }
-        let Some(poll) = self.waiters.records.remove(token) else {
+        let Some(poll) = self.waiters.remove(token) else {
             return;
         };
         self.metrics
@@ -371,7 +362,7 @@ impl Polls {
         found: Option<&Found<'_>>,
         failed: bool,
     ) {
-        let Some(poll) = self.waiters.records.remove(token) else {
+        let Some(poll) = self.waiters.remove(token) else {
             return;
         };
         self.metrics
@@ -428,28 +419,27 @@ impl Polls {
         key: Token,
         token: Token,
     ) {
-        let Some(poll) = self.waiters.records.get(token) else {
+        let Some(poll) = self.waiters.polls().get(token) else {
             return;
         };
         let (exchange, wait) = (poll.exchange, poll.ask.wait());
         let keep = self.keep_while_waiting(&poll.ask, poll.route);
         let is_logged = self.responses.log.is_written();
         if let Some(reason) = self.waiters.no_waits(1) {
-            let Some(poll) = self.waiters.records.remove(token) else {
+            let Some(poll) = self.waiters.remove(token) else {
                 return;
             };
             let mut to = Responder::held(http, &poll, &self.responses);
             to.ends(PollOutcome::Refused);
             return self.refuse(context, &mut to, reason);
         }
-        if let Some(poll) = self.waiters.records.get_mut(token) {
-            poll.place = key;
-            if keep == Keep::Line {
-                let kept = poll.request.take().filter(|_| is_logged);
-                poll.request = kept.map(|kept| Box::new(KeptRequest::request_line(kept.head())));
-            }
+        if keep == Keep::Line
+            && let Some(poll) = self.waiters.poll_mut(token)
+        {
+            let kept = poll.request.take().filter(|_| is_logged);
+            poll.request = kept.map(|kept| Box::new(KeptRequest::request_line(kept.head())));
         }
-        self.join_waiting(key, token);
+        self.waiters.wait_for(key, token);
         let timeout = self.jittered(wait);
         hold(http, context, exchange, token.to_bits(), timeout);
     }

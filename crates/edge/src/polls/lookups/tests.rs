@@ -326,39 +326,8 @@ fn memcached_is_never_read_at_once() {
     assert!(of.lookups.stored(b"a", NOW).is_none());
     assert!(of.lookups.copied(b"a", NOW, &mut Vec::new()).is_none());
     assert!(of.lookups.reread(b"a", NOW).is_none());
-    assert!(matches!(
-        of.lookups.watch(&of.keys, key, NOW),
-        Watch::Running
-    ));
     assert!(of.lookups.reads_later(&mut of.keys, key));
     assert_eq!(of.send(), ["a"]);
-}
-
-#[test]
-fn a_watch_begins_with_the_first_wait_and_says_what_is_there() {
-    let (mut of, store, told) = embedded();
-    set(&store, "a", "one");
-    let key = of.key("a");
-    let Watch::Begun(Some(item)) = of.lookups.watch(&of.keys, key, NOW) else {
-        panic!("a value was there");
-    };
-    assert_eq!(&*item.value, b"one");
-    let of_poll = Token::new(kind::POLL, 0, 1);
-    of.keys.get_mut(key).unwrap().waiting.join(of_poll);
-    assert!(matches!(
-        of.lookups.watch(&of.keys, key, NOW),
-        Watch::Running
-    ));
-    set(&store, "a", "two");
-    set(&store, "a", "three");
-    assert_eq!(told.0.lock().unwrap().len(), 1, "until it is read again");
-    assert_eq!(&*of.lookups.reread(b"a", NOW).unwrap().value, b"three");
-    set(&store, "a", "four");
-    assert_eq!(told.0.lock().unwrap().len(), 2);
-    of.lookups.reread(b"a", NOW);
-    of.lookups.unwatch(&of.keys, key);
-    set(&store, "a", "five");
-    assert_eq!(told.0.lock().unwrap().len(), 2, "it is not waited for");
 }
 
 #[test]

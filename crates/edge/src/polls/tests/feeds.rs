@@ -132,9 +132,9 @@ fn a_stream_that_misses_leaves_nothing() {
     assert_eq!(line, "GET /poll/a HTTP/1.1");
     let gone = Events::follow(&edge, "/poll/a", "");
     let mut known = Events::follow(&edge, "/poll/a", &cursor("fresh"));
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 3);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 3);
     gone.client.reset();
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 2);
     exchange.answer(200, "", "fresh");
     first.await_last(&mut edge, &cursor("fresh"), "fresh");
     edge.turn_until_waiting(2);

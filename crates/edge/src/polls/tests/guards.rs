@@ -127,16 +127,9 @@ fn a_socket_whose_time_is_over_is_told_nothing_more() {
     let mut edge = Edge::new("limits.stream_lifetime = \"100ms\"");
     let mut socket = Socket::open(&edge, "/poll/a");
     edge.turn_until_waiting(1);
-    let ends = edge
-        .driver
-        .front
-        .polls
-        .waiters
-        .feeds
-        .values_mut()
-        .next()
-        .unwrap()
-        .ends;
+    let feeds = &edge.driver.front.polls.waiters.feeds;
+    let feed = feeds.tokens().next().unwrap();
+    let ends = feeds.end_of(feed).unwrap();
     while !ends.is_due(edge.event_loop.context().tick()) {
         edge.turn();
     }

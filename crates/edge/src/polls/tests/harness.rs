@@ -66,7 +66,7 @@ impl Edge {
         while !is_so(&mut self.driver) {
             let polls = &self.driver.front.polls;
             let tables = (
-                &polls.waiters.records,
+                &polls.waiters.polls(),
                 &polls.waiters.keys,
                 &polls.lookups,
                 &polls.misses.fetches,

@@ -105,7 +105,7 @@ fn what_lost_its_place_is_found() {
     assert_eq!(edge.answer(&mut one).0, 504);
     edge.assert_nothing_left();
     let mut held = hold_several(&mut edge);
-    for poll in edge.driver.front.polls.waiters.several.values_mut() {
+    for poll in edge.driver.front.polls.waiters.all_several_mut() {
         poll.is_held = false;
     }
     recheck(&mut edge);

@@ -17,7 +17,7 @@ fn ask_all(edge: &mut Edge, asks: &[String]) -> Vec<Client> {
     let mut clients = Vec::new();
     for (count, ask) in asks.iter().enumerate() {
         clients.push(edge.ask(ask));
-        edge.turn_until(|edge| edge.front.polls.waiters.records.len() == count + 1);
+        edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == count + 1);
     }
     clients
 }
@@ -70,7 +70,7 @@ fn what_differs_for_the_application_is_asked_for_apart() {
         let hostiles = [hostile.to_owned(), hostile.to_owned()];
         let mut attackers = ask_all(&mut edge, &hostiles);
         let mut victims = [edge.ask("GET /poll/a"), edge.ask("GET /poll/a?since=x")];
-        edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 4);
+        edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 4);
         assert_eq!(edge.driver.front.polls.misses.fetches.len(), 2, "{hostile}");
         let mut exchanges = accept(&app, &mut edge, 2);
         exchanges[0].answer(200, "", "evil");
@@ -108,7 +108,7 @@ fn a_refusal_is_neither_shared_nor_remembered() {
         let mut stream = Events::follow(&edge, "/poll/a", "");
         edge.turn_until(|edge| {
             edge.front.polls.misses.missing.len() == 2
-                && edge.front.polls.waiters.records.len() == 3
+                && edge.front.polls.waiters.polls().len() == 3
         });
         let (mut first, _) = app.accept(&mut edge);
         first.answer(status, "", "refused");
@@ -149,7 +149,7 @@ fn those_whom_an_answer_is_not_for_ask_a_few_at_a_time() {
     for client in clients.drain(30..) {
         client.reset();
     }
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 29);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 29);
     for number in 1..30 {
         let mut exchange = exchanges.remove(0);
         exchange.answer(200, "", &format!("own {number}"));

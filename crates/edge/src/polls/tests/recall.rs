@@ -113,7 +113,7 @@ fn followers(edge: &mut Edge) -> (super::Client, Socket) {
     assert!(matches!(begun, Role::Leader));
     let (poll, socket) = (edge.ask("GET /poll/a"), Socket::open(edge, "/poll/a"));
     edge.turn_until(|edge| {
-        edge.front.polls.waiters.records.len() + edge.front.polls.misses.missing.len() == 2
+        edge.front.polls.waiters.polls().len() + edge.front.polls.misses.missing.len() == 2
     });
     assert_eq!(edge.driver.front.polls.misses.following(), 1);
     (poll, socket)

@@ -64,7 +64,7 @@ impl Waiting {
 /// The numbers of polls and of streams that have been told.
 fn told(edge: &EdgeLoop) -> (usize, usize) {
     let events = edge.metrics.stream_events.value() as usize;
-    let left = edge.front.polls.waiters.records.len();
+    let left = edge.front.polls.waiters.polls().len();
     (COUNT.saturating_sub(left), events)
 }
 
@@ -132,7 +132,7 @@ fn what_memcached_has_said_is_told_before_the_server_ends() {
     let (_server, mut edge) = silent();
     let poll = format!("GET /poll/a?since={}&wait=50s", cursor("one"));
     let mut clients: Vec<_> = (0..2 * COUNT).map(|_| edge.ask(&poll)).collect();
-    edge.turn_until(|edge| edge.front.polls.waiters.records.len() == 2 * COUNT);
+    edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 2 * COUNT);
     while !edge.driver.front.polls.lookups.is_empty() {
         complete(&mut edge, "/poll/a", false, hit("one", 1));
     }
