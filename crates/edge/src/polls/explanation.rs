@@ -15,6 +15,15 @@ pub struct Explained {
     fields: Vec<String>,
 }
 
+/// A question to one loop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Question {
+    /// The watchers of the keys with this prefix.
+    Prefix(Box<[u8]>),
+    /// The watchers of the key of this request; the first loop reads its value as well.
+    Request(Explained),
+}
+
 /// The course of a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Explanation {

@@ -1,7 +1,7 @@
 //! The polls of one loop: answered, held or forwarded; and the streams that last.
 //!
 //! A request becomes: route, key, lookup, and by [`decide`] one of *answer*, *wait*, *miss*. What
-//! cannot be answered at once is a [`Poll`] record in one of three places: waiting
+//! cannot be answered at once is a [`Poll`](tables::Poll) record in one of three places: waiting
 //! for memcached, for a change of its key, or for the upstream. [`Polls`] never does I/O: its
 //! [`Lookups`] and its [`Misses`] have what the driver sends when the turn ends, so that the
 //! lookups of a turn share one request.
@@ -55,7 +55,7 @@ mod watchers;
 
 pub use explain::explain_configuration;
 pub use explanation::{Explained, Explanation, Topic};
-pub(crate) use explanation::{Live, Value, Valued};
+pub(crate) use explanation::{Live, Question, Value, Valued};
 pub(crate) use large::TooLarge;
 pub(crate) use lookups::{Lookups, Source};
 pub(crate) use misses::{
@@ -63,7 +63,7 @@ pub(crate) use misses::{
 };
 pub(crate) use publishing::Asker;
 pub(crate) use tables::kind;
-pub(crate) use watchers::{Question, Watchers};
+pub(crate) use watchers::Watchers;
 
 use crate::access::{Access, AuthSubrequests, Gate};
 use crate::config::{Config, RouteConfig, RouteId, Routes, share};

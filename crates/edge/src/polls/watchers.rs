@@ -1,17 +1,7 @@
 //! Watchers of a key: held polls, streams and WebSockets, counted.
 
-use super::explanation::Explained;
 use serde::Serialize;
 use std::ops::AddAssign;
-
-/// A question to one loop.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Question {
-    /// The watchers of the keys with this prefix.
-    Prefix(Box<[u8]>),
-    /// The watchers of the key of this request; the first loop reads its value as well.
-    Request(Explained),
-}
 
 /// Watchers of one key, by transport.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
