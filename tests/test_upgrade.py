@@ -18,7 +18,7 @@ from support.other_side import Other
 from support.process import Process
 from support.traffic import TOKEN, Traffic, fill, receive
 from support.upgrade import begin, upgrade
-from support.wait import accepts, until
+from support.wait import PATIENCE_S, accepts, until
 
 KEY = "/poll/alice"
 # Nothing here is to be cut off, however slow the machine is.
@@ -164,7 +164,8 @@ def hangs(tmp_path):
 
 def test_a_program_that_hangs_is_given_up(start_dwell, cleanup, hangs):
     program, hang = hangs
-    dwell = start_dwell(limits={"upgrade_timeout": "100ms"}, program=program)
+    # Long enough for this process to start another, however slow the machine is.
+    dwell = start_dwell(limits={"upgrade_timeout": "3s"}, program=program)
     dwell.store().set(KEY, b"value")
     hang()
     successor = begin(dwell, cleanup)
@@ -211,7 +212,7 @@ def started(tmp_path):
     """A process that this one starts to be succeeded by it, and this one's end of the channel."""
     edge = Dwell(tmp_path, server={"pollers": 3})
     own, its = socket.socketpair()
-    own.settimeout(10)
+    own.settimeout(PATIENCE_S)
     arguments = [BINARY, "serve", "--config", str(edge.config)]
 
     def start(parent):
@@ -239,14 +240,14 @@ def test_all_threads_run_before_it_says_that_it_could_serve(started):
         # A thread gives itself its name; this one waits to be given the items meanwhile.
         until(lambda: {"loop-1", "loop-2", "upgrade"} <= names(), "all threads run")
         own.close()
-        child.communicate(timeout=10)
+        child.communicate(timeout=PATIENCE_S)
         assert child.returncode != 0
 
 
 def test_a_process_whose_parent_has_ended_does_not_serve(started):
     start, _ = started
     with start(os.getpid() + 1) as child:
-        _, errors = child.communicate(timeout=10)
+        _, errors = child.communicate(timeout=PATIENCE_S)
         assert child.returncode != 0
         assert "it is not the parent" in errors
 

@@ -6,11 +6,12 @@ import re
 import select
 import signal
 
-from support.wait import until
+from support.wait import PATIENCE_S, until
 
 STARTED = re.compile(r"starting another process process=(\d+)")
 SERVES = "another process serves from now on"
-GIVEN_UP = "the upgrade is given up"
+# An upgrade that is given up, or was not begun.
+REFUSED = re.compile(r"the upgrade is given up|no upgrade: ")
 
 
 class Successor:
@@ -34,7 +35,7 @@ class Successor:
         watch.register(self.handle, select.POLLIN)
         return bool(watch.poll(timeout_s * 1000))
 
-    def wait(self, timeout_s=10.0):
+    def wait(self, timeout_s=PATIENCE_S):
         assert self.has_ended(timeout_s), f"process {self.pid} does not end"
 
     def stop(self):
@@ -48,22 +49,30 @@ class Successor:
 
 def begin(dwell, cleanup, process=None):
     """Asks `process`, or the first one, for an upgrade; returns the process that it starts."""
-    before = len(STARTED.findall(dwell.output()))
+    before, refused = len(STARTED.findall(dwell.output())), len(REFUSED.findall(dwell.output()))
     (process or dwell).signal(signal.SIGUSR2)
-    until(lambda: len(STARTED.findall(dwell.output())) > before, dwell.output)
-    successor = Successor(int(STARTED.findall(dwell.output())[before]))
+
+    def started():
+        # One that fails at once has been started, too.
+        output = dwell.output()
+        pids = STARTED.findall(output)[before:]
+        assert pids or len(REFUSED.findall(output)) == refused, output
+        return pids
+
+    successor = Successor(int(until(started, dwell.output)[0]))
     cleanup.callback(successor.stop)
     return successor
 
 
 def upgrade(dwell, cleanup, process=None):
     """As `begin`, and waits until the new process serves."""
-    before, given_up = dwell.output().count(SERVES), dwell.output().count(GIVEN_UP)
+    before, refused = dwell.output().count(SERVES), len(REFUSED.findall(dwell.output()))
     successor = begin(dwell, cleanup, process)
 
     def serves():
-        assert dwell.output().count(GIVEN_UP) == given_up, dwell.output()
-        return dwell.output().count(SERVES) > before
+        output = dwell.output()
+        assert len(REFUSED.findall(output)) == refused, output
+        return output.count(SERVES) > before
 
-    until(serves, "the new process serves")
+    until(serves, dwell.output)
     return successor

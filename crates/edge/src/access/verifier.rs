@@ -77,9 +77,11 @@ impl KeyRing {
         current.changed_at = changed_at;
         match self.files.read() {
             Ok(keys) => {
-                tracing::info!(keys = keys.len(), "jwt keys read anew");
+                let count = keys.len();
                 current.keys = Arc::new(keys);
                 self.readings.fetch_add(1, Ordering::Release);
+                drop(current);
+                tracing::info!(keys = count, "jwt keys read anew");
             }
             Err((path, error)) => {
                 tracing::error!(path = %path.display(), %error, "jwt keys stay as they were");

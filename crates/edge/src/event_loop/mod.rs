@@ -178,11 +178,11 @@ impl Driver for EdgeLoop {
         {
             return;
         }
-        tracing::info!(signal, "ending");
         self.fleet.advance(match self.fleet.lifecycle() {
             Lifecycle::Serve | Lifecycle::HandOver => Lifecycle::Drain,
             Lifecycle::Drain | Lifecycle::Stop => Lifecycle::Stop,
         });
+        tracing::info!(signal, "ending");
     }
 
     fn turn_end(&mut self, context: &mut Context) {

@@ -49,21 +49,22 @@ impl EdgeLoop {
         self.keep_counts();
     }
 
-    /// Waits at the barrier during a pause; decisions made in it are followed next.
+    /// Takes part in a round at the barrier; decisions made in a pause are followed next.
     fn wait_at_barrier(&mut self, context: &mut Context) {
         if self.handoff.barrier.is_wanted() {
             // The sockets are those of the newest settings.
             self.send_outbox(context);
             self.follow_settings(context);
-            self.handoff.barrier.wait(|| self.servers.sockets());
+            let sockets = || self.servers.sockets();
+            self.handoff.barrier.come(self.index, sockets);
         }
     }
 
     /// Follows the lifecycle of the fleet; a stage that was followed already changes nothing.
     fn follow_lifecycle(&mut self, context: &mut Context) {
         if !self.ending.has_begun() && self.servers.is_shutdown_asked() {
-            tracing::info!("ending, as a memcached client asks");
             self.fleet.advance(Lifecycle::Drain);
+            tracing::info!("ending, as a memcached client asks");
         }
         match self.fleet.lifecycle() {
             Lifecycle::HandOver if !self.ending.has_begun() => self.begin_hand_over(context),
@@ -75,23 +76,23 @@ impl EdgeLoop {
 
     fn begin_drain(&mut self, context: &mut Context) {
         let waiting = self.front.polls.waiting();
-        tracing::info!(waiting, "draining");
-        if let Some(supervisor) = &self.supervisor {
-            supervisor.drains();
-        }
         self.ending.drain(context.now(), waiting);
         self.servers.drain(context, &mut self.front);
         self.front.polls.refuse_waits();
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.drains();
+        }
+        tracing::info!(waiting, "draining");
         self.drain_step(context);
     }
 
     /// Begins to hand connections over to the process that serves now, and ends waits.
     fn begin_hand_over(&mut self, context: &mut Context) {
         let waiting = self.front.polls.waiting();
-        tracing::info!(waiting, "handing over");
         let is_blind = self.cache.store().is_some();
         // The loop has been paused since its clock was read.
         self.ending.hand_over(Instant::now(), waiting, is_blind);
+        tracing::info!(waiting, "handing over");
         self.hand_over(context);
         self.drain_step(context);
     }
@@ -106,8 +107,9 @@ impl EdgeLoop {
         if let Some(next) = next {
             return context.arm(DRAIN, next);
         }
-        tracing::warn!(connections = http.connections(), "drain time is over");
+        let connections = http.connections();
         self.servers.close_all(context, &mut self.front);
+        tracing::warn!(connections, "drain time is over");
     }
 
     /// Hands idle connections over, if another process serves: at once, and at the ends of later

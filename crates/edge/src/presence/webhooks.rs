@@ -221,20 +221,20 @@ impl Webhooks {
                 }
             }
             Verdict::Failed(why) if batch.attempts < self.plan.attempts_max => {
-                if let Some(count) = self.outage.failed(now) {
-                    tracing::warn!(why, count, "webhook does not take events");
-                }
                 metrics.webhook_retries.increment();
                 batch.due = Some(now + self.backoff(batch.attempts));
                 self.batch = Some(batch);
+                if let Some(count) = self.outage.failed(now) {
+                    tracing::warn!(why, count, "webhook does not take events");
+                }
             }
             Verdict::Failed(why) => {
-                tracing::warn!(why, events = batch.events, "events are lost to the webhook");
                 dropped(metrics).add(batch.events);
+                tracing::warn!(why, events = batch.events, "events are lost to the webhook");
             }
             Verdict::Refused(status) => {
-                tracing::warn!(status, events = batch.events, "webhook refuses events");
                 dropped(metrics).add(batch.events);
+                tracing::warn!(status, events = batch.events, "webhook refuses events");
             }
         }
     }

@@ -134,10 +134,11 @@ impl Watch {
         findings: &mut Findings<'_>,
     ) {
         if token == self.token && self.take(context, readiness, findings) == Err(Lost) {
-            if self.phase == Phase::Told {
+            let was_told = self.phase == Phase::Told;
+            self.lost(context);
+            if was_told {
                 tracing::info!(server = %self.address, "memcached does not tell of changes now");
             }
-            self.lost(context);
         }
     }
 

@@ -4,7 +4,8 @@
 //! Each step has to succeed before the next begins. If one before the last fails, the successor is
 //! ended, and nothing has changed:
 //!
-//! 1. The successor starts with one end of a socket pair as its standard input, reads its
+//! 1. All loops of this process duplicate their listening sockets at the ends of their turns. The
+//!    successor starts with one end of a socket pair as its standard input, reads its
 //!    configuration, takes the listening sockets it needs, and binds the others.
 //! 2. The successor reports that it could serve. All loops of this process pause at the ends of
 //!    their turns: no client writes to the store any more, and requests wait in their sockets.
@@ -20,7 +21,7 @@ pub(super) use successor::Predecessor;
 use super::environment;
 use super::notify::Notifier;
 use crate::event_loop::{Message, Settings};
-use crate::handoff::{Channel, Handoff, HandoffSender, InheritedListener, Kind, Paused};
+use crate::handoff::{Channel, Handoff, HandoffSender, InheritedListener, Kind, Round};
 use crate::metrics::Metrics;
 use crate::published::Published;
 use dwell_evloop::{Fleet, Lifecycle};
@@ -37,7 +38,7 @@ use std::{env, fmt, process, thread};
 
 /// Version of the protocol between the two processes; others are rejected.
 const VERSION: u8 = 1;
-/// Time in which a successor that does not respond has to end.
+/// Least time in which a successor that has closed its end of the channel has to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Longest pause of the loops without progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -100,7 +101,9 @@ impl fmt::Display for UpgradeError {
 impl UpgradeError {
     /// Returns true if the successor has closed its end, most likely because it has ended.
     fn is_end(&self) -> bool {
-        matches!(self, Self::Talk(_, error) if error.kind() != io::ErrorKind::TimedOut)
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let closed = [BrokenPipe, ConnectionReset, UnexpectedEof];
+        matches!(self, Self::Talk(_, error) if closed.contains(&error.kind()))
     }
 }
 
@@ -117,9 +120,8 @@ impl Successor {
         self.0 = None;
     }
 
-    /// Waits shortly for the successor's end, and returns its status.
-    fn ended(&mut self) -> Option<ExitStatus> {
-        let until = Instant::now() + LAST_WORDS;
+    /// Waits for the successor's end, and returns its status.
+    fn ended(&mut self, until: Instant) -> Option<ExitStatus> {
         while Instant::now() < until {
             if let Ok(Some(status)) = self.0.as_mut()?.try_wait() {
                 self.0 = None;
@@ -144,7 +146,7 @@ impl Drop for Successor {
 impl Upgrader {
     /// Starts an upgrade in a thread; does nothing while one runs.
     pub(super) fn ask(self: &Arc<Self>) {
-        if self.fleet.lifecycle() != Lifecycle::Serve {
+        if !self.serves() {
             tracing::warn!("no upgrade: this process is ending");
         } else if self.handoff.queue.is_open() {
             tracing::warn!("no upgrade: the process before this one has not ended yet");
@@ -181,8 +183,7 @@ impl Upgrader {
         let _changes = self.settings.lock_changes();
         let timeout = self.settings.newest().config.limits.upgrade_timeout;
         let deadline = Instant::now() + timeout;
-        let (paused, sockets) = self.pause(deadline)?;
-        drop(paused);
+        let sockets = self.gather(deadline)?;
         let (channel, other) = UnixStream::pair().map_err(UpgradeError::Start)?;
         let mut successor = start(other).map_err(UpgradeError::Start)?;
         let channel = Channel::new(channel, deadline);
@@ -193,25 +194,38 @@ impl Upgrader {
                 Ok(())
             }
             Err(error) if error.is_end() => {
-                Err(successor.ended().map_or(error, UpgradeError::Ended))
+                // It has closed its end, and may need a while to end itself.
+                let until = deadline.max(Instant::now() + LAST_WORDS);
+                Err(successor.ended(until).map_or(error, UpgradeError::Ended))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Pauses all loops, and returns their listening sockets.
-    fn pause(
-        &self,
-        deadline: Instant,
-    ) -> Result<(Paused<'_>, Vec<InheritedListener>), UpgradeError> {
-        let fleet = &self.fleet;
+    /// Waits until every loop has come to the end of a turn; returns their listening sockets.
+    fn gather(&self, deadline: Instant) -> Result<Vec<InheritedListener>, UpgradeError> {
+        let (fleet, barrier) = (&self.fleet, &self.handoff.barrier);
+        let (loops, wake) = (fleet.loops(), || fleet.wake_all());
+        self.came(barrier.gather(loops, deadline, wake, || self.serves()))
+    }
+
+    /// Pauses all loops. One whose turn is long is waited for before the others stand still.
+    fn pause(&self, deadline: Instant) -> Result<Round<'_>, UpgradeError> {
+        self.gather(deadline)?;
         let deadline = deadline.min(Instant::now() + self.stall_timeout());
-        let serves = || fleet.lifecycle() == Lifecycle::Serve;
-        let barrier = &self.handoff.barrier;
-        let paused = barrier.pause(fleet.loops(), deadline, || fleet.wake_all(), serves);
-        match paused {
-            _ if !serves() => Err(UpgradeError::Ending),
-            Some(paused) => Ok(paused),
+        let (fleet, barrier) = (&self.fleet, &self.handoff.barrier);
+        let (loops, wake) = (fleet.loops(), || fleet.wake_all());
+        self.came(barrier.pause(loops, deadline, wake, || self.serves()))
+    }
+
+    fn serves(&self) -> bool {
+        self.fleet.lifecycle() == Lifecycle::Serve
+    }
+
+    fn came<T>(&self, round: Option<T>) -> Result<T, UpgradeError> {
+        match round {
+            _ if !self.serves() => Err(UpgradeError::Ending),
+            Some(round) => Ok(round),
             None => Err(UpgradeError::Busy),
         }
     }
@@ -234,7 +248,7 @@ impl Upgrader {
         greet(&mut channel, self.service.is_some(), sockets).map_err(step("greeting it"))?;
         let ready = channel.expect(Kind::Ready);
         let wants_store = ready.map_err(step("waiting until it could serve"))?.mark == 1;
-        let (paused, _) = self.pause(deadline)?;
+        let paused = self.pause(deadline)?;
         let began = Instant::now();
         channel.set_stall_timeout(Some(self.stall_timeout()));
         let service = self.service.as_ref().filter(|_| wants_store);
@@ -253,13 +267,13 @@ impl Upgrader {
             service.store().retire();
         }
         let (process, pause) = (successor.id(), began.elapsed());
-        tracing::info!(process, ?pause, "another process serves from now on");
         // The rest of the hand-over has a deadline of its own.
         let drain_timeout = self.settings.newest().config.limits.drain_timeout;
         channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
         channel.set_stall_timeout(None);
         self.handoff.begin(HandoffSender::new(channel, wants_store));
         self.fleet.advance(Lifecycle::HandOver);
+        tracing::info!(process, ?pause, "another process serves from now on");
         drop(paused);
         Ok(())
     }
@@ -366,3 +380,6 @@ fn give_place(channel: &mut Channel) -> io::Result<()> {
     channel.send(Kind::Serve, 0, b"", None)?;
     channel.expect(Kind::Serving).map(drop)
 }
+
+#[cfg(test)]
+mod tests;
