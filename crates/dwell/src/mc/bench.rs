@@ -1,6 +1,6 @@
 //! `dwell mc bench`: sets and gets, timed.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use dwell_memcache::{Client, Exptime};
@@ -36,6 +36,10 @@ pub(super) fn run(
         let result = result.map_err(|_| "a thread of the bench panicked")?;
         times.extend(result?);
     }
+    Ok(write_times(times, took, out)?)
+}
+
+fn write_times(mut times: Vec<Duration>, took: Duration, out: &mut impl Write) -> io::Result<()> {
     times.sort_unstable();
     let count = times.len();
     let micros = took.as_micros().max(1);
@@ -71,3 +75,25 @@ fn work(
 const KEYS: u32 = 1000;
 /// Lifetime of the keys, so that they need no cleanup.
 const LIFE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(micros: impl Iterator<Item = u64>) -> String {
+        let mut out = Vec::new();
+        let times = micros.map(Duration::from_micros).collect();
+        write_times(times, Duration::from_millis(500), &mut out).expect("there is room");
+        String::from_utf8(out).expect("it is text")
+    }
+
+    #[test]
+    fn times_are_those_that_so_many_operations_did_not_exceed() {
+        let expected = "operations\t1000\nper second\t2000\n\
+                        p50\t501 us\np99\t991 us\np99.9\t1000 us\nmax\t1000 us\n";
+        assert_eq!(written((1..=1000).rev()), expected);
+        let lone = written(std::iter::once(7));
+        assert!(lone.contains("p50\t7 us\n") && lone.ends_with("max\t7 us\n"));
+        assert!(written(std::iter::empty()).ends_with("max\t0 us\n"));
+    }
+}

@@ -29,19 +29,28 @@ type Failure = Box<dyn std::error::Error>;
 /// Shape: results go to standard output, errors to standard error. The status is 0 for a hit, 1 for
 /// a miss, 3 for an error, and 2 for invalid flags.
 pub(crate) fn run(arguments: &McArguments) -> ExitCode {
-    let mut out = io::stdout().lock();
+    let (input, out) = (io::stdin(), io::stdout().lock());
+    status(arguments, input, out, io::stderr()).into()
+}
+
+fn status(
+    arguments: &McArguments,
+    input: impl Read,
+    mut out: impl Write,
+    mut errors: impl Write,
+) -> u8 {
     let ended = arguments
         .client()
         .map_err(Failure::from)
-        .and_then(|client| obey(&client, &arguments.command, &mut out))
+        .and_then(|client| obey(&client, &arguments.command, input, &mut out))
         .and_then(|end| out.flush().map(|()| end).map_err(Failure::from));
     match ended {
-        Ok(End::Hit) => ExitCode::SUCCESS,
-        Ok(End::Miss) => ExitCode::from(STATUS_MISS),
+        Ok(End::Hit) => 0,
+        Ok(End::Miss) => STATUS_MISS,
         Err(error) => {
             // A closed standard error is not reported.
-            drop(io::stderr().write_all(shown(&*error).as_bytes()));
-            ExitCode::from(STATUS_ERROR)
+            drop(errors.write_all(shown(&*error).as_bytes()));
+            STATUS_ERROR
         }
     }
 }
@@ -59,7 +68,13 @@ fn shown(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn obey(client: &Client, command: &McCommand, out: &mut impl Write) -> Result<End, Failure> {
+fn obey(
+    client: &Client,
+    command: &McCommand,
+    input: impl Read,
+    out: &mut impl Write,
+) -> Result<End, Failure> {
+    let value = |stored| value(stored, input);
     match command {
         McCommand::Get { keys, raw } => get(client, keys, *raw, out),
         McCommand::Gets { key } => match client.gets(key)? {
@@ -219,13 +234,13 @@ fn is_hit(hit: bool) -> Result<End, Failure> {
     Ok(if hit { End::Hit } else { End::Miss })
 }
 
-/// The value on the command line, or standard input for `-`.
-fn value(stored: &Stored) -> io::Result<Vec<u8>> {
+/// The value on the command line, or all of `input` for `-`.
+fn value(stored: &Stored, mut input: impl Read) -> io::Result<Vec<u8>> {
     if stored.value != "-" {
         return Ok(stored.value.clone().into_bytes());
     }
     let mut value = Vec::new();
-    io::stdin().read_to_end(&mut value)?;
+    input.read_to_end(&mut value)?;
     Ok(value)
 }
 
@@ -245,3 +260,6 @@ fn exptime(ttl: Option<Duration>) -> Exptime {
 
 const STATUS_MISS: u8 = 1;
 const STATUS_ERROR: u8 = 3;
+
+#[cfg(test)]
+mod tests;
