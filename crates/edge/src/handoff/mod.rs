@@ -1,8 +1,8 @@
 //! The hand-over from one process to its successor, as far as the loops of both take part.
 //!
-//! `channel` carries frames between the two processes, `barrier` gathers the sockets of all loops of
-//! one and pauses them while its items are handed over, `connections` moves idle connections. The
-//! steps of an upgrade are in `process/upgrade`.
+//! `channel` carries frames between the two processes, `barrier` gathers the sockets of all loops
+//! of one and pauses them while its items are handed over, `connections` moves idle connections.
+//! The steps of an upgrade are in `process/upgrade`.
 
 mod barrier;
 mod channel;
