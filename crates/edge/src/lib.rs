@@ -12,6 +12,7 @@ mod descriptors;
 mod event_loop;
 mod handoff;
 mod held;
+mod ids;
 pub mod log;
 mod metrics;
 mod ops;

@@ -121,6 +121,7 @@ const ROOMS: &[&str] = &[
     "metrics",
     "config",
     "held",
+    "ids",
     "cursor",
     "published",
 ];

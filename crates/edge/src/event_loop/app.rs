@@ -2,11 +2,13 @@
 
 use super::admission::Admission;
 use crate::config::{Config, Routing};
+use crate::held::held;
+use crate::ids::{Held, Requested};
 use crate::log::Outage;
 use crate::metrics::{ClientTimeout, ConnectionRefusal, RefusedStatus};
 use crate::pages::Pages;
 use crate::polls::{Polls, TooLarge, seconds};
-use crate::proxy::{self, Adopted, Proxy, Tunnels, proxied_of};
+use crate::proxy::{self, Adopted, Proxy, Tunnels};
 use crate::response_log::ResponseLog;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, Event, ExchangeId, Http, Outcome, Reply, Request, Response,
@@ -78,11 +80,20 @@ impl Front {
     /// Handles an event of a request to the application.
     pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
         self.follow_outage(context, &event);
-        if proxied_of(event.tag()).is_some() {
-            return self.proxy.told(context, http, event);
-        }
-        if let Some(large) = self.polls.told(context, http, event) {
-            self.pass_on(context, http, &large);
+        match Requested::of(event.tag()) {
+            Requested::Fetch(fetch) => {
+                if let Some(large) = self.polls.told(context, http, fetch, event) {
+                    self.pass_on(context, http, &large);
+                }
+            }
+            Requested::AuthSubrequest(question) => {
+                self.polls
+                    .answered_question(context, http, question, &event);
+                if let UpstreamEvent::Large { connection, .. } = event {
+                    self.proxy.cancel(connection, question);
+                }
+            }
+            Requested::Proxied(_) => self.proxy.told(context, http, event),
         }
     }
 
@@ -233,9 +244,12 @@ impl App for Front {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        match proxied_of(tag) {
-            Some(proxied) => self.proxy.expired(proxied, reply),
-            None => self.polls.expired(context, tag, reply),
+        match Held::of(tag) {
+            Held::Poll(poll) => self.polls.poll_expired(context, poll, reply),
+            Held::Stream(stream) => self.polls.feed_expired(context, stream, reply),
+            Held::MultiPoll(poll) => self.polls.several_expired(context, poll, reply),
+            Held::Publish(order) => self.polls.order_expired(order),
+            Held::Proxied(proxied) => self.proxy.expired(proxied, reply),
         }
     }
 
@@ -246,23 +260,33 @@ impl App for Front {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        match proxied_of(tag) {
-            Some(proxied) => self.proxy.drained(proxied),
-            None => self.polls.drained(context, tag, reply),
+        match Held::of(tag) {
+            Held::Stream(stream) => self.polls.feed_drained(context, stream, reply),
+            Held::Poll(_) | Held::MultiPoll(_) | Held::Publish(_) => {
+                held(tag, self.polls.owed_time())
+            }
+            Held::Proxied(proxied) => self.proxy.drained(proxied),
         }
     }
 
     fn peer_closed(&mut self, _exchange: ExchangeId, tag: u64) -> bool {
-        match proxied_of(tag) {
-            Some(proxied) => self.proxy.peer_closed(proxied),
-            None => self.polls.peer_closed(tag),
+        // A client that ends its side and only then reads gets an answer that is on its way.
+        match Held::of(tag) {
+            Held::Poll(poll) => !self.polls.is_owed(poll),
+            Held::Stream(_) => true,
+            Held::MultiPoll(poll) => !self.polls.is_asking(poll),
+            Held::Publish(_) => false,
+            Held::Proxied(proxied) => self.proxy.peer_closed(proxied),
         }
     }
 
     fn abandoned(&mut self, context: &mut Context, _exchange: ExchangeId, tag: u64) {
-        match proxied_of(tag) {
-            Some(proxied) => self.proxy.abandoned(context, proxied),
-            None => self.polls.abandoned(tag),
+        match Held::of(tag) {
+            Held::Poll(poll) => self.polls.poll_abandoned(poll),
+            Held::Stream(stream) => self.polls.feed_abandoned(stream),
+            Held::MultiPoll(poll) => self.polls.several_abandoned(poll),
+            Held::Publish(_) => {}
+            Held::Proxied(proxied) => self.proxy.abandoned(context, proxied),
         }
     }
 
@@ -273,7 +297,7 @@ impl App for Front {
         tag: u64,
         detached: Detached,
     ) {
-        self.polls.detached(tag, detached);
+        self.polls.detached(Token::from_bits(tag), detached);
     }
 
     fn accepted(&mut self, _: &mut Context, stream: Stream, open: usize) -> Option<Stream> {

@@ -2,8 +2,9 @@
 
 use super::Occurrence;
 use super::tokens::{EXPIRE, LEFT};
+use crate::ids::kind;
 use crate::metrics::{LoopMetrics, ServerCell, ServerState};
-use crate::polls::{self, Polls, Source, Value, Valued, seconds};
+use crate::polls::{Polls, Source, Value, Valued, seconds};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_memcache::on_loop::{
@@ -34,7 +35,7 @@ const EXPIRE_BUDGET: usize = 4096;
 /// requests to memcached; the rest follows as replies arrive.
 const VERSIONS_AT_ONCE: usize = 2048;
 /// Tag of values that are stored in memcached.
-const FILL: Token = Token::new(polls::kind::FILL, 0, 0);
+const FILL: Token = Token::new(kind::FILL, 0, 0);
 
 impl Cache {
     /// Makes the cache; keys of memcached servers are read again by `sweep_interval`.

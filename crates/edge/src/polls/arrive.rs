@@ -7,16 +7,15 @@ use super::answers::{self, Found};
 use super::ask::{Ask, Waits};
 use super::budget::Now;
 use super::decide::{Decision, Stage, decide};
-use super::feeds::{Known, Opening, feed_of};
+use super::feeds::{Known, Opening};
 use super::follow::Asked;
-use super::publishing::{is_publishing, publishes};
+use super::publishing::publishes;
 use super::responder::Responder;
 use super::senseless::{AMBIGUOUS, Senseless};
-use super::several::several_of;
 use super::sharing::may_be_shared;
+use super::tables::Poll;
 use super::{Polls, seconds};
 use crate::config::RouteId;
-use crate::held::held;
 use crate::metrics::PollOutcome;
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{BodyPlan, Detached, Outcome, Reply, Request};
@@ -69,32 +68,23 @@ impl Polls {
         self.is_busy(Now::of(context)) && is_work(head)
     }
 
-    /// Ends a wait, or what else is held under this tag, as its time is over.
-    pub(crate) fn expired(
+    /// Ends the wait of a poll, or gives up the answer that it is owed, as its time is over.
+    pub(crate) fn poll_expired(
         &mut self,
         context: &mut Context,
-        tag: u64,
+        poll: Token,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        if let Some(feed) = feed_of(tag) {
-            return self.feed_expired(context, feed, reply);
-        }
-        if let Some(several) = several_of(tag) {
-            return self.several_expired(context, several, reply);
-        }
-        if is_publishing(tag) {
-            return self.order_expired(tag);
-        }
-        if let Some(poll) = self.waiters.polls().get(Token::from_bits(tag)) {
-            let Some(key) = poll.waits_for() else {
-                return self.owed_expired(context, Token::from_bits(tag), reply);
-            };
-            let item = self.last_look(context, key);
-            if let Some(poll) = self.waiters.remove(Token::from_bits(tag)) {
-                let mut to = Responder::ended(reply, &poll, &self.responses);
-                self.end_wait(context, &poll, item.as_ref(), &mut to);
-            }
-        }
+        let record = self.waiters.polls().get(poll);
+        let Some(key) = record.and_then(Poll::waits_for) else {
+            return self.owed_expired(context, poll, reply);
+        };
+        let item = self.last_look(context, key);
+        let Some(poll) = self.waiters.remove(poll) else {
+            return Outcome::Close;
+        };
+        let mut to = Responder::ended(reply, &poll, &self.responses);
+        self.end_wait(context, &poll, item.as_ref(), &mut to);
         if reply.is_sent() {
             Outcome::Answered
         } else {
@@ -102,56 +92,22 @@ impl Polls {
         }
     }
 
-    /// The client has taken all that it was sent so far.
-    pub(crate) fn drained(
-        &mut self,
-        context: &mut Context,
-        tag: u64,
-        reply: &mut Reply<'_>,
-    ) -> Outcome {
-        match feed_of(tag) {
-            Some(feed) => self.feed_drained(context, feed, reply),
-            None => held(tag, self.owed_time()),
-        }
+    /// Returns true if a poll waits for an answer rather than for a change.
+    pub(crate) fn is_owed(&self, poll: Token) -> bool {
+        let poll = self.waiters.polls().get(poll);
+        poll.is_some_and(|poll| poll.waits_for().is_none())
     }
 
-    /// The client sends no more; true where that means that it has left.
-    pub(crate) fn peer_closed(&self, tag: u64) -> bool {
-        if is_publishing(tag) {
-            return false;
-        }
-        if feed_of(tag).is_some() {
-            return true;
-        }
-        // Someone who ends their side and only then reads still gets an answer that is on its way.
-        if let Some(several) = several_of(tag) {
-            return !self.is_asking(several);
-        }
-        let poll = self.waiters.polls().get(Token::from_bits(tag));
-        poll.is_none_or(|poll| poll.waits_for().is_some())
-    }
-
-    /// The client has left.
-    pub(crate) fn abandoned(&mut self, tag: u64) {
-        if let Some(feed) = feed_of(tag) {
-            return self.feed_abandoned(feed);
-        }
-        if let Some(several) = several_of(tag) {
-            return self.several_abandoned(several);
-        }
-        if is_publishing(tag) {
-            return;
-        }
-        if self.waiters.remove(Token::from_bits(tag)).is_some() {
+    /// Forgets a poll whose client has left.
+    pub(crate) fn poll_abandoned(&mut self, poll: Token) {
+        if self.waiters.remove(poll).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
     }
 
     /// A connection has become a WebSocket.
-    pub(crate) fn detached(&mut self, tag: u64, detached: Detached) {
-        self.delivery
-            .detached
-            .push((Token::from_bits(tag), detached));
+    pub(crate) fn detached(&mut self, stream: Token, detached: Detached) {
+        self.delivery.detached.push((stream, detached));
     }
 
     fn poll(

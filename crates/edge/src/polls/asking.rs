@@ -10,7 +10,7 @@ use super::ask::{Method, plain_ask};
 use super::common::Common;
 use super::hold::Keep;
 use super::responder::Responder;
-use super::tables::{Poll, kind};
+use super::tables::Poll;
 use super::{FetchRequest, Polls};
 use crate::access::{AuthDecision, Digest, Granted, Identity, question};
 use crate::config::RouteId;
@@ -98,25 +98,22 @@ impl Polls {
         Some(fetch)
     }
 
-    /// The application has answered a question, or failed to; whether it was one.
-    pub(super) fn answered_question(
+    /// Takes the answer of the application to a question, or its failure.
+    pub(crate) fn answered_question(
         &mut self,
         context: &mut Context,
         http: &mut Http,
+        question: Token,
         event: &UpstreamEvent,
-    ) -> bool {
-        let token = Token::from_bits(event.tag());
-        if token.kind() != kind::QUESTION {
-            return false;
-        }
+    ) {
         let decision_of = |names: &mut dyn Iterator<Item = &str>| match event {
             UpstreamEvent::Answer { answer, .. } => Ok(AuthDecision::of(answer, names)),
             UpstreamEvent::Failed { error, .. } => Err(error),
             // A word of such a size is none.
             _ => Ok(None),
         };
-        let Some(question) = self.gate.subrequests.end(token) else {
-            return true;
+        let Some(question) = self.gate.subrequests.end(question) else {
+            return;
         };
         let route = question
             .waiting
@@ -124,7 +121,7 @@ impl Polls {
             .find_map(|poll| self.waiters.polls().get(*poll))
             .map(|poll| poll.route);
         let Some(rules) = route.map(|route| self.route(route)) else {
-            return true;
+            return;
         };
         let time = rules.access.auth_time;
         let decision = decision_of(&mut rules.key.granted_names());
@@ -147,7 +144,6 @@ impl Polls {
                 self.resume(context, http, &poll, &decision);
             }
         }
-        true
     }
 
     /// Looks at a request whose client the application knows now.

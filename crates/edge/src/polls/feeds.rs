@@ -298,7 +298,7 @@ impl Polls {
 
     /// The client of a stream has taken all that it was sent: what it has missed meanwhile is
     /// looked up, and only the newest of it is sent.
-    pub(super) fn feed_drained(
+    pub(crate) fn feed_drained(
         &mut self,
         context: &mut Context,
         token: Token,
@@ -342,7 +342,7 @@ impl Polls {
     }
 
     /// The deadline of a stream has passed: it shows that it is alive, or ends if it is old.
-    pub(super) fn feed_expired(
+    pub(crate) fn feed_expired(
         &mut self,
         context: &mut Context,
         token: Token,
@@ -369,7 +369,7 @@ impl Polls {
     }
 
     /// The client of a stream has left.
-    pub(super) fn feed_abandoned(&mut self, stream: Token) {
+    pub(crate) fn feed_abandoned(&mut self, stream: Token) {
         if self.waiters.remove_stream(stream).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Client);
         }
@@ -472,10 +472,4 @@ fn time_to(context: &Context, end: Tick) -> Duration {
     } else {
         TICK * end.ticks_since(now)
     }
-}
-
-/// Whether a tag is that of a stream.
-pub(super) fn feed_of(tag: u64) -> Option<Token> {
-    let token = Token::from_bits(tag);
-    matches!(token.kind(), kind::FEED | kind::SET).then_some(token)
 }

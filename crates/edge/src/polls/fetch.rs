@@ -294,21 +294,14 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
+        fetch: Token,
         event: UpstreamEvent,
     ) -> Option<TooLarge> {
-        let is_question = self.answered_question(context, http, &event);
         match event {
             UpstreamEvent::Large {
-                tag,
-                connection,
-                parts,
+                connection, parts, ..
             } => {
-                let fetch = Token::from_bits(tag);
-                let poll = if is_question {
-                    None
-                } else {
-                    self.answer_is_large(context, http, fetch)
-                };
+                let poll = self.answer_is_large(context, http, fetch);
                 return Some(TooLarge {
                     connection,
                     fetch,
@@ -316,18 +309,17 @@ impl Polls {
                     poll,
                 });
             }
-            _ if is_question => {}
-            UpstreamEvent::Answer { tag, answer } => {
+            UpstreamEvent::Answer { answer, .. } => {
                 let outcome = match answer.status {
                     500.. => UpstreamOutcome::ServerError,
                     _ => UpstreamOutcome::Answered,
                 };
                 self.metrics.upstream_requests.increment(outcome);
-                self.verdict_came(context, http, Token::from_bits(tag), &Ok(answer), false);
+                self.verdict_came(context, http, fetch, &Ok(answer), false);
             }
-            UpstreamEvent::Failed { tag, error, .. } => {
+            UpstreamEvent::Failed { error, .. } => {
                 self.metrics.upstream_requests.increment((&error).into());
-                self.verdict_came(context, http, Token::from_bits(tag), &Err(error), false);
+                self.verdict_came(context, http, fetch, &Err(error), false);
             }
             // Of requests that are passed on only.
             UpstreamEvent::Started { .. }

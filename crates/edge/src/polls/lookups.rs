@@ -209,12 +209,13 @@ impl Lookups {
     pub(super) fn completed(
         &mut self,
         keys: &mut Keys,
+        lookup: Token,
         completion: &Completion<'_>,
     ) -> Option<Lookup> {
         self.metrics
             .memcached_lookups
             .increment(lookup_outcome(&completion.outcome));
-        let lookup = self.table.remove(Token::from_bits(completion.tag))?;
+        let lookup = self.table.remove(lookup)?;
         if let Some(record) = keys.get_mut(lookup.key) {
             record.lookups = record.lookups.saturating_sub(1);
             if let Outcome::Hit { cas_unique, .. } = completion.outcome {

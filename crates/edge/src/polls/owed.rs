@@ -22,7 +22,7 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 impl Polls {
     /// How long an exchange is held at most for what memcached and the application have to say:
     /// the application may have to be asked twice, if what it said at first was another's.
-    pub(super) fn owed_time(&self) -> Duration {
+    pub(crate) fn owed_time(&self) -> Duration {
         let (cache, upstream) = (&self.config.memcached, &self.config.upstream);
         let cache = cache.connect_timeout.saturating_add(cache.timeout);
         let upstream = upstream.total_timeout.saturating_mul(2);
@@ -49,10 +49,10 @@ impl Polls {
     }
 
     /// The time of an order is over: memcached has not said what came of it.
-    pub(super) fn order_expired(&mut self, tag: u64) -> Outcome {
-        if self.publisher.expire(Token::from_bits(tag)) || self.publisher.has_finished() {
+    pub(crate) fn order_expired(&mut self, order: Token) -> Outcome {
+        if self.publisher.expire(order) || self.publisher.has_finished() {
             // It is answered when the turn ends.
-            return held(tag, AT_ONCE);
+            return held(order.to_bits(), AT_ONCE);
         }
         Outcome::Close
     }

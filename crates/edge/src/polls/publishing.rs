@@ -5,7 +5,7 @@ use super::admitted::Admitted;
 use super::ask::plain_ask;
 use super::hold::Keep;
 use super::responder::Responder;
-use super::tables::{Poll, kind};
+use super::tables::Poll;
 use super::{Polls, seconds};
 use crate::access::{Bearer, Counted, Identity};
 use crate::config::{RouteConfig, RouteId};
@@ -15,7 +15,6 @@ use crate::metrics::PublishOutcome;
 use crate::publish::{self, Finished, Order, OrderError, Published};
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request};
 use dwell_evloop::{Context, Token};
-use dwell_memcache::on_loop::Completion;
 use dwell_proto::http1::RequestHead;
 
 /// Who is owed the answer to an order.
@@ -140,15 +139,6 @@ impl Polls {
         self.publisher.take(context, asker, order, name, value);
     }
 
-    /// memcached has answered an order; whether it was one.
-    pub(super) fn ordered_completed(&mut self, completion: &Completion<'_>) -> bool {
-        let is_order = is_publishing(completion.tag);
-        if is_order {
-            self.publisher.completed(completion);
-        }
-        is_order
-    }
-
     /// Answers the clients whose orders have ended; returns those of the admin listener.
     pub(crate) fn answer_publishers(
         &mut self,
@@ -204,9 +194,4 @@ impl Polls {
 /// Whether requests of this method publish on a route.
 pub(super) fn publishes(route: &RouteConfig, method: &str) -> bool {
     route.access.publish && matches!(method, "PUT" | "POST" | "DELETE")
-}
-
-/// Whether a tag is that of an order.
-pub(super) fn is_publishing(tag: u64) -> bool {
-    Token::from_bits(tag).kind() == kind::PUBLISH
 }

@@ -14,7 +14,7 @@ use super::misses::{FetchedValue, OriginRequest};
 use super::owed::OVERDUE;
 use super::parts::Parts;
 use super::responder::Responder;
-use super::tables::{KeptRequest, kind};
+use super::tables::KeptRequest;
 use super::wanted::{Several, Unasked, Wanted};
 use super::{Polls, seconds};
 use crate::held::{held, hold};
@@ -368,7 +368,7 @@ impl Polls {
     }
 
     /// The wait of a poll has ended, or the time in which its keys are to be known.
-    pub(super) fn several_expired(
+    pub(crate) fn several_expired(
         &mut self,
         context: &mut Context,
         token: Token,
@@ -390,7 +390,7 @@ impl Polls {
     }
 
     /// Whether lookups of a poll are under way.
-    pub(super) fn is_asking(&self, token: Token) -> bool {
+    pub(crate) fn is_asking(&self, token: Token) -> bool {
         self.waiters
             .several()
             .get(token)
@@ -398,7 +398,7 @@ impl Polls {
     }
 
     /// The client of a poll has left.
-    pub(super) fn several_abandoned(&mut self, token: Token) {
+    pub(crate) fn several_abandoned(&mut self, token: Token) {
         if self.waiters.remove_several(token).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
@@ -568,12 +568,6 @@ fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut Respon
             },
         },
     );
-}
-
-/// Whether a tag is that of a poll of several keys.
-pub(super) fn several_of(tag: u64) -> Option<Token> {
-    let token = Token::from_bits(tag);
-    (token.kind() == kind::SEVERAL).then_some(token)
 }
 
 /// The work of putting an answer together, for each byte of it.

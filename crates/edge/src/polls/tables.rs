@@ -19,22 +19,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The kinds of the tokens of these records. They name no sockets, so the loop never sees them.
-pub(crate) mod kind {
-    pub(crate) const POLL: u8 = 1;
-    pub(crate) const KEY: u8 = 2;
-    pub(crate) const LOOKUP: u8 = 3;
-    pub(crate) const FETCH: u8 = 4;
-    pub(crate) const FEED: u8 = 5;
-    pub(crate) const SET: u8 = 6;
-    pub(crate) const SEVERAL: u8 = 7;
-    pub(crate) const MISSING: u8 = 8;
-    pub(crate) const PUBLISH: u8 = 16;
-    pub(crate) const QUESTION: u8 = 17;
-    /// Of the one tag of everything that the cache is given.
-    pub(crate) const FILL: u8 = 18;
-    pub(crate) const LOOK: u8 = 30;
-}
+pub(crate) use crate::ids::kind;
 
 /// One exchange that is owed its answer.
 #[derive(Debug)]

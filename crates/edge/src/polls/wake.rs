@@ -6,10 +6,12 @@ use super::decide::{Content, Decision, Stage, decide};
 use super::explanation::Valued;
 use super::feeds::{Known, News, Opening};
 use super::hold::Keep;
+use super::lookups::Lookup;
 use super::responder::Responder;
 use super::tables::{KeptRequest, Poll, Sink, kind};
 use super::{Polls, seconds};
 use crate::held::hold;
+use crate::ids::Operation;
 use crate::metrics::{PollOutcome, WakeOutcome};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
@@ -245,23 +247,31 @@ impl Polls {
         http: &mut Http,
         completion: &Completion<'_>,
     ) {
-        if self.ordered_completed(completion) {
-            return;
+        match Operation::of(completion.tag) {
+            Operation::Lookup(lookup) => {
+                let keys = &mut self.waiters.keys;
+                if let Some(lookup) = self.lookups.completed(keys, lookup, completion) {
+                    self.lookup_completed(context, http, lookup, completion);
+                }
+            }
+            Operation::Version(key) => self.version_came(context, http, key, completion),
+            Operation::Publish(order) => self.publisher.completed(order, completion),
+            Operation::Fill => {}
+            Operation::Explained(tag) => {
+                let value = Valued::of(&completion.outcome);
+                self.found.push((tag, value));
+            }
         }
-        let token = Token::from_bits(completion.tag);
-        if token.kind() == kind::FILL {
-            return;
-        }
-        if token.kind() == kind::LOOK {
-            let value = Valued::of(&completion.outcome);
-            return self.found.push((token, value));
-        }
-        if token.kind() == kind::KEY {
-            return self.version_came(context, http, token, completion);
-        }
-        let Some(lookup) = self.lookups.completed(&mut self.waiters.keys, completion) else {
-            return;
-        };
+    }
+
+    /// Decides what shared a lookup, and what waits for its key, by what memcached has.
+    fn lookup_completed(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        lookup: Lookup,
+        completion: &Completion<'_>,
+    ) {
         let mut found = match completion.outcome {
             Outcome::Hit { value, flags, .. } => Some(Found::borrowed(value, flags)),
             _ => None,

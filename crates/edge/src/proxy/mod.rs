@@ -21,6 +21,7 @@ use answering::Source;
 pub(crate) use tunnels::{Tunnel, Tunnels};
 
 use crate::config::{Config, share};
+use crate::ids::kind;
 use crate::metrics::LoopMetrics;
 use crate::response_log::{Logged, ResponseLog};
 use crate::retry_after::RetryAfter;
@@ -29,16 +30,6 @@ use dwell_evloop::{Context, Slab, Token};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// The kind of the tokens of [`ProxiedRequest`]s. They name no sockets, so the event loop never
-/// sees them, but the tags of exchanges and requests have them.
-pub(crate) const KIND: u8 = 20;
-
-/// The proxied request of a tag; `None` for a tag of another kind.
-pub(crate) fn proxied_of(tag: u64) -> Option<Token> {
-    let token = Token::from_bits(tag);
-    (token.kind() == KIND).then_some(token)
-}
 
 /// A request on its way to the application, and the response on its way back.
 #[derive(Debug)]
@@ -112,7 +103,7 @@ impl Proxy {
             config,
             log,
             loops,
-            records: Slab::new(KIND, requests_max),
+            records: Slab::new(kind::PROXIED, requests_max),
             actions: Vec::new(),
             retry_after: RetryAfter::new(seed),
         }

@@ -149,8 +149,7 @@ impl<A> Publisher<A> {
     }
 
     /// Handles a reply or a failure of memcached.
-    pub(crate) fn completed(&mut self, completion: &Completion<'_>) {
-        let token = Token::from_bits(completion.tag);
+    pub(crate) fn completed(&mut self, token: Token, completion: &Completion<'_>) {
         let Some(pending) = self.pending.get_mut(token) else {
             return;
         };

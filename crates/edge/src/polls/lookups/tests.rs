@@ -57,7 +57,7 @@ impl Fixture {
 
     fn complete(&mut self, lookup: Token, outcome: Outcome<'_>) -> Option<Lookup> {
         let completion = completion(lookup, outcome);
-        self.lookups.completed(&mut self.keys, &completion)
+        self.lookups.completed(&mut self.keys, lookup, &completion)
     }
 
     fn version(&mut self, key: Token, cas_unique: u64) {

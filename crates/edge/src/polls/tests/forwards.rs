@@ -2,8 +2,8 @@
 
 use super::harness::{App, Edge};
 use crate::event_loop::EdgeLoop;
+use crate::ids::kind;
 use crate::metrics::UpstreamOutcome;
-use crate::proxy;
 use dwell_evloop::Token;
 use std::io::Write;
 
@@ -57,7 +57,7 @@ fn a_piece_of_a_body_waits_for_the_connection_that_its_request_changes_to() {
     // The application closes the connection that was used before, as it may at any time.
     drop(exchange);
     let tags: Vec<u64> = (0..4)
-        .map(|generation| Token::new(proxy::KIND, generation, 0).to_bits())
+        .map(|generation| Token::new(kind::PROXIED, generation, 0).to_bits())
         .collect();
     edge.turn_until(|edge| tags.iter().any(|tag| edge.upstreams.is_unannounced(*tag)));
     client.socket.write_all(b"4\r\nbody\r\n0\r\n\r\n").unwrap();

@@ -2,7 +2,8 @@
 //! application, which reads what the proxy asks for and tells what came of it.
 
 use crate::config::Config;
-use crate::proxy::{Action, Proxy, Tunnels, proxied_of};
+use crate::ids::Requested;
+use crate::proxy::{Action, Proxy, Tunnels};
 use crate::response_log::ResponseLog;
 use dwell_engine::{
     App, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
@@ -126,7 +127,7 @@ impl Edge {
     /// Tells the proxy what happened to a request.
     pub(super) fn tell(&mut self, event: UpstreamEvent) {
         let (http, proxy) = (&mut self.driver.http, &mut self.driver.app.0);
-        assert!(proxied_of(event.tag()).is_some());
+        assert!(matches!(Requested::of(event.tag()), Requested::Proxied(_)));
         proxy.told(self.event_loop.context(), http, event);
     }
 
