@@ -21,15 +21,15 @@ mod draft;
 
 /// The first bytes of the file.
 const NAME: &[u8; 8] = b"DWELLMEM";
-/// The version of everything below.
+/// The version of everything below, the only one that is read. (Earlier ones had a shorter head, in
+/// programs that were never released.)
 const VERSION: u32 = 4;
-/// The first version, which is read too.
-const VERSION_FIRST: u32 = 1;
 
-/// The name and the version. From version 2 on the time of a delayed flush follows, or 0; from
-/// version 3 on the largest cas unique that was given out, also to items that are gone; from
-/// version 4 on the seed of the hashes.
-const HEAD_BYTES: usize = NAME.len() + size_of::<u32>();
+/// The name and the version, by which a file is known.
+const MARK_BYTES: usize = NAME.len() + size_of::<u32>();
+/// The mark, the time of a delayed flush or 0, the largest cas unique that was given out, also to
+/// items that are gone, and the seed of the hashes.
+const HEAD_BYTES: usize = MARK_BYTES + size_of::<Seconds>() + size_of::<u64>() + HashSeed::BYTES;
 
 /// Key length, marks, queue, flags, expiry, cas, value length.
 const RECORD_BYTES: usize = 1 + 1 + 1 + 4 + 4 + 8 + 4;
@@ -117,7 +117,7 @@ impl fmt::Display for Damage {
             Self::Version { found } => {
                 write!(
                     formatter,
-                    "it has version {found}, this program reads {VERSION_FIRST} to {VERSION}"
+                    "it has version {found}, this program reads {VERSION}"
                 )
             }
             Self::Length => formatter.write_str("it is cut short or has something behind its end"),
@@ -387,26 +387,20 @@ pub fn write(
 fn verify(file: &File) -> io::Result<Option<Damage>> {
     let length = file.metadata()?.len();
     let mut input = BufReader::with_capacity(1 << 18, file);
-    let head_bytes = HEAD_BYTES as u64;
-    let mut head = [0; HEAD_BYTES];
-    if length < head_bytes {
+    let mut mark = [0; MARK_BYTES];
+    if length < MARK_BYTES as u64 {
         return Ok(Some(Damage::Name));
     }
-    input.read_exact(&mut head)?;
-    let (name, version) = head.split_at(NAME.len());
-    if name != NAME {
-        return Ok(Some(Damage::Name));
+    input.read_exact(&mut mark)?;
+    if let Some(reason) = foreign(&mark) {
+        return Ok(Some(reason));
     }
-    let found = number(version);
-    if !(VERSION_FIRST..=VERSION).contains(&found) {
-        return Ok(Some(Damage::Version { found }));
-    }
-    if length < head_bytes + 1 + TRAILER_BYTES {
+    if length < HEAD_BYTES as u64 + 1 + TRAILER_BYTES {
         return Ok(Some(Damage::Length));
     }
     let mut sum = Xxh3Default::new();
-    sum.update(&head);
-    let mut left = length - head_bytes - 8;
+    sum.update(&mark);
+    let mut left = length - MARK_BYTES as u64 - 8;
     let mut buffer = vec![0; 1 << 16];
     while left > 0 {
         let share = usize::try_from(left)
@@ -492,29 +486,30 @@ pub fn read(
 
 /// Reads what is before the records, and returns the Unix time of a delayed flush, or 0.
 fn read_head(store: &Store, input: &mut impl Read) -> io::Result<Seconds> {
-    let mut head = [0; HEAD_BYTES];
-    input.read_exact(&mut head)?;
-    let version = number(&head[NAME.len()..]);
-    if version > VERSION {
-        let reason = Damage::Version { found: version };
-        return Err(io::Error::other(format!(
-            "the items are not read: {reason}"
-        )));
+    let mut mark = [0; MARK_BYTES];
+    input.read_exact(&mut mark)?;
+    if let Some(reason) = foreign(&mark) {
+        let reason = format!("the items are not read: {reason}");
+        return Err(io::Error::other(reason));
     }
-    let (mut flush_at, mut last_version) = ([0; size_of::<Seconds>()], [0; 8]);
-    if version >= 2 {
-        input.read_exact(&mut flush_at)?;
-    }
-    if version >= 3 {
-        input.read_exact(&mut last_version)?;
-    }
-    if version >= 4 {
-        let mut seed = [0; HashSeed::BYTES];
-        input.read_exact(&mut seed)?;
-        store.continue_seed(HashSeed::from_bytes(seed));
-    }
+    let (mut flush_at, mut last_version) = ([0; size_of::<Seconds>()], [0; size_of::<u64>()]);
+    let mut seed = [0; HashSeed::BYTES];
+    input.read_exact(&mut flush_at)?;
+    input.read_exact(&mut last_version)?;
+    input.read_exact(&mut seed)?;
+    store.continue_seed(HashSeed::from_bytes(seed));
     store.continue_versions(u64::from_le_bytes(last_version));
     Ok(Seconds::from_le_bytes(flush_at))
+}
+
+/// The reason for which what begins so is not read.
+fn foreign(mark: &[u8; MARK_BYTES]) -> Option<Damage> {
+    let (name, version) = mark.split_at(NAME.len());
+    if name != NAME {
+        return Some(Damage::Name);
+    }
+    let found = number(version);
+    (found != VERSION).then_some(Damage::Version { found })
 }
 
 /// The number at the front of `bytes`.
