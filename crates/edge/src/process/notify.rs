@@ -4,6 +4,8 @@
 //! the variable nothing is sent. A message that cannot be sent is lost: the process serves with or
 //! without a manager.
 //!
+//! By hand, as `sd-notify` sends on a socket that blocks and finds no abstract names.
+//!
 //! Source: `sd_notify(3)`.
 
 use rustix::time::{ClockId, clock_gettime};
